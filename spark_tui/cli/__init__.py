@@ -1,0 +1,1 @@
+"""The headless front end: stdout is data, stderr is narration."""

@@ -1,0 +1,1 @@
+"""The serving engine: its container, its log, its state."""

@@ -1,0 +1,159 @@
+"""What Docker reports about containers and images, as plain values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from spark_tui.domain.presets.container_spec import (
+    LABEL_API_KEY_FILE,
+    LABEL_MODEL,
+    LABEL_PRESET,
+    LABEL_SERVED_NAME,
+    LABEL_SPEC_HASH,
+    PublishedPort,
+)
+
+
+class ContainerStatus(StrEnum):
+    """Docker's own words (`State.Status`)."""
+
+    CREATED = "created"
+    RUNNING = "running"
+    PAUSED = "paused"
+    RESTARTING = "restarting"
+    REMOVING = "removing"
+    EXITED = "exited"
+    DEAD = "dead"
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerFacts:
+    """One container as inspected. Times are seconds since the epoch; None when Docker has none.
+
+    `environment` holds only names: values may be secrets. `argv` is entrypoint plus command, as it runs.
+    """
+
+    id: str
+    name: str
+    image: str
+    image_id: str
+    status: ContainerStatus
+    argv: tuple[str, ...] = ()
+    labels: tuple[tuple[str, str], ...] = ()
+    ports: tuple[PublishedPort, ...] = ()
+    network_mode: str = ""
+    environment: tuple[str, ...] = ()
+    tty: bool = False
+    pid: int = 0
+    exit_code: int | None = None
+    oom_killed: bool = False
+    error: str = ""
+    restart_count: int = 0
+    created_at: float | None = None
+    started_at: float | None = None
+    finished_at: float | None = None
+
+    def label(self, key: str) -> str:
+        """The label's value, or an empty string."""
+        return next((value for name, value in self.labels if name == key), "")
+
+    @property
+    def ours(self) -> bool:
+        """Launched by spark-tui."""
+        return bool(self.label(LABEL_PRESET))
+
+    @property
+    def preset(self) -> str:
+        """The preset that it was launched from, or an empty string."""
+        return self.label(LABEL_PRESET)
+
+    @property
+    def spec_hash(self) -> str:
+        """Fingerprint of the spec that it was made from."""
+        return self.label(LABEL_SPEC_HASH)
+
+    @property
+    def model(self) -> str:
+        """The model that our label names, or an empty string."""
+        return self.label(LABEL_MODEL)
+
+    @property
+    def served_name(self) -> str:
+        """The served model name that our label gives, or an empty string."""
+        return self.label(LABEL_SERVED_NAME)
+
+    @property
+    def api_key_file(self) -> str:
+        """Host path of the key file that it was launched with, or an empty string."""
+        return self.label(LABEL_API_KEY_FILE)
+
+    @property
+    def running(self) -> bool:
+        """Its process exists (paused and restarting included)."""
+        return self.status in (ContainerStatus.RUNNING, ContainerStatus.PAUSED, ContainerStatus.RESTARTING)
+
+
+@dataclass(frozen=True, slots=True)
+class ImageFacts:
+    """A local image. `digest` is the first repo digest, empty for images that were never pulled or pushed."""
+
+    id: str
+    reference: str
+    entrypoint: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
+    architecture: str = ""
+    os: str = ""
+    size: int = 0
+    digest: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonFacts:
+    """The daemon that answered."""
+
+    version: str
+    api_version: str = ""
+    os: str = ""
+    architecture: str = ""
+    root: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LayerProgress:
+    """One layer of a pull. `total` is 0 while the registry has not said."""
+
+    id: str
+    status: str
+    current: int = 0
+    total: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PullProgress:
+    """A pull so far: its layers in the order in which they appeared."""
+
+    reference: str
+    layers: tuple[LayerProgress, ...] = ()
+    status: str = ""
+
+    @property
+    def current_bytes(self) -> int:
+        """Bytes downloaded of the layers whose size is known."""
+        return sum(min(layer.current, layer.total) for layer in self.layers)
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes to download as far as the registry has said."""
+        return sum(layer.total for layer in self.layers)
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerEvent:
+    """A line of the daemon's event stream that concerns a container: create, start, die, oom, destroy, rename ..."""
+
+    action: str
+    container_id: str
+    name: str
+    at: float
+    exit_code: int | None = None

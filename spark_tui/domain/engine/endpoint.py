@@ -1,0 +1,35 @@
+"""Where an engine's HTTP API is, as seen from this host."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from spark_tui.domain.secret import Secret
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """`base_url` without a trailing slash, `http://127.0.0.1:8000`; the key goes into the Authorization header only."""
+
+    base_url: str
+    api_key: Secret | None = None
+
+
+class Health(StrEnum):
+    """What `/health` says."""
+
+    OK = "ok"
+    NOT_LISTENING = "not listening"
+    LOADING = "loading"
+    DEAD = "engine dead"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class ServedModel:
+    """An entry of `/v1/models`. `root` is the path or repo that was given; `max_model_len` in tokens."""
+
+    id: str
+    root: str = ""
+    max_model_len: int | None = None

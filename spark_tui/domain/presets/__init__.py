@@ -1,0 +1,1 @@
+"""Presets, their flags, and the container they become."""

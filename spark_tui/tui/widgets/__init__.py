@@ -1,0 +1,1 @@
+"""Widgets that each paint one thing."""
