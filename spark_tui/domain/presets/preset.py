@@ -11,6 +11,14 @@ from spark_tui.domain.errors import PresetError
 Scalar: TypeAlias = str | int | float | bool | None
 
 
+NO_GPU = "none"
+
+
+def engine_of(runtime: str) -> str:
+    """The serving engine behind a sparkrun runtime name: its vLLM has four names."""
+    return "vllm" if "vllm" in runtime.split("-") else runtime
+
+
 class Origin(StrEnum):
     """Where a preset file lives."""
 
@@ -28,11 +36,28 @@ class PublishedSpeed:
 
 
 @dataclass(frozen=True, slots=True)
+class RequiredFile:
+    """A file that the command names and that is not part of the checkpoint.
+
+    `target` is its place in the store, relative to the store's root; `repo` and `file` say where on the Hub it is.
+    """
+
+    target: str
+    repo: str
+    file: str
+
+
+@dataclass(frozen=True, slots=True)
 class PresetFacts:
-    """What is known about the model, from the recipe's `metadata`. Empty or None: not stated."""
+    """What is known about the model, from the recipe's `metadata`. Empty or None: not stated.
+
+    `category` is "cpu" for presets that need no GPU. `sampling` are the request parameters that the model's
+    makers recommend. `weights_bytes` is the size on disk.
+    """
 
     title: str = ""
     description: str = ""
+    category: str = ""
     family: str = ""
     publisher: str = ""
     licence: str = ""
@@ -47,12 +72,17 @@ class PresetFacts:
     source: str = ""
     notes: tuple[str, ...] = ()
     cautions: tuple[str, ...] = ()
+    sampling: tuple[tuple[str, Scalar], ...] = ()
     published: tuple[PublishedSpeed, ...] = ()
+    required_files: tuple[RequiredFile, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerOptions:
-    """`executor_config` of the recipe, as far as a container can carry it. None: our default applies."""
+    """`executor_config` of the recipe, as far as a container can carry it. None: our default applies.
+
+    `entrypoint` "" clears the image's own. `gpus` is Docker's word (`all`, a number, `device=0,1`), or `none`.
+    """
 
     entrypoint: str | None = None
     shm_size: int | None = None
@@ -72,9 +102,10 @@ class ContainerOptions:
 class Preset:
     """One usable recipe. `name` is the file's stem and the container's name.
 
-    `command` is the template; `defaults` its values; `env` literal environment. `mounts` are extra
-    `source:target[:ro]` lines (our own key, under `metadata`). `unknown` keeps keys that we do not use, so
-    that they are shown and survive an export. `hooks` are shown and never run.
+    `command` is the template, empty when the flags come from `defaults` alone; `defaults` are its values; `env`
+    is literal environment. `mounts` are extra `source:target[:ro]` lines, their source within the store.
+    `unknown` keeps keys that we do not use, with their values as text, so that they are shown. `hooks` and
+    `mods` are shown and never run.
     """
 
     name: str
@@ -99,6 +130,16 @@ class Preset:
     def default(self, key: str) -> Scalar:
         """The default of a template value, or None."""
         return next((value for name, value in self.defaults if name == key), None)
+
+    @property
+    def cpu_only(self) -> bool:
+        """Runs without a GPU: it asks for none."""
+        return self.options.gpus == NO_GPU
+
+    @property
+    def engine(self) -> str:
+        """The serving engine behind the runtime: `vllm-ray` -> `vllm`."""
+        return engine_of(self.runtime)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,250 @@
+"""A document as plain values that remember their lines, and a reader that says what is wrong with it, and where."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from spark_tui.domain.presets.preset import Scalar
+from spark_tui.domain.presets.secret_names import holds_secret, is_secret_name
+from spark_tui.domain.secret import MASK
+from spark_tui.domain.text import clean_line, truncate
+
+SHOWN_CHARS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A scalar. `line` is 1-based, as everywhere here."""
+
+    value: Scalar
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    """A list."""
+
+    items: tuple[Node, ...]
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One key of a mapping."""
+
+    key: str
+    line: int
+    node: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A mapping, in the order of the file; keys are unique."""
+
+    entries: tuple[Entry, ...]
+    line: int
+
+    def get(self, key: str) -> Entry | None:
+        """The entry of that key; None when it is absent or empty (`key:` and nothing)."""
+        for entry in self.entries:
+            if entry.key == key:
+                return None if isinstance(entry.node, Leaf) and entry.node.value is None else entry
+        return None
+
+
+Node: TypeAlias = Leaf | Items | Table
+
+
+def plain(node: Node) -> object:
+    """The node as dicts, lists and scalars."""
+    if isinstance(node, Leaf):
+        return node.value
+    if isinstance(node, Items):
+        return [plain(item) for item in node.items]
+    return {entry.key: plain(entry.node) for entry in node.entries}
+
+
+def compact(node: Node) -> str:
+    """A scalar as text, anything else as JSON without blanks: what a JSON-valued flag wants."""
+    if isinstance(node, Leaf):
+        return "" if node.value is None else str(node.value)
+    return json.dumps(plain(node), separators=(",", ":"), ensure_ascii=False)
+
+
+def showable(key: str, node: Node) -> str:
+    """A value as one short line for the screen; what may be a key or a token is masked."""
+    return truncate(clean_line(compact(_masked(key, node))), SHOWN_CHARS)
+
+
+def _masked(key: str, node: Node) -> Node:
+    match node:
+        case Table():
+            return Table(tuple(Entry(e.key, e.line, _masked(e.key, e.node)) for e in node.entries), node.line)
+        case Items():
+            return Items(tuple(_masked(key, item) for item in node.items), node.line)
+        case Leaf(value=str() as value) if value and (is_secret_name(key) or holds_secret(value)):
+            return Leaf(MASK, node.line)
+        case _:
+            return node
+
+
+def describe(node: Node) -> str:
+    """What was found, for an error: `the text "abc"`, `the number 7`, `a list`."""
+    match node:
+        case Items():
+            return "a list"
+        case Table():
+            return "a mapping"
+        case Leaf(value=None):
+            return "nothing"
+        case Leaf(value=bool() as value):
+            return "true" if value else "false"
+        case Leaf(value=str() as value):
+            return f'the text "{truncate(clean_line(value), 40)}"'
+        case Leaf(value=value):
+            return f"the number {truncate(str(value), 40)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Complaint:
+    """One thing that is wrong with a document."""
+
+    line: int
+    summary: str
+    remedy: str
+
+
+@dataclass(slots=True)
+class Reader:
+    """Takes typed values out of a mapping. A wrong type becomes a complaint and reads as absent, so that all of a
+    file's mistakes are found at once; what was never asked for is left over for `unused`."""
+
+    table: Table
+    path: str = ""
+    complaints: list[Complaint] = field(default_factory=list)
+    _asked: set[str] = field(default_factory=set)
+
+    def name(self, key: str) -> str:
+        """The key with the path that leads to it: `defaults.port`."""
+        return clean_line(f"{self.path}.{key}" if self.path else key)
+
+    def entry(self, key: str) -> Entry | None:
+        """The entry, whatever its type."""
+        self._asked.add(key)
+        return self.table.get(key)
+
+    def line(self, key: str) -> int:
+        """The key's line, or the mapping's own."""
+        entry = self.table.get(key)
+        return entry.line if entry else self.table.line
+
+    def complain(self, line: int, summary: str, remedy: str) -> None:
+        """Records a mistake."""
+        self.complaints.append(Complaint(line, summary, remedy))
+
+    def expected(self, key: str, entry: Entry, what: str, example: str) -> None:
+        """Records a value of the wrong type or outside its range."""
+        found = describe(_masked(key, entry.node))
+        self.complain(
+            entry.node.line, f"`{self.name(key)}` must be {what}; found {found}.", f"Write for example: {example}"
+        )
+
+    def text(self, key: str, *, example: str = "", numbers: bool = False) -> str:
+        """A text, empty when absent. `numbers`: a bare number is taken as the text that it is."""
+        entry = self.entry(key)
+        if entry is None:
+            return ""
+        value = entry.node.value if isinstance(entry.node, Leaf) else None
+        if isinstance(value, str):
+            return value
+        if numbers and isinstance(value, (int, float)) and not isinstance(value, bool):
+            return str(value)
+        self.expected(key, entry, "text", example or f'{key}: "..."')
+        return ""
+
+    def integer(self, key: str, low: int, high: int) -> int | None:
+        """A whole number within its range, None when absent."""
+        entry = self.entry(key)
+        if entry is None:
+            return None
+        value = entry.node.value if isinstance(entry.node, Leaf) else None
+        if isinstance(value, int) and not isinstance(value, bool) and low <= value <= high:
+            return value
+        self.expected(key, entry, f"a whole number from {low} to {high}", f"{key}: {low}")
+        return None
+
+    def number(self, key: str, *, positive: bool = False) -> float | None:
+        """A finite number, None when absent."""
+        entry = self.entry(key)
+        if entry is None:
+            return None
+        value = entry.node.value if isinstance(entry.node, Leaf) else None
+        good = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if good and _finite(value) and (not positive or float(value or 0) > 0):
+            return float(value or 0)
+        self.expected(key, entry, "a number above 0" if positive else "a number", f"{key}: 1.5")
+        return None
+
+    def boolean(self, key: str) -> bool | None:
+        """true or false, None when absent."""
+        entry = self.entry(key)
+        if entry is None:
+            return None
+        if isinstance(entry.node, Leaf) and isinstance(entry.node.value, bool):
+            return entry.node.value
+        self.expected(key, entry, "true or false", f"{key}: true")
+        return None
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        """A list of texts; a single text is taken as a list of one."""
+        entry = self.entry(key)
+        if entry is None:
+            return ()
+        nodes = entry.node.items if isinstance(entry.node, Items) else (entry.node,)
+        values = [str(node.value) for node in nodes if isinstance(node, Leaf) and _is_word(node.value)]
+        if len(values) == len(nodes):
+            return tuple(values)
+        self.expected(key, entry, "a list of texts", f'{key}: ["..."]')
+        return ()
+
+    def sub(self, key: str) -> Reader:
+        """The mapping under `key`; an empty one when it is absent or not a mapping."""
+        entry = self.entry(key)
+        if entry is not None and isinstance(entry.node, Table):
+            return Reader(entry.node, self.name(key), self.complaints)
+        if entry is not None:
+            self.expected(key, entry, "a mapping", f"{key}: {{name: value}}")
+        return Reader(Table((), self.line(key)), self.name(key), self.complaints)
+
+    def subs(self, key: str) -> tuple[Reader, ...]:
+        """A list of mappings."""
+        entry = self.entry(key)
+        if entry is None:
+            return ()
+        if isinstance(entry.node, Items) and all(isinstance(item, Table) for item in entry.node.items):
+            tables = [item for item in entry.node.items if isinstance(item, Table)]
+            return tuple(Reader(table, f"{self.name(key)}[{i}]", self.complaints) for i, table in enumerate(tables))
+        self.expected(key, entry, "a list of mappings", f"{key}: [{{name: value}}]")
+        return ()
+
+    def unused(self) -> tuple[tuple[str, str], ...]:
+        """Keys that nobody asked for, with their values as text for showing."""
+        return tuple(
+            (self.name(entry.key), showable(entry.key, entry.node))
+            for entry in self.table.entries
+            if entry.key not in self._asked
+        )
+
+
+def _is_word(value: Scalar) -> bool:
+    return value is not None and not isinstance(value, bool)
+
+
+def _finite(value: Scalar) -> bool:
+    try:
+        return isinstance(value, (int, float)) and math.isfinite(float(value))
+    except OverflowError:
+        return False

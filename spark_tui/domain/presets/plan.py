@@ -1,0 +1,257 @@
+"""What will be launched: preset, changes, host paths and image become one ContainerSpec. Nothing is touched here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from spark_tui.domain.engine.container import ImageFacts
+from spark_tui.domain.errors import RefusedError, UsageError
+from spark_tui.domain.presets.command import HOST_NETWORK, Command, command_of, missing_values
+from spark_tui.domain.presets.container_spec import (
+    ALL_INTERFACES,
+    LABEL_API_KEY_FILE,
+    LABEL_MODEL,
+    LABEL_PORT,
+    LABEL_PRESET,
+    LABEL_RUNTIME,
+    LABEL_SERVED_NAME,
+    LABEL_SPEC_HASH,
+    LOOPBACK,
+    ContainerSpec,
+    EnvVar,
+    Gpus,
+    PublishedPort,
+    RestartPolicy,
+    Ulimit,
+)
+from spark_tui.domain.presets.entrypoint import Arranged, arrange, assumed_entrypoint
+from spark_tui.domain.presets.host_paths import (
+    STORE_TARGET,
+    HostPaths,
+    local_model_path,
+    model_in_container,
+    mounts_of,
+)
+from spark_tui.domain.presets.overrides import Overrides, Reach, overrides_from_pairs, pairs_from
+from spark_tui.domain.presets.preset import Preset
+from spark_tui.domain.presets.recipe_options import parse_gpus, parse_restart, parse_ulimit
+from spark_tui.domain.presets.spec_hash import spec_hash
+from spark_tui.domain.presets.template import render_env
+from spark_tui.domain.quantities import GIB
+
+__all__ = (
+    "HostPaths",
+    "LaunchPlan",
+    "Overrides",
+    "Reach",
+    "local_model_path",
+    "missing_values",
+    "overrides_from_pairs",
+    "pairs_from",
+    "plan",
+)
+
+SHM_SIZE: Final = 10 * GIB
+OOM_SCORE_ADJ: Final = 800
+"""When memory runs out, the kernel ends the engine before the desktop, the SSH session and Docker itself."""
+
+# Where the recipe is silent. Ten minutes, the engine's own limit, is too short for a 120B model (vllm#48031).
+_GPU_ENV: Final = (
+    ("VLLM_ENGINE_READY_TIMEOUT_S", "3600"),
+    ("VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS", "1800"),
+)
+_ULIMITS: Final = (Ulimit("memlock", -1, -1), Ulimit("stack", 67108864, 67108864))
+_NOT_FOLLOWED: Final = ("overrides", "builder", "runtime_config", "layout")
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchPlan:
+    """One launch, decided. `notes` say what was assumed or changed; `directories` are host folders that must exist.
+
+    `model` is what the engine is told: a Hub name, or a path below /models.
+    """
+
+    spec: ContainerSpec
+    preset: Preset
+    model: str
+    served_name: str
+    host_port: int
+    notes: tuple[str, ...] = ()
+    directories: tuple[str, ...] = ()
+
+    @property
+    def base_url(self) -> str:
+        """Where this host reaches the API."""
+        return f"http://{LOOPBACK}:{self.host_port}"
+
+
+def plan(
+    preset: Preset,
+    overrides: Overrides,
+    paths: HostPaths,
+    *,
+    image: ImageFacts | None = None,
+    env_file: str | None = None,
+) -> LaunchPlan:
+    """The container for one launch of a preset.
+
+    `image` None: it is not here yet, and its entrypoint is assumed from its name. `env_file` is the host path of the
+    private file with the Hugging Face token and the API key, or None when neither is used.
+    Raises PresetError (the recipe), UsageError (the overrides) or RefusedError (not on this machine, not like this).
+    """
+    _check(preset, overrides)
+    model = model_in_container(preset, paths)
+    command = command_of(preset, overrides, model)
+    arranged = _arranged(preset, command, image)
+    host_port = _host_port(preset, overrides, command)
+    env, env_notes = _environment(preset, overrides, command, model)
+    mounts = mounts_of(preset, paths)
+    options = preset.options
+    spec = ContainerSpec(
+        name=overrides.name or preset.name,
+        image=preset.image,
+        command=arranged.command,
+        entrypoint=arranged.entrypoint,
+        env=env,
+        env_files=(env_file,) if env_file else (),
+        mounts=mounts,
+        ports=_ports(preset, overrides, command, host_port),
+        gpus=Gpus() if options.gpus is None else parse_gpus(options.gpus),
+        ipc=options.ipc or "",
+        shm_size=_shm_size(preset),
+        network="" if options.network in (None, "bridge") else options.network,
+        user=options.user or "",
+        ulimits=_ulimits(preset),
+        restart=RestartPolicy() if options.restart_policy is None else parse_restart(options.restart_policy),
+        labels=_labels(preset, overrides, command, model, host_port, env_file),
+        oom_score_adj=OOM_SCORE_ADJ,
+        cap_add=options.cap_add,
+        devices=options.devices,
+        security_opt=options.security_opt,
+        privileged=bool(options.privileged),
+    )
+    spec = replace(spec, labels=(*spec.labels, (LABEL_SPEC_HASH, spec_hash(spec))))
+    notes = (*_recipe_notes(preset, overrides, paths, env_file), *command.notes, *env_notes, arranged.note)
+    directories = tuple(mount.source for mount in mounts)
+    return LaunchPlan(spec, preset, model, command.served_name, host_port, tuple(filter(None, notes)), directories)
+
+
+def _check(preset: Preset, overrides: Overrides) -> None:
+    if preset.min_nodes > 1:
+        raise RefusedError(
+            f"{preset.name} needs {preset.min_nodes} Sparks; spark-tui launches on this one.",
+            "Choose a preset for a single Spark.",
+        )
+    if overrides.api_key and preset.engine != "vllm":
+        raise UsageError(
+            f"spark-tui knows how vLLM takes an API key; {preset.name} runs {preset.engine}.",
+            "Launch it without api_key.",
+        )
+
+
+def _arranged(preset: Preset, command: Command, image: ImageFacts | None) -> Arranged:
+    if image is not None or preset.options.entrypoint is not None:
+        return arrange(command.argv, preset.options.entrypoint, image.entrypoint if image else ())
+    assumed = assumed_entrypoint(preset.image)
+    arranged = arrange(command.argv, None, assumed)
+    words = f"starts with {' '.join(assumed)}" if assumed else "runs its arguments"
+    return replace(arranged, note=f"The image is not here yet: by its name, it {words}. {arranged.note}".strip())
+
+
+def _host_port(preset: Preset, overrides: Overrides, command: Command) -> int:
+    if preset.options.network == HOST_NETWORK:
+        return command.port
+    stated = preset.default("port")
+    return overrides.port or (stated if isinstance(stated, int) else command.port)
+
+
+def _ports(preset: Preset, overrides: Overrides, command: Command, host_port: int) -> tuple[PublishedPort, ...]:
+    if preset.options.network == HOST_NETWORK:
+        return ()
+    host_ip = ALL_INTERFACES if overrides.exposure is Reach.LAN else LOOPBACK
+    return (PublishedPort(command.port, host_port, host_ip),)
+
+
+def _environment(
+    preset: Preset, overrides: Overrides, command: Command, model: str
+) -> tuple[tuple[EnvVar, ...], tuple[str, ...]]:
+    """The store first, then the recipe's own, the person's, and our defaults for what nobody states."""
+    launch = {
+        "model_path": model,
+        "model_revision": preset.model_revision or None,
+        "num_nodes": 1,
+        "node_rank": 0,
+        "node_host": LOOPBACK,
+        "cluster_id": overrides.name or preset.name,
+    }
+    stated: dict[str, str] = {"HF_HOME": STORE_TARGET}
+    missing: list[str] = []
+    for name, text in preset.env:
+        rendered = render_env(text, command.values, launch)
+        stated[name] = rendered.text
+        missing += rendered.missing
+    stated |= dict(overrides.extra_env)
+    for name, text in _GPU_ENV if preset.engine == "vllm" and not preset.cpu_only else ():
+        stated.setdefault(name, text)
+    notes = [f"The environment names {', '.join(missing)}, which has no value here."] if missing else []
+    if stated["HF_HOME"] != STORE_TARGET:
+        notes.append(f"HF_HOME is {stated['HF_HOME']}: weights are not read from the store.")
+    return tuple(EnvVar(name, text) for name, text in stated.items()), tuple(notes)
+
+
+def _shm_size(preset: Preset) -> int:
+    """10 GiB, unless the recipe says otherwise or shares the host's /dev/shm."""
+    if preset.options.shm_size is not None:
+        return preset.options.shm_size
+    return 0 if preset.options.ipc == "host" else SHM_SIZE
+
+
+def _ulimits(preset: Preset) -> tuple[Ulimit, ...]:
+    limits = {limit.name: limit for limit in (*_ULIMITS, *map(parse_ulimit, preset.options.ulimits))}
+    return tuple(limits.values())
+
+
+def _labels(
+    preset: Preset, overrides: Overrides, command: Command, model: str, host_port: int, env_file: str | None
+) -> tuple[tuple[str, str], ...]:
+    labels = (
+        (LABEL_PRESET, preset.name),
+        (LABEL_MODEL, model),
+        (LABEL_SERVED_NAME, command.served_name),
+        (LABEL_RUNTIME, preset.engine),
+        (LABEL_PORT, str(host_port)),
+    )
+    return (*labels, (LABEL_API_KEY_FILE, env_file)) if overrides.api_key and env_file else labels
+
+
+def _recipe_notes(preset: Preset, overrides: Overrides, paths: HostPaths, env_file: str | None) -> tuple[str, ...]:
+    """What a person should know before this launch."""
+    notes: list[str] = []
+    if overrides.exposure is Reach.LAN and not overrides.api_key:
+        notes.append("Everyone in the network can use this engine: it has no API key.")
+    if preset.facts.gated and env_file is None:
+        notes.append("The model is gated: accept its licence on the Hub, and set HF_TOKEN or log in with hf.")
+    for file in preset.facts.required_files:
+        notes.append(
+            f"Needs {file.target} in the model store: hf download {file.repo} {file.file} --local-dir {paths.store}"
+        )
+    if preset.hooks:
+        notes.append(f"The recipe has hooks ({len(preset.hooks)}): spark-tui shows them and does not run them.")
+    if preset.mods:
+        notes.append(f"The recipe wants mods that are not applied: {', '.join(preset.mods)}.")
+    unused = [key for key, _ in preset.unknown if key in _NOT_FOLLOWED]
+    if unused:
+        notes.append(f"Not followed from the recipe: {', '.join(unused)}.")
+    restart = preset.options.restart_policy
+    if restart in ("always", "unless-stopped", "on-failure", "on-failure:0"):
+        notes.append(f"Restarts without end ({restart}): a crash loop on a Spark can take the machine down.")
+    rights = _rights(preset)
+    if rights:
+        notes.append(f"The recipe asks for more rights than an engine needs: {', '.join(rights)}.")
+    return tuple(notes)
+
+
+def _rights(preset: Preset) -> tuple[str, ...]:
+    options = preset.options
+    return (*(("privileged",) if options.privileged else ()), *options.cap_add, *options.devices, *options.security_opt)

@@ -1,0 +1,245 @@
+"""Preset folders: one broken file never hides the others, and nothing that lies there can stop or hang the program."""
+
+from __future__ import annotations
+
+import codecs
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_tui.domain.errors import PresetError, SparkError
+from spark_tui.domain.presets.located import plain
+from spark_tui.domain.presets.plan import HostPaths, Overrides, plan
+from spark_tui.domain.presets.preset import Origin, PresetCatalogue
+from spark_tui.domain.presets.recipe import preset_from
+from spark_tui.services import preset_files
+from spark_tui.services.ports import PresetSource
+from spark_tui.services.preset_files import MAX_BYTES, PresetFiles, builtin_directory, parse
+
+FIXTURES = Path(__file__).parent.parent / "fixtures" / "presets"
+GOOD = "model: org/m\ncontainer: vllm/vllm-openai:nightly\n"
+
+
+@pytest.fixture
+def builtin(tmp_path: Path) -> Path:
+    folder = tmp_path / "builtin"
+    folder.mkdir()
+    (folder / "good.yaml").write_text(GOOD)
+    return folder
+
+
+def only_problem(catalogue: PresetCatalogue) -> PresetError:
+    assert [preset.name for preset in catalogue.presets] == ["good"], "one broken file never hides the others"
+    (problem,) = catalogue.problems
+    assert problem.summary
+    assert problem.remedy
+    return problem
+
+
+def test_the_shipped_presets_all_load() -> None:
+    source: PresetSource = PresetFiles(builtin_directory())
+    catalogue = source.load()
+    assert catalogue.problems == ()
+    assert len(catalogue.presets) >= 4
+    assert all(preset.origin is Origin.BUILTIN for preset in catalogue.presets)
+
+
+def test_recipes_of_other_people_load_beside_files_that_do_not() -> None:
+    catalogue = PresetFiles(FIXTURES).load()
+    names = [preset.name for preset in catalogue.presets]
+    assert names == ["needs-shell", "sparkrun-cluster", "sparkrun-solo", "sparkrun-without-command"]
+    assert [Path(problem.file).name for problem in catalogue.problems] == ["eugr-solo.v1.yaml", "spark-pulse.v2.yaml"]
+
+
+def test_a_file_of_ones_own_takes_the_place_of_a_builtin(builtin: Path, tmp_path: Path) -> None:
+    user = tmp_path / "user"
+    user.mkdir()
+    (user / "good.yml").write_text(GOOD.replace("org/m", "org/mine"))
+    (user / "another.yaml").write_text(GOOD)
+    catalogue = PresetFiles(builtin, user).load()
+    assert [(p.name, p.model, p.origin) for p in catalogue.presets] == [
+        ("another", "org/m", Origin.USER),
+        ("good", "org/mine", Origin.USER),
+    ]
+    assert catalogue.problems == ()
+
+
+def test_a_broken_replacement_leaves_the_builtin_and_says_so(builtin: Path, tmp_path: Path) -> None:
+    user = tmp_path / "user"
+    user.mkdir()
+    (user / "good.yaml").write_text("model: 5\n")
+    problem = only_problem(PresetFiles(builtin, user).load())
+    assert "the built-in preset of this name is used" in problem.summary
+    assert problem.where == f"{user / 'good.yaml'}:1"
+
+
+def test_two_files_of_one_name_are_told(builtin: Path) -> None:
+    (builtin / "good.yml").write_text(GOOD)
+    assert "good.yaml gives a preset of this name too" in only_problem(PresetFiles(builtin).load()).summary
+
+
+def test_a_user_folder_that_does_not_exist_is_no_problem(builtin: Path, tmp_path: Path) -> None:
+    assert PresetFiles(builtin, tmp_path / "none").load().problems == ()
+
+
+def test_a_builtin_folder_that_does_not_exist_is_one(tmp_path: Path) -> None:
+    (problem,) = PresetFiles(tmp_path / "none").load().problems
+    assert "preset folder cannot be read" in problem.summary
+
+
+@pytest.mark.parametrize(
+    ("content", "line", "says"),
+    [
+        (b"model: org/m\n\tcontainer: x\n", 2, "not valid YAML"),
+        (b"model: 'org/m\ncontainer: x\n", 3, "not valid YAML"),
+        (b"model: org/m\n  container: x\n", 2, "not valid YAML"),
+        (b"model: org/m\nmodel: org/n\n", 2, "given twice"),
+        (b"model: org/m\ncontainer: caf\xe9\n", 2, "not UTF-8"),
+        (b"model: org/m\n# \x00\n", 2, "control character 0x0000"),
+        ("model: org/m\n# é\n\x07\n".encode(), 3, "control character 0x0007"),
+        (b"\x89PNG\r\n\x1a\n\x00\x00", 1, "not UTF-8"),
+        (b"", 1, "empty"),
+        (b"{{ not: yaml }}", 1, "A key must be a word"),
+        (b"[" * 50_000, 1, "nested deeper"),
+        (b"%YAML 9.9\n---\na: 1\n", 1, "not valid YAML"),
+        (b"\xff\xfe\x00", 1, "not UTF-8"),
+    ],
+)
+def test_a_broken_file_is_named_with_its_line(builtin: Path, content: bytes, line: int, says: str) -> None:
+    (builtin / "bad.yaml").write_bytes(content)
+    problem = only_problem(PresetFiles(builtin).load())
+    assert says in problem.summary
+    assert problem.where == f"{builtin / 'bad.yaml'}:{line}"
+
+
+def test_a_tab_is_answered_with_spaces(builtin: Path) -> None:
+    (builtin / "bad.yaml").write_text("model: org/m\n\tcontainer: x\n")
+    assert "Indent with spaces" in only_problem(PresetFiles(builtin).load()).remedy
+
+
+def test_ten_megabytes_are_refused_unread_with_their_size(builtin: Path) -> None:
+    (builtin / "bad.yaml").write_bytes(b"model: org/m\n" + b"#" * 10 * MAX_BYTES)
+    started = time.perf_counter()
+    problem = only_problem(PresetFiles(builtin).load())
+    assert time.perf_counter() - started < 0.5
+    assert "10.0 MiB; a recipe is at most 1.0 MiB" in problem.summary
+
+
+def test_what_is_no_file_is_told_and_never_opened(builtin: Path) -> None:
+    (builtin / "folder.yaml").mkdir()
+    os.mkfifo(builtin / "pipe.yaml")
+    (builtin / "dangling.yaml").symlink_to(builtin / "nowhere")
+    (builtin / "circle.yaml").symlink_to(builtin / "circle.yaml")
+    catalogue = PresetFiles(builtin).load()
+    said = {Path(problem.file).name: problem.summary for problem in catalogue.problems}
+    assert "folder" in said["folder.yaml"]
+    assert "not a regular file" in said["pipe.yaml"]
+    assert "No such file" in said["dangling.yaml"]
+    assert "symbolic links" in said["circle.yaml"]
+    assert [preset.name for preset in catalogue.presets] == ["good"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
+def test_an_unreadable_file_is_told(builtin: Path) -> None:
+    (builtin / "secret.yaml").write_text(GOOD)
+    (builtin / "secret.yaml").chmod(0)
+    assert "chmod" in only_problem(PresetFiles(builtin).load()).remedy
+
+
+@pytest.mark.parametrize(
+    "name", ["-rf.yaml", "a b.yaml", "x" * 64 + ".yaml", "é.yaml", "a\x1b[31m.yaml", os.fsdecode(b"\xff.yaml")]
+)
+def test_a_name_that_cannot_name_a_container_is_refused(builtin: Path, name: str) -> None:
+    (builtin / name).write_text(GOOD)
+    problem = only_problem(PresetFiles(builtin).load())
+    assert "cannot be a preset's name" in problem.summary
+    assert str(problem).isprintable(), "what is shown holds no control characters and can be encoded"
+
+
+def test_hidden_files_and_other_suffixes_are_not_presets(builtin: Path) -> None:
+    for name in (".#good.yaml", "README.md", "good.yaml~", "good.yaml.bak"):
+        (builtin / name).write_text("{")
+    assert PresetFiles(builtin).load().problems == ()
+
+
+def test_utf16_and_byte_order_marks_are_read(builtin: Path) -> None:
+    (builtin / "a.yaml").write_bytes(codecs.BOM_UTF8 + GOOD.encode())
+    (builtin / "b.yaml").write_bytes(GOOD.encode("utf-16"))
+    (builtin / "c.yaml").write_bytes(GOOD.replace("\n", "\r\n").encode())
+    assert len(PresetFiles(builtin).load().presets) == 4
+
+
+def test_an_unchanged_folder_gives_an_equal_catalogue_without_reading(builtin: Path) -> None:
+    (builtin / "bad.yaml").write_text("model: 5\n")
+    (builtin / "gone.yaml").symlink_to("nowhere")
+    source = PresetFiles(builtin)
+    first = source.load()
+    assert source.load() == first
+    (builtin / "good.yaml").write_text(GOOD.replace("org/m", "org/changed"))
+    assert source.load().presets[0].model == "org/changed"
+    (builtin / "good.yaml").unlink()
+    assert source.load().presets == ()
+
+
+def test_importing_the_module_does_not_import_yaml() -> None:
+    code = "import sys, spark_tui.services.preset_files; sys.exit('yaml' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+@given(st.binary(max_size=200) | st.text("ab:-[]{}&*!<>|'\"#%@\n\t ,?~=0.", max_size=60).map(str.encode))
+def test_no_bytes_make_loading_fail(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
+    folder = tmp_path_factory.getbasetemp() / "any-bytes"
+    folder.mkdir(exist_ok=True)
+    (folder / "any.yaml").write_bytes(content)
+    catalogue = PresetFiles(folder).load()
+    assert len(catalogue.presets) + len(catalogue.problems) == 1
+
+
+class _TextKeys(yaml.SafeLoader):
+    """PyYAML's safe loader, with keys and dates as they are written: what the reader promises."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
+        self.flatten_mapping(node)
+        return {key.value: self.construct_object(value, deep=True) for key, value in node.value}
+
+
+_TextKeys.add_constructor("tag:yaml.org,2002:map", lambda loader, node: loader.construct_mapping(node))
+_TextKeys.add_constructor("tag:yaml.org,2002:timestamp", lambda loader, node: loader.construct_scalar(node))
+
+
+@given(st.text("ab:-[]{}\n ,'\"10.~&*", max_size=60))
+def test_values_are_those_of_the_safe_loader(text: str) -> None:
+    try:
+        document = parse(text, "r.yaml")
+    except PresetError:
+        return  # stricter: keys twice, keys that are no words, empty files
+    assert plain(document) == yaml.load(text, Loader=_TextKeys)
+
+
+@given(st.sampled_from(sorted(FIXTURES.glob("*.yaml"))), st.data())
+def test_a_damaged_recipe_is_a_preset_or_a_problem_and_never_a_crash(path: Path, data: st.DataObject) -> None:
+    text = path.read_text()
+    at = data.draw(st.integers(0, len(text)))
+    damaged = (
+        text[:at] + data.draw(st.text("{}[]:'\"\\\n $&|;x0-", max_size=6)) + text[at + data.draw(st.integers(0, 9)) :]
+    )
+    try:
+        preset = preset_from(parse(damaged, "r.yaml"), name="r", origin=Origin.USER, file="r.yaml")
+        plan(preset, Overrides(), HostPaths("/store", "/caches"))
+    except SparkError as error:
+        assert error.summary
+        assert error.remedy
+
+
+def test_without_the_c_parser_the_result_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = [path.read_text() for path in sorted(FIXTURES.glob("*.yaml"))]
+    fast = [preset_files.parse(text, "r.yaml") for text in texts]
+    monkeypatch.delattr(yaml, "CSafeLoader", raising=False)
+    assert [preset_files.parse(text, "r.yaml") for text in texts] == fast
