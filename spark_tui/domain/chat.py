@@ -119,6 +119,8 @@ class Answer:
     usage: Usage | None = None
     first_token_at: float | None = None
     last_token_at: float | None = None
+    answer_at: float | None = None
+    """When the first token came that is not reasoning."""
 
     @property
     def ttft(self) -> float | None:
@@ -134,6 +136,14 @@ class Answer:
         tokens = self.usage.completion_tokens - 1
         return tokens / seconds if tokens > 0 and seconds > 0 else None
 
+    @property
+    def reasoning_seconds(self) -> float | None:
+        """Seconds from the first token to the answer proper, or to the last token so far; None without reasoning."""
+        until = self.last_token_at if self.answer_at is None else self.answer_at
+        if not self.reasoning or self.first_token_at is None or until is None:
+            return None
+        return max(0.0, until - self.first_token_at)
+
     def message(self) -> Message:
         """The answer as a turn of the conversation."""
         return Message(Role.ASSISTANT, self.content, self.reasoning, self.tool_calls)
@@ -143,12 +153,13 @@ def advance(answer: Answer, event: ChatEvent, at: float) -> Answer:
     """The answer after one more event that arrived at `at`."""
     match event:
         case ContentDelta(text):
-            return replace(_token(answer, text, at), content=answer.content + text)
+            return replace(_answering(_token(answer, text, at), text, at), content=answer.content + text)
         case ReasoningDelta(text):
             return replace(_token(answer, text, at), reasoning=answer.reasoning + text)
         case ToolCallDelta():
             calls = _merge(answer.tool_calls, event)
-            return replace(_token(answer, event.name or event.arguments, at), tool_calls=calls)
+            text = event.name or event.arguments
+            return replace(_answering(_token(answer, text, at), text, at), tool_calls=calls)
         case Finished(reason):
             return replace(answer, finish_reason=reason)
         case Usage():
@@ -160,6 +171,12 @@ def _token(answer: Answer, text: str, at: float) -> Answer:
         return answer
     first = at if answer.first_token_at is None else answer.first_token_at
     return replace(answer, first_token_at=first, last_token_at=at)
+
+
+def _answering(answer: Answer, text: str, at: float) -> Answer:
+    if not text or answer.answer_at is not None:
+        return answer
+    return replace(answer, answer_at=at)
 
 
 def _merge(calls: tuple[ToolCall, ...], delta: ToolCallDelta) -> tuple[ToolCall, ...]:

@@ -1,34 +1,49 @@
 """Text from outside is hostile: control codes are removed before it is stored, searched or shown.
 
-Sequences recognised: ECMA-48 CSI and two-byte escapes, OSC/DCS/SOS/PM/APC strings (ended by BEL or ST, or
-cut at the end of the text), C1 controls, and the Unicode marks that reorder or hide text.
+Sequences recognised: ECMA-48 CSI and two-byte escapes, and OSC/DCS/SOS/PM/APC strings up to their end (BEL or ST).
+A string that never ends loses only its introducer: text is shown, never swallowed.
 """
 
 from __future__ import annotations
 
 import re
+import unicodedata
 
+# No part can take what a later part needs, and a string's body stops at every introducer: one pass, never quadratic.
 _SEQUENCE = re.compile(
-    r"\x1b\[[0-?]*[ -/]*[@-~]?"  # CSI
-    r"|\x1b[\]PX^_][^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)?"  # OSC, DCS, SOS, PM, APC
-    r"|\x1b[ -/]*[0-~]?"  # other escapes
-    r"|\x9b[0-?]*[ -/]*[@-~]?"
-    r"|[\x90\x98\x9d-\x9f][^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)?"
+    "\x1b\\[[0-?]*[ -/]*[@-~]?"  # CSI
+    "|(?:\x1b[\\]PX^_]|[\x90\x98\x9d-\x9f])(?:[^\x07\x1b\x90\x98\x9c-\x9f]*(?:\x07|\x1b\\\\|\x9c))?"  # strings
+    "|\x1b[ -/]*[0-~]?"  # other escapes
+    "|\x9b[0-?]*[ -/]*[@-~]?"
 )
-# Left: tab and newline (the caller decides about them). Gone: C0, DEL, C1, bidi overrides and isolates,
-# zero-width no-break space, line and paragraph separators.
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]")
+# Left: tab and newline (the caller decides about them). Gone: C0, DEL, C1, every mark that reorders or hides text
+# (bidi, invisible operators, tags, byte order mark), line and paragraph separators.
+_CONTROL = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "\U000e0000-\U000e007f]"
+)
+# Half a surrogate pair cannot be written to a terminal: JSON can smuggle one in (`"\ud800"`).
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def strip_sequences(text: str) -> str:
+    """`text` without escape sequences; carriage returns and other control characters stay."""
+    return _SEQUENCE.sub("", text)
 
 
 def clean(text: str) -> str:
     """`text` without escape sequences and control characters; tabs and newlines stay."""
-    if not _CONTROL.search(text):
+    if text.isprintable():
         return text
-    return _CONTROL.sub("", _SEQUENCE.sub("", text))
+    if _CONTROL.search(text):
+        text = _CONTROL.sub("", _SEQUENCE.sub("", text))
+    return _SURROGATE.sub("\ufffd", text)
 
 
 def clean_line(text: str) -> str:
     """One line for the screen: cleaned, tabs and newlines as single spaces."""
+    if text.isprintable():
+        return text
     return clean(text).replace("\t", " ").replace("\n", " ")
 
 
@@ -45,8 +60,30 @@ def last_overwrite(line: str) -> str:
     return ""
 
 
+def cell_width(text: str) -> int:
+    """Terminal cells that `text` takes: wide glyphs two, combining marks none."""
+    if text.isascii():
+        return len(text)
+    return sum(map(_cells, text))
+
+
+def _cells(char: str) -> int:
+    if unicodedata.east_asian_width(char) in "WF":
+        return 2
+    return 0 if unicodedata.combining(char) else 1
+
+
 def truncate(text: str, cells: int, ellipsis: str = "…") -> str:
-    """`text` cut to at most `cells` characters, the last one an ellipsis when something was cut."""
-    if len(text) <= cells:
+    """`text` cut to at most `cells` terminal cells, the last one an ellipsis when something was cut."""
+    if len(text) * 2 <= cells or cell_width(text) <= cells:
         return text
-    return text[: max(0, cells - len(ellipsis))] + ellipsis[:cells]
+    ellipsis = ellipsis[: max(cells, 0)]
+    room = max(0, cells - len(ellipsis))
+    if text.isascii():
+        return text[:room] + ellipsis
+    used = 0
+    for index, char in enumerate(text):
+        used += _cells(char)
+        if used > room:
+            return text[:index] + ellipsis
+    return text

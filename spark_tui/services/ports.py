@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -67,7 +67,7 @@ class ContainerEngine(Protocol):
     async def image(self, reference: str) -> ImageFacts | None:
         """A local image, or None."""
 
-    def pull(self, reference: str) -> AsyncIterator[PullProgress]:
+    def pull(self, reference: str) -> AsyncGenerator[PullProgress, None]:
         """Pulls an image; closing the iterator cancels the pull."""
 
     async def create(self, spec: ContainerSpec) -> str:
@@ -85,12 +85,12 @@ class ContainerEngine(Protocol):
     async def remove(self, container: str, *, force: bool = False) -> None:
         """Removes a container; its log goes with it."""
 
-    def events(self) -> AsyncIterator[ContainerEvent]:
+    def events(self) -> AsyncGenerator[ContainerEvent, None]:
         """Container events from now on; raises StreamBroken when the daemon goes away."""
 
     def logs(
         self, container: str, *, tail: int | None = None, follow: bool = True, since: str = ""
-    ) -> AsyncIterator[Sequence[LogLine]]:
+    ) -> AsyncGenerator[Sequence[LogLine], None]:
         """Batches of log lines, oldest first, stdout and stderr merged.
 
         `tail` None is all of it. `since` is a LogLine.stamp: later lines only. With `follow` it goes on until
@@ -114,7 +114,7 @@ class EngineApi(Protocol):
     async def version(self, endpoint: Endpoint) -> str:
         """`/version`; an empty string where the server has none."""
 
-    def chat(self, endpoint: Endpoint, request: ChatRequest) -> AsyncIterator[ChatEvent]:
+    def chat(self, endpoint: Endpoint, request: ChatRequest) -> AsyncGenerator[ChatEvent, None]:
         """Streams an answer; closing the iterator closes the connection, which frees the server's slot."""
 
     async def close(self) -> None:
@@ -138,6 +138,15 @@ class HostProbe(Protocol):
 
     def port_owner(self, port: int) -> str | None:
         """Who listens on a TCP port: `name (pid)`, `another process` when that cannot be read, None when free."""
+
+    def has_folder(self, path: Path) -> bool:
+        """Whether that directory exists."""
+
+    def make_folders(self, paths: Sequence[Path]) -> None:
+        """Creates directories that are absent, parents too; raises SparkError with the reason and the remedy.
+
+        Docker would make them itself, and as root.
+        """
 
     def free_disk(self, path: Path) -> Reading[int]:
         """Bytes free on the file system that holds `path` (or its nearest existing parent)."""
@@ -168,6 +177,9 @@ class SecretStore(Protocol):
 
     def api_key(self, path: str) -> Secret | None:
         """The engine key kept in an env file that we wrote, or None."""
+
+    def path(self, name: str) -> Path:
+        """Where the env file of the container `name` is, or would be."""
 
     def env_file(self, name: str, values: dict[str, Secret]) -> Path:
         """Writes `NAME=value` lines to a private file for the container `name` and returns its path."""

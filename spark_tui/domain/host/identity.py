@@ -1,8 +1,13 @@
-"""Which machine this is."""
+"""Which machine this is: a DGX Spark, one of its siblings from another maker, or something else."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final
+
+GB10_PCI_ID: Final = (0x10DE, 0x2E12)
+"""Vendor and device of the GB10's GPU. 0x2e03 and 0x2e06 are the N1X, which is no Spark."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,3 +20,62 @@ class HostIdentity:
     architecture: str = ""
     cpu_count: int = 0
     is_spark: bool = False
+
+
+# What the makers write into DMI and into DGX_PLATFORM, in lower case with spaces -> how people call it.
+_PRODUCTS: Final = (
+    ("dgx spark", "DGX Spark"),
+    ("gx10", "ASUS Ascent GX10"),
+    ("dell pro max with gb10", "Dell Pro Max with GB10"),
+    ("hp zgx nano", "HP ZGX Nano"),
+    ("thinkstation pgx", "Lenovo ThinkStation PGX"),
+    ("ai top atom", "Gigabyte AI TOP ATOM"),
+    ("edgexpert", "MSI EdgeXpert"),
+    ("veriton gn100", "Acer Veriton GN100"),
+)
+_PLACEHOLDERS: Final = frozenset(
+    ("", "none", "default string", "system product name", "to be filled by o.e.m.", "not specified", "unknown")
+)
+
+
+def parse_release(text: str) -> Mapping[str, str]:
+    """`/etc/dgx-release` -> its values by key.
+
+    The file is appended to at every update, so the last of equal keys counts; HP's has no quotes, a copied one may
+    have one only. Whatever is not `KEY=value` is passed over.
+    """
+    found: dict[str, str] = {}
+    for line in text.splitlines():
+        key, equals, value = line.partition("=")
+        key = key.strip()
+        if equals and key.isidentifier():
+            found[key] = value.strip().strip("\"'").strip()
+    return found
+
+
+def spark_product(names: Iterable[str]) -> str:
+    """The label of the first name that belongs to a Spark or a sibling of it; empty for any other machine."""
+    for name in names:
+        words = _words(name)
+        for mark, label in _PRODUCTS:
+            if mark in words:
+                return label
+    return ""
+
+
+def product_label(release: Mapping[str, str], dmi: Iterable[str]) -> tuple[str, bool]:
+    """What to call the machine, and whether that name is a Spark's.
+
+    The maker's own name (DGX_PLATFORM, DMI) comes before NVIDIA's, which every sibling bears too; a machine that is
+    none of them is called by its DMI product name, the first of `dmi`.
+    """
+    platform, own = release.get("DGX_PLATFORM", ""), [name.strip() for name in dmi]
+    spark = spark_product((platform, *own, release.get("DGX_PRETTY_NAME", ""), release.get("DGX_NAME", "")))
+    if spark:
+        return spark, True
+    named = release.get("DGX_PRETTY_NAME") or release.get("DGX_NAME") or ""
+    return named or next((name for name in own if _words(name) not in _PLACEHOLDERS), ""), False
+
+
+def _words(name: str) -> str:
+    return " ".join(name.replace("_", " ").lower().split())

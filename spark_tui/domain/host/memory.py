@@ -9,13 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from spark_tui.domain.quantities import KIB, MIB
+from spark_tui.domain.reading import Missing, Reading
 
 
 @dataclass(frozen=True, slots=True)
 class MemInfo:
-    """The fields of `/proc/meminfo` that matter; None where the kernel does not print one."""
+    """The fields of `/proc/meminfo` that matter; None where the kernel does not print one.
+
+    `huge_total` and `huge_free` count pages of `huge_page` bytes.
+    """
 
     total: int
     free: int
@@ -31,6 +36,9 @@ class MemInfo:
     inactive_file: int | None = None
     swap_total: int = 0
     swap_free: int = 0
+    huge_total: int = 0
+    huge_free: int = 0
+    huge_page: int = 0
 
     @property
     def cache(self) -> int:
@@ -43,6 +51,11 @@ class MemInfo:
         return max(0, self.total - self.free - self.cache)
 
     @property
+    def used(self) -> int:
+        """What nobody can have back without ending a process."""
+        return max(0, self.total - self.available)
+
+    @property
     def droppable(self) -> int | None:
         """What drop_caches would release now; None where the kernel does not tell."""
         if self.active_file is None or self.inactive_file is None:
@@ -51,12 +64,21 @@ class MemInfo:
         return max(0, self.active_file + self.inactive_file + self.reclaimable - held)
 
     @property
+    def allocatable(self) -> int:
+        """What a CUDA allocation can get at most, swap left aside.
+
+        NVIDIA's rule for integrated GPUs: with huge pages reserved only the free ones of them count, else
+        MemAvailable does.
+        """
+        return self.huge_free * self.huge_page if self.huge_total and self.huge_page else self.available
+
+    @property
     def swap_used(self) -> int:
         """Bytes in swap."""
         return max(0, self.swap_total - self.swap_free)
 
 
-_FIELDS: Mapping[str, str] = {
+_SIZES: Final[Mapping[str, str]] = {
     "MemTotal": "total",
     "MemFree": "free",
     "MemAvailable": "available",
@@ -70,32 +92,44 @@ _FIELDS: Mapping[str, str] = {
     "Inactive(file)": "inactive_file",
     "SwapTotal": "swap_total",
     "SwapFree": "swap_free",
+    "Hugepagesize": "huge_page",
+    "KReclaimable": "KReclaimable",
+    "SReclaimable": "SReclaimable",
 }
+_COUNTS: Final[Mapping[str, str]] = {"HugePages_Total": "huge_total", "HugePages_Free": "huge_free"}
+_NEEDED: Final = (("total", "MemTotal"), ("free", "MemFree"), ("available", "MemAvailable"))
+_MOST_DIGITS: Final = 15
+"""An exabyte in kB. A longer number is no size, and int() refuses very long ones."""
 
 
 def parse_meminfo(text: str) -> MemInfo:
     """`/proc/meminfo` as text -> MemInfo.
 
-    KReclaimable (all reclaimable kernel memory) is preferred to SReclaimable. Raises ValueError when a field
-    without which nothing can be said (MemTotal, MemFree, MemAvailable) is absent.
+    KReclaimable (all reclaimable kernel memory) is preferred to SReclaimable. A line that is not `Name: number kB`
+    is passed over: a size without its unit is not guessed. Raises ValueError when a field without which nothing can
+    be said (MemTotal, MemFree, MemAvailable) is absent.
     """
     found: dict[str, int] = {}
-    reclaimable: dict[str, int] = {}
     for line in text.splitlines():
-        name, colon, rest = line.partition(":")
-        words = rest.split()
-        if not colon or not words or not words[0].isdigit():
-            continue
-        size = int(words[0]) * (KIB if len(words) > 1 and words[1] == "kB" else 1)
-        if name in _FIELDS:
-            found[_FIELDS[name]] = size
-        elif name in ("KReclaimable", "SReclaimable"):
-            reclaimable[name] = size
-    for needed, name in (("total", "MemTotal"), ("free", "MemFree"), ("available", "MemAvailable")):
-        if needed not in found:
+        name, _, rest = line.partition(":")
+        if name in _SIZES:
+            words = rest.split()
+            if len(words) == 2 and words[1] == "kB" and _is_number(words[0]):
+                found[_SIZES[name]] = int(words[0]) * KIB
+        elif name in _COUNTS and _is_number(rest.strip()):
+            found[_COUNTS[name]] = int(rest)
+    for needed, name in _NEEDED:
+        if not found.get(needed) and (needed == "total" or needed not in found):
             raise ValueError(f"/proc/meminfo has no {name}")
-    found["reclaimable"] = reclaimable.get("KReclaimable", reclaimable.get("SReclaimable", 0))
+    slab = found.pop("SReclaimable", 0)
+    found["reclaimable"] = found.pop("KReclaimable", slab)
+    for part in ("free", "available"):  # a container's own meminfo (lxcfs) can say more than there is
+        found[part] = min(found[part], found["total"])
     return MemInfo(**found)
+
+
+def _is_number(word: str) -> bool:
+    return len(word) <= _MOST_DIGITS and word.isascii() and word.isdigit()
 
 
 def steady(shown: MemInfo | None, read: MemInfo, step: int = 64 * MIB) -> MemInfo:
@@ -110,4 +144,43 @@ def steady(shown: MemInfo | None, read: MemInfo, step: int = 64 * MIB) -> MemInf
         return old if old is not None and new is not None and abs(new - old) < step else new
 
     kept = {name: keep(getattr(shown, name), getattr(read, name)) for name in MemInfo.__dataclass_fields__}
-    return MemInfo(**kept)  # type: ignore[arg-type]  # required fields are ints on both sides
+    counts = {name: getattr(read, name) for name in ("huge_total", "huge_free", "huge_page")}
+    return MemInfo(**(kept | counts))
+
+
+@dataclass(frozen=True, slots=True)
+class StripParts:
+    """The pool cut into parts that add up to the total exactly, in the order in which they are drawn.
+
+    `engine` is what CUDA processes hold; None when the driver does not tell, `no_engine` then says why, and `apps`
+    includes it. `cache` is what drop_caches would leave, `droppable` what it would release; None when the kernel
+    does not tell them apart, and `cache` is then all of it.
+    """
+
+    engine: int | None
+    apps: int
+    cache: int
+    droppable: int | None
+    free: int
+    no_engine: str = ""
+
+    @property
+    def sizes(self) -> tuple[int, int, int, int, int]:
+        """Engine, apps, cache, droppable, free; what is not known apart is 0 here and part of its neighbour."""
+        return (self.engine or 0, self.apps, self.cache, self.droppable or 0, self.free)
+
+
+def strip_parts(mem: MemInfo, engine_bytes: Reading[int]) -> StripParts:
+    """Cuts the pool. `engine_bytes` is NVML's sum over CUDA processes: a ledger of its own, never trusted for more
+    than what is in use at all.
+
+    A stale sum counts: what an engine holds does not move in seconds.
+    """
+    free = min(mem.free, mem.total)
+    cache, in_use = mem.cache, mem.total - free - mem.cache
+    droppable = None if mem.droppable is None else min(mem.droppable, cache)
+    left = cache - (droppable or 0)
+    if isinstance(engine_bytes, Missing):
+        return StripParts(None, in_use, left, droppable, free, engine_bytes.reason)
+    engine = max(0, min(engine_bytes.value, in_use))
+    return StripParts(engine, in_use - engine, left, droppable, free)

@@ -1,0 +1,102 @@
+"""What is read again and again: the host, the GPU, the daemon, the preset folders."""
+
+from __future__ import annotations
+
+import asyncio
+
+from spark_tui.core.poller import Poller
+from spark_tui.core.store import Store
+from spark_tui.domain.engine.container import DaemonFacts
+from spark_tui.domain.errors import SparkError
+from spark_tui.domain.host.gpu import GpuReading
+from spark_tui.domain.host.memory import MemInfo, steady
+from spark_tui.domain.reading import Ok, Reading, aged, value_of
+from spark_tui.services.ports import Clock, ContainerEngine, GpuProbe, HostProbe, PresetSource
+
+HOST_SECONDS = 1.0
+GPU_SECONDS = 2.0
+DAEMON_SECONDS = 20.0
+
+
+class Collectors:
+    """Feeds the store until cancelled."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        host: HostProbe,
+        gpu: GpuProbe,
+        docker: ContainerEngine,
+        presets: PresetSource,
+        refresh_seconds: float = HOST_SECONDS,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._host = host
+        self._gpu = gpu
+        self._docker = docker
+        self._presets = presets
+        self.daemon = Poller(
+            "Docker",
+            docker.daemon,
+            self._daemon_answered,
+            self._daemon_failed,
+            clock=clock,
+            interval=DAEMON_SECONDS,
+        )
+        self._host_poller = Poller(
+            "the host", self._read_host, lambda _: None, self._host_failed, clock=clock, interval=refresh_seconds
+        )
+        self._gpu_poller = Poller(
+            "the GPU driver", gpu.read, self._take_gpu, self._gpu_failed, clock=clock, interval=GPU_SECONDS
+        )
+
+    async def run(self) -> None:
+        """Collects until cancelled."""
+        self._store.update(identity=self._host.identity())
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._host_poller.run())
+            group.create_task(self.daemon.run())
+            group.create_task(self._gpu_poller.run())
+
+    async def collect_once(self) -> None:
+        """One reading of the host and the GPU, for a front end that does not stay."""
+        self._store.update(identity=self._host.identity())
+        await asyncio.gather(self._host_poller.poll(), self._gpu_poller.poll())
+
+    def load_presets(self) -> None:
+        """Reads the preset folders again."""
+        self._store.update(presets=self._presets.load())
+
+    def sample_host(self) -> None:
+        """One reading of the host, now."""
+        world = self._store.world
+        uptime = self._host.uptime()
+        self._store.update(
+            memory=_steadied(world.memory, self._host.memory()),
+            pressure=self._host.memory_pressure(),
+            uptime_minutes=Ok(int(uptime.value // 60), uptime.at) if isinstance(uptime, Ok) else uptime,
+        )
+
+    async def _read_host(self) -> None:
+        self.sample_host()
+
+    def _host_failed(self, error: SparkError) -> None:
+        self._store.update(memory=aged(self._store.world.memory, str(error)))
+
+    def _take_gpu(self, reading: Reading[GpuReading]) -> None:
+        self._store.update(gpu=reading)
+
+    def _gpu_failed(self, error: SparkError) -> None:
+        self._store.update(gpu=aged(self._store.world.gpu, str(error)))
+
+    def _daemon_answered(self, facts: DaemonFacts) -> None:
+        self._store.update(docker=Ok(facts, self._clock.now()))
+
+    def _daemon_failed(self, error: SparkError) -> None:
+        self._store.update(docker=aged(self._store.world.docker, str(error)))
+
+
+def _steadied(shown: Reading[MemInfo], read: Reading[MemInfo]) -> Reading[MemInfo]:
+    return Ok(steady(value_of(shown), read.value), read.at) if isinstance(read, Ok) else read

@@ -1,0 +1,271 @@
+"""From a preset to a warm server: preflight, pull, create, start, follow, ready, warm.
+
+Every step is reported as it moves, can be cancelled, and is safe to repeat: what is already done is skipped.
+Ready means that `/health` answers 200 and `/v1/models` lists a model; a running container proves nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from contextlib import aclosing
+from dataclasses import dataclass
+
+from spark_tui.core.engine_watch import EngineWatch
+from spark_tui.core.engines import EngineSupervisor
+from spark_tui.core.jobs import Step
+from spark_tui.core.pause import pause
+from spark_tui.core.preflight import Preflight, Standing
+from spark_tui.core.step_reporter import Report, StepReporter
+from spark_tui.domain.chat import ChatParameters, ChatRequest, Message, Role
+from spark_tui.domain.engine.container import ContainerFacts, PullProgress
+from spark_tui.domain.engine.endpoint import Endpoint
+from spark_tui.domain.engine.view import EngineState, EngineView
+from spark_tui.domain.errors import EngineExited, SparkError
+from spark_tui.domain.presets.container_spec import LABEL_SPEC_HASH
+from spark_tui.domain.presets.plan import LaunchPlan, Overrides
+from spark_tui.domain.presets.preset import Preset
+from spark_tui.domain.quantities import human_bytes, human_duration
+from spark_tui.services.ports import Clock, ContainerEngine, EngineApi, LogArchive, LogLine
+
+STEPS: tuple[tuple[str, str], ...] = (
+    ("preflight", "Check"),
+    ("pull", "Pull image"),
+    ("create", "Create container"),
+    ("start", "Start"),
+    ("follow", "Boot"),
+    ("ready", "Ready"),
+    ("warm", "Warm up"),
+)
+
+DEFAULT_READY_TIMEOUT_SECONDS = 3600.0
+LAST_LINES_SECONDS = 5.0
+WARM_TIMEOUT_SECONDS = 300.0  # seed 000 section 9: the first request compiles for 25-60 s
+
+
+def pending_steps() -> tuple[Step, ...]:
+    """All steps of a launch, none begun."""
+    return tuple(Step(id_, label) for id_, label in STEPS)
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchRequest:
+    """What to launch. `wait` follows it until it is ready and warm; `replace_running` stops an engine of the same
+    name that runs with other settings."""
+
+    preset: Preset
+    overrides: Overrides
+    wait: bool = True
+    warm: bool = True
+    replace_running: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """The outcome: the container, and where it serves."""
+
+    container_id: str
+    plan: LaunchPlan
+    view: EngineView
+    already_running: bool
+
+
+class Launcher:
+    """Runs launches. One object serves many."""
+
+    def __init__(
+        self,
+        docker: ContainerEngine,
+        api: EngineApi,
+        archive: LogArchive,
+        supervisor: EngineSupervisor,
+        preflight: Preflight,
+        clock: Clock,
+    ) -> None:
+        self._docker = docker
+        self._api = api
+        self._archive = archive
+        self._supervisor = supervisor
+        self._preflight = preflight
+        self._clock = clock
+
+    async def launch(self, request: LaunchRequest, report: Report) -> Launched:
+        """Brings the preset up. Raises the error of the step that failed, after reporting that step as failed."""
+        steps = StepReporter(pending_steps(), report, self._clock)
+        async with steps.running("preflight"):
+            standing = await self._preflight.check(
+                request.preset, request.overrides, replace_running=request.replace_running
+            )
+            steps.detail("preflight", standing.summary)
+        await self._pull(standing, steps)
+        plan = await self._preflight.finish(standing, request.preset, request.overrides)
+        container_id = await self._bring_up(standing, plan, steps)
+        watch = await self._supervisor.watch(container_id)
+        if request.wait:
+            patience = request.preset.ready_timeout_seconds or DEFAULT_READY_TIMEOUT_SECONDS
+            await self._until_ready(watch, steps, patience)
+            await self._warm(request, watch, steps)
+        return Launched(container_id, plan, watch.view(), standing.runs)
+
+    async def resume(self, name: str, report: Report) -> EngineView:
+        """Follows a container that starts already: after a restart of this program, or started by someone else."""
+        steps = StepReporter(pending_steps(), report, self._clock)
+        for id_ in ("preflight", "pull", "create", "start"):
+            steps.skip(id_, "done earlier")
+        watch = await self._supervisor.watch(name)
+        await self._until_ready(watch, steps, DEFAULT_READY_TIMEOUT_SECONDS)
+        if watch.container.ours:
+            await self._warm_up(watch, steps)
+        return watch.view()
+
+    # --- image ----------------------------------------------------------------------------------------
+
+    async def _pull(self, standing: Standing, steps: StepReporter) -> None:
+        if standing.image is not None:
+            steps.skip("pull", "image is here")
+            return
+        async with steps.running("pull"), aclosing(self._docker.pull(standing.reference)) as progress:
+            async for so_far in progress:
+                steps.detail("pull", _pull_text(so_far), _fraction(so_far.current_bytes, so_far.total_bytes))
+
+    # --- container ------------------------------------------------------------------------------------
+
+    async def _bring_up(self, standing: Standing, plan: LaunchPlan, steps: StepReporter) -> str:
+        existing = standing.existing
+        if standing.runs and existing is not None:
+            steps.skip("create", "exists")
+            steps.skip("start", "runs already")
+            return existing.id
+        if existing is not None and existing.spec_hash == _hash_label(plan):
+            steps.skip("create", "made earlier with the same settings")
+            container_id = existing.id
+        else:
+            async with steps.running("create"):
+                if existing is not None:
+                    steps.detail("create", await self._clear(existing))
+                container_id = await self._docker.create(plan.spec)
+        async with steps.running("start"):
+            await self._start(container_id, remove_on_failure=existing is None or existing.id != container_id)
+        return container_id
+
+    async def _start(self, container_id: str, *, remove_on_failure: bool) -> None:
+        try:
+            await self._docker.start(container_id)
+        except SparkError:
+            # A container that never ran holds the name and no log worth keeping.
+            if remove_on_failure:
+                await self._docker.remove(container_id, force=True)
+            raise
+
+    async def _clear(self, existing: ContainerFacts) -> str:
+        """Makes room for a container of the same name; the old one's log is kept."""
+        if existing.running:
+            await self._docker.stop(existing.id)
+        lines: list[LogLine] = []
+        async with aclosing(self._docker.logs(existing.id, follow=False)) as batches:
+            async for batch in batches:
+                lines.extend(batch)
+        kept = f"old log kept in {self._archive.save(existing.name, lines)}" if lines else "replaces an earlier one"
+        await self._docker.remove(existing.id)
+        return kept
+
+    # --- boot -----------------------------------------------------------------------------------------
+
+    async def _until_ready(self, watch: EngineWatch, steps: StepReporter, patience: float) -> None:
+        async with steps.running("follow"):
+            await self._follow(watch, steps, patience)
+        view = watch.view()
+        models = ", ".join(model.id for model in view.models)
+        steps.done("ready", f"{models or 'serving'} at {view.base_url}")
+
+    async def _follow(self, watch: EngineWatch, steps: StepReporter, patience: float) -> None:
+        deadline = self._clock.monotonic() + patience
+        view = watch.view()
+        while view.state is not EngineState.SERVING:
+            if view.state in (EngineState.FAILED, EngineState.STOPPED):
+                # The reason stands in the log, which may still be on its way.
+                await pause(self._clock, LAST_LINES_SECONDS, watch.log_read)
+                raise _exited(watch.view())
+            phase = view.timeline.current
+            if phase is not None:
+                steps.detail("follow", f"{phase.label} {phase.detail}".strip(), phase.progress)
+            left = deadline - self._clock.monotonic()
+            if left <= 0:
+                raise EngineExited(
+                    f"{view.name} was not ready after {human_duration(patience)}.",
+                    f"It is still running: read its log, or stop it with: spark-tui down {view.name}",
+                    detail=view.timeline.telling,
+                )
+            view = await _either(watch.moved(), self._clock.sleep(min(left, 5.0)), watch)
+
+    # --- first request --------------------------------------------------------------------------------
+
+    async def _warm(self, request: LaunchRequest, watch: EngineWatch, steps: StepReporter) -> None:
+        if not request.warm:
+            steps.skip("warm", "not asked for")
+            return
+        await self._warm_up(watch, steps)
+
+    async def _warm_up(self, watch: EngineWatch, steps: StepReporter) -> None:
+        """The first request compiles kernels; a failure of it is reported and does not undo the launch."""
+        endpoint, served = watch.endpoint, watch.view().served_name
+        if endpoint is None or not served:
+            steps.skip("warm", "no served name")
+            return
+        steps.begin("warm")
+        started = self._clock.monotonic()
+        try:
+            async with asyncio.timeout(WARM_TIMEOUT_SECONDS):
+                await self._first_request(endpoint, served)
+        except TimeoutError:
+            steps.fail("warm", f"no answer within {human_duration(WARM_TIMEOUT_SECONDS)}")
+        except SparkError as error:
+            steps.fail("warm", str(error))
+        else:
+            watch.mark_warm(self._clock.monotonic() - started)
+            steps.done("warm")
+
+    async def _first_request(self, endpoint: Endpoint, served: str) -> None:
+        request = ChatRequest(served, (Message(Role.USER, "ping"),), ChatParameters(max_tokens=3))
+        async with aclosing(self._api.chat(endpoint, request)) as events:
+            async for _ in events:
+                pass
+
+
+def _hash_label(plan: LaunchPlan) -> str:
+    return plan.spec.label(LABEL_SPEC_HASH)
+
+
+def _exited(view: EngineView) -> EngineExited:
+    failure = view.timeline.failure
+    code = view.container.exit_code
+    summary = f"{view.name} ended before it was ready (exit code {code})."
+    if failure is None:
+        return EngineExited(summary, f"Read its log: spark-tui logs {view.name}", detail=view.timeline.telling)
+    return EngineExited(
+        f"{summary} {failure.line}",
+        f"The whole log: spark-tui logs {view.name}",
+        detail=failure.line,
+    )
+
+
+def _pull_text(progress: PullProgress) -> str:
+    total = progress.total_bytes
+    if not total:
+        return progress.status
+    return f"{human_bytes(progress.current_bytes)} of {human_bytes(total)}"
+
+
+def _fraction(part: int, whole: int) -> float | None:
+    return part / whole if whole else None
+
+
+async def _either(moved: Awaitable[object], sleep: Awaitable[object], watch: EngineWatch) -> EngineView:
+    """Waits for the engine to move, or for the time, and returns its view."""
+    tasks = [asyncio.ensure_future(moved), asyncio.ensure_future(sleep)]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+    return watch.view()

@@ -1,0 +1,79 @@
+"""Pollers that cannot overrun: no overlap, a timeout, backoff after failures, and a failure is an event."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Generic, TypeVar
+
+from spark_tui.core.pause import pause
+from spark_tui.domain.errors import SparkError
+from spark_tui.services.ports import Clock
+
+T = TypeVar("T")
+
+MAX_BACKOFF_SECONDS = 60.0
+
+
+class Poller(Generic[T]):
+    """Calls `probe` every `interval` seconds, never twice at once.
+
+    A value goes to `on_value`. A SparkError, OSError or a probe that takes longer than `timeout` goes to `on_error`
+    as a SparkError, and the pause doubles up to a minute until the probe succeeds again. `wake()` cuts a pause
+    short.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        probe: Callable[[], Awaitable[T]],
+        on_value: Callable[[T], None],
+        on_error: Callable[[SparkError], None],
+        *,
+        clock: Clock,
+        interval: float,
+        timeout: float = 10.0,
+    ) -> None:
+        self.name = name
+        self._probe = probe
+        self._on_value = on_value
+        self._on_error = on_error
+        self._clock = clock
+        self._interval = interval
+        self._timeout = timeout
+        self._failures = 0
+        self._wake = asyncio.Event()
+
+    @property
+    def interval(self) -> float:
+        """Seconds until the next call: the interval, doubled for every failure in a row."""
+        return min(self._interval * float(2**self._failures), max(MAX_BACKOFF_SECONDS, self._interval))
+
+    def wake(self) -> None:
+        """Poll now rather than at the end of the pause."""
+        self._wake.set()
+
+    async def poll(self) -> None:
+        """One call, its outcome handed on."""
+        try:
+            value = await asyncio.wait_for(self._probe(), self._timeout)
+        except TimeoutError:
+            self._fail(SparkError(f"{self.name} did not answer within {self._timeout:g} s.", "It is asked again."))
+        except SparkError as error:
+            self._fail(error)
+        except OSError as error:
+            self._fail(SparkError(f"{self.name}: {error.strerror or error}.", "It is asked again."))
+        else:
+            self._failures = 0
+            self._on_value(value)
+
+    def _fail(self, error: SparkError) -> None:
+        self._failures = min(self._failures + 1, 16)
+        self._on_error(error)
+
+    async def run(self) -> None:
+        """Polls until cancelled."""
+        while True:
+            self._wake.clear()
+            await self.poll()
+            await pause(self._clock, self.interval, self._wake)

@@ -1,0 +1,169 @@
+"""What is checked before anything is changed, and the plan that follows from what was found."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from spark_tui.domain.engine.container import ContainerFacts, DaemonFacts, ImageFacts
+from spark_tui.domain.engine.view import api_port
+from spark_tui.domain.errors import NameInUse, PortInUse, RefusedError, WrongArchitecture
+from spark_tui.domain.presets.container_spec import LABEL_SPEC_HASH
+from spark_tui.domain.presets.plan import HostPaths, LaunchPlan, Overrides, local_model_path, plan
+from spark_tui.domain.presets.preset import Preset
+from spark_tui.domain.secret import Secret
+from spark_tui.services.ports import ContainerEngine, HostProbe, SecretStore
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What preflight found. `runs`: the engine runs already with just these settings."""
+
+    reference: str
+    image: ImageFacts | None
+    existing: ContainerFacts | None
+    daemon: DaemonFacts
+    plan: LaunchPlan
+    runs: bool = False
+
+    @property
+    def summary(self) -> str:
+        """One line for the step."""
+        where = f"{self.plan.spec.name} on port {self.plan.host_port}"
+        return f"{where}: runs already" if self.runs else where
+
+
+class Preflight:
+    """Checks a launch against Docker and the host."""
+
+    def __init__(self, docker: ContainerEngine, host: HostProbe, secrets: SecretStore, paths: HostPaths) -> None:
+        self._docker = docker
+        self._host = host
+        self._secrets = secrets
+        self._paths = paths
+
+    async def plan(self, preset: Preset, overrides: Overrides) -> LaunchPlan:
+        """The plan with the image as it is here, without checking anything else and without writing any key.
+
+        Works without a Docker daemon: the image's entrypoint is then assumed from its name, and the plan says so.
+        """
+        return self._plan(preset, overrides, await self._docker.image(preset.image), write_keys=False)
+
+    def dry_plan(self, preset: Preset, overrides: Overrides) -> LaunchPlan:
+        """The plan as far as it can be told without Docker."""
+        return self._plan(preset, overrides, None, write_keys=False)
+
+    async def check(self, preset: Preset, overrides: Overrides, *, replace_running: bool = False) -> Standing:
+        """Raises the error of the first check that fails; changes nothing."""
+        daemon = await self._docker.daemon()
+        image = await self._docker.image(preset.image)
+        if image is not None:
+            _check_architecture(image, daemon)
+        proposal = self._plan(preset, overrides, image, write_keys=False)
+        self._check_model(proposal)
+        containers = await self._docker.containers()
+        existing = next((c for c in containers if c.name == proposal.spec.name), None)
+        standing = Standing(preset.image, image, existing, daemon, proposal)
+        if existing is not None:
+            standing = _check_existing(standing, existing, replace_running=replace_running)
+        if not standing.runs:
+            await self._check_port(proposal, containers, existing)
+        return standing
+
+    async def finish(self, standing: Standing, preset: Preset, overrides: Overrides) -> LaunchPlan:
+        """The plan to carry out, once the image is here: its entrypoint is known, and the keys are written."""
+        image = standing.image or await self._docker.image(preset.image)
+        if image is not None:
+            _check_architecture(image, standing.daemon)
+        decided = self._plan(preset, overrides, image, write_keys=True)
+        self._host.make_folders([Path(folder) for folder in decided.directories])
+        return decided
+
+    # --- keys -----------------------------------------------------------------------------------------
+
+    def _plan(self, preset: Preset, overrides: Overrides, image: ImageFacts | None, *, write_keys: bool) -> LaunchPlan:
+        env_file = self._env_file(preset, overrides, write=write_keys)
+        return plan(preset, overrides, self._paths, image=image, env_file=env_file)
+
+    def _env_file(self, preset: Preset, overrides: Overrides, *, write: bool) -> str | None:
+        """The container's private file of keys. Its path depends on the name alone, so that plans compare."""
+        name = overrides.name or preset.name
+        values: dict[str, Secret] = {}
+        token = self._secrets.hf_token()
+        if token and local_model_path(preset.model) is None:
+            values["HF_TOKEN"] = token
+        if overrides.api_key:
+            values["VLLM_API_KEY"] = self._secrets.api_key(str(self._secrets.path(name))) or self._secrets.new_key()
+        if not values:
+            return None
+        return str(self._secrets.env_file(name, values) if write else self._secrets.path(name))
+
+    # --- checks ---------------------------------------------------------------------------------------
+
+    def _check_model(self, proposal: LaunchPlan) -> None:
+        inside = local_model_path(proposal.model)
+        if inside is None:
+            return
+        path = Path(self._paths.store) / inside
+        if not self._host.has_folder(path):
+            raise RefusedError(
+                f"The model folder {path} does not exist.",
+                "Download the model to that folder, or set the store root in the settings.",
+            )
+
+    async def _check_port(
+        self, proposal: LaunchPlan, containers: tuple[ContainerFacts, ...], existing: ContainerFacts | None
+    ) -> None:
+        port = proposal.host_port
+        for other in containers:
+            if other.running and other != existing and port in _host_ports(other):
+                raise PortInUse(
+                    f"Port {port} is taken by the container {other.name}.",
+                    f"Stop it (spark-tui down {other.name}) or choose another port (--set port={port + 1}).",
+                )
+        owner = await asyncio.to_thread(self._host.port_owner, port)
+        own = existing is not None and existing.running and port in _host_ports(existing)
+        if owner is not None and not own:
+            raise PortInUse(
+                f"Port {port} is taken by {owner}.",
+                f"Stop that process or choose another port (--set port={port + 1}).",
+            )
+
+
+def _host_ports(container: ContainerFacts) -> set[int]:
+    ports = {port.host_port for port in container.ports}
+    own = api_port(container)
+    return ports | {own} if own is not None else ports
+
+
+def _check_architecture(image: ImageFacts, daemon: DaemonFacts) -> None:
+    if not image.architecture or not daemon.architecture:
+        return
+    if _normal(image.architecture) != _normal(daemon.architecture):
+        raise WrongArchitecture(
+            f"The image {image.reference} is built for {image.architecture}, this machine is {daemon.architecture}.",
+            "Choose a tag that is built for this processor (on a DGX Spark: arm64).",
+        )
+
+
+def _normal(architecture: str) -> str:
+    return {"x86_64": "amd64", "aarch64": "arm64"}.get(architecture, architecture)
+
+
+def _check_existing(standing: Standing, existing: ContainerFacts, *, replace_running: bool) -> Standing:
+    name = existing.name
+    if not existing.ours:
+        raise NameInUse(
+            f"A container named {name} exists ({existing.status.value}) that spark-tui did not make.",
+            f"Launch under another name (--name {name}-2), or remove it yourself: docker rm {name}",
+        )
+    same = existing.spec_hash == standing.plan.spec.label(LABEL_SPEC_HASH)
+    if existing.running and same:
+        return replace(standing, runs=True)
+    if existing.running and not replace_running:
+        raise NameInUse(
+            f"{name} runs already, with other settings.",
+            f"Stop it first (spark-tui down {name}), or launch with --replace.",
+        )
+    return standing

@@ -1,0 +1,77 @@
+"""The World: frozen slices of everything on screen. Equal values are dropped; subscribers get the latest."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from spark_tui.core.jobs import JobView
+from spark_tui.domain.engine.container import DaemonFacts
+from spark_tui.domain.engine.view import EngineView
+from spark_tui.domain.event import Event
+from spark_tui.domain.host.gpu import GpuReading
+from spark_tui.domain.host.identity import HostIdentity
+from spark_tui.domain.host.memory import MemInfo
+from spark_tui.domain.presets.preset import PresetCatalogue
+from spark_tui.domain.reading import NOT_READ_YET, Reading
+from spark_tui.services.ports import Clock
+
+MIN_INTERVAL_SECONDS = 0.1
+"""At most ten pushes a second to one subscriber."""
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """Everything that the front ends show, but for logs and chat, which have a cadence of their own."""
+
+    identity: HostIdentity = field(default_factory=lambda: HostIdentity(hostname=""))
+    uptime_minutes: Reading[int] = NOT_READ_YET
+    memory: Reading[MemInfo] = NOT_READ_YET
+    pressure: Reading[float] = NOT_READ_YET
+    gpu: Reading[GpuReading] = NOT_READ_YET
+    docker: Reading[DaemonFacts] = NOT_READ_YET
+    engines: Reading[tuple[EngineView, ...]] = NOT_READ_YET
+    presets: PresetCatalogue = field(default_factory=PresetCatalogue)
+    images: tuple[str, ...] = ()
+    jobs: tuple[JobView, ...] = ()
+    events: tuple[Event, ...] = ()
+
+
+class Store:
+    """Holds the one World. All calls belong on the event loop."""
+
+    def __init__(self, clock: Clock, world: World | None = None) -> None:
+        self._clock = clock
+        self._world = world or World()
+        self._subscribers: set[asyncio.Event] = set()
+
+    @property
+    def world(self) -> World:
+        """The latest World."""
+        return self._world
+
+    def update(self, **slices: Any) -> bool:
+        """Replaces slices; returns whether anything differed. An unknown slice is a TypeError."""
+        changed = {name: value for name, value in slices.items() if getattr(self._world, name) != value}
+        if not changed:
+            return False
+        self._world = replace(self._world, **changed)
+        for event in self._subscribers:
+            event.set()
+        return True
+
+    async def changes(self, min_interval: float = MIN_INTERVAL_SECONDS) -> AsyncIterator[World]:
+        """The World now, and then after every change; what came in between is skipped."""
+        changed = asyncio.Event()
+        self._subscribers.add(changed)
+        try:
+            yield self._world
+            while True:
+                await changed.wait()
+                changed.clear()
+                yield self._world
+                await self._clock.sleep(min_interval)
+        finally:
+            self._subscribers.discard(changed)

@@ -1,0 +1,310 @@
+"""Turns an engine's log into the story of its start, line by line.
+
+Most lines cost one regular expression match and one look into a table: only lines whose first word has a rule are
+taken apart.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+from spark_tui.domain.engine.boot_failure import FailureReader, is_exception
+from spark_tui.domain.engine.boot_phases import PhaseRecorder
+from spark_tui.domain.engine.boot_rules import RULES
+from spark_tui.domain.engine.log_clock import LogClock
+from spark_tui.domain.engine.log_line import LineKind, LogRecord, parse_line
+from spark_tui.domain.engine.secrets import mask_secrets
+from spark_tui.domain.engine.timeline import (
+    EMPTY_TIMELINE,
+    LABELS,
+    BootTimeline,
+    EngineFacts,
+    Failure,
+    Outcome,
+    Phase,
+    PhaseId,
+    PhaseState,
+)
+from spark_tui.domain.text import clean_line, strip_sequences, truncate
+
+__all__ = [
+    "EMPTY_TIMELINE",
+    "LABELS",
+    "BootTimeline",
+    "BootTracker",
+    "EngineFacts",
+    "Failure",
+    "Outcome",
+    "Phase",
+    "PhaseId",
+    "PhaseState",
+]
+
+MAX_TELLING = 200
+MAX_SILENCE_SECONDS = 600.0
+"""A container that writes nothing for longer has lost the head of its log."""
+_NOTHING = parse_line("")
+
+# Process prefixes and `[tags]`, the level, more tags (`[backbone]`), and the first word of the message.
+_HEAD = re.compile(
+    r"\s*(?:\([^()]{1,120}\) ?|\[[^\[\]]{1,60}\] )*"
+    r"(?:([DIWEC])[A-Z]{3,7}(?: \d\d-\d\d \d\d:\d\d:\d\d \[[^\]]{1,200}\] ?|: {1,5}))?"
+    r"(?:\[[^\[\]]{1,60}\] )*\s*(\S{0,60})"
+)
+_TAGS = re.compile(r"(?:\[[^\[\]]{1,60}\] )+")
+_OUTER = re.compile(r"[\w.\-]{1,80} +\| |[A-Z][a-z]{2} +\d+ [\d:]{8} \S{1,80} \S{1,80}: |\d{4}-\d\d-\d\d")
+_EXCEPTION_ENDS = (
+    "Error:",
+    "Exception:",
+    "Error",
+    "Exception",
+    "Interrupt",
+    "Exit:",
+    "ExceptionGroup:",
+    "):",
+    "Found:",
+)
+_USAGE = re.compile(r"(?:[\w.\-]{1,40} ){0,2}[\w.\-]{1,40}: error: ")
+_DULL = frozenset(("", "Route:", "█", "▀▀", "▄▄", "█▄█▀", "non-default", "Found", "Engine", "Available"))
+
+
+class BootTracker:
+    """Feed it every line of a log, from the container's first one; `timeline()` is what they say so far.
+
+    `started_at` is when the container started, seconds since the epoch, where it is known. A second banner in the
+    same log begins a new story.
+    """
+
+    def __init__(self, started_at: float | None = None) -> None:
+        self._started_at = started_at
+        self._clock = LogClock()
+        self._begin()
+        self._timeline = EMPTY_TIMELINE
+
+    def _begin(self) -> None:
+        self.phases = PhaseRecorder()
+        self.failures = FailureReader()
+        self.facts = EngineFacts()
+        self.drafter = self.from_cache = False
+        self.own_ready_line = False
+        """The engine has a line of its own for being ready: uvicorn's is not it."""
+        self.record = _NOTHING
+        """The line that a rule looks at."""
+        self._begun = self._seen_banner = self._ready = self._stopped = False
+        self._talk: deque[str] = deque(maxlen=8)
+        self._telling = self._last = ""
+        self._dirty = True
+
+    # --- lines in -------------------------------------------------------------------------------------
+
+    def feed(self, stamp: float | None, text: str) -> None:
+        """One line; `stamp` in seconds since the epoch, None where Docker gave none."""
+        self._line(stamp, text)
+
+    def feed_many(self, lines: Iterable[tuple[str, str]]) -> None:
+        """Lines as `(stamp, text)`; the stamp is RFC 3339 or empty and read only when it is needed."""
+        line = self._line
+        for stamp, text in lines:
+            line(stamp, text)
+
+    def _line(self, stamp: str | float | None, text: str) -> None:
+        if "\x1b" in text:
+            text = strip_sequences(text)
+        first = text[:1]
+        if first == "{":
+            self._apply(stamp, text, parse_line(text))
+            return
+        if first not in "([ IWEDC\r" or first == "":
+            outer = _OUTER.match(text)
+            if outer:
+                self._apply(stamp, text, parse_line(text))
+                return
+        head = _HEAD.match(text)
+        if head is None:
+            return
+        level, word = head[1], head[2]
+        if word in RULES or word.endswith(_EXCEPTION_ENDS):
+            if word != "File" or ", in <module>" in text:  # of a traceback's frames only the outermost tells
+                self._apply(stamp, text, parse_line(text))
+        elif level is not None:
+            if level != "D" and not self._ready and word not in _DULL:
+                self._talk.append(text)
+                self._dirty = True
+        elif word[:2] == "20" or ": error: " in text or (not self._seen_banner and '" 200' in text):
+            self._apply(stamp, text, parse_line(text))
+        if not self._begun:
+            self._first(stamp, text)
+        self._last = text
+
+    def _first(self, stamp: str | float | None, text: str) -> None:
+        """The first line that a container writes, whatever it says."""
+        record = parse_line(text)
+        if record.kind is LineKind.BLANK:
+            return
+        self._begun = True
+        self.phases.tick(self._clock.read(stamp, record.time))
+        if record.kind is LineKind.ACCESS:
+            self.answers()
+            return
+        silent = (self.phases.now or 0.0) - (self._started_at or 0.0)
+        if self._started_at is not None and self._clock.real and 0 <= silent < MAX_SILENCE_SECONDS:
+            self.phases.begin_at(self._started_at)
+        self.phases.enter(PhaseId.CONTAINER)
+        self._dirty = True
+
+    def _apply(self, stamp: str | float | None, text: str, record: LogRecord) -> None:
+        """Runs the rules on a line that has been taken apart."""
+        self._last = text
+        message = record.message.lstrip()
+        if not self._begun:
+            self._first(stamp, text)
+        self.phases.tick(self._clock.read(stamp, record.time))
+        if record.kind is LineKind.ACCESS:
+            if " 200" in message[-12:] and '"POST /v1' in message:
+                self.answers()
+            return
+        if record.kind is LineKind.EXCEPTION:
+            if not self._stopped:
+                self.failed(lambda r: self.failures.exception(r, serving=self._ready), record)
+            return
+        if _USAGE.match(message):
+            if self._ready:
+                self.new_start(record)
+            self.failed(self.failures.usage, record)
+            return
+        message = message[tags.end() :] if (tags := _TAGS.match(message)) else message
+        word = message.split(maxsplit=1)[0] if message else ""
+        rule = RULES.get(word)
+        if rule is not None:
+            self.record = record
+            rule(self, message)
+            self._dirty = True
+            if "\n" in record.message:
+                self._inner_lines(record)
+        if not self._ready and word not in _DULL and record.kind is LineKind.RECORD and record.level != "DEBUG":
+            self._talk.append(text)
+            self._dirty = True
+
+    def _inner_lines(self, record: LogRecord) -> None:
+        """A JSON record holds its traceback in one line."""
+        for inner in record.message.split("\n")[1:]:
+            part = record._replace(message=inner, kind=parse_line(inner).kind)
+            if is_exception(part) and not self._stopped:
+                self.failed(lambda r: self.failures.exception(r, serving=self._ready), part)
+
+    # --- what rules say -------------------------------------------------------------------------------
+
+    def learn(self, **facts: Any) -> None:
+        """Facts of EngineFacts, replacing what was known."""
+        self.facts = replace(self.facts, **facts)
+
+    def new_start(self, record: LogRecord) -> None:
+        """A banner. Not the first one: the container was started again. Several API servers print one each."""
+        if self._seen_banner and not record.process.startswith("ApiServer_"):
+            now = self.phases.now
+            self._started_at = None
+            self._begin()
+            self._begun = True
+            self.phases.tick(now)
+            self.phases.enter(PhaseId.CONTAINER)
+        self._seen_banner = True
+
+    def compile_finished(self) -> None:
+        """torch.compile or the run that measures after it is over; with a drafter there may be more of it."""
+        if self.facts.eager:
+            return
+        seconds = self.facts.compile_seconds
+        detail = "from cache" if self.from_cache else f"torch.compile {seconds:.0f}s" if seconds else ""
+        self.phases.finish(PhaseId.COMPILE, PhaseId.KV_CACHE, detail)
+
+    def autotune(self) -> None:
+        """Kernels are tuned or warmed up. Before the KV cache has its size that is part of measuring memory."""
+        self.phases.enter(PhaseId.KV_CACHE if self.facts.kv_tokens is None else PhaseId.AUTOTUNE)
+
+    def ready_now(self) -> None:
+        """The server says that it is ready."""
+        if not self._ready and not self.phases.over:
+            self._ready = True
+            self.phases.mark(PhaseId.READY)
+
+    def answers(self) -> None:
+        """It serves requests, although its word that it is ready was not seen: the log was rotated, or is late."""
+        if self.phases.current is PhaseId.SERVER:
+            self.ready_now()
+        elif not self._seen_banner and not self._ready and not self.phases.over:
+            self._ready = self._dirty = True
+            self.phases = PhaseRecorder()
+            self.phases.mark(PhaseId.READY)
+
+    def failed(self, read: Callable[[LogRecord], None], record: LogRecord) -> None:
+        """Lets the failure reader read a line; one that ends the start ends the running phase."""
+        if self._stopped:
+            return
+        read(record)
+        if self.failures.certain or self.failures.hopeless:
+            self.phases.fail()
+        self._dirty = True
+
+    def stopped(self) -> None:
+        """Somebody asked it to stop; what breaks now breaks because of that."""
+        if self.failures.failure is None:
+            self._stopped = True
+            self.phases.stop()
+
+    # --- what others know -----------------------------------------------------------------------------
+
+    def mark_warm(self, seconds: float | None = None) -> None:
+        """The first request was answered, after `seconds`."""
+        self.phases.mark(PhaseId.WARM, seconds)
+        self._dirty = True
+
+    def container_ended(self, exit_code: int | None) -> None:
+        """The container has ended; without a reason in the log the failure is a guess, and says so."""
+        if self._stopped or self.failures.certain:
+            return
+        self._dirty = True
+        if exit_code in (None, 0, 130, 143):
+            self.stopped()
+            return
+        words = parse_line(self._last)
+        self.failures.ended(exit_code, words if words.message else None)
+        self.phases.fail()
+
+    # --- the story ------------------------------------------------------------------------------------
+
+    def timeline(self) -> BootTimeline:
+        """What is known now. The same object until something changes, an equal one if it only seemed to."""
+        if self._dirty:
+            self._dirty = False
+            self._timeline = BootTimeline(
+                phases=self.phases.phases(real_clock=bool(self._clock.real)),
+                facts=self.facts,
+                outcome=self._outcome(),
+                ready=self._ready,
+                failure=self.failures.failure,
+                telling=self._tell(),
+                seconds=self.phases.since_start(PhaseId.READY) if self._ready else None,
+            )
+        return self._timeline
+
+    def _outcome(self) -> Outcome:
+        if self.failures.certain or (self.failures.failure is not None and self.phases.over):
+            return Outcome.FAILED
+        if self._stopped:
+            return Outcome.STOPPED
+        if self._ready:
+            return Outcome.READY
+        return Outcome.UNKNOWN if self.phases.current is None else Outcome.STARTING
+
+    def _tell(self) -> str:
+        while self._talk:
+            record = parse_line(self._talk.pop())
+            message = clean_line(record.message).strip().partition(" with config: ")[0]
+            if record.kind is LineKind.RECORD and message:
+                self._telling = truncate(mask_secrets(message), MAX_TELLING)
+                self._talk.clear()
+        return self._telling

@@ -1,0 +1,204 @@
+"""What a person sets once: each value typed, ranged, and with the place that it came from."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final
+
+from spark_tui.domain.errors import UsageError
+from spark_tui.domain.presets.overrides import Reach
+
+ENV_PREFIX: Final = "SPARK_TUI_"
+REFRESH_RANGE: Final = (0.2, 60.0)
+_TRUE: Final = ("1", "true", "yes", "on")
+_FALSE: Final = ("0", "false", "no", "off")
+_HOSTS: Final = ("unix://", "tcp://", "ssh://", "http://", "https://")
+
+
+class SettingsError(UsageError):
+    """A setting that cannot be used; its sentence names the file and line, or the variable."""
+
+    id = "settings_invalid"
+
+
+@dataclass(frozen=True, slots=True)
+class Folders:
+    """This program's own directories, and the person's home. All absolute."""
+
+    home: Path
+    config: Path
+    state: Path
+    cache: Path
+
+    @property
+    def settings_file(self) -> Path:
+        """Where the settings are, if there are any."""
+        return self.config / "settings.toml"
+
+    @property
+    def secrets(self) -> Path:
+        """The private env files of containers."""
+        return self.config / "secrets"
+
+    @property
+    def logs(self) -> Path:
+        """Dumped and rescued logs."""
+        return self.state / "logs"
+
+
+def folders_of(environ: Mapping[str, str], home: Path) -> Folders:
+    """By the XDG Base Directory Specification: a relative path in a variable is invalid and ignored."""
+
+    def base(variable: str, default: str) -> Path:
+        told = environ.get(variable, "")
+        return (Path(told) if told.startswith("/") else home / default) / "spark-tui"
+
+    return Folders(
+        home=home,
+        config=base("XDG_CONFIG_HOME", ".config"),
+        state=base("XDG_STATE_HOME", ".local/state"),
+        cache=base("XDG_CACHE_HOME", ".cache"),
+    )
+
+
+class Source(StrEnum):
+    """Kinds of places, weakest first."""
+
+    DEFAULT = "default"
+    FILE = "file"
+    ENVIRONMENT = "environment"
+    OPTION = "option"
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a value came from: `~/.config/spark-tui/settings.toml:3`, `SPARK_TUI_STORE`, `--read-only`."""
+
+    source: Source
+    where: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """All settings. Paths are absolute once `resolved`; `~` is the person's home until then.
+
+    `store` holds the models, `caches` the engines' compiled kernels, `presets` the person's own recipes. An empty
+    `docker_host` leaves the choice to Docker's own rules. `exposure` is what a launch form offers first.
+    """
+
+    store: Path = Path("~/vllm")
+    presets: Path = Path("~/.config/spark-tui/presets")
+    caches: Path = Path("~/.cache/spark-tui/kernels")
+    docker_host: str = ""
+    refresh_seconds: float = 1.0
+    exposure: Reach = Reach.LOCAL
+    read_only: bool = False
+    origins: tuple[tuple[str, Origin], ...] = field(default=(), compare=False, repr=False)
+
+    def origin(self, key: str) -> Origin:
+        """Where the value of `key` came from."""
+        return dict(self.origins).get(key, Origin(Source.DEFAULT))
+
+    def changed(self, origin: Origin, **values: Any) -> Settings:
+        """With other values, which come from `origin`. Raises ValueError for one outside its range."""
+        read: dict[str, Any] = {key: read_value(key, value) for key, value in values.items()}
+        origins = {**dict(self.origins), **dict.fromkeys(read, origin)}
+        return replace(self, **read, origins=tuple(origins.items()))
+
+    def resolved(self, home: Path) -> Settings:
+        """With absolute paths: `~` is `home`, and a relative path starts there too."""
+        paths: dict[str, Any] = {key: _absolute(getattr(self, key), home) for key in ("store", "presets", "caches")}
+        return replace(self, **paths)
+
+
+KEYS: Final = tuple(each.name for each in fields(Settings) if each.name != "origins")
+
+
+def defaults(folders: Folders) -> Settings:
+    """The settings of a person who has set nothing."""
+    return Settings(presets=folders.config / "presets", caches=folders.cache / "kernels").resolved(folders.home)
+
+
+def variable_of(key: str) -> str:
+    """`read_only` -> `SPARK_TUI_READ_ONLY`."""
+    return ENV_PREFIX + key.upper()
+
+
+def suggestion(word: str, known: Iterable[str] = KEYS, *, likeness: float = 0.6) -> str:
+    """The known word that was probably meant, or an empty string."""
+    return next(iter(difflib.get_close_matches(word, tuple(known), 1, likeness)), "")
+
+
+def read_value(key: str, value: object) -> object:
+    """A value from TOML, from the environment (text) or from an option, as its setting wants it.
+
+    Raises ValueError with what it must be: `must be true or false; it is 3`.
+    """
+    return _READERS[key](value)
+
+
+def _path(value: object) -> Path:
+    text = str(value) if isinstance(value, Path) else value
+    if not isinstance(text, str) or not text.strip() or not text.isprintable():
+        raise ValueError(f"must be a path; it is {value!r}")
+    if ":" in text:
+        raise ValueError(f"must be a path without a colon, which Docker cannot mount; it is {text!r}")
+    if text.startswith("~") and text != "~" and not text.startswith("~/"):
+        raise ValueError(f"must begin with / or ~/; it is {text!r}")
+    return Path(text)
+
+
+def _host(value: object) -> str:
+    if isinstance(value, str) and (not value or value.startswith(_HOSTS)) and value.isprintable():
+        return value
+    hint = f" (write unix://{value})" if isinstance(value, str) and value.startswith("/") else ""
+    raise ValueError(
+        f"must be an address such as unix:///var/run/docker.sock or ssh://user@host; it is {value!r}{hint}"
+    )
+
+
+def _seconds(value: object) -> float:
+    low, high = REFRESH_RANGE
+    try:
+        seconds = float(value) if isinstance(value, int | float | str) and not isinstance(value, bool) else -1.0
+    except ValueError:
+        seconds = -1.0
+    if not low <= seconds <= high:
+        raise ValueError(f"must be a number of seconds from {low:g} to {high:g}; it is {value!r}")
+    return seconds
+
+
+def _reach(value: object) -> Reach:
+    try:
+        return Reach(str(value))
+    except ValueError:
+        raise ValueError(f"must be {' or '.join(Reach)}; it is {value!r}") from None
+
+
+def _flag(value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    word = value.strip().lower() if isinstance(value, str) else ""
+    if word not in _TRUE + _FALSE:
+        raise ValueError(f"must be true or false; it is {value!r}")
+    return word in _TRUE
+
+
+_READERS: Final[Mapping[str, Callable[[object], object]]] = {
+    "store": _path,
+    "presets": _path,
+    "caches": _path,
+    "docker_host": _host,
+    "refresh_seconds": _seconds,
+    "exposure": _reach,
+    "read_only": _flag,
+}
+
+
+def _absolute(path: Path, home: Path) -> Path:
+    inside = path.parts[1:] if path.parts[:1] == ("~",) else path.parts
+    return home.joinpath(*inside)

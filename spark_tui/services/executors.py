@@ -1,0 +1,237 @@
+"""Threads for blocking work: a bounded pool for calls, and a bounded hand-over for streams.
+
+The loop's default executor is never used: a few long-lived calls would starve it on a small machine. All threads are
+daemons, so that a call which hangs in a driver or a dead socket cannot keep the program from ending.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, Callable
+from concurrent.futures import Future
+from typing import Generic, ParamSpec, Protocol, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+class CallPool:
+    """Runs blocking calls on at most `workers` threads, which are made when first needed."""
+
+    def __init__(self, name: str, workers: int) -> None:
+        self._name = name
+        self._limit = workers
+        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._threads = 0
+        self._idle = 0
+        self._closed = False
+
+    async def run(self, call: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """The call's result. Cancelling drops a call that has not begun, and abandons the result of one that has."""
+        future: Future[R] = Future()
+
+        def job() -> None:
+            if not future.set_running_or_notify_cancel():
+                return
+            try:
+                result = call(*args, **kwargs)
+            except BaseException as error:  # noqa: BLE001 - it belongs to the caller, whatever it is
+                future.set_exception(error)
+            else:
+                future.set_result(result)
+
+        self._submit(job)
+        return await asyncio.wrap_future(future)
+
+    def _submit(self, job: Callable[[], None]) -> None:
+        with self._lock:
+            if self._closed:
+                raise RuntimeError(f"the pool {self._name} is closed")
+            self._jobs.put(job)
+            if self._idle:
+                self._idle -= 1
+            elif self._threads < self._limit:
+                self._threads += 1
+                threading.Thread(target=self._work, name=f"{self._name}-{self._threads}", daemon=True).start()
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            job()
+            with self._lock:
+                if self._jobs.empty():
+                    self._idle += 1
+
+    def close(self) -> None:
+        """Takes no more calls; threads end after what they do now and what waits."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            for _ in range(self._threads):
+                self._jobs.put(None)
+
+
+class Closed(Exception):
+    """The consumer has gone: the producer stops."""
+
+
+class Handover(Generic[T]):
+    """Passes items from one thread to one coroutine, and holds the thread back while too much waits.
+
+    Everything that waits is taken at once, at most `batch` items. `capacity` bounds the sum of the weights that wait
+    (bytes, as a rule); one `put` may exceed it, so that a single large one gets through.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, *, capacity: int, batch: int) -> None:
+        self._loop = loop
+        self._capacity = capacity
+        self._batch = batch
+        self._items: deque[T] = deque()
+        self._weights: deque[tuple[int, int]] = deque()  # items and weight of each put, oldest first
+        self._weight = 0
+        self._room = threading.Condition()
+        self._ready = asyncio.Event()
+        self._waiting = False
+        self._ended = False
+        self._closed = False
+        self._error: BaseException | None = None
+
+    # --- the thread's side ----------------------------------------------------------------------------
+
+    def put(self, items: list[T], weight: int) -> None:
+        """Hands items over; blocks while the consumer is behind. Raises Closed once it has gone."""
+        with self._room:
+            while self._weight >= self._capacity and not self._closed:
+                self._room.wait()
+            if self._closed:
+                raise Closed
+            self._items.extend(items)
+            self._weights.append((len(items), weight))
+            self._weight += weight
+            self._wake()
+
+    def replace(self, item: T) -> None:
+        """Hands over the latest state, in place of one that still waits. Never blocks; raises Closed as `put` does."""
+        with self._room:
+            if self._closed:
+                raise Closed
+            self._items.clear()
+            self._weights.clear()
+            self._weight = 0
+            self._items.append(item)
+            self._weights.append((1, 0))
+            self._wake()
+
+    def end(self, error: BaseException | None = None) -> None:
+        """No more items; the consumer gets what waits, then the error if there is one."""
+        with self._room:
+            self._ended, self._error = True, error
+            self._wake()
+
+    def _wake(self) -> None:
+        if not self._waiting:
+            return
+        self._waiting = False
+        try:
+            self._loop.call_soon_threadsafe(self._ready.set)
+        except RuntimeError:  # the loop has been closed in the meantime: nobody will take anything any more
+            self._closed = True
+
+    # --- the loop's side ------------------------------------------------------------------------------
+
+    async def take(self) -> list[T]:
+        """All that waits, at most `batch` items; an empty list at the end. Raises the producer's error."""
+        while True:
+            with self._room:
+                if self._items:
+                    return self._pop()
+                if self._ended:
+                    if self._error is not None:
+                        raise self._error
+                    return []
+                self._waiting = True
+                self._ready.clear()
+            await self._ready.wait()
+
+    def _pop(self) -> list[T]:
+        taken = 0
+        while self._weights and taken < self._batch:
+            count, weight = self._weights.popleft()
+            taken += count
+            self._weight -= weight
+        popleft = self._items.popleft
+        items = [popleft() for _ in range(taken)]
+        self._room.notify()
+        return items
+
+    def close(self) -> None:
+        """The consumer goes: a producer that waits or puts again gets Closed."""
+        with self._room:
+            self._closed = self._ended = True
+            self._items.clear()
+            self._weights.clear()
+            self._room.notify()
+            self._wake()
+
+
+class Producer(Protocol[T]):
+    """What `stream` runs on a thread."""
+
+    def run(self, handover: Handover[T]) -> None:
+        """Blocks until there is nothing more, or until `cancel`; errors reach the consumer."""
+
+    def cancel(self) -> None:
+        """Makes `run` return at once; called from another thread, any number of times."""
+
+
+class StreamThreads:
+    """Runs producers on a thread each, and can end them all."""
+
+    def __init__(self) -> None:
+        self._active: dict[threading.Thread, Callable[[], None]] = {}
+
+    async def read(
+        self, producer: Producer[T], name: str, *, capacity: int = 4 * 1024**2, batch: int = 4096
+    ) -> AsyncGenerator[list[T], None]:
+        """Batches of what a producer finds. Closing the generator cancels the producer."""
+        handover: Handover[T] = Handover(asyncio.get_running_loop(), capacity=capacity, batch=batch)
+
+        def cancel() -> None:
+            handover.close()
+            producer.cancel()
+
+        thread = threading.Thread(target=_produce, args=(producer, handover), name=name, daemon=True)
+        self._active[thread] = cancel
+        thread.start()
+        try:
+            while items := await handover.take():
+                yield items
+        finally:
+            cancel()
+            del self._active[thread]
+
+    def close(self, wait_seconds: float = 1.0) -> None:
+        """Cancels what still runs and waits for it, no longer than `wait_seconds`."""
+        active = dict(self._active)
+        for cancel in active.values():
+            cancel()
+        deadline = time.monotonic() + wait_seconds
+        for thread in active:
+            thread.join(max(0.0, deadline - time.monotonic()))
+
+
+def _produce(producer: Producer[T], handover: Handover[T]) -> None:
+    try:
+        producer.run(handover)
+    except Closed:
+        return
+    except BaseException as error:  # noqa: BLE001 - raised where the stream is read
+        handover.end(error)
+    else:
+        handover.end()

@@ -1,0 +1,118 @@
+"""Private files: written whole or not at all, readable by nobody else, never through somebody else's link."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import stat
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from spark_tui.services.ports import LogLine
+
+FOLDER_MODE: Final = 0o700
+FILE_MODE: Final = 0o600
+_SAFE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+_UNSAFE: Final = re.compile(r"[^A-Za-z0-9_-]+")
+_CHUNK: Final = 1 << 16
+
+
+def file_name(name: str) -> str:
+    """A container's name as a file name: itself where it is a plain one, else a readable part and a fingerprint, so
+    that two names never share a file."""
+    if _SAFE_NAME.fullmatch(name):
+        return name
+    readable = _UNSAFE.sub("-", name).strip("-")[:60] or "unnamed"
+    return f"{readable}-{hashlib.sha256(name.encode('utf-8', 'replace')).hexdigest()[:12]}"
+
+
+class PrivateFolder:
+    """One folder of mode 0700 with files of mode 0600, whatever the umask says."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def file(self, name: str, suffix: str = "") -> Path:
+        """Where the file for `name` is, or would be."""
+        return self.path / (file_name(name) + suffix)
+
+    def write(self, path: Path, chunks: Iterable[bytes]) -> Path:
+        """Puts the file in place in one step: a reader sees the old one or the new one. A link in its place is
+        replaced, never followed. Raises OSError, and then nothing has changed."""
+        self._prepare()
+        beside = path.with_name(f".{path.name}.{os.urandom(6).hex()}")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(beside, flags, FILE_MODE)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                os.fchmod(file.fileno(), FILE_MODE)
+                file.writelines(chunks)
+                file.flush()
+                os.fsync(file.fileno())
+            beside.replace(path)
+        except BaseException:
+            with contextlib.suppress(FileNotFoundError):
+                beside.unlink()
+            raise
+        return path
+
+    def read(self, path: Path, most: int = _CHUNK) -> bytes | None:
+        """A file directly in this folder, of this user, and no link; None when there is none such.
+
+        Raises OSError when there is one that cannot be read.
+        """
+        if Path(os.path.normpath(path)).parent != Path(os.path.normpath(self.path)):
+            return None
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError:
+            if path.is_symlink():
+                return None
+            raise
+        try:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode) or status.st_uid not in (os.geteuid(), os.getuid()):
+                return None
+            return os.read(descriptor, most)
+        finally:
+            os.close(descriptor)
+
+    def _prepare(self) -> None:
+        self.path.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+        status = self.path.stat()
+        if status.st_uid != os.geteuid() and os.geteuid() != 0:
+            raise PermissionError(1, "this folder belongs to another user", str(self.path))
+        if stat.S_IMODE(status.st_mode) != FOLDER_MODE:
+            self.path.chmod(FOLDER_MODE)
+
+
+class FileLogArchive:
+    """The LogArchive port: one private file per saved log, named after the container and the time (UTC)."""
+
+    def __init__(self, folder: Path, *, now: Callable[[], float] = time.time) -> None:
+        self._folder = PrivateFolder(folder)
+        self._now = now
+
+    def save(self, name: str, lines: Sequence[LogLine]) -> Path:
+        """Writes the lines to a private file and returns its path. Raises OSError.
+
+        Lines are kept as the container wrote them, with Docker's time in front: evidence is not tidied up.
+        """
+        stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(self._now()))
+        path = self._folder.file(name, f"-{stamp}.log")
+        number = 1
+        while path.exists():
+            number += 1
+            path = self._folder.file(name, f"-{stamp}-{number}.log")
+        return self._folder.write(path, _encoded(lines))
+
+
+def _encoded(lines: Sequence[LogLine]) -> Iterator[bytes]:
+    for stamp, text in lines:
+        yield f"{stamp} {text}\n".lstrip(" ").encode("utf-8", "backslashreplace")

@@ -1,0 +1,126 @@
+"""Settings from a TOML file and from the environment. Whatever is not understood is named, with its place."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from spark_tui.domain.settings import (
+    ENV_PREFIX,
+    KEYS,
+    Folders,
+    Origin,
+    Settings,
+    SettingsError,
+    Source,
+    defaults,
+    suggestion,
+    variable_of,
+)
+from spark_tui.domain.text import clean_line, truncate
+
+_MOST_BYTES: Final = 256 * 1024
+_TYPO: Final = 0.85
+"""Other programs may have variables of our prefix: only a near miss is a mistake."""
+_AT_LINE: Final = re.compile(r" \(at line (\d+), column \d+\)$")
+
+
+def load_settings(environ: Mapping[str, str], folders: Folders) -> Settings:
+    """Defaults, then the settings file, then `SPARK_TUI_*` variables; the later counts.
+
+    Raises SettingsError for what cannot be read, is unknown, or is out of range: a misspelt `read_only` must not
+    be taken for no wish at all.
+    """
+    settings = _from_environment(_from_file(defaults(folders), folders.settings_file), environ)
+    return settings.resolved(folders.home)
+
+
+# --- file -------------------------------------------------------------------------------------------------
+
+
+def _from_file(settings: Settings, path: Path) -> Settings:
+    text = _text(path)
+    if text is None:
+        return settings
+    for key, value in _parsed(text, path).items():
+        place = f"{path}:{_line_of(key, text)}".removesuffix(":0")
+        if key not in KEYS:
+            raise _unknown(place, key)
+        settings = _changed(settings, Origin(Source.FILE, place), f"{place}: {key}", key, value)
+    return settings
+
+
+def _text(path: Path) -> str | None:
+    """The file's text; None when there is none."""
+    try:
+        with path.open("rb") as file:
+            raw = file.read(_MOST_BYTES + 1)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise SettingsError(
+            f"{path} cannot be read: {error.strerror or error}.", "Make it a file that you may read, or remove it."
+        ) from error
+    if len(raw) > _MOST_BYTES:
+        raise SettingsError(f"{path} is too large for a settings file.", "Move it away.")
+    try:
+        return raw.decode("utf-8-sig").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise SettingsError(f"{path}:{line} is not UTF-8 text.", "Save it as UTF-8.") from None
+
+
+def _parsed(text: str, path: Path) -> dict[str, Any]:
+    import tomllib
+
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        words = str(error)
+        at = _AT_LINE.search(words)
+        place = f"{path}:{at[1]}" if at else f"{path}"
+        problem = clean_line(_AT_LINE.sub("", words))
+        raise SettingsError(
+            f"{place} is not valid TOML: {problem}.", "Write one `name = value` a line, texts in quotes."
+        ) from None
+    except RecursionError:
+        raise SettingsError(f"{path} is nested too deeply.", "Write one `name = value` a line.") from None
+
+
+def _line_of(key: str, text: str) -> int:
+    """Where `key` stands at the top level; 0 when that cannot be told."""
+    name = re.escape(key)
+    wanted = re.compile(rf"\s*(?:\[+\s*)?[\"']?{name}[\"']?\s*(?:[=.\]])")
+    return next((number for number, line in enumerate(text.splitlines(), 1) if wanted.match(line)), 0)
+
+
+def _unknown(place: str, key: str) -> SettingsError:
+    shown = truncate(clean_line(key), 60)
+    near = suggestion(key)
+    remedy = f"Did you mean `{near}`?" if near else f"The settings are: {', '.join(KEYS)}."
+    return SettingsError(f"{place}: there is no setting `{shown}`.", remedy)
+
+
+# --- environment ------------------------------------------------------------------------------------------
+
+
+def _from_environment(settings: Settings, environ: Mapping[str, str]) -> Settings:
+    known = {variable_of(key): key for key in KEYS}
+    for name in sorted(environ):
+        key = known.get(name)
+        if key is not None:
+            settings = _changed(settings, Origin(Source.ENVIRONMENT, name), name, key, environ[name])
+        elif name.startswith(ENV_PREFIX):
+            near = suggestion(name.removeprefix(ENV_PREFIX).lower(), likeness=_TYPO)
+            if near:
+                raise SettingsError(f"There is no setting {clean_line(name)}.", f"Did you mean {variable_of(near)}?")
+    return settings
+
+
+def _changed(settings: Settings, origin: Origin, what: str, key: str, value: object) -> Settings:
+    try:
+        return settings.changed(origin, **{key: value})
+    except ValueError as error:
+        raise SettingsError(f"{what} {truncate(clean_line(str(error)), 300)}.", "Correct it, or remove it.") from None

@@ -1,0 +1,91 @@
+"""A whole core on fakes: one object to arrange and to look at."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from spark_tui.core.context import Context, Ports
+from spark_tui.core.jobs import Step, put
+from spark_tui.domain.presets.plan import HostPaths
+from spark_tui.domain.presets.preset import Origin, Preset, PresetCatalogue
+from spark_tui.domain.settings import Settings
+from tests.fakes_api import FakeEngineApi
+from tests.fakes_docker import FakeDocker
+from tests.fakes_host import FakeArchive, FakeClock, FakeGpu, FakeHost, FakeSecrets
+
+IMAGE = "vllm/vllm-openai:nightly"
+PRESET = Preset(
+    name="qwen",
+    origin=Origin.BUILTIN,
+    file="qwen.yaml",
+    model="org/qwen",
+    image=IMAGE,
+    command="vllm serve {model} --port {port} --max-model-len {max_model_len}",
+    defaults=(("port", 8000), ("max_model_len", 4096)),
+)
+
+
+class FixedPresets:
+    """A PresetSource of given presets."""
+
+    def __init__(self, *presets: Preset) -> None:
+        self.catalogue = PresetCatalogue(presets)
+
+    def load(self) -> PresetCatalogue:
+        return self.catalogue
+
+
+class Kit:
+    """Fakes, and the core on them. The image is here, and a started container serves at once unless told otherwise."""
+
+    def __init__(self, *presets: Preset) -> None:
+        self.clock = FakeClock()
+        self.docker = FakeDocker()
+        self.api = FakeEngineApi(self.clock)
+        self.host = FakeHost()
+        self.gpu = FakeGpu()
+        self.secrets = FakeSecrets()
+        self.archive = FakeArchive()
+        self.docker.add_image(IMAGE)
+        self.docker.on_start = lambda _: self.api.serve()
+        self.context = Context(
+            Settings(),
+            Ports(
+                self.clock,
+                self.docker,
+                self.api,
+                self.host,
+                self.gpu,
+                FixedPresets(*(presets or (PRESET,))),
+                self.secrets,
+                self.archive,
+            ),
+            HostPaths("/store", "/caches", "/home/test"),
+        )
+        self.steps: tuple[Step, ...] = ()
+        self.reports: list[Step] = []
+
+    def report(self, step: Step) -> None:
+        """Takes a launch's reports."""
+        self.reports.append(step)
+        self.steps = put(self.steps, step)
+
+    def step(self, id_: str) -> Step:
+        """A step's last report."""
+        return next(step for step in self.steps if step.id == id_)
+
+    @asynccontextmanager
+    async def supervised(self) -> AsyncIterator[None]:
+        """With the supervisor's loops running."""
+        task = asyncio.create_task(self.context.supervisor.run())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Moves the clock until the condition holds."""
+        await self.clock.until(condition)

@@ -1,0 +1,214 @@
+"""The supervisor: what runs is found, followed, and told; what fails is said."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from spark_tui.core.jobs import StepState
+from spark_tui.core.launch import LaunchRequest
+from spark_tui.domain.engine.container import ContainerStatus
+from spark_tui.domain.engine.endpoint import Health
+from spark_tui.domain.engine.view import EngineState, EngineView
+from spark_tui.domain.errors import ApiKeyRejected, ContainerNotFound, RefusedError
+from spark_tui.domain.presets.container_spec import PublishedPort
+from spark_tui.domain.presets.plan import Overrides
+from spark_tui.domain.reading import Missing, Ok, Stale, value_of
+from tests.core.kit import PRESET, Kit
+from tests.log_fixtures import read_log
+
+PORT = (PublishedPort(8000, 8000),)
+
+
+def engines(kit: Kit) -> dict[str, EngineView]:
+    return {view.name: view for view in value_of(kit.context.store.world.engines) or ()}
+
+
+async def test_engines_are_found_and_other_containers_are_not() -> None:
+    kit = Kit()
+    kit.docker.add_container("foreign", ports=PORT)
+    kit.docker.add_container("database", image="postgres:17")
+    async with kit.supervised():
+        await kit.until(lambda: bool(engines(kit)))
+        assert set(engines(kit)) == {"foreign"}
+        assert not engines(kit)["foreign"].container.ours
+
+
+async def test_a_box_without_engines_is_known_to_have_none() -> None:
+    kit = Kit()
+    async with kit.supervised():
+        await kit.clock.advance(1)
+        assert kit.context.store.world.engines == Ok(())
+
+
+async def test_without_docker_the_engines_are_unknown_and_not_none() -> None:
+    kit = Kit()
+    kit.docker.go_down()
+    async with kit.supervised():
+        await kit.clock.advance(1)
+        assert isinstance(kit.context.store.world.engines, Missing)
+
+
+async def test_when_docker_goes_away_the_last_engines_are_stale_and_when_it_comes_back_fresh() -> None:
+    kit = Kit()
+    kit.docker.add_container("one", ports=PORT)
+    async with kit.supervised():
+        await kit.until(lambda: bool(engines(kit)))
+        kit.docker.go_down()
+        await kit.until(lambda: isinstance(kit.context.store.world.engines, Stale))
+        assert set(engines(kit)) == {"one"}
+        kit.docker.come_back()
+        await kit.until(lambda: isinstance(kit.context.store.world.engines, Ok))
+
+
+async def test_the_boot_history_of_an_engine_that_serves_already_is_read_from_its_log() -> None:
+    kit = Kit()
+    lines = read_log("gb10-vllm-0.20.2-qwen3.6-35b-a3b-mtp")
+    kit.docker.add_container("old", ports=PORT, lines=[*lines, *("a later line" for _ in range(100))])
+    kit.api.serve()
+    async with kit.supervised():
+        await kit.until(lambda: "old" in engines(kit) and engines(kit)["old"].state is EngineState.SERVING)
+        facts = engines(kit)["old"].timeline.facts
+        assert facts.kv_tokens == 5_463_232
+        watch = kit.context.supervisor.get("old")
+        await kit.until(lambda: watch.buffer.end >= len(lines) + 100)
+        texts = [line.text for line in watch.buffer.slice(watch.buffer.first, watch.buffer.end)]
+        assert texts[-1] == "a later line"
+        assert len(texts) == len(lines) + 100, "no line is lost, none comes twice"
+
+
+async def test_a_start_and_an_end_are_events_and_what_was_there_before_is_not() -> None:
+    kit = Kit()
+    kit.docker.add_container("old", ports=PORT)
+    async with kit.supervised():
+        await kit.until(lambda: "old" in engines(kit))
+        assert kit.context.store.world.events == ()
+        kit.docker.end("old", 1)
+        await kit.until(lambda: engines(kit)["old"].state is EngineState.FAILED)
+        assert "old exited 1" in kit.context.store.world.events[-1].text
+
+
+async def test_our_own_stop_is_not_a_failure_even_when_it_took_a_kill() -> None:
+    kit = Kit()
+    kit.docker.add_container("slow", ports=PORT)
+    kit.docker.exit_code_on_stop = 137
+    async with kit.supervised():
+        await kit.until(lambda: "slow" in engines(kit))
+        await kit.context.supervisor.stop("slow")
+        assert engines(kit)["slow"].state is EngineState.STOPPED
+
+
+async def test_an_engine_that_stops_answering_is_not_called_serving() -> None:
+    kit = Kit()
+    kit.docker.add_container("one", ports=PORT)
+    kit.api.serve()
+    async with kit.supervised():
+        await kit.until(lambda: "one" in engines(kit) and engines(kit)["one"].state is EngineState.SERVING)
+        kit.api.state = Health.DEAD
+        await kit.until(lambda: engines(kit)["one"].state is EngineState.NOT_ANSWERING)
+
+
+async def test_an_engine_with_a_key_that_we_do_not_have_serves_all_the_same() -> None:
+    kit = Kit()
+    kit.docker.add_container("locked", ports=PORT)
+    kit.api.serve()
+    kit.api.models_error = ApiKeyRejected("Another key.", "Set it.")
+    async with kit.supervised():
+        await kit.until(lambda: "locked" in engines(kit) and engines(kit)["locked"].state is EngineState.SERVING)
+
+
+async def test_a_serving_engine_is_asked_seldom_because_every_question_is_a_line_in_its_log() -> None:
+    kit = Kit()
+    kit.docker.add_container("one", ports=PORT)
+    kit.api.serve()
+    async with kit.supervised():
+        await kit.until(lambda: "one" in engines(kit) and engines(kit)["one"].state is EngineState.SERVING)
+        before = kit.api.health_calls
+        await kit.clock.advance(60)
+        assert kit.api.health_calls - before <= 5
+
+
+async def test_a_container_that_is_started_again_begins_a_new_history() -> None:
+    kit = Kit()
+    kit.docker.add_container("one", ports=PORT, lines=read_log("gb10-vllm-0.20.2-qwen3.6-35b-a3b-mtp"))
+    kit.api.serve()
+    async with kit.supervised():
+        await kit.until(lambda: "one" in engines(kit) and engines(kit)["one"].state is EngineState.SERVING)
+        kit.docker.on_start = None
+        kit.api.state = Health.NOT_LISTENING
+        await kit.context.supervisor.restart("one")
+        await kit.clock.advance(2)
+        view = engines(kit)["one"]
+        assert view.state is EngineState.STARTING
+        assert not view.timeline.ready
+
+
+async def test_an_unknown_name_says_what_there_is() -> None:
+    kit = Kit()
+    kit.docker.add_container("one", ports=PORT)
+    async with kit.supervised():
+        await kit.until(lambda: bool(engines(kit)))
+        with pytest.raises(ContainerNotFound) as caught:
+            kit.context.supervisor.get("two")
+        assert "one" in caught.value.remedy
+
+
+# --- jobs ---------------------------------------------------------------------------------------------------
+
+
+async def test_a_job_shows_its_steps_and_its_failure_with_the_remedy() -> None:
+    kit = Kit()
+    kit.host.ports[8000] = "nginx (pid 7)"
+    kit.context.jobs.launch(LaunchRequest(PRESET, Overrides()))
+    await kit.until(lambda: kit.context.store.world.jobs[0].state is not StepState.RUNNING)
+    [job] = kit.context.store.world.jobs
+    assert job.state is StepState.FAILED
+    assert "nginx" in job.error
+    assert "port=8001" in job.remedy
+    assert "nginx" in kit.context.store.world.events[-1].text
+
+
+async def test_one_engine_is_not_launched_twice_at_once() -> None:
+    kit = Kit()
+    kit.docker.on_start = None
+    kit.context.jobs.launch(LaunchRequest(PRESET, Overrides()))
+    await kit.clock.advance(1)
+    with pytest.raises(RefusedError):
+        kit.context.jobs.launch(LaunchRequest(PRESET, Overrides()))
+    await kit.context.jobs.close()
+
+
+async def test_a_cancelled_launch_stops_what_it_started_and_keeps_the_container() -> None:
+    kit = Kit()
+    kit.docker.on_start = None
+    async with kit.supervised():
+        kit.context.jobs.launch(LaunchRequest(PRESET, Overrides()))
+        await kit.until(lambda: kit.docker.named("qwen") is not None and kit.docker.named("qwen").running)
+        await kit.context.jobs.cancel("qwen")
+        facts = kit.docker.named("qwen")
+        assert facts is not None
+        assert facts.status is ContainerStatus.EXITED
+        [job] = kit.context.store.world.jobs
+        assert job.state is StepState.CANCELLED
+
+
+async def test_closing_the_program_leaves_the_container_running_and_the_next_start_follows_it_to_ready() -> None:
+    kit = Kit()
+    kit.docker.on_start = None
+    kit.context.jobs.launch(LaunchRequest(PRESET, Overrides()))
+    await kit.until(lambda: kit.docker.named("qwen") is not None and kit.docker.named("qwen").running)
+    await kit.context.jobs.close()
+    await kit.context.supervisor.close()
+
+    supervisor, jobs = kit.context.supervisor, kit.context.jobs
+    async with kit.supervised():
+        await kit.until(lambda: "qwen" in engines(kit))
+        jobs.resume_starting()
+        kit.api.serve()
+        await kit.until(lambda: kit.context.store.world.jobs[-1].state is StepState.DONE)
+        assert supervisor.get("qwen").state is EngineState.SERVING
+        assert len(kit.api.requests) == 1, "it was warmed once"
+        jobs.resume_starting()
+        await asyncio.sleep(0)
+        assert jobs.running("qwen") is None, "an engine that serves needs no follow-up"

@@ -1,0 +1,63 @@
+"""A scripted engine API: health and models as set, answers as lists of events with pauses."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass, field
+
+from spark_tui.domain.chat import ChatEvent, ChatRequest, ContentDelta, Finished, Usage
+from spark_tui.domain.engine.endpoint import Endpoint, Health, ServedModel
+from spark_tui.domain.errors import EngineUnreachable, SparkError
+from spark_tui.services.ports import Clock
+
+HELLO: tuple[ChatEvent, ...] = (ContentDelta("Hello"), ContentDelta(" there."), Finished("stop"), Usage(5, 3))
+
+
+@dataclass
+class FakeEngineApi:
+    """Set `state`, `served` and `answer`; an exception in `answer` is raised where it stands, a number is a pause."""
+
+    clock: Clock
+    state: Health = Health.NOT_LISTENING
+    served: tuple[ServedModel, ...] = (ServedModel("model", "org/model", 4096),)
+    models_error: SparkError | None = None
+    version_text: str = "0.32.0"
+    answer: Sequence[ChatEvent | SparkError | float] = HELLO
+    requests: list[tuple[Endpoint, ChatRequest]] = field(default_factory=list)
+    open_streams: int = 0
+    health_calls: int = 0
+
+    def serve(self) -> None:
+        """Ready from now on."""
+        self.state = Health.OK
+
+    async def health(self, endpoint: Endpoint) -> Health:
+        self.health_calls += 1
+        return self.state
+
+    async def models(self, endpoint: Endpoint) -> tuple[ServedModel, ...]:
+        if self.models_error is not None:
+            raise self.models_error
+        if self.state is not Health.OK:
+            raise EngineUnreachable("Nothing answers.", "Is it ready?")
+        return self.served
+
+    async def version(self, endpoint: Endpoint) -> str:
+        return self.version_text
+
+    async def chat(self, endpoint: Endpoint, request: ChatRequest) -> AsyncGenerator[ChatEvent, None]:
+        self.requests.append((endpoint, request))
+        self.open_streams += 1
+        try:
+            for part in self.answer:
+                if isinstance(part, SparkError):
+                    raise part
+                if isinstance(part, int | float):
+                    await self.clock.sleep(part)
+                else:
+                    yield part
+        finally:
+            self.open_streams -= 1
+
+    async def close(self) -> None:
+        return None

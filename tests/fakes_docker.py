@@ -1,0 +1,414 @@
+"""An in-memory Docker engine: containers, images, logs, pulls and events, and failures on demand.
+
+    docker = FakeDocker()
+    docker.add_image("vllm/vllm-openai:nightly", entrypoint=("vllm", "serve"))
+    docker.add_container("qwen36", lines=["INFO ready"])       # runs already
+    docker.script("vllm/vllm-openai:nightly", BOOT_LINES)      # what a container made from it writes when it starts
+    docker.fail("start", PortInUse("Port 8000 is taken.", "Choose another."))
+    docker.write("qwen36", "one more line")                    # followers see it at once
+    docker.end("qwen36", exit_code=1)                          # its process ends; followers finish
+    docker.go_down()                                           # every call fails, streams break; come_back() ends it
+
+Nothing here waits for time: a test moves the engine on by calling it. Stamps and times come from a counter that starts
+at `EPOCH` and advances one millisecond per line or change, so that they are the same in every run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from spark_tui.domain.engine.container import (
+    ContainerEvent,
+    ContainerFacts,
+    ContainerStatus,
+    DaemonFacts,
+    ImageFacts,
+    LayerProgress,
+    PullProgress,
+)
+from spark_tui.domain.errors import (
+    ContainerNotFound,
+    DaemonNotRunning,
+    DockerError,
+    ImageNotFound,
+    NameInUse,
+    SparkError,
+    StreamBroken,
+)
+from spark_tui.domain.presets.container_spec import ContainerSpec
+from spark_tui.services.ports import LogLine
+
+EPOCH = 1_799_996_400.0
+"""2027-01-15 07:00:00 UTC, an hour before `tests.fakes_host.FakeClock` starts: the fake engine's first moment."""
+
+BATCH_LINES = 200
+"""A log is handed out in batches of at most this many lines."""
+
+DAEMON = DaemonFacts(version="28.5.1", api_version="1.51", os="linux", architecture="aarch64", root="/var/lib/docker")
+
+
+def daemon_down() -> DaemonNotRunning:
+    """The error of an engine that is not there."""
+    return DaemonNotRunning(
+        "Cannot reach Docker: nothing listens on its socket.", "Start it: sudo systemctl start docker"
+    )
+
+
+@dataclass(slots=True)
+class _Remote:
+    """An image in the registry, and the stages of its pull."""
+
+    image: ImageFacts
+    stages: tuple[tuple[LayerProgress, ...], ...]
+
+
+@dataclass(slots=True)
+class _Box:
+    """One container: what Docker says of it, its log, and who waits for it."""
+
+    facts: ContainerFacts
+    lines: list[LogLine] = field(default_factory=list)
+    moved: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def notify(self) -> None:
+        """Wakes everyone who waits, and arms the next wait."""
+        moved, self.moved = self.moved, asyncio.Event()
+        moved.set()
+
+
+class FakeDocker:
+    """Implements `spark_tui.services.ports.ContainerEngine`.
+
+    `calls` records what was asked, as `(method, argument)`; `created` keeps every spec. `on_start` is called with the
+    facts of each container that starts: the place to bring a fake API up.
+    """
+
+    def __init__(self, facts: DaemonFacts = DAEMON) -> None:
+        self.facts = facts
+        self.calls: list[tuple[str, str]] = []
+        self.created: list[ContainerSpec] = []
+        self.on_start: Callable[[ContainerFacts], None] | None = None
+        self.exit_code_on_stop = 0
+        self.closed = False
+        self._boxes: dict[str, _Box] = {}
+        self._images: dict[str, ImageFacts] = {}
+        self._remote: dict[str, _Remote] = {}
+        self._scripts: dict[str, tuple[tuple[str, ...], int | None]] = {}
+        self._failures: dict[str, deque[SparkError]] = {}
+        self._down: SparkError | None = None
+        self._held: set[str] = set()
+        self._released = asyncio.Event()
+        self._listeners: set[asyncio.Queue[ContainerEvent | SparkError]] = set()
+        self._ticks = 0
+        self._numbers = 0
+
+    # --- arrange --------------------------------------------------------------------------------------
+
+    def add_image(
+        self, reference: str, *, entrypoint: tuple[str, ...] = ("vllm", "serve"), **changes: Any
+    ) -> ImageFacts:
+        """An image that is here."""
+        image = ImageFacts(f"sha256:{reference}", reference, entrypoint, (), self.facts.architecture, "linux")
+        image = replace(image, **changes)
+        self._images[reference] = image
+        return image
+
+    def add_remote_image(
+        self,
+        reference: str,
+        stages: Sequence[Sequence[LayerProgress]] = (),
+        *,
+        entrypoint: tuple[str, ...] = ("vllm", "serve"),
+        **changes: Any,
+    ) -> ImageFacts:
+        """An image that a pull can fetch; each stage is one report of its layers."""
+        image = ImageFacts(f"sha256:{reference}", reference, entrypoint, (), self.facts.architecture, "linux")
+        image = replace(image, **changes)
+        told = tuple(tuple(stage) for stage in stages) or (
+            (LayerProgress("a1", "Downloading", 0, 1000),),
+            (LayerProgress("a1", "Downloading", 500, 1000),),
+            (LayerProgress("a1", "Pull complete", 1000, 1000),),
+        )
+        self._remote[reference] = _Remote(image, told)
+        return image
+
+    def add_container(
+        self,
+        name: str,
+        *,
+        image: str = "vllm/vllm-openai:nightly",
+        status: ContainerStatus = ContainerStatus.RUNNING,
+        lines: Iterable[str] = (),
+        **changes: Any,
+    ) -> ContainerFacts:
+        """A container that exists already; `changes` are further fields of ContainerFacts."""
+        created, started = self._tick(), self._tick()
+        facts = ContainerFacts(
+            id=self._new_id(name),
+            name=name,
+            image=image,
+            image_id=f"sha256:{image}",
+            status=status,
+            created_at=created,
+            started_at=None if status is ContainerStatus.CREATED else started,
+        )
+        box = _Box(replace(facts, **changes))
+        self._boxes[box.facts.id] = box
+        self.write(name, *lines)
+        return box.facts
+
+    def script(self, image: str, lines: Iterable[str], *, exit_code: int | None = None) -> None:
+        """What every container of `image` writes when it starts; with an exit code it ends right after."""
+        self._scripts[image] = (tuple(lines), exit_code)
+
+    def fail(self, method: str, *errors: SparkError) -> None:
+        """The next calls of that method raise these errors, one each."""
+        self._failures.setdefault(method, deque()).extend(errors)
+
+    def hold(self, method: str) -> None:
+        """Calls of that method wait until `release`: a slow daemon."""
+        self._held.add(method)
+
+    def release(self) -> None:
+        """Lets every held call go on."""
+        self._held.clear()
+        released, self._released = self._released, asyncio.Event()
+        released.set()
+
+    # --- what happens to it -----------------------------------------------------------------------------
+
+    def write(self, container: str, *texts: str) -> None:
+        """The container writes lines."""
+        box = self._box(container)
+        box.lines.extend(LogLine(self._stamp(), text) for text in texts)
+        box.notify()
+
+    def end(self, container: str, exit_code: int = 0, **changes: Any) -> None:
+        """The container's process ends; `changes` are further fields, such as `oom_killed=True`."""
+        box = self._box(container)
+        self._change(
+            box, status=ContainerStatus.EXITED, exit_code=exit_code, finished_at=self._tick(), pid=0, **changes
+        )
+        self._tell("die", box.facts, exit_code)
+
+    def go_down(self, error: SparkError | None = None) -> None:
+        """The daemon goes away: calls fail, streams break. Containers are kept."""
+        self._down = error or daemon_down()
+        broken = StreamBroken("The connection to Docker broke.", "It is tried again.")
+        for listener in self._listeners:
+            listener.put_nowait(broken)
+        for box in self._boxes.values():
+            box.notify()
+
+    def come_back(self) -> None:
+        """The daemon answers again."""
+        self._down = None
+
+    # --- look -------------------------------------------------------------------------------------------
+
+    def asked(self, method: str) -> list[str]:
+        """The arguments with which a method was called, in order."""
+        return [argument for name, argument in self.calls if name == method]
+
+    def named(self, name: str) -> ContainerFacts | None:
+        """The container of that name as it is now, without a call being recorded."""
+        return next((box.facts for box in self._boxes.values() if box.facts.name == name), None)
+
+    def log(self, name: str) -> list[str]:
+        """What a container has written."""
+        return [line.text for line in self._box(name).lines]
+
+    # --- the port -----------------------------------------------------------------------------------------
+
+    async def daemon(self) -> DaemonFacts:
+        """See the port."""
+        await self._asked("daemon")
+        return self.facts
+
+    async def containers(self) -> tuple[ContainerFacts, ...]:
+        """See the port."""
+        await self._asked("containers")
+        return tuple(sorted((box.facts for box in self._boxes.values()), key=lambda facts: facts.name))
+
+    async def inspect(self, container: str) -> ContainerFacts:
+        """See the port."""
+        await self._asked("inspect", container)
+        return self._box(container).facts
+
+    async def image(self, reference: str) -> ImageFacts | None:
+        """See the port."""
+        await self._asked("image", reference)
+        return self._images.get(reference)
+
+    async def pull(self, reference: str) -> AsyncGenerator[PullProgress, None]:
+        """See the port: one report per stage of `add_remote_image`; the image is here once the last one was taken."""
+        await self._asked("pull", reference)
+        remote = self._remote.get(reference)
+        if remote is None:
+            raise ImageNotFound(f"There is no image {reference}.", "Check its name and tag.")
+        for layers in remote.stages:
+            yield PullProgress(reference, layers, layers[-1].status if layers else "")
+            await self._asked("pull_stage", reference)
+        self._images[reference] = remote.image
+
+    async def create(self, spec: ContainerSpec) -> str:
+        """See the port."""
+        await self._asked("create", spec.name)
+        if self.named(spec.name) is not None:
+            raise NameInUse(f"A container named {spec.name} exists.", f"Remove it: docker rm {spec.name}")
+        image = self._images.get(spec.image)
+        if image is None:
+            raise ImageNotFound(f"The image {spec.image} is not here.", "Pull it first.")
+        self.created.append(spec)
+        facts = ContainerFacts(
+            id=self._new_id(spec.name),
+            name=spec.name,
+            image=spec.image,
+            image_id=image.id,
+            status=ContainerStatus.CREATED,
+            argv=(*(image.entrypoint if spec.entrypoint is None else spec.entrypoint), *spec.command),
+            labels=spec.labels,
+            ports=spec.ports,
+            network_mode=spec.network or "bridge",
+            environment=tuple(variable.name for variable in spec.env),
+            created_at=self._tick(),
+        )
+        self._boxes[facts.id] = _Box(facts)
+        self._tell("create", facts)
+        return facts.id
+
+    async def start(self, container: str) -> None:
+        """See the port."""
+        await self._asked("start", container)
+        self._start(self._box(container))
+
+    async def stop(self, container: str, grace_seconds: int = 30) -> None:
+        """See the port."""
+        await self._asked("stop", container)
+        box = self._box(container)
+        if box.facts.running:
+            self.end(box.facts.id, self.exit_code_on_stop)
+
+    async def restart(self, container: str, grace_seconds: int = 30) -> None:
+        """See the port."""
+        await self._asked("restart", container)
+        box = self._box(container)
+        if box.facts.running:
+            self.end(box.facts.id, self.exit_code_on_stop)
+        self._start(box)
+
+    async def remove(self, container: str, *, force: bool = False) -> None:
+        """See the port."""
+        await self._asked("remove", container)
+        box = self._box(container)
+        if box.facts.running and not force:
+            raise DockerError(f"{box.facts.name} is running.", "Stop it first.")
+        del self._boxes[box.facts.id]
+        box.facts = replace(box.facts, status=ContainerStatus.EXITED)
+        box.notify()
+        self._tell("destroy", box.facts)
+
+    async def events(self) -> AsyncGenerator[ContainerEvent, None]:
+        """See the port."""
+        await self._asked("events")
+        queue: asyncio.Queue[ContainerEvent | SparkError] = asyncio.Queue()
+        self._listeners.add(queue)
+        try:
+            while True:
+                event = await queue.get()
+                if isinstance(event, SparkError):
+                    raise event
+                yield event
+        finally:
+            self._listeners.discard(queue)
+
+    async def logs(
+        self, container: str, *, tail: int | None = None, follow: bool = True, since: str = ""
+    ) -> AsyncGenerator[Sequence[LogLine], None]:
+        """See the port."""
+        await self._asked("logs", container)
+        box = self._box(container)
+        at = sum(_moment(line.stamp) <= _moment(since) for line in box.lines) if since else 0
+        if tail is not None:
+            at = max(at, len(box.lines) - tail)
+        while True:
+            while at < len(box.lines):
+                batch = box.lines[at : at + BATCH_LINES]
+                at += len(batch)
+                yield batch
+            if not follow or not box.facts.running:
+                return
+            if self._down is not None:
+                raise StreamBroken("The connection to Docker broke.", "Ask again.")
+            await box.moved.wait()
+
+    async def close(self) -> None:
+        """See the port."""
+        self.closed = True
+
+    # --- inside -------------------------------------------------------------------------------------------
+
+    async def _asked(self, method: str, argument: str = "") -> None:
+        self.calls.append((method, argument))
+        while method in self._held:
+            await self._released.wait()
+        await asyncio.sleep(0)  # a real call is never answered within the same turn of the loop
+        if self._down is not None:
+            raise self._down
+        failures = self._failures.get(method)
+        if failures:
+            raise failures.popleft()
+
+    def _box(self, container: str) -> _Box:
+        for box in self._boxes.values():
+            if container in (box.facts.name, box.facts.id) or (
+                len(container) >= 12 and box.facts.id.startswith(container)
+            ):
+                return box
+        raise ContainerNotFound(f"There is no container named {container}.", "See what there is: spark-tui ps -a")
+
+    def _start(self, box: _Box) -> None:
+        if box.facts.running:
+            return
+        self._change(box, status=ContainerStatus.RUNNING, started_at=self._tick(), exit_code=None, pid=4242)
+        self._tell("start", box.facts)
+        if self.on_start is not None:
+            self.on_start(box.facts)
+        lines, exit_code = self._scripts.get(box.facts.image, ((), None))
+        self.write(box.facts.id, *lines)
+        if exit_code is not None:
+            self.end(box.facts.id, exit_code)
+
+    def _change(self, box: _Box, **changes: Any) -> None:
+        box.facts = replace(box.facts, **changes)
+        box.notify()
+
+    def _tell(self, action: str, facts: ContainerFacts, exit_code: int | None = None) -> None:
+        event = ContainerEvent(action, facts.id, facts.name, self._now(), exit_code)
+        for listener in self._listeners:
+            listener.put_nowait(event)
+
+    def _new_id(self, name: str) -> str:
+        self._numbers += 1
+        return f"{self._numbers:02x}{name.encode().hex()}".ljust(64, "0")[:64]
+
+    def _tick(self) -> float:
+        self._ticks += 1
+        return self._now()
+
+    def _now(self) -> float:
+        return EPOCH + self._ticks / 1000
+
+    def _stamp(self) -> str:
+        return datetime.fromtimestamp(self._tick(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%f") + "000Z"
+
+
+def _moment(stamp: str) -> float:
+    """A stamp as seconds; Docker's have nine digits, ours may have six."""
+    whole, _, fraction = stamp.rstrip("Z").partition(".")
+    return datetime.fromisoformat(f"{whole}.{fraction[:6]:0<6}+00:00").timestamp()

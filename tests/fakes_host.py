@@ -1,0 +1,198 @@
+"""Fakes of the host-side ports: a clock that moves by hand, a host, a GPU, secrets and an archive in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from spark_tui.domain.errors import SparkError
+from spark_tui.domain.host.gpu import GpuReading
+from spark_tui.domain.host.identity import HostIdentity
+from spark_tui.domain.host.memory import MemInfo
+from spark_tui.domain.quantities import GIB
+from spark_tui.domain.reading import Missing, Ok, Reading
+from spark_tui.domain.secret import Secret
+from spark_tui.services.ports import LogLine
+
+EPOCH = 1_800_000_000.0
+"""2027-01-15 08:00:00 UTC: where a FakeClock starts."""
+
+
+class FakeClock:
+    """Time stands still until `advance`. Sleepers wake in the order of their times, each at its own time."""
+
+    def __init__(self, now: float = EPOCH, monotonic: float = 1000.0) -> None:
+        self._offset = now - monotonic
+        self._time = monotonic
+        self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
+        self._order = itertools.count()
+
+    def now(self) -> float:
+        return self._time + self._offset
+
+    def monotonic(self) -> float:
+        return self._time
+
+    async def sleep(self, seconds: float) -> None:
+        if seconds <= 0:
+            await asyncio.sleep(0)
+            return
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._sleepers, (self._time + seconds, next(self._order), waiter))
+        await waiter
+
+    @property
+    def sleepers(self) -> int:
+        """How many sleeps are under way."""
+        return sum(not waiter.done() for _, _, waiter in self._sleepers)
+
+    def tick(self, seconds: float) -> None:
+        """Moves time without waking anybody: for code that does not sleep."""
+        self._time += seconds
+
+    async def advance(self, seconds: float) -> None:
+        """Moves time, wakes whoever is due, and lets every task run until all of them wait for something else."""
+        end = self._time + seconds
+        await settle()
+        while self._sleepers and self._sleepers[0][0] <= end:
+            due, _, waiter = heapq.heappop(self._sleepers)
+            if not waiter.done():
+                self._time = max(self._time, due)
+                waiter.set_result(None)
+                await settle()
+        self._time = end
+        await settle()
+
+    async def until(self, condition: Callable[[], bool], *, step: float = 0.1, most: float = 600.0) -> None:
+        """Advances until the condition holds; fails after `most` seconds of this clock."""
+        end = self._time + most
+        await settle()
+        while not condition():
+            assert self._time < end, f"not so after {most:g} s"
+            await self.advance(step)
+
+
+async def settle(rounds: int = 50) -> None:
+    """Gives every ready task its turns. Tasks that wait for real input or output are not waited for."""
+    for _ in range(rounds):
+        await asyncio.sleep(0)
+
+
+SPARK = HostIdentity("spark-test", "DGX Spark", "6.17.0-1014-nvidia", "aarch64", 20, is_spark=True)
+IDLE_MEMORY = MemInfo(
+    total=121 * GIB,
+    free=110 * GIB,
+    available=116 * GIB,
+    cached=6 * GIB,
+    active_file=3 * GIB,
+    inactive_file=2 * GIB,
+    swap_total=16 * GIB,
+    swap_free=16 * GIB,
+)
+
+
+@dataclass
+class FakeHost:
+    """A HostProbe of plain attributes: set what the test needs."""
+
+    identity_value: HostIdentity = SPARK
+    memory_value: Reading[MemInfo] = field(default_factory=lambda: Ok(IDLE_MEMORY, EPOCH))
+    pressure_value: Reading[float] = field(default_factory=lambda: Ok(0.0, EPOCH))
+    uptime_value: Reading[float] = field(default_factory=lambda: Ok(86_400.0, EPOCH))
+    ports: dict[int, str] = field(default_factory=dict)
+    folders: set[Path] = field(default_factory=set)
+    all_folders: bool = True
+    made: list[Path] = field(default_factory=list)
+    make_error: SparkError | None = None
+    free: Reading[int] = field(default_factory=lambda: Ok(2000 * GIB, EPOCH))
+    memory_reads: int = 0
+
+    def identity(self) -> HostIdentity:
+        return self.identity_value
+
+    def memory(self) -> Reading[MemInfo]:
+        self.memory_reads += 1
+        return self.memory_value
+
+    def memory_pressure(self) -> Reading[float]:
+        return self.pressure_value
+
+    def uptime(self) -> Reading[float]:
+        return self.uptime_value
+
+    def port_owner(self, port: int) -> str | None:
+        return self.ports.get(port)
+
+    def has_folder(self, path: Path) -> bool:
+        return self.all_folders or path in self.folders
+
+    def make_folders(self, paths: Sequence[Path]) -> None:
+        if self.make_error is not None:
+            raise self.make_error
+        self.made.extend(paths)
+        self.folders.update(paths)
+
+    def free_disk(self, path: Path) -> Reading[int]:
+        return self.free
+
+
+@dataclass
+class FakeGpu:
+    """A GpuProbe that says what it is told to."""
+
+    value: Reading[GpuReading] = field(default_factory=lambda: Missing("no NVIDIA GPU here"))
+    reads: int = 0
+    closed: bool = False
+
+    async def read(self) -> Reading[GpuReading]:
+        self.reads += 1
+        return self.value
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+@dataclass
+class FakeSecrets:
+    """A SecretStore in memory. `files` is what env files hold, by their path."""
+
+    token: Secret | None = None
+    folder: Path = Path("/home/test/.config/spark-tui/secrets")
+    files: dict[Path, dict[str, Secret]] = field(default_factory=dict)
+    keys_made: int = 0
+
+    def hf_token(self) -> Secret | None:
+        return self.token
+
+    def api_key(self, path: str) -> Secret | None:
+        return self.files.get(Path(path), {}).get("VLLM_API_KEY")
+
+    def path(self, name: str) -> Path:
+        return self.folder / f"{name}.env"
+
+    def env_file(self, name: str, values: dict[str, Secret]) -> Path:
+        self.files[self.path(name)] = dict(values)
+        return self.path(name)
+
+    def new_key(self) -> Secret:
+        self.keys_made += 1
+        return Secret(f"key-{self.keys_made}")
+
+
+@dataclass
+class FakeArchive:
+    """A LogArchive in memory."""
+
+    saved: dict[Path, tuple[LogLine, ...]] = field(default_factory=dict)
+    error: OSError | None = None
+
+    def save(self, name: str, lines: Sequence[LogLine]) -> Path:
+        if self.error is not None:
+            raise self.error
+        path = Path(f"/archive/{name}-{len(self.saved) + 1}.log")
+        self.saved[path] = tuple(lines)
+        return path

@@ -1,0 +1,144 @@
+"""Private files are private, whole, and where they should be, whatever the umask or a stranger's link says."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_tui.services.files import FileLogArchive, PrivateFolder, file_name
+from spark_tui.services.ports import LogLine
+
+
+@pytest.fixture(autouse=True)
+def loose_umask() -> Iterator[None]:
+    """The worst umask that a shell may have."""
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_folder_and_file_are_private_under_a_loose_umask(tmp_path: Path) -> None:
+    folder = PrivateFolder(tmp_path / "state" / "secrets")
+    path = folder.write(folder.file("engine", ".env"), [b"KEY=1\n"])
+    assert (mode(path.parent), mode(path)) == (0o700, 0o600)
+
+
+def test_a_folder_that_was_open_is_closed_and_so_is_the_file(tmp_path: Path) -> None:
+    (tmp_path / "secrets").mkdir(mode=0o777)
+    (tmp_path / "secrets" / "engine.env").write_text("old")
+    folder = PrivateFolder(tmp_path / "secrets")
+    path = folder.write(folder.file("engine", ".env"), [b"new"])
+    assert (mode(path.parent), mode(path), path.read_bytes()) == (0o700, 0o600, b"new")
+
+
+def test_a_link_in_the_files_place_is_replaced_and_its_target_untouched(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    folder = PrivateFolder(tmp_path / "secrets")
+    (tmp_path / "secrets").mkdir()
+    link = tmp_path / "secrets" / "engine.env"
+    link.symlink_to(victim)
+    folder.write(link, [b"secret"])
+    assert victim.read_text() == "precious"
+    assert not link.is_symlink()
+    assert link.read_bytes() == b"secret"
+
+
+def test_a_failure_half_way_leaves_the_old_file_and_no_litter(tmp_path: Path) -> None:
+    folder = PrivateFolder(tmp_path)
+    path = folder.write(folder.file("a"), [b"old"])
+
+    def chunks() -> Iterator[bytes]:
+        yield b"half"
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match="No space left"):
+        folder.write(path, chunks())
+    assert path.read_bytes() == b"old"
+    assert [each.name for each in tmp_path.iterdir()] == ["a"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_of_another_user_is_refused() -> None:
+    with pytest.raises(PermissionError):
+        PrivateFolder(Path("/")).write(Path("/x"), [b""])
+
+
+def test_only_plain_files_directly_inside_are_read(tmp_path: Path) -> None:
+    folder = PrivateFolder(tmp_path / "secrets")
+    inside = folder.write(folder.file("engine"), [b"mine"])
+    outside = tmp_path / "outside"
+    outside.write_text("not for you")
+    (tmp_path / "secrets" / "link").symlink_to(outside)
+    (tmp_path / "secrets" / "folder").mkdir()
+    os.mkfifo(tmp_path / "secrets" / "pipe")
+    assert folder.read(inside) == b"mine"
+    for path in (
+        outside,
+        tmp_path / "secrets/../outside",
+        *(tmp_path / "secrets" / n for n in ("link", "folder", "pipe", "no")),
+    ):
+        assert folder.read(path) is None
+
+
+@pytest.mark.parametrize("name", ["qwen3.6-35b", "a", "A_b.c-d"])
+def test_a_container_name_is_its_own_file_name(name: str) -> None:
+    assert file_name(name) == name
+
+
+@given(st.text(), st.text())
+def test_any_name_becomes_one_safe_component_and_no_two_share_it(one: str, other: str) -> None:
+    for name in (file_name(one), file_name(other)):
+        assert "/" not in name
+        assert "\x00" not in name
+        assert not name.startswith(".")
+        assert 0 < len(name) <= 120
+    assert one == other or file_name(one) != file_name(other)
+
+
+@pytest.mark.parametrize("name", ["../../etc/passwd", ".hidden", "", "a/b", "-rf", "x" * 300, "name\n"])
+def test_a_hostile_name_stays_in_the_folder(tmp_path: Path, name: str) -> None:
+    folder = PrivateFolder(tmp_path)
+    assert folder.file(name, ".env").parent == tmp_path
+
+
+# --- the archive ----------------------------------------------------------------------------------------
+
+
+def test_a_saved_log_is_private_named_and_complete(tmp_path: Path) -> None:
+    archive = FileLogArchive(tmp_path / "logs", now=lambda: 1_795_243_085.0)
+    lines = [
+        LogLine("2026-11-21T02:34:09.5Z", "INFO ready [/red]"),
+        LogLine("", "no stamp \x1b[31m"),
+        LogLine("s", "half \ud800 character"),
+    ]
+    path = archive.save("qwen3.6-35b", lines)
+    assert path.name == "qwen3.6-35b-20261121T063805Z.log"
+    assert (mode(path), mode(path.parent)) == (0o600, 0o700)
+    assert path.read_text().splitlines() == [
+        "2026-11-21T02:34:09.5Z INFO ready [/red]",
+        "no stamp \x1b[31m",
+        "s half \\ud800 character",
+    ]
+
+
+def test_two_logs_of_one_second_are_two_files(tmp_path: Path) -> None:
+    archive = FileLogArchive(tmp_path, now=lambda: 0.0)
+    paths = {archive.save("a", [LogLine("", str(number))]) for number in range(3)}
+    assert sorted(path.read_text() for path in paths) == ["0\n", "1\n", "2\n"]
+
+
+def test_an_archive_that_cannot_be_written_says_so(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match="file"):
+        FileLogArchive(tmp_path / "file").save("a", [])

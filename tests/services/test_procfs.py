@@ -1,0 +1,296 @@
+"""The host as the kernel tells it: real samples of a Spark under an injected root, and this very machine."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import socket
+import stat
+import subprocess
+import sys
+import timeit
+from pathlib import Path
+
+import pytest
+
+from spark_tui.domain.errors import NoSpaceLeft, SparkError
+from spark_tui.domain.host.identity import HostIdentity, parse_release, product_label
+from spark_tui.domain.reading import Missing, Ok
+from spark_tui.services.procfs import ProcfsHost, folder_error
+
+GB10 = Path(__file__).parent.parent / "fixtures" / "gb10"
+THIS = Path("/proc/meminfo").exists()
+
+
+def put(root: Path, path: str, text: str) -> None:
+    """A file under the injected root."""
+    (root / path).parent.mkdir(parents=True, exist_ok=True)
+    (root / path).write_text(text, encoding="utf-8")
+
+
+def release(maker: str) -> str:
+    """One maker's `/etc/dgx-release` of the captures."""
+    blocks = (GB10 / "dgx-release_variants.txt").read_text(encoding="utf-8").split("\n--- ")
+    return next(block.partition("\n")[2] for block in blocks if block.startswith(maker))
+
+
+# --- memory ---------------------------------------------------------------------------------------------
+
+
+def test_memory_and_time_of_reading(tmp_path: Path) -> None:
+    put(tmp_path, "proc/meminfo", "MemTotal: 127535224 kB\nMemFree: 4510768 kB\nMemAvailable: 23135528 kB\n")
+    reading = ProcfsHost(tmp_path, now=lambda: 7.0).memory()
+    assert isinstance(reading, Ok)
+    assert reading.value.total == 127_535_224 * 1024
+    assert reading.at == 7.0
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (None, "/proc/meminfo: no such file or directory"),
+        ("", "/proc/meminfo has no MemTotal"),
+        ("MemTotal: 5 kB\n", "/proc/meminfo has no MemFree"),
+        ("MemTotal: 5\nMemFree: 5 kB\nMemAvailable: 5 kB\n", "/proc/meminfo has no MemTotal"),
+        ("\x00\x01\x02", "/proc/meminfo has no MemTotal"),
+    ],
+)
+def test_memory_that_cannot_be_read_says_why_and_is_never_zero(tmp_path: Path, text: str | None, why: str) -> None:
+    if text is not None:
+        put(tmp_path, "proc/meminfo", text)
+    assert ProcfsHost(tmp_path).memory() == Missing(why)
+
+
+def test_a_folder_in_the_place_of_a_file_is_a_reason_too(tmp_path: Path) -> None:
+    (tmp_path / "proc/meminfo").mkdir(parents=True)
+    assert ProcfsHost(tmp_path).memory() == Missing("/proc/meminfo: is a directory")
+
+
+@pytest.mark.skipif(not THIS, reason="no /proc here")
+def test_this_kernels_memory_is_read_in_less_than_a_fifth_of_a_millisecond() -> None:
+    host = ProcfsHost()
+    reading = host.memory()
+    assert isinstance(reading, Ok)
+    assert 0 < reading.value.free <= reading.value.total
+    seconds = min(timeit.repeat(host.memory, number=200, repeat=5)) / 200
+    assert seconds < 0.0002, f"{seconds * 1e6:.0f} us"
+
+
+# --- pressure and uptime --------------------------------------------------------------------------------
+
+
+def test_pressure_is_the_share_of_waiting_in_the_last_ten_seconds(tmp_path: Path) -> None:
+    idle, busy = re.findall(r"some .*\nfull .*\n", (GB10 / "psi_memory.txt").read_text(encoding="utf-8"))
+    put(tmp_path, "proc/pressure/memory", idle)
+    assert ProcfsHost(tmp_path).memory_pressure() == Ok(0.0)
+    put(tmp_path, "proc/pressure/memory", busy)
+    assert ProcfsHost(tmp_path).memory_pressure() == Ok(1.5)
+
+
+def test_a_kernel_without_pressure_information_is_told_from_no_pressure(tmp_path: Path) -> None:
+    reading = ProcfsHost(tmp_path).memory_pressure()
+    assert isinstance(reading, Missing)
+    assert "CONFIG_PSI" in reading.reason
+
+
+@pytest.mark.parametrize(
+    "text", ["", "some\n", "some avg10=x\n", "full avg10=1.00\n", "some avg10=-1\n", "some avg10=nan\n"]
+)
+def test_pressure_that_makes_no_sense_is_missing(tmp_path: Path, text: str) -> None:
+    put(tmp_path, "proc/pressure/memory", text)
+    assert isinstance(ProcfsHost(tmp_path).memory_pressure(), Missing)
+
+
+def test_uptime(tmp_path: Path) -> None:
+    put(tmp_path, "proc/uptime", "173886.48 3446568.81\n")
+    assert ProcfsHost(tmp_path).uptime() == Ok(173_886.48)
+    put(tmp_path, "proc/uptime", "\n")
+    assert isinstance(ProcfsHost(tmp_path).uptime(), Missing)
+
+
+# --- identity -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("maker", "product_name", "label"),
+    [
+        ("NVIDIA Founders Edition", "NVIDIA_DGX_Spark", "DGX Spark"),
+        ("ASUS Ascent GX10", "", "ASUS Ascent GX10"),
+        ("Dell Pro Max with GB10", "Dell Pro Max with GB10 FCM1253", "Dell Pro Max with GB10"),
+        ("HP ZGX Nano", "HP ZGX Nano G1n AI Station", "HP ZGX Nano"),
+    ],
+)
+def test_each_makers_spark_is_known_by_its_own_name(maker: str, product_name: str, label: str) -> None:
+    assert product_label(parse_release(release(maker)), (product_name,)) == (label, True)
+
+
+@pytest.mark.parametrize(
+    ("dmi", "label", "is_spark"),
+    [
+        (("30KL0004FC", "ThinkStation PGX"), "Lenovo ThinkStation PGX", True),
+        (("AI TOP ATOM",), "Gigabyte AI TOP ATOM", True),
+        (("System Product Name", "ROG STRIX"), "ROG STRIX", False),
+        (("Default string", "", "To Be Filled By O.E.M."), "", False),
+        (("NVIDIA DGX GB100",), "NVIDIA DGX GB100", False),
+    ],
+)
+def test_without_a_release_file_the_firmware_names_the_machine(
+    dmi: tuple[str, ...], label: str, is_spark: bool
+) -> None:
+    assert product_label({}, dmi) == (label, is_spark)
+
+
+def test_of_repeated_keys_the_last_counts() -> None:
+    told = parse_release(release("ASUS Ascent GX10"))
+    assert told["DGX_OTA_VERSION"] == "7.6.0"
+    assert told["DGX_NAME"] == "DGX Spark"
+
+
+def test_odd_lines_of_a_release_file_are_passed_over() -> None:
+    text = "#comment=1\n\nno equals\n=5\nA=\"one\nB='two'\nC= three \n 9X=4\n"
+    assert parse_release(text) == {"A": "one", "B": "two", "C": "three"}
+
+
+def test_a_spark_under_an_injected_root(tmp_path: Path) -> None:
+    put(tmp_path, "proc/sys/kernel/hostname", "spark-7f3a\n")
+    put(tmp_path, "proc/sys/kernel/osrelease", "6.17.0-1014-nvidia\n")
+    put(tmp_path, "proc/cpuinfo", "processor\t: 0\nBogoMIPS\t: 2000.00\nCPU implementer\t: 0x41\n")
+    put(tmp_path, "sys/devices/system/cpu/online", "0-9,12,14-19\n")
+    put(tmp_path, "etc/dgx-release", release("NVIDIA Founders Edition"))
+    put(tmp_path, "sys/class/dmi/id/product_name", "NVIDIA_DGX_Spark\n")
+    assert ProcfsHost(tmp_path).identity() == HostIdentity(
+        "spark-7f3a", "DGX Spark", "6.17.0-1014-nvidia", "aarch64", 17, is_spark=True
+    )
+
+
+@pytest.mark.parametrize(("device", "is_spark"), [("0x2e12", True), ("0x2e03", False), ("0x2e06", False), ("", False)])
+def test_an_unknown_sibling_is_known_by_its_gpu(tmp_path: Path, device: str, is_spark: bool) -> None:
+    put(tmp_path, "sys/bus/pci/devices/000f:01:00.0/vendor", "0x10de\n")
+    put(tmp_path, "sys/bus/pci/devices/000f:01:00.0/device", device + "\n")
+    put(tmp_path, "sys/bus/pci/devices/0000:01:00.0/vendor", "0x15b3\n")
+    put(tmp_path, "sys/class/dmi/id/product_name", "EdgeBox 9\n")
+    found = ProcfsHost(tmp_path).identity()
+    assert (found.is_spark, found.product) == (is_spark, "EdgeBox 9")
+
+
+def test_a_box_that_says_nothing_has_an_identity_of_empty_words(tmp_path: Path) -> None:
+    assert ProcfsHost(tmp_path).identity() == HostIdentity("")
+
+
+def test_a_hostname_cannot_draw_on_the_screen(tmp_path: Path) -> None:
+    put(tmp_path, "proc/sys/kernel/hostname", "evil\x1b[31m\x07box\n")
+    assert ProcfsHost(tmp_path).identity().hostname == "evilbox"
+
+
+@pytest.mark.skipif(not THIS, reason="no /proc here")
+def test_this_machine() -> None:
+    found = ProcfsHost().identity()
+    assert found.hostname == socket.gethostname()
+    assert found.architecture == os.uname().machine
+    assert found.kernel == os.uname().release
+    assert found.cpu_count >= len(os.sched_getaffinity(0))
+
+
+# --- ports ----------------------------------------------------------------------------------------------
+
+_HEAD = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
+
+
+def listener(port: int, inode: int, state: str = "0A", address: str = "0100007F") -> str:
+    """One line of `/proc/net/tcp`."""
+    return (
+        f"   0: {address}:{port:04X} 00000000:0000 {state} 00000000:00000000 00:00000000 00000000  1000 0 {inode} 1\n"
+    )
+
+
+def test_the_owner_of_a_port_is_named_with_its_pid(tmp_path: Path) -> None:
+    put(tmp_path, "proc/net/tcp", _HEAD + listener(22, 1) + listener(8000, 4711))
+    put(tmp_path, "proc/812/comm", "python3\n")
+    (tmp_path / "proc/812/fd").mkdir()
+    (tmp_path / "proc/812/fd/5").symlink_to("socket:[4711]")
+    host = ProcfsHost(tmp_path)
+    assert host.port_owner(8000) == "python3 (pid 812)"
+    assert host.port_owner(22) == "another process"
+    assert host.port_owner(8001) is None
+
+
+def test_a_port_on_ipv6_alone_is_taken(tmp_path: Path) -> None:
+    put(tmp_path, "proc/net/tcp6", _HEAD + listener(8000, 9, address="0" * 32))
+    assert ProcfsHost(tmp_path).port_owner(8000) == "another process"
+
+
+def test_a_connection_or_a_remote_port_takes_no_port(tmp_path: Path) -> None:
+    line = listener(8000, 9, state="01") + listener(40000, 10).replace("00000000:0000", "0100007F:1F40")
+    put(tmp_path, "proc/net/tcp", _HEAD + line + "garbage\n")
+    assert ProcfsHost(tmp_path).port_owner(8000) is None
+
+
+@pytest.mark.skipif(not THIS, reason="no /proc here")
+def test_a_real_listener_is_found() -> None:
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        port = server.getsockname()[1]
+        owner = ProcfsHost().port_owner(port)
+    assert owner is not None
+    assert owner.endswith(f"(pid {os.getpid()})")
+    assert ProcfsHost().port_owner(port) is None
+
+
+# --- disk -----------------------------------------------------------------------------------------------
+
+
+def test_free_disk_of_a_folder_that_is_yet_to_be_made(tmp_path: Path) -> None:
+    reading = ProcfsHost().free_disk(tmp_path / "not" / "there" / "yet")
+    assert isinstance(reading, Ok)
+    status = os.statvfs(tmp_path)
+    assert reading.value == pytest.approx(status.f_bavail * status.f_frsize, rel=0.05)
+
+
+def test_folders_are_made_with_their_parents_and_twice_is_no_error(tmp_path: Path) -> None:
+    host = ProcfsHost()
+    wanted = [tmp_path / "a" / "b", tmp_path / "a"]
+    assert not host.has_folder(wanted[0])
+    host.make_folders(wanted)
+    host.make_folders(wanted)
+    assert host.has_folder(wanted[0])
+
+
+def test_a_file_in_the_way_is_named_with_what_to_do(tmp_path: Path) -> None:
+    put(tmp_path, "store", "")
+    with pytest.raises(SparkError, match="A file stands in its way"):
+        ProcfsHost().make_folders([tmp_path / "store"])
+    with pytest.raises(SparkError, match="A file stands in its way"):
+        ProcfsHost().make_folders([tmp_path / "store" / "below"])
+
+
+_MAKE = """
+import sys, os
+from pathlib import Path
+from spark_tui.services.procfs import ProcfsHost
+os.setgid(65534); os.setuid(65534)
+try:
+    ProcfsHost().make_folders([Path(sys.argv[1])])
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_a_folder_that_may_not_be_made_says_how_to_make_it(tmp_path: Path) -> None:
+    locked = tmp_path / "locked"
+    locked.mkdir(mode=stat.S_IRWXU)
+    for parent in (tmp_path, *tmp_path.parents):  # nobody must get as far as the locked folder
+        if parent.stat().st_uid == 0 and parent != Path("/") and "pytest" in str(parent):
+            parent.chmod(0o755)
+    done = subprocess.run(
+        [sys.executable, "-c", _MAKE, str(locked / "store")], capture_output=True, text=True, check=True
+    )
+    assert "cannot be made: permission denied" in done.stdout
+    assert f"sudo mkdir -p {locked / 'store'}" in done.stdout
+
+
+def test_a_full_disk_is_its_own_error() -> None:
+    error = folder_error(Path("/store"), OSError(errno.ENOSPC, "No space left on device"))
+    assert isinstance(error, NoSpaceLeft)

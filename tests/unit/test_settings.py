@@ -1,0 +1,199 @@
+"""Defaults, then the file, then the environment; and every mistake named with its place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_tui.domain.errors import ExitCode
+from spark_tui.domain.presets.overrides import Reach
+from spark_tui.domain.settings import (
+    KEYS,
+    Folders,
+    Origin,
+    Settings,
+    SettingsError,
+    Source,
+    defaults,
+    folders_of,
+    read_value,
+    variable_of,
+)
+from spark_tui.services.settings import load_settings
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> Folders:
+    return folders_of({}, tmp_path)
+
+
+def write(folders: Folders, text: str | bytes) -> None:
+    folders.settings_file.parent.mkdir(parents=True, exist_ok=True)
+    folders.settings_file.write_bytes(text if isinstance(text, bytes) else text.encode())
+
+
+# --- where things are -----------------------------------------------------------------------------------
+
+
+def test_a_person_who_has_set_nothing(folders: Folders, tmp_path: Path) -> None:
+    settings = load_settings({}, folders)
+    assert settings == defaults(folders)
+    assert settings.store == tmp_path / "vllm"
+    assert settings.presets == tmp_path / ".config/spark-tui/presets"
+    assert settings.caches == tmp_path / ".cache/spark-tui/kernels"
+    assert (settings.docker_host, settings.refresh_seconds) == ("", 1.0)
+    assert (settings.exposure, settings.read_only) == (Reach.LOCAL, False)
+    assert all(settings.origin(key) == Origin(Source.DEFAULT) for key in KEYS)
+
+
+def test_xdg_folders_are_honoured_when_absolute() -> None:
+    home = Path("/home/u")
+    found = folders_of({"XDG_CONFIG_HOME": "/etc/u", "XDG_STATE_HOME": "relative", "XDG_CACHE_HOME": ""}, home)
+    assert found.config == Path("/etc/u/spark-tui")
+    assert found.state == home / ".local/state/spark-tui"
+    assert found.cache == home / ".cache/spark-tui"
+
+
+# --- precedence -----------------------------------------------------------------------------------------
+
+
+def test_the_environment_comes_before_the_file_and_each_value_knows_its_origin(
+    folders: Folders, tmp_path: Path
+) -> None:
+    write(folders, 'refresh_seconds = 2\nread_only = true\n\nstore = "~/models"\n')
+    settings = load_settings({"SPARK_TUI_READ_ONLY": "off", "SPARK_TUI_EXPOSURE": "lan"}, folders)
+    assert settings.store == tmp_path / "models"
+    assert settings.refresh_seconds == 2.0
+    assert not settings.read_only
+    assert settings.exposure is Reach.LAN
+    assert settings.origin("store") == Origin(Source.FILE, f"{folders.settings_file}:4")
+    assert settings.origin("read_only") == Origin(Source.ENVIRONMENT, "SPARK_TUI_READ_ONLY")
+    assert settings.origin("caches") == Origin(Source.DEFAULT)
+
+
+def test_an_option_that_was_typed_comes_before_all(folders: Folders) -> None:
+    settings = load_settings({"SPARK_TUI_READ_ONLY": "0"}, folders)
+    typed = settings.changed(Origin(Source.OPTION, "--read-only"), read_only=True)
+    assert typed.read_only
+    assert typed.origin("read_only") == Origin(Source.OPTION, "--read-only")
+    assert not settings.read_only
+
+
+def test_every_setting_can_be_set_in_both_places(folders: Folders) -> None:
+    values = {
+        "store": "/m",
+        "presets": "/p",
+        "caches": "/c",
+        "docker_host": "unix:///run/d.sock",
+        "refresh_seconds": "5",
+        "exposure": "lan",
+        "read_only": "yes",
+    }
+    assert set(values) == set(KEYS)
+    from_environment = load_settings({variable_of(key): value for key, value in values.items()}, folders)
+    text = "\n".join(
+        f'{key} = "{value}"' for key, value in values.items() if key not in ("refresh_seconds", "read_only")
+    )
+    write(folders, f"{text}\nrefresh_seconds = 5\nread_only = true\n")
+    assert load_settings({}, folders) == from_environment
+    assert from_environment != defaults(folders)
+
+
+# --- mistakes -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "says"),
+    [
+        ("# c\nread_onyl = true\n", 2, "no setting `read_onyl`. Did you mean `read_only`?"),
+        ("colour = 1\n", 1, "no setting `colour`. The settings are: store,"),
+        ("\n[store]\nx = 1\n", 2, "store must be a path"),
+        ("[sotre]\nx = 1\n", 1, "Did you mean `store`?"),
+        ("read_only = 3\n", 1, "read_only must be true or false; it is 3"),
+        ("refresh_seconds = 0\n", 1, "refresh_seconds must be a number of seconds from 0.2 to 60; it is 0"),
+        ('refresh_seconds = "fast"\n', 1, "it is 'fast'"),
+        ("refresh_seconds = nan\n", 1, "it is nan"),
+        ("refresh_seconds = true\n", 1, "it is True"),
+        ('exposure = "everyone"\n', 1, "exposure must be local or lan; it is 'everyone'"),
+        ('docker_host = "/run/docker.sock"\n', 1, "(write unix:///run/docker.sock)"),
+        ('store = ""\n', 1, "store must be a path"),
+        ('store = "/a:b"\n', 1, "without a colon"),
+        ('store = "~other/x"\n', 1, "must begin with / or ~/"),
+        ('store = "/a\\nb"\n', 1, "store must be a path"),
+        ("store = /models\n", 1, "is not valid TOML"),
+        ("read_only = true\nread_only = false\n", 2, "is not valid TOML"),
+        ("read_only = \n", 1, "is not valid TOML"),
+    ],
+)
+def test_a_mistake_names_file_line_and_what_was_meant(folders: Folders, text: str, line: int, says: str) -> None:
+    write(folders, text)
+    with pytest.raises(SettingsError) as caught:
+        load_settings({}, folders)
+    assert f"{folders.settings_file}:{line}" in str(caught.value)
+    assert says in str(caught.value)
+    assert caught.value.exit_code is ExitCode.USAGE
+
+
+def test_a_file_that_is_no_text_names_the_line(folders: Folders) -> None:
+    write(folders, b"read_only = true\nstore = '\xff'\n")
+    with pytest.raises(SettingsError, match=r"settings\.toml:2 is not UTF-8"):
+        load_settings({}, folders)
+
+
+def test_windows_line_ends_and_a_byte_order_mark_are_no_mistake(folders: Folders) -> None:
+    write(folders, b"\xef\xbb\xbfread_only = true\r\nrefresh_seconds = 3\r\n")
+    assert load_settings({}, folders).refresh_seconds == 3.0
+
+
+def test_a_file_that_cannot_be_read_is_an_error_and_no_default(folders: Folders) -> None:
+    folders.settings_file.mkdir(parents=True)
+    with pytest.raises(SettingsError, match="cannot be read"):
+        load_settings({}, folders)
+
+
+def test_an_absurd_file_is_refused(folders: Folders) -> None:
+    write(folders, b"#" * 1_000_000)
+    with pytest.raises(SettingsError, match="too large"):
+        load_settings({}, folders)
+    write(folders, b"store = " + b"[" * 100_000)
+    with pytest.raises(SettingsError):
+        load_settings({}, folders)
+
+
+@pytest.mark.parametrize("name", ["SPARK_TUI_READONLY", "SPARK_TUI_READ_ONYL", "SPARK_TUI_STORES"])
+def test_a_misspelt_variable_is_a_mistake(folders: Folders, name: str) -> None:
+    with pytest.raises(SettingsError, match="Did you mean SPARK_TUI_"):
+        load_settings({name: "1"}, folders)
+
+
+def test_variables_of_other_programs_are_left_alone(folders: Folders) -> None:
+    environ = {"SPARK_TUI_LAB": "/x", "SPARK_TUI_REAL": "required", "SPARK_HOME": "/spark"}
+    assert load_settings(environ, folders) == defaults(folders)
+
+
+@given(st.binary(max_size=200))
+def test_no_file_raises_anything_but_a_settings_error(tmp_path_factory: pytest.TempPathFactory, raw: bytes) -> None:
+    folders = folders_of({}, tmp_path_factory.mktemp("home"))
+    write(folders, raw)
+    try:
+        load_settings({}, folders)
+    except SettingsError as error:
+        assert str(folders.settings_file) in str(error)
+
+
+@given(st.sampled_from(KEYS), st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.lists(st.none()))
+def test_reading_a_value_gives_a_value_or_a_sentence(key: str, value: object) -> None:
+    try:
+        read = read_value(key, value)
+    except ValueError as error:
+        assert str(error).startswith("must be") or "must begin" in str(error)
+    else:
+        assert read_value(key, read) == read, "a read value reads as itself"
+
+
+def test_settings_are_plain_values() -> None:
+    assert Settings() == Settings()
+    assert Settings().changed(Origin(Source.FILE, "x"), read_only=False) == Settings(), "where from is no difference"
