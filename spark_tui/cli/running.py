@@ -1,0 +1,115 @@
+"""Commands on engines that exist: down, restart, logs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import aclosing
+
+from spark_tui.cli import shapes
+from spark_tui.cli.engines import find_container
+from spark_tui.cli.narrator import narrated, supervised
+from spark_tui.cli.session import Session
+from spark_tui.core.context import Context
+from spark_tui.domain.engine.container import ContainerFacts
+from spark_tui.domain.engine.secrets import mask_secrets
+from spark_tui.domain.errors import RefusedError
+from spark_tui.domain.quantities import human_duration
+from spark_tui.domain.text import clean, last_overwrite
+
+# --- down ---------------------------------------------------------------------------------------------
+
+
+def down(session: Session, name: str, *, remove: bool, grace_seconds: int) -> None:
+    """Stops an engine, and removes it when asked. One that has ended is no error."""
+
+    async def work(context: Context) -> tuple[ContainerFacts, bool]:
+        session.refuse_if_read_only(context)
+        container = await find_container(context, name)
+        if remove and not container.ours:
+            raise RefusedError(
+                f"{container.name} was not made by spark-tui: with it, its settings would be gone.",
+                f"Stop it without --remove, or remove it yourself: docker rm {container.name}",
+            )
+        if container.running:
+            session.err.say(f"Stopping {container.name} (at most {grace_seconds} s, then it is killed) ...")
+            await context.supervisor.stop(container.name, grace_seconds)
+        if remove:
+            await context.supervisor.remove(container.name)
+        return container, container.running
+
+    container, ran = session.run(work)
+    if session.as_json:
+        session.out.json(
+            {"id": container.name, "container_id": container.id, "was_running": ran, "stopped": True, "removed": remove}
+        )
+        return
+    done = "stopped" if ran else "had ended already"
+    session.err.say(f"{container.name} {done}{' and is removed, its log too' if remove else ''}.")
+    if not remove:
+        session.err.say(f"Its log is kept: spark-tui logs {container.name}")
+
+
+# --- restart ------------------------------------------------------------------------------------------
+
+
+def restart(session: Session, name: str, *, wait: bool, grace_seconds: int) -> None:
+    """Stops and starts an engine with the settings that it has."""
+
+    async def work(context: Context) -> None:
+        session.refuse_if_read_only(context)
+        container = await find_container(context, name)
+        session.err.say(f"Restarting {container.name} ...")
+        await context.supervisor.restart(container.name, grace_seconds)
+        if wait:
+            view = await supervised(context, narrated(session, context, container.name))
+        else:
+            view = (await context.supervisor.watch(container.name)).view()
+        if session.as_json:
+            session.out.json_line({"type": "result", **shapes.engine(view, context.clock.now())})
+        elif wait:
+            session.out.line(view.base_url)
+        else:
+            session.err.say(f"{container.name} is starting. Follow it: spark-tui logs {container.name} -f")
+
+    session.run(work)
+
+
+# --- logs ---------------------------------------------------------------------------------------------
+
+
+def logs(session: Session, name: str, *, follow: bool, tail: int | None, stamps: bool, raw: bool) -> None:
+    """A container's log, secrets masked; control codes removed unless `raw`."""
+
+    async def work(context: Context) -> None:
+        container = await find_container(context, name, engines_only=False)
+        batches = context.docker.logs(container.id, tail=tail, follow=follow and container.running)
+        async with aclosing(batches):
+            async for batch in batches:
+                _write(session, batch, stamps=stamps, raw=raw)
+        if follow:
+            ended = await context.docker.inspect(container.id) if container.running else container
+            session.err.say(_end_of(ended, context.clock.now()))
+
+    session.run(work)
+
+
+def _write(session: Session, batch: Sequence[tuple[str, str]], *, stamps: bool, raw: bool) -> None:
+    if session.as_json:
+        session.out.json_lines(
+            ({"stamp": stamp, "text": mask_secrets(text if raw else _shown(text))} for stamp, text in batch), raw=raw
+        )
+    elif stamps:
+        session.out.lines(f"{stamp} {mask_secrets(text if raw else _shown(text))}" for stamp, text in batch)
+    else:
+        session.out.lines(mask_secrets(text if raw else _shown(text)) for _, text in batch)
+
+
+def _shown(text: str) -> str:
+    return clean(last_overwrite(text))
+
+
+def _end_of(container: ContainerFacts, now: float) -> str:
+    if container.running:
+        return f"The log of {container.name} has ended; the container runs."
+    ago = "" if container.finished_at is None else f" {human_duration(max(0.0, now - container.finished_at))} ago"
+    return f"{container.name} ended{ago} with exit code {container.exit_code}."

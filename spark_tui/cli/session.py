@@ -1,0 +1,131 @@
+"""One run of a command: its options, its streams, and the core, opened when first needed and closed at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
+
+from spark_tui.cli.diagnostics import Diagnostics, Interrupted
+from spark_tui.cli.output import Output
+from spark_tui.domain.errors import RefusedError
+
+if TYPE_CHECKING:  # asyncio and the core cost more than `--help` may
+    import asyncio
+
+    from spark_tui.core.context import Context
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Options:
+    """What every command takes. Empty: as the settings have it."""
+
+    as_json: bool = False
+    demo: bool = False
+    read_only: bool = False
+    store: str = ""
+    docker_host: str = ""
+    config: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Streams:
+    """Where a command reads and writes, and the environment that it respects."""
+
+    stdin: TextIO | None
+    stdout: TextIO | None
+    stderr: TextIO | None
+    environment: Mapping[str, str]
+
+
+Opener = Callable[[Options, Mapping[str, str]], "Context"]
+
+
+def open_context(options: Options, environment: Mapping[str, str]) -> Context:
+    """The core by the person's settings, with this command's options over them. Raises SettingsError."""
+    from spark_tui.cli.options import demo_settings, settings_of
+    from spark_tui.core.context import build, build_demo
+
+    if options.demo:
+        return build_demo(demo_settings(options))
+    settings, folders = settings_of(options, environment)
+    return build(settings, folders, environment)
+
+
+def interrupted() -> Interrupted:
+    """Ctrl-C with nothing to tell."""
+    return Interrupted("", "")
+
+
+class Session:
+    """Handed to every command. Work on the core runs on one event loop, call by call, so that a prompt can wait for
+    a person between two calls."""
+
+    def __init__(self, streams: Streams, opener: Opener | None = None) -> None:
+        self.options = Options()
+        self.stdin = streams.stdin
+        self.environment = streams.environment
+        self.out = Output(streams.stdout, streams.environment)
+        self.err = Diagnostics(streams.stderr, streams.environment)
+        self._opener = opener or open_context
+        self._runner: asyncio.Runner | None = None
+        self._context: Context | None = None
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        runner, self._runner = self._runner, None
+        if runner is None:
+            return
+        try:
+            if self._context is not None:
+                runner.run(self._context.close())
+        finally:
+            runner.close()
+
+    @property
+    def as_json(self) -> bool:
+        """The person asked for data."""
+        return self.options.as_json
+
+    def run(
+        self,
+        work: Callable[[Context], Coroutine[Any, Any, T]],
+        *,
+        on_interrupt: Callable[[], Interrupted] = interrupted,
+    ) -> T:
+        """Runs `work` on the core. Raises its SparkError, or what `on_interrupt` makes of a Ctrl-C."""
+        try:
+            return self._loop().run(self._work(work))
+        except KeyboardInterrupt:
+            raise on_interrupt() from None
+
+    def opened(self) -> Context:
+        """A core for somebody else's event loop, who also closes it."""
+        return self._opener(self.options, self.environment)
+
+    def refuse_if_read_only(self, context: Context) -> None:
+        """Raises RefusedError in read-only mode."""
+        if self.options.read_only or context.settings.read_only:
+            raise RefusedError(
+                "Read-only: this would change what runs.",
+                "Leave out --read-only, or set read_only to false in the settings.",
+            )
+
+    async def _work(self, work: Callable[[Context], Coroutine[Any, Any, T]]) -> T:
+        if self._context is None:
+            self._context = self._opener(self.options, self.environment)
+        return await work(self._context)
+
+    def _loop(self) -> asyncio.Runner:
+        if self._runner is None:
+            import asyncio
+
+            self._runner = asyncio.Runner()
+        return self._runner

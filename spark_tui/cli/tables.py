@@ -1,0 +1,107 @@
+"""Aligned plain text: tables and labelled values, by terminal cells."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from spark_tui.domain.text import cell_width, clean_line, truncate
+
+GAP: Final = "  "
+MIN_FLEXIBLE: Final = 12
+"""A column that may be cut keeps at least so many cells, even if the line is then too long."""
+
+Paint = Callable[[str, str], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A heading. `right` aligns figures; `flexible` columns are cut where the window is too narrow."""
+
+    title: str
+    right: bool = False
+    flexible: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A value with its colour. Text from outside is cleaned here."""
+
+    text: str
+    style: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Columns and rows; every row has a cell for each column."""
+
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell | str, ...], ...]
+
+    def render(self, width: int | None, paint: Paint) -> list[str]:
+        """The lines, heading first; within `width` cells where that can be."""
+        rows = [tuple(_cell(cell) for cell in row) for row in self.rows]
+        widths = self._widths(rows, width)
+        heading = tuple(Cell(column.title, "bold") for column in self.columns)
+        return [self._line(row, widths, paint) for row in (heading, *rows)]
+
+    def _widths(self, rows: Sequence[tuple[Cell, ...]], width: int | None) -> list[int]:
+        widths = [
+            max([cell_width(column.title), *(cell_width(row[at].text) for row in rows)])
+            for at, column in enumerate(self.columns)
+        ]
+        if width is None:
+            return widths
+        for at in reversed([at for at, column in enumerate(self.columns) if column.flexible]):
+            over = sum(widths) + len(GAP) * (len(widths) - 1) - width
+            if over > 0:
+                widths[at] = min(widths[at], max(MIN_FLEXIBLE, widths[at] - over))
+        return widths
+
+    def _line(self, row: tuple[Cell, ...], widths: list[int], paint: Paint) -> str:
+        parts = []
+        for at, (column, cell) in enumerate(zip(self.columns, row, strict=True)):
+            text = truncate(cell.text, widths[at])
+            space = " " * (widths[at] - cell_width(text))
+            if column.right:
+                parts.append(space + paint(text, cell.style))
+            else:
+                last = at == len(self.columns) - 1
+                parts.append(paint(text, cell.style) + ("" if last else space))
+        return GAP.join(parts).rstrip(" ")
+
+
+def _cell(cell: Cell | str) -> Cell:
+    given = cell if isinstance(cell, Cell) else Cell(cell)
+    return Cell(clean_line(given.text), given.style)
+
+
+def labelled(pairs: Iterable[tuple[str, str]], width: int | None = None) -> list[str]:
+    """`label  value` lines, the values aligned; pairs without a value are left out, long values are wrapped."""
+    given = [(label, clean_line(value)) for label, value in pairs if value]
+    indent = max((len(label) for label, _ in given), default=0) + len(GAP)
+    lines = []
+    for label, value in given:
+        room = None if width is None else max(20, width - indent)
+        first, *rest = wrapped(value, room)
+        lines.append(f"{label:<{indent}}{first}".rstrip())
+        lines += [" " * indent + line for line in rest]
+    return lines
+
+
+def bulleted(items: Iterable[str], width: int | None = None) -> list[str]:
+    """`  - item` lines, long items wrapped."""
+    lines = []
+    for item in items:
+        first, *rest = wrapped(clean_line(item), None if width is None else max(20, width - 4))
+        lines += [f"  - {first}", *(f"    {line}" for line in rest)]
+    return lines
+
+
+def wrapped(text: str, width: int | None) -> list[str]:
+    """`text` at word boundaries; addresses and paths are never broken. One line where there is no width."""
+    if width is None:
+        return [text]
+    return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) or [""]

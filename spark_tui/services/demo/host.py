@@ -1,0 +1,183 @@
+"""The simulated machine: one pool of memory that engines fill, a GPU whose telemetry was recorded."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from spark_tui.domain.host.gpu import GpuProcess, GpuReading
+from spark_tui.domain.host.identity import HostIdentity
+from spark_tui.domain.host.memory import MemInfo
+from spark_tui.domain.quantities import GIB, MIB
+from spark_tui.domain.reading import Ok, Reading
+from spark_tui.services.demo.recording import Telemetry, telemetry
+from spark_tui.services.demo.world import BASE_BYTES, TOTAL_BYTES, DemoWorld
+
+_STEP_SECONDS: Final = 0.5
+_FLOOR_BYTES: Final = int(1.2 * GIB)
+"""What the kernel keeps free: below it, page cache is given up."""
+_CACHE_AT_START: Final = int(11.6 * GIB)
+_LEAST_CACHE: Final = int(0.7 * GIB)
+_BUFFERS: Final = 180 * MIB
+_SLAB: Final = 940 * MIB
+_SHMEM: Final = 350 * MIB
+_MAPPED: Final = 420 * MIB
+_SWAP: Final = 16_777_212 * 1024
+_UP_SECONDS: Final = 6 * 86_400.0 + 4 * 3600
+_DISK_FREE: Final = 2_448_240_345_088
+
+_DESKTOP: Final = (GpuProcess(2747, 18 * MIB, compute=False), GpuProcess(2911, 6 * MIB, compute=False))
+_IDLE: Final = Telemetry(4.4, 38, 208, 0, 0)
+_WITH_CONTEXT: Final = Telemetry(13.9, 52, 2411, 0, 0)  # loaded, nobody asks: P0, full clock
+_BUSY_STAGES: Final = {"load": Telemetry(18.6, 54, 2411, 14, 0), "compile": Telemetry(38.2, 61, 2418, 71, 0)}
+
+
+class DemoHost:
+    """The HostProbe port. Page cache is carried forward on a fixed grid of time, so that what is shown does not
+    depend on how often it is asked for."""
+
+    def __init__(self, world: DemoWorld) -> None:
+        self._world = world
+        self._step = 0
+        self._cache = _CACHE_AT_START
+        self._pages = sum(run.held(world.began_at).pages for run in world.runs)
+        self._pressure = 0.0
+        self.made: list[Path] = []
+
+    def identity(self) -> HostIdentity:
+        """A DGX Spark."""
+        return HostIdentity("spark-demo", "DGX Spark", "6.17.0-1014-nvidia", "aarch64", 20, is_spark=True)
+
+    def memory(self) -> Reading[MemInfo]:
+        """The pool: engines while they load and serve, page cache that grows while weights are read."""
+        now = self._world.settle()
+        self._carry_forward(now)
+        used = _used(self._world, now)
+        cache = max(0, min(self._cache, TOTAL_BYTES - used - _FLOOR_BYTES))
+        free = TOTAL_BYTES - used - cache
+        files = max(0, cache - _BUFFERS - _SLAB)
+        return Ok(
+            MemInfo(
+                total=TOTAL_BYTES,
+                free=free,
+                available=free + int(0.96 * files) + _SLAB // 2,
+                buffers=_BUFFERS,
+                cached=files + _SHMEM,
+                shmem=_SHMEM,
+                reclaimable=_SLAB,
+                mapped=min(_MAPPED, files),
+                dirty=2 * MIB,
+                writeback=0,
+                active_file=files // 3,
+                inactive_file=files - files // 3,
+                swap_total=_SWAP,
+                swap_free=_SWAP,
+            ),
+            now,
+        )
+
+    def memory_pressure(self) -> Reading[float]:
+        """Zero but for the moments in which cache has to make room."""
+        now = self._world.settle()
+        self._carry_forward(now)
+        return Ok(self._pressure, now)
+
+    def uptime(self) -> Reading[float]:
+        """Up for days."""
+        now = self._world.clock.now()
+        return Ok(_UP_SECONDS + now - self._world.began_at, now)
+
+    def port_owner(self, port: int) -> str | None:
+        """SSH, the dashboard, and Docker's proxy, which an ordinary user cannot look into."""
+        if port == 22:
+            return "sshd (pid 1203)"
+        taken = port == 11000 or self._world.on_port(port) is not None
+        return "another process" if taken else None
+
+    def has_folder(self, path: Path) -> bool:
+        """Every model folder is there."""
+        return True
+
+    def make_folders(self, paths: Sequence[Path]) -> None:
+        """Nothing is written to the real disk."""
+        self.made.extend(path for path in paths if path not in self.made)
+
+    def free_disk(self, path: Path) -> Reading[int]:
+        """Much of 4 TB."""
+        return Ok(_DISK_FREE, self._world.clock.now())
+
+    def _carry_forward(self, now: float) -> None:
+        """Page cache: what was read is added, and given up where memory runs short. It does not come back."""
+        world = self._world
+        last = int((now - world.began_at) / _STEP_SECONDS)
+        while self._step < last:
+            self._step += 1
+            at = world.began_at + self._step * _STEP_SECONDS
+            pages = sum(run.held(at).pages for run in world.runs if run.started_at <= at)
+            room = TOTAL_BYTES - _used(world, at) - _FLOOR_BYTES
+            wanted = self._cache + max(0, pages - self._pages)
+            self._pressure = 1.4 if wanted > room and pages > self._pages else 0.0
+            self._cache = max(_LEAST_CACHE, min(wanted, room))
+            self._pages = max(self._pages, pages)
+
+
+class DemoGpu:
+    """The GpuProbe port: recorded telemetry while engines work, what an idle GB10 shows otherwise."""
+
+    def __init__(self, world: DemoWorld) -> None:
+        self._world = world
+
+    async def read(self) -> Reading[GpuReading]:
+        """Never fails. A GB10 reports no memory of its own, but what processes hold."""
+        now = self._world.settle()
+        sample = _activity(self._world, now)
+        engines = tuple(
+            GpuProcess(run.pid, held)
+            for run in self._world.runs
+            if (held := run.held(now).cuda) > 0 and run.started_at <= now
+        )
+        return Ok(
+            GpuReading(
+                name="NVIDIA GB10",
+                utilization_percent=sample.utilization_percent,
+                power_watts=sample.power_watts,
+                temperature_c=sample.temperature_c,
+                sm_clock_mhz=sample.sm_clock_mhz,
+                unified=True,
+                driver="580.142",
+                processes=(*_DESKTOP, *engines),
+            ),
+            now,
+        )
+
+    async def close(self) -> None:
+        """Nothing to end."""
+
+
+def _used(world: DemoWorld, at: float) -> int:
+    """Bytes that nobody can have back: the system, and what engines hold."""
+    held = [run.held(at) for run in world.runs if run.started_at <= at]
+    drift = _recorded(world, at).drift_bytes if any(run.stage(at) == "serve" for run in world.runs) else 0
+    return BASE_BYTES + drift + sum(each.cpu + each.cuda for each in held)
+
+
+def _activity(world: DemoWorld, now: float) -> Telemetry:
+    """The busiest of what goes on."""
+    stages = {run.stage(now): run for run in world.runs}
+    serving = [run for run in world.runs if run.stage(now) == "serve"]
+    if world.chats or any(run.traffic for run in serving):
+        return _recorded(world, now)
+    for stage in ("compile", "load"):
+        if stage in stages:
+            return _BUSY_STAGES[stage]
+    return _WITH_CONTEXT if serving or "fetch" in stages else _IDLE
+
+
+def _recorded(world: DemoWorld, at: float) -> Telemetry:
+    """The recording at this time of the demo; it begins anew at its end."""
+    samples = telemetry()
+    into = (at - world.began_at + 97 * world.seed) % samples[-1][0]
+    index = bisect_right(samples, into, key=lambda sample: sample[0])
+    return samples[max(0, index - 1)][1]

@@ -1,0 +1,229 @@
+"""The Docker Engine API over HTTP, by the standard library: calls with an answer, and streams read in large blocks.
+
+The Docker SDK is not used for this: it costs 10 MB and a tenth of a second to import, and its streams are read frame
+by frame, which at a flood of log lines takes a core.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import socket
+import ssl
+import threading
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import quote, urlencode
+
+from spark_tui.services.docker_host import DockerHost
+
+CONNECT_SECONDS: Final = 10.0
+CALL_SECONDS: Final = 30.0
+BLOCK: Final = 64 * 1024
+"""Bytes asked of the socket at once."""
+
+Query = Mapping[str, str | int]
+
+
+class Refused(Exception):
+    """The daemon answered with an error: HTTP `status`, and its own sentence."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(f"{status}: {message}")
+        self.status = status
+        self.message = message
+
+
+class Aborted(Exception):
+    """The stream was closed from our side."""
+
+
+class _Connection(http.client.HTTPConnection):
+    """HTTP over a socket that is connected already."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        super().__init__("docker")
+        self.sock = sock
+
+
+class _StreamConnection(_Connection):
+    """HTTP/1.0: the answer is not chunked, so that its body is the bare stream."""
+
+    _http_vsn = 10
+    _http_vsn_str = "HTTP/1.0"
+
+
+class DockerHttp:
+    """One daemon. Safe to use from several threads: each call has a connection of its own."""
+
+    def __init__(self, host: DockerHost) -> None:
+        self.host = host
+        self._version = ""
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        query: Query | None = None,
+        body: object | None = None,
+        *,
+        timeout: float | None = CALL_SECONDS,
+    ) -> bytes:
+        """The answer's body. Raises Refused, OSError or http.client.HTTPException."""
+        headers = {"Connection": "close"}
+        data = None
+        if body is not None:
+            data, headers["Content-Type"] = json.dumps(body).encode(), "application/json"
+        target = self.target(path, query)
+        with self.connect() as sock:
+            sock.settimeout(timeout)
+            connection = _Connection(sock)
+            connection.request(method, target, data, headers)
+            answer = connection.getresponse()
+            content = answer.read()
+        if answer.status >= 400:
+            raise Refused(answer.status, message_of(content))
+        return content
+
+    def json(self, path: str, query: Query | None = None) -> Any:
+        """GET, decoded."""
+        return json.loads(self.call("GET", path, query))
+
+    def stream(self, method: str, path: str, query: Query, headers: Mapping[str, str] | None = None) -> ByteStream:
+        """A stream, not opened yet."""
+        return ByteStream(self, method, path, query, headers or {})
+
+    def target(self, path: str, query: Query | None = None) -> str:
+        """The versioned path of a request; asks the daemon for its version the first time."""
+        if not self._version:
+            self._version = self._ask_version()
+        text = f"?{urlencode(query)}" if query else ""
+        return f"/v{self._version}{path}{text}"
+
+    def api_version(self) -> str:
+        """The API version that the daemon speaks: `1.41`."""
+        self.target("")
+        return self._version
+
+    def forget_version(self) -> None:
+        """After the daemon was away: it may have come back as another version."""
+        self._version = ""
+
+    def _ask_version(self) -> str:
+        with self.connect() as sock:
+            connection = _Connection(sock)
+            connection.request("GET", "/_ping", headers={"Connection": "close"})
+            answer = connection.getresponse()
+            content = answer.read()
+        version = answer.headers.get("Api-Version", "")
+        if answer.status != http.client.OK or not version:
+            raise Refused(answer.status, message_of(content) or "this is no Docker daemon")
+        return version
+
+    def connect(self) -> socket.socket:
+        """A new connection, with a timeout for what follows. Raises OSError."""
+        if self.host.local:
+            sock = socket.socket(socket.AF_UNIX)
+            sock.settimeout(CONNECT_SECONDS)
+            try:
+                sock.connect(self.host.address)
+            except BaseException:
+                sock.close()
+                raise
+            return sock
+        sock = socket.create_connection((self.host.address, self.host.port), CONNECT_SECONDS)
+        return self._secured(sock) if self.host.tls is not None else sock
+
+    def _secured(self, sock: socket.socket) -> socket.socket:
+        context = ssl.create_default_context()
+        folder = self.host.tls
+        if folder is not None and (folder / "ca.pem").is_file():
+            context.load_verify_locations(folder / "ca.pem")
+        if folder is not None and (folder / "cert.pem").is_file():
+            context.load_cert_chain(folder / "cert.pem", folder / "key.pem")
+        if not self.host.verify:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        return context.wrap_socket(sock, server_hostname=self.host.address)
+
+
+class ByteStream:
+    """A long answer, read by one thread; any other thread may `abort` it, at any time."""
+
+    def __init__(self, http_: DockerHttp, method: str, path: str, query: Query, headers: Mapping[str, str]) -> None:
+        self._http = http_
+        self._request = (method, path, query, headers)
+        self._lock = threading.Lock()
+        self._socket: socket.socket | None = None
+        self._answer: http.client.HTTPResponse | None = None
+        self._aborted = False
+
+    def open(self) -> None:
+        """Sends the request and reads the answer's head. Raises Refused, Aborted, OSError, HTTPException."""
+        method, path, query, headers = self._request
+        target = self._http.target(path, query)
+        sock = self._http.connect()
+        with self._lock:
+            if self._aborted:
+                sock.close()
+                raise Aborted
+            self._socket = sock
+        sock.settimeout(None)
+        connection = _StreamConnection(sock)
+        try:
+            connection.request(method, target, headers=dict(headers))
+            self._answer = answer = connection.getresponse()
+        except (OSError, http.client.HTTPException):
+            if self._aborted:
+                raise Aborted from None
+            raise
+        if answer.status >= 400:
+            raise Refused(answer.status, message_of(answer.read()))
+
+    def read(self) -> bytes:
+        """What has arrived, at least one byte; nothing at the end. Raises Aborted, OSError, HTTPException."""
+        if self._answer is None:
+            raise Aborted
+        try:
+            data = self._answer.read1(BLOCK)
+        except (OSError, ValueError, http.client.HTTPException):
+            if self._aborted:
+                raise Aborted from None
+            raise
+        if not data and self._aborted:
+            raise Aborted
+        return data
+
+    def abort(self) -> None:
+        """Wakes the reading thread, wherever it waits."""
+        with self._lock:
+            self._aborted = True
+            if self._socket is not None:
+                # Not through SSLSocket.shutdown, which would take the TLS layer away under the reader.
+                with contextlib.suppress(OSError):
+                    socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Frees the connection; called by the thread that read."""
+        with self._lock:
+            if self._answer is not None:
+                self._answer.close()
+            if self._socket is not None:
+                self._socket.close()
+                self._socket = None
+
+
+def message_of(content: bytes) -> str:
+    """The daemon's sentence in an error's body: `{"message": "..."}`, or the body itself."""
+    try:
+        found = json.loads(content)
+    except ValueError:
+        return content.decode(errors="replace").strip()
+    message = found.get("message") if isinstance(found, dict) else None
+    return message if isinstance(message, str) else content.decode(errors="replace").strip()
+
+
+def segment(text: str, safe: str = "") -> str:
+    """A name or id as one segment of a path; characters in `safe` stay as they are."""
+    return quote(text, safe=safe)

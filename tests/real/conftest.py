@@ -1,0 +1,172 @@
+"""A private Docker engine and a real vLLM for the tests in this folder.
+
+They skip, with the reason, where the lab cannot run; with SPARK_TUI_REAL=required they fail there instead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.real.lab import Lab, LabUnavailable, PrivateEngine, PrivateRegistry
+from tests.real.lab.images import ensure_busybox
+from tests.real.lab.support import Progress, Say, fingerprint
+
+BUILD_AND_TEST_SECONDS = 1500
+"""The first test of a session may have to build the lab, on a slow machine, before its own work begins."""
+
+MakeEngine = Callable[..., PrivateEngine]
+
+FIRST_PORT = 20_000
+PORTS_PER_WORKER = 1_000
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Every test here is `real`, and has time for the lab unless it sets its own limit."""
+    here = Path(__file__).parent
+    for item in items:
+        if item.path.is_relative_to(here):
+            item.add_marker(pytest.mark.real)
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(BUILD_AND_TEST_SECONDS))
+
+
+@pytest.fixture(scope="session")
+def say(request: pytest.FixtureRequest) -> Say:
+    """Narrates the building of the lab past pytest's capture: minutes of silence would look like a hang."""
+    capture = request.config.pluginmanager.getplugin("capturemanager")
+
+    def write(text: str) -> None:
+        with capture.global_and_fixture_disabled() if capture else contextlib.nullcontext():
+            print(f"\nlab {text}", end="", flush=True)
+
+    return Progress(write)
+
+
+@pytest.fixture(scope="session")
+def lab(say: Say) -> Iterator[Lab]:
+    """The lab with engine, registry and busybox: seconds. Taken down at the end unless it was up to stay."""
+    lab = Lab()
+    with contextlib.ExitStack() as stack:
+        obstacle = ""
+        try:
+            stack.enter_context(lab.lease(say))
+        except LabUnavailable as error:
+            obstacle = str(error)
+        if obstacle and os.environ.get("SPARK_TUI_REAL") == "required":
+            pytest.fail(f"SPARK_TUI_REAL=required, but the lab cannot run: {obstacle}", pytrace=False)
+        if obstacle:
+            pytest.skip(obstacle)
+        yield lab
+
+
+@pytest.fixture(scope="session")
+def vllm_lab(lab: Lab, say: Say) -> Lab:
+    """The whole lab, with the vLLM images and the models: minutes the first time, then nothing."""
+    lab.up(say, keep=False)
+    return lab
+
+
+@pytest.fixture(scope="session")
+def engine(lab: Lab) -> PrivateEngine:
+    """The shared engine, which has busybox; with `vllm_lab` also vLLM. Tests use names of their own in it."""
+    return lab.engine
+
+
+@pytest.fixture(scope="session")
+def docker_host(engine: PrivateEngine) -> str:
+    """The shared engine's DOCKER_HOST."""
+    return engine.host
+
+
+@pytest.fixture(scope="session")
+def registry(lab: Lab) -> PrivateRegistry:
+    """The shared registry, open to all."""
+    return lab.registry
+
+
+@pytest.fixture(scope="session")
+def model_store(vllm_lab: Lab) -> Path:
+    """The folder that holds the models tiny, smollm2 and smollm2-think."""
+    return vllm_lab.store
+
+
+@pytest.fixture
+def locked_registry(lab: Lab, tmp_path: Path) -> Iterator[PrivateRegistry]:
+    """A registry that answers 401 to those who do not log in."""
+    registry = PrivateRegistry(tmp_path / "registry", lab.toolbox, password=True)
+    registry.start()
+    try:
+        yield registry
+    finally:
+        registry.purge()
+
+
+@pytest.fixture
+def make_engine(lab: Lab, tmp_path: Path) -> Iterator[MakeEngine]:
+    """Starts engines of one test's own, with busybox, to be restarted, crashed and starved at will.
+
+    Takes PrivateEngine's options `gpu` and `live_restore`.
+    """
+    made: list[PrivateEngine] = []
+
+    def make(*, gpu: bool = True, live_restore: bool = False) -> PrivateEngine:
+        engine = PrivateEngine(tmp_path / f"engine{len(made)}", lab.toolbox, gpu=gpu, live_restore=live_restore)
+        made.append(engine)
+        try:
+            engine.start()
+        except LabUnavailable as error:
+            pytest.skip(str(error))
+        ensure_busybox(engine, lab.toolbox)
+        return engine
+
+    try:
+        yield make
+    finally:
+        for engine in made:
+            engine.purge()
+
+
+@pytest.fixture
+def plain_engine(make_engine: MakeEngine) -> PrivateEngine:
+    """An engine on a machine without NVIDIA's toolkit: it refuses `--gpus`."""
+    return make_engine(gpu=False)
+
+
+@pytest.fixture(scope="session")
+def take_port() -> Callable[[], int]:
+    """Hands out TCP ports of 127.0.0.1, each once: a port asked for later is never one given earlier."""
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    first = FIRST_PORT + worker * PORTS_PER_WORKER
+    candidates = iter(range(first, first + PORTS_PER_WORKER))
+    return lambda: next(port for port in candidates if unused(port))
+
+
+@pytest.fixture
+def free_port(take_port: Callable[[], int]) -> int:
+    """A TCP port of this test's own."""
+    return take_port()
+
+
+def unused(port: int) -> bool:
+    """Whether the port can be listened on."""
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+@pytest.fixture
+def container_name(request: pytest.FixtureRequest, engine: PrivateEngine) -> Iterator[str]:
+    """A container name of this test's own in the shared engine; what bears it is removed at the end."""
+    name = f"test-{fingerprint(request.node.nodeid)[:8]}"
+    engine.try_docker("rm", "--force", "--volumes", name)
+    yield name
+    engine.try_docker("rm", "--force", "--volumes", name)

@@ -1,0 +1,153 @@
+"""A daemon that speaks the Engine API over a unix socket, as far as a test teaches it to."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import socketserver
+import struct
+import tempfile
+import threading
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+VERSION = "1.41"
+
+
+class Request(BaseHTTPRequestHandler):
+    """One request. A route answers with `json`, or writes a stream to `wfile` as it likes."""
+
+    daemon: FakeDocker
+
+    def handle_one_request(self) -> None:
+        with contextlib.suppress(ConnectionError):
+            super().handle_one_request()
+
+    def finish(self) -> None:
+        with contextlib.suppress(ConnectionError):
+            super().finish()
+
+    def route(self) -> None:
+        split = urlsplit(self.path)
+        self.query = {key: values[0] for key, values in parse_qs(split.query).items()}
+        length = int(self.headers.get("Content-Length") or 0)
+        self.body = json.loads(self.rfile.read(length)) if length else None
+        path = split.path.removeprefix(f"/v{VERSION}")
+        self.daemon.requests.append(self)
+        self.daemon.calls.append(f"{self.command} {path}")
+        if path == "/_ping":
+            self.json({}, headers={"Api-Version": VERSION})
+            return
+        answer = self.daemon.routes.get(f"{self.command} {path}")
+        if answer is None:
+            self.json({"message": f"No such container: {path}"}, 404)
+        elif callable(answer):
+            answer(self)
+        else:
+            self.json(answer)
+
+    do_GET = do_POST = do_DELETE = route
+
+    def json(self, found: object, status: int = 200, headers: dict[str, str] | None = None) -> None:
+        content = json.dumps(found).encode()
+        self.send_response(status)
+        for name, value in {"Content-Length": str(len(content)), **(headers or {})}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(content)
+
+    def begin(self) -> None:
+        """The head of a stream."""
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *_: Any) -> None:
+        """Says nothing."""
+
+
+class FakeDocker:
+    """`routes` maps `GET /path` to an answer, or to a function that gets the request."""
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory()  # a socket's path is short, pytest's folders are not
+        self.socket = Path(self._folder.name) / "docker.sock"
+        self.routes: dict[str, object | Callable[[Request], None]] = {}
+        self.requests: list[Request] = []
+        self.calls: list[str] = []
+        self._server: socketserver.ThreadingUnixStreamServer | None = None
+        self._open: set[socket.socket] = set()
+
+    def environ(self, config: Path | None = None) -> dict[str, str]:
+        """What leads the adapter here."""
+        return {"DOCKER_HOST": f"unix://{self.socket}", "DOCKER_CONFIG": str(config or Path(self._folder.name))}
+
+    def start(self) -> None:
+        """Begins to listen."""
+        connections = self._open
+
+        class Server(socketserver.ThreadingUnixStreamServer):
+            daemon_threads = True
+            block_on_close = False
+
+            def process_request(self, request: Any, client_address: Any) -> None:
+                connections.add(request)
+                super().process_request(request, client_address)
+
+            def shutdown_request(self, request: Any) -> None:
+                connections.discard(request)
+                super().shutdown_request(request)
+
+            def handle_error(self, request: Any, client_address: Any) -> None:
+                """A client that goes away is no failure of the daemon."""
+
+        self._server = Server(str(self.socket), type("Bound", (Request,), {"daemon": self}))
+        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+
+    def stop(self) -> None:
+        """Goes away, and cuts every connection."""
+        if self._server is not None:
+            self._server.shutdown()
+            self._server.server_close()
+            self._server = None
+        self.cut()
+        self.socket.unlink(missing_ok=True)
+
+    def cut(self) -> None:
+        """Cuts every connection."""
+        for connection in list(self._open):
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Stops, and removes the socket's folder."""
+        self.stop()
+        self._folder.cleanup()
+
+
+def frame(stamp: str, text: bytes, stream: int = 1) -> bytes:
+    """One frame of a log, as `timestamps=1` gives it."""
+    payload = stamp.encode() + b" " + text
+    return struct.pack(">BxxxL", stream, len(payload)) + payload
+
+
+def stamp(ns: int) -> str:
+    """So many nanoseconds after noon."""
+    seconds, rest = divmod(ns, 10**9)
+    return f"2026-11-21T12:{seconds // 60:02d}:{seconds % 60:02d}.{rest:09d}Z"
+
+
+def inspected(name: str = "x", status: str = "running", tty: bool = False, **more: Any) -> dict[str, Any]:
+    """What `GET /containers/x/json` says."""
+    return {
+        "Id": (name.encode().hex() + "0" * 64)[:64],
+        "Name": f"/{name}",
+        "Image": "sha256:1",
+        "Created": "2026-11-21T11:59:00.5Z",
+        "Config": {"Image": "image:1", "Tty": tty, "Env": ["A=1", "HF_TOKEN=secret"], "Cmd": ["sh"]},
+        "State": {"Status": status, "ExitCode": 0, "StartedAt": "0001-01-01T00:00:00Z"},
+        **more,
+    }

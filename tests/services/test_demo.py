@@ -1,0 +1,561 @@
+"""The simulated Spark behaves like one, by its clock alone."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import re
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import spark_tui.services.demo
+from spark_tui.domain.chat import (
+    Answer,
+    ChatParameters,
+    ChatRequest,
+    ContentDelta,
+    Message,
+    Role,
+    advance,
+)
+from spark_tui.domain.engine.boot import BootTracker, Outcome
+from spark_tui.domain.engine.container import ContainerStatus, PullProgress
+from spark_tui.domain.engine.endpoint import Endpoint, Health
+from spark_tui.domain.engine.view import Exposure, api_port, exposure_of, runtime_of
+from spark_tui.domain.errors import (
+    ApiKeyRejected,
+    ContainerNotFound,
+    DockerError,
+    EngineUnreachable,
+    ImageNotFound,
+    ModelNotServed,
+    NameInUse,
+    PortInUse,
+    ReplyCutOff,
+)
+from spark_tui.domain.host.gpu import GpuReading, engine_memory
+from spark_tui.domain.host.memory import MemInfo, strip_parts
+from spark_tui.domain.presets.container_spec import LABEL_API_KEY_FILE, LABEL_SERVED_NAME, ContainerSpec, PublishedPort
+from spark_tui.domain.quantities import GIB
+from spark_tui.domain.reading import Ok, value_of
+from spark_tui.domain.secret import Secret
+from spark_tui.services.demo.answers import canned_answer, tokens_of
+from spark_tui.services.demo.api import DemoApi
+from spark_tui.services.demo.docker import PULL_SECONDS, DemoDocker
+from spark_tui.services.demo.host import DemoGpu, DemoHost
+from spark_tui.services.demo.recording import boot_script
+from spark_tui.services.demo.secrets import DemoSecrets
+from spark_tui.services.demo.world import FAILED_NAME, SERVING_NAME, SERVING_PORT, VLLM_IMAGE, DemoWorld
+from spark_tui.services.ports import LogLine
+from tests.fakes_host import FakeClock
+
+BOOT_SECONDS = boot_script().seconds / 20
+STANDING = Endpoint(f"http://127.0.0.1:{SERVING_PORT}")
+NEW = Endpoint("http://127.0.0.1:8000")
+
+
+class Spark:
+    """All the demo's ports on one clock."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self.clock = FakeClock()
+        self.world = DemoWorld(self.clock, seed)
+        self.docker = DemoDocker(self.world)
+        self.api = DemoApi(self.world)
+        self.host = DemoHost(self.world)
+        self.gpu = DemoGpu(self.world)
+
+    async def launch(self, name: str = "new", port: int = 8000, **labels: str) -> str:
+        """Creates and starts a container."""
+        container = await self.docker.create(spec(name, port, **labels))
+        await self.docker.start(container)
+        return container
+
+    async def log(self, name: str) -> list[LogLine]:
+        """The whole log as it is now."""
+        async with aclosing(self.docker.logs(name, follow=False)) as batches:
+            return [line async for batch in batches for line in batch]
+
+    def memory(self) -> MemInfo:
+        memory = value_of(self.host.memory())
+        assert memory is not None
+        return memory
+
+    async def gpu_now(self) -> GpuReading:
+        reading = value_of(await self.gpu.read())
+        assert reading is not None
+        return reading
+
+    async def engine_bytes(self) -> int:
+        held = value_of(engine_memory(await self.gpu.read()))
+        assert held is not None
+        return held
+
+    async def ask(
+        self, text: str, endpoint: Endpoint = STANDING, model: str = SERVING_NAME, **parameters: object
+    ) -> Answer:
+        """A question and its whole answer, with the times of this clock."""
+        answer = Answer(self.clock.monotonic())
+
+        async def talk() -> Answer:
+            nonlocal answer
+            request = ChatRequest(model, (Message(Role.USER, text),), ChatParameters(**parameters))  # type: ignore[arg-type]
+            async with aclosing(self.api.chat(endpoint, request)) as events:
+                async for event in events:
+                    answer = advance(answer, event, self.clock.monotonic())
+            return answer
+
+        task = asyncio.create_task(talk())
+        await self.clock.until(task.done, step=0.05)
+        return await task
+
+
+def spec(name: str, port: int = 8000, image: str = VLLM_IMAGE, **labels: str) -> ContainerSpec:
+    return ContainerSpec(
+        name,
+        image,
+        ("nvidia/Some-Model", "--served-model-name", name, "--max-model-len", "131072"),
+        ports=(PublishedPort(8000, port),),
+        labels=tuple(labels.items()),
+    )
+
+
+@pytest.fixture
+def spark() -> Spark:
+    return Spark()
+
+
+def story(lines: list[LogLine], started_at: float | None) -> BootTracker:
+    tracker = BootTracker(started_at)
+    tracker.feed_many(lines)
+    return tracker
+
+
+# --- what is there at the beginning ---------------------------------------------------------------------
+
+
+async def test_it_opens_with_an_engine_that_has_served_for_hours(spark: Spark) -> None:
+    facts = await spark.docker.inspect(SERVING_NAME)
+    assert facts.status is ContainerStatus.RUNNING
+    assert facts.ours
+    assert facts.started_at is not None
+    assert spark.clock.now() - facts.started_at > 3 * 3600
+    assert runtime_of(facts) == "vllm"
+    assert api_port(facts) == SERVING_PORT
+    assert exposure_of(facts, SERVING_PORT) is Exposure.LOCAL
+    assert await spark.api.health(STANDING) is Health.OK
+    [model] = await spark.api.models(STANDING)
+    assert (model.id, model.max_model_len) == (SERVING_NAME, 262_144)
+    timeline = story(await spark.log(SERVING_NAME), facts.started_at).timeline()
+    assert timeline.ready
+    assert timeline.seconds == pytest.approx(boot_script().seconds, abs=1), "its start took what the recorded one took"
+    assert timeline.facts.version == await spark.api.version(STANDING)
+
+
+async def test_and_with_a_foreign_start_that_failed_for_a_reason(spark: Spark) -> None:
+    facts = await spark.docker.inspect(FAILED_NAME)
+    assert (facts.status, facts.exit_code, facts.ours) == (ContainerStatus.EXITED, 1, False)
+    tracker = story(await spark.log(FAILED_NAME), facts.started_at)
+    tracker.container_ended(1)
+    timeline = tracker.timeline()
+    assert timeline.outcome is Outcome.FAILED
+    assert timeline.failure is not None
+    assert "Free memory on device cuda:0 (109.53/121.69 GiB)" in timeline.failure.line
+    assert "(0.91, 110.74 GiB)" in timeline.failure.line
+
+
+async def test_it_is_a_spark_and_its_pool_is_cut_without_a_remainder(spark: Spark) -> None:
+    assert spark.host.identity().is_spark
+    assert spark.host.identity().hostname == "spark-demo"
+    memory = spark.memory()
+    assert round(memory.total / GIB, 1) == 121.6
+    parts = strip_parts(memory, engine_memory(await spark.gpu.read()))
+    assert sum(parts.sizes) == memory.total
+    assert parts.engine is not None
+    assert 40 * GIB < parts.engine < 80 * GIB
+    assert 4 * GIB < parts.apps < 12 * GIB
+    gpu = await spark.gpu_now()
+    assert (gpu.name, gpu.unified, gpu.memory_used, gpu.memory_total) == ("NVIDIA GB10", True, None, None)
+
+
+# --- a launch -------------------------------------------------------------------------------------------
+
+
+async def test_a_new_engine_boots_like_the_recorded_one_and_listens_when_its_log_says_so(spark: Spark) -> None:
+    await spark.launch()
+    facts = await spark.docker.inspect("new")
+    assert await spark.api.health(NEW) is Health.NOT_LISTENING
+    await spark.clock.advance(BOOT_SECONDS - 0.2)
+    assert await spark.api.health(NEW) is Health.NOT_LISTENING
+    assert not story(await spark.log("new"), facts.started_at).timeline().ready
+    await spark.clock.advance(0.3)
+    assert await spark.api.health(NEW) is Health.OK
+    timeline = story(await spark.log("new"), facts.started_at).timeline()
+    assert timeline.ready
+    assert timeline.seconds == pytest.approx(BOOT_SECONDS, abs=0.2)
+    assert timeline.facts.model == "nvidia/Some-Model"
+    measured = [phase.seconds for phase in timeline.phases if phase.seconds]
+    assert len(measured) >= 9
+    assert sum(measured) == pytest.approx(BOOT_SECONDS, abs=0.5), "what it says it measured fits what passed"
+    [model] = await spark.api.models(NEW)
+    assert (model.id, model.root, model.max_model_len) == ("new", "nvidia/Some-Model", 131_072)
+
+
+async def test_a_replay_bears_the_dates_of_its_own_day_and_leaves_no_mark(spark: Spark) -> None:
+    await spark.launch()
+    await spark.clock.advance(60)
+    lines = await spark.log("new")
+    text = "\n".join(line.text for line in lines)
+    assert "<<" not in text
+    assert "05-21" not in text
+    assert "2026-05-21" not in text
+    assert "dummy-key" not in text
+    assert "01-15 08:00:" in text
+    assert any("\rLoading safetensors" in line.text for line in lines), "a progress bar overwrites itself"
+    assert all(a.stamp < b.stamp for a, b in itertools.pairwise(lines)), "stamps tell lines apart"
+    assert all(re.fullmatch(r"2027-01-15T08:0\d:\d\d\.\d{9}Z", line.stamp) for line in lines)
+
+
+async def test_memory_follows_the_start_cache_first_then_weights_then_the_kv_cache(spark: Spark) -> None:
+    before, held = spark.memory(), await spark.engine_bytes()
+    await spark.launch()
+    await spark.clock.advance(15)
+    loading, loading_held = spark.memory(), await spark.engine_bytes()
+    assert loading.cache > before.cache + 10 * GIB, "weights pass through the page cache"
+    assert held + 5 * GIB < loading_held < held + 23 * GIB
+    await spark.clock.advance(20)
+    assert await spark.engine_bytes() > loading_held + 10 * GIB
+    assert spark.memory().free > GIB
+    await spark.docker.start("new")  # a running one is no error
+    stop = asyncio.create_task(spark.docker.stop("new"))
+    await spark.clock.advance(2)
+    await stop
+    assert await spark.engine_bytes() > held + 5 * GIB, "memory comes back late"
+    await spark.clock.advance(10)
+    assert await spark.engine_bytes() == pytest.approx(held, abs=GIB)
+
+
+async def test_an_engine_for_which_nothing_is_left_fails_as_vllm_does(spark: Spark) -> None:
+    await spark.launch("second", 8000)
+    await spark.clock.advance(60)
+    events = spark.docker.events()
+    first = asyncio.ensure_future(anext(events))
+    await spark.clock.advance(0)
+    await spark.launch("third", 8002)
+    seen = [await first]
+    for _ in range(2):
+        pending = asyncio.ensure_future(anext(events))
+        await spark.clock.until(pending.done)
+        seen.append(await pending)
+    await events.aclose()
+    assert [(event.action, event.name) for event in seen] == [(a, "third") for a in ("create", "start", "die")]
+    assert seen[-1].exit_code == 1
+    facts = await spark.docker.inspect("third")
+    assert (facts.status, facts.exit_code) == (ContainerStatus.EXITED, 1)
+    failure = story(await spark.log("third"), facts.started_at).timeline().failure
+    assert failure is not None
+    assert re.search(r"Free memory on device cuda:0 \([\d.]+/121.69 GiB\)", failure.line)
+    assert spark.memory().free > GIB
+
+
+async def test_after_the_first_engine_has_stopped_there_is_room_again(spark: Spark) -> None:
+    stop = asyncio.create_task(spark.docker.stop(SERVING_NAME))
+    await spark.clock.advance(20)
+    await stop
+    assert (await spark.gpu_now()).utilization_percent == 0
+    assert (await spark.gpu_now()).sm_clock_mhz == 208
+    await spark.launch()
+    await spark.clock.advance(60)
+    assert "Available KV cache memory: 64.69 GiB" in "\n".join(line.text for line in await spark.log("new"))
+    gpu = await spark.gpu_now()
+    assert (gpu.utilization_percent, gpu.sm_clock_mhz) == (0, 2411), "loaded, and nobody asks"
+
+
+# --- Docker's manners -----------------------------------------------------------------------------------
+
+
+async def test_what_docker_would_refuse_is_refused(spark: Spark) -> None:
+    with pytest.raises(NameInUse):
+        await spark.docker.create(spec(SERVING_NAME))
+    with pytest.raises(ImageNotFound):
+        await spark.docker.create(spec("new", image="vllm/vllm-openai:v9"))
+    taken = await spark.docker.create(spec("taken", SERVING_PORT))
+    with pytest.raises(PortInUse, match=SERVING_NAME):
+        await spark.docker.start(taken)
+    with pytest.raises(DockerError, match="running"):
+        await spark.docker.remove(SERVING_NAME)
+    for call in (spark.docker.inspect, spark.docker.start, spark.docker.stop, spark.docker.remove):
+        with pytest.raises(ContainerNotFound):
+            await call("nobody")
+    assert await spark.docker.stop(FAILED_NAME) is None, "a stopped one is no error"
+
+
+async def test_a_container_is_found_by_name_id_and_the_beginning_of_its_id(spark: Spark) -> None:
+    facts = await spark.docker.inspect(SERVING_NAME)
+    assert await spark.docker.inspect(facts.id) == facts
+    assert await spark.docker.inspect(facts.id[:12]) == facts
+    assert [each.name for each in await spark.docker.containers()] == sorted([SERVING_NAME, FAILED_NAME])
+
+
+async def test_a_restart_begins_a_new_story_in_the_same_log(spark: Spark) -> None:
+    before = await spark.log(SERVING_NAME)
+    restart = asyncio.create_task(spark.docker.restart(SERVING_NAME))
+    await spark.clock.advance(3)
+    await restart
+    facts = await spark.docker.inspect(SERVING_NAME)
+    assert facts.running
+    assert facts.finished_at is not None, "its history holds an earlier end"
+    assert await spark.api.health(STANDING) is Health.NOT_LISTENING
+    await spark.clock.advance(BOOT_SECONDS + 1)
+    assert await spark.api.health(STANDING) is Health.OK
+    lines = await spark.log(SERVING_NAME)
+    assert lines[: len(before)] == before
+    assert any("Shutting down FastAPI HTTP server." in line.text for line in lines[len(before) :])
+
+
+async def test_removing_takes_the_log_along(spark: Spark) -> None:
+    await spark.docker.remove(FAILED_NAME)
+    with pytest.raises(ContainerNotFound):
+        await spark.log(FAILED_NAME)
+    await spark.docker.remove(SERVING_NAME, force=True)
+    assert await spark.docker.containers() == ()
+
+
+async def test_a_pull_takes_five_seconds_and_then_the_image_is_here(spark: Spark) -> None:
+    reference = "nvcr.io/nvidia/vllm:26.05.post1-py3"
+    assert await spark.docker.image(reference) is None
+    began, seen = spark.clock.now(), []
+
+    async def pull() -> None:
+        async with aclosing(spark.docker.pull(reference)) as progress:
+            seen.extend([step async for step in progress])
+
+    task = asyncio.create_task(pull())
+    await spark.clock.until(task.done)
+    assert spark.clock.now() - began == pytest.approx(PULL_SECONDS, abs=0.3)
+    sizes = [step.current_bytes for step in seen]
+    assert sizes == sorted(sizes)
+    assert (sizes[0], sizes[-1]) == (0, seen[-1].total_bytes)
+    assert {layer.status for layer in seen[-1].layers} == {"Pull complete"}
+    image = await spark.docker.image(reference)
+    assert image is not None
+    assert (image.entrypoint, image.architecture) == (("/opt/nvidia/nvidia_entrypoint.sh",), "arm64")
+    assert image.digest.startswith("nvcr.io/nvidia/vllm@sha256:")
+
+
+async def test_a_pull_that_is_given_up_leaves_no_image(spark: Spark) -> None:
+    progress: AsyncIterator[PullProgress] = spark.docker.pull("vllm/vllm-openai")
+    assert (await anext(progress)).current_bytes == 0
+    await progress.aclose()  # type: ignore[attr-defined]
+    assert await spark.docker.image("vllm/vllm-openai:latest") is None
+
+
+# --- the log stream -------------------------------------------------------------------------------------
+
+
+async def test_a_follower_gets_every_line_once_and_ends_with_the_container(spark: Spark) -> None:
+    await spark.launch()
+    await spark.clock.advance(10)
+    head = await spark.log("new")
+    got: list[LogLine] = []
+
+    async def follow() -> None:
+        async with aclosing(spark.docker.logs("new", since=head[-1].stamp)) as batches:
+            async for batch in batches:
+                got.extend(batch)
+
+    task = asyncio.create_task(follow())
+    await spark.clock.advance(BOOT_SECONDS)
+    assert not task.done(), "it goes on while the engine serves"
+    stop = asyncio.create_task(spark.docker.stop("new"))
+    await spark.clock.advance(3)
+    await stop
+    assert task.done()
+    assert [*head, *got] == await spark.log("new")
+
+
+async def test_tail_and_since(spark: Spark) -> None:
+    everything = await spark.log(SERVING_NAME)
+    async with aclosing(spark.docker.logs(SERVING_NAME, tail=7, follow=False)) as batches:
+        assert [line async for batch in batches for line in batch] == everything[-7:]
+    async with aclosing(spark.docker.logs(SERVING_NAME, since=everything[50].stamp, follow=False)) as batches:
+        assert [line async for batch in batches for line in batch] == everything[51:]
+    micros = everything[50].stamp[:-4] + "Z"
+    async with aclosing(spark.docker.logs(SERVING_NAME, since=micros, tail=10_000, follow=False)) as batches:
+        assert [line async for batch in batches for line in batch] == everything[51:]
+
+
+# --- the chat -------------------------------------------------------------------------------------------
+
+
+async def test_an_answer_streams_at_a_real_engines_pace_and_says_what_it_is(spark: Spark) -> None:
+    answer = await spark.ask("Why does one memory pool matter on a Spark?")
+    assert "This is a demo" in answer.content
+    assert "pool" in answer.content
+    assert answer.reasoning
+    assert answer.finish_reason == "stop"
+    assert answer.usage is not None
+    assert answer.ttft == pytest.approx(0.35, abs=0.1)
+    assert answer.decode_tokens_per_second == pytest.approx(41.8, rel=0.02)
+    assert answer.usage.completion_tokens > answer.usage.reasoning_tokens > 0
+    assert answer.usage.prompt_tokens >= (answer.usage.cached_tokens or 0)
+
+
+async def test_thinking_can_be_switched_off_and_length_limited(spark: Spark) -> None:
+    assert not (await spark.ask("Hello", thinking=False)).reasoning
+    short = await spark.ask("Hello", max_tokens=3)
+    assert short.finish_reason == "length"
+    assert short.usage is not None
+    assert short.usage.completion_tokens == 3
+
+
+async def test_the_first_request_of_a_new_engine_waits_for_its_kernels(spark: Spark) -> None:
+    await spark.launch()
+    await spark.clock.advance(BOOT_SECONDS + 1)
+    cold = await spark.ask("ping", NEW, "new", max_tokens=3)
+    warm = await spark.ask("ping", NEW, "new", max_tokens=3)
+    assert cold.ttft is not None
+    assert warm.ttft is not None
+    assert cold.ttft > warm.ttft + 2
+    await spark.clock.advance(5)
+    tail = "\n".join(line.text for line in (await spark.log("new"))[-4:])
+    assert '"POST /v1/chat/completions HTTP/1.1" 200 OK' in tail
+
+
+async def test_a_chat_makes_the_gpu_work(spark: Spark) -> None:
+    stop = asyncio.create_task(spark.docker.stop(SERVING_NAME))
+    await spark.clock.advance(20)
+    await stop
+    await spark.launch()
+    await spark.clock.advance(60)
+    stream = spark.api.chat(NEW, ChatRequest("new", (Message(Role.USER, "Hello"),)))
+    assert await anext(stream) == ContentDelta("")
+    assert (await spark.gpu_now()).utilization_percent == 96
+    await stream.aclose()  # type: ignore[attr-defined]
+    assert (await spark.gpu_now()).utilization_percent == 0, "closing the stream frees the slot"
+
+
+async def test_an_engine_that_ends_while_it_answers_cuts_the_reply_off(spark: Spark) -> None:
+    task = asyncio.create_task(spark.ask("Hello"))
+    await spark.clock.advance(2)
+    await spark.docker.remove(SERVING_NAME, force=True)
+    with pytest.raises(ReplyCutOff):
+        await task
+
+
+async def test_what_a_server_would_refuse_is_refused(spark: Spark) -> None:
+    with pytest.raises(EngineUnreachable):
+        await spark.ask("Hello", NEW)
+    with pytest.raises(ModelNotServed, match=SERVING_NAME):
+        await spark.ask("Hello", model="gpt")
+    await spark.launch("locked", 8000, **{LABEL_API_KEY_FILE: "/k", LABEL_SERVED_NAME: "locked"})
+    await spark.clock.advance(60)
+    assert await spark.api.health(NEW) is Health.OK, "health needs no key"
+    with pytest.raises(ApiKeyRejected):
+        await spark.api.models(NEW)
+    assert await spark.api.models(Endpoint(NEW.base_url, Secret("k")))
+
+
+@given(st.text())
+def test_every_question_has_an_answer_that_is_honest_and_whole(prompt: str) -> None:
+    answer = canned_answer(prompt)
+    assert answer == canned_answer(prompt)
+    assert "demo" in answer.content
+    assert "".join(tokens_of(answer.content)) == answer.content
+    assert "".join(tokens_of(prompt)) == prompt
+
+
+# --- determinism ----------------------------------------------------------------------------------------
+
+
+async def snapshot(spark: Spark) -> object:
+    return (
+        spark.host.memory(),
+        spark.host.memory_pressure(),
+        spark.host.uptime(),
+        await spark.gpu.read(),
+        await spark.docker.containers(),
+        [await spark.log(each.name) for each in await spark.docker.containers()],
+    )
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.lists(st.floats(0.01, 40), min_size=1, max_size=12))
+def test_the_same_clock_gives_the_same_world_however_often_it_is_looked_at(pauses: list[float]) -> None:
+    async def look(often: bool) -> object:
+        spark = Spark(seed=3)
+        await spark.launch()
+        for pause in pauses:
+            spark.clock.tick(pause)
+            if often:
+                await snapshot(spark)
+        return await snapshot(spark)
+
+    assert asyncio.run(look(True)) == asyncio.run(look(False))
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(["launch", "stop", "wait"]), st.floats(0.1, 30)), max_size=8))
+def test_whatever_is_done_the_pool_never_overflows(deeds: list[tuple[str, float]]) -> None:
+    async def live() -> None:
+        spark, made = Spark(), 0
+        for deed, pause in deeds:
+            if deed == "launch":
+                made += 1
+                await spark.launch(f"engine-{made}", 8100 + made)
+            elif deed == "stop":
+                task = asyncio.create_task(spark.docker.stop(f"engine-{made}" if made else SERVING_NAME))
+                await spark.clock.advance(2)
+                await task
+            spark.clock.tick(pause)
+            memory = spark.memory()
+            parts = strip_parts(memory, engine_memory(await spark.gpu.read()))
+            assert sum(parts.sizes) == memory.total
+            assert memory.free > GIB
+            assert 0 < memory.available <= memory.total
+            assert parts.engine is not None
+
+    asyncio.run(live())
+
+
+async def test_the_seed_changes_names_and_phase_but_not_the_story() -> None:
+    one, other = Spark(1), Spark(2)
+    assert (await one.docker.inspect(SERVING_NAME)).id != (await other.docker.inspect(SERVING_NAME)).id
+    assert await one.gpu.read() != await other.gpu.read()
+
+
+# --- the rest -------------------------------------------------------------------------------------------
+
+
+def test_ports_and_folders_of_the_simulated_host(spark: Spark) -> None:
+    assert spark.host.port_owner(22) == "sshd (pid 1203)"
+    assert spark.host.port_owner(SERVING_PORT) == "another process"
+    assert spark.host.port_owner(8000) is None
+    assert spark.host.has_folder(Path("/home/demo/vllm/x"))
+    spark.host.make_folders([Path("/nowhere/at/all")])
+    assert not Path("/nowhere").exists(), "a demo writes nothing"
+    assert isinstance(spark.host.free_disk(Path("/")), Ok)
+
+
+def test_keys_of_the_demo_stay_in_memory(spark: Spark) -> None:
+    secrets = DemoSecrets(spark.world)
+    assert secrets.hf_token() is None
+    path = secrets.env_file("new", {"VLLM_API_KEY": secrets.new_key()})
+    assert secrets.api_key(str(path))
+    assert not path.exists()
+    assert secrets.api_key("/other") is None
+
+
+def test_the_data_is_small_and_says_where_it_comes_from() -> None:
+    folder = Path(spark_tui.services.demo.__file__).parent / "data"
+    files = list(folder.iterdir())
+    assert sum(path.stat().st_size for path in files) < 200_000
+    told = (folder / "ATTRIBUTION.md").read_text(encoding="utf-8")
+    assert all(path.name in told for path in files if path.name != "ATTRIBUTION.md")
+    assert "CC BY 4.0" in told
+    assert "Django de Vreng" in told
