@@ -106,5 +106,13 @@ def _up(container: ContainerFacts, now: float) -> str:
     if container.running and container.started_at is not None:
         return human_duration(max(0.0, now - container.started_at))
     if container.finished_at is not None:
-        return f"{human_duration(max(0.0, now - container.finished_at))} ago"
+        return ago(now - container.finished_at)
     return "-"
+
+
+def ago(seconds: float) -> str:
+    """`12s ago`, `59m ago`, `2d ago`: one unit, for it is only a hint."""
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds >= size:
+            return f"{int(seconds // size)}{unit} ago"
+    return f"{max(0, int(seconds))}s ago"

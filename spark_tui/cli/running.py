@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from contextlib import aclosing
 
 from spark_tui.cli import shapes
-from spark_tui.cli.engines import find_container
+from spark_tui.cli.engines import ago, find_container
 from spark_tui.cli.narrator import narrated, supervised
 from spark_tui.cli.session import Session
 from spark_tui.core.context import Context
 from spark_tui.domain.engine.container import ContainerFacts
 from spark_tui.domain.engine.secrets import mask_secrets
-from spark_tui.domain.errors import RefusedError
-from spark_tui.domain.quantities import human_duration
+from spark_tui.domain.errors import ContainerNotFound, RefusedError
 from spark_tui.domain.text import clean, last_overwrite
 
 # --- down ---------------------------------------------------------------------------------------------
@@ -87,8 +86,7 @@ def logs(session: Session, name: str, *, follow: bool, tail: int | None, stamps:
             async for batch in batches:
                 _write(session, batch, stamps=stamps, raw=raw)
         if follow:
-            ended = await context.docker.inspect(container.id) if container.running else container
-            session.err.say(_end_of(ended, context.clock.now()))
+            session.err.say(await _end_of(context, container))
 
     session.run(work)
 
@@ -108,8 +106,14 @@ def _shown(text: str) -> str:
     return clean(last_overwrite(text))
 
 
-def _end_of(container: ContainerFacts, now: float) -> str:
-    if container.running:
-        return f"The log of {container.name} has ended; the container runs."
-    ago = "" if container.finished_at is None else f" {human_duration(max(0.0, now - container.finished_at))} ago"
-    return f"{container.name} ended{ago} with exit code {container.exit_code}."
+async def _end_of(context: Context, container: ContainerFacts) -> str:
+    """Why there are no more lines."""
+    name = container.name
+    try:
+        ended = await context.docker.inspect(container.id) if container.running else container
+    except ContainerNotFound:
+        return f"{name} has been removed."
+    if ended.running:
+        return f"The log of {name} has ended; the container runs."
+    when = "" if ended.finished_at is None else f" {ago(context.clock.now() - ended.finished_at)}"
+    return f"{name} ended{when} with exit code {ended.exit_code}."

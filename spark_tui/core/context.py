@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from spark_tui.core.collectors import Collectors
@@ -25,6 +25,10 @@ from spark_tui.services.ports import (
     PresetSource,
     SecretStore,
 )
+
+
+DEMO_IMAGES = ("vllm/vllm-openai:nightly",)
+"""Here from the start in the demo; other images are pulled, which the demo shows too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +101,13 @@ def build(settings: Settings, folders: Folders, environ: Mapping[str, str]) -> C
     from spark_tui.services.secrets import FileSecrets
     from spark_tui.services.vllm_api import VllmApi
 
-    clock = SystemClock()
+    clock, host = SystemClock(), ProcfsHost()
     docker_environ = {**environ, "DOCKER_HOST": settings.docker_host} if settings.docker_host else environ
     ports = Ports(
         clock=clock,
-        docker=DockerEngine(docker_environ),
+        docker=DockerEngine(docker_environ, port_owner=host.port_owner),
         api=VllmApi(),
-        host=ProcfsHost(),
+        host=host,
         gpu=NvmlGpu(clock),
         presets=PresetFiles(builtin_directory(), settings.presets),
         secrets=FileSecrets(PrivateFolder(folders.secrets), environ, folders.home),
@@ -112,28 +116,35 @@ def build(settings: Settings, folders: Folders, environ: Mapping[str, str]) -> C
     return Context(settings, ports, _host_paths(settings, folders))
 
 
-def build_demo(settings: Settings | None = None, *, seed: int = 0, clock: Clock | None = None) -> Context:
-    """A simulated Spark, fed with recordings of a real one. Touches neither Docker nor the person's files."""
+def build_demo(
+    settings: Settings | None = None, folders: Folders | None = None, *, seed: int = 0, clock: Clock | None = None
+) -> Context:
+    """A simulated Spark, fed with recordings of a real one. Touches no Docker; a saved log is a real file."""
     from spark_tui.services.clock import SystemClock
-    from spark_tui.services.demo import demo_ports
+    from spark_tui.services.demo.api import DemoApi
+    from spark_tui.services.demo.docker import DemoDocker
+    from spark_tui.services.demo.host import DemoGpu, DemoHost
+    from spark_tui.services.demo.secrets import DemoSecrets
+    from spark_tui.services.demo.world import DemoWorld
+    from spark_tui.services.files import FileLogArchive
     from spark_tui.services.preset_files import PresetFiles, builtin_directory
 
-    home = Path("/home/spark")
-    folders = folders_of({}, home)
-    settings = settings or defaults(folders)
+    simulated = folders_of({}, Path("/home/spark"))
     clock = clock or SystemClock()
-    world = demo_ports(clock, seed)
+    world = DemoWorld(clock, seed)
     ports = Ports(
         clock=clock,
-        docker=world.docker,
-        api=world.api,
-        host=world.host,
-        gpu=world.gpu,
+        docker=DemoDocker(world, images=DEMO_IMAGES),
+        api=DemoApi(world),
+        host=DemoHost(world),
+        gpu=DemoGpu(world),
         presets=PresetFiles(builtin_directory()),
-        secrets=world.secrets,
-        archive=world.archive,
+        secrets=DemoSecrets(world),
+        archive=FileLogArchive((folders or simulated).logs),
     )
-    return Context(settings, ports, _host_paths(settings, folders), demo=True)
+    told = settings or Settings()
+    shown = replace(defaults(simulated), read_only=told.read_only, refresh_seconds=told.refresh_seconds)
+    return Context(shown, ports, _host_paths(shown, simulated), demo=True)
 
 
 def _host_paths(settings: Settings, folders: Folders) -> HostPaths:

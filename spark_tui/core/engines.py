@@ -222,9 +222,9 @@ def _transition(view: EngineView, before: EngineState | None, now: float) -> Eve
     name = view.name
     match view.state:
         case EngineState.SERVING:
-            took = ""
-            if before is EngineState.STARTING and view.container.started_at is not None:
-                took = f" after {human_duration(now - view.container.started_at)}"
+            if not _news(view, now):
+                return None
+            took = f" after {human_duration(view.timeline.seconds)}" if view.timeline.seconds is not None else ""
             return Event(now, Severity.INFO, f"{name} is serving{took}")
         case EngineState.FAILED:
             why = view.timeline.failure.line if view.timeline.failure else "see its log"
@@ -237,3 +237,12 @@ def _transition(view: EngineView, before: EngineState | None, now: float) -> Eve
             return Event(now, Severity.INFO, f"{name} is starting")
         case _:
             return None
+
+
+NEWS_SECONDS = 120.0
+
+
+def _news(view: EngineView, now: float) -> bool:
+    """Whether it became ready just now: an engine that has served for hours is only new to us."""
+    started, took = view.container.started_at, view.timeline.seconds
+    return started is None or took is None or now - (started + took) < NEWS_SECONDS

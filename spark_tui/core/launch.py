@@ -145,16 +145,17 @@ class Launcher:
                     steps.detail("create", await self._clear(existing))
                 container_id = await self._docker.create(plan.spec)
         async with steps.running("start"):
-            await self._start(container_id, remove_on_failure=existing is None or existing.id != container_id)
+            new = existing is None or existing.id != container_id
+            await self._start(plan.spec.name, remove_on_failure=new)  # by name: an error tells it
         return container_id
 
-    async def _start(self, container_id: str, *, remove_on_failure: bool) -> None:
+    async def _start(self, name: str, *, remove_on_failure: bool) -> None:
         try:
-            await self._docker.start(container_id)
+            await self._docker.start(name)
         except SparkError:
             # A container that never ran holds the name and no log worth keeping.
             if remove_on_failure:
-                await self._docker.remove(container_id, force=True)
+                await self._docker.remove(name, force=True)
             raise
 
     async def _clear(self, existing: ContainerFacts) -> str:

@@ -56,7 +56,7 @@ class LogReader:
         self._tail = tail
         self._follow = follow
         self._away_seconds = away_seconds
-        self._resume = Resume(canonical_stamp(since) if since else "")
+        self._resume = Resume(canonical_stamp(since) if since else "", tail=tail is not None)
         self._cancelled = threading.Event()
         self._stream: ByteStream | None = None
         self._passes = 0

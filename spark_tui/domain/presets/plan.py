@@ -208,7 +208,8 @@ def _shm_size(preset: Preset) -> int:
 
 
 def _ulimits(preset: Preset) -> tuple[Ulimit, ...]:
-    limits = {limit.name: limit for limit in (*_ULIMITS, *map(parse_ulimit, preset.options.ulimits))}
+    own = () if preset.cpu_only else _ULIMITS  # pinned memory is for the GPU
+    limits = {limit.name: limit for limit in (*own, *map(parse_ulimit, preset.options.ulimits))}
     return tuple(limits.values())
 
 

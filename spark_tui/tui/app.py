@@ -1,0 +1,194 @@
+"""The Textual application: modes, the bridge from the store, and what keys do everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from typing import ClassVar
+
+from textual import work
+from textual.app import App, SystemCommand
+from textual.binding import BindingType
+from textual.reactive import reactive
+from textual.screen import Screen
+from textual.worker import Worker, WorkerState
+
+from spark_tui.core.actions import ACTIONS, Scope, action, allowed
+from spark_tui.core.context import Context
+from spark_tui.core.jobs import JobView
+from spark_tui.core.store import World
+from spark_tui.domain.engine.container import DaemonFacts
+from spark_tui.domain.engine.view import EngineView
+from spark_tui.domain.errors import SparkError
+from spark_tui.domain.event import Event
+from spark_tui.domain.host.gpu import GpuReading
+from spark_tui.domain.host.identity import HostIdentity
+from spark_tui.domain.host.memory import MemInfo
+from spark_tui.domain.presets.preset import PresetCatalogue
+from spark_tui.domain.reading import NOT_READ_YET, Reading, value_of
+from spark_tui.tui.glyphs import Glyphs, choose
+from spark_tui.tui.keymap import bindings
+from spark_tui.tui.screens.factory import screen_factories
+from spark_tui.tui.themes import SPARK_DARK, THEMES
+
+
+class SparkApp(App[None]):
+    """One slice of the World per reactive: a widget wakes only when what it shows has changed."""
+
+    TITLE = "spark-tui"
+    CSS_PATH = "app.tcss"
+    ENABLE_COMMAND_PALETTE = True
+    MODES = screen_factories()
+    DEFAULT_MODE = "home"
+    BINDINGS: ClassVar[list[BindingType]] = bindings(Scope.GLOBAL)
+
+    identity: reactive[HostIdentity] = reactive(HostIdentity(""), init=False)
+    uptime_minutes: reactive[Reading[int]] = reactive[Reading[int]](NOT_READ_YET, init=False)
+    memory: reactive[Reading[MemInfo]] = reactive[Reading[MemInfo]](NOT_READ_YET, init=False)
+    pressure: reactive[Reading[float]] = reactive[Reading[float]](NOT_READ_YET, init=False)
+    gpu: reactive[Reading[GpuReading]] = reactive[Reading[GpuReading]](NOT_READ_YET, init=False)
+    docker: reactive[Reading[DaemonFacts]] = reactive[Reading[DaemonFacts]](NOT_READ_YET, init=False)
+    engines: reactive[Reading[tuple[EngineView, ...]]] = reactive[Reading[tuple[EngineView, ...]]](
+        NOT_READ_YET, init=False
+    )
+    presets: reactive[PresetCatalogue] = reactive(PresetCatalogue(), init=False)
+    jobs: reactive[tuple[JobView, ...]] = reactive((), init=False)
+    events: reactive[tuple[Event, ...]] = reactive((), init=False)
+    selected: reactive[str] = reactive("", init=False)
+    """Name of the engine that the person has selected; all screens speak of that one."""
+
+    def __init__(self, context: Context, glyphs: Glyphs | None = None) -> None:
+        self.context = context  # screens are composed from it: it must be there before they are
+        self.glyphs = glyphs or choose()
+        super().__init__()
+        for theme in THEMES:
+            self.register_theme(theme)
+        self.theme = SPARK_DARK.name
+
+    # --- life -----------------------------------------------------------------------------------------
+
+    def on_mount(self) -> None:
+        """Starts the core beside the screens, once the first frame is out."""
+        self._apply(self.context.store.world)
+        self.call_after_refresh(self._start)
+
+    def _start(self) -> None:
+        self.bridge()
+        self.run_core()
+        self.context.collectors.load_presets()
+
+    async def on_unmount(self) -> None:
+        """Leaves containers running; ends streams, connections and helpers."""
+        await self.context.close()
+
+    @work(exit_on_error=False, group="core")
+    async def run_core(self) -> None:
+        """Collectors and supervisor. They turn failures of the outside into readings."""
+        await self.context.run()
+
+    @work(exit_on_error=False, group="bridge")
+    async def bridge(self) -> None:
+        """The only writer of the slices."""
+        async for world in self.context.store.changes():
+            self._apply(world)
+
+    def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
+        """A worker that broke is seen, not swallowed; the app stays, and so do the containers."""
+        if event.state is WorkerState.ERROR:
+            self.log.error(event.worker.name, event.worker.error)
+            self.notify(
+                f"{event.worker.name} has stopped: {event.worker.error!r}. Restart spark-tui; containers are not affected.",
+                severity="error",
+                timeout=60,
+                markup=False,
+            )
+
+    def _apply(self, world: World) -> None:
+        self.identity = world.identity
+        self.uptime_minutes = world.uptime_minutes
+        self.memory = world.memory
+        self.pressure = world.pressure
+        self.gpu = world.gpu
+        self.docker = world.docker
+        self.engines = world.engines
+        self.presets = world.presets
+        self.jobs = world.jobs
+        self.events = world.events
+        self._keep_selection()
+
+    def _keep_selection(self) -> None:
+        """The selected engine stays selected; before the person chooses, it is the first that runs."""
+        names = [view.name for view in value_of(self.engines) or ()]
+        if self.selected not in names:
+            launching = [job.title for job in self.jobs]
+            if self.selected not in launching:
+                self.selected = names[0] if names else ""
+
+    @property
+    def selected_engine(self) -> EngineView | None:
+        """The selected engine's latest view."""
+        return next((view for view in value_of(self.engines) or () if view.name == self.selected), None)
+
+    # --- what everyone can do -------------------------------------------------------------------------
+
+    def check_action(self, action_name: str, parameters: tuple[object, ...]) -> bool | None:
+        known = {a.id: a for a in ACTIONS}.get(action_name)
+        if known is not None and known.dangerous and self.context.settings.read_only:
+            return False
+        return super().check_action(action_name, parameters)
+
+    def action_show_home(self) -> None:
+        """Home."""
+        self.switch_mode("home")
+
+    def action_show_presets(self) -> None:
+        """Presets."""
+        self.switch_mode("presets")
+
+    def action_show_logs(self) -> None:
+        """Logs."""
+        self.switch_mode("logs")
+
+    def action_show_chat(self) -> None:
+        """Chat."""
+        self.switch_mode("chat")
+
+    def action_help(self) -> None:
+        """The keys of this screen."""
+        from spark_tui.tui.screens.help import HelpScreen
+
+        scope = getattr(self.screen, "SCOPE", None)
+        if scope is not None:
+            self.push_screen(HelpScreen(scope, read_only=self.context.settings.read_only))
+
+    async def action_quit(self) -> None:
+        """Leaves, and says what goes on."""
+        running = [view.name for view in value_of(self.engines) or () if view.container.running]
+        self.exit(message=f"Still running: {', '.join(running)}." if running else None)
+
+    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
+        """The palette: every action of this screen and of the whole app, and the themes."""
+        scopes = {Scope.GLOBAL, getattr(screen, "SCOPE", Scope.GLOBAL)}
+        for entry in allowed(ACTIONS, read_only=self.context.settings.read_only):
+            if entry.scope in scopes and entry.id not in ("command_palette", "help"):
+                yield SystemCommand(entry.label, entry.help, partial(screen.run_action, _action_name(entry.id, screen)))
+        yield SystemCommand("Help", action("help").help, self.action_help)
+        for theme in THEMES:
+            yield SystemCommand(f"Theme {theme.name}", "Colours", partial(self._use_theme, theme.name))
+
+    def _use_theme(self, name: str) -> None:
+        self.theme = name
+
+    def report(self, error: SparkError) -> None:
+        """An error in two places: the toast with its remedy here, its detail in the log."""
+        self.log.error(error.id, error.summary, error.detail)
+        self.notify(f"{error.summary}\n{error.remedy}".strip(), severity="error", timeout=12, markup=False)
+
+
+def _action_name(id_: str, screen: Screen[object]) -> str:
+    return id_ if hasattr(screen, f"action_{id_}") else f"app.{id_}"
+
+
+def run_app(context: Context) -> None:
+    """Opens the control centre and returns when the person leaves."""
+    SparkApp(context).run()

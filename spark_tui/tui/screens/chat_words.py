@@ -1,0 +1,160 @@
+"""What the Chat screen says around the transcript: to whom one talks, what the model does, which keys work now."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from textual.content import Content
+
+from spark_tui.core.actions import Action, Scope, action, of_scope
+from spark_tui.domain.engine.view import EngineState, EngineView
+from spark_tui.domain.errors import EngineUnreachable, ModelNotServed, SparkError
+from spark_tui.domain.quantities import human_count, short_tokens
+from spark_tui.domain.reading import NOT_READ_YET
+from spark_tui.tui import format as fmt
+from spark_tui.tui.keymap import shown
+from spark_tui.tui.screens.chat_session import Exchange
+from spark_tui.tui.widgets.line import Line, spread
+from spark_tui.tui.widgets.turn import answers
+
+KEY = "bold $footer-key-foreground"
+
+
+class ChatStatus(Line):
+    """Between transcript and prompt: what the model does, and what lies below."""
+
+    def __init__(self) -> None:
+        super().__init__(id="chat-status")
+        self.left = Content("")
+        self.right = Content("")
+
+    def say(self, width: int) -> Content:
+        """One line."""
+        return spread(self.left, self.right, width)
+
+
+def problem_with(view: EngineView | None) -> SparkError | None:
+    """Why an engine cannot be asked now; None when it can."""
+    if view is None:
+        return EngineUnreachable("No engine serves here.", "Esc, then 3 to launch one.")
+    if view.state in (EngineState.CREATED, EngineState.STARTING, EngineState.RESTARTING):
+        return EngineUnreachable(f"{view.name} does not serve yet: {fmt.state_word(view)}.", "Wait until it serves.")
+    if view.state not in (EngineState.SERVING, EngineState.NOT_ANSWERING):
+        return EngineUnreachable(
+            f"{view.name} does not serve: {fmt.state_word(view)}.", "Select another engine on Home, or start this one."
+        )
+    if not view.base_url:
+        return EngineUnreachable(f"{view.name} publishes no port.", "Start it with a published port.")
+    if not view.served_name:
+        return ModelNotServed(
+            f"The model name that {view.name} serves is not known.",
+            "Its API wants a key that spark-tui does not have, or it has just started.",
+        )
+    return None
+
+
+def title(view: EngineView | None) -> Content:
+    """To whom one talks: `to qwen36-35b`, with the container's name and the state where they say more."""
+    if view is None:
+        return Content("no engine")
+    name = view.served_name or view.name
+    parts = [Content("to "), fmt.safe(name, "bold")]
+    if name != view.name:
+        parts.append(fmt.safe(f" on {view.name}"))
+    if view.state is not EngineState.SERVING:
+        parts += [Content("  "), fmt.state(view)]
+    return Content.assemble(*parts)
+
+
+def placeholder(view: EngineView | None, engines_reason: str) -> Content:
+    """What stands in an empty prompt."""
+    problem = problem_with(view)
+    if view is None:
+        known = engines_reason != NOT_READ_YET.reason
+        return Content("No engine serves: Esc, then 3 to launch one" if known else "Looking for engines ...")
+    if problem is None:
+        return fmt.safe(f"Message to {view.served_name}")
+    return fmt.safe(f"{problem.summary} What you write stays here.")
+
+
+def empty(view: EngineView | None, engines_reason: str, *, has_previous: bool) -> Content:
+    """What an empty transcript says. `engines_reason` is why engines are not known, if they are not."""
+    problem = problem_with(view)
+    if view is None and engines_reason == NOT_READ_YET.reason:
+        said = Content.styled("Looking for engines ...", "$dim")
+    elif view is None and engines_reason:
+        said = Content.assemble(("Engines are not known.", "bold $error"), "\n\n", fmt.safe(engines_reason))
+    elif view is None:
+        said = Content.assemble(
+            ("No engine serves here yet.", "bold"), "\n\n",
+            ("3", KEY), "  choose a preset and launch it\n", ("1", KEY), "  what runs on this box\n\n",
+            ("In the prompt digits are text: Esc leaves it.", "$dim"),
+        )  # fmt: skip
+    elif problem is not None:
+        said = Content.assemble(
+            fmt.safe(problem.summary, "bold"), "\n", fmt.safe(problem.remedy), "\n\n",
+            ("1", KEY), "  how far it is\n", ("4", KEY), "  its log",
+        )  # fmt: skip
+    else:
+        said = _hello(view)
+    if not has_previous:
+        return said
+    key = shown(action("new_chat").keys[0])
+    return Content.assemble(said, "\n\n", (key, KEY), ("  brings the last conversation back", "$dim"))
+
+
+def _hello(view: EngineView | None) -> Content:
+    window = view.models[0].max_model_len if view is not None and view.models else None
+    room = f"   {short_tokens(window)} tokens of context" if window else ""
+    return Content.assemble(
+        "You talk to ", fmt.safe(view.served_name if view else "", "bold"), fmt.safe(room, "$dim"), "\n\n",
+        ("Enter", KEY), "  sends\n",
+        ("^j   ", KEY), "  new line ", ("(in some terminals shift+enter and alt+enter too)\n", "$dim"),
+        ("Esc  ", KEY), "  stops an answer; else leaves the prompt, then ", ("1-8", KEY), " change the screen",
+    )  # fmt: skip
+
+
+def doing(live: Exchange | None, now: float) -> Content:
+    """What the model does, and for how long: whole seconds, so that it is repainted once a second."""
+    if live is None:
+        return Content("")
+    if live.answer.first_token_at is None:
+        what = "waiting for the first token"
+    else:
+        what = "answering" if answers(live.answer) else "reasoning"
+    seconds = f"  {int(now - live.answer.started_at)} s   "
+    return Content.assemble((f" {what}", "$warning"), (seconds, "$dim"), ("Esc", KEY), (" stops", "$dim"))
+
+
+def room_used(last: Exchange | None, view: EngineView | None) -> Content:
+    """How much of the context the conversation takes, as the server counted it; empty while that is not known."""
+    usage = last.answer.usage if last is not None else None
+    if last is None or usage is None or view is None or last.engine != view.name:
+        return Content("")
+    used = human_count(usage.prompt_tokens + usage.completion_tokens)
+    window = view.models[0].max_model_len if view.models else None
+    of = f" of {human_count(window)}" if window else ""
+    return Content.styled(f" context {used}{of} tokens", "$dim")
+
+
+def below(lines: int, key: str) -> Content:
+    """`42 lines below   End follows`; empty when there is nothing below."""
+    if not lines:
+        return Content("")
+    count = f"{lines:,} line{'s' if lines > 1 else ''} below   "
+    return Content.assemble((count, "$warning"), (key, KEY), (" follows ", "$dim"))
+
+
+def footer(*, live: bool, writing: bool, started: bool) -> tuple[Action, ...]:
+    """The keys that do something now. In the prompt it says how to leave it: digits and `?` are text there."""
+    stop, write = action("stop_answer"), action("write")
+    first: list[Action] = []
+    if live:
+        first.append(stop)
+    elif writing:
+        first.append(replace(stop, label="Leave prompt, then 1-8"))
+    if not writing:
+        first.append(write)
+    here = [entry for entry in of_scope(Scope.CHAT) if started and entry.footer and entry not in (stop, write)]
+    everywhere = [entry for entry in of_scope(Scope.GLOBAL) if entry.footer and not (writing and entry.id == "help")]
+    return (*first, *here, *everywhere)

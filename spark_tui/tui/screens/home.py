@@ -1,0 +1,256 @@
+"""Home: the engines on this box, the selected one's boot and facts, and what happened lately."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import ClassVar
+
+from textual import work
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Container, Horizontal, Vertical
+from textual.content import Content
+
+from spark_tui.core.actions import Scope
+from spark_tui.core.jobs import JobView, StepState
+from spark_tui.domain.engine.view import EngineState, EngineView
+from spark_tui.domain.errors import SparkError
+from spark_tui.domain.reading import reason_of
+from spark_tui.tui import format as fmt
+from spark_tui.tui.keymap import bindings
+from spark_tui.tui.screens.frame import FrameScreen
+from spark_tui.tui.screens.modals import ConfirmScreen
+from spark_tui.tui.widgets.boot_timeline import BootTimelineView
+from spark_tui.tui.widgets.engine_detail import EngineFacts, EngineSummary, JobSteps, LogTail
+from spark_tui.tui.widgets.line import Line
+from spark_tui.tui.widgets.row_list import Column, Row, RowList
+
+COLUMNS = (
+    Column("name"),
+    Column("state", width=14),
+    Column("port", width=6, right=True, hide_below=34),
+    Column("reach", width=10, hide_below=44),
+)
+
+NO_ENGINE = Content.assemble(
+    ("Nothing serves here yet.", "bold"),
+    "\n\nPress ",
+    ("3", "bold $footer-key-foreground"),
+    " to choose a preset,\nor ",
+    ("?", "bold $footer-key-foreground"),
+    " for all keys.",
+)
+
+
+class EventFeed(Line):
+    """The newest events at the foot."""
+
+    def __init__(self) -> None:
+        super().__init__(id="events")
+
+    def say(self, width: int) -> Content:
+        """One line per event, as many as fit."""
+        events = self.screen.app.context.store.world.events[-max(1, self.size.height) :]  # type: ignore[attr-defined]
+        if not events:
+            return Content.styled("Nothing has happened since spark-tui was opened.", "$dim")
+        lines = [
+            fmt.event_line(event, datetime.fromtimestamp(event.at).astimezone().strftime("%H:%M:%S"))
+            for event in events
+        ]
+        return Content("\n").join(line.truncate(width, ellipsis=True) for line in lines)
+
+
+class HomeScreen(FrameScreen):
+    """The first screen."""
+
+    SCOPE = Scope.HOME
+    TAB = "show_home"
+    CSS_PATH = "home.tcss"
+    BINDINGS: ClassVar[list[BindingType]] = bindings(Scope.HOME)
+    AUTO_FOCUS = "#engine-list"
+
+    def compose_body(self) -> ComposeResult:
+        """Engines, detail, events."""
+        with Horizontal(id="columns"):
+            with Container(id="engines-pane", classes="pane") as engines:
+                engines.border_title = "Engines"
+                yield RowList(COLUMNS, NO_ENGINE, id="engine-list")
+            with Vertical(id="detail-pane", classes="pane"):
+                yield EngineSummary()
+                yield JobSteps(self.spark.glyphs)
+                yield BootTimelineView(self.context.clock, id="boot")
+                yield EngineFacts()
+                yield LogTail()
+        with Container(id="events-pane", classes="pane") as events:
+            events.border_title = "Events"
+            yield EventFeed()
+
+    def on_mount(self) -> None:
+        """Binds the panes to their slices."""
+        super().on_mount()
+        for name in ("engines", "jobs"):
+            self.bind_slice(name, lambda _: self._show())
+        self.bind_slice("selected", lambda _: self._show_selected())
+        self.bind_slice("events", lambda _: self.query_one(EventFeed).renew())
+        self._tail_timer = self.set_interval(0.5, self._renew_tail, pause=True)
+
+    def on_screen_suspend(self) -> None:
+        """Nothing ticks on a hidden screen."""
+        self._tail_timer.pause()
+
+    def on_screen_resume(self) -> None:
+        """Catches up."""
+        super().on_screen_resume()
+        self._tail_timer.resume()
+
+    # --- show -----------------------------------------------------------------------------------------
+
+    def _show(self) -> None:
+        engines = self.engines()
+        rows = [_engine_row(view, self._job(view.name)) for view in engines]
+        names = {view.name for view in engines}
+        rows += [_job_row(job) for job in self.spark.jobs if job.title not in names and job.state is not StepState.DONE]
+        self.query_one(RowList).show(rows, self._empty())
+        self.query_one(RowList).select(self.spark.selected)
+        self._show_selected()
+
+    def _empty(self) -> Content:
+        why = reason_of(self.spark.engines)
+        if not why or why == "not read yet":
+            return NO_ENGINE if not why else Content.styled("Looking for engines ...", "$dim")
+        return Content.assemble(("Engines are not known.", "bold $error"), "\n\n", fmt.safe(why))
+
+    def _job(self, name: str) -> JobView | None:
+        return next((job for job in reversed(self.spark.jobs) if job.title == name), None)
+
+    def _show_selected(self) -> None:
+        view, name = self.selected_engine, self.spark.selected
+        job = self._job(name)
+        pane = self.query_one("#detail-pane")
+        pane.border_title = Content(name or "Welcome")
+        summary = self.query_one(EngineSummary)
+        summary.engine, summary.nothing = view, Content("") if job else self._welcome()
+        summary.renew()
+        steps = self.query_one(JobSteps)
+        steps.job = job if job is not None and job.state is not StepState.DONE else None
+        steps.display = steps.job is not None
+        steps.renew()
+        facts = self.query_one(EngineFacts)
+        facts.engine = view
+        facts.renew()
+        boot = self.query_one(BootTimelineView)
+        boot.display = view is not None
+        if view is not None:
+            boot.show(view.timeline, folded=view.state is not EngineState.STARTING)
+        self._renew_tail()
+
+    def _welcome(self) -> Content:
+        return Content.assemble(
+            ("Serve a model in three keys.", "bold"),
+            "\n\n",
+            ("3", "bold $footer-key-foreground"),
+            "  choose a preset      ",
+            ("Enter", "bold $footer-key-foreground"),
+            "  check and launch it      ",
+            ("6", "bold $footer-key-foreground"),
+            "  talk to it\n\n",
+            ("Containers go on when you leave; the next start finds them again.", "$dim"),
+        )
+
+    def _renew_tail(self) -> None:
+        tail = self.query_one(LogTail)
+        watch = self.context.supervisor.find(self.spark.selected)
+        tail.buffer = watch.buffer if watch is not None else None
+        tail.renew()
+
+    def on_row_list_moved(self, message: RowList.Moved) -> None:
+        """The row under the cursor is the engine that all screens speak of."""
+        if message.key:
+            self.spark.selected = message.key
+
+    # --- act ------------------------------------------------------------------------------------------
+
+    def action_launch(self) -> None:
+        """Chooses a preset."""
+        self.spark.switch_mode("presets")
+
+    def action_open_logs(self) -> None:
+        """The selected engine's log."""
+        self.spark.switch_mode("logs")
+
+    def action_stop(self) -> None:
+        """Stops the selected engine, after asking."""
+        view = self.selected_engine
+        if view is None or not view.container.running:
+            self.notify("No running engine is selected.", markup=False)
+            return
+        self._confirm_and(view, "Stop", "It stops gracefully; the container stays, with its log.")
+
+    def action_restart(self) -> None:
+        """Restarts the selected engine, after asking."""
+        view = self.selected_engine
+        if view is None:
+            self.notify("No engine is selected.", markup=False)
+            return
+        self._confirm_and(view, "Restart", "It stops, and starts with the settings that it has.")
+
+    def action_remove(self) -> None:
+        """Removes the selected engine, after asking."""
+        view = self.selected_engine
+        if view is None or view.container.running:
+            self.notify("Select an engine that has ended: a running one is stopped first.", markup=False)
+            return
+        self._confirm_and(view, "Remove", "The container and its log are deleted.")
+
+    def action_cancel_job(self) -> None:
+        """Cancels the launch of the selected engine."""
+        name = self.spark.selected
+        if self.context.jobs.running(name) is None:
+            self.notify("No launch is under way here.", markup=False)
+            return
+        self._act("Cancel", name)
+
+    def _confirm_and(self, view: EngineView, verb: str, what: str) -> None:
+        name = view.name
+
+        def decided(yes: bool | None) -> None:
+            if yes:
+                self._act(verb, name)
+
+        typed = name if not view.container.ours else ""
+        self.app.push_screen(ConfirmScreen(f"{verb} {name}?", what, verb=verb, type_to_confirm=typed), decided)
+
+    @work(exit_on_error=False, group="act")
+    async def _act(self, verb: str, name: str) -> None:
+        supervisor, jobs = self.context.supervisor, self.context.jobs
+        self.notify(f"{verb} {name} ...", markup=False, timeout=3)
+        try:
+            match verb:
+                case "Stop":
+                    await supervisor.stop(name)
+                case "Restart":
+                    await supervisor.restart(name)
+                case "Remove":
+                    await supervisor.remove(name)
+                case "Cancel":
+                    await jobs.cancel(name)
+        except SparkError as error:
+            self.spark.report(error)
+
+
+def _engine_row(view: EngineView, job: JobView | None) -> Row:
+    state = fmt.state(view)
+    if job is not None and job.state is StepState.RUNNING and view.state is EngineState.SERVING:
+        current = job.current
+        if current is not None and current.id == "warm":
+            state = Content.styled("WARMING UP", "$warning")
+    port = Content.styled(f":{view.port}" if view.port else "", "$dim")
+    return Row(view.name, (fmt.safe(view.name), state, port, fmt.exposure(view)))
+
+
+def _job_row(job: JobView) -> Row:
+    step = job.current
+    word = step.label.upper() if step is not None and job.state is StepState.RUNNING else job.state.value.upper()
+    percent = f" {step.progress:.0%}" if step is not None and step.progress is not None else ""
+    style = "$error" if job.state is StepState.FAILED else "$warning"
+    return Row(job.title, (fmt.safe(job.title), Content.styled(word + percent, style), Content(""), Content("")))

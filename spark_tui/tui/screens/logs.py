@@ -1,0 +1,224 @@
+"""Logs: the selected engine's log, full screen, over the bounded buffer."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual import work
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Container
+from textual.content import Content
+from textual.widgets import Input
+
+from spark_tui.core.actions import Scope
+from spark_tui.core.log_buffer import LogBuffer
+from spark_tui.core.log_search import LogFilter
+from spark_tui.tui import format as fmt
+from spark_tui.tui.keymap import bindings
+from spark_tui.tui.screens.frame import FrameScreen
+from spark_tui.tui.widgets.boot_timeline import BootTimelineView
+from spark_tui.tui.widgets.line import Line, spread
+from spark_tui.tui.widgets.log_view import LogView
+
+LEVELS = ("", "WARNING", "ERROR")
+
+
+class LogStatus(Line):
+    """Under the log: what is shown of what there is, and whether the end is followed."""
+
+    def __init__(self) -> None:
+        super().__init__(id="log-status")
+        self.left = Content("")
+        self.right = Content("")
+
+    def say(self, width: int) -> Content:
+        """One line."""
+        return spread(self.left, self.right, width)
+
+
+class LogsScreen(FrameScreen):
+    """The log of the engine that is selected."""
+
+    SCOPE = Scope.LOGS
+    TAB = "show_logs"
+    CSS_PATH = "logs.tcss"
+    BINDINGS: ClassVar[list[BindingType]] = bindings(Scope.LOGS)
+    AUTO_FOCUS = "#log"
+
+    def compose_body(self) -> ComposeResult:
+        """Boot history on top, the log, one line of status."""
+        yield BootTimelineView(self.context.clock, id="boot")
+        with Container(id="log-pane", classes="pane"):
+            yield LogView(id="log")
+        yield Input(id="log-input", compact=True)
+        yield LogStatus()
+
+    def on_mount(self) -> None:
+        """Binds the log to the selected engine."""
+        super().on_mount()
+        self._asking = ""
+        self._level = 0
+        self._text = ""
+        self.query_one("#log-input").display = False
+        self.bind_slice("selected", lambda _: self._show())
+        self.bind_slice("engines", lambda _: self._show())
+        self._timer = self.set_interval(0.5, self._renew_status)
+
+    def on_screen_suspend(self) -> None:
+        """Nothing ticks on a hidden screen."""
+        self._timer.pause()
+
+    def on_screen_resume(self) -> None:
+        """Catches up."""
+        super().on_screen_resume()
+        self._timer.resume()
+
+    # --- show -----------------------------------------------------------------------------------------
+
+    @property
+    def log_view(self) -> LogView:
+        """The log."""
+        return self.query_one(LogView)
+
+    def _show(self) -> None:
+        view = self.selected_engine
+        boot = self.query_one(BootTimelineView)
+        pane = self.query_one("#log-pane")
+        watch = self.context.supervisor.find(self.spark.selected)
+        boot.display = view is not None
+        if view is not None:
+            boot.show(view.timeline, folded=True)
+        if watch is not None:
+            self.log_view.show(watch.buffer)
+            pane.border_title = Content.assemble(fmt.safe(watch.container.name), "  ", fmt.state(watch.view()))
+        else:
+            self.log_view.show(_empty_buffer())
+            pane.border_title = "No engine is selected. 1 goes Home."
+        self._renew_status()
+
+    def _renew_status(self) -> None:
+        log, status = self.log_view, self.query_one(LogStatus)
+        words = [f"{log.shown_count:,} of {log.total_count:,} lines"]
+        if LEVELS[self._level]:
+            words.append(f"{LEVELS[self._level].lower()}s and worse" if self._level == 1 else "errors only")
+        if self._text:
+            words.append(f"matching {self._text!r}")
+        if log.match_text:
+            words.append(log.match_text)
+        status.left = fmt.safe(" " + "   ".join(words), "$dim")
+        if log.following:
+            status.right = Content.styled("following ", "$success")
+        else:
+            new = f"+{log.new_lines:,} new, " if log.new_lines else ""
+            status.right = Content.styled(f"{new}f follows ", "$warning")
+        status.renew()
+
+    def on_log_view_follow_changed(self) -> None:
+        """The state is on screen at once."""
+        self._renew_status()
+
+    # --- search and filter ----------------------------------------------------------------------------
+
+    def action_search(self) -> None:
+        """Asks for the text to find."""
+        self._ask("search", "search: text, or /regex/   Enter finds, Esc closes")
+
+    def action_filter_log(self) -> None:
+        """Asks for the text that shown lines must have."""
+        self._ask("filter", "show only lines with: text, or /regex/   empty shows all")
+
+    def _ask(self, what: str, placeholder: str) -> None:
+        self._asking = what
+        box = self.query_one("#log-input", Input)
+        box.placeholder = placeholder
+        box.value = self._text if what == "filter" else ""
+        box.display = True
+        box.focus()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Searches or filters."""
+        text = event.value.strip()
+        problem = self.log_view.search(text) if self._asking == "search" else self._filter(text)
+        if problem:
+            self.notify(problem, severity="warning", markup=False)
+            return
+        self._close_input()
+
+    def _filter(self, text: str) -> str:
+        problem = self.log_view.filter(LogFilter(text=text, level=LEVELS[self._level]))
+        if not problem:
+            self._text = text
+        return problem
+
+    def key_escape(self) -> None:
+        """Closes the input, else ends the search, else goes Home."""
+        box = self.query_one("#log-input", Input)
+        if box.display:
+            self._close_input()
+        elif self.log_view.match_text:
+            self.log_view.search("")
+        else:
+            self.spark.switch_mode("home")
+
+    def _close_input(self) -> None:
+        self.query_one("#log-input").display = False
+        self.log_view.focus()
+        self._renew_status()
+
+    # --- keys -----------------------------------------------------------------------------------------
+
+    def action_follow(self) -> None:
+        """To the end, and stay there."""
+        self.log_view.follow()
+
+    def action_next_match(self) -> None:
+        """Next match."""
+        self.log_view.next_match()
+
+    def action_previous_match(self) -> None:
+        """Previous match."""
+        self.log_view.previous_match()
+
+    def action_level(self) -> None:
+        """All, warnings and worse, errors only."""
+        self._level = (self._level + 1) % len(LEVELS)
+        self._filter(self._text)
+        self._renew_status()
+
+    def action_wrap(self) -> None:
+        """Wraps long lines, or not."""
+        self.log_view.toggle_wrap()
+
+    def action_copy_line(self) -> None:
+        """The marked lines, or the one under the cursor."""
+        text = self.log_view.selected_text()
+        if text:
+            self.app.copy_to_clipboard(text)
+            count = text.count("\n") + 1
+            self.notify(f"Copied {count} line{'s' if count > 1 else ''}.", markup=False)
+
+    @work(exit_on_error=False, group="dump")
+    async def action_dump(self) -> None:
+        """Saves what the buffer holds."""
+        watch = self.context.supervisor.find(self.spark.selected)
+        if watch is None:
+            return
+        buffer = watch.buffer
+        try:
+            path = self.context.archive.save(watch.container.name, buffer.slice(buffer.first, buffer.end))
+        except OSError as error:
+            self.notify(f"Not saved: {error.strerror or error}.", severity="error", markup=False)
+        else:
+            self.notify(f"Saved to {path}", timeout=10, markup=False)
+
+    def action_next_engine(self) -> None:
+        """The log of the next engine."""
+        names = [view.name for view in self.engines()]
+        if names:
+            here = names.index(self.spark.selected) if self.spark.selected in names else -1
+            self.spark.selected = names[(here + 1) % len(names)]
+
+
+def _empty_buffer() -> LogBuffer:
+    return LogBuffer()

@@ -1,0 +1,114 @@
+"""Small dialogs: a question before something is done, and an error in full."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Button, Input, Static
+
+from spark_tui.domain.errors import SparkError
+from spark_tui.domain.text import clean
+from spark_tui.tui import format as fmt
+
+
+class ConfirmScreen(ModalScreen[bool]):
+    """Asks once. `type_to_confirm`: the answer is yes only when that name is typed."""
+
+    CSS_PATH = "modals.tcss"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,n", "answer(False)", "No"),
+        Binding("y", "answer(True)", "Yes"),
+        Binding("left", "app.focus_previous", "Previous", show=False),
+        Binding("right", "app.focus_next", "Next", show=False),
+    ]
+
+    def __init__(self, question: str, what: str, *, verb: str, type_to_confirm: str = "") -> None:
+        super().__init__()
+        self._question = question
+        self._what = what
+        self._verb = verb
+        self._typed = type_to_confirm
+
+    def compose(self) -> ComposeResult:
+        """The question, what will happen, and the two answers."""
+        with Vertical(classes="dialog"):
+            yield Static(fmt.safe(self._question, "bold"), classes="dialog-title")
+            yield Static(fmt.safe(self._what), classes="dialog-text")
+            if self._typed:
+                yield Static(
+                    fmt.safe(f"spark-tui did not start it. Type {self._typed} to confirm:"), classes="dialog-text"
+                )
+                yield Input(id="typed", select_on_focus=False)
+            with Horizontal(classes="dialog-buttons"):
+                yield Button(f"{self._verb} (y)" if not self._typed else self._verb, id="yes", variant="error")
+                yield Button("Leave it (n)" if not self._typed else "Leave it (Esc)", id="no")
+
+    def on_mount(self) -> None:
+        """Enter alone never confirms: the safe answer has the focus."""
+        if self._typed:
+            self.query_one("#yes", Button).disabled = True
+        else:
+            self.query_one("#no", Button).focus()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """With a name to type, `y` and `n` are letters of it."""
+        if action == "answer" and parameters == (True,):
+            return not self._typed
+        return super().check_action(action, parameters)
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """The button wakes when the name is right."""
+        self.query_one("#yes", Button).disabled = event.value.strip() != self._typed
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Enter after the right name."""
+        if event.value.strip() == self._typed:
+            self.dismiss(True)
+
+    def on_button_pressed(self, event: Button.Pressed) -> None:
+        """One of the two answers."""
+        self.dismiss(event.button.id == "yes")
+
+    def action_answer(self, yes: bool) -> None:
+        """A key for each answer."""
+        self.dismiss(yes)
+
+
+class ErrorScreen(ModalScreen[None]):
+    """An error in full: what happened, what to do, and the evidence."""
+
+    CSS_PATH = "modals.tcss"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,enter,q", "close", "Close"),
+        Binding("y", "copy", "Copy"),
+    ]
+
+    def __init__(self, error: SparkError) -> None:
+        super().__init__()
+        self._error = error
+
+    def compose(self) -> ComposeResult:
+        """Summary, remedy, detail."""
+        error = self._error
+        with Vertical(classes="dialog"):
+            yield Static(fmt.safe(error.summary, "bold $error"), classes="dialog-title")
+            yield Static(fmt.safe(error.remedy), classes="dialog-text")
+            if error.detail:
+                with VerticalScroll(classes="dialog-detail"):
+                    yield Static(Content.styled(clean(error.detail), "$dim"))
+            yield Static(Content.styled("Esc closes   y copies", "$dim"))
+
+    def action_close(self) -> None:
+        """Back."""
+        self.dismiss(None)
+
+    def action_copy(self) -> None:
+        """Everything to the clipboard."""
+        error = self._error
+        self.app.copy_to_clipboard("\n".join(part for part in (error.summary, error.remedy, error.detail) if part))
+        self.notify("Copied.", markup=False)

@@ -1,0 +1,351 @@
+"""Markdown as lines of Content: what a model writes, laid out for a width, with nothing in it that can be clicked.
+
+Textual's own Markdown is a widget per paragraph with links that run actions. A transcript needs neither: text is parsed
+once into blocks that know no width, and laid out again when the width changes. Text here is hostile: control codes
+are removed before parsing, and again after it, because entities (`&#x202e;`) bring characters back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, TypeAlias
+
+from textual.content import Content
+
+from spark_tui.domain.text import clean, clean_line, truncate
+from spark_tui.tui.glyphs import Glyphs
+
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+    from markdown_it.token import Token
+    from textual.highlight import HighlightTheme
+
+PROSE_CELLS = 120
+"""Longer lines tire the eye; code and tables use the whole width."""
+CODE_STYLE = "$foreground on $panel"
+INLINE_CODE = "$secondary"
+HIGHLIGHT_CHARS = 40_000
+HIGHLIGHT_LINE_CHARS = 2_000
+"""Above these a lexer's regular expressions cost more than colours are worth (10,000 characters take 25 ms)."""
+INLINE_CHARS = 20_000
+INLINE_BRACKETS = 500
+"""Above these a paragraph is shown as it is: open brackets and line breaks cost the square of their number to parse."""
+DEEPEST = 18
+"""Levels of nesting. The parser stops at 20, and the text that is nested deeper would vanish."""
+LANGUAGE_CHARS = 30
+TABLE_COLUMNS = 24
+CELL_CELLS = 6
+COLUMN_GAP = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Paragraph:
+    """Running text; `\\n` is a line break. `tight` in a list without blank lines."""
+
+    content: Content
+    tight: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """A code block, highlighted; `continued` when its beginning was laid out before."""
+
+    language: str
+    content: Content
+    continued: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Quote:
+    """A block quotation."""
+
+    blocks: tuple[Block, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ListItem:
+    """`marker` is empty for bullets, else the number with its point."""
+
+    marker: str
+    blocks: tuple[Block, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    """A list; `tight` when no blank lines stand between its items."""
+
+    items: tuple[ListItem, ...]
+    tight: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """The header is the first row."""
+
+    rows: tuple[tuple[Content, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A thematic break."""
+
+
+Block: TypeAlias = Paragraph | Code | Quote | Items | Table | Rule
+
+
+# --- parse ----------------------------------------------------------------------------------------------
+
+
+@cache
+def _parser() -> MarkdownIt:
+    from markdown_it import MarkdownIt
+
+    # No HTML, no typographer, no reference definitions (their lines vanish): what is not shown as Markdown is text.
+    return MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
+
+
+@cache
+def _block_parser() -> MarkdownIt:
+    from markdown_it import MarkdownIt
+
+    parser = MarkdownIt("commonmark", {"html": False}).enable("table").disable("reference")
+    parser.core.ruler.disable(["inline", "text_join"])
+    return parser
+
+
+def block_tokens(text: str) -> list[Token]:
+    """Block tokens of cleaned text, `map` in its lines; `inline` tokens keep their source as it is."""
+    return _block_parser().parse(text)
+
+
+def parse(text: str, *, highlighted: bool = True) -> tuple[Block, ...]:
+    """The blocks of a Markdown text. Never raises, drops nothing: what is not Markdown is a paragraph."""
+    cleaned = clean(text)
+    found = block_tokens(cleaned)
+    if any(token.level >= DEEPEST for token in found):
+        return (Paragraph(Content(cleaned)),)
+    return tuple(_blocks(iter(found), "", highlighted))
+
+
+def _blocks(stream: Iterator[Token], until: str, highlighted: bool) -> Iterator[Block]:
+    for token in stream:
+        if token.type == until:
+            return
+        match token.type:
+            case "paragraph_open":
+                yield Paragraph(_inline(next(stream)), tight=token.hidden)
+            case "heading_open":
+                style = "bold $primary" if token.tag in ("h1", "h2") else "bold"
+                yield Paragraph(_inline(next(stream)).stylize_before(style))
+            case "fence" | "code_block":
+                yield _code(token, highlighted)
+            case "blockquote_open":
+                yield Quote(tuple(_blocks(stream, "blockquote_close", highlighted)))
+            case "bullet_list_open" | "ordered_list_open":
+                yield _items(stream, token, highlighted)
+            case "table_open":
+                yield _table(stream)
+            case "hr":
+                yield Rule()
+            case _:  # the closing half of what was handled above
+                continue
+
+
+def _items(stream: Iterator[Token], opened: Token, highlighted: bool) -> Items:
+    items: list[ListItem] = []
+    for token in stream:
+        if token.type == opened.type.replace("_open", "_close"):
+            break
+        marker = f"{token.info}{token.markup}" if opened.type == "ordered_list_open" else ""
+        items.append(ListItem(marker, tuple(_blocks(stream, "list_item_close", highlighted))))
+    paragraphs = [block for item in items for block in item.blocks if isinstance(block, Paragraph)]
+    return Items(tuple(items), all(paragraph.tight for paragraph in paragraphs))
+
+
+def _table(stream: Iterator[Token]) -> Table:
+    rows: list[tuple[Content, ...]] = []
+    row: list[Content] = []
+    for token in stream:
+        if token.type == "table_close":
+            break
+        if token.type == "inline":
+            row.append(_inline(token))
+        elif token.type == "tr_close":
+            rows.append(tuple(row))
+            row = []
+    return Table(tuple(rows))
+
+
+def _code(token: Token, highlighted: bool) -> Code:
+    words = clean_line(token.info).split()
+    language = truncate(words[0], LANGUAGE_CHARS) if words else ""
+    code = token.content.removesuffix("\n").expandtabs(4)
+    return Code(language, _highlight(code, language) if highlighted else Content(code))
+
+
+def _highlight(code: str, language: str) -> Content:
+    longest = max(map(len, code.split("\n")))
+    if not language or len(code) > HIGHLIGHT_CHARS or longest > HIGHLIGHT_LINE_CHARS:
+        return Content(code)
+    from textual.highlight import highlight
+
+    return highlight(code, language=language, theme=_highlight_theme())
+
+
+@cache
+def _highlight_theme() -> type[HighlightTheme]:
+    from textual.highlight import HighlightTheme
+
+    class Quiet(HighlightTheme):
+        """Textual's colours without its underlined functions."""
+
+        STYLES = {token: style.replace(" underline", "") for token, style in HighlightTheme.STYLES.items()}  # noqa: RUF012
+
+    return Quiet
+
+
+_STYLES = {"strong": "bold", "em": "italic", "s": "strike"}
+
+
+def _inline(token: Token) -> Content:
+    """Inline source as Content. Links show where they lead, and lead nowhere by themselves."""
+    source = token.content
+    if len(source) > INLINE_CHARS or source.count("[") > INLINE_BRACKETS:
+        return Content(source)
+    parts: list[Content] = []
+    opened: list[tuple[int, str, str]] = []
+    children = _parser().parseInline(source)[0].children
+    for child in children or ():
+        name = child.type.removesuffix("_open").removesuffix("_close")
+        if child.type.endswith("_open"):
+            opened.append((len(parts), name, clean_line(str(child.attrs.get("href", "")))))
+        elif child.type.endswith("_close") and opened:
+            start, name, href = opened.pop()
+            inner = Content("").join(parts[start:])
+            parts[start:] = [_link(inner, href) if name == "link" else inner.stylize_before(_STYLES.get(name, ""))]
+        elif child.type in ("softbreak", "hardbreak"):
+            parts.append(Content("\n"))
+        elif child.type == "code_inline":
+            parts.append(Content.styled(clean_line(child.content), INLINE_CODE))
+        elif child.type == "image":
+            source = clean_line(str(child.attrs.get("src", "")))
+            parts.append(_link(Content(f"image {clean_line(child.content)}".rstrip()), source))
+        else:
+            parts.append(Content(clean_line(child.content)))
+    return Content("").join(parts)
+
+
+def _link(text: Content, href: str) -> Content:
+    shown = text.stylize_before("underline")
+    if not href or text.plain == href or text.plain == href.removeprefix("mailto:"):
+        return shown
+    return Content.assemble(shown, (f" ({href})", "$dim"))
+
+
+# --- lay out --------------------------------------------------------------------------------------------
+
+
+def lay_out(blocks: Sequence[Block], width: int, glyphs: Glyphs, *, tight: bool = False) -> list[Content]:
+    """Lines of at most `width` cells; a blank one between blocks unless `tight`."""
+    lines: list[Content] = []
+    for block in blocks:
+        if lines and not tight:
+            lines.append(_BLANK)
+        lines.extend(_lay_out_one(block, max(width, 2), glyphs))
+    return lines
+
+
+_BLANK = Content("")
+
+
+def _lay_out_one(block: Block, width: int, glyphs: Glyphs) -> list[Content]:
+    match block:
+        case Paragraph(content):
+            return content.wrap(min(width, PROSE_CELLS))
+        case Code():
+            return _lay_out_code(block, width)
+        case Quote(blocks):
+            bar = Content.styled(f"{glyphs.separator} ", "$dim")
+            return [Content.assemble(bar, line.stylize_before("$dim")) for line in lay_out(blocks, width - 2, glyphs)]
+        case Items():
+            return _lay_out_items(block, width, glyphs)
+        case Table(rows):
+            return _lay_out_table(rows, width, glyphs)
+        case Rule():
+            return [Content.styled(glyphs.rule * min(width, PROSE_CELLS), "$rule")]
+
+
+def _lay_out_code(block: Code, width: int) -> list[Content]:
+    room = max(width - 2, 2)
+    lines = [piece for line in block.content.split("\n", allow_blank=True) for piece in line.fold(room)]
+    shown = [_on_panel(line, width) for line in lines]
+    if block.language and not block.continued:
+        shown.insert(0, _on_panel(Content.styled(truncate(block.language, room), "$dim"), width))
+    return shown
+
+
+def _on_panel(line: Content, width: int) -> Content:
+    padded = line.pad_left(1)
+    return padded.pad_right(max(0, width - padded.cell_length)).stylize_before(CODE_STYLE)
+
+
+def _lay_out_items(block: Items, width: int, glyphs: Glyphs) -> list[Content]:
+    lines: list[Content] = []
+    hang = max((len(item.marker) for item in block.items), default=0) + 1 if block.items[0].marker else 2
+    for item in block.items:
+        if lines and not block.tight:
+            lines.append(_BLANK)
+        marker = Content.styled(f"{item.marker or glyphs.bullet:<{hang}}", "$primary")
+        inner = lay_out(item.blocks, width - hang, glyphs, tight=block.tight) or [_BLANK]
+        pad = " " * hang
+        lines.append(Content.assemble(marker, inner[0]))
+        lines.extend(Content.assemble(pad, line) if line else line for line in inner[1:])
+    return lines
+
+
+def _lay_out_table(rows: tuple[tuple[Content, ...], ...], width: int, glyphs: Glyphs) -> list[Content]:
+    columns = len(rows[0])
+    room = width - COLUMN_GAP * (columns - 1)
+    if columns > TABLE_COLUMNS or room < columns * CELL_CELLS:
+        return _lay_out_records(rows, width, glyphs)
+    widths = share([max(1, *(row[i].cell_length for row in rows if i < len(row))) for i in range(columns)], room)
+    lines: list[Content] = []
+    for number, row in enumerate(rows):
+        cells = [cell.wrap(widths[i]) for i, cell in enumerate(row)]
+        for y in range(max(map(len, cells))):
+            parts = [_fit(cell[y] if y < len(cell) else _BLANK, widths[i]) for i, cell in enumerate(cells)]
+            line = Content(" " * COLUMN_GAP).join(parts)
+            lines.append(line.stylize_before("bold") if number == 0 else line)
+        if number == 0:
+            lines.append(Content.styled((" " * COLUMN_GAP).join(glyphs.rule * size for size in widths), "$rule"))
+    return lines
+
+
+def _fit(cell: Content, width: int) -> Content:
+    return cell.pad_right(max(0, width - cell.cell_length))
+
+
+def _lay_out_records(rows: tuple[tuple[Content, ...], ...], width: int, glyphs: Glyphs) -> list[Content]:
+    """A table too wide for its place: each row as `header: value` lines."""
+    header, *body = rows
+    lines: list[Content] = []
+    for row in body or [header]:
+        if lines:
+            lines.append(Content.styled(glyphs.rule * min(width, 8), "$rule"))
+        for title, value in zip(header, row, strict=False):
+            lines.extend(Content.assemble(title.stylize_before("bold"), ": ", value).wrap(width))
+    return lines
+
+
+def share(wanted: Sequence[int], room: int) -> list[int]:
+    """Column widths: what each wants if all fit, else small ones keep theirs and the others share the rest evenly."""
+    if sum(wanted) <= room:
+        return list(wanted)
+    widths = [0] * len(wanted)
+    left, columns = room, len(wanted)
+    for index in sorted(range(len(wanted)), key=lambda i: wanted[i]):
+        widths[index] = min(wanted[index], left // columns)
+        left, columns = left - widths[index], columns - 1
+    return widths

@@ -1,0 +1,247 @@
+"""A turn of the conversation, and its lines: speaker, reasoning, text, tool calls, what went wrong, the figures."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+
+from textual.content import Content
+
+from spark_tui.core.actions import action
+from spark_tui.domain.chat import Answer, ToolCall
+from spark_tui.domain.errors import SparkError
+from spark_tui.domain.quantities import human_count
+from spark_tui.domain.text import clean, clean_line
+from spark_tui.tui import format as fmt
+from spark_tui.tui.glyphs import Glyphs
+from spark_tui.tui.keymap import shown
+from spark_tui.tui.widgets.live_text import OPEN_CHARS, LiveMarkdown, LivePlain, normal, plain_lines
+from spark_tui.tui.widgets.markdown import PROSE_CELLS, Code, lay_out, parse
+
+FULL_CHARS = 32_000
+"""Up to here a finished answer is laid out as one document (90 ms); a longer one in the pieces in which it came."""
+DETAIL_LINES = 4
+_BLANK = Content("")
+_ORDINARY_ENDS = ("", "stop", "tool_calls", "length")
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What one speaker said. `answer` is None for the person's own turns; `live` while more may come."""
+
+    key: int
+    label: str
+    text: str = ""
+    note: str = ""
+    answer: Answer | None = None
+    live: bool = False
+    stopped: bool = False
+    error: SparkError | None = None
+
+    @property
+    def reasons_now(self) -> bool:
+        """The model is reasoning and has not begun to answer."""
+        return self.live and self.answer is not None and bool(self.answer.reasoning) and not answers(self.answer)
+
+
+@dataclass(slots=True)
+class Laid:
+    """A turn as lines for one width. Lines from `error_at` tell of the error; `fold_at` is the reasoning's headline."""
+
+    turn: Turn
+    open: bool
+    lines: list[Content] = field(default_factory=list)
+    fold_at: int | None = None
+    error_at: int | None = None
+
+
+def answers(answer: Answer) -> bool:
+    """The answer proper has begun."""
+    return bool(answer.tool_calls) or bool(answer.content.strip())
+
+
+class TurnLines:
+    """Lays turns out for one width. A turn that does not change is laid out once."""
+
+    def __init__(self, width: int, glyphs: Glyphs) -> None:
+        self.width = width
+        self._glyphs = glyphs
+        self._laid: dict[int, Laid] = {}
+        self._live: dict[int, tuple[LivePlain, LiveMarkdown]] = {}
+
+    def forget(self, keep: set[int]) -> None:
+        """Drops what is kept of turns that are no more."""
+        for kept in (self._laid, self._live):
+            for key in [key for key in kept if key not in keep]:
+                kept.pop(key)
+
+    def lay(self, turn: Turn, *, open_: bool) -> Laid:
+        """The turn's lines; `open_` shows its reasoning in full."""
+        laid = self._laid.get(turn.key)
+        if laid is None or laid.turn != turn or laid.open != open_:
+            laid = self._answer(turn, open_) if turn.answer is not None else self._question(turn, open_)
+            self._laid[turn.key] = laid
+        return laid
+
+    def _question(self, turn: Turn, open_: bool) -> Laid:
+        return Laid(turn, open_, [self._cut(_label(turn, "bold $secondary")), *plain_lines(turn.text, self.width)])
+
+    def _answer(self, turn: Turn, open_: bool) -> Laid:
+        answer = turn.answer
+        assert answer is not None  # noqa: S101 - `lay` has looked
+        laid = Laid(turn, open_, [self._cut(_label(turn, "bold $primary"))])
+        if answer.reasoning.strip():
+            laid.fold_at = len(laid.lines)
+            laid.lines.append(self._cut(reasoning_headline(turn, open_=open_)))
+            if open_:
+                laid.lines.extend(self._reasoning(turn))
+            if answers(answer):
+                laid.lines.append(_BLANK)
+        laid.lines.extend(self._content(turn))
+        for call in answer.tool_calls:
+            laid.lines.extend([_BLANK, *self._tool_call(call, live=turn.live)])
+        if turn.live:
+            self._mark_end(laid)
+        else:
+            self._end(laid, answer)
+        return laid
+
+    def _cut(self, line: Content) -> Content:
+        return line.truncate(self.width, ellipsis=True)
+
+    def _reasoning(self, turn: Turn) -> list[Content]:
+        text = turn.answer.reasoning.strip("\n") if turn.answer else ""
+        lines = self._pieces(turn)[0].lines(text) if turn.live else plain_lines(text, self.width - 2)
+        return [line.stylize_before("$dim").pad_left(2) for line in lines]
+
+    def _content(self, turn: Turn) -> list[Content]:
+        text = turn.answer.content.lstrip("\n") if turn.answer else ""
+        if turn.live:
+            return self._pieces(turn)[1].lines(text)
+        if len(text) > FULL_CHARS:
+            pieces = self._pieces(turn)[1]
+            for end in range(OPEN_CHARS, len(text), OPEN_CHARS):
+                pieces.lines(text[:end])
+            return pieces.lines(text)
+        self._live.pop(turn.key, None)
+        return lay_out(parse(normal(text)), self.width, self._glyphs)
+
+    def _pieces(self, turn: Turn) -> tuple[LivePlain, LiveMarkdown]:
+        if turn.key not in self._live:
+            self._live[turn.key] = LivePlain(self.width - 2), LiveMarkdown(self.width, self._glyphs)
+        return self._live[turn.key]
+
+    def _tool_call(self, call: ToolCall, *, live: bool) -> list[Content]:
+        headline = Content.assemble(
+            ("asks for tool ", "$dim"),
+            fmt.safe(call.name or "(no name yet)", "bold $secondary"),
+            ("   not run: there are no tools here", "$dim"),
+        )
+        # Cleaned last: what JSON escapes (`\\u202e`) is a character once it is read. While it grows, its end is enough.
+        text = call.arguments[-OPEN_CHARS:] if live else pretty_json(call.arguments)
+        arguments = Code("", Content(clean(text).expandtabs(4)))
+        return [self._cut(headline), *lay_out([arguments], self.width, self._glyphs)]
+
+    def _mark_end(self, laid: Laid) -> None:
+        """A mark where the text goes on growing."""
+        mark = Content.styled(self._glyphs.cursor, "$primary")
+        last = laid.lines[-1].rstrip() if len(laid.lines) > 1 else None
+        if last is None or last.cell_length >= self.width:
+            laid.lines.append(mark)
+        else:
+            laid.lines[-1] = Content.assemble(last, mark)
+
+    def _end(self, laid: Laid, answer: Answer) -> None:
+        if not answers(answer) and laid.turn.error is None and not laid.turn.stopped:
+            laid.lines.append(Content.styled("The answer is empty.", "$dim"))
+        if laid.turn.error is not None:
+            if len(laid.lines) > 1:
+                laid.lines.append(_BLANK)
+            laid.error_at = len(laid.lines)
+            laid.lines.extend(error_lines(laid.turn.error, self.width))
+        elif len(laid.lines) > 1:
+            laid.lines.append(_BLANK)
+        figures = figures_line(laid.turn, answer)
+        laid.lines.extend(figures.wrap(self.width))
+
+
+# --- single lines -----------------------------------------------------------------------------------------
+
+
+def _label(turn: Turn, style: str) -> Content:
+    label = fmt.safe(turn.label, style)
+    return Content.assemble(label, "   ", fmt.safe(turn.note, "$warning")) if turn.note else label
+
+
+def reasoning_headline(turn: Turn, *, open_: bool) -> Content:
+    """`+ reasoned 412 tokens, 9.8 s   ^t shows it`; what the server does not count is not guessed."""
+    answer = turn.answer
+    key = shown(action("toggle_reasoning").keys[0])
+    hint = f"   {key} {'folds' if open_ else 'shows'} it"
+    if answer is None or turn.reasons_now:
+        return Content.styled(f"{'-' if open_ else '+'} reasoning{hint}", "$dim")
+    words = []
+    if answer.usage is not None and answer.usage.reasoning_tokens:
+        words.append(tokens(answer.usage.reasoning_tokens))
+    if answer.reasoning_seconds is not None:
+        words.append(f"{answer.reasoning_seconds:.1f} s")
+    return Content.styled(f"{'-' if open_ else '+'} reasoned {', '.join(words)}".rstrip() + hint, "$dim")
+
+
+def figures_line(turn: Turn, answer: Answer) -> Content:
+    """`ttft 0.41 s   41.8 tok/s   312 tokens   prefix cached 88 %`: only what is known; how it ended comes first."""
+    words: list[Content] = []
+    if turn.stopped:
+        words.append(Content.styled("stopped", "$warning"))
+    elif answer.finish_reason == "length":
+        words.append(Content.styled("cut at the token limit", "$warning"))
+    elif answer.finish_reason not in _ORDINARY_ENDS:
+        words.append(fmt.safe(f"ended: {answer.finish_reason}", "$warning"))
+    words += [
+        Content.styled(word, "$dim") for word in _figures(answer, complete=not turn.stopped and turn.error is None)
+    ]
+    if turn.stopped or turn.error is not None:
+        words.append(Content.styled(f"{shown(action('regenerate').keys[0])} asks again", "$dim"))
+    return Content("   ").join(words)
+
+
+def _figures(answer: Answer, *, complete: bool) -> list[str]:
+    words = []
+    if answer.ttft is not None:
+        words.append(f"ttft {answer.ttft:.2f} s")
+    if (rate := answer.decode_tokens_per_second) is not None:
+        words.append(f"{rate:.1f} tok/s")
+    usage = answer.usage
+    if usage is not None:
+        words.append(tokens(usage.completion_tokens))
+        if usage.cached_tokens is not None and usage.prompt_tokens > 0:
+            words.append(f"prefix cached {usage.cached_tokens / usage.prompt_tokens:.0%}".replace("%", " %"))
+    elif complete:
+        words.append("tokens not reported")
+    return words
+
+
+def tokens(count: int) -> str:
+    """`1 token`, `1,312 tokens`."""
+    return f"{human_count(count)} token{'' if count == 1 else 's'}"
+
+
+def error_lines(error: SparkError, width: int) -> list[Content]:
+    """What happened, what to do, and the first lines of the evidence."""
+    width = min(width, PROSE_CELLS)
+    lines = Content.assemble(("error  ", "bold $error"), fmt.safe(error.summary, "bold $error")).wrap(width)
+    lines += fmt.safe(error.remedy).wrap(width) if error.remedy else []
+    detail = clean(error.detail).strip()
+    if detail:
+        lines += Content.styled(clean_line(detail), "$dim").wrap(width)[:DETAIL_LINES]
+    return lines
+
+
+def pretty_json(text: str) -> str:
+    """JSON text indented when it is valid and long; else as it is."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    short = json.dumps(value, ensure_ascii=False)
+    return short if len(short) <= 60 else json.dumps(value, ensure_ascii=False, indent=2)

@@ -1,0 +1,341 @@
+"""up: dry runs, the story that it tells in a pipe, on a terminal and as data, refusals, failures, Ctrl-C."""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+import pytest
+
+from spark_tui.domain.engine.container import LayerProgress
+from spark_tui.domain.errors import BadRequest, GpuDriverMissing, PortInUse
+from spark_tui.domain.presets.docker_run import render_argv
+from spark_tui.domain.secret import Secret
+from spark_tui.domain.settings import Settings
+from tests.cli.world import BOOT, IMAGE, World
+
+UP = ("up", "tiny-1b")
+
+
+def ready_world(**changes: object) -> World:
+    """The image is here, and what is started from it serves at once."""
+    world = World(**changes)  # type: ignore[arg-type]
+    world.docker.add_image(IMAGE)
+    world.docker.script(IMAGE, BOOT)
+    world.docker.on_start = world.api.serve
+    return world
+
+
+# --- dry run ----------------------------------------------------------------------------------------------
+
+
+def test_a_dry_run_prints_the_exact_command_and_changes_nothing() -> None:
+    world = ready_world()
+    dry = world.run(*UP, "--dry-run")
+    assert (dry.code, dry.err) == (0, "")
+    assert world.docker.created == []
+    assert not world.host.made
+    world.run(*UP)
+    assert tuple(shlex.split(dry.out.replace("\\\n", " "))) == render_argv(world.docker.created[0])
+
+
+def test_a_dry_run_works_without_docker_and_says_what_it_assumed() -> None:
+    world = ready_world()
+    world.docker.go_down()
+    result = world.run(*UP, "--dry-run")
+    assert result.code == 0
+    assert result.out.startswith("docker run -d \\\n  --name tiny-1b \\\n")
+    assert result.err.startswith("note: The image is not here yet: by its name, it starts with vllm serve.")
+
+
+def test_a_dry_run_as_data() -> None:
+    found = ready_world().run(*UP, "--dry-run", "--json").json
+    assert found["id"] == "tiny-1b"
+    assert found["argv"][:3] == ["docker", "run", "-d"]
+    assert shlex.split(found["docker_run"].replace("\\\n", " ")) == found["argv"]
+
+
+def test_a_key_is_never_in_the_command() -> None:
+    world = ready_world()
+    world.secrets.token = Secret("hf_secretsecretsecret")
+    result = world.run(*UP, "--dry-run", "--expose", "lan")
+    assert "--env-file" in result.out
+    assert "hf_secret" not in result.out + result.err
+    assert world.secrets.keys_made == 1
+    assert not world.secrets.files, "a dry run writes no key"
+
+
+# --- the story --------------------------------------------------------------------------------------------
+
+STORY = """\
+Check             done       0.0s  tiny-1b on port 8000
+Pull image        skipped          image is here
+Create container  done       0.0s
+Start             done       0.0s
+Boot              ...
+  Container       done       0.0s
+  Config          done       0.0s
+  Weights         done       0.0s
+Boot              done       0.0s
+Ready             done             tiny at http://127.0.0.1:8000
+Warm up           ...
+Warm up           done       0.0s
+Talk to it: spark-tui chat tiny-1b
+"""
+
+
+def test_a_launch_in_a_pipe_is_told_line_by_line_and_prints_the_address() -> None:
+    world = ready_world()
+    result = world.run(*UP)
+    assert (result.code, result.out, result.err) == (0, "http://127.0.0.1:8000\n", STORY)
+    assert [request.model for request in world.api.asked] == ["tiny"], "the first request is made"
+
+
+def test_on_a_terminal_the_running_step_is_one_line_that_is_written_over() -> None:
+    result = ready_world().run(*UP, tty=True, environment={"COLUMNS": "80"})
+    assert "\r\x1b[K" in result.err
+    visible = [line.rpartition("\x1b[K")[2] for line in result.err.removesuffix("\n").split("\n")]
+    plain = [re.sub("\x1b\\[[0-9;]*m", "", line) for line in visible]
+    assert plain == [line for line in STORY.splitlines() if not line.endswith("...")]
+
+
+def test_as_data_there_is_one_object_per_change_and_a_result() -> None:
+    result = ready_world().run(*UP, "--json")
+    assert result.err == ""
+    lines = result.json_lines
+    assert {line["type"] for line in lines[:-1]} == {"step", "phase"}
+    steps = [(line["id"], line["state"]) for line in lines if line["type"] == "step"]
+    assert steps == [
+        ("preflight", "running"), ("preflight", "done"), ("pull", "skipped"),
+        ("create", "running"), ("create", "done"), ("start", "running"), ("start", "done"),
+        ("follow", "running"), ("follow", "done"), ("ready", "done"), ("warm", "running"), ("warm", "done"),
+    ]  # fmt: skip
+    end = lines[-1]
+    assert (end["type"], end["id"], end["state"], end["url"]) == (
+        "result",
+        "tiny-1b",
+        "SERVING",
+        "http://127.0.0.1:8000",
+    )
+    assert end["already_running"] is False
+    assert [phase["id"] for phase in end["phases"]][:3] == ["container", "config", "weights"]
+
+
+def test_the_same_command_again_finds_the_engine_and_changes_nothing() -> None:
+    world = ready_world()
+    world.run(*UP)
+    again = world.run(*UP)
+    assert again.code == 0
+    assert "Start             skipped          runs already" in again.err
+    assert len(world.docker.created) == 1
+
+
+def test_a_pull_is_told_in_tenths_in_a_pipe() -> None:
+    world = ready_world()
+    world.docker = type(world.docker)()
+    stages = [[LayerProgress("a", "Downloading", done, 1000)] for done in range(0, 1001, 10)]
+    world.docker.add_remote_image(IMAGE, stages)
+    world.docker.script(IMAGE, BOOT)
+    world.docker.on_start = world.api.serve
+    result = world.run(*UP)
+    assert result.code == 0
+    told = [line for line in result.err.splitlines() if line.startswith("Pull image")]
+    assert 10 <= len(told) <= 13
+    assert "10% 100 B of 1000 B" in told[1]
+
+
+def test_without_wait_it_returns_once_started() -> None:
+    world = ready_world()
+    world.docker.on_start = None  # it will take its time
+    result = world.run(*UP, "--no-wait")
+    assert (result.code, result.out) == (0, "http://127.0.0.1:8000\n")
+    assert "It is starting. Follow it: spark-tui logs tiny-1b -f" in result.err
+    assert "Boot" not in result.err
+
+
+def test_without_warm_no_request_is_made() -> None:
+    world = ready_world()
+    result = world.run(*UP, "--no-warm")
+    assert result.code == 0
+    assert world.api.asked == []
+    assert "Warm up           skipped          not asked for" in result.err
+
+
+def test_a_warm_request_that_fails_does_not_undo_the_launch() -> None:
+    world = ready_world()
+    world.api.events = [BadRequest("The server refused.", "Look at its log.")]
+    result = world.run(*UP)
+    assert result.code == 0
+    assert "Warm up           failed" in result.err
+    assert result.out == "http://127.0.0.1:8000\n"
+
+
+# --- options ----------------------------------------------------------------------------------------------
+
+
+def test_options_reach_the_command_and_an_option_of_its_own_wins() -> None:
+    world = ready_world()
+    world.run(*UP, "--set", "max_model_len=2048", "--set", "port=1", "--port", "8123", "--name", "mine")
+    (spec,) = world.docker.created
+    assert spec.name == "mine"
+    assert spec.ports[0].host_port == 8123
+    assert "2048" in spec.command
+
+
+def test_the_lan_brings_a_key_and_says_where_it_is() -> None:
+    world = ready_world()
+    result = world.run(*UP, "--expose", "lan")
+    (spec,) = world.docker.created
+    assert spec.ports[0].host_ip == "0.0.0.0"
+    path = world.secrets.path("tiny-1b")
+    assert spec.env_files == (str(path),)
+    assert f"API key: in {path}, as VLLM_API_KEY" in result.err
+    assert "key-1" not in result.out + result.err
+
+
+def test_the_lan_without_a_key_is_warned_about() -> None:
+    result = ready_world().run(*UP, "--expose", "lan", "--no-api-key")
+    assert result.code == 0
+    assert "note: Everyone in the network can use this engine: it has no API key." in result.err
+
+
+# --- refusals and failures ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("up", "tyni-1b"), 2, "Did you mean tiny-1b?"),
+        ((*UP, "--set", "foo"), 2, "not of the form key=value"),
+        ((*UP, "--set", "max_modellen=3"), 2, "Did you mean max_model_len?"),
+        ((*UP, "--set", "max_model_len=many"), 2, "a whole number"),
+        ((*UP, "--port", "99999"), 2, "not in the range"),
+        ((*UP, "--expose", "world"), 2, "'world' is not one of"),
+        ((*UP, "--read-only"), 4, "Read-only"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_happens(arguments: tuple[str, ...], code: int, words: str) -> None:
+    world = ready_world()
+    result = world.run(*arguments)
+    assert result.code == code
+    assert result.out == ""
+    assert words in result.err
+    assert world.docker.created == []
+
+
+def test_settings_that_say_read_only_are_heeded_and_a_dry_run_is_still_allowed() -> None:
+    world = ready_world(settings=Settings(read_only=True))
+    assert world.run(*UP).code == 4
+    assert world.run(*UP, "--dry-run").code == 0
+
+
+def test_a_port_in_use_is_refused_with_its_owner() -> None:
+    world = ready_world()
+    world.host.ports[8000] = "python3 (4711)"
+    result = world.run(*UP)
+    assert result.code == 4
+    assert "Port 8000 is taken by python3 (4711)." in result.err
+    assert world.docker.created == []
+
+
+def test_an_engine_with_other_settings_is_not_touched_without_replace() -> None:
+    world = ready_world()
+    world.engine()
+    result = world.run(*UP)
+    assert result.code == 4
+    assert "--replace" in result.err
+    replaced = world.run(*UP, "--replace")
+    assert replaced.code == 0
+    assert "old log kept in" in replaced.err
+
+
+def test_without_docker_it_exits_3_with_the_remedy() -> None:
+    world = ready_world()
+    world.docker.go_down()
+    result = world.run(*UP)
+    assert (result.code, result.out) == (3, "")
+    assert "sudo systemctl start docker" in result.err
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (GpuDriverMissing("Docker has no GPU driver.", "Install the NVIDIA container toolkit."), 1),
+        (PortInUse("Port 8000 is taken.", "Choose another."), 4),
+    ],
+)
+def test_a_start_that_fails_leaves_no_container_behind(error: Exception, code: int) -> None:
+    world = ready_world()
+    world.docker.fail("start", error)  # type: ignore[arg-type]
+    result = world.run(*UP)
+    assert result.code == code
+    assert "Start             failed" in result.err
+    assert world.docker.named("tiny-1b") is None
+
+
+def test_an_engine_that_ends_before_it_is_ready_is_a_failure_with_its_reason() -> None:
+    world = ready_world(drive=True)
+    world.docker.script(IMAGE, [*BOOT[:2], "ValueError: No available memory for the cache blocks."], exit_code=1)
+    world.docker.on_start = None
+    result = world.run(*UP)
+    assert (result.code, result.out) == (1, "")
+    assert "Boot              failed" in result.err
+    assert "exit code 1" in result.err
+    assert "No available memory for the cache blocks." in result.err
+    assert "spark-tui logs tiny-1b" in result.err
+
+
+def test_a_failure_as_data_ends_with_the_failed_step_and_an_error_on_stderr() -> None:
+    world = ready_world()
+    world.docker.fail("start", GpuDriverMissing("Docker has no GPU driver.", "Install the toolkit."))
+    result = world.run(*UP, "--json")
+    assert result.code == 1
+    assert result.json_lines[-1]["state"] == "failed"
+    assert result.error == {
+        "id": "docker_gpu_driver_missing",
+        "summary": "Docker has no GPU driver.",
+        "remedy": "Install the toolkit.",
+        "detail": "",
+        "exit_code": 1,
+    }
+
+
+# --- Ctrl-C -------------------------------------------------------------------------------------------------
+
+
+def test_ctrl_c_while_it_boots_says_that_it_goes_on_and_how_to_follow_or_stop_it() -> None:
+    world = ready_world()
+    world.docker.on_start = None  # never ready
+    world.interrupt_when(lambda: "logs" in [name for name, _ in world.docker.calls])
+    result = world.run(*UP, "--name", "mine")
+    assert result.code == 130
+    assert result.err.endswith(
+        "Interrupted: mine keeps starting.\n"
+        "  Follow its log:  spark-tui logs mine -f\n"
+        "  Wait for it:     spark-tui up tiny-1b --name mine\n"
+        "  Stop it:         spark-tui down mine\n"
+    )
+    assert world.docker.named("mine").running  # type: ignore[union-attr]
+    assert "Traceback" not in result.err
+
+
+def test_ctrl_c_during_the_pull_says_that_nothing_was_started() -> None:
+    world = World()
+    world.docker.add_remote_image(IMAGE)
+    world.docker.hold("pull_stage")
+    world.interrupt_when(lambda: bool(world.docker.asked("pull_stage")))
+    result = world.run(*UP)
+    assert result.code == 130
+    assert "Pull image        stopped" in result.err
+    assert "Interrupted: tiny-1b was not started." in result.err
+    assert world.docker.created == []
+
+
+def test_ctrl_c_as_data_is_an_error_object() -> None:
+    world = ready_world()
+    world.docker.on_start = None
+    world.interrupt_when(lambda: "logs" in [name for name, _ in world.docker.calls])
+    result = world.run(*UP, "--json")
+    assert result.code == 130
+    assert result.error["id"] == "interrupted"
+    assert result.json_lines[-1] == result.json_lines[-1] | {"id": "follow", "state": "cancelled"}

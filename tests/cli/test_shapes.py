@@ -1,0 +1,82 @@
+"""The promise of --json: ids, units in the names, and a reason beside every null."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from spark_tui.domain.engine.container import ContainerStatus
+from spark_tui.domain.host.gpu import GpuReading
+from spark_tui.domain.host.identity import HostIdentity
+from spark_tui.domain.reading import Missing, Ok
+from tests.cli.world import World, example
+
+COMMANDS = (
+    ("status", "--json"),
+    ("memory", "--json"),
+    ("ps", "-a", "--json"),
+    ("presets", "list", "--json"),
+    ("presets", "show", "tiny-1b", "--json"),
+    ("presets", "show", "big-70b", "--json"),
+    ("up", "tiny-1b", "--dry-run", "--json"),
+    ("up", "tiny-1b", "--replace", "--json"),
+    ("restart", "tiny-1b", "--json"),
+    ("chat", "tiny-1b", "-m", "x", "--json"),
+    ("logs", "tiny-1b", "--json"),
+    ("down", "tiny-1b", "--json"),
+)
+
+
+def bare_world() -> World:
+    """As much unknown as can be."""
+    world = example()
+    world.host.identity_value = HostIdentity("")
+    world.host.uptime_value = Missing("no /proc/uptime")
+    world.host.memory_value = Ok(world.host.memory_value.value, 0.0)  # type: ignore[union-attr]
+    world.host.pressure_value = Missing("no PSI")
+    world.gpu.value = Ok(GpuReading("NVIDIA GB10", unified=True), 0.0)
+    world.docker.add_container("odd", image="vllm:x", status=ContainerStatus.CREATED)
+    return world
+
+
+def _objects(value: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(value, dict):
+        yield value
+        value = list(value.values())
+    if isinstance(value, list):
+        for item in value:
+            yield from _objects(item)
+
+
+def _documents(out: str) -> list[Any]:
+    try:
+        return [json.loads(out)]
+    except json.JSONDecodeError:
+        return [json.loads(line) for line in out.splitlines()]
+
+
+@pytest.mark.parametrize("make", [example, bare_world])
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_beside_every_null_stands_its_reason(command: tuple[str, ...], make: Any) -> None:
+    result = make().run(*command)
+    assert result.code == 0
+    for found in _objects(_documents(result.out)):
+        for key, value in found.items():
+            if value is None:
+                assert found.get(f"{key}_reason"), f"{key} is null without a reason"
+
+
+@pytest.mark.parametrize("command", [command for command in COMMANDS if command[0] in ("ps", "presets")], ids=" ".join)
+def test_what_is_listed_has_an_id(command: tuple[str, ...]) -> None:
+    (document,) = _documents(example().run(*command).out)
+    for item in document if isinstance(document, list) else [document]:
+        assert item["id"]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_with_json_nothing_is_narrated(command: tuple[str, ...]) -> None:
+    told = example().run(*command).err.splitlines()
+    assert all("error" in json.loads(line) for line in told)

@@ -1,0 +1,62 @@
+"""What the control centre costs: first frame, idle bytes, CPU and memory, as ratios in one run where they can be."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from pathlib import Path
+
+from tests.pty_app import PtyApp, spark_tui
+
+BARE = """
+from textual.app import App
+from textual.widgets import Static
+class Bare(App):
+    def compose(self):
+        yield Static("bare frame")
+Bare().run()
+"""
+ROUNDS = 5
+
+
+def _first_frame(argv: list[str], text: str, env: dict[str, str]) -> float:
+    started = time.monotonic()
+    with PtyApp(argv, env=env) as app:
+        app.wait_for(text, timeout=30)
+        return time.monotonic() - started
+
+
+def _quiet_environment(tmp_path: Path) -> dict[str, str]:
+    return {
+        "HOME": str(tmp_path),
+        "XDG_CONFIG_HOME": str(tmp_path / "config"),
+        "XDG_STATE_HOME": str(tmp_path / "state"),
+        "XDG_CACHE_HOME": str(tmp_path / "cache"),
+        "TEXTUAL_ANIMATIONS": "none",
+    }
+
+
+def test_the_first_frame_comes_within_a_small_factor_of_a_bare_textual_app(tmp_path: Path) -> None:
+    env = _quiet_environment(tmp_path)
+    ours, bare = [], []
+    for _ in range(ROUNDS):
+        bare.append(_first_frame([sys.executable, "-c", BARE], "bare frame", env))
+        ours.append(_first_frame(spark_tui("--demo"), "1 Home", env))
+    ratio = statistics.median(ours) / statistics.median(bare)
+    print(f"\nfirst frame: ours {statistics.median(ours):.2f} s, bare Textual {statistics.median(bare):.2f} s: {ratio:.2f}x")
+    assert ratio < 2.0
+
+
+def test_idle_is_silent_and_light(tmp_path: Path) -> None:
+    with PtyApp(spark_tui(), columns=160, rows=50, env=_quiet_environment(tmp_path)) as app:
+        app.wait_for("1 Home", "MEM")
+        time.sleep(5)
+        before_bytes, before_cpu, seconds = app.bytes_read, app.cpu_seconds(), 10.0
+        time.sleep(seconds)
+        sent = (app.bytes_read - before_bytes) / seconds
+        share = (app.cpu_seconds() - before_cpu) / seconds
+        print(f"\nidle: {sent:.0f} B/s, {share:.2%} of a core, RSS {app.rss() / 2**20:.0f} MiB")
+        assert sent < 300, "a shared machine's memory moves; a quiet one's strip is not repainted"
+        assert share < 0.03
+        assert app.rss() < 90 * 2**20

@@ -1,0 +1,87 @@
+"""What an import may bring along: proven in fresh interpreters, by `sys.modules`."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import spark_tui
+
+PACKAGE = Path(spark_tui.__file__).parent
+SDKS = frozenset(("docker", "httpx", "requests", "urllib3", "huggingface_hub", "pynvml", "psutil", "yaml"))
+FRONT_END = frozenset(("textual", "rich"))
+HEAVY = frozenset(("asyncio", "concurrent", "ssl", "multiprocessing", "sqlite3", "http"))
+
+REPORT = "import json, sys; print('\\n' + json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))"
+COMMAND = """
+import sys
+from spark_tui.cli.main import run
+code = run({arguments!r})
+"""
+
+
+def _modules(program: str, tmp_path: Path) -> tuple[frozenset[str], str]:
+    """Top-level modules after a program has run, and what it wrote on standard error."""
+    done = subprocess.run(
+        [sys.executable, "-c", f"{program}\n{REPORT}"],
+        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), "DOCKER_HOST": f"unix://{tmp_path}/none.sock"},
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return frozenset(json.loads(done.stdout.splitlines()[-1])), done.stderr
+
+
+def _names(folder: str) -> list[str]:
+    files = sorted((PACKAGE / folder).rglob("*.py"))
+    dotted = [".".join(("spark_tui", *file.relative_to(PACKAGE).with_suffix("").parts)) for file in files]
+    return [name.removesuffix(".__init__") for name in dotted]
+
+
+def test_the_domain_imports_the_standard_library_and_nothing_else(tmp_path: Path) -> None:
+    names = _names("domain")
+    assert len(names) > 20
+    modules, _ = _modules("\n".join(f"import {name}" for name in names), tmp_path)
+    foreign = modules - sys.stdlib_module_names - {"spark_tui", "__main__"}
+    installed = _modules("", tmp_path)[0]  # what the interpreter itself brings: .pth files and the like
+    assert foreign - installed == set()
+
+
+def test_services_import_their_sdks_only_when_they_are_used(tmp_path: Path) -> None:
+    names = [name for name in _names("services") if not name.endswith("nvml_child")]
+    modules, _ = _modules("\n".join(f"import {name}" for name in names), tmp_path)
+    assert modules & (SDKS | FRONT_END) == set()
+
+
+def test_the_core_imports_no_sdk_and_no_front_end(tmp_path: Path) -> None:
+    modules, _ = _modules("\n".join(f"import {name}" for name in _names("core")), tmp_path)
+    assert modules & (SDKS | FRONT_END | {"click"}) == set()
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["up", "--help"], ["chat", "--help"], ["frob"]])
+def test_help_and_usage_import_nothing_heavy(arguments: list[str], tmp_path: Path) -> None:
+    modules, _ = _modules(COMMAND.format(arguments=arguments), tmp_path)
+    assert modules & (SDKS | FRONT_END | HEAVY) == set()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "allowed"),
+    [
+        (["presets", "list"], {"yaml"}),
+        (["presets", "show", "gpt-oss-120b"], {"yaml"}),
+        (["memory"], {"pynvml", "psutil"}),
+    ],
+)
+def test_a_command_imports_only_what_it_needs(arguments: list[str], allowed: set[str], tmp_path: Path) -> None:
+    modules, told = _modules(COMMAND.format(arguments=arguments) + "assert code == 0", tmp_path)
+    assert modules & (SDKS | FRONT_END) <= allowed, told
+
+
+@pytest.mark.parametrize("arguments", [["status"], ["ps"], ["down", "x"]])
+def test_no_command_of_the_cli_imports_textual(arguments: list[str], tmp_path: Path) -> None:
+    modules, _ = _modules(COMMAND.format(arguments=arguments), tmp_path)
+    assert modules & FRONT_END == set()
