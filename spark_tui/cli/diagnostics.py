@@ -112,11 +112,11 @@ class Diagnostics:
 
     def _detail(self, error: SparkError) -> None:
         lines = [line for line in mask_secrets(clean(error.detail)).splitlines() if line.strip()]
-        if lines and lines != [clean_line(error.summary)]:
-            for line in lines[:MAX_DETAIL_LINES]:
-                self._write(self.terminal.paint(f"  | {line}", "dim") + "\n")
-            if len(lines) > MAX_DETAIL_LINES:
-                self._write(f"  | ({len(lines) - MAX_DETAIL_LINES} more lines)\n")
+        lines = [line for line in lines if line.strip() not in error.summary]
+        for line in lines[:MAX_DETAIL_LINES]:
+            self._write(self.terminal.paint(f"  | {line}", "dim") + "\n")
+        if len(lines) > MAX_DETAIL_LINES:
+            self._write(f"  | ({len(lines) - MAX_DETAIL_LINES} more lines)\n")
 
     # --- inside ---------------------------------------------------------------------------------------
 

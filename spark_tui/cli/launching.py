@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from spark_tui.cli import shapes
 from spark_tui.cli.diagnostics import Interrupted
-from spark_tui.cli.narrator import Narrator, supervised, ticking
+from spark_tui.cli.narrator import Narrator, keeps_starting, supervised, ticking
 from spark_tui.cli.recipes import find_preset
 from spark_tui.cli.session import Session
 from spark_tui.core.context import Context
@@ -141,12 +141,7 @@ def _interrupted(preset: str, engine: str, moved: dict[str, StepState]) -> Inter
     """What goes on after Ctrl-C, and how to follow or stop it."""
     if moved.get("start") in (StepState.DONE, StepState.SKIPPED):
         again = f"spark-tui up {preset}" + (f" --name {engine}" if engine != preset else "")
-        return Interrupted(
-            f"{engine} keeps starting.",
-            f"Follow its log:  spark-tui logs {engine} -f\n"
-            f"Wait for it:     {again}\n"
-            f"Stop it:         spark-tui down {engine}",
-        )
+        return keeps_starting(engine, again)
     if moved.get("start") is StepState.CANCELLED:
         return Interrupted(f"{engine} may have been started.", "See: spark-tui ps")
     return Interrupted(f"{engine} was not started.", "The same command goes on where this one stopped.")

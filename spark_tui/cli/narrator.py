@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Coroutine
 from typing import Any, Final, TypeVar
 
 from spark_tui.cli import shapes
+from spark_tui.cli.diagnostics import Interrupted
 from spark_tui.cli.session import Session
 from spark_tui.core.context import Context
 from spark_tui.core.jobs import Step, StepState
@@ -135,6 +136,10 @@ class Narrator:
 
 
 def _text(step: Step, elapsed: float | None) -> str:
+    if step.state is StepState.CANCELLED or (step.state is StepState.FAILED and step.id != "warm"):
+        return _row(step.label, _WORDS[step.state][0], elapsed, "")  # an error follows, and says why
+    if step.id == "follow" and step.state is StepState.DONE:
+        return _row(step.label, "done", elapsed, "")  # what its phases have told
     percent = f"{step.progress:.0%} " if step.progress is not None else ""
     return _row(step.label, _WORDS[step.state][0], elapsed, percent + step.detail)
 
@@ -142,6 +147,16 @@ def _text(step: Step, elapsed: float | None) -> str:
 def _row(label: str, word: str, seconds: float | None, detail: str) -> str:
     took = "" if seconds is None else human_duration(seconds)
     return f"{label:<17} {word:<8} {took:>6}  {detail}".rstrip()
+
+
+def keeps_starting(engine: str, wait: str) -> Interrupted:
+    """Ctrl-C while an engine boots: it goes on; `wait` is the command that waits for it again."""
+    return Interrupted(
+        f"{engine} keeps starting.",
+        f"Follow its log:  spark-tui logs {engine} -f\n"
+        f"Wait for it:     {wait}\n"
+        f"Stop it:         spark-tui down {engine}",
+    )
 
 
 # --- around a launch ----------------------------------------------------------------------------------

@@ -83,13 +83,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("dump", ("s",), "Save", "Save the log to a file", Scope.LOGS, cli="logs NAME > FILE"),
     Action("next_engine", ("right_square_bracket",), "Next engine", "Next engine", Scope.LOGS, footer=False),
     # chat
-    Action(
-        "stop_answer",
-        ("escape",),
-        "Stop",
-        "Stop the answer; else leave the prompt, so that digits change the screen",
-        Scope.CHAT,
-    ),
+    Action("stop_answer", ("escape",), "Stop", "Stop the answer; else leave the prompt, or the screen", Scope.CHAT),
     Action("write", ("enter",), "Write", "From the transcript to the prompt", Scope.CHAT),
     Action("regenerate", ("ctrl+g",), "Again", "Ask the last question again", Scope.CHAT),
     Action("new_chat", ("ctrl+n",), "New", "Start a new conversation; once more brings the last one back", Scope.CHAT),

@@ -26,7 +26,6 @@ from spark_tui.services.ports import (
     SecretStore,
 )
 
-
 DEMO_IMAGES = ("vllm/vllm-openai:nightly",)
 """Here from the start in the demo; other images are pulled, which the demo shows too."""
 

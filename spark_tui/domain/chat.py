@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeAlias
 
@@ -49,12 +49,23 @@ class ChatParameters:
 
 
 @dataclass(frozen=True, slots=True)
+class ToolSpec:
+    """A function that the model may ask for. `parameters` is a JSON schema, as JSON text."""
+
+    name: str
+    description: str = ""
+    parameters: str = '{"type": "object", "properties": {}}'
+
+
+@dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """What is sent. `model` is a served name."""
+    """What is sent. `model` is a served name; `tool_choice` is `auto`, `none`, `required`, or a tool's name."""
 
     model: str
     messages: tuple[Message, ...]
     parameters: ChatParameters = ChatParameters()
+    tools: tuple[ToolSpec, ...] = ()
+    tool_choice: str = ""
 
 
 # --- stream events ------------------------------------------------------------------------------------
@@ -76,7 +87,7 @@ class ReasoningDelta:
 
 @dataclass(frozen=True, slots=True)
 class ToolCallDelta:
-    """A piece of tool call number `index`; id and name come once, arguments grow."""
+    """A piece of tool call number `index`, counted from 0 in the order in which they began; arguments grow."""
 
     index: int
     id: str = ""
@@ -93,7 +104,7 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Token counts as the server reports them; None where it does not."""
+    """Token counts as the server reports them, so far or at the end; None where it does not."""
 
     prompt_tokens: int
     completion_tokens: int
@@ -109,7 +120,7 @@ ChatEvent: TypeAlias = ContentDelta | ReasoningDelta | ToolCallDelta | Finished 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer so far. Times are seconds on one monotonic clock."""
+    """An answer so far. Times are seconds on one monotonic clock. The text is raw: whoever shows it cleans it."""
 
     started_at: float
     content: str = ""
@@ -121,6 +132,9 @@ class Answer:
     last_token_at: float | None = None
     answer_at: float | None = None
     """When the first token came that is not reasoning."""
+    first_tokens: int | None = None
+    """Tokens made by `first_token_at`: parsers hold `<think>` and tool call marks back. None when the server counts
+    only at the end."""
 
     @property
     def ttft(self) -> float | None:
@@ -129,11 +143,14 @@ class Answer:
 
     @property
     def decode_tokens_per_second(self) -> float | None:
-        """Tokens after the first, over the time after the first; None until both are known from the server's usage."""
+        """Tokens after the first, over the time after the first; None until both are known from the server's usage.
+
+        That is 1 / TPOT as `vllm bench serve` defines it: (output tokens - 1) / (latency - TTFT).
+        """
         if self.usage is None or self.first_token_at is None or self.last_token_at is None:
             return None
         seconds = self.last_token_at - self.first_token_at
-        tokens = self.usage.completion_tokens - 1
+        tokens = self.usage.completion_tokens - (1 if self.first_tokens is None else self.first_tokens)
         return tokens / seconds if tokens > 0 and seconds > 0 else None
 
     @property
@@ -150,37 +167,128 @@ class Answer:
 
 
 def advance(answer: Answer, event: ChatEvent, at: float) -> Answer:
-    """The answer after one more event that arrived at `at`."""
-    match event:
-        case ContentDelta(text):
-            return replace(_answering(_token(answer, text, at), text, at), content=answer.content + text)
-        case ReasoningDelta(text):
-            return replace(_token(answer, text, at), reasoning=answer.reasoning + text)
-        case ToolCallDelta():
-            calls = _merge(answer.tool_calls, event)
-            text = event.name or event.arguments
-            return replace(_answering(_token(answer, text, at), text, at), tool_calls=calls)
-        case Finished(reason):
-            return replace(answer, finish_reason=reason)
-        case Usage():
-            return replace(answer, usage=event)
+    """The answer after one more event that arrived at `at`. For a whole stream AnswerBuilder does the same, faster."""
+    builder = AnswerBuilder.of(answer)
+    builder.add(event, at)
+    return builder.snapshot()
 
 
-def _token(answer: Answer, text: str, at: float) -> Answer:
-    if not text:  # the opening delta carries a role and an empty content: no token yet
-        return answer
-    first = at if answer.first_token_at is None else answer.first_token_at
-    return replace(answer, first_token_at=first, last_token_at=at)
+class AnswerBuilder:
+    """Collects the pieces of one answer; joins them when it is looked at.
+
+    Growing strings in a frozen value copies all of them with each token: 7.2 s for 100,000 tokens, here 0.1 s.
+    """
+
+    def __init__(self, started_at: float) -> None:
+        self._started_at = started_at
+        self._content: list[str] = []
+        self._reasoning: list[str] = []
+        self._calls: list[_GrowingCall] = []
+        self._finish_reason = ""
+        self._usage: Usage | None = None
+        self._first_token_at: float | None = None
+        self._last_token_at: float | None = None
+        self._answer_at: float | None = None
+        self._first_tokens: int | None = None
+        self._snapshot: Answer | None = None
+        self.size = 0
+        """Characters collected, of text, reasoning and tool calls together."""
+
+    @classmethod
+    def of(cls, answer: Answer) -> AnswerBuilder:
+        """A builder that goes on from `answer`."""
+        builder = cls(answer.started_at)
+        builder._content, builder._reasoning = [answer.content], [answer.reasoning]
+        builder._calls = [_GrowingCall(call.id, call.name, [call.arguments]) for call in answer.tool_calls]
+        builder._finish_reason, builder._usage = answer.finish_reason, answer.usage
+        builder._first_token_at, builder._last_token_at = answer.first_token_at, answer.last_token_at
+        builder._answer_at, builder._first_tokens = answer.answer_at, answer.first_tokens
+        builder.size = len(answer.content) + len(answer.reasoning)
+        builder.size += sum(len(call.id) + len(call.name) + len(call.arguments) for call in answer.tool_calls)
+        return builder
+
+    def add(self, event: ChatEvent, at: float) -> None:
+        """One more event, which arrived at `at`."""
+        self._snapshot = None
+        match event:
+            case ContentDelta(text):
+                self._token(text, at, answering=True)
+                self._content.append(text)
+                self.size += len(text)
+            case ReasoningDelta(text):
+                self._token(text, at, answering=False)
+                self._reasoning.append(text)
+                self.size += len(text)
+            case ToolCallDelta():
+                self._token(event.name or event.arguments, at, answering=True)
+                self._tool_call(event)
+            case Finished(reason):
+                self._finish_reason = reason
+                if self._first_token_at is not None:
+                    self._last_token_at = at  # the end-of-text token has no text, and is counted
+            case Usage():
+                self._count(event)
+
+    def _token(self, text: str, at: float, *, answering: bool) -> None:
+        if not text:  # the opening delta carries a role and an empty content: no token yet
+            return
+        if self._first_token_at is None:
+            self._first_token_at = at
+        self._last_token_at = at
+        if answering and self._answer_at is None:
+            self._answer_at = at
+
+    def _tool_call(self, delta: ToolCallDelta) -> None:
+        index = max(0, min(delta.index, len(self._calls)))
+        if index == len(self._calls):
+            self._calls.append(_GrowingCall())
+        self._calls[index].add(delta)
+        self.size += len(delta.id) + len(delta.name) + len(delta.arguments)
+
+    def _count(self, usage: Usage) -> None:
+        self._usage = usage
+        first, last = self._first_token_at, self._last_token_at
+        if self._first_tokens is None and first is not None and first == last and not self._finish_reason:
+            self._first_tokens = usage.completion_tokens
+
+    def snapshot(self) -> Answer:
+        """The answer so far."""
+        if self._snapshot is None:
+            self._snapshot = Answer(
+                self._started_at,
+                _joined(self._content),
+                _joined(self._reasoning),
+                tuple(call.so_far() for call in self._calls),
+                self._finish_reason,
+                self._usage,
+                self._first_token_at,
+                self._last_token_at,
+                self._answer_at,
+                self._first_tokens,
+            )
+        return self._snapshot
 
 
-def _answering(answer: Answer, text: str, at: float) -> Answer:
-    if not text or answer.answer_at is not None:
-        return answer
-    return replace(answer, answer_at=at)
+@dataclass(slots=True)
+class _GrowingCall:
+    """Some servers repeat id and name with every piece, and some make up a new id each time: the first ones stay."""
+
+    id: str = ""
+    name: str = ""
+    arguments: list[str] = field(default_factory=list)
+
+    def add(self, delta: ToolCallDelta) -> None:
+        self.id = self.id or delta.id
+        self.name = self.name or delta.name
+        if delta.arguments:
+            self.arguments.append(delta.arguments)
+
+    def so_far(self) -> ToolCall:
+        return ToolCall(self.id, self.name, _joined(self.arguments))
 
 
-def _merge(calls: tuple[ToolCall, ...], delta: ToolCallDelta) -> tuple[ToolCall, ...]:
-    index = max(0, min(delta.index, len(calls)))
-    old = calls[index] if index < len(calls) else ToolCall()
-    new = ToolCall(delta.id or old.id, delta.name or old.name, old.arguments + delta.arguments)
-    return (*calls[:index], new, *calls[index + 1 :])
+def _joined(parts: list[str]) -> str:
+    """The parts as one string, which takes their place: the next look joins only what is new."""
+    text = "".join(parts)
+    parts[:] = [text] if text else []
+    return text

@@ -194,21 +194,46 @@ class ApiKeyRejected(SparkError):
 
 
 class ModelNotServed(SparkError):
-    """HTTP 404 for a model name."""
+    """HTTP 404 for a model name. `served` are the names that the engine does serve, empty when it did not say."""
 
     id = "model_not_served"
 
+    def __init__(self, summary: str, remedy: str, *, detail: str = "", served: tuple[str, ...] = ()) -> None:
+        super().__init__(summary, remedy, detail=detail)
+        self.served = served
+
 
 class ContextOverflow(SparkError):
-    """The prompt, or prompt plus answer, is longer than the engine's context."""
+    """The prompt, or prompt plus answer, is longer than the engine's context. Counts in tokens, None when not told."""
 
     id = "context_overflow"
+
+    def __init__(
+        self,
+        summary: str,
+        remedy: str,
+        *,
+        detail: str = "",
+        limit: int | None = None,
+        prompt_tokens: int | None = None,
+        answer_tokens: int | None = None,
+    ) -> None:
+        super().__init__(summary, remedy, detail=detail)
+        self.limit = limit
+        self.prompt_tokens = prompt_tokens
+        self.answer_tokens = answer_tokens
 
 
 class BadRequest(SparkError):
     """The server refused the request for another reason."""
 
     id = "bad_request"
+
+
+class EngineBusy(SparkError):
+    """The server takes no more requests for now (HTTP 429, or a 503 that says so)."""
+
+    id = "engine_busy"
 
 
 class EngineFailed(SparkError):

@@ -27,12 +27,15 @@ _POLL_SECONDS: Final = 0.05
 PortOwner = Callable[[int], str | None]
 
 
-def ask(http: DockerHttp, asked: Asked, path: str, query: Query | None = None) -> Any:
-    """GET, decoded."""
+def ask(http: DockerHttp, asked: Asked, path: str, query: Query | None = None, *, many: bool = False) -> Any:
+    """GET, decoded: an object, or with `many` a list of them."""
     try:
-        return http.json(path, query)
+        found = http.json(path, query)
     except (*TRANSPORT_ERRORS, Refused, ValueError) as error:
         raise _failed(error, http, asked) from error
+    if not isinstance(found, list if many else dict):
+        raise _failed(ValueError(f"unexpected answer to {path}"), http, asked)
+    return found
 
 
 def order(
@@ -72,7 +75,7 @@ def inspect(http: DockerHttp, container: str) -> ContainerFacts:
 def containers(http: DockerHttp) -> tuple[ContainerFacts, ...]:
     """All containers in name order."""
     found = []
-    for row in ask(http, Asked("list its containers"), "/containers/json", {"all": 1}):
+    for row in ask(http, Asked("list its containers"), "/containers/json", {"all": 1}, many=True):
         try:
             found.append(inspect(http, row["Id"]))
         except ContainerNotFound:

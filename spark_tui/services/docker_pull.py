@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -130,7 +131,9 @@ def registry_headers(registry: str, config: Path) -> dict[str, str]:
     from docker import auth, errors
 
     try:
-        stored = auth.load_config(str(config)).resolve_authconfig(registry)
+        with warnings.catch_warnings():  # an absent helper is also warned of, into the middle of the screen
+            warnings.simplefilter("ignore")
+            stored = auth.load_config(str(config)).resolve_authconfig(registry)
     except errors.DockerException as error:
         raise DockerError(
             f"The login for {registry} cannot be read.",

@@ -97,7 +97,7 @@ class SparkApp(App[None]):
         if event.state is WorkerState.ERROR:
             self.log.error(event.worker.name, event.worker.error)
             self.notify(
-                f"{event.worker.name} has stopped: {event.worker.error!r}. Restart spark-tui; containers are not affected.",
+                f"{event.worker.name} has stopped: {event.worker.error!r}. Restart spark-tui; containers go on.",
                 severity="error",
                 timeout=60,
                 markup=False,

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import PurePosixPath
 
-from spark_tui.domain.engine.timeline import EMPTY_TIMELINE, BootTimeline
 from spark_tui.domain.engine.container import ContainerFacts, ContainerStatus
 from spark_tui.domain.engine.endpoint import Health, ServedModel
+from spark_tui.domain.engine.timeline import EMPTY_TIMELINE, BootTimeline
 from spark_tui.domain.presets.container_spec import LABEL_PORT, LABEL_RUNTIME, PublishedPort
 
 DEFAULT_PORT = 8000

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -51,7 +51,7 @@ class DemoApi:
         self._open(endpoint)
         return VERSION
 
-    async def chat(self, endpoint: Endpoint, request: ChatRequest) -> AsyncIterator[ChatEvent]:
+    async def chat(self, endpoint: Endpoint, request: ChatRequest) -> AsyncGenerator[ChatEvent, None]:
         """Streams a canned answer; closing the iterator frees the slot."""
         container, run = self._open(endpoint)
         if request.model != container.served_name:
@@ -81,7 +81,7 @@ class DemoApi:
 
     async def _answer(
         self, container: DemoContainer, run: Run, request: ChatRequest, prompt_tokens: int
-    ) -> AsyncIterator[ChatEvent]:
+    ) -> AsyncGenerator[ChatEvent, None]:
         clock = self._world.clock
         pieces = _pieces(request)
         limit = request.parameters.max_tokens

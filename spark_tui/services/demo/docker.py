@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from typing import Final
 
 from spark_tui.domain.engine.container import (
@@ -67,7 +67,7 @@ class DemoDocker:
             digest=f"{repository(reference)}@sha256:{self._world.fingerprint('digest', reference)}",
         )
 
-    async def pull(self, reference: str) -> AsyncIterator[PullProgress]:
+    async def pull(self, reference: str) -> AsyncGenerator[PullProgress, None]:
         """Pulls an image in five seconds; closing the iterator leaves it absent."""
         began = self._clock.now()
         names = [self._world.fingerprint("layer", reference, index)[:12] for index in range(len(_LAYERS_MIB))]
@@ -161,7 +161,7 @@ class DemoDocker:
 
     # --- streams --------------------------------------------------------------------------------------
 
-    async def events(self) -> AsyncIterator[ContainerEvent]:
+    async def events(self) -> AsyncGenerator[ContainerEvent, None]:
         """Container events from now on."""
         world = self._world
         world.settle()
@@ -175,7 +175,7 @@ class DemoDocker:
 
     async def logs(
         self, container: str, *, tail: int | None = None, follow: bool = True, since: str = ""
-    ) -> AsyncIterator[Sequence[LogLine]]:
+    ) -> AsyncGenerator[Sequence[LogLine], None]:
         """Batches of log lines, oldest first; with `follow` until the container ends."""
         world = self._world
         world.settle()

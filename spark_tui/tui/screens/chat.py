@@ -11,6 +11,7 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Container
 from textual.events import DescendantBlur, DescendantFocus
+from textual.timer import Timer
 from textual.worker import Worker, WorkerState
 
 from spark_tui.core.actions import Scope
@@ -30,6 +31,7 @@ from spark_tui.tui.widgets.transcript import Transcript
 from spark_tui.tui.widgets.turn import Turn
 
 FRAME_SECONDS = 0.1
+NOTE_SECONDS = 4.0
 LATE_ESC_SECONDS = 1.0
 """Esc pressed to stop an answer that has just ended must not leave the prompt: what is typed next would be keys."""
 
@@ -57,6 +59,8 @@ class ChatScreen(FrameScreen):
         self._answering: Worker[None] | None = None
         self._ended_at: float | None = None
         self._may_focus = True
+        self._note = ""
+        self._note_timer: Timer | None = None
         self._frames = self.set_interval(FRAME_SECONDS, self._frame, pause=True)
         for name in ("engines", "selected"):
             self.bind_slice(name, lambda _: self._show_engine())
@@ -119,13 +123,26 @@ class ChatScreen(FrameScreen):
 
     def _show_status(self) -> None:
         status, live = self.query_one(words.ChatStatus), self._live
-        if live is not None:
+        if self._note:
+            status.left = words.note(self._note)
+        elif live is not None:
             status.left = words.doing(live, self.context.clock.monotonic())
         else:
             status.left = words.room_used(self._session.last, self.selected_engine)
         key = "^End" if self._prompt.has_focus and self._prompt.text else "End"
         status.right = words.below(0 if self._transcript.following else self._transcript.below, key)
         status.renew()
+
+    def _say(self, note: str) -> None:
+        """A word in the status line for some seconds: a toast would lie over the prompt."""
+        if self._note_timer is not None:
+            self._note_timer.stop()
+        self._note, self._note_timer = note, self.set_timer(NOTE_SECONDS, self._unsay)
+        self._show_status()
+
+    def _unsay(self) -> None:
+        self._note = ""
+        self._show_status()
 
     def _show_keys(self) -> None:
         writing = self._prompt.has_focus
@@ -154,7 +171,7 @@ class ChatScreen(FrameScreen):
     def on_prompt_submitted(self, event: Prompt.Submitted) -> None:
         """Sends, when there is someone to send to; else the text stays in the prompt."""
         if self._live is not None:
-            self.notify("An answer is coming: Esc stops it.", markup=False, timeout=4)
+            self._say("An answer is coming: Esc stops it.")
         elif self._can_ask():
             self._prompt.accept()
             self._ask(event.text.strip("\n"))
@@ -242,7 +259,7 @@ class ChatScreen(FrameScreen):
     def action_regenerate(self) -> None:
         """Asks the last question again; what was answered is replaced."""
         if self._session.last is None:
-            self.notify("Nothing was asked yet.", markup=False, timeout=4)
+            self._say("Nothing was asked yet.")
         elif self._can_ask():
             self._stop()
             self._ask(self._session.take_back())
@@ -262,7 +279,7 @@ class ChatScreen(FrameScreen):
         """Shows all reasoning, from the last one's headline on; or folds it, and follows the end again."""
         thinking = self._thinking()
         if thinking is None:
-            self.notify("No answer here has reasoning.", markup=False, timeout=4)
+            self._say("No answer here has reasoning.")
         elif self._transcript.is_open(thinking):
             self._transcript.set_reasoning(False if thinking.reasons_now else None)
             self._transcript.action_follow()
@@ -287,11 +304,11 @@ class ChatScreen(FrameScreen):
         """The last answer's text, as the model wrote it, without control codes."""
         text = next((e.answer.content for e in reversed(self._session.exchanges) if e.answer.content.strip()), "")
         if not text:
-            self.notify("There is no answer to copy yet.", markup=False, timeout=4)
+            self._say("There is no answer to copy yet.")
             return
         text = clean(text).strip("\n")
         self.app.copy_to_clipboard(text)
-        self.notify(f"Copied the last answer: {human_count(len(text))} characters.", markup=False, timeout=4)
+        self._say(f"Copied the last answer: {human_count(len(text))} characters.")
 
     def on_prompt_edge(self, event: Prompt.Edge) -> None:
         """Home and End in an empty prompt are meant for the transcript."""

@@ -114,6 +114,11 @@ def _hello(view: EngineView | None) -> Content:
     )  # fmt: skip
 
 
+def note(text: str) -> Content:
+    """A short word about what was just done."""
+    return Content.styled(f" {text}", "$success")
+
+
 def doing(live: Exchange | None, now: float) -> Content:
     """What the model does, and for how long: whole seconds, so that it is repainted once a second."""
     if live is None:

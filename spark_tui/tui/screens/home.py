@@ -78,7 +78,7 @@ class HomeScreen(FrameScreen):
             with Vertical(id="detail-pane", classes="pane"):
                 yield EngineSummary()
                 yield JobSteps(self.spark.glyphs)
-                yield BootTimelineView(self.context.clock, id="boot")
+                yield BootTimelineView(self.context.clock, self.spark.glyphs, id="boot")
                 yield EngineFacts()
                 yield LogTail()
         with Container(id="events-pane", classes="pane") as events:

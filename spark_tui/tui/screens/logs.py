@@ -13,7 +13,7 @@ from textual.widgets import Input
 
 from spark_tui.core.actions import Scope
 from spark_tui.core.log_buffer import LogBuffer
-from spark_tui.core.log_search import LogFilter
+from spark_tui.core.log_search import BadPattern, LineFilter, Query
 from spark_tui.tui import format as fmt
 from spark_tui.tui.keymap import bindings
 from spark_tui.tui.screens.frame import FrameScreen
@@ -21,7 +21,7 @@ from spark_tui.tui.widgets.boot_timeline import BootTimelineView
 from spark_tui.tui.widgets.line import Line, spread
 from spark_tui.tui.widgets.log_view import LogView
 
-LEVELS = ("", "WARNING", "ERROR")
+LEVELS = ((0, ""), (30, "warnings and errors"), (40, "errors only"))
 
 
 class LogStatus(Line):
@@ -48,7 +48,7 @@ class LogsScreen(FrameScreen):
 
     def compose_body(self) -> ComposeResult:
         """Boot history on top, the log, one line of status."""
-        yield BootTimelineView(self.context.clock, id="boot")
+        yield BootTimelineView(self.context.clock, self.spark.glyphs, id="boot")
         with Container(id="log-pane", classes="pane"):
             yield LogView(id="log")
         yield Input(id="log-input", compact=True)
@@ -60,6 +60,7 @@ class LogsScreen(FrameScreen):
         self._asking = ""
         self._level = 0
         self._text = ""
+        self._query: Query | None = None
         self.query_one("#log-input").display = False
         self.bind_slice("selected", lambda _: self._show())
         self.bind_slice("engines", lambda _: self._show())
@@ -93,15 +94,15 @@ class LogsScreen(FrameScreen):
             self.log_view.show(watch.buffer)
             pane.border_title = Content.assemble(fmt.safe(watch.container.name), "  ", fmt.state(watch.view()))
         else:
-            self.log_view.show(_empty_buffer())
+            self.log_view.show(LogBuffer())
             pane.border_title = "No engine is selected. 1 goes Home."
         self._renew_status()
 
     def _renew_status(self) -> None:
         log, status = self.log_view, self.query_one(LogStatus)
         words = [f"{log.shown_count:,} of {log.total_count:,} lines"]
-        if LEVELS[self._level]:
-            words.append(f"{LEVELS[self._level].lower()}s and worse" if self._level == 1 else "errors only")
+        if LEVELS[self._level][1]:
+            words.append(LEVELS[self._level][1])
         if self._text:
             words.append(f"matching {self._text!r}")
         if log.match_text:
@@ -138,18 +139,21 @@ class LogsScreen(FrameScreen):
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Searches or filters."""
-        text = event.value.strip()
-        problem = self.log_view.search(text) if self._asking == "search" else self._filter(text)
-        if problem:
-            self.notify(problem, severity="warning", markup=False)
+        try:
+            query = query_of(event.value)
+        except BadPattern as error:
+            self.notify(str(error), severity="warning", markup=False)
             return
+        if self._asking == "search":
+            self.log_view.search(query)
+        else:
+            self._text, self._query = event.value.strip(), query
+            self._filter()
         self._close_input()
 
-    def _filter(self, text: str) -> str:
-        problem = self.log_view.filter(LogFilter(text=text, level=LEVELS[self._level]))
-        if not problem:
-            self._text = text
-        return problem
+    def _filter(self) -> None:
+        self.log_view.filter(LineFilter(level=LEVELS[self._level][0], query=self._query))
+        self._renew_status()
 
     def key_escape(self) -> None:
         """Closes the input, else ends the search, else goes Home."""
@@ -157,7 +161,7 @@ class LogsScreen(FrameScreen):
         if box.display:
             self._close_input()
         elif self.log_view.match_text:
-            self.log_view.search("")
+            self.log_view.search(None)
         else:
             self.spark.switch_mode("home")
 
@@ -183,8 +187,7 @@ class LogsScreen(FrameScreen):
     def action_level(self) -> None:
         """All, warnings and worse, errors only."""
         self._level = (self._level + 1) % len(LEVELS)
-        self._filter(self._text)
-        self._renew_status()
+        self._filter()
 
     def action_wrap(self) -> None:
         """Wraps long lines, or not."""
@@ -220,5 +223,12 @@ class LogsScreen(FrameScreen):
             self.spark.selected = names[(here + 1) % len(names)]
 
 
-def _empty_buffer() -> LogBuffer:
-    return LogBuffer()
+def query_of(text: str) -> Query | None:
+    """`text` as typed: `/.../` is a regular expression, anything else stands for itself, nothing is None.
+
+    Raises BadPattern.
+    """
+    text = text.strip()
+    if len(text) > 2 and text.startswith("/") and text.endswith("/"):
+        return Query(text[1:-1], regex=True)
+    return Query(text) if text else None

@@ -108,9 +108,9 @@ class EngineFacts(Line):
 def fact_lines(facts: LogFacts) -> list[Content]:
     """The lines for what is known; nothing is said about what is not."""
     lines: list[Content] = []
-    kernels = [text for text in (facts.fp4_linear, facts.fp4_moe) if text]
+    kernels = [f"{what} {name}" for what, name in (("linear", facts.fp4_linear), ("MoE", facts.fp4_moe)) if name]
     if kernels:
-        lines.append(field("FP4", "  ".join(kernels)))
+        lines.append(field("FP4", ", ".join(kernels)))
     if facts.attention:
         lines.append(field("attention", facts.attention))
     if facts.load_gib is not None:
@@ -155,12 +155,23 @@ class JobSteps(Line):
         job = self.job
         if job is None or job.state is StepState.DONE:
             return Content("")
-        lines = [self._step(step, width) for step in job.steps if step.state is not StepState.PENDING]
+        begun = [step for step in job.steps if step.state is not StepState.PENDING]
+        if job.error:
+            lines = [self._step(step, width) for step in begun]
+        else:
+            lines = self._under_way(begun, width)
         if job.error:
             lines += Content.assemble(("failed    ", "bold $error"), fmt.safe(job.error)).wrap(width)[:4]
             lines += field("do", job.remedy).wrap(width)[:3]
             lines += [field("", part) for part in _evidence(job.detail)]
         return Content("\n").join(line.truncate(width, ellipsis=True) for line in lines)
+
+    def _under_way(self, begun: Sequence[Step], width: int) -> list[Content]:
+        """What is over on one line; what runs on its own, but for the boot, which the timeline shows."""
+        over = ", ".join(_word(step) for step in begun if step.state.over)
+        running = [step for step in begun if step.state is StepState.RUNNING and step.id != "follow"]
+        lines = [field("launch", over)] if over else []
+        return lines + [self._step(step, width) for step in running]
 
     def _step(self, step: Step, width: int) -> Content:
         seconds = f" {human_duration(step.seconds)}" if step.seconds is not None and step.seconds >= 1 else ""
@@ -180,6 +191,12 @@ class JobSteps(Line):
             f" {step.progress:.0%}",
         )
         return Content.assemble(line, "  ", bar)
+
+
+def _word(step: Step) -> str:
+    seconds = f" {human_duration(step.seconds)}" if step.seconds is not None and step.seconds >= 1 else ""
+    state = "" if step.state is StepState.DONE else f" {step.state.value}"
+    return f"{step.label.lower()}{state}{seconds}"
 
 
 def _evidence(detail: str) -> list[str]:

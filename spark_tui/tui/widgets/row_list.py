@@ -189,12 +189,11 @@ class RowList(ScrollView, can_focus=True):
         return Visual.to_strips(self, content, width, 1, self.visual_style)[0]
 
     def _paint(self, row: Row, width: int, on_cursor: bool) -> Strip:
-        post = None
+        style = self.visual_style
         if on_cursor:
             name = "row-list--cursor" if self.has_focus else "row-list--cursor-blurred"
-            post = Style(background=self.get_visual_style(name).background)
-        content = self._line(row.cells, width)
-        return Visual.to_strips(self, content, width, 1, self.visual_style, post_style=post)[0]
+            style += Style(background=self.get_visual_style(name).background)
+        return Visual.to_strips(self, self._line(row.cells, width), width, 1, style)[0]
 
     def _line(self, cells: Sequence[Content], width: int) -> Content:
         parts: list[Content] = []
