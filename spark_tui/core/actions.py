@@ -135,3 +135,6 @@ def action(id_: str) -> Action:
         if found.id == id_:
             return found
     raise KeyError(id_)
+
+
+DANGEROUS = frozenset(found.id for found in ACTIONS if found.dangerous)

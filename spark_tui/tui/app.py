@@ -131,12 +131,6 @@ class SparkApp(App[None]):
 
     # --- what everyone can do -------------------------------------------------------------------------
 
-    def check_action(self, action_name: str, parameters: tuple[object, ...]) -> bool | None:
-        known = {a.id: a for a in ACTIONS}.get(action_name)
-        if known is not None and known.dangerous and self.context.settings.read_only:
-            return False
-        return super().check_action(action_name, parameters)
-
     def action_show_home(self) -> None:
         """Home."""
         self.switch_mode("home")

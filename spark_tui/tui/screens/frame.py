@@ -13,7 +13,7 @@ from textual.containers import Container
 from textual.screen import Screen
 from textual.widgets import Static
 
-from spark_tui.core.actions import ACTIONS, Scope, allowed, of_scope
+from spark_tui.core.actions import ACTIONS, DANGEROUS, Scope, allowed, of_scope
 from spark_tui.core.context import Context
 from spark_tui.domain.engine.view import EngineView
 from spark_tui.domain.reading import value_of
@@ -66,6 +66,12 @@ class FrameScreen(Screen[None]):
     def selected_engine(self) -> EngineView | None:
         """The engine that the person has selected, in its latest view."""
         return self.spark.selected_engine
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """In read-only mode the dangerous actions do not exist: no key, no palette entry, no call."""
+        if action in DANGEROUS and self.context.settings.read_only:
+            return False
+        return super().check_action(action, parameters)
 
     # --- slices ---------------------------------------------------------------------------------------
 

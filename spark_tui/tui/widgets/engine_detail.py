@@ -156,10 +156,7 @@ class JobSteps(Line):
         if job is None or job.state is StepState.DONE:
             return Content("")
         begun = [step for step in job.steps if step.state is not StepState.PENDING]
-        if job.error:
-            lines = [self._step(step, width) for step in begun]
-        else:
-            lines = self._under_way(begun, width)
+        lines = [self._step(step, width) for step in begun] if job.error else self._under_way(begun, width)
         if job.error:
             lines += Content.assemble(("failed    ", "bold $error"), fmt.safe(job.error)).wrap(width)[:4]
             lines += field("do", job.remedy).wrap(width)[:3]

@@ -1,0 +1,209 @@
+"""Home and Logs on a whole core of fakes: what a person sees, and what keys do."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+from textual.pilot import Pilot
+
+from spark_tui.core.launch import LaunchRequest
+from spark_tui.domain.engine.endpoint import Health
+from spark_tui.domain.engine.view import EngineState
+from spark_tui.domain.errors import GpuDriverMissing
+from spark_tui.domain.presets.container_spec import PublishedPort
+from spark_tui.domain.presets.plan import Overrides
+from spark_tui.domain.reading import Missing, value_of
+from spark_tui.tui.app import SparkApp
+from spark_tui.tui.screens.modals import ConfirmScreen
+from spark_tui.tui.widgets.log_view import LogView
+from tests.core.kit import PRESET, Kit
+from tests.log_fixtures import read_log
+
+PORT = (PublishedPort(8000, 8000),)
+GB10 = "gb10-vllm-0.20.2-qwen3.6-35b-a3b-mtp"
+
+
+@asynccontextmanager
+async def opened(kit: Kit, size: tuple[int, int] = (120, 36)) -> AsyncIterator[tuple[SparkApp, Pilot[None]]]:
+    app = SparkApp(kit.context)
+    async with app.run_test(size=size) as pilot:
+        yield app, pilot
+
+
+async def until(kit: Kit, pilot: Pilot[None], condition: Callable[[], bool]) -> None:
+    for _ in range(400):
+        await kit.clock.advance(0.1)
+        await pilot.pause()
+        if condition():
+            return
+    raise AssertionError("not so after 40 s of this clock")
+
+
+def screen_text(app: SparkApp) -> str:
+    size = app.size
+    return "\n".join(
+        "".join(segment.text for segment in line) for line in app.screen._compositor.render_strips(size)
+    )
+
+
+def state(app: SparkApp, name: str) -> EngineState | None:
+    return next((view.state for view in value_of(app.engines) or () if view.name == name), None)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 36), (200, 50), (300, 80)])
+async def test_an_engine_that_serves_is_shown_with_what_its_log_proved(size: tuple[int, int]) -> None:
+    kit = Kit()
+    kit.docker.add_container("qwen", ports=PORT, lines=read_log(GB10))
+    kit.api.serve()
+    async with opened(kit, size) as (app, pilot):
+        await until(kit, pilot, lambda: "5,463,232 tokens" in screen_text(app))
+        text = screen_text(app)
+        for words in ("spark-test", "SERVING", ":8000", "LOCAL" if size[0] > 80 else "SERVING", "[1 Home]", "docker OK"):
+            assert words in text
+
+
+async def test_a_box_without_engines_says_what_to_do() -> None:
+    kit = Kit()
+    async with opened(kit) as (app, pilot):
+        await until(kit, pilot, lambda: "Nothing serves here yet" in screen_text(app))
+        assert "choose a preset" in screen_text(app)
+
+
+async def test_without_docker_the_reason_and_the_remedy_are_on_screen() -> None:
+    kit = Kit()
+    kit.docker.go_down()
+    async with opened(kit) as (app, pilot):
+        await until(kit, pilot, lambda: "docker UNREACHABLE" in screen_text(app))
+        text = screen_text(app)
+        assert "Engines are not known" in text
+        assert "Nothing serves here yet" not in text, "unknown is not none"
+
+
+async def test_memory_that_cannot_be_read_says_why() -> None:
+    kit = Kit()
+    kit.host.memory_value = Missing("no /proc/meminfo here")
+    async with opened(kit) as (app, pilot):
+        await until(kit, pilot, lambda: "no /proc/meminfo here" in screen_text(app))
+
+
+async def test_a_launch_is_seen_and_its_failure_has_a_remedy() -> None:
+    kit = Kit()
+    kit.docker.fail("start", GpuDriverMissing("Docker has no GPU driver.", "Install the NVIDIA Container Toolkit."))
+    async with opened(kit) as (app, pilot):
+        await until(kit, pilot, lambda: value_of(app.engines) is not None)
+        kit.context.jobs.launch(LaunchRequest(PRESET, Overrides()))
+        await until(kit, pilot, lambda: "NVIDIA Container Toolkit" in screen_text(app))
+        assert "Docker has no GPU driver" in screen_text(app)
+
+
+async def test_stop_asks_once_and_enter_alone_does_not_confirm() -> None:
+    kit = Kit()
+    async with opened(kit) as (app, pilot):
+        kit.context.jobs.launch(LaunchRequest(PRESET, Overrides()))
+        await until(kit, pilot, lambda: state(app, "qwen") is EngineState.SERVING)
+        await pilot.press("x", "enter")
+        await pilot.pause()
+        assert state(app, "qwen") is EngineState.SERVING
+        await pilot.press("x")
+        assert isinstance(app.screen, ConfirmScreen)
+        await pilot.press("y")
+        await until(kit, pilot, lambda: state(app, "qwen") is EngineState.STOPPED)
+
+
+async def test_a_foreign_engine_is_stopped_only_when_its_name_is_typed() -> None:
+    kit = Kit()
+    kit.docker.add_container("theirs", ports=PORT)
+    kit.api.serve()
+    async with opened(kit) as (app, pilot):
+        await until(kit, pilot, lambda: state(app, "theirs") is EngineState.SERVING)
+        await pilot.press("x", "y", "enter")
+        await pilot.pause()
+        assert isinstance(app.screen, ConfirmScreen)
+        await pilot.press("backspace", *"theirs", "enter")
+        await until(kit, pilot, lambda: state(app, "theirs") is EngineState.STOPPED)
+
+
+async def test_read_only_mode_has_no_dangerous_keys() -> None:
+    kit = Kit()
+    kit.context.settings = kit.context.settings.__class__(read_only=True)
+    kit.docker.add_container("one", ports=PORT)
+    kit.api.serve()
+    async with opened(kit) as (app, pilot):
+        await until(kit, pilot, lambda: state(app, "one") is EngineState.SERVING)
+        await pilot.press("x", "r", "delete", "l")
+        await pilot.pause()
+        assert not isinstance(app.screen, ConfirmScreen)
+        assert kit.docker.asked("stop") == []
+        assert "READ ONLY" in screen_text(app)
+        assert "Stop" not in screen_text(app).splitlines()[-1]
+
+
+async def test_logs_show_the_selected_engine_and_its_keys_work() -> None:
+    kit = Kit()
+    kit.docker.add_container("qwen", ports=PORT, lines=read_log(GB10))
+    async with opened(kit) as (app, pilot):
+        await until(kit, pilot, lambda: state(app, "qwen") is not None)
+        await pilot.press("4")
+        await until(kit, pilot, lambda: "following" in screen_text(app))
+        view = app.screen.query_one(LogView)
+        await until(kit, pilot, lambda: view.total_count > 50)
+        await pilot.press("slash", *"q1234", "enter")
+        await until(kit, pilot, lambda: view.match_text == "no match")
+        assert app.screen.__class__.__name__ == "LogsScreen", "letters and digits of a search are text"
+        await pilot.press("v")
+        await until(kit, pilot, lambda: "warnings and errors" in screen_text(app))
+        assert 0 < view.shown_count < view.total_count
+        await pilot.press("s")
+        await until(kit, pilot, lambda: bool(kit.archive.saved))
+        await pilot.press("escape", "escape")
+        await pilot.pause()
+        assert app.screen.__class__.__name__ == "HomeScreen"
+
+
+async def test_a_terminal_that_is_too_small_gets_a_sentence_and_recovers() -> None:
+    kit = Kit()
+    async with opened(kit, (20, 5)) as (app, pilot):
+        await kit.clock.advance(1)
+        await pilot.pause()
+        assert "too small" in screen_text(app)
+        await pilot.resize_terminal(120, 36)
+        await until(kit, pilot, lambda: "[1 Home]" in screen_text(app))
+        assert "too small" not in screen_text(app)
+
+
+async def test_hidden_screens_catch_up_when_they_are_shown() -> None:
+    kit = Kit()
+    kit.docker.add_container("one", ports=PORT)
+    async with opened(kit) as (app, pilot):
+        await until(kit, pilot, lambda: state(app, "one") is not None)
+        await pilot.press("3")
+        kit.docker.add_container("two", ports=(PublishedPort(8000, 8002),))
+        kit.context.supervisor.wake()
+        await until(kit, pilot, lambda: state(app, "two") is not None)
+        await pilot.press("1")
+        await until(kit, pilot, lambda: "two" in screen_text(app))
+
+
+async def test_names_from_outside_are_text() -> None:
+    kit = Kit()
+    kit.docker.add_container("[/red][@click=app.quit]x", ports=PORT, lines=["[/bold] \x1b]0;t\x07 boom"])
+    async with opened(kit) as (app, pilot):
+        await until(kit, pilot, lambda: "[/red]" in screen_text(app))
+        for key in ("3", "4", "6", "1"):
+            await pilot.press(key)
+            await pilot.pause()
+        assert app.is_running
+
+
+async def test_quitting_says_what_goes_on() -> None:
+    kit = Kit()
+    kit.docker.add_container("one", ports=PORT)
+    kit.api.state = Health.OK
+    async with opened(kit) as (app, pilot):
+        await until(kit, pilot, lambda: state(app, "one") is not None)
+        await pilot.press("q")
+        await pilot.pause()
+    assert kit.docker.named("one").running
+    assert kit.docker.closed
