@@ -47,7 +47,8 @@ class PtyApp:
         self._lock = threading.Lock()
         self.bytes_read = 0
         self.last_output_at = 0.0
-        environment = {**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor", "LANG": "C.UTF-8", **(env or {})}
+        terminal = {"TERM": "xterm-256color", "COLORTERM": "truecolor", "LANG": "C.UTF-8"}
+        environment = {**os.environ, **terminal, **(env or {})}
         self._process = PtyProcess.spawn(list(argv), dimensions=(rows, columns), env=environment)
         self.started_at = time.monotonic()
         self._recording = _Recording(recording, columns, rows) if recording is not None else None
@@ -57,7 +58,9 @@ class PtyApp:
     def __enter__(self) -> PtyApp:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.kill()
 
     @property
@@ -74,7 +77,7 @@ class PtyApp:
         while True:
             try:
                 data = self._process.read(65536)
-            except (EOFError, OSError):
+            except (EOFError, OSError, ValueError):  # ended, or closed by us
                 return
             with self._lock:
                 self.bytes_read += len(data)
@@ -91,10 +94,7 @@ class PtyApp:
     def send(self, *keys: str) -> None:
         """Key names of `KEYS`, `ctrl+x`, or literal text."""
         for key in keys:
-            if key.startswith("ctrl+"):
-                data = chr(ord(key[-1].lower()) - 96)
-            else:
-                data = KEYS.get(key, key)
+            data = chr(ord(key[-1].lower()) - 96) if key.startswith("ctrl+") else KEYS.get(key, key)
             self._process.write(data.encode())
             time.sleep(0.02)  # an escape and the key after it must not be read as one
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -39,7 +41,7 @@ def test_an_event_is_what_the_standard_says(raw: bytes, events: list[str]) -> No
 def test_cuts_make_no_difference(noise: bytes, cuts: list[int]) -> None:
     raw = b"data: x\r\n\r\n" + noise.replace(b"n", b"\n").replace(b"r", b"\r").replace(b"d", b"data: ") + b"\n\n"
     places = sorted({0, *(cut for cut in cuts if cut < len(raw)), len(raw)})
-    pieces = [raw[a:b] for a, b in zip(places, places[1:], strict=False)]
+    pieces = [raw[a:b] for a, b in pairwise(places)]
     assert decode(*pieces) == decode(raw)
 
 
