@@ -7,8 +7,10 @@ import sys
 
 def main() -> None:
     """Runs the command line and ends the process with its exit code."""
-    from spark_tui.cli.main import run
-
+    try:
+        from spark_tui.cli.main import run
+    except KeyboardInterrupt:  # pressed while the program was still being loaded
+        sys.exit(130)
     sys.exit(run(sys.argv[1:]))
 
 

@@ -1,28 +1,34 @@
-"""A scripted engine API: health and models as set, answers as lists of events with pauses."""
+"""A scripted engine API: health, models and version as set, answers as lists of events with pauses."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from spark_tui.domain.chat import ChatEvent, ChatRequest, ContentDelta, Finished, Usage
 from spark_tui.domain.engine.endpoint import Endpoint, Health, ServedModel
 from spark_tui.domain.errors import EngineUnreachable, SparkError
 from spark_tui.services.ports import Clock
 
-HELLO: tuple[ChatEvent, ...] = (ContentDelta("Hello"), ContentDelta(" there."), Finished("stop"), Usage(5, 3))
+Script: TypeAlias = Sequence[ChatEvent | BaseException | float]
+"""What a chat does, in order: an exception is raised where it stands, a number is a pause in seconds of the clock."""
+
+HELLO: Script = (ContentDelta("Hello"), ContentDelta(" there."), Finished("stop"), Usage(5, 3))
 
 
 @dataclass
 class FakeEngineApi:
-    """Set `state`, `served` and `answer`; an exception in `answer` is raised where it stands, a number is a pause."""
+    """An EngineApi. Set `state`, `served`, `version_text`; `scripts` are played one per question, then `answer`."""
 
     clock: Clock
     state: Health = Health.NOT_LISTENING
     served: tuple[ServedModel, ...] = (ServedModel("model", "org/model", 4096),)
     models_error: SparkError | None = None
     version_text: str = "0.32.0"
-    answer: Sequence[ChatEvent | SparkError | float] = HELLO
+    answer: Script = HELLO
+    scripts: deque[Script] = field(default_factory=deque)
     requests: list[tuple[Endpoint, ChatRequest]] = field(default_factory=list)
     open_streams: int = 0
     health_calls: int = 0
@@ -47,10 +53,11 @@ class FakeEngineApi:
 
     async def chat(self, endpoint: Endpoint, request: ChatRequest) -> AsyncGenerator[ChatEvent, None]:
         self.requests.append((endpoint, request))
+        script = self.scripts.popleft() if self.scripts else self.answer
         self.open_streams += 1
         try:
-            for part in self.answer:
-                if isinstance(part, SparkError):
+            for part in script:
+                if isinstance(part, BaseException):
                     raise part
                 if isinstance(part, int | float):
                     await self.clock.sleep(part)

@@ -96,7 +96,8 @@ class PtyApp:
         for key in keys:
             data = chr(ord(key[-1].lower()) - 96) if key.startswith("ctrl+") else KEYS.get(key, key)
             self._process.write(data.encode())
-            time.sleep(0.02)  # an escape and the key after it must not be read as one
+            # An escape and the key after it are read as one key when they come close together.
+            time.sleep(0.25 if key == "esc" else 0.02)
 
     def wait_for(self, *texts: str, timeout: float = 20.0) -> str:
         """The screen once it shows all the texts; AssertionError with the screen when it does not in time."""

@@ -111,13 +111,18 @@ def memory(session: Session) -> None:
 # --- presets ----------------------------------------------------------------------------------------------
 
 
-@click.group("presets", cls=Commands)
+@click.group("presets", cls=Commands, invoke_without_command=True)
 @common_options()
-def presets() -> None:
-    """Recipes: list them, look at one.
+@click.pass_context
+def presets(ctx: click.Context) -> None:
+    """Recipes: list them, look at one. Without a command: the list.
 
     Your own go into ~/.config/spark-tui/presets, as sparkrun v2 YAML; one of the same name takes the place of ours.
     """
+    if ctx.invoked_subcommand is None:
+        from spark_tui.cli.recipes import list_presets
+
+        list_presets(ctx.obj)
 
 
 @_command("list")
@@ -155,8 +160,8 @@ _UP_EXAMPLES = """\
 @_command("up", _UP_EXAMPLES)
 @click.argument("preset")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A value of the preset; may be repeated.")
-@click.option("--port", type=click.IntRange(1, 65535), help="The port on this machine.")
-@click.option("--name", help="The container's name.  [the preset's]")
+@click.option("--port", type=click.IntRange(1, 65535), metavar="PORT", help="The port on this machine.")
+@click.option("--name", metavar="NAME", help="The container's name.  [the preset's]")
 @click.option("--expose", type=click.Choice(["local", "lan"]), help="Who may reach it.  [local]")
 @click.option("--api-key/--no-api-key", default=None, help="Ask for a key.  [with --expose lan]")
 @click.option("--dry-run", is_flag=True, help="Print the docker run and change nothing; works without Docker.")
@@ -164,9 +169,10 @@ _UP_EXAMPLES = """\
 @click.option("--warm/--no-warm", default=True, help="Make the slow first request.  [--warm]")
 @click.option("--replace", is_flag=True, help="Stop an engine of that name that runs with other settings.")
 def up(session: Session, preset: str, **options: Any) -> None:
-    """Launch a preset: check, pull, create, start, follow its boot, warm it up.
+    """Launch a preset and follow it until it serves.
 
-    What is done already is skipped, so the same command goes on after an interruption. Prints the engine's address.
+    Check, pull, create, start, follow the boot, warm up. What is done already is skipped, so the same command goes on
+    after an interruption. Prints the engine's address.
     """
     from spark_tui.cli.launching import UpOptions
     from spark_tui.cli.launching import up as work
@@ -229,8 +235,8 @@ _CHAT_EXAMPLES = """\
 @_name
 @click.option("-m", "--message", metavar="TEXT", help="The question; text that is piped in is put below it.")
 @click.option("--system", default="", metavar="TEXT", help="The system prompt.")
-@click.option("--temperature", type=click.FloatRange(0, 10), help="Sampling temperature.")
-@click.option("--top-p", type=click.FloatRange(0, 1, min_open=True), help="Nucleus sampling.")
+@click.option("--temperature", type=click.FloatRange(0, 10), metavar="T", help="Sampling temperature.")
+@click.option("--top-p", type=click.FloatRange(0, 1, min_open=True), metavar="P", help="Nucleus sampling.")
 @click.option("--max-tokens", type=click.IntRange(1), metavar="N", help="At most so many tokens.")
 @click.option("--seed", type=int, metavar="N", help="The same seed, the same answer, as far as the engine can.")
 @click.option("--thinking/--no-thinking", default=None, help="Let a reasoning model reason, or not.")

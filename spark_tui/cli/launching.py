@@ -61,7 +61,7 @@ def up(session: Session, name: str, options: UpOptions) -> None:
         launched = await supervised(context, ticking(narrator, context.launcher.launch(request, narrator.step)))
         _tell_result(session, launched, request, context.clock.now())
 
-    session.run(work, on_interrupt=lambda: _interrupted(name, engine, moved))
+    session.run(work, on_interrupt=lambda: _interrupted(session.command, engine, moved))
 
 
 # --- dry run ------------------------------------------------------------------------------------------
@@ -137,10 +137,9 @@ def _tell_result(session: Session, launched: Launched, request: LaunchRequest, n
         session.err.say(f"It is starting. Follow it: spark-tui logs {view.name} -f")
 
 
-def _interrupted(preset: str, engine: str, moved: dict[str, StepState]) -> Interrupted:
-    """What goes on after Ctrl-C, and how to follow or stop it."""
+def _interrupted(again: str, engine: str, moved: dict[str, StepState]) -> Interrupted:
+    """What goes on after Ctrl-C. `again` is the command that was interrupted: it picks up what is there."""
     if moved.get("start") in (StepState.DONE, StepState.SKIPPED):
-        again = f"spark-tui up {preset}" + (f" --name {engine}" if engine != preset else "")
         return keeps_starting(engine, again)
     if moved.get("start") is StepState.CANCELLED:
         return Interrupted(f"{engine} may have been started.", "See: spark-tui ps")

@@ -28,6 +28,7 @@ class _Look:
     daemon: DaemonFacts | None = None
     views: tuple[EngineView, ...] = ()
     error: SparkError | None = None
+    demo: bool = False
 
 
 # --- status -------------------------------------------------------------------------------------------
@@ -55,12 +56,12 @@ async def _look(context: Context) -> _Look:
         views = await context.supervisor.look()
     except SparkError as error:
         await host
-        return _Look(context.store.world, context.clock.now(), error=error)
+        return _Look(context.store.world, context.clock.now(), error=error, demo=context.demo)
     except asyncio.CancelledError:
         host.cancel()
         raise
     await host
-    return _Look(context.store.world, context.clock.now(), daemon, views)
+    return _Look(context.store.world, context.clock.now(), daemon, views, demo=context.demo)
 
 
 def _status_lines(look: _Look, width: int | None) -> list[str]:
@@ -130,6 +131,7 @@ def _status_object(look: _Look) -> shapes.Object:
     reason = str(look.error) if look.error else ""
     docker: Reading[DaemonFacts] = world.docker
     found = {
+        "demo": look.demo,
         "host": shapes.host(world.identity),
         **shapes.read("uptime_seconds", world.uptime_minutes, lambda minutes: minutes * 60),
         **shapes.read("memory", world.memory, lambda info: shapes.memory(info, engine_memory(world.gpu))),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -12,10 +13,8 @@ import click
 from spark_tui import __version__
 from spark_tui.cli.commands import COMMANDS, Commands, common_options
 from spark_tui.cli.output import ReaderGone
-from spark_tui.cli.session import Opener, Session, Streams
+from spark_tui.cli.session import PROGRAM, Opener, Session, Streams
 from spark_tui.domain.errors import ExitCode, SparkError, UsageError
-
-PROGRAM = "spark-tui"
 
 EPILOG = """\b
 Examples:
@@ -75,6 +74,7 @@ def run(arguments: Sequence[str], streams: Streams | None = None, opener: Opener
         streams = Streams(sys.stdin, sys.stdout, sys.stderr, os.environ)
     try:
         with Session(streams, opener) as session:
+            session.command = shlex.join((PROGRAM, *arguments))
             return int(_run(session, arguments))
     except KeyboardInterrupt:
         return int(ExitCode.INTERRUPTED)

@@ -149,14 +149,11 @@ def _row(label: str, word: str, seconds: float | None, detail: str) -> str:
     return f"{label:<17} {word:<8} {took:>6}  {detail}".rstrip()
 
 
-def keeps_starting(engine: str, wait: str) -> Interrupted:
-    """Ctrl-C while an engine boots: it goes on; `wait` is the command that waits for it again."""
-    return Interrupted(
-        f"{engine} keeps starting.",
-        f"Follow its log:  spark-tui logs {engine} -f\n"
-        f"Wait for it:     {wait}\n"
-        f"Stop it:         spark-tui down {engine}",
-    )
+def keeps_starting(engine: str, wait: str = "") -> Interrupted:
+    """Ctrl-C while an engine boots: it goes on. `wait` is the command that waits for it again, if there is one."""
+    ways = [f"Follow its log:  spark-tui logs {engine} -f"]
+    ways += [f"Wait for it:     {wait}"] if wait else []
+    return Interrupted(f"{engine} keeps starting.", "\n".join([*ways, f"Stop it:         spark-tui down {engine}"]))
 
 
 # --- around a launch ----------------------------------------------------------------------------------

@@ -7,8 +7,8 @@ from contextlib import aclosing
 
 from spark_tui.cli import shapes
 from spark_tui.cli.engines import ago, find_container
-from spark_tui.cli.narrator import narrated, supervised
-from spark_tui.cli.session import Session
+from spark_tui.cli.narrator import keeps_starting, narrated, supervised
+from spark_tui.cli.session import Session, interrupted
 from spark_tui.core.context import Context
 from spark_tui.domain.engine.container import ContainerFacts
 from spark_tui.domain.engine.secrets import mask_secrets
@@ -42,7 +42,7 @@ def down(session: Session, name: str, *, remove: bool, grace_seconds: int) -> No
             {"id": container.name, "container_id": container.id, "was_running": ran, "stopped": True, "removed": remove}
         )
         return
-    done = "stopped" if ran else "had ended already"
+    done = "stopped" if ran else "was not running"
     session.err.say(f"{container.name} {done}{' and is removed, its log too' if remove else ''}.")
     if not remove:
         session.err.say(f"Its log is kept: spark-tui logs {container.name}")
@@ -54,11 +54,14 @@ def down(session: Session, name: str, *, remove: bool, grace_seconds: int) -> No
 def restart(session: Session, name: str, *, wait: bool, grace_seconds: int) -> None:
     """Stops and starts an engine with the settings that it has."""
 
+    begun: list[str] = []
+
     async def work(context: Context) -> None:
         session.refuse_if_read_only(context)
         container = await find_container(context, name)
         session.err.say(f"Restarting {container.name} ...")
         await context.supervisor.restart(container.name, grace_seconds)
+        begun.append(container.name)
         if wait:
             view = await supervised(context, narrated(session, context, container.name))
         else:
@@ -70,7 +73,7 @@ def restart(session: Session, name: str, *, wait: bool, grace_seconds: int) -> N
         else:
             session.err.say(f"{container.name} is starting. Follow it: spark-tui logs {container.name} -f")
 
-    session.run(work)
+    session.run(work, on_interrupt=lambda: keeps_starting(begun[0]) if begun else interrupted())
 
 
 # --- logs ---------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar
 
 from spark_tui.cli.diagnostics import Diagnostics, Interrupted
 from spark_tui.cli.output import Output
@@ -17,6 +17,8 @@ if TYPE_CHECKING:  # asyncio and the core cost more than `--help` may
     from spark_tui.core.context import Context
 
 T = TypeVar("T")
+
+PROGRAM: Final = "spark-tui"
 
 
 @dataclass(slots=True)
@@ -61,11 +63,14 @@ def interrupted() -> Interrupted:
 
 
 class Session:
-    """Handed to every command. Work on the core runs on one event loop, call by call, so that a prompt can wait for
-    a person between two calls."""
+    """Handed to every command; `command` is the whole of it, as it was typed.
+
+    Work on the core runs on one event loop, call by call, so that a prompt can wait for a person between two calls.
+    """
 
     def __init__(self, streams: Streams, opener: Opener | None = None) -> None:
         self.options = Options()
+        self.command = PROGRAM
         self.stdin = streams.stdin
         self.environment = streams.environment
         self.out = Output(streams.stdout, streams.environment)
@@ -121,6 +126,8 @@ class Session:
     async def _work(self, work: Callable[[Context], Coroutine[Any, Any, T]]) -> T:
         if self._context is None:
             self._context = self._opener(self.options, self.environment)
+            if self._context.demo:
+                self.err.say("DEMO: a simulated Spark.", "dim")
         return await work(self._context)
 
     def _loop(self) -> asyncio.Runner:

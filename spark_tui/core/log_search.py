@@ -6,6 +6,7 @@ Both work on what a person could read: escape sequences removed, secrets masked.
 from __future__ import annotations
 
 import re
+import warnings
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 from sys import maxsize
@@ -44,7 +45,9 @@ class Query:
         flags = re.IGNORECASE if self.text == self.text.lower() else 0
         limit = check_regex(self.text) if self.regex else maxsize
         try:
-            pattern = re.compile(source, flags)
+            with warnings.catch_warnings():  # of syntax that Python may change one day
+                warnings.simplefilter("ignore", FutureWarning)
+                pattern = re.compile(source, flags)
         except (re.error, RecursionError, OverflowError) as error:
             raise BadPattern(f"Not a regular expression: {error}.") from error
         object.__setattr__(self, "pattern", pattern)

@@ -50,9 +50,9 @@ class Preflight:
         """
         return self._plan(preset, overrides, await self._docker.image(preset.image), write_keys=False)
 
-    def dry_plan(self, preset: Preset, overrides: Overrides) -> LaunchPlan:
-        """The plan as far as it can be told without Docker."""
-        return self._plan(preset, overrides, None, write_keys=False)
+    def dry_plan(self, preset: Preset, overrides: Overrides, image: ImageFacts | None = None) -> LaunchPlan:
+        """The plan as far as it can be told without asking Docker; `image` as it was found before, if it was."""
+        return self._plan(preset, overrides, image, write_keys=False)
 
     async def check(self, preset: Preset, overrides: Overrides, *, replace_running: bool = False) -> Standing:
         """Raises the error of the first check that fails; changes nothing."""

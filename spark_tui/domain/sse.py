@@ -1,15 +1,19 @@
 """Server-sent events: bytes cut anywhere -> the `data` of each event.
 
 WHATWG HTML, section 9.2: lines end in CR, LF or CRLF; an event ends at a blank line; a line that begins with a colon
-is a comment. Only `data` matters to the chat API.
+is a comment. Only `data` matters to the chat API; llama.cpp before September 2025 wrote its failures as a field of
+its own, `error: {json}`, which is read as `data: {"error": {json}}`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from spark_tui.domain.quantities import human_bytes
+
 MAX_EVENT_BYTES = 8 * 1024 * 1024
 _BOM = b"\xef\xbb\xbf"
+_LINE_ENDS = (b"\n", b"\r")
 
 
 class EventTooLong(ValueError):
@@ -21,68 +25,60 @@ class SseDecoder:
 
     def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
         self._max = max_event_bytes
-        self._rest = bytearray()
-        self._searched = 0
+        self._line = bytearray()
         self._data: list[bytes] = []
-        self._size = 0
+        self._data_size = 0
         self._after_cr = False
         self._first = True
 
     def feed(self, chunk: bytes) -> Iterator[str]:
-        """The data of every event that `chunk` completes. Raises EventTooLong."""
+        """The data of every event that `chunk` completes; to be read to its end. Raises EventTooLong."""
         if self._after_cr and chunk:
+            chunk = chunk.removeprefix(b"\n")  # the second half of a CRLF
             self._after_cr = False
-            if chunk[:1] == b"\n":
-                chunk = chunk[1:]
-        self._rest += chunk
-        for line in self._lines():
-            event = self._line(line)
-            if event is not None:
-                yield event
-        if len(self._rest) + self._size > self._max:
-            raise EventTooLong(f"an event of more than {self._max} bytes")
+        for piece in chunk.splitlines(keepends=True):
+            ended = piece.endswith(_LINE_ENDS)
+            self._grow(piece.rstrip(b"\r\n") if ended else piece)
+            if ended:
+                event = self._end_of_line()
+                if event is not None:
+                    yield event
+        if chunk:
+            self._after_cr = chunk.endswith(b"\r")
 
-    def _lines(self) -> Iterator[bytes]:
-        start = 0
-        while True:
-            at = _line_end(self._rest, max(start, self._searched))
-            if at < 0:
-                break
-            line = bytes(self._rest[start:at])
-            end = at + 1
-            if self._rest[at] == 13:
-                if end == len(self._rest):
-                    self._after_cr = True  # its newline may come with the next chunk
-                elif self._rest[end] == 10:
-                    end += 1
-            start = self._searched = end
-            yield line
-        del self._rest[:start]
-        self._searched = len(self._rest)
+    def _grow(self, piece: bytes) -> None:
+        if len(self._line) + len(piece) > self._max:
+            raise self._too_long()
+        self._line += piece
 
-    def _line(self, line: bytes) -> str | None:
+    def _end_of_line(self) -> str | None:
+        line = bytes(self._line)
+        self._line.clear()
         if self._first:
             self._first = False
             line = line.removeprefix(_BOM)
         if not line:
             return self._end_of_event()
         name, _, value = line.partition(b":")
+        value = value.removeprefix(b" ")
         if name == b"data":
-            value = value.removeprefix(b" ")
-            self._data.append(value)
-            self._size += len(value)
+            self._keep(value)
+        elif name == b"error":
+            self._keep(b'{"error":%b}' % value)
         return None
+
+    def _keep(self, value: bytes) -> None:
+        self._data_size += len(value) + 1
+        if self._data_size > self._max:
+            raise self._too_long()
+        self._data.append(value)
 
     def _end_of_event(self) -> str | None:
         if not self._data:
             return None
         data = b"\n".join(self._data).decode("utf-8", "replace")
-        self._data, self._size = [], 0
+        self._data, self._data_size = [], 0
         return data
 
-
-def _line_end(text: bytearray, start: int) -> int:
-    newline, carriage = text.find(b"\n", start), text.find(b"\r", start)
-    if newline < 0 or carriage < 0:
-        return max(newline, carriage)
-    return min(newline, carriage)
+    def _too_long(self) -> EventTooLong:
+        return EventTooLong(f"an event of more than {human_bytes(self._max)}")

@@ -101,7 +101,8 @@ def create(http: DockerHttp, spec: ContainerSpec, environ: Mapping[str, str]) ->
     """Makes the container and returns its id."""
     asked = Asked(f"create {spec.name or 'a container'}", container=spec.name, image=spec.image)
     environment = [entry for path in spec.env_files for entry in read_env_file(path, environ)]
-    environment += [f"{variable.name}={variable.value}" for variable in spec.env]
+    stated = {variable.name: variable.value for variable in spec.env}  # as for the docker program, the last one counts
+    environment += [f"{name}={value}" for name, value in stated.items()]
     try:
         version = http.api_version()
     except (*TRANSPORT_ERRORS, Refused) as error:
@@ -197,4 +198,5 @@ def _port_taken(http: DockerHttp, error: PortInUse, wanted: ContainerFacts, proc
             owner = f"the container {clean_line(other.name)}"
     if not owner:
         owner = clean_line((process_on and process_on(port)) or "another process")
-    return PortInUse(f"Port {port} is taken by {owner}.", "Stop it, or choose another port.", detail=error.detail)
+    remedy = f"Stop it, or choose another port (--set port={port + 1})."
+    return PortInUse(f"Port {port} is taken by {owner}.", remedy, detail=error.detail)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from spark_tui.domain.errors import DockerError
-from spark_tui.domain.presets.container_spec import ContainerSpec, Gpus, PublishedPort
+from spark_tui.domain.presets.container_spec import ContainerSpec, Gpus, PublishedPort, Ulimit
 from spark_tui.domain.presets.docker_run import canonical, needs_mount_option
 
 _HOST_NETWORK: Final = "host"
@@ -56,7 +56,7 @@ def host_arguments(spec: ContainerSpec) -> dict[str, Any]:
         "ipc_mode": spec.ipc or None,
         "shm_size": spec.shm_size or None,
         "network_mode": spec.network or None,
-        "ulimits": [{"Name": limit.name, "Soft": limit.soft, "Hard": limit.hard} for limit in spec.ulimits] or None,
+        "ulimits": _ulimits(spec.ulimits) or None,
         "restart_policy": {"Name": spec.restart.name, "MaximumRetryCount": spec.restart.maximum_retries},
         "oom_score_adj": spec.oom_score_adj or None,
         "cap_add": _capabilities(spec.cap_add) or None,
@@ -109,6 +109,12 @@ def _capabilities(names: Sequence[str]) -> list[str]:
     """`ipc_lock` as `CAP_IPC_LOCK`, each once, sorted; ALL takes in every other."""
     spelt = {name.upper() if name.upper().startswith("CAP_") else f"CAP_{name.upper()}" for name in names}
     return ["ALL"] if "CAP_ALL" in spelt else sorted(spelt)
+
+
+def _ulimits(limits: Sequence[Ulimit]) -> list[dict[str, str | int]]:
+    """By name, the last one of a name."""
+    last = {limit.name: limit for limit in limits}
+    return [{"Name": name, "Soft": last[name].soft, "Hard": last[name].hard} for name in sorted(last)]
 
 
 def _security(option: str) -> str:

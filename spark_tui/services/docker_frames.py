@@ -157,62 +157,49 @@ def _extended(begun: _Pending | None, raw_stamp: bytes, part: bytes) -> _Pending
 
 
 class TerminalDecoder:
-    """For containers with a terminal: one bare stream, in which a newline separates lines."""
+    """For containers with a terminal: one bare stream, in which a newline separates lines.
+
+    Parts are no frames here, and not quite of one size either (Docker's JSON log replaces bad bytes by longer ones):
+    they are told by the line's own stamp, to the nanosecond, in the middle of it.
+    """
 
     def __init__(self) -> None:
         self._rest = b""
         self._line: _Pending | None = None
-        self._part_left = 0
 
     def feed(self, data: bytes) -> list[LogLine]:
         data = self._rest + data
         lines: list[LogLine] = []
         at = 0
         while True:
-            if self._line is None or self._part_left == 0:
-                found = self._stamp(data, at)
-                if found is None:
+            if self._line is None:
+                stamp = _STAMP.match(data, at)
+                if stamp is None:
+                    if len(data) - at > _STAMP_ROOM or b"\n" in data[at:]:
+                        raise Damaged("a line without a stamp")
                     break
-                at = found
-            end = data.find(b"\n", at, at + self._part_left)
-            if end >= 0:
-                lines.append(self._finished(data[at:end]))
-                at = end + 1
-                continue
-            piece = data[at : at + self._part_left]
-            if not piece:
+                self._line = _Pending(stamp.group()[:-1], b"")
+                at = stamp.end()
+            end = data.find(b"\n", at)
+            if end < 0:
+                data, at = self._without_stamps(self._line, data[at:]), 0
+                self._line.add(data[:-_STAMP_ROOM])  # the rest may hold the beginning of a stamp
+                data = data[-_STAMP_ROOM:]
                 break
-            self._add(piece)
-            at += len(piece)
+            lines.append(self._finished(self._line, data[at:end]))
+            at = end + 1
         self._rest = data[at:]
         return lines
 
     def finish(self) -> list[LogLine]:
-        return [] if self._line is None else [self._finished(self._rest)]
+        return [] if self._line is None else [self._finished(self._line, self._rest)]
 
-    def _stamp(self, data: bytes, at: int) -> int | None:
-        """Where the text goes on after the stamp of a line or of a part of it; None: not enough has arrived."""
-        stamp = _STAMP.match(data, at)
-        if stamp is None and len(data) - at <= _STAMP_ROOM and not (self._line and b"\n" in data[at:]):
-            return None
-        self._part_left = _PART
-        if self._line is not None:
-            repeated = stamp is not None and stamp.group()[:-1] == self._line.raw_stamp
-            return stamp.end() if stamp and repeated else at
-        if stamp is None:
-            raise Damaged("a line without a stamp")
-        self._line = _Pending(stamp.group()[:-1], b"")
-        return stamp.end()
-
-    def _add(self, piece: bytes) -> None:
-        if self._line is not None:
-            self._line.add(piece)
-            self._part_left -= len(piece)
-
-    def _finished(self, last: bytes) -> LogLine:
-        self._add(last)
-        line, self._line = self._line, None
-        if line is None:
-            raise Damaged("a line without a stamp")
+    def _finished(self, line: _Pending, last: bytes) -> LogLine:
+        line.add(self._without_stamps(line, last))
+        self._line = None
         stamp, text = line.line()
         return LogLine(stamp, text.removesuffix("\r"))
+
+    @staticmethod
+    def _without_stamps(line: _Pending, text: bytes) -> bytes:
+        return text.replace(line.raw_stamp + b" ", b"")

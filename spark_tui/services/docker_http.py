@@ -136,6 +136,14 @@ class DockerHttp:
         return self._secured(sock) if self.host.tls is not None else sock
 
     def _secured(self, sock: socket.socket) -> socket.socket:
+        try:
+            context = self._tls_context()
+        except OSError as error:  # about a file, and not about the daemon
+            sock.close()
+            raise ssl.SSLError(f"{self.host.tls}: {error}") from error
+        return context.wrap_socket(sock, server_hostname=self.host.address)
+
+    def _tls_context(self) -> ssl.SSLContext:
         context = ssl.create_default_context()
         folder = self.host.tls
         if folder is not None and (folder / "ca.pem").is_file():
@@ -145,7 +153,7 @@ class DockerHttp:
         if not self.host.verify:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
-        return context.wrap_socket(sock, server_hostname=self.host.address)
+        return context
 
 
 class ByteStream:

@@ -81,7 +81,7 @@ class LogReader:
             decoder: Decoder = TerminalDecoder() if facts.tty else FrameDecoder()
             outcome = self._read(facts, decoder, handover)
             alive = self._follow and facts.running
-            now = self._after(outcome)
+            now = self._after(facts, outcome)
             if now is None or (outcome.error is None and not alive):
                 self._hand_over(decoder.finish(), 0, handover)
                 return
@@ -158,13 +158,16 @@ class LogReader:
 
     # --- between connections --------------------------------------------------------------------------
 
-    def _after(self, outcome: _Pass) -> ContainerFacts | None:
-        """The container as it is now, once the daemon is there; None when it is gone. Raises StreamBroken."""
+    def _after(self, facts: ContainerFacts, outcome: _Pass) -> ContainerFacts | None:
+        """The container as it is now, once the daemon is there; None when it is gone. Raises StreamBroken.
+
+        By its id: another one may have been made under its name.
+        """
         deadline = time.monotonic() + self._away_seconds
         wait = _FIRST_WAIT
         while not self._cancelled.is_set():
             try:
-                return inspect(self._http, self._container)
+                return inspect(self._http, facts.id)
             except ContainerNotFound:
                 return None
             except UnreachableError as error:

@@ -42,7 +42,7 @@ def since_query(stamp: str) -> str:
 
 
 class Resume:
-    """Remembers the lines of the last tenth of a second, and drops them when they come again.
+    """Remembers the lines of the last moments, and drops them when they come again.
 
     `floor` is the caller's own `since`: only later lines are wanted, while the daemon sends that moment's as well.
     `tail`: the first line handed over is the oldest that is wanted.
@@ -73,7 +73,7 @@ class Resume:
         if self._recent:
             since = self.since
             self._again = Counter(line for batch in self._recent for line in batch if line.stamp >= since)
-            self._check_until = _later(max(line.stamp for line in self._again))
+            self._check_until = _later(max((line.stamp for line in self._again), default=since))
 
     def fresh(self, lines: list[LogLine]) -> list[LogLine]:
         """Those of these lines that have not been handed over, which they then count as."""
@@ -87,7 +87,7 @@ class Resume:
             if self._tail and not self._recent:
                 self._oldest = lines[0].stamp
             self._recent.append(lines)
-            horizon = _earlier(lines[-1].stamp)
+            horizon = _earlier(_earlier(lines[-1].stamp))  # twice: the next line may be a little older than this one
             while len(self._recent) > 1 and self._recent[0][-1].stamp < horizon:
                 self._recent.popleft()
         return lines

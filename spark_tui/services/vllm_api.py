@@ -1,176 +1,262 @@
-"""The OpenAI-compatible API of an engine, over httpx. The key goes into one header and nowhere else."""
+"""The OpenAI-compatible API of an engine, over httpx. The key goes into one header and nowhere else.
+
+The environment's proxies are not used: engines are on this machine or in this room, and an HTTP_PROXY meant for the
+internet would only break the way to them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from spark_tui.domain.api_errors import api_error
+from spark_tui.domain.api_errors import CHAT_PATH, api_error, is_loading, model_not_served
 from spark_tui.domain.chat import ChatEvent, ChatRequest
-from spark_tui.domain.chat_stream import StreamReader, request_body
+from spark_tui.domain.chat_request import request_bytes
+from spark_tui.domain.chat_stream import StreamReader
 from spark_tui.domain.engine.endpoint import Endpoint, Health, ServedModel
-from spark_tui.domain.errors import EngineFailed, EngineUnreachable, ReplyCutOff, SparkError
-from spark_tui.domain.sse import EventTooLong, SseDecoder
+from spark_tui.domain.errors import ApiKeyRejected, EngineFailed, ModelNotServed, SparkError
+from spark_tui.domain.sse import MAX_EVENT_BYTES, EventTooLong, SseDecoder
+from spark_tui.services.vllm_errors import (
+    CONNECT_SECONDS,
+    broke_off,
+    closed_at_once,
+    not_an_engine,
+    refused,
+    unreachable,
+)
 
 if TYPE_CHECKING:
     import httpx
 
-CONNECT_SECONDS: Final = 5.0
 HEALTH_SECONDS: Final = 2.0
+ANSWER_SECONDS: Final = 10.0
+"""For the whole of a short answer: models, version, the body of an error."""
 READ_SECONDS: Final = 600.0
-"""Between two chunks: a long prompt on a 120B model prefills for minutes before its first token."""
-MAX_BODY_BYTES: Final = 64 * 1024
+"""Between two chunks, the first one included: a long prompt on a 120B model prefills for minutes."""
+KEEP_ALIVE_SECONDS: Final = 2.0
+"""uvicorn closes an idle connection after 5 s; a request must not be sent into one that is just being closed."""
+MAX_ERROR_BYTES: Final = 64 * 1024
+MAX_JSON_BYTES: Final = 4 * 1024 * 1024
+_NO_SUCH_PAGE: Final = (404, 405, 501)
 
 
 class VllmApi:
-    """One connection pool for all engines. httpx is imported with the first request."""
+    """One pool of connections per scheme, for all engines. httpx is imported with the first request."""
 
     def __init__(self, read_seconds: float = READ_SECONDS) -> None:
         self._read_seconds = read_seconds
-        self._client: httpx.AsyncClient | None = None
+        self._clients: dict[bool, httpx.AsyncClient] = {}
 
-    def _http(self) -> httpx.AsyncClient:
-        if self._client is None:
-            import httpx
-
-            # Engines are on this machine: a proxy from the environment would only break the way to them.
-            self._client = httpx.AsyncClient(
-                trust_env=False,
-                timeout=httpx.Timeout(self._read_seconds, connect=CONNECT_SECONDS),
-                limits=httpx.Limits(max_connections=64, max_keepalive_connections=8),
-            )
-        return self._client
+    def _http(self, endpoint: Endpoint) -> httpx.AsyncClient:
+        secure = endpoint.base_url.lower().startswith("https:")
+        if secure not in self._clients:
+            self._clients[secure] = _new_client(self._read_seconds, secure=secure)
+        return self._clients[secure]
 
     async def close(self) -> None:
         """Closes all connections."""
-        client, self._client = self._client, None
-        if client is not None:
+        clients, self._clients = self._clients, {}
+        for client in clients.values():
             await client.aclose()
 
     # --- short questions ------------------------------------------------------------------------------
 
     async def health(self, endpoint: Endpoint) -> Health:
-        """Never raises. llama.cpp answers 503 `Loading model` while it loads; vLLM's 503 is a dead engine core."""
+        """Never raises. llama.cpp answers 503 `Loading model` while it loads; vLLM's 503 is a dead engine core.
+
+        Docker's port proxy accepts for a container in which nothing listens yet, and then closes without a word.
+        """
         import httpx
 
         try:
-            status, body = await self._get(endpoint, "/health", HEALTH_SECONDS)
-        except httpx.ConnectError:
-            return Health.NOT_LISTENING
-        except httpx.HTTPError:
+            async with asyncio.timeout(HEALTH_SECONDS):
+                status, body = await self._get(endpoint, "/health", MAX_ERROR_BYTES)
+        except httpx.ConnectError as error:
+            return Health.NOT_LISTENING if refused(error) else Health.UNKNOWN
+        except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError) as error:
+            return Health.NOT_LISTENING if closed_at_once(error) else Health.UNKNOWN
+        except (httpx.HTTPError, httpx.InvalidURL, ApiKeyRejected, TimeoutError):
             return Health.UNKNOWN
         if status == 200:
             return Health.OK
         if status == 503:
-            return Health.LOADING if b"oading" in body else Health.DEAD
+            return Health.LOADING if is_loading(_text(body)) else Health.DEAD
         return Health.UNKNOWN
 
     async def models(self, endpoint: Endpoint) -> tuple[ServedModel, ...]:
-        """`/v1/models`; raises ApiKeyRejected, EngineUnreachable ..."""
+        """`/v1/models`; raises ApiKeyRejected, EngineUnreachable, EngineFailed when the answer is something else."""
         told = await self._get_json(endpoint, "/v1/models")
         entries = told.get("data") if isinstance(told, dict) else None
-        return tuple(_served(entry) for entry in entries or () if isinstance(entry, dict) and entry.get("id"))
+        if not isinstance(entries, list):
+            raise not_an_engine(endpoint.base_url, "/v1/models does not list models")
+        return tuple(_served(entry) for entry in entries if isinstance(entry, dict) and entry.get("id"))
 
     async def version(self, endpoint: Endpoint) -> str:
         """`/version`; an empty string where the server has none."""
-        try:
-            told = await self._get_json(endpoint, "/version")
-        except SparkError:
-            return ""
-        return str(told.get("version") or "") if isinstance(told, dict) else ""
+        told = await self._get_json(endpoint, "/version", optional=True)
+        version = told.get("version") if isinstance(told, dict) else ""
+        return version if isinstance(version, str) else ""
 
-    async def _get(self, endpoint: Endpoint, path: str, seconds: float) -> tuple[int, bytes]:
-        async with self._http().stream(
-            "GET", endpoint.base_url + path, headers=_headers(endpoint), timeout=seconds
-        ) as response:
-            return response.status_code, await _bounded(response)
+    async def _get(self, endpoint: Endpoint, path: str, limit: int) -> tuple[int, bytes]:
+        async with self._http(endpoint).stream("GET", endpoint.base_url + path, auth=_bearer(endpoint)) as response:
+            return response.status_code, await _bounded(response, limit)
 
-    async def _get_json(self, endpoint: Endpoint, path: str) -> Any:
-        import json
-
+    async def _get_json(self, endpoint: Endpoint, path: str, *, optional: bool = False) -> Any:
         import httpx
 
         try:
-            status, body = await self._get(endpoint, path, CONNECT_SECONDS)
-        except httpx.HTTPError as error:
-            raise _unreachable(endpoint, error) from None
+            async with asyncio.timeout(ANSWER_SECONDS):
+                status, body = await self._get(endpoint, path, MAX_JSON_BYTES)
+        except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
+            raise unreachable(endpoint.base_url, error, ANSWER_SECONDS) from None
+        if optional and status in _NO_SUCH_PAGE:
+            return None
         if status != 200:
-            raise api_error(status, body.decode("utf-8", "replace"))
+            raise api_error(status, _text(body[:MAX_ERROR_BYTES]), path=path)
         try:
             return json.loads(body)
-        except ValueError:
-            raise EngineFailed(f"{endpoint.base_url}{path} did not answer with JSON.", "Is that an engine?") from None
+        except (ValueError, RecursionError):
+            raise not_an_engine(endpoint.base_url, f"{path} did not answer with JSON") from None
 
     # --- chat -----------------------------------------------------------------------------------------
 
     async def chat(self, endpoint: Endpoint, request: ChatRequest) -> AsyncGenerator[ChatEvent, None]:
-        """Streams an answer. Closing this closes the connection, which frees the server's slot."""
+        """Streams an answer. Closing this closes the connection, which frees the server's slot.
+
+        Raises the API part of the error tree, after the events that came before the failure.
+        """
+        try:
+            async with aclosing(self._answer(endpoint, request)) as events:
+                async for event in events:
+                    yield event
+        except ModelNotServed as error:
+            if error.served:
+                raise
+            raise model_not_served(request.model, await self._names(endpoint), detail=error.detail) from None
+
+    async def _names(self, endpoint: Endpoint) -> tuple[str, ...]:
+        """What is served, as far as the engine tells: an error message is no place for a second error."""
+        try:
+            return tuple(model.id for model in await self.models(endpoint))
+        except SparkError:
+            return ()
+
+    async def _answer(self, endpoint: Endpoint, request: ChatRequest) -> AsyncGenerator[ChatEvent, None]:
         import httpx
 
-        reader, decoder = StreamReader(), SseDecoder()
-        begun = False
+        body, reader, begun = request_bytes(request), StreamReader(), False
         try:
-            async with self._http().stream(
+            async with self._http(endpoint).stream(
                 "POST",
-                endpoint.base_url + "/v1/chat/completions",
-                json=request_body(request),
-                headers=_headers(endpoint),
+                endpoint.base_url + CHAT_PATH,
+                content=body,
+                headers={"Content-Type": "application/json", "Accept": "text/event-stream"},
+                auth=_bearer(endpoint),
             ) as response:
                 if response.status_code != 200:
-                    raise api_error(response.status_code, (await _bounded(response)).decode("utf-8", "replace"))
+                    raise api_error(response.status_code, await _error_body(response))
                 begun = True
-                async for chunk in response.aiter_bytes():
-                    for data in decoder.feed(chunk):
+                async with aclosing(_payloads(endpoint, response)) as payloads:
+                    async for data in payloads:
                         for event in reader.read(data):
                             yield event
-                    if reader.done:
-                        break
-        except httpx.HTTPError as error:
-            if begun and not isinstance(error, httpx.ReadTimeout):
-                raise _broke_off(error) from None
-            raise _unreachable(endpoint, error) from None
+                        if reader.done:
+                            break
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            if not begun:
+                raise unreachable(endpoint.base_url, error, self._read_seconds) from None
+            if not reader.finished:
+                raise broke_off(error, self._read_seconds) from None
         except EventTooLong as error:
             raise EngineFailed(f"The engine sent {error}.", "Ask again; if it stays so, look at its log.") from None
         reader.close()
 
 
-def _headers(endpoint: Endpoint) -> dict[str, str]:
-    return {"Authorization": f"Bearer {endpoint.api_key.reveal()}"} if endpoint.api_key else {}
+def _new_client(read_seconds: float, *, secure: bool) -> httpx.AsyncClient:
+    import ssl
+
+    import httpx
+
+    # Without https no certificate authorities are needed: reading them takes 35 ms and 3 MB.
+    context = ssl.create_default_context() if secure else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    return httpx.AsyncClient(
+        trust_env=False,
+        verify=context,
+        timeout=httpx.Timeout(read_seconds, connect=CONNECT_SECONDS, pool=CONNECT_SECONDS),
+        limits=httpx.Limits(max_connections=None, max_keepalive_connections=8, keepalive_expiry=KEEP_ALIVE_SECONDS),
+        headers={"Accept-Encoding": "identity"},  # what is small on the wire stays small here
+    )
 
 
-async def _bounded(response: httpx.Response) -> bytes:
-    body = bytearray()
+def _bearer(endpoint: Endpoint) -> Callable[[httpx.Request], httpx.Request] | None:
+    """Puts the key into the request when it is sent: it stands in no argument that a traceback would show."""
+    key = endpoint.api_key
+    if not key:
+        return None
+    if not (key.reveal().isascii() and key.reveal().isprintable()):  # h11's own refusal would quote it
+        raise ApiKeyRejected(
+            "The API key has characters that cannot be sent.",
+            "A key is printable ASCII on one line: set it again, without line ends.",
+        )
+
+    def sign(request: httpx.Request) -> httpx.Request:
+        request.headers["Authorization"] = f"Bearer {key.reveal()}"
+        return request
+
+    return sign
+
+
+# --- bodies -------------------------------------------------------------------------------------------
+
+
+async def _payloads(endpoint: Endpoint, response: httpx.Response) -> AsyncGenerator[str, None]:
+    """The stream's data, or the one JSON text of a server that does not stream. Raises EventTooLong."""
+    kind = response.headers.get("content-type", "").lower()
+    if "html" in kind:
+        raise not_an_engine(endpoint.base_url, "it answers with a web page")
+    if kind.startswith("application/json"):
+        body = await _bounded(response, MAX_EVENT_BYTES + 1)
+        if len(body) > MAX_EVENT_BYTES:
+            raise EventTooLong("an answer that is far too long")
+        yield _text(body)
+        return
+    decoder = SseDecoder()
     async for chunk in response.aiter_bytes():
-        body += chunk
-        if len(body) >= MAX_BODY_BYTES:
+        for data in decoder.feed(chunk):
+            yield data
+
+
+async def _bounded(response: httpx.Response, limit: int) -> bytes:
+    body = bytearray()
+    await _fill(body, response, limit)
+    return bytes(body)
+
+
+async def _error_body(response: httpx.Response) -> str:
+    """What came of an error's body: when it breaks off or dribbles, the status alone says enough."""
+    import httpx
+
+    body = bytearray()
+    with suppress(TimeoutError, httpx.HTTPError):
+        async with asyncio.timeout(ANSWER_SECONDS):
+            await _fill(body, response, MAX_ERROR_BYTES)
+    return _text(bytes(body))
+
+
+async def _fill(body: bytearray, response: httpx.Response, limit: int) -> None:
+    async for chunk in response.aiter_bytes():
+        body += chunk[: limit - len(body)]
+        if len(body) >= limit:
             break
-    return bytes(body[:MAX_BODY_BYTES])
+
+
+def _text(body: bytes) -> str:
+    return body.decode("utf-8", "replace")
 
 
 def _served(entry: dict[str, Any]) -> ServedModel:
     length = entry.get("max_model_len")
     return ServedModel(str(entry["id"]), str(entry.get("root") or ""), length if isinstance(length, int) else None)
-
-
-def _unreachable(endpoint: Endpoint, error: Exception) -> EngineUnreachable:
-    import httpx
-
-    if isinstance(error, httpx.ReadTimeout | httpx.PoolTimeout | httpx.WriteTimeout):
-        return EngineUnreachable(
-            f"The engine at {endpoint.base_url} accepts connections and does not answer.",
-            "It may hang: look at its log, and restart it.",
-            detail=type(error).__name__,
-        )
-    return EngineUnreachable(
-        f"Nothing answers at {endpoint.base_url}.",
-        "Is the engine running and ready? spark-tui ps shows it; a model can take minutes to load.",
-        detail=f"{type(error).__name__}: {error}",
-    )
-
-
-def _broke_off(error: Exception) -> ReplyCutOff:
-    return ReplyCutOff(
-        "The connection to the engine broke in the middle of the answer.",
-        "What had come is kept. Look at the engine's log, then ask again.",
-        detail=type(error).__name__,
-    )

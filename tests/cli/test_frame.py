@@ -21,11 +21,12 @@ from tests.cli.world import Stream, World, example
 MODULE = (sys.executable, "-m", "spark_tui")
 
 
-def _process(*arguments: str, tmp_path: Path, **options: object) -> subprocess.CompletedProcess[str]:
+def _process(*arguments: str, tmp_path: Path) -> subprocess.CompletedProcess[str]:
     environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "DOCKER_HOST": f"unix://{tmp_path}/none.sock"}
     return subprocess.run(
-        [*MODULE, *arguments], env=environment, text=True, stdin=subprocess.DEVNULL, timeout=60, check=False, **options
-    )  # type: ignore[call-overload,no-any-return]
+        [*MODULE, *arguments], env=environment, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60,
+        check=False,
+    )  # fmt: skip
 
 
 # --- help and version -------------------------------------------------------------------------------------
@@ -196,7 +197,7 @@ def test_a_pipe_into_head_is_silent(tmp_path: Path) -> None:
 
 
 def test_without_docker_memory_is_still_told(tmp_path: Path) -> None:
-    done = _process("status", tmp_path=tmp_path, capture_output=True)
+    done = _process("status", tmp_path=tmp_path)
     assert done.returncode == 3
     assert "memory" in done.stdout
     assert "Error: " in done.stderr
@@ -204,7 +205,7 @@ def test_without_docker_memory_is_still_told(tmp_path: Path) -> None:
 
 
 def test_a_dry_run_needs_no_docker(tmp_path: Path) -> None:
-    done = _process("up", "gpt-oss-120b", "--dry-run", tmp_path=tmp_path, capture_output=True)
+    done = _process("up", "gpt-oss-120b", "--dry-run", tmp_path=tmp_path)
     assert done.returncode == 0
     assert done.stdout.startswith("docker run -d \\\n  --name gpt-oss-120b")
 
@@ -213,7 +214,7 @@ def test_a_settings_file_that_is_wrong_is_named_with_its_line(tmp_path: Path) ->
     folder = tmp_path / ".config" / "spark-tui"
     folder.mkdir(parents=True)
     (folder / "settings.toml").write_text('\nstor = "/x"\n')
-    done = _process("ps", tmp_path=tmp_path, capture_output=True)
+    done = _process("ps", tmp_path=tmp_path)
     assert done.returncode == 2
     assert "settings.toml:2" in done.stderr
     assert "Did you mean `store`?" in done.stderr
@@ -222,10 +223,10 @@ def test_a_settings_file_that_is_wrong_is_named_with_its_line(tmp_path: Path) ->
 def test_options_on_the_command_line_win_over_the_settings(tmp_path: Path) -> None:
     done = _process(
         "up", "gpt-oss-120b", "--dry-run", "--store", "/somewhere", "--config", str(tmp_path / "else"),
-        tmp_path=tmp_path, capture_output=True,
+        tmp_path=tmp_path,
     )  # fmt: skip
     assert "-v /somewhere:/models" in done.stdout
-    wrong = _process("ps", "--docker-host", "/var/run/x.sock", tmp_path=tmp_path, capture_output=True)
+    wrong = _process("ps", "--docker-host", "/var/run/x.sock", tmp_path=tmp_path)
     assert wrong.returncode == 2
     assert "--docker-host must be an address" in wrong.stderr
 

@@ -309,6 +309,7 @@ def test_ctrl_c_while_it_boots_says_that_it_goes_on_and_how_to_follow_or_stop_it
     world.interrupt_when(lambda: "logs" in [name for name, _ in world.docker.calls])
     result = world.run(*UP, "--name", "mine")
     assert result.code == 130
+    assert "Boot              stopped" in result.err
     assert result.err.endswith(
         "Interrupted: mine keeps starting.\n"
         "  Follow its log:  spark-tui logs mine -f\n"

@@ -53,6 +53,11 @@ def test_one_broken_file_never_hides_the_others_and_is_named_with_its_line() -> 
     assert result.err == "Skipped: /own/broken.yaml:7: `defaults` is not a mapping.\n  Write key: value lines.\n"
 
 
+def test_presets_alone_is_the_list() -> None:
+    assert World().run("presets") == World().run("presets", "list")
+    assert World().run("presets", "--json").json == World().run("presets", "list", "--json").json
+
+
 def test_the_list_as_data() -> None:
     result = World().run("presets", "list", "--json")
     assert [preset["id"] for preset in result.json] == ["big-70b", "tiny-1b"]

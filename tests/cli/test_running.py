@@ -125,6 +125,21 @@ def test_restart_as_data_ends_with_the_engine() -> None:
     assert (lines[-1]["type"], lines[-1]["id"], lines[-1]["state"]) == ("result", "tiny-1b", "SERVING")
 
 
+def test_ctrl_c_while_it_boots_again_says_that_it_goes_on() -> None:
+    world = example()
+    world.docker.on_start = None
+    world.docker.script("vllm/vllm-openai:nightly", BOOT[:1])
+    world.api.health_at.clear()
+    world.interrupt_when(lambda: bool(world.docker.asked("logs")))
+    result = world.run("restart", "tiny-1b", "--wait")
+    assert result.code == 130
+    assert result.err.endswith(
+        "Interrupted: tiny-1b keeps starting.\n"
+        "  Follow its log:  spark-tui logs tiny-1b -f\n"
+        "  Stop it:         spark-tui down tiny-1b\n"
+    )
+
+
 # --- logs -------------------------------------------------------------------------------------------------
 
 

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from spark_tui.cli.main import run
 from spark_tui.cli.session import Session, Streams
 from spark_tui.cli.talking import ChatOptions, chat
 from spark_tui.domain.chat import ContentDelta, Finished, Message, ReasoningDelta, Role, ToolCallDelta, Usage
@@ -69,6 +70,13 @@ def test_nothing_to_ask_is_a_usage_error(piped: str) -> None:
     assert "The message is empty." in result.err
 
 
+def test_without_any_standard_input_only_the_message_counts() -> None:
+    world = example()
+    streams = Streams(None, Stream(), Stream(), {})
+    assert run(["chat", "tiny-1b", "-m", "x"], streams, world.context) == 0
+    assert run(["chat", "tiny-1b"], streams, world.context) == 2
+
+
 def test_data_without_a_question_is_a_usage_error() -> None:
     assert example().run("chat", "tiny-1b", "--json").code == 2
 
@@ -89,9 +97,10 @@ def test_the_key_that_was_kept_is_used() -> None:
     assert "key-1" not in result.out + result.err
 
 
-def test_as_data_every_event_is_a_line_and_the_answer_the_last() -> None:
+def test_as_data_every_piece_is_a_line_and_the_answer_the_last() -> None:
     lines = example().run(*ASK, "--json").json_lines
-    assert [line["type"] for line in lines] == ["reasoning", "content", "content", "finished", "usage", "answer"]
+    assert (lines[0]["type"], lines[-1]["type"]) == ("reasoning", "answer")
+    assert "".join(line["text"] for line in lines if line["type"] == "content") == "Blue light scatters."
     answer = lines[-1]
     assert (answer["content"], answer["reasoning"]) == ("Blue light scatters.", "Hm. ")
     assert (answer["prompt_tokens"], answer["completion_tokens"]) == (12, 5)
@@ -107,7 +116,8 @@ def test_tool_calls_are_told() -> None:
         Finished("tool_calls"),
     ]
     assert 'tool call: weather({"city":"Oslo"})' in world.run(*ASK).err
-    answer = world.run(*ASK, "--json").json_lines[-1]
+    call, answer = world.run(*ASK, "--json").json_lines
+    assert call == {"type": "tool_call", "id": "c1", "name": "weather", "arguments": '{"city":"Oslo"}'}
     assert answer["tool_calls"] == [{"id": "c1", "name": "weather", "arguments": '{"city":"Oslo"}'}]
 
 

@@ -1,4 +1,4 @@
-"""The main job on real parts: a preset becomes a container on a real engine, a real vLLM boots, a person talks to it."""
+"""The main job on real parts: a preset becomes a container, a real vLLM boots in it, a person talks to it."""
 
 from __future__ import annotations
 
@@ -45,8 +45,12 @@ def run(environment: Mapping[str, str]) -> Iterator[object]:
         assert done.returncode == check, f"{arguments}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done
 
+    def remove() -> None:
+        subprocess.run(spark_tui("down", PRESET, "--remove"), env=dict(environment), capture_output=True, timeout=120)
+
+    remove()  # an interrupted run may have left it
     yield call
-    subprocess.run(spark_tui("down", PRESET, "--remove"), env=dict(environment), capture_output=True, timeout=120)
+    remove()
 
 
 def test_from_the_command_line(run, free_port: int) -> None:
@@ -56,7 +60,7 @@ def test_from_the_command_line(run, free_port: int) -> None:
     assert {"preflight", "pull", "create", "start", "follow", "ready", "warm"} <= done
 
     engines = json.loads(run("ps", "--json").stdout)
-    [engine] = [e for e in engines if e["name"] == PRESET]
+    [engine] = [e for e in engines if e["id"] == PRESET]
     assert engine["state"] == "SERVING"
     assert engine["port"] == free_port
     assert engine["exposure"] == "LOCAL"
@@ -74,7 +78,7 @@ def test_from_the_command_line(run, free_port: int) -> None:
     assert PRESET in taken.stderr, "the error names who has the port"
 
     run("down", PRESET)
-    [engine] = [e for e in json.loads(run("ps", "-a", "--json").stdout) if e["name"] == PRESET]
+    [engine] = [e for e in json.loads(run("ps", "-a", "--json").stdout) if e["id"] == PRESET]
     assert engine["state"] == "STOPPED"
     assert "Application startup complete" in run("logs", PRESET).stdout, "a stopped container keeps its log"
 
@@ -87,8 +91,9 @@ def test_in_the_terminal_by_keys_alone(environment: Mapping[str, str], run, free
         app.wait_for("SmolLM2-135M on the CPU", "Qwen3.6-35B-A3B")
         app.send("/")
         app.send(*"smollm")
+        app.wait_for("1 of")
         app.send("enter")
-        app.wait_gone("Qwen3.6-35B-A3B-NVFP4")
+        app.wait_quiet(0.3)
         app.send("enter")
         app.wait_for("docker run", "^l")
         app.send(*str(free_port))
@@ -96,16 +101,17 @@ def test_in_the_terminal_by_keys_alone(environment: Mapping[str, str], run, free
         app.send("ctrl+l")
 
         app.wait_for(PRESET, "Engine init", timeout=120)
-        app.wait_for("SERVING", timeout=BOOT_SECONDS)
+        app.wait_for(f"{PRESET}  SERVING", timeout=BOOT_SECONDS)
         app.wait_for("KV cache")
 
         app.send("6")
-        app.wait_for("smollm2")
+        app.wait_for("Message to smollm2")
         app.send(*"What is the capital of France?")
         app.send("enter")
         app.wait_for("tok/s", timeout=120)
         assert "France" in app.text()
 
+        app.wait_quiet(1.5)  # an Esc right after the answer's end was meant for the answer
         app.send("esc", "4")
         app.wait_for("following")
         app.send("1")
@@ -113,7 +119,7 @@ def test_in_the_terminal_by_keys_alone(environment: Mapping[str, str], run, free
         app.send("x")
         app.wait_for(f"Stop {PRESET}?")
         app.send("y")
-        app.wait_for("STOPPED", timeout=90)
+        app.wait_for(f"{PRESET}  STOPPED", timeout=90)
         app.send("q")
         assert app.wait_end() == 0
     assert recording.stat().st_size > 0
@@ -126,7 +132,7 @@ def test_a_killed_app_leaves_the_container_and_the_next_start_finds_it(
     with PtyApp(spark_tui(), env=environment) as app:
         app.wait_for(PRESET, timeout=60)
     with PtyApp(spark_tui(), env=environment) as app:  # the first one was killed with SIGKILL
-        app.wait_for(PRESET, "SERVING", timeout=BOOT_SECONDS)
+        app.wait_for(f"{PRESET}  SERVING", timeout=BOOT_SECONDS)
         app.wait_for("KV cache")
         app.send("q")
         app.wait_end()

@@ -70,26 +70,30 @@ class Request(BaseHTTPRequestHandler):
 
 
 class FakeDocker:
-    """`routes` maps `GET /path` to an answer, or to a function that gets the request."""
+    """`routes` maps `GET /path` to an answer, or to a function that gets the request. `tcp`: on a port of 127.0.0.1."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, tcp: bool = False) -> None:
+        self._tcp = tcp
         self._folder = tempfile.TemporaryDirectory()  # a socket's path is short, pytest's folders are not
         self.socket = Path(self._folder.name) / "docker.sock"
         self.routes: dict[str, object | Callable[[Request], None]] = {}
         self.requests: list[Request] = []
         self.calls: list[str] = []
-        self._server: socketserver.ThreadingUnixStreamServer | None = None
+        self._server: socketserver.TCPServer | None = None
         self._open: set[socket.socket] = set()
 
     def environ(self, config: Path | None = None) -> dict[str, str]:
         """What leads the adapter here."""
-        return {"DOCKER_HOST": f"unix://{self.socket}", "DOCKER_CONFIG": str(config or Path(self._folder.name))}
+        host = f"unix://{self.socket}"
+        if self._tcp and self._server is not None:
+            host = f"tcp://127.0.0.1:{self._server.server_address[1]}"
+        return {"DOCKER_HOST": host, "DOCKER_CONFIG": str(config or Path(self._folder.name))}
 
     def start(self) -> None:
         """Begins to listen."""
         connections = self._open
 
-        class Server(socketserver.ThreadingUnixStreamServer):
+        class Server(socketserver.ThreadingTCPServer if self._tcp else socketserver.ThreadingUnixStreamServer):
             daemon_threads = True
             block_on_close = False
 
@@ -104,7 +108,8 @@ class FakeDocker:
             def handle_error(self, request: Any, client_address: Any) -> None:
                 """A client that goes away is no failure of the daemon."""
 
-        self._server = Server(str(self.socket), type("Bound", (Request,), {"daemon": self}))
+        address = ("127.0.0.1", 0) if self._tcp else str(self.socket)
+        self._server = Server(address, type("Bound", (Request,), {"daemon": self}))
         threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
 
     def stop(self) -> None:

@@ -6,7 +6,7 @@ import time
 import tracemalloc
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_tui.services.docker_frames import DaemonSaid, Damaged, FrameDecoder, TerminalDecoder, utc_stamp
@@ -46,6 +46,7 @@ long_texts = st.builds(lambda length, char: (char * length)[:length], lengths, s
 cuts_of = st.lists(st.integers(0, 120_000), max_size=12)
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(texts | long_texts, st.sampled_from((1, 2))), max_size=6), cuts_of)
 def test_frames_cut_anywhere_give_the_same_lines(written: list[tuple[bytes, int]], cuts: list[int]) -> None:
     data = b"".join(stored(text, stamp(i), stream) for i, (text, stream) in enumerate(written))
@@ -55,6 +56,7 @@ def test_frames_cut_anywhere_give_the_same_lines(written: list[tuple[bytes, int]
     ]
 
 
+@settings(deadline=None)
 @given(st.lists(texts.filter(lambda text: not text.endswith(b"\r")) | long_texts, max_size=6), cuts_of)
 def test_a_terminal_cut_anywhere_gives_the_same_lines(written: list[bytes], cuts: list[int]) -> None:
     data = b"".join(on_terminal(text, stamp(i)) for i, text in enumerate(written))
@@ -64,6 +66,7 @@ def test_a_terminal_cut_anywhere_gives_the_same_lines(written: list[bytes], cuts
     ]
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=200), cuts_of)
 def test_garbage_is_damage_and_nothing_worse(data: bytes, cuts: list[int]) -> None:
     for decoder in (FrameDecoder(), TerminalDecoder()):

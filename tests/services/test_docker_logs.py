@@ -36,6 +36,7 @@ class ScriptedLog:
         self.more = threading.Event()
         self.queries: list[dict[str, str]] = []
         daemon.routes["GET /containers/x/json"] = self.inspect
+        daemon.routes[f"GET /containers/{inspected()['Id']}/json"] = self.inspect
         daemon.routes[f"GET /containers/{inspected()['Id']}/logs"] = self.serve
 
     def inspect(self, request: Request) -> None:
@@ -126,6 +127,25 @@ async def test_connections_cut_anywhere_lose_and_repeat_nothing(daemon: FakeDock
     assert [line.text for line in await read(engine)] == [f"line {i}" for i in range(1, 201)]
 
 
+async def test_a_daemon_on_a_port_is_read_the_same_way() -> None:
+    fake = FakeDocker(tcp=True)
+    fake.start()
+    engine = DockerEngine(fake.environ())
+    log = ScriptedLog(fake, numbered(5000))
+    try:
+        batches = engine.logs("x")
+        lines = list(await anext(batches))
+        while len(lines) < 5000:
+            lines += await anext(batches)
+        assert [line.text for line in lines] == [f"line {i}" for i in range(1, 5001)]
+        await batches.aclose()
+        await until(lambda: not log_threads(), 0.5)
+    finally:
+        log.end()
+        await engine.close()
+        fake.close()
+
+
 async def test_a_daemon_that_comes_back_is_read_on(daemon: FakeDocker, engine: DockerEngine) -> None:
     log = ScriptedLog(daemon, numbered(100, step=50_000_000))
     engine = DockerEngine(daemon.environ(), away_seconds=20)
@@ -156,11 +176,14 @@ async def test_a_container_that_restarts_is_followed_on(daemon: FakeDocker, engi
     assert [line.text for line in await reading] == ["line 1", "line 2", "again"]
 
 
-async def test_a_container_that_is_removed_ends_its_log(daemon: FakeDocker, engine: DockerEngine) -> None:
+async def test_a_container_that_is_removed_ends_its_log_even_if_its_name_goes_on(
+    daemon: FakeDocker, engine: DockerEngine
+) -> None:
     log = ScriptedLog(daemon, [*numbered(2), (10**9, b"half a line")])
     reading = asyncio.create_task(read(engine))
     await until(lambda: log.queries)
-    del daemon.routes["GET /containers/x/json"]
+    del daemon.routes[f"GET /containers/{inspected()['Id']}/json"]
+    daemon.routes["GET /containers/x/json"] = inspected(Id="f" * 64)
     log.more.set()
     assert [line.text for line in await reading] == ["line 1", "line 2", "half a line"]
 

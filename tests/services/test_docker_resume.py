@@ -23,7 +23,7 @@ def what_the_daemon_sends(entries: list[tuple[int, bytes]], since: str) -> bytes
 moments = st.lists(st.tuples(st.integers(0, 300), st.integers(0, 60)), min_size=1, max_size=20)
 
 
-@settings(max_examples=400)
+@settings(max_examples=400, deadline=None)
 @given(moments, st.lists(st.integers(0, 900), max_size=6), st.booleans(), st.integers(1, 300))
 def test_breaks_anywhere_lose_and_repeat_nothing(
     written: list[tuple[int, int]], breaks: list[int], same_text: bool, chunk: int
@@ -61,7 +61,7 @@ def test_only_the_last_moments_are_remembered() -> None:
     for i in range(1000):
         resume.fresh([LogLine(stamp(i * 10 * MS), "x")])
     assert resume.since == stamp(9990 * MS - 100 * MS)
-    assert len(resume._recent) <= 12
+    assert sum(map(len, resume._recent)) <= 22
 
 
 @given(st.integers(0, 4 * 10**18))

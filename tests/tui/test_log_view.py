@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from datetime import timedelta, timezone
+
 import pytest
 from textual.app import App, ComposeResult
+from textual.events import MouseScrollDown, MouseScrollUp
+from textual.geometry import Region
+from textual.screen import ModalScreen, Screen
 
 from spark_tui.core.log_buffer import LogBuffer
 from spark_tui.core.log_search import LineFilter, Query
 from spark_tui.services.ports import LogLine
-from spark_tui.tui.themes import SPARK_DARK
-from spark_tui.tui.widgets.log_view import LogView
+from spark_tui.tui.glyphs import UNICODE
+from spark_tui.tui.themes import SPARK_DARK, SPARK_LIGHT
+from spark_tui.tui.widgets.log_view import LOCAL_SECONDS, SSH_SECONDS, LogView
 
 STAMP = "2026-05-21T21:02:50.123456789Z"
 
@@ -22,9 +28,16 @@ class LogApp(App[None]):
         self.register_theme(SPARK_DARK)
         self.theme = SPARK_DARK.name
         self.buffer = buffer
+        self.heard: list[str] = []
+
+    def on_log_view_follow_changed(self) -> None:
+        self.heard.append("follow")
+
+    def on_log_view_search_changed(self) -> None:
+        self.heard.append("search")
 
     def compose(self) -> ComposeResult:
-        yield LogView(flush_seconds=0.01)
+        yield LogView(flush_seconds=0.01, glyphs=UNICODE, zone=timezone(timedelta(hours=2)))
 
     def on_mount(self) -> None:
         self.query_one(LogView).show(self.buffer)
@@ -42,7 +55,7 @@ def numbered(count: int, start: int = 0) -> list[LogLine]:
 
 
 def rows(view: LogView) -> list[str]:
-    return [view.render_line(y).text.rstrip() for y in range(view.size.height)]
+    return [view.render_line(y).text[:-1].rstrip() for y in range(view.size.height)]  # without the scroll bar
 
 
 async def settle(pilot) -> None:
@@ -193,11 +206,326 @@ async def test_wrapping_shows_all_of_a_long_line() -> None:
         assert "end" in "".join(rows(view))
 
 
+def count_refreshes(view: LogView) -> list[tuple[object, ...]]:
+    """Every repaint from now on, as the regions asked for; an empty tuple is all of it."""
+    asked: list[tuple[object, ...]] = []
+    refresh = view.refresh
+
+    def counted(*regions: Region, **how: bool) -> LogView:
+        asked.append(regions)
+        return refresh(*regions, **how)
+
+    view.refresh = counted  # type: ignore[method-assign,assignment]
+    return asked
+
+
 async def test_a_quiet_log_is_not_repainted() -> None:
     app = LogApp(filled(*(f"line {n}" for n in range(50))))
     async with app.run_test(size=(80, 10)) as pilot:
         view = app.query_one(LogView)
         await settle(pilot)
-        painted = view._rows
+        asked = count_refreshes(view)
         await settle(pilot)
-        assert view._rows is painted
+        assert asked == []
+
+
+async def test_new_lines_repaint_only_the_rows_that_they_fill() -> None:
+    app = LogApp(filled("line 0", "line 1"))
+    async with app.run_test(size=(80, 10)) as pilot:
+        view = app.query_one(LogView)
+        await settle(pilot)
+        asked = count_refreshes(view)
+        app.buffer.extend(numbered(1, 2))
+        await settle(pilot)
+        assert asked == [(Region(0, 2, 80, 1),)]
+        assert rows(view)[2].endswith("line 2")
+
+
+async def test_lines_below_what_is_read_repaint_no_text() -> None:
+    app = LogApp(filled(*(f"line {n}" for n in range(1000))))
+    async with app.run_test(size=(80, 20)) as pilot:
+        view = app.query_one(LogView)
+        await settle(pilot)
+        await pilot.press("g")
+        asked = count_refreshes(view)
+        app.buffer.extend(numbered(10, 1000))
+        await settle(pilot)
+        assert asked == []
+
+
+async def test_no_timer_runs_while_nobody_looks() -> None:
+    app = LogApp(filled("line 0"))
+    async with app.run_test(size=(80, 10)) as pilot:
+        view = app.query_one(LogView)
+        await settle(pilot)
+        flusher = view._flusher
+        assert flusher is not None
+        assert flusher._active.is_set()
+        await app.push_screen(Screen())
+        await settle(pilot)
+        assert not flusher._active.is_set()
+        app.buffer.extend(numbered(1, 1))
+        app.pop_screen()
+        await settle(pilot)
+        assert flusher._active.is_set()
+        assert rows(view)[1].endswith("line 1"), "it catches up"
+        await app.push_screen(ModalScreen())
+        await settle(pilot)
+        assert flusher._active.is_set(), "behind a dialog it is still in view"
+
+
+@pytest.mark.parametrize(("ssh", "seconds"), [("", LOCAL_SECONDS), ("10.0.0.1 1 10.0.0.2 22", SSH_SECONDS)])
+def test_over_ssh_it_is_quieter(ssh: str, seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SSH_CONNECTION", raising=False)
+    if ssh:
+        monkeypatch.setenv("SSH_CONNECTION", ssh)
+    assert LogView()._flush == seconds
+
+
+# --- what is said about the log ---------------------------------------------------------------------------
+
+
+async def test_why_no_more_lines_come_stands_below_the_last_one() -> None:
+    app = LogApp(filled(*(f"line {n}" for n in range(50))))
+    async with app.run_test(size=(80, 10)) as pilot:
+        view = app.query_one(LogView)
+        app.buffer.end_of_log("the container has ended")
+        await settle(pilot)
+        assert rows(view)[-1] == "End of the log: the container has ended"
+        assert rows(view)[-2].endswith("line 49")
+        app.buffer.fail("the Docker daemon went away [/x]")
+        await settle(pilot)
+        assert rows(view)[-1] == "The log cannot be read on: the Docker daemon went away [/x]"
+        app.buffer.extend(numbered(1, 50))
+        await settle(pilot)
+        assert rows(view)[-1].endswith("line 50")
+
+
+async def test_an_empty_log_says_that_it_is_empty_and_a_filter_that_it_hides_all() -> None:
+    app = LogApp(LogBuffer())
+    async with app.run_test(size=(80, 10)) as pilot:
+        view = app.query_one(LogView)
+        await settle(pilot)
+        assert rows(view)[0] == "No lines yet."
+        app.buffer.extend(numbered(3))
+        view.filter(LineFilter(level=40))
+        await settle(pilot)
+        assert rows(view)[0] == "No line passes the filter."
+
+
+async def test_the_screen_hears_when_following_or_the_search_changes() -> None:
+    app = LogApp(filled(*(f"line {n}" for n in range(100))))
+    async with app.run_test(size=(80, 10)) as pilot:
+        view = app.query_one(LogView)
+        await settle(pilot)
+        app.heard.clear()
+        await pilot.press("up", "up", "end")
+        assert app.heard == ["follow", "follow"]
+        app.heard.clear()
+        view.search(Query("line 7"))
+        await settle(pilot)
+        assert set(app.heard) == {"follow", "search"}
+        assert view.match_text == "match 11 of 11"
+
+
+# --- how a line looks -------------------------------------------------------------------------------------
+
+
+async def painted(*texts: str, width: int = 100, stamp: str = STAMP) -> list[str]:
+    buffer = LogBuffer()
+    buffer.extend([LogLine(stamp, text) for text in texts])
+    app = LogApp(buffer)
+    async with app.run_test(size=(width, 10)) as pilot:
+        await settle(pilot)
+        return rows(app.query_one(LogView))
+
+
+async def test_time_process_level_and_message() -> None:
+    lines = await painted(
+        "(EngineCore pid=199) INFO 05-21 21:03:31 [x.py:1] fine",
+        "(APIServer pid=1) WARNING 05-21 21:03:31 [x.py:1] careful",
+        "(APIServer pid=1) ERROR 05-21 21:03:31 [x.py:1] broken",
+        'INFO:     127.0.0.1:1 - "GET /health HTTP/1.1" 200 OK',
+    )
+    assert lines[:4] == [
+        "23:02:50 EngineCore fine",
+        "23:02:50 APIServer  WARNING careful",
+        "23:02:50 APIServer  ERROR broken",
+        '23:02:50            127.0.0.1:1 - "GET /health HTTP/1.1" 200 OK',
+    ]
+
+
+async def test_without_a_stamp_the_logs_own_time_is_shown() -> None:
+    assert (await painted("INFO 05-21 21:03:31 [x.py:1] fine", stamp=""))[0] == "21:03:31 fine"
+    assert (await painted("no time at all", stamp="nonsense"))[0].strip() == "no time at all"
+
+
+async def test_ranks_can_be_told_apart() -> None:
+    lines = await painted(
+        *(f"(Worker_DP0_TP{rank}_EP{rank} pid=7) INFO 05-21 21:03:31 [x.py:1] loading" for rank in (0, 1)),
+        "(EngineCore_DP1 pid=7) INFO 05-21 21:03:31 [x.py:1] loading",
+    )
+    names = [line.split()[1] for line in lines[:3]]
+    assert len(set(names)) == 3
+    assert names[2] == "EngineCore_DP1"
+
+
+@pytest.mark.parametrize(("width", "start"), [(40, "fine"), (50, "EngineCore fine"), (60, "23:02:50 EngineCore fine")])
+async def test_where_it_is_narrow_the_message_has_the_room(width: int, start: str) -> None:
+    assert (await painted("(EngineCore pid=199) INFO 05-21 21:03:31 [x.py:1] fine", width=width + 1))[0] == start
+
+
+async def test_a_line_that_goes_on_beyond_the_edge_has_a_mark_there() -> None:
+    app = LogApp(filled("start " + "x" * 100 + " end"))
+    async with app.run_test(size=(61, 5)) as pilot:
+        view = app.query_one(LogView)
+        await settle(pilot)
+        assert rows(view)[0].endswith("x\u2026")
+        await pilot.press("right", "right", "right", "right")
+        assert rows(view)[0].startswith("\u2026x")
+        assert rows(view)[0].endswith("x end")
+        await pilot.press("left", "left", "left", "left", "left")
+        assert rows(view)[0].startswith("23:02:50 start")
+
+
+async def test_of_a_huge_line_the_rest_is_counted_and_copied() -> None:
+    app = LogApp(filled("x" * 5_000))
+    async with app.run_test(size=(80, 40)) as pilot:
+        view = app.query_one(LogView)
+        view.toggle_wrap()
+        await settle(pilot)
+        assert "+3,000 characters" in " ".join(rows(view))
+        assert view.selected_text() == "x" * 5_000
+
+
+async def test_wrapped_rows_keep_every_wide_glyph_and_break_at_words() -> None:
+    app = LogApp(filled("漢" * 60, "some words that do not fit on one row of so narrow a screen"))
+    async with app.run_test(size=(31, 12)) as pilot:
+        view = app.query_one(LogView)
+        view.toggle_wrap()
+        await settle(pilot)
+        text = "".join(rows(view))
+        assert text.count("漢") == 60
+        assert any(row.endswith("not fit on") for row in rows(view))
+
+
+async def test_every_row_of_a_line_taller_than_the_screen_can_be_reached() -> None:
+    app = LogApp(filled("before", " ".join(f"word{n:03}" for n in range(100)), "after"))
+    async with app.run_test(size=(60, 6)) as pilot:
+        view = app.query_one(LogView)
+        view.toggle_wrap()
+        await settle(pilot)
+        seen = " ".join(rows(view))
+        for _ in range(40):
+            await pilot.press("up")
+            seen += " ".join(rows(view))
+        assert all(f"word{n:03}" in seen for n in range(100))
+        assert rows(view)[0].endswith("before")
+        for _ in range(40):
+            await pilot.press("down")
+        assert rows(view)[-1].endswith("after")
+
+
+async def test_secrets_are_neither_shown_nor_copied() -> None:
+    app = LogApp(filled("non-default args: {'api_key': ['sesame']}"))
+    async with app.run_test(size=(80, 5)) as pilot:
+        view = app.query_one(LogView)
+        await settle(pilot)
+        assert "sesame" not in "".join(rows(view)) + view.selected_text()
+
+
+async def test_another_theme_and_another_size_repaint_everything() -> None:
+    app = LogApp(filled(*(f"line {n}" for n in range(100))))
+    async with app.run_test(size=(80, 10)) as pilot:
+        view = app.query_one(LogView)
+        await settle(pilot)
+        before = view.render_line(0)
+        app.register_theme(SPARK_LIGHT)
+        app.theme = SPARK_LIGHT.name
+        await settle(pilot)
+        assert list(view.render_line(0)) != list(before)
+        await pilot.resize_terminal(20, 5)
+        await settle(pilot)
+        assert [row.strip() for row in rows(view)] == [f"line {n}" for n in range(95, 100)]
+
+
+# --- search under a filter, and the mouse -----------------------------------------------------------------
+
+
+async def test_the_search_finds_only_what_the_filter_shows() -> None:
+    app = LogApp(filled("INFO: disk full", "ERROR: disk full", "INFO: disk full"))
+    async with app.run_test(size=(80, 10)) as pilot:
+        view = app.query_one(LogView)
+        view.filter(LineFilter(level=40))
+        view.search(Query("disk"))
+        await settle(pilot)
+        assert view.match_text == "match 1 of 1"
+        assert view.selected_text() == "ERROR: disk full"
+
+
+async def test_a_match_beyond_the_edge_comes_into_view() -> None:
+    app = LogApp(filled("x" * 200 + " needle " + "y" * 200, "a needle at once"))
+    async with app.run_test(size=(80, 5)) as pilot:
+        view = app.query_one(LogView)
+        view.search(Query("needle"))
+        await settle(pilot)
+        assert rows(view)[1].endswith("a needle at once")
+        view.previous_match()
+        assert "needle" in rows(view)[0]
+        view.next_match()
+        assert rows(view)[1].endswith("a needle at once")
+
+
+async def test_a_long_log_is_searched_without_holding_up_the_screen() -> None:
+    app = LogApp(LogBuffer())
+    app.buffer.extend([*numbered(19_999), LogLine(STAMP, "needle")])
+    async with app.run_test(size=(80, 10)) as pilot:
+        view = app.query_one(LogView)
+        view.search(Query("needle"))
+        assert view.match_text == "searching ..."
+        for _ in range(300):
+            await pilot.pause(0.01)
+            if view.match_text != "searching ...":
+                break
+        assert view.match_text == "match 1 of 1"
+
+
+async def test_the_wheel_scrolls_and_follows_again_at_the_end() -> None:
+    app = LogApp(filled(*(f"line {n}" for n in range(100))))
+    async with app.run_test(size=(80, 10)) as pilot:
+        view = app.query_one(LogView)
+        await settle(pilot)
+        await pilot._post_mouse_events([MouseScrollUp], view, offset=(5, 5))
+        assert not view.following
+        assert rows(view)[-1].endswith("line 96")
+        for _ in range(2):
+            await pilot._post_mouse_events([MouseScrollDown], view, offset=(5, 5))
+        assert view.following
+        assert rows(view)[-1].endswith("line 99")
+
+
+async def test_dragging_marks_lines_and_a_click_takes_one() -> None:
+    app = LogApp(filled(*(f"line {n}" for n in range(100))))
+    async with app.run_test(size=(80, 10)) as pilot:
+        view = app.query_one(LogView)
+        await settle(pilot)
+        await pilot.mouse_down(view, offset=(12, 2))
+        await pilot.hover(view, offset=(12, 4))
+        await pilot.mouse_up(view, offset=(12, 4))
+        assert view.selected_text() == "line 92\nline 93\nline 94"
+        await pilot.click(view, offset=(12, 1))
+        assert view.selected_text() == "line 91"
+        assert not view.following
+
+
+async def test_the_scroll_bar_goes_to_any_place_and_its_foot_follows() -> None:
+    app = LogApp(filled(*(f"line {n}" for n in range(1000))))
+    async with app.run_test(size=(80, 11)) as pilot:
+        view = app.query_one(LogView)
+        await settle(pilot)
+        await pilot.click(view, offset=(79, 0))
+        assert rows(view)[0].endswith("line 0")
+        await pilot.click(view, offset=(79, 5))
+        assert rows(view)[0].endswith("line 494")
+        await pilot.click(view, offset=(79, 10))
+        assert view.following

@@ -3,53 +3,43 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_tui.domain.api_errors import api_error, message_of
 from spark_tui.domain.chat import (
     Answer,
-    ChatParameters,
-    ChatRequest,
+    AnswerBuilder,
     ContentDelta,
     Finished,
-    Message,
     ReasoningDelta,
-    Role,
     ToolCall,
     ToolCallDelta,
     Usage,
-    advance,
 )
-from spark_tui.domain.chat_stream import StreamReader, request_body
-from spark_tui.domain.errors import (
-    ApiKeyRejected,
-    BadRequest,
-    ContextOverflow,
-    EngineDead,
-    EngineFailed,
-    ModelNotServed,
-    ReplyCutOff,
-    SparkError,
-)
+from spark_tui.domain.chat_stream import StreamReader
+from spark_tui.domain.errors import BadRequest, ContextOverflow, EngineFailed, ReplyCutOff, SparkError
 from spark_tui.domain.sse import SseDecoder
 from tests import api_fixtures
 
 
 def replay(raw: bytes, cuts: tuple[int, ...] = ()) -> tuple[Answer, SparkError | None]:
     places = sorted({0, *(cut % (len(raw) + 1) for cut in cuts), len(raw)})
-    decoder, reader, answer = SseDecoder(), StreamReader(), Answer(0.0)
+    decoder, reader, builder = SseDecoder(), StreamReader(), AnswerBuilder(0.0)
     try:
-        for a, b in zip(places, places[1:], strict=False):
+        for a, b in pairwise(places):
             for data in decoder.feed(raw[a:b]):
                 for event in reader.read(data):
-                    answer = advance(answer, event, 1.0)
+                    builder.add(event, 1.0)
         reader.close()
     except SparkError as error:
-        return answer, error
-    return answer, None
+        return builder.snapshot(), error
+    return builder.snapshot(), None
+
+
+# --- recorded -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", api_fixtures.STREAMS)
@@ -61,17 +51,33 @@ def test_a_transcript_replays_to_the_same_answer_whatever_the_chunks(name: str, 
     assert type(problem) is type(cut_problem)
 
 
+CUT_SHORT = {
+    "crash-engine-sigkill-client1": EngineFailed,
+    "crash-engine-sigkill-client2": EngineFailed,
+    "crash-worker-sigkill-client1": EngineFailed,
+    "crash-worker-sigkill-client2": EngineFailed,
+    "sigterm-inflight-client1": ReplyCutOff,
+    "sigterm-inflight-client2": ReplyCutOff,
+}
+
+
+@pytest.mark.parametrize("name", api_fixtures.STREAMS)
+def test_only_the_answers_that_were_cut_short_are_errors(name: str) -> None:
+    _, error = replay(api_fixtures.stream(name))
+    assert type(error) is CUT_SHORT.get(name, type(None))
+    assert error is None or error.remedy
+
+
 def test_reasoning_and_content_are_told_apart() -> None:
-    answer, error = replay(api_fixtures.stream("chat-stream-think-then-content"))
-    assert error is None
-    assert answer.reasoning
-    assert answer.content
+    answer, _ = replay(api_fixtures.stream("chat-stream-think-then-content"))
+    assert answer.reasoning.strip()
+    assert answer.content.strip()
     assert answer.usage is not None
+    assert 0 < (answer.usage.reasoning_tokens or 0) < answer.usage.completion_tokens
 
 
 def test_a_tool_call_is_put_together() -> None:
-    answer, error = replay(api_fixtures.stream("chat-stream-toolcall"))
-    assert error is None
+    answer, _ = replay(api_fixtures.stream("chat-stream-toolcall"))
     [call] = answer.tool_calls
     assert call.name == "get_weather"
     assert call.id.startswith("chatcmpl-tool-")
@@ -79,23 +85,49 @@ def test_a_tool_call_is_put_together() -> None:
 
 
 def test_an_answer_without_usage_says_that_it_is_unknown() -> None:
-    answer, error = replay(api_fixtures.stream("chat-stream-nousage"))
-    assert error is None
+    answer, _ = replay(api_fixtures.stream("chat-stream-nousage"))
+    assert answer.content or answer.reasoning
     assert answer.usage is None
     assert answer.decode_tokens_per_second is None
+
+
+def test_usage_on_every_chunk_ends_as_usage_at_the_end_does() -> None:
+    answer, _ = replay(api_fixtures.stream("chat-stream-continuous-usage"))
+    assert answer.usage is not None
+    assert answer.usage.completion_tokens > 0
 
 
 def test_an_engine_killed_in_mid_answer_keeps_the_part_that_came() -> None:
     answer, error = replay(api_fixtures.stream("crash-engine-sigkill-client1"))
     assert isinstance(error, EngineFailed)
-    assert "EngineCore encountered an issue" in error.detail or "EngineCore" in error.summary
+    assert error.summary == "The engine core died."
+    assert "EngineCore encountered an issue" in error.detail
     assert len(answer.content) > 20
 
 
-def test_a_stream_that_ends_without_its_end_is_cut_off() -> None:
+def test_an_answer_that_a_shutdown_aborted_is_cut_off() -> None:
+    answer, error = replay(api_fixtures.stream("sigterm-inflight-client1"))
+    assert isinstance(error, ReplyCutOff)
+    assert "aborted" in error.summary
+    assert answer.finish_reason == "abort"
+    assert len(answer.content) > 20
+
+
+def test_a_stream_that_says_done_without_an_end_is_cut_off() -> None:
     answer, error = replay(api_fixtures.stream("sigterm-inflight-client2"))
     assert isinstance(error, ReplyCutOff)
     assert answer.content == ""
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
+def test_a_stream_that_just_ends_is_cut_off_and_keeps_what_came(share: float) -> None:
+    raw = api_fixtures.stream("smollm2-stream")
+    answer, error = replay(raw[: int(len(raw) * share)])
+    assert isinstance(error, ReplyCutOff)
+    assert answer.content
+
+
+# --- single chunks --------------------------------------------------------------------------------------
 
 
 def chunk(delta: object, **more: object) -> str:
@@ -108,62 +140,131 @@ def chunk(delta: object, **more: object) -> str:
         (chunk({"role": "assistant", "content": ""}), []),
         (chunk({"reasoning": "a", "reasoning_content": "a"}), [ReasoningDelta("a")]),
         (chunk({"reasoning_content": "a"}), [ReasoningDelta("a")]),
+        (chunk({"reasoning": "a", "content": "b"}), [ReasoningDelta("a"), ContentDelta("b")]),
         (chunk({"content": "a"}, finish_reason="stop"), [ContentDelta("a"), Finished("stop")]),
+        (chunk({"content": None, "reasoning_content": None, "tool_calls": None}, finish_reason=None), []),
+        (chunk({"content": "a", "unheard_of": {"x": 1}}, logprobs=None, token_ids=[1]), [ContentDelta("a")]),
         (chunk({"tool_calls": [{"function": {"name": "f", "arguments": None}}]}), [ToolCallDelta(0, "", "f", "")]),
+        (chunk({"tool_calls": [{"index": 3, "function": None}]}), [ToolCallDelta(0)]),
         (chunk({"tool_calls": [None, 3]}), []),
+        (chunk({"tool_calls": [{"function": {"arguments": {"a": 1}}}]}), [ToolCallDelta(0, arguments='{"a": 1}')]),
         (chunk(None), []),
         ('{"choices": null}', []),
+        ('{"choices": {}}', []),
         ('{"choices": [{"index": 1, "delta": {"content": "other"}}]}', []),
+        (
+            '{"choices": [{"index": 1, "delta": {"content": "x"}}, {"index": 0, "delta": {"content": "y"}}]}',
+            [ContentDelta("y")],
+        ),
+        (
+            '{"choices": [{"message": {"role": "assistant", "content": "whole"}, "finish_reason": "stop"}]}',
+            [ContentDelta("whole"), Finished("stop")],
+        ),
         ('{"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 4}}', [Usage(3, 4)]),
-        ('{"usage": {"prompt_tokens": "3"}}', []),
+        (
+            '{"usage": {"prompt_tokens": 3, "completion_tokens": 4, "completion_tokens_details": '
+            '{"reasoning_tokens": 2}, "prompt_tokens_details": {"cached_tokens": 0}}}',
+            [Usage(3, 4, 2, 0)],
+        ),
+        (
+            '{"usage": {"prompt_tokens": 3, "completion_tokens": 4, "prompt_tokens_details": null}}',
+            [Usage(3, 4, None, None)],
+        ),
+        ('{"usage": {"prompt_tokens": "3", "completion_tokens": 4}}', []),
+        ('{"usage": {"prompt_tokens": 3, "completion_tokens": true}}', []),
+        ('{"usage": null}', []),
         ("[1, 2]", []),
-        ("[DONE]", []),
+        (" [DONE] ", []),
     ],
 )
-def test_each_chunk_gives_its_events(data: str, events: list) -> None:
+def test_each_chunk_gives_its_events(data: str, events: list[object]) -> None:
     assert list(StreamReader().read(data)) == events
 
 
-def test_what_is_not_json_is_an_error_with_its_text() -> None:
-    with pytest.raises(EngineFailed) as caught:
-        list(StreamReader().read("<html>busy</html>"))
-    assert "busy" in caught.value.detail
+def calls_of(*deltas: dict[str, object]) -> tuple[ToolCall, ...]:
+    reader, builder = StreamReader(), AnswerBuilder(0.0)
+    for delta in deltas:
+        for event in reader.read(chunk({"tool_calls": [delta]})):
+            builder.add(event, 1.0)
+    return builder.snapshot().tool_calls
+
+
+def call(index: int | None, id_: str | None, name: str | None, arguments: str | None) -> dict[str, object]:
+    told: dict[str, object] = {"id": id_, "function": {"name": name, "arguments": arguments}}
+    return told if index is None else {"index": index, **told}
+
+
+TWO = (ToolCall("a", "f", '{"x":1}'), ToolCall("b", "f", "{}"))
 
 
 @pytest.mark.parametrize(
-    ("name", "kind", "words"),
+    ("deltas", "calls"),
     [
-        ("bad-model", ModelNotServed, "`nope` does not exist"),
-        ("too-long-prompt", ContextOverflow, "512 tokens"),
-        ("prompt-plus-max-tokens", ContextOverflow, "512 tokens"),
-        ("no-api-key", ApiKeyRejected, "key"),
-        ("wrong-api-key", ApiKeyRejected, "key"),
-        ("not-found", ModelNotServed, "no such"),
-        ("tools-auto-without-parser", BadRequest, "--enable-auto-tool-choice"),
-        ("bad-temperature", BadRequest, "temperature"),
-        ("missing-messages", BadRequest, "messages"),
-        ("bad-json", BadRequest, "JSON"),
-        ("during-drain", EngineFailed, "shutdown"),
+        ([call(0, "a", "f", '{"x"'), call(0, None, None, ":1}"), call(1, "b", "f", "{}")], TWO),
+        ([call(0, "a", "f", '{"x"'), call(0, "a", "f", ":1}"), call(1, "b", "f", "{}")], TWO),
+        ([call(1, "a", "f", '{"x":1}'), call(2, "b", "f", None), call(2, None, None, "{}")], TWO),
+        ([call(0, "a", "f", ""), call(0, None, None, '{"x":1}'), call(0, "b", "f", ""), call(0, "", None, "{}")], TWO),
+        ([call(None, "a", "f", '{"x":1}'), call(None, "b", "f", "{}")], TWO),
+        ([call(None, "a", "f", '{"x"'), call(None, None, None, ":1}"), call(None, "b", "f", "{}")], TWO),
+        ([call(0, "a", "f", "{"), call(0, "a2", "f", '"x"'), call(0, "a3", "f", ":1}")], TWO[:1]),
+        ([call(0, None, "f", "{"), call(0, None, None, "}")], (ToolCall("", "f", "{}"),)),
+        ([call(0, "a", "f", "{}"), call(0, "b", "g", "{}")], (ToolCall("a", "f", "{}"), ToolCall("b", "g", "{}"))),
+    ],
+    ids=[
+        "vLLM and SGLang",
+        "id and name repeated",
+        "counted from one",
+        "all with index 0",
+        "no index",
+        "no index, in pieces",
+        "a new id with each piece",
+        "no id",
+        "another name",
     ],
 )
-def test_a_real_error_answer_has_its_meaning(name: str, kind: type[SparkError], words: str) -> None:
-    error = api_error(*api_fixtures.error(name))
-    assert type(error) is kind
-    assert words.lower() in (error.summary + error.detail).lower()
-    assert error.remedy
+def test_tool_calls_are_told_apart_as_servers_mean_them(
+    deltas: list[dict[str, object]], calls: tuple[ToolCall, ...]
+) -> None:
+    assert calls_of(*deltas) == calls
 
 
-def test_an_error_from_a_proxy_is_text_and_bounded() -> None:
-    error = api_error(502, "<html><h1>Bad \x1b]0;x\x07Gateway</h1>" + "x" * 10_000)
-    assert isinstance(error, EngineFailed)
-    assert "Bad Gateway" in error.summary
-    assert len(error.summary) < 1000
-    assert isinstance(api_error(503, ""), EngineDead)
+# --- errors ---------------------------------------------------------------------------------------------
 
 
-@given(st.text())
-def test_any_error_body_has_some_message(body: str) -> None:
-    assert "\x1b" not in message_of(body)
+@pytest.mark.parametrize("data", ["<html>busy</html>", '{"choices": [', "[" * 100_000, "busy" + "x" * 10**6])
+def test_what_is_not_json_is_an_error_with_the_beginning_of_its_text(data: str) -> None:
+    with pytest.raises(EngineFailed) as caught:
+        list(StreamReader().read(data))
+    assert caught.value.detail[:4] in data
+    assert len(caught.value.detail) <= 500
+
+
+@pytest.mark.parametrize(
+    ("data", "kind"),
+    [
+        ('{"error": {"message": "boom", "type": "InternalServerError", "param": null, "code": 500}}', EngineFailed),
+        ('{"error": "boom"}', EngineFailed),
+        ('{"error": {"message": "bad", "type": "BadRequestError", "code": 400}}', BadRequest),
+        ('{"error": {"message": "bad", "type": "BadRequestError"}}', BadRequest),
+        ('{"object": "error", "message": "boom", "type": "InternalServerError", "code": 500}', EngineFailed),
+        (
+            '{"error": {"message": "This model\'s maximum context length is 512 tokens. However, your prompt contains '
+            '600 input tokens", "code": 400}}',
+            ContextOverflow,
+        ),
+        (
+            '{"error": {"code": 400, "message": "too big", "type": "exceed_context_size_error", '
+            '"n_prompt_tokens": 600, "n_ctx": 512}}',
+            ContextOverflow,
+        ),
+    ],
+)
+def test_an_error_inside_the_stream_is_raised_by_its_meaning(data: str, kind: type[SparkError]) -> None:
+    reader = StreamReader()
+    assert list(reader.read(chunk({"content": "before"}))) == [ContentDelta("before")]
+    with pytest.raises(kind) as caught:
+        list(reader.read(data))
+    assert caught.value.remedy
 
 
 @given(st.text(max_size=200))
@@ -174,21 +275,26 @@ def test_any_data_gives_events_or_an_error_of_ours(data: str) -> None:
         assert error.remedy
 
 
-def test_only_what_was_set_is_sent() -> None:
-    request = ChatRequest("m", (Message(Role.USER, "hi"),))
-    assert set(request_body(request)) == {"model", "messages", "stream", "stream_options"}
-    full = ChatRequest("m", request.messages, ChatParameters(0.0, 0.9, 7, 1, thinking=False, reasoning_effort="low"))
-    body = request_body(full)
-    assert body["temperature"] == 0.0
-    assert body["chat_template_kwargs"] == {"enable_thinking": False}
-    assert body["max_tokens"] == 7
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 5) | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=5,
+)
+KEYS = ["choices", "usage", "index", "delta", "message", "content", "reasoning", "tool_calls", "function", "name", "id"]
 
 
-def test_a_tool_conversation_goes_back_as_the_api_wants_it() -> None:
-    messages = (
-        Message(Role.ASSISTANT, "", tool_calls=(ToolCall("c1", "f", "{}"),)),
-        Message(Role.TOOL, "42", tool_call_id="c1"),
+@given(
+    st.recursive(
+        JSON,
+        lambda inner: st.dictionaries(st.sampled_from(KEYS), inner, max_size=4) | st.lists(inner, max_size=2),
+        max_leaves=12,
     )
-    called, result = request_body(ChatRequest("m", messages))["messages"]
-    assert called["tool_calls"][0]["function"] == {"name": "f", "arguments": "{}"}
-    assert result["tool_call_id"] == "c1"
+)
+def test_any_json_gives_events_or_an_error_of_ours(value: object) -> None:
+    reader, builder = StreamReader(), AnswerBuilder(0.0)
+    try:
+        for event in reader.read(json.dumps({"choices": [{"delta": value}], "usage": value, "error": None})):
+            builder.add(event, 1.0)
+    except SparkError as error:
+        assert error.remedy
+    assert isinstance(builder.snapshot().content, str)

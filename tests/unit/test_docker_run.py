@@ -87,6 +87,7 @@ specs = st.builds(
 )
 
 
+@settings(deadline=None)
 @given(specs)
 def test_text_split_and_parsed_gives_the_same_spec(spec: ContainerSpec) -> None:
     argv = split_text(render_text(spec))
@@ -94,6 +95,7 @@ def test_text_split_and_parsed_gives_the_same_spec(spec: ContainerSpec) -> None:
     assert parse_argv(argv) == canonical(spec)
 
 
+@settings(deadline=None)
 @given(specs)
 def test_only_the_split_of_a_long_entrypoint_is_not_kept(spec: ContainerSpec) -> None:
     kept = canonical(spec)
@@ -111,6 +113,7 @@ def test_a_real_shell_reads_the_text_as_the_same_words(spec: ContainerSpec) -> N
     assert tuple(done.stdout.decode().split("\0")[:-1]) == render_argv(spec)
 
 
+@settings(deadline=None)
 @given(specs)
 def test_equal_settings_have_equal_fingerprints(spec: ContainerSpec) -> None:
     labelled = replace(spec, labels=(*spec.labels, (LABEL_SPEC_HASH, "0123456789abcdef")))
@@ -124,6 +127,7 @@ def test_fingerprints_stay_the_same_from_version_to_version() -> None:
     assert spec_hash(spec) == "3093dca812e2d813"
 
 
+@settings(deadline=None)
 @given(st.text())
 def test_no_text_breaks_the_parser(text: str) -> None:
     for attempt in (text, f"docker run {text}"):

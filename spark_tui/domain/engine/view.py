@@ -146,7 +146,7 @@ def state_of(
                 return EngineState.SERVING
             return EngineState.NOT_ANSWERING if was_serving or health is Health.DEAD else EngineState.STARTING
         case _:
-            # 143 is SIGTERM, 130 SIGINT: asked to stop. 137 may be the OOM killer as well as us: a failure until explained.
+            # 143 is SIGTERM, 130 SIGINT: it was asked to stop. 137 may be the OOM killer as well.
             return EngineState.STOPPED if container.exit_code in (0, None, 130, 143) else EngineState.FAILED
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import aclosing
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, suppress
 from typing import ClassVar
 
 from textual import work
@@ -15,7 +15,8 @@ from textual.timer import Timer
 from textual.worker import Worker, WorkerState
 
 from spark_tui.core.actions import Scope
-from spark_tui.domain.chat import Answer, ChatRequest, advance
+from spark_tui.core.conversation import ChatTarget, Conversation
+from spark_tui.domain.chat import Answer
 from spark_tui.domain.engine.view import EngineState
 from spark_tui.domain.errors import EngineUnreachable, SparkError
 from spark_tui.domain.quantities import human_count
@@ -23,7 +24,6 @@ from spark_tui.domain.reading import reason_of
 from spark_tui.domain.text import clean
 from spark_tui.tui.keymap import bindings
 from spark_tui.tui.screens import chat_words as words
-from spark_tui.tui.screens.chat_session import Exchange, Session
 from spark_tui.tui.screens.frame import FrameScreen
 from spark_tui.tui.widgets.bars import KeyBar
 from spark_tui.tui.widgets.prompt import Prompt
@@ -54,16 +54,20 @@ class ChatScreen(FrameScreen):
 
     def on_mount(self) -> None:
         """Binds the screen to the selected engine."""
-        self._session = Session()
-        self._previous: Session | None = None
-        self._answering: Worker[None] | None = None
+        self._conversation = self._new_conversation()
+        self._previous: Conversation | None = None
         self._ended_at: float | None = None
+        self._shown = False
         self._may_focus = True
         self._note = ""
         self._note_timer: Timer | None = None
         self._frames = self.set_interval(FRAME_SECONDS, self._frame, pause=True)
         for name in ("engines", "selected"):
             self.bind_slice(name, lambda _: self._show_engine())
+
+    async def on_unmount(self) -> None:
+        """Closes the connection of an answer that is still coming."""
+        await self._conversation.close()
 
     def on_screen_suspend(self) -> None:
         """Nothing is painted on a hidden screen; the answer goes on."""
@@ -73,18 +77,21 @@ class ChatScreen(FrameScreen):
 
     def on_screen_resume(self) -> None:
         """Shows what has come meanwhile, and is ready to write."""
-        if self._live is not None:
+        if self._conversation.live:
             self._frames.resume()
+        self._shown = True
         self._show_all()
         self._focus_prompt()
 
     def _focus_prompt(self) -> None:
         """The prompt has the focus once there is someone to talk to, once per visit; until then digits are keys."""
+        if not self._shown:
+            return
         if self._may_focus and words.problem_with(self.selected_engine) is None:
             self._may_focus = False
-            self._prompt.focus()
+            self.set_focus(self._prompt)  # at once: `focus()` comes later, and both branches may be asked in a row
         elif self.focused is None:
-            self._transcript.focus()
+            self.set_focus(self._transcript)
 
     # --- parts ----------------------------------------------------------------------------------------
 
@@ -96,23 +103,21 @@ class ChatScreen(FrameScreen):
     def _prompt(self) -> Prompt:
         return self.query_one(Prompt)
 
-    @property
-    def _live(self) -> Exchange | None:
-        last = self._session.last
-        return last if last is not None and last.live else None
+    def _new_conversation(self) -> Conversation:
+        return Conversation(self.context.api, self.context.clock)
 
     # --- show -----------------------------------------------------------------------------------------
 
     def _show_all(self) -> None:
         why = reason_of(self.spark.engines)
         empty = words.empty(self.selected_engine, why, has_previous=self._previous is not None)
-        self._transcript.show(self._session.turns(), empty)
+        self._transcript.show(words.turns(self._conversation.exchanges), empty)
         self._show_status()
         self._show_keys()
 
     def _frame(self) -> None:
         """Ten times a second while an answer comes."""
-        self._transcript.show(self._session.turns())
+        self._transcript.show(words.turns(self._conversation.exchanges))
         self._show_status()
 
     def _show_engine(self) -> None:
@@ -122,13 +127,13 @@ class ChatScreen(FrameScreen):
         self._focus_prompt()
 
     def _show_status(self) -> None:
-        status, live = self.query_one(words.ChatStatus), self._live
+        status, last = self.query_one(words.ChatStatus), self._conversation.last
         if self._note:
             status.left = words.note(self._note)
-        elif live is not None:
-            status.left = words.doing(live, self.context.clock.monotonic())
+        elif last is not None and last.live:
+            status.left = words.doing(last, self.context.clock.monotonic())
         else:
-            status.left = words.room_used(self._session.last, self.selected_engine)
+            status.left = words.room_used(last, self.selected_engine)
         key = "^End" if self._prompt.has_focus and self._prompt.text else "End"
         status.right = words.below(0 if self._transcript.following else self._transcript.below, key)
         status.renew()
@@ -147,8 +152,8 @@ class ChatScreen(FrameScreen):
     def _show_keys(self) -> None:
         writing = self._prompt.has_focus
         bar, pane = self.query_one(KeyBar), self.query_one("#prompt-pane")
-        started = bool(self._session.exchanges)
-        bar.actions = words.footer(live=self._live is not None, writing=writing, started=started)
+        last = self._conversation.last
+        bar.actions = words.footer(live=self._conversation.live, writing=writing, started=last is not None)
         bar.renew()
         hint = "Enter sends  ^j new line" if writing else "Enter or Tab to write"
         if pane.border_subtitle != hint:
@@ -170,66 +175,53 @@ class ChatScreen(FrameScreen):
 
     def on_prompt_submitted(self, event: Prompt.Submitted) -> None:
         """Sends, when there is someone to send to; else the text stays in the prompt."""
-        if self._live is not None:
+        if self._conversation.live:
             self._say("An answer is coming: Esc stops it.")
-        elif self._can_ask():
+        elif target := self._target():
             self._prompt.accept()
-            self._ask(event.text.strip("\n"))
+            self._ask(event.text.strip("\n"), target)
 
-    def _can_ask(self) -> bool:
-        problem = words.problem_with(self.selected_engine)
-        if problem is not None:
-            self.notify(f"{problem.summary}\n{problem.remedy}", severity="warning", markup=False)
-        return problem is None
+    def _target(self) -> ChatTarget | None:
+        """Whom to ask; tells why when there is nobody."""
+        view, problem = self.selected_engine, words.problem_with(self.selected_engine)
+        watch = self.context.supervisor.find(view.name) if view is not None else None
+        endpoint = watch.endpoint if watch is not None else None
+        if view is not None and endpoint is not None and problem is None:
+            return ChatTarget(view.name, endpoint, view.served_name)
+        problem = problem or EngineUnreachable("The engine is gone.", "1 shows what runs.")
+        self.notify(f"{problem.summary}\n{problem.remedy}", severity="warning", markup=False)
+        return None
 
-    def _ask(self, question: str) -> None:
-        view = self.selected_engine
-        assert view is not None  # noqa: S101 - `_can_ask` has looked
-        exchange = self._session.begin(question, view.name, view.served_name, self.context.clock.monotonic())
+    def _ask(self, question: str, target: ChatTarget) -> None:
+        self._read(self._conversation.ask(question, target))
         self._previous = None
         self._transcript.action_follow()
-        self._answering = self._answer(exchange)
         self._frames.resume()
         self._show_all()
 
     @work(exit_on_error=False, group="answer")
-    async def _answer(self, exchange: Exchange) -> None:
-        try:
-            async for answer in self._stream(exchange):
-                exchange.answer = answer
-        except SparkError as error:
-            exchange.error = error
-        self._finish(exchange)
+    async def _read(self, answers: AsyncGenerator[Answer, None]) -> None:
+        """Waits for the end of an answer, wherever the person is; the frames show what has come."""
+        with suppress(SparkError):  # it stands in the transcript, where it happened
+            async with aclosing(answers):
+                async for _ in answers:
+                    pass
+        self._over()
 
-    async def _stream(self, exchange: Exchange) -> AsyncIterator[Answer]:
-        watch = self.context.supervisor.find(exchange.engine)
-        endpoint = watch.endpoint if watch is not None else None
-        if endpoint is None:
-            raise EngineUnreachable(f"{exchange.engine} is gone.", "1 shows what runs; ^g asks again.")
-        answer = exchange.answer
-        request = ChatRequest(exchange.model, self._session.messages())
-        async with aclosing(self.context.api.chat(endpoint, request)) as events:
-            async for event in events:
-                answer = advance(answer, event, self.context.clock.monotonic())
-                yield answer
-
-    def _finish(self, exchange: Exchange) -> None:
-        """The answer is over: it ended, failed or was stopped."""
-        exchange.live = False
+    def _over(self) -> None:
+        """The answer ended, failed or was stopped."""
+        if self._conversation.live:  # the next one is coming already
+            return
         self._ended_at = self.context.clock.monotonic()
-        if self._live is None:
-            self._frames.pause()
+        self._frames.pause()
         if self.is_current:
             self._show_all()
 
     def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
-        """A failure that nobody foresaw is told where it happened, too."""
-        live = self._live
-        if event.worker is self._answering and event.state is WorkerState.ERROR and live is not None:
+        """A failure that nobody foresaw stands in the transcript too; here it goes to the log."""
+        if event.worker.group == "answer" and event.state is WorkerState.ERROR:
             self.log.error(event.worker.error)
-            what = repr(event.worker.error)
-            live.error = SparkError("spark-tui failed to read the answer.", "^g asks again.", detail=what)
-            self._finish(live)
+            self._over()
 
     # --- keys -----------------------------------------------------------------------------------------
 
@@ -243,14 +235,10 @@ class ChatScreen(FrameScreen):
             self._transcript.focus()
 
     def _stop(self) -> bool:
-        live = self._live
-        if live is None:
-            return False
-        live.stopped = True
-        self._finish(live)
-        if self._answering is not None:
-            self._answering.cancel()  # closes the connection, which frees the engine's slot
-        return True
+        stopped = self._conversation.stop()
+        if stopped:
+            self._over()
+        return stopped
 
     def action_write(self) -> None:
         """To the prompt."""
@@ -258,19 +246,18 @@ class ChatScreen(FrameScreen):
 
     def action_regenerate(self) -> None:
         """Asks the last question again; what was answered is replaced."""
-        if self._session.last is None:
+        if self._conversation.last is None:
             self._say("Nothing was asked yet.")
-        elif self._can_ask():
-            self._stop()
-            self._ask(self._session.take_back())
+        elif target := self._target():
+            self._ask(self._conversation.take_back(), target)
 
     def action_new_chat(self) -> None:
         """Begins anew; with nothing said yet, brings the last conversation back."""
         self._stop()
-        if self._session.exchanges:
-            self._previous, self._session = self._session, Session()
+        if self._conversation.last is not None:
+            self._previous, self._conversation = self._conversation, self._new_conversation()
         elif self._previous is not None:
-            self._session, self._previous = self._previous, None
+            self._conversation, self._previous = self._previous, None
         self._transcript.set_reasoning(None)
         self._transcript.action_follow()
         self._show_all()
@@ -302,7 +289,7 @@ class ChatScreen(FrameScreen):
 
     def action_copy_answer(self) -> None:
         """The last answer's text, as the model wrote it, without control codes."""
-        text = next((e.answer.content for e in reversed(self._session.exchanges) if e.answer.content.strip()), "")
+        text = next((e.answer.content for e in reversed(self._conversation.exchanges) if e.answer.content.strip()), "")
         if not text:
             self._say("There is no answer to copy yet.")
             return

@@ -7,15 +7,15 @@ from dataclasses import replace
 from textual.content import Content
 
 from spark_tui.core.actions import Action, Scope, action, of_scope
+from spark_tui.core.conversation import Exchange
 from spark_tui.domain.engine.view import EngineState, EngineView
 from spark_tui.domain.errors import EngineUnreachable, ModelNotServed, SparkError
 from spark_tui.domain.quantities import human_count, short_tokens
 from spark_tui.domain.reading import NOT_READ_YET
 from spark_tui.tui import format as fmt
 from spark_tui.tui.keymap import shown
-from spark_tui.tui.screens.chat_session import Exchange
 from spark_tui.tui.widgets.line import Line, spread
-from spark_tui.tui.widgets.turn import answers
+from spark_tui.tui.widgets.turn import Turn, answers, tokens
 
 KEY = "bold $footer-key-foreground"
 
@@ -31,6 +31,28 @@ class ChatStatus(Line):
     def say(self, width: int) -> Content:
         """One line."""
         return spread(self.left, self.right, width)
+
+
+def turns(exchanges: tuple[Exchange, ...]) -> tuple[Turn, ...]:
+    """The transcript: two turns for each exchange. A change of the engine is noted where it happened."""
+    told: list[Turn] = []
+    before = ""
+    for said in exchanges:
+        told.append(Turn(2 * said.number, "you", said.question))
+        note = f"on {said.engine}, before on {before}" if before and before != said.engine else ""
+        before = said.engine
+        told.append(
+            Turn(
+                2 * said.number + 1,
+                said.model,
+                note=note,
+                answer=said.answer,
+                live=said.live,
+                stopped=said.stopped,
+                error=said.error,
+            )
+        )
+    return tuple(told)
 
 
 def problem_with(view: EngineView | None) -> SparkError | None:
@@ -119,16 +141,22 @@ def note(text: str) -> Content:
     return Content.styled(f" {text}", "$success")
 
 
-def doing(live: Exchange | None, now: float) -> Content:
-    """What the model does, and for how long: whole seconds, so that it is repainted once a second."""
-    if live is None:
-        return Content("")
-    if live.answer.first_token_at is None:
+def doing(live: Exchange, now: float) -> Content:
+    """What the model does, for how long, and how fast where the server counts on the way."""
+    answer = live.answer
+    if answer.first_token_at is None:
         what = "waiting for the first token"
     else:
-        what = "answering" if answers(live.answer) else "reasoning"
-    seconds = f"  {int(now - live.answer.started_at)} s   "
-    return Content.assemble((f" {what}", "$warning"), (seconds, "$dim"), ("Esc", KEY), (" stops", "$dim"))
+        what = "answering" if answers(answer) else "reasoning"
+    figures = [f"{int(now - answer.started_at)} s"]
+    if answer.usage is not None:
+        figures.append(tokens(answer.usage.completion_tokens))
+    if answer.decode_tokens_per_second is not None:
+        figures.append(f"{answer.decode_tokens_per_second:.1f} tok/s")
+    figures_text = "   ".join(figures)
+    return Content.assemble(
+        (f" {what}", "$warning"), (f"  {figures_text}   ", "$dim"), ("Esc", KEY), (" stops", "$dim")
+    )
 
 
 def room_used(last: Exchange | None, view: EngineView | None) -> Content:

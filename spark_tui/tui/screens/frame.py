@@ -76,7 +76,7 @@ class FrameScreen(Screen[None]):
     # --- slices ---------------------------------------------------------------------------------------
 
     def on_mount(self) -> None:
-        """Binds the bars to their slices."""
+        """Binds the bars to their slices. Textual calls the handlers of every class: subclasses do not call this."""
         top, strip, keys = self.query_one(TopBar), self.query_one(MemoryStrip), self.query_one(KeyBar)
         keys.actions = allowed(
             tuple(a for a in (*of_scope(self.SCOPE), *of_scope(Scope.GLOBAL)) if a.footer),

@@ -9,19 +9,47 @@ from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.screen import ModalScreen
-from textual.widgets import Static
 
 from spark_tui.core.actions import Action, Scope, allowed, of_scope
 from spark_tui.tui.keymap import shown
+from spark_tui.tui.widgets.line import Line, hanging
 
-KEYS_WIDTH = 14
+KEYS_WIDTH = 11
 LABEL_WIDTH = 14
+CLI_FROM = 90
+"""Cells from which the command that does the same has room beside the help."""
+IN_LISTS = "In lists: arrows or j k, PgUp PgDn, Home End.  Tab moves between panes, Esc goes one step back."
+IN_FIELDS = "While you type, letters and digits are text: Esc leaves the field first."
+
+
+class KeyTable(Line):
+    """Key, name and help of each action, wrapped for the width."""
+
+    def __init__(self, scope: Scope, *, read_only: bool) -> None:
+        super().__init__(classes="keys")
+        self._groups = (
+            ("", allowed(of_scope(scope), read_only=read_only)),
+            ("Everywhere", allowed(of_scope(Scope.GLOBAL), read_only=read_only)),
+        )
+
+    def say(self, width: int) -> Content:
+        """Both tables, one under the other."""
+        lines: list[Content] = []
+        for title, actions in self._groups:
+            if title:
+                lines += [Content(""), Content.styled(title, "bold")]
+            for action in actions:
+                lines += _lines(action, width)
+        for text in (IN_LISTS, IN_FIELDS):
+            lines += [Content(""), *Content.styled(text, "$dim").wrap(width)]
+        return Content("\n").join(lines)
 
 
 class HelpScreen(ModalScreen[None]):
     """What can be done here, and everywhere."""
 
     CSS_PATH = "help.tcss"
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-normal")]  # noqa: RUF012 - Textual's shape
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,question_mark", "close", "Close")]
 
     def __init__(self, scope: Scope, *, read_only: bool) -> None:
@@ -30,32 +58,25 @@ class HelpScreen(ModalScreen[None]):
         self._read_only = read_only
 
     def compose(self) -> ComposeResult:
-        """Two tables, one under the other."""
+        """One table that scrolls where it must."""
         with VerticalScroll(classes="dialog", id="help") as dialog:
             dialog.border_title = f"Keys on {self._scope.value}"
-            dialog.border_subtitle = "Esc closes"
-            yield Static(self._table(self._scope))
-            yield Static(Content.styled("\nEverywhere", "bold"))
-            yield Static(self._table(Scope.GLOBAL))
-            yield Static(
-                Content.styled("\nIn lists: arrows or j k, PgUp PgDn, Home End.  Tab moves between panes.", "$dim")
-            )
-
-    def _table(self, scope: Scope) -> Content:
-        actions = allowed(of_scope(scope), read_only=self._read_only)
-        return Content("\n").join(_line(action) for action in actions)
+            dialog.border_subtitle = "arrows scroll   Esc closes"
+            yield KeyTable(self._scope, read_only=self._read_only)
 
     def action_close(self) -> None:
         """Back."""
         self.dismiss(None)
 
 
-def _line(action: Action) -> Content:
-    keys = " ".join(shown(key) for key in action.keys)
-    cli = f"   spark-tui {action.cli}" if action.cli else ""
-    return Content.assemble(
-        (f"{keys:<{KEYS_WIDTH}}", "bold $footer-key-foreground"),
+def _lines(action: Action, width: int) -> list[Content]:
+    label = Content.assemble(
+        (f"{' '.join(shown(key) for key in action.keys):<{KEYS_WIDTH}} ", "bold $footer-key-foreground"),
         f"{action.label:<{LABEL_WIDTH}}",
-        (action.help, "$dim"),
-        (cli, "$secondary"),
     )
+    cli = f"spark-tui {action.cli}" if action.cli else ""
+    if width >= CLI_FROM:
+        beside = Content.assemble((f"{action.help:<46}  ", "$dim"), (cli, "$secondary"))
+    else:
+        beside = Content.assemble((action.help, "$dim"), (f"  {cli}" if cli else "", "$secondary"))
+    return hanging(label, beside, KEYS_WIDTH + 1 + LABEL_WIDTH, width)

@@ -87,7 +87,6 @@ class HomeScreen(FrameScreen):
 
     def on_mount(self) -> None:
         """Binds the panes to their slices."""
-        super().on_mount()
         for name in ("engines", "jobs"):
             self.bind_slice(name, lambda _: self._show())
         self.bind_slice("selected", lambda _: self._show_selected())
@@ -100,7 +99,6 @@ class HomeScreen(FrameScreen):
 
     def on_screen_resume(self) -> None:
         """Catches up."""
-        super().on_screen_resume()
         self._tail_timer.resume()
 
     # --- show -----------------------------------------------------------------------------------------

@@ -2,47 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Grid, Horizontal, Vertical, VerticalScroll
+from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
+from textual.events import DescendantFocus
 from textual.screen import ModalScreen
-from textual.widgets import Input, Static
+from textual.widgets import Button, Input, Static
 
 from spark_tui.core.context import Context
 from spark_tui.core.launch import LaunchRequest
 from spark_tui.domain.errors import SparkError, UsageError
 from spark_tui.domain.presets.docker_run import render_text
-from spark_tui.domain.presets.plan import Overrides, overrides_from_pairs
+from spark_tui.domain.presets.plan import LaunchPlan, Overrides, overrides_from_pairs
 from spark_tui.domain.presets.preset import Preset
-from spark_tui.domain.text import clean
-from spark_tui.tui import format as fmt
+from spark_tui.domain.text import clean_line, truncate
+from spark_tui.tui.screens.launch_fields import NEEDED, WRONG, FieldRow, fields_of
+from spark_tui.tui.screens.preset_words import LABEL_WIDTH, UNKNOWN_IMAGE, ImageStanding, failure_parts, note_parts
+from spark_tui.tui.widgets.page import Page, sentence, told
 
-
-@dataclass(frozen=True, slots=True)
-class FormField:
-    """One line of the form. `key` is the override's name."""
-
-    key: str
-    label: str
-    hint: str
-
-
-FIELDS = (
-    FormField("name", "container name", ""),
-    FormField("port", "port", "1-65535"),
-    FormField("exposure", "exposure", "local, lan"),
-    FormField("api_key", "API key", "yes, no"),
-    FormField("max_model_len", "context tokens", "e.g. 65536"),
-    FormField("gpu_memory_utilization", "memory share", "0.05-0.95"),
-    FormField("max_num_seqs", "sequences", "1-1024"),
-    FormField("kv_cache_dtype", "KV cache type", "auto, fp8"),
-    FormField("served_model_name", "served as", ""),
-    FormField("extra_args", "more arguments", "--flag value"),
-)
+MAX_TITLE = 60
 
 
 class LaunchForm(ModalScreen[str | None]):
@@ -53,54 +35,50 @@ class LaunchForm(ModalScreen[str | None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+l", "launch", "Launch", priority=True),
         Binding("escape", "close", "Back"),
-        Binding("down", "app.focus_next", "Next field", show=False),
-        Binding("up", "app.focus_previous", "Previous field", show=False),
+        Binding("down", "app.focus_next", "Next field", show=False, priority=True),
+        Binding("up", "app.focus_previous", "Previous field", show=False, priority=True),
+        Binding("pagedown", "scroll_preview(1)", "Command down", show=False, priority=True),
+        Binding("pageup", "scroll_preview(-1)", "Command up", show=False, priority=True),
     ]
 
     def __init__(self, context: Context, preset: Preset) -> None:
         super().__init__()
         self._core = context
         self._preset = preset
-        self._overrides = Overrides()
-        self._valid = True
+        self._rows = tuple(FieldRow(field) for field in fields_of(preset))
+        self._standing = UNKNOWN_IMAGE
+        self.overrides = Overrides()
+        self.problem: SparkError | None = None
+        """Why it cannot be launched as it stands; None when it can."""
 
     def compose(self) -> ComposeResult:
         """Fields on the left, the command on the right (below, when it is narrow)."""
         with Vertical(classes="dialog", id="form") as dialog:
-            dialog.border_title = Content(clean(f"Launch {self._preset.name}"))
-            dialog.border_subtitle = "^l launches   Tab next field   Esc back"
+            dialog.border_title = Content(f"Launch {truncate(clean_line(self._preset.name), MAX_TITLE)}")
+            dialog.border_subtitle = "^l launch   Enter, arrows: next field   PgDn command   Esc back"
             with Horizontal(id="form-columns"):
-                with VerticalScroll(id="fields", can_focus=False), Grid(id="field-grid"):
-                    for field in FIELDS:
-                        yield Static(field.label, classes="field-label")
-                        yield Input(
-                            placeholder=self._default(field.key) or field.hint,
-                            id=f"field-{field.key}",
-                            compact=True,
-                            select_on_focus=False,
-                        )
-                with VerticalScroll(id="preview-scroll"):
-                    yield Static(id="preview")
-            yield Static(id="form-status")
-
-    def _default(self, key: str) -> str:
-        preset = self._preset
-        match key:
-            case "name":
-                return preset.name
-            case "port":
-                return str(preset.default("port") or 8000)
-            case "exposure":
-                return "local"
-            case "api_key":
-                return "no; yes when exposed to the LAN"
-            case _:
-                value = preset.default(key)
-                return "" if value is None else str(value)
+                with VerticalScroll(id="fields", can_focus=False):
+                    yield from self._rows
+                with VerticalScroll(id="preview-scroll", can_focus=False):
+                    yield Page(LABEL_WIDTH, id="preview")
+            with Horizontal(id="form-foot"):
+                yield Button("Launch", id="launch", variant="primary", compact=True)
+                yield Static(id="form-status")
 
     def on_mount(self) -> None:
         """Shows the command as the preset has it."""
-        self.query_one("#field-port", Input).focus()
+        first = next((row for row in self._rows if row.field.needed or row.field.key == "port"), self._rows[0])
+        first.input.focus()
+        self._renew()
+        self._look_at_image()
+
+    @work(exit_on_error=False, exclusive=True, group="image")
+    async def _look_at_image(self) -> None:
+        """The image's real entrypoint decides the command; without Docker its name does."""
+        try:
+            self._standing = ImageStanding(True, await self._core.docker.image(self._preset.image))
+        except SparkError as error:
+            self._standing = ImageStanding(why=error.summary)
         self._renew()
 
     # --- validate -------------------------------------------------------------------------------------
@@ -109,45 +87,131 @@ class LaunchForm(ModalScreen[str | None]):
         """Checks and shows at every key."""
         self._renew()
 
-    def on_input_submitted(self, _: Input.Submitted) -> None:
-        """Enter goes to the next field."""
-        self.app.action_focus_next()
-
     def _pairs(self) -> dict[str, str]:
-        values = {field.key: self.query_one(f"#field-{field.key}", Input).value.strip() for field in FIELDS}
-        return {key: value for key, value in values.items() if value}
+        return {row.field.key: row.text for row in self._rows if row.text}
 
     def _renew(self) -> None:
-        status, preview = self.query_one("#form-status", Static), self.query_one("#preview", Static)
-        pairs = self._pairs()
-        for field in FIELDS:
-            self.query_one(f"#field-{field.key}").set_class(field.key in pairs, "-changed")
+        """Judges every field alone, then all of them together, and shows what they come to."""
+        wrong = {row.field.key: problem for row in self._rows if (problem := _problem_alone(row))}
+        self.problem = next(iter(wrong.values()), None)
+        plan = None if wrong else self._planned()
+        if plan is None and not wrong and self.problem is not None:
+            culprit = self._culprit()
+            if culprit is not None:
+                wrong[culprit.field.key] = self.problem
+        for row in self._rows:
+            problem = wrong.get(row.field.key)
+            row.judge("" if problem is None else str(problem))
+        self._show(plan, blamed=bool(wrong))
+
+    def _planned(self) -> LaunchPlan | None:
         try:
-            self._overrides = overrides_from_pairs(pairs)
-            plan = self._core.preflight.dry_plan(self._preset, self._overrides)
-        except (UsageError, SparkError) as error:
-            self._valid = False
-            status.update(fmt.safe(str(error), "$error"))
-            return
-        self._valid = True
-        changed = f"{len(pairs)} changed from the preset" if pairs else "as the preset has it"
-        status.update(Content.styled(changed, "$dim"))
-        preview.update(Content(clean(render_text(plan.spec))))
+            self.overrides = overrides_from_pairs(self._pairs())
+            plan = self._core.preflight.dry_plan(self._preset, self.overrides, self._standing.image)
+            render_text(plan.spec)
+        except SparkError as error:
+            self.problem = error
+            return None
+        return plan
+
+    def _culprit(self) -> FieldRow | None:
+        """The field without which there would be no problem, or another one."""
+        pairs = self._pairs()
+        for row in self._rows:
+            if row.field.key not in pairs or not isinstance(self.problem, UsageError):
+                continue
+            others = {key: text for key, text in pairs.items() if key != row.field.key}
+            try:
+                self._core.preflight.dry_plan(self._preset, overrides_from_pairs(others), self._standing.image)
+            except SparkError as error:
+                if str(error) == str(self.problem):
+                    continue
+            return row
+        return None
+
+    def _show(self, plan: LaunchPlan | None, *, blamed: bool) -> None:
+        preview = self.query_one("#preview", Page)
+        self.query_one("#launch", Button).disabled = plan is None
+        if plan is not None:
+            preview.tell(note_parts(plan, self._standing), render_text(plan.spec))
+        elif not blamed and self.problem is not None:
+            preview.tell(self._why_not(self.problem))
+        else:
+            preview.tell([sentence("The command comes back when the field marked wrong is mended.", "$dim")])
+        self._say()
+
+    def _why_not(self, problem: SparkError) -> list[tuple[Content, Content]]:
+        needed = [row.field.label for row in self._rows if row.field.needed and not row.text]
+        if needed:
+            return [
+                sentence(f"Needed first: {', '.join(needed)}", "bold $warning"),
+                sentence("The command names it, and the preset has no value. Write it into its field.", "$warning"),
+            ]
+        return failure_parts(problem)
+
+    # --- status ---------------------------------------------------------------------------------------
+
+    def on_descendant_focus(self, _: DescendantFocus) -> None:
+        """The foot speaks of the field that has the focus."""
+        self._say()
+
+    def _say(self) -> None:
+        row = next((row for row in self._rows if row.input.has_focus), None)
+        if row is not None:
+            stated = f"   preset: {row.field.preset}" if row.field.preset else ""
+            text = f"{row.field.label}: {row.field.help}{stated}"
+        elif self.problem is not None:
+            text = "It cannot be launched like this."
+        else:
+            changed = sum(row.field.changes(row.text) for row in self._rows)
+            how = f"with {changed} changed" if changed else "as the preset has it"
+            text = f"Enter launches it {how}."
+        self.query_one("#form-status", Static).update(told(text, "$dim"))
 
     # --- act ------------------------------------------------------------------------------------------
 
+    def on_input_submitted(self, _: Input.Submitted) -> None:
+        """Enter goes to the next field; after the last one stands the button."""
+        self.app.action_focus_next()
+
+    def on_button_pressed(self, _: Button.Pressed) -> None:
+        """The button launches."""
+        self.action_launch()
+
     def action_launch(self) -> None:
         """Begins the launch and goes back with the container's name."""
-        if not self._valid:
-            self.notify("Mend the field that is named below first.", severity="warning", markup=False)
+        if self.problem is not None:
+            self.notify(str(self.problem), severity="warning", markup=False)
+            self._to_problem()
             return
         try:
-            self._core.jobs.launch(LaunchRequest(self._preset, self._overrides))
+            self._core.jobs.launch(LaunchRequest(self._preset, self.overrides))
         except SparkError as error:
             self.notify(str(error), severity="error", markup=False)
             return
-        self.dismiss(self._overrides.name or self._preset.name)
+        self.dismiss(self.overrides.name or self._preset.name)
+
+    def _to_problem(self) -> None:
+        """The focus goes to what has to be mended."""
+        row = next((row for row in self._rows if row.mark in (WRONG, NEEDED)), None)
+        if row is not None:
+            row.input.focus()
+
+    def action_scroll_preview(self, step: int) -> None:
+        """A page of the command."""
+        scroll = self.query_one("#preview-scroll", VerticalScroll)
+        scroll.scroll_relative(y=step * max(1, scroll.size.height - 1), animate=False)
 
     def action_close(self) -> None:
         """Back, nothing done."""
         self.dismiss(None)
+
+
+def _problem_alone(row: FieldRow) -> SparkError | None:
+    if not row.text:
+        return None
+    try:
+        overrides_from_pairs({row.field.key: row.text})
+    except UsageError as error:
+        return error
+    return None

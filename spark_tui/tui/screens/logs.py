@@ -56,7 +56,6 @@ class LogsScreen(FrameScreen):
 
     def on_mount(self) -> None:
         """Binds the log to the selected engine."""
-        super().on_mount()
         self._asking = ""
         self._level = 0
         self._text = ""
@@ -72,7 +71,6 @@ class LogsScreen(FrameScreen):
 
     def on_screen_resume(self) -> None:
         """Catches up."""
-        super().on_screen_resume()
         self._timer.resume()
 
     # --- show -----------------------------------------------------------------------------------------

@@ -13,7 +13,10 @@ from textual.widgets import Button, Input, Static
 
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.text import clean
-from spark_tui.tui import format as fmt
+from spark_tui.tui.widgets.page import MAX_VALUE, told
+
+MAX_DETAIL = 20_000
+"""Characters of an error's evidence that are shown; all of it is copied."""
 
 
 class ConfirmScreen(ModalScreen[bool]):
@@ -23,8 +26,8 @@ class ConfirmScreen(ModalScreen[bool]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,n", "answer(False)", "No"),
         Binding("y", "answer(True)", "Yes"),
-        Binding("left", "app.focus_previous", "Previous", show=False),
-        Binding("right", "app.focus_next", "Next", show=False),
+        Binding("left,up", "app.focus_previous", "Previous", show=False),
+        Binding("right,down", "app.focus_next", "Next", show=False),
     ]
 
     def __init__(self, question: str, what: str, *, verb: str, type_to_confirm: str = "") -> None:
@@ -37,16 +40,18 @@ class ConfirmScreen(ModalScreen[bool]):
     def compose(self) -> ComposeResult:
         """The question, what will happen, and the two answers."""
         with Vertical(classes="dialog"):
-            yield Static(fmt.safe(self._question, "bold"), classes="dialog-title")
-            yield Static(fmt.safe(self._what), classes="dialog-text")
+            with VerticalScroll(classes="dialog-body", can_focus=False):
+                yield Static(told(self._question, "bold"), classes="dialog-title")
+                yield Static(told(self._what), classes="dialog-text")
+                if self._typed:
+                    yield Static(
+                        told(f"spark-tui did not start it. Type {self._typed} to confirm:"), classes="dialog-text"
+                    )
             if self._typed:
-                yield Static(
-                    fmt.safe(f"spark-tui did not start it. Type {self._typed} to confirm:"), classes="dialog-text"
-                )
-                yield Input(id="typed", select_on_focus=False)
+                yield Input(id="typed", select_on_focus=False, compact=True)
             with Horizontal(classes="dialog-buttons"):
-                yield Button(f"{self._verb} (y)" if not self._typed else self._verb, id="yes", variant="error")
-                yield Button("Leave it (n)" if not self._typed else "Leave it (Esc)", id="no")
+                yield Button(self._verb if self._typed else f"{self._verb} (y)", id="yes", variant="error")
+                yield Button("Leave it (Esc)" if self._typed else "Leave it (n)", id="no")
 
     def on_mount(self) -> None:
         """Enter alone never confirms: the safe answer has the focus."""
@@ -96,12 +101,12 @@ class ErrorScreen(ModalScreen[None]):
         """Summary, remedy, detail."""
         error = self._error
         with Vertical(classes="dialog"):
-            yield Static(fmt.safe(error.summary, "bold $error"), classes="dialog-title")
-            yield Static(fmt.safe(error.remedy), classes="dialog-text")
-            if error.detail:
-                with VerticalScroll(classes="dialog-detail"):
-                    yield Static(Content.styled(clean(error.detail), "$dim"))
-            yield Static(Content.styled("Esc closes   y copies", "$dim"))
+            with VerticalScroll(classes="dialog-body"):
+                yield Static(told(error.summary, "bold $error"), classes="dialog-title")
+                yield Static(told(error.remedy), classes="dialog-text")
+                if error.detail:
+                    yield Static(Content.styled(_bounded(error.detail), "$dim"), classes="dialog-detail")
+            yield Static(Content.styled("Esc closes   y copies   arrows scroll", "$dim"), classes="dialog-keys")
 
     def action_close(self) -> None:
         """Back."""
@@ -112,3 +117,11 @@ class ErrorScreen(ModalScreen[None]):
         error = self._error
         self.app.copy_to_clipboard("\n".join(part for part in (error.summary, error.remedy, error.detail) if part))
         self.notify("Copied.", markup=False)
+
+
+def _bounded(text: str) -> str:
+    """Evidence of many lines: its end is what tells, so the beginning is what goes."""
+    shown = clean(text)
+    lines = [line if len(line) <= MAX_VALUE else f"{line[:MAX_VALUE]} ..." for line in shown.split("\n")]
+    shown = "\n".join(lines)
+    return shown if len(shown) <= MAX_DETAIL else f"... {shown[-MAX_DETAIL:]}"

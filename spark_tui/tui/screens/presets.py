@@ -9,32 +9,38 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Container, Horizontal, VerticalScroll
 from textual.content import Content
-from textual.widgets import Input, Static, TabbedContent, TabPane
+from textual.widgets import Input, TabbedContent, TabPane
 
 from spark_tui.core.actions import Scope
-from spark_tui.domain.errors import PresetError, SparkError
+from spark_tui.domain.errors import PresetError, SparkError, UnreachableError
 from spark_tui.domain.presets.docker_run import render_text
 from spark_tui.domain.presets.plan import LaunchPlan, Overrides
-from spark_tui.domain.presets.preset import Origin, Preset, PresetFacts
-from spark_tui.domain.quantities import human_bytes, human_count, short_tokens
-from spark_tui.domain.text import clean
-from spark_tui.tui import format as fmt
+from spark_tui.domain.presets.preset import Preset
+from spark_tui.domain.reading import Ok
+from spark_tui.domain.text import clean_line, truncate
 from spark_tui.tui.keymap import bindings
 from spark_tui.tui.screens.frame import FrameScreen
-from spark_tui.tui.widgets.engine_detail import field
-from spark_tui.tui.widgets.row_list import Column, Row, RowList
-
-COLUMNS = (
-    Column("preset"),
-    Column("model", width=11, hide_below=56),
-    Column("quantization", width=6, hide_below=48),
-    Column("context", width=5, hide_below=72, right=True),
-    Column("speed", width=11, hide_below=64, right=True),
-    Column("origin", width=5, hide_below=84),
+from spark_tui.tui.screens.preset_words import (
+    COLUMNS,
+    LABEL_WIDTH,
+    MAX_CELL,
+    PROBLEM,
+    UNKNOWN_IMAGE,
+    ImageStanding,
+    failure_parts,
+    matches,
+    note_parts,
+    order,
+    overview,
+    preset_row,
+    problem_page,
+    problem_row,
 )
+from spark_tui.tui.widgets.page import Page
+from spark_tui.tui.widgets.row_list import RowList
 
-PROBLEM = "problem:"
 NO_PRESETS = "No presets. Put recipe files (*.yaml) into the presets folder, then press ^r."
+NO_MATCH = "No preset matches. Esc clears the filter."
 
 
 class PresetsScreen(FrameScreen):
@@ -47,39 +53,76 @@ class PresetsScreen(FrameScreen):
     AUTO_FOCUS = "#preset-list"
 
     def compose_body(self) -> ComposeResult:
-        """List on the left, pages on the right."""
+        """List on the left, pages on the right; one above the other when it is narrow."""
         with Horizontal(id="columns"):
             with Container(id="list-pane", classes="pane") as pane:
                 pane.border_title = "Presets"
-                yield Input(placeholder="filter: name, family, quantization, model", id="filter", compact=True)
-                yield RowList(COLUMNS, Content(NO_PRESETS), id="preset-list")
+                yield Input(placeholder="filter: name, family, quantization, model, image", id="filter", compact=True)
+                yield RowList(COLUMNS, Content(NO_PRESETS), titles=True, gap=1, id="preset-list")
             with Container(id="preset-pane", classes="pane"), TabbedContent(id="pages"):
-                with TabPane("Overview", id="overview-page"), VerticalScroll():
-                    yield Static(id="overview")
-                with TabPane("Command", id="command-page"), VerticalScroll():
-                    yield Static(id="command")
+                with TabPane("Overview", id="overview-page"), VerticalScroll(id="overview-scroll"):
+                    yield Page(LABEL_WIDTH, id="overview")
+                with TabPane("Command", id="command-page"), VerticalScroll(id="command-scroll"):
+                    yield Page(LABEL_WIDTH, id="command")
 
     def on_mount(self) -> None:
-        """Binds the list to the catalogue."""
-        super().on_mount()
-        self._plan: LaunchPlan | None = None
+        """Binds the list to the catalogue, and to what may change which images are here."""
+        self._plan: LaunchPlan | SparkError | None = None
+        self._shown = ""
+        self._images: dict[str, ImageStanding] = {}
+        self._looked_at: tuple[object, ...] = ()
         self.query_one("#filter").display = False
-        self.bind_slice("presets", lambda _: self._show())
+        self.bind_slice("presets", lambda _: self._take_catalogue())
+        self.bind_slice("docker", lambda _: self._look_again())
+        self.bind_slice("jobs", lambda _: self._look_again())
+
+    # --- images ---------------------------------------------------------------------------------------
+
+    def _take_catalogue(self) -> None:
+        self._show()
+        self._look_again()
+
+    def _look_again(self) -> None:
+        """Asks which images are here when the answer may be another: other presets, Docker back, a launch ended."""
+        ended = tuple(job.id for job in self.spark.jobs if job.state.over)
+        grounds = (self.spark.presets, isinstance(self.spark.docker, Ok), ended)
+        if grounds != self._looked_at:
+            self._looked_at = grounds
+            self._look_at_images()
+
+    @work(exit_on_error=False, exclusive=True, group="images")
+    async def _look_at_images(self) -> None:
+        """One question per image; a Docker that does not answer is asked once."""
+        found: dict[str, ImageStanding] = {}
+        references = dict.fromkeys(preset.image for preset in self.spark.presets.presets)
+        for reference in references:
+            try:
+                found[reference] = ImageStanding(True, await self.context.docker.image(reference))
+            except UnreachableError as error:
+                found |= {left: ImageStanding(why=error.summary) for left in references if left not in found}
+                break
+            except SparkError as error:
+                found[reference] = ImageStanding(why=error.summary)
+        if found != self._images:
+            self._images = found
+            self._show()
+
+    def _standing(self, preset: Preset) -> ImageStanding:
+        return self._images.get(preset.image, UNKNOWN_IMAGE)
 
     # --- show -----------------------------------------------------------------------------------------
 
     def _show(self) -> None:
         words = self.query_one("#filter", Input).value.lower().split()
         catalogue = self.spark.presets
-        chosen = sorted((p for p in catalogue.presets if _matches(p, words)), key=_order)
-        rows = [_row(preset) for preset in chosen]
-        rows += [_problem_row(index, problem) for index, problem in enumerate(catalogue.problems)]
-        empty = "No preset matches. Esc clears the filter." if words else NO_PRESETS
-        self.query_one(RowList).show(rows, Content(empty))
-        pane = self.query_one("#list-pane")
+        chosen = sorted((preset for preset in catalogue.presets if matches(preset, words)), key=order)
+        rows = [preset_row(preset, self._standing(preset)) for preset in chosen]
+        if not words:
+            rows += [problem_row(index, problem) for index, problem in enumerate(catalogue.problems)]
+        self.query_one(RowList).show(rows, Content(NO_MATCH if words else NO_PRESETS))
         shown = f"{len(chosen)} of {len(catalogue.presets)}" if words else str(len(chosen))
         broken = f", {len(catalogue.problems)} unreadable" if catalogue.problems else ""
-        pane.border_subtitle = f"{shown}{broken}"
+        self.query_one("#list-pane").border_subtitle = f"{shown}{broken}"
         self._show_selected()
 
     @property
@@ -93,7 +136,9 @@ class PresetsScreen(FrameScreen):
         key = self.query_one(RowList).key
         if not key.startswith(PROBLEM):
             return None
-        return self.spark.presets.problems[int(key.removeprefix(PROBLEM))]
+        number = int(key.removeprefix(PROBLEM))
+        problems = self.spark.presets.problems
+        return problems[number] if number < len(problems) else None
 
     def on_row_list_moved(self, _: RowList.Moved) -> None:
         """Another preset."""
@@ -101,34 +146,34 @@ class PresetsScreen(FrameScreen):
 
     def _show_selected(self) -> None:
         preset, problem = self.preset, self.problem
-        pane = self.query_one("#preset-pane")
-        overview, command = self.query_one("#overview", Static), self.query_one("#command", Static)
+        pane, about, command = self.query_one("#preset-pane"), *self.query(Page).results(Page)
+        self._plan = None
         if preset is not None:
-            pane.border_title = Content(clean(preset.name))
-            overview.update(_overview(preset))
-            self._show_command(preset)
-        elif problem is not None:
-            pane.border_title = "Unreadable file"
-            overview.update(_problem_page(problem))
-            command.update("")
+            pane.border_title = Content(truncate(clean_line(preset.name), MAX_CELL))
+            about.tell(overview(preset, self._standing(preset)))
+            self._show_command(preset, command)
         else:
-            pane.border_title = ""
-            overview.update("")
-            command.update("")
+            pane.border_title = "Unreadable file" if problem is not None else ""
+            about.tell(problem_page(problem) if problem is not None else ())
+            command.tell(())
+        key = self.query_one(RowList).key
+        if key != self._shown:
+            self._shown = key
+            for page in self.query("#pages VerticalScroll"):
+                page.scroll_home(animate=False)
 
-    @work(exit_on_error=False, exclusive=True, group="plan")
-    async def _show_command(self, preset: Preset) -> None:
-        """The command with the image's real entrypoint when it is here; else with the one its name implies."""
-        command = self.query_one("#command", Static)
-        preflight = self.context.preflight
+    def _show_command(self, preset: Preset, page: Page) -> None:
+        """The command with the image's real entrypoint when it is here; else with the one that its name implies."""
+        standing = self._standing(preset)
         try:
-            self._plan = preflight.dry_plan(preset, Overrides())
-            command.update(_command(self._plan))
-            self._plan = await preflight.plan(preset, Overrides())
-            command.update(_command(self._plan))
+            plan = self.context.preflight.dry_plan(preset, Overrides(), standing.image)
+            text = render_text(plan.spec)
         except SparkError as error:
-            if self._plan is None:
-                command.update(Content.assemble(fmt.safe(error.summary, "$error"), "\n", fmt.safe(error.remedy)))
+            self._plan = error
+            page.tell(failure_parts(error))
+            return
+        self._plan = plan
+        page.tell(note_parts(plan, standing), text)
 
     # --- act ------------------------------------------------------------------------------------------
 
@@ -147,11 +192,17 @@ class PresetsScreen(FrameScreen):
             self.spark.switch_mode("home")
 
     def action_copy_command(self) -> None:
-        """The docker run text to the clipboard."""
-        if self.preset is None or self._plan is None:
-            return
-        self.app.copy_to_clipboard(render_text(self._plan.spec))
-        self.notify("Copied: docker run ...", markup=False)
+        """The docker run text to the clipboard, just as it is."""
+        if isinstance(self._plan, SparkError):
+            self.spark.report(self._plan)
+        elif self._plan is not None:
+            self.app.copy_to_clipboard(render_text(self._plan.spec))
+            self.notify("Copied: docker run ...", markup=False)
+
+    def action_switch_page(self) -> None:
+        """Overview or Command; the cursor stays in the list."""
+        pages = self.query_one(TabbedContent)
+        pages.active = "command-page" if pages.active == "overview-page" else "overview-page"
 
     def action_filter_presets(self) -> None:
         """Opens the filter."""
@@ -164,144 +215,35 @@ class PresetsScreen(FrameScreen):
         self._show()
 
     def on_input_submitted(self, _: Input.Submitted) -> None:
-        """Enter goes to the list."""
+        """Enter goes to the list; an empty filter goes away."""
+        self._leave_filter(keep=True)
+
+    def _leave_filter(self, *, keep: bool) -> None:
+        box = self.query_one("#filter", Input)
+        if not keep:
+            box.value = ""
+        box.display = bool(box.value)
         self.query_one(RowList).focus()
 
     def key_escape(self) -> None:
-        """Clears the filter."""
-        box = self.query_one("#filter", Input)
-        if box.display:
-            box.value = ""
-            box.display = False
+        """One step back: from the pages to the list, then without the filter, then Home."""
+        box, presets = self.query_one("#filter", Input), self.query_one(RowList)
+        if box.display and (box.has_focus or presets.has_focus):
+            self._leave_filter(keep=False)
+        elif not presets.has_focus:
+            presets.focus()
+        else:
+            self.spark.switch_mode("home")
+
+    def key_down(self) -> None:
+        """From the filter into what it found."""
+        if self.query_one("#filter", Input).has_focus:
             self.query_one(RowList).focus()
 
     def action_reload_presets(self) -> None:
-        """Reads the folders again."""
+        """Reads the folders again, and asks for the images again."""
         self.context.collectors.load_presets()
+        self._looked_at = ()
+        self._look_again()
         problems = len(self.context.store.world.presets.problems)
         self.notify(f"Presets read again{f', {problems} unreadable' if problems else ''}.", markup=False)
-
-
-def _matches(preset: Preset, words: list[str]) -> bool:
-    facts = preset.facts
-    text = " ".join(
-        (preset.name, facts.title, facts.family, facts.quantization, facts.publisher, preset.model, preset.runtime)
-    ).lower()
-    return all(word in text for word in words)
-
-
-def _order(preset: Preset) -> tuple[bool, str, str]:
-    return (preset.facts.category == "cpu", preset.facts.family.lower() or "~", preset.name)
-
-
-def _row(preset: Preset) -> Row:
-    facts = preset.facts
-    speed = max((p.tokens_per_second for p in facts.published), default=None)
-    return Row(
-        preset.name,
-        (
-            fmt.safe(facts.title or preset.name),
-            fmt.safe(_size(facts), "$dim"),
-            fmt.safe(facts.quantization, "$secondary"),
-            fmt.safe(short_tokens(facts.context_tokens) if facts.context_tokens else "", "$dim"),
-            fmt.safe(f"~{speed:.0f} tok/s" if speed else ""),
-            fmt.safe("yours" if preset.origin is Origin.USER else "", "$accent"),
-        ),
-    )
-
-
-def _size(facts: PresetFacts) -> str:
-    total, active = facts.total_parameters, facts.active_parameters
-    if total is None:
-        return ""
-    if active is None or active == total:
-        return _billions(total)
-    return f"{_billions(total)}/{_billions(active)}"
-
-
-def _billions(count: float) -> str:
-    return f"{count / 1e9:.3g}B" if count >= 1e9 else f"{count / 1e6:.0f}M"
-
-
-def _problem_row(index: int, problem: PresetError) -> Row:
-    file = problem.file.rsplit("/", 1)[-1]
-    place = f"{file}:{problem.line}" if problem.line else file
-    text = Content.assemble(("unreadable ", "bold $error"), fmt.safe(place), "  ", fmt.safe(problem.summary, "$dim"))
-    return Row(f"{PROBLEM}{index}", (text, *(Content("") for _ in COLUMNS[1:])))
-
-
-def _problem_page(problem: PresetError) -> Content:
-    parts = [fmt.safe(problem.where, "bold"), fmt.safe(problem.summary, "$error"), fmt.safe(problem.remedy)]
-    if problem.detail:
-        parts += [Content(""), Content.styled(clean(problem.detail), "$dim")]
-    return Content("\n").join(parts)
-
-
-def _overview(preset: Preset) -> Content:
-    facts = preset.facts
-    lines = [fmt.safe(facts.title or preset.name, "bold")]
-    if facts.description:
-        lines.append(fmt.safe(facts.description, "$dim"))
-    lines.append(Content(""))
-    lines += [
-        field(label, value)
-        for label, value in (
-            ("model", preset.model),
-            ("publisher", facts.publisher),
-            ("family", facts.family),
-            ("kind", facts.architecture),
-            ("size", _size_line(facts)),
-            ("quantized", facts.quantization),
-            ("context", f"{human_count(facts.context_tokens)} tokens" if facts.context_tokens else ""),
-            ("input", ", ".join(facts.modalities)),
-            ("licence", _licence(facts)),
-            ("image", preset.image),
-            ("runtime", preset.runtime),
-            ("file", f"{preset.file} ({preset.origin.value})"),
-        )
-        if value
-    ]
-    for speed in facts.published:
-        lines.append(field("speed", f"{speed.tokens_per_second:g} tok/s, {speed.conditions} ({speed.source})"))
-    lines += _said("Cautions", facts.cautions, "$warning") + _said("Notes", facts.notes, "")
-    lines += _said("Not run by spark-tui", preset.hooks, "$dim") + _said("Kept, not used", _unknown(preset), "$dim")
-    if facts.source:
-        lines += [Content(""), field("source", facts.source)]
-    return Content("\n").join(lines)
-
-
-def _unknown(preset: Preset) -> tuple[str, ...]:
-    return tuple(f"{key}: {value}" for key, value in preset.unknown)
-
-
-def _size_line(facts: PresetFacts) -> str:
-    words = []
-    if facts.total_parameters:
-        words.append(f"{_billions(facts.total_parameters)} parameters")
-    if facts.active_parameters and facts.active_parameters != facts.total_parameters:
-        words.append(f"{_billions(facts.active_parameters)} active")
-    if facts.weights_bytes:
-        words.append(f"{human_bytes(facts.weights_bytes)} of weights")
-    return ", ".join(words)
-
-
-def _licence(facts: PresetFacts) -> str:
-    if not facts.licence:
-        return ""
-    return f"{facts.licence}, gated: accept it on the model's page first" if facts.gated else facts.licence
-
-
-def _said(title: str, texts: tuple[str, ...], style: str) -> list[Content]:
-    if not texts:
-        return []
-    return [
-        Content(""),
-        Content.styled(title, "bold"),
-        *(Content.assemble("- ", fmt.safe(text, style)) for text in texts),
-    ]
-
-
-def _command(plan: LaunchPlan) -> Content:
-    parts = [Content(clean(render_text(plan.spec)))]
-    parts += [Content.assemble(("note ", "$warning"), fmt.safe(note)) for note in plan.notes]
-    return Content("\n").join((parts[0], Content(""), *parts[1:]))

@@ -1,50 +1,71 @@
-"""A log over a bounded buffer, painted line by line: only what is on screen is ever taken apart.
-
-Following is an explicit state: moving up ends it, `follow` brings it back. Positions are absolute line numbers, so
-that lines which the buffer lets go never shift what is read.
-"""
+"""A log over a bounded buffer, painted line by line: only what is on screen is ever taken apart."""
 
 from __future__ import annotations
 
 import os
-from bisect import bisect_left
-from typing import ClassVar
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import tzinfo
+from typing import ClassVar, NamedTuple
 
+from rich.cells import cell_len
+from rich.segment import Segment
 from rich.style import Style
 from textual.binding import Binding, BindingType
-from textual.events import Click, MouseScrollDown, MouseScrollUp, Resize
+from textual.events import Hide, MouseDown, MouseMove, MouseScrollDown, MouseScrollUp, MouseUp, Resize, Show
+from textual.geometry import Region
 from textual.message import Message
 from textual.strip import Strip
 from textual.timer import Timer
 from textual.widget import Widget
 
-from spark_tui.core.log_buffer import LogBuffer
-from spark_tui.core.log_search import LineFilter, MatchIndex, Query
-from spark_tui.domain.text import clean_line
-from spark_tui.tui.widgets.log_paint import LogPainter, LogStyles
+from spark_tui.core.log_buffer import LogBuffer, LogState
+from spark_tui.core.log_search import LineFilter, Query
+from spark_tui.services.ports import LogLine
+from spark_tui.tui.glyphs import Glyphs, choose
+from spark_tui.tui.widgets.log_paint import LogStyles, PaintedLog
+from spark_tui.tui.widgets.log_reader import LogReader
+from spark_tui.tui.widgets.log_window import Row
+from spark_tui.tui.widgets.seen import is_seen
 
 LOCAL_SECONDS, SSH_SECONDS = 0.1, 0.25
+WORK_SECONDS = 0.03
+"""Between two steps of a search or filter; a step takes 5 to 8 ms."""
+
 SIDEWAYS_CELLS = 16
-CACHED_STRIPS = 400
-WRAP_ROWS = 40
+WHEEL_ROWS = 3
+
+
+class _Cell(NamedTuple):
+    """All that decides how a row looks: equal ones need no repaint."""
+
+    row: Row | tuple[str, str] | None
+    marked: bool
+    left: int
+    wrap: bool
+    bar: str
 
 
 class LogView(Widget, can_focus=True):
-    """Shows a LogBuffer. The screen asks `status` words from its properties."""
+    """Shows a LogBuffer. What the screen says about it comes from its properties."""
 
+    ALLOW_SELECT = False  # dragging marks whole lines
     COMPONENT_CLASSES: ClassVar[set[str]] = {
         "log-view--dim",
         "log-view--warning",
         "log-view--error",
         "log-view--match",
         "log-view--cursor",
+        "log-view--bar",
     }
     DEFAULT_CSS = """
+    LogView { width: 1fr; height: 1fr; }
     LogView > .log-view--dim { color: $dim; }
     LogView > .log-view--warning { color: $warning; }
     LogView > .log-view--error { color: $error; }
     LogView > .log-view--match { color: $background; background: $warning; text-style: bold; }
     LogView > .log-view--cursor { background: $cursor-row; }
+    LogView > .log-view--bar { color: $rule; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up,k", "move(-1)", "Up", show=False),
@@ -62,188 +83,210 @@ class LogView(Widget, can_focus=True):
     class FollowChanged(Message):
         """The end is followed now, or no longer."""
 
-    def __init__(self, *, id: str | None = None, flush_seconds: float | None = None) -> None:  # noqa: A002
+    class SearchChanged(Message):
+        """`match_text` says something else now."""
+
+    def __init__(
+        self,
+        *,
+        id: str | None = None,  # noqa: A002 - Textual's name
+        flush_seconds: float | None = None,
+        glyphs: Glyphs | None = None,
+        zone: tzinfo | None = None,
+    ) -> None:
         super().__init__(id=id)
         self._flush = flush_seconds or (SSH_SECONDS if "SSH_CONNECTION" in os.environ else LOCAL_SECONDS)
-        self._buffer = LogBuffer()
-        self._filtered: MatchIndex | None = None
-        self._found: MatchIndex | None = None
-        self._wanted_jump = 0
+        self._glyphs = glyphs or choose()
+        self._paint = PaintedLog(self._line, self._styles, self._glyphs.ellipsis, zone)
+        self._reader = LogReader(LogBuffer(), lambda number: len(self._paint.rows(number)))
         self._seen = -1
-        self._following = True
-        self._wrap = False
-        self._cursor = 0
-        self._mark: int | None = None
-        self._top = 0
         self._left = 0
-        self._end_when_left = 0
-        self._rows: list[tuple[int, Strip]] = []
-        self._strips: dict[tuple[int, bool], Strip] = {}
-        self._painter: LogPainter | None = None
-        self._timer: Timer | None = None
+        self._dragging = ""
+        self._cells: list[_Cell] = []
+        self._flusher: Timer | None = None
+        self._worker: Timer | None = None
 
     # --- life -----------------------------------------------------------------------------------------
 
     def on_mount(self) -> None:
-        """New lines come into view a few times a second, whatever their number."""
-        self._timer = self.set_interval(self._flush, self._tick)
+        """New lines come into view a few times a second, whatever their number, and only while somebody looks."""
+        self._flusher = self.set_interval(self._flush, self._tick)
+        self._worker = self.set_interval(WORK_SECONDS, self._work, pause=True)
+        self.app.screen_change_signal.subscribe(self, lambda _: self._look())
+
+    def on_show(self, _: Show) -> None:
+        """It is on screen."""
+        self._look()
+
+    def on_hide(self, _: Hide) -> None:
+        """It is not."""
+        self._look()
+
+    def _look(self) -> None:
+        """No timer runs while the screen is hidden."""
+        if self._flusher is None or self._worker is None:
+            return
+        if is_seen(self):
+            self._flusher.resume()
+            self._worker.resume()
+            self._tick()
+        else:
+            self._flusher.pause()
+            self._worker.pause()
 
     def on_resize(self, _: Resize) -> None:
         """Another size, other rows."""
-        self._repaint()
+        self._forget()
 
     def notify_style_update(self) -> None:
         """Strips carry colours."""
-        self._painter = None
-        self._strips.clear()
         super().notify_style_update()
+        self._forget()
+
+    def _forget(self) -> None:
+        """What was painted no longer holds."""
+        self._paint.width = self._text_width
+        self._paint.query = self._reader.query
+        self._paint.forget()
+        self._cells = []
+        self._repaint()
 
     def _tick(self) -> None:
-        if not self.screen.is_current:
-            return
-        busy = False
-        for index in (self._filtered, self._found):
-            if index is not None and not index.complete:
-                index.step()
-                busy = True
-        if self._wanted_jump and self._found is not None and self._found.complete:
-            step, self._wanted_jump = self._wanted_jump, 0
-            self._jump(step)
-        if busy or self._buffer.revision != self._seen:
-            self._seen = self._buffer.revision
-            if self._following or self._top < self._buffer.first or not self._full():
-                self._repaint()
+        """Looks whether the buffer has changed."""
+        if self._reader.buffer.revision != self._seen:
+            self._seen = self._reader.buffer.revision
+            self._step()
+            self._repaint()
 
-    def _full(self) -> bool:
-        return len(self._rows) >= self.size.height
+    def _work(self) -> None:
+        """Goes on with a search or filter."""
+        with self._reading():
+            if self._step() and self._worker is not None:
+                self._worker.pause()
+
+    def _step(self) -> bool:
+        searching = self._reader.match_text
+        complete = self._reader.step()
+        if not complete and self._worker is not None:
+            self._worker.resume()
+        if self._reader.match_text != searching:
+            self.post_message(self.SearchChanged())
+        return complete
+
+    @contextmanager
+    def _reading(self) -> Iterator[LogReader]:
+        """Something about the reading changes: what differs is repainted, and the screen hears of it."""
+        following, searching = self.following, self.match_text
+        yield self._reader
+        if self.following != following:
+            self.post_message(self.FollowChanged())
+        if self.match_text != searching:
+            self.post_message(self.SearchChanged())
+        self._repaint()
 
     # --- what is shown --------------------------------------------------------------------------------
 
     def show(self, buffer: LogBuffer) -> None:
         """Another log, or the same one again."""
-        if buffer is self._buffer:
+        if buffer is self._reader.buffer:
             return
-        wanted = self._filtered.wanted if self._filtered is not None else None
-        query = self._found.wanted.query if self._found is not None else None
-        self._buffer = buffer
-        self._strips.clear()
-        self._seen, self._top, self._cursor, self._left, self._mark = -1, buffer.first, buffer.first, 0, None
-        self.filter(wanted)
-        self._found = MatchIndex(buffer, LineFilter(query=query)) if query is not None else None
-        self.follow()
+        with self._reading() as reader:
+            reader.show(buffer)
+            self._seen, self._left = -1, 0
+            self._paint.begin()
+            self._forget()
+            self._step()
 
     def filter(self, wanted: LineFilter | None) -> None:
         """Shows only the lines that pass; None shows all."""
-        self._filtered = None if wanted is None or wanted.off else MatchIndex(self._buffer, wanted)
-        if self._filtered is not None:
-            self._filtered.step()
-        self._repaint()
+        with self._reading() as reader:
+            reader.filter(wanted)
+            self._step()
+
+    def search(self, query: Query | None) -> None:
+        """Marks every match, and goes to the nearest one above, else below; None ends the search."""
+        with self._reading() as reader:
+            reader.search(query)
+            self._forget()
+            self._step()
+
+    def next_match(self) -> None:
+        """Downwards."""
+        with self._reading() as reader:
+            reader.jump(1)
+
+    def previous_match(self) -> None:
+        """Upwards."""
+        with self._reading() as reader:
+            reader.jump(-1)
+
+    def follow(self) -> None:
+        """To the end, and stay there."""
+        with self._reading() as reader:
+            reader.follow()
+
+    def toggle_wrap(self) -> None:
+        """Long lines over several rows, or cut."""
+        with self._reading():
+            self._paint.wrap = not self._paint.wrap
+            self._left = 0
+            self._forget()
 
     @property
     def total_count(self) -> int:
         """Lines in the buffer."""
-        return len(self._buffer)
+        return len(self._reader.buffer)
 
     @property
     def shown_count(self) -> int:
         """Lines that pass the filter."""
-        return len(self._filtered.numbers) if self._filtered is not None else len(self._buffer)
+        return len(self._reader.numbers)
 
     @property
     def following(self) -> bool:
         """Whether the end is followed."""
-        return self._following
+        return self._reader.following
 
     @property
     def new_lines(self) -> int:
-        """Lines that came since the end was left."""
-        return 0 if self._following else max(0, self._buffer.end - self._end_when_left)
+        """Shown lines that came since the end was left."""
+        return self._reader.new_lines
 
     @property
     def wrapped(self) -> bool:
         """Whether long lines are wrapped."""
-        return self._wrap
+        return self._paint.wrap
 
-    def _numbers(self) -> range | list[int]:
-        if self._filtered is not None:
-            return self._filtered.numbers
-        return range(self._buffer.first, self._buffer.end)
+    @property
+    def match_text(self) -> str:
+        """`match 3 of 12`, `no match`, or empty without a search."""
+        return self._reader.match_text
 
-    # --- moving ---------------------------------------------------------------------------------------
+    def selected_text(self) -> str:
+        """The marked lines, else the one under the cursor, else the last one; cleaned, secrets masked."""
+        return self._reader.selected_text()
 
-    def follow(self) -> None:
-        """To the end, and stay there."""
-        numbers = self._numbers()
-        self._cursor = numbers[-1] if numbers else 0
-        self._mark = None
-        self._set_following(True)
-        self._repaint()
-
-    def _set_following(self, following: bool) -> None:
-        if following != self._following:
-            self._following = following
-            self._end_when_left = self._buffer.end
-            self.post_message(self.FollowChanged())
-
-    def _go(self, number_index: int, *, keep_mark: bool = False) -> None:
-        """Puts the cursor on the n-th shown line and scrolls it into view."""
-        numbers = self._numbers()
-        if not numbers:
-            return
-        last = len(numbers) - 1
-        index = max(0, min(number_index, last))
-        if not keep_mark:
-            self._mark = None
-        self._cursor = numbers[index]
-        top, height = self._index_of(self._top), max(1, self.size.height)
-        if index < top:
-            self._top = numbers[index]
-        else:
-            while index - top >= height or (self._wrap and self._height(numbers, top, index) > height):
-                top += 1
-            self._top = numbers[min(top, last)]
-        self._repaint()
-
-    def _height(self, numbers: range | list[int], first: int, last: int) -> int:
-        return sum(len(self._rows_of(numbers[index])) for index in range(first, last + 1))
-
-    def _index_of(self, number: int) -> int:
-        numbers = self._numbers()
-        if isinstance(numbers, range):
-            return max(0, min(number - numbers.start, len(numbers) - 1))
-        return min(bisect_left(numbers, number), max(0, len(numbers) - 1))
-
-    def _leave_end(self) -> None:
-        if self._following:
-            self._top = self._rows[0][0] if self._rows else self._buffer.first
-            self._set_following(False)
+    # --- keys and mouse -------------------------------------------------------------------------------
 
     def action_move(self, step: int) -> None:
         """One line up or down."""
-        at_end = self._index_of(self._cursor) >= self.shown_count - 1
-        if step > 0 and (self._following or at_end):
-            return
-        self._leave_end()
-        self._go(self._index_of(self._cursor) + step)
+        with self._reading() as reader:
+            reader.move(step)
 
     def action_mark(self, step: int) -> None:
-        """Extends what `y` copies."""
-        self._leave_end()
-        if self._mark is None:
-            self._mark = self._cursor
-        self._go(self._index_of(self._cursor) + step, keep_mark=True)
+        """Extends what is copied."""
+        with self._reading() as reader:
+            reader.mark_by(step)
 
     def action_page(self, step: int) -> None:
         """One page up or down."""
-        if step > 0 and self._following:
-            return
-        self._leave_end()
-        self._go(self._index_of(self._cursor) + step * max(1, self.size.height - 1))
+        with self._reading() as reader:
+            reader.page(step)
 
     def action_top(self) -> None:
         """The oldest line."""
-        self._leave_end()
-        self._go(0)
+        with self._reading() as reader:
+            reader.go_to(0)
 
     def action_follow(self) -> None:
         """The newest line, and follow."""
@@ -251,173 +294,151 @@ class LogView(Widget, can_focus=True):
 
     def action_sideways(self, step: int) -> None:
         """Scrolls long lines."""
-        if not self._wrap:
-            self._left = max(0, self._left + step * SIDEWAYS_CELLS)
-            self._repaint()
+        if not self._paint.wrap:
+            with self._reading() as reader:
+                longest = max((self._paint.line(row.number).strip.cell_length for row in reader.rows), default=0)
+                limit = max(0, longest - self._text_width // 2)
+                self._left = max(0, min(self._left + step * SIDEWAYS_CELLS, limit))
 
     def on_mouse_scroll_up(self, event: MouseScrollUp) -> None:
-        """Three lines up; ends following."""
+        """Three rows up; ends following."""
         event.stop()
-        self._leave_end()
-        self._go(self._index_of(self._top) - 3)
+        with self._reading() as reader:
+            reader.scroll(-WHEEL_ROWS)
 
     def on_mouse_scroll_down(self, event: MouseScrollDown) -> None:
-        """Three lines down; at the end it follows again."""
+        """Three rows down; at the end it follows again."""
         event.stop()
-        if self._following:
-            return
-        bottom = self._rows[-1][0] if self._rows else 0
-        if self._index_of(bottom) >= self.shown_count - 1:
-            self.follow()
-        else:
-            self._go(self._index_of(bottom) + 3)
+        with self._reading() as reader:
+            if not reader.following and not reader.scroll(WHEEL_ROWS):
+                reader.follow()
 
-    def on_click(self, event: Click) -> None:
-        """The line under the pointer."""
-        if event.y < len(self._rows):
-            self._leave_end()
-            self._go(self._index_of(self._rows[event.y][0]))
+    def on_mouse_down(self, event: MouseDown) -> None:
+        """The line under the pointer, or a place in the scroll bar."""
+        event.stop()
+        self.capture_mouse()
+        self._dragging = "bar" if event.x >= self._text_width else "lines"
+        self._drag(event.y, begin=True)
 
-    def toggle_wrap(self) -> None:
-        """Long lines over several rows, or cut."""
-        self._wrap = not self._wrap
-        self._left = 0
-        self._repaint()
+    def on_mouse_move(self, event: MouseMove) -> None:
+        """Dragging marks lines, or moves the scroll bar."""
+        if self._dragging:
+            self._drag(event.y)
 
-    # --- search ---------------------------------------------------------------------------------------
+    def on_mouse_up(self, _: MouseUp) -> None:
+        """Ends the dragging; what was marked stays marked."""
+        self._dragging = ""
+        self.release_mouse()
 
-    def search(self, query: Query | None) -> None:
-        """Marks every match, and goes to the nearest one above; None ends the search."""
-        self._found = MatchIndex(self._buffer, LineFilter(query=query)) if query is not None else None
-        self._strips.clear()
-        self._wanted_jump = -1 if query is not None else 0
-        self._repaint()
-
-    def next_match(self) -> None:
-        """Downwards."""
-        self._jump(1)
-
-    def previous_match(self) -> None:
-        """Upwards."""
-        self._jump(-1)
-
-    def _jump(self, step: int) -> None:
-        found = self._found
-        if found is None:
-            return
-        if not found.complete:
-            self._wanted_jump = step
-            return
-        here = self._cursor
-        number = found.after(here) if step > 0 else found.before(here + (1 if self._following else 0))
-        if number is None:
-            return
-        self._leave_end()
-        self._go(self._index_of(number))
-
-    @property
-    def match_text(self) -> str:
-        """`match 3 of 12`, `no match`, or empty without a search."""
-        found = self._found
-        if found is None:
-            return ""
-        numbers = found.numbers
-        if not found.complete:
-            return "searching ..."
-        if not numbers:
-            return "no match"
-        return f"match {min(bisect_left(numbers, self._cursor) + 1, len(numbers))} of {len(numbers)}"
-
-    # --- copy -----------------------------------------------------------------------------------------
-
-    def selected_text(self) -> str:
-        """The marked lines, else the one under the cursor; cleaned, secrets masked."""
-        numbers = self._numbers()
-        if not numbers:
-            return ""
-        ends = sorted(
-            (self._index_of(self._cursor if self._mark is None else self._mark), self._index_of(self._cursor))
-        )
-        return "\n".join(clean_line(self._buffer.line(numbers[i]).text) for i in range(ends[0], ends[1] + 1))
+    def _drag(self, y: int, *, begin: bool = False) -> None:
+        with self._reading() as reader:
+            if self._dragging == "bar":
+                reader.drag_to(y / max(1, reader.window.height - 1))
+            elif reader.rows:
+                inside = max(0, min(y, len(reader.rows) - 1))
+                number = reader.rows[inside].number
+                if begin:
+                    reader.go_to_line(number)
+                else:
+                    reader.mark_to_line(number, (y > inside) - (y < inside))
 
     # --- paint ----------------------------------------------------------------------------------------
 
+    @property
+    def _text_width(self) -> int:
+        return max(1, self.size.width - 1)
+
+    def _notice(self) -> tuple[str, str]:
+        """What stands below the last line, and its style: why no more lines come, or why there are none."""
+        buffer = self._reader.buffer
+        if buffer.state is LogState.FAILED:
+            return f"The log cannot be read on: {buffer.reason}", "error"
+        if buffer.state is LogState.ENDED:
+            return f"End of the log: {buffer.reason}" if buffer.reason else "End of the log.", "dim"
+        if self._reader.filtered_out:
+            return "No line passes the filter.", "dim"
+        return ("", "") if len(buffer) else ("No lines yet.", "dim")
+
     def _repaint(self) -> None:
-        self._rows = self._visible()
-        self.refresh()
+        """Works out the rows, and repaints those that look different."""
+        size, reader = self.size, self._reader
+        if not size.width or not size.height:
+            return
+        notice = self._notice()
+        height = size.height - (1 if notice[0] and reader.numbers else 0)
+        reader.lay_out(height)
+        if self._paint.learn_processes({row.number for row in reader.rows}):
+            self._cells = []
+            reader.lay_out(height)
+        self._show_match()
+        thumb = self._thumb()
+        old, self._cells = self._cells, [self._cell(y, notice, thumb) for y in range(size.height)]
+        changed = [y for y, cell in enumerate(self._cells) if y >= len(old) or old[y] != cell]
+        if len(changed) > size.height // 2:
+            self.refresh()
+        elif changed:
+            self.refresh(*(Region(0, y, size.width, 1) for y in changed))
 
-    def _visible(self) -> list[tuple[int, Strip]]:
-        """The rows on screen, each with its line's number."""
-        numbers, height = self._numbers(), self.size.height
-        if not numbers or not height or not self.size.width:
-            return []
-        if self._following:
-            self._cursor = numbers[-1]
-            return self._upwards(numbers, height)
-        rows: list[tuple[int, Strip]] = []
-        index = self._index_of(max(self._top, self._buffer.first))
-        self._top = numbers[index]
-        while len(rows) < height and index < len(numbers):
-            rows += [(numbers[index], strip) for strip in self._rows_of(numbers[index])]
-            index += 1
-        return rows[:height]
+    def _show_match(self) -> None:
+        """Goes sideways to a match that would be beyond the edge."""
+        number, self._reader.jumped_to = self._reader.jumped_to, None
+        if number is None or self._paint.wrap or self._reader.query is None:
+            return
+        text, width = self._paint.line(number).strip.text, self._text_width - 2
+        spans = [(cell_len(text[:start]), cell_len(text[:end])) for start, end in self._reader.query.spans(text)[:1]]
+        for start, end in spans:
+            if end <= width:
+                self._left = 0
+            elif start < self._left or end > self._left + width:
+                self._left = max(0, start - width // 3)
 
-    def _upwards(self, numbers: range | list[int], height: int) -> list[tuple[int, Strip]]:
-        rows: list[tuple[int, Strip]] = []
-        index = len(numbers) - 1
-        while len(rows) < height and index >= 0:
-            rows[:0] = [(numbers[index], strip) for strip in self._rows_of(numbers[index])]
-            index -= 1
-        return rows[-height:]
+    def _cell(self, y: int, notice: tuple[str, str], thumb: range) -> _Cell:
+        rows = self._reader.rows
+        row = rows[y] if y < len(rows) else notice if y == len(rows) and notice[0] else None
+        marked = y < len(rows) and self._reader.is_marked(rows[y].number)
+        bar = self._glyphs.engine if y in thumb else " "
+        return _Cell(row, marked, self._left, self._paint.wrap, bar)
 
-    def _rows_of(self, number: int) -> list[Strip]:
-        width, strip = self.size.width, self._strip_of(number)
-        if not self._wrap:
-            return [strip.crop(self._left, self._left + width)]
-        if strip.cell_length <= width:
-            return [strip]
-        starts = range(0, min(strip.cell_length, width * WRAP_ROWS), width)
-        return [strip.crop(start, start + width) for start in starts]
+    def _thumb(self) -> range:
+        """Rows of the scroll bar's thumb; empty while everything is in view."""
+        numbers, window = self._reader.numbers, self._reader.window
+        last = window.last_index(numbers)
+        if last <= 0 or window.height < 3:
+            return range(0)
+        size = max(1, round(window.height**2 / (last + window.height)))
+        start = round(window.index(numbers) / last * (window.height - size))
+        return range(start, start + size)
 
-    def _strip_of(self, number: int) -> Strip:
-        key = (number, self._found is not None)
-        strip = self._strips.get(key)
-        if strip is None:
-            if len(self._strips) >= CACHED_STRIPS:
-                self._strips.clear()
-            query = self._found.wanted.query if self._found is not None else None
-            strip = self._strips[key] = self._paint().paint(self._buffer.line(number), query)
-        return strip
+    def _line(self, number: int) -> LogLine:
+        return self._reader.buffer.line(number)
 
-    def _paint(self) -> LogPainter:
-        if self._painter is None:
-            style = self.get_component_rich_style
-            base = self.rich_style
-            self._painter = LogPainter(
-                LogStyles(
-                    text=base,
-                    dim=base + style("log-view--dim", partial=True),
-                    warning=base + style("log-view--warning", partial=True),
-                    error=base + style("log-view--error", partial=True),
-                    match=base + style("log-view--match", partial=True),
-                )
-            )
-        return self._painter
+    def _styles(self) -> LogStyles:
+        return LogStyles(Style.null(), *(self._style(name) for name in ("dim", "warning", "error", "match")))
+
+    def _style(self, name: str) -> Style:
+        return self.get_component_rich_style(f"log-view--{name}", partial=True)
 
     def render_line(self, y: int) -> Strip:
-        """One row; the cursor's line is marked while the end is not followed."""
-        base, width = self.rich_style, self.size.width
-        if y >= len(self._rows):
-            return Strip.blank(width, base)
-        number, strip = self._rows[y]
-        strip = strip.extend_cell_length(width, base)
-        if self._is_marked(number):
-            background = self.get_component_rich_style("log-view--cursor", partial=True).bgcolor
-            strip = strip.apply_style(Style(bgcolor=background))
-        return strip
+        """One row and its piece of the scroll bar."""
+        base, width = self.rich_style, self._text_width
+        if y >= len(self._cells):
+            return Strip.blank(self.size.width, base)
+        cell = self._cells[y]
+        bar = Strip([Segment(cell.bar, base + self._style("bar"))])
+        if cell.marked:
+            base += Style(bgcolor=self._style("cursor").bgcolor)
+        if isinstance(cell.row, Row):
+            strip, left = self._paint.rows(cell.row.number)[cell.row.part], cell.left
+        else:
+            text, name = cell.row or ("", "dim")
+            strip, left = Strip([Segment(text, self._style(name or "dim"))]), 0
+        strip = self._within(strip, left, width).extend_cell_length(width, base).apply_style(base)
+        return Strip.join([strip, bar])
 
-    def _is_marked(self, number: int) -> bool:
-        if self._following:
-            return False
-        low, high = sorted((self._cursor, self._cursor if self._mark is None else self._mark))
-        return low <= number <= high
+    def _within(self, strip: Strip, left: int, width: int) -> Strip:
+        """What is in view of a line; a mark stands where it goes on beyond the edge."""
+        mark = Strip([Segment(self._glyphs.ellipsis, self._style("dim"))])
+        before = left > 0 and strip.cell_length > 0
+        after = strip.cell_length > left + width
+        inside = strip.crop(left + before, left + width - after)
+        return Strip.join([mark if before else None, inside, mark if after else None])

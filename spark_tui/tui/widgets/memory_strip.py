@@ -71,7 +71,7 @@ class MemoryStrip(Line):
             (2, False, 0),
         ):
             left, right = self._memory_text(memory, gap, details=details), self._gpu_text(signs)
-            if left.cell_length + right.cell_length < width:
+            if left.cell_length + right.cell_length + 2 <= width:
                 return spread(left, right, width)
         return left.truncate(width, ellipsis=True)
 

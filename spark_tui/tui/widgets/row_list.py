@@ -1,4 +1,4 @@
-"""A list of rows with a cursor: declarative columns, keyed rows, one repaint per changed row."""
+"""A list of rows with a cursor: declarative columns, keyed rows, groups, one repaint per changed row."""
 
 from __future__ import annotations
 
@@ -17,7 +17,14 @@ from textual.strip import Strip
 from textual.style import Style
 from textual.visual import Visual
 
+from spark_tui.domain.text import clean_line
+from spark_tui.tui.glyphs import UNICODE, Glyphs
+
 GAP = 2
+MARK = 2
+"""Cells on the left for the cursor's sign: a background alone is not seen on every terminal."""
+HEADINGS_FROM = 12
+"""Headings of groups cost lines: lists that are less high do without them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,18 +41,23 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row: `key` identifies it over updates, `cells` has one Content per column."""
+    """One row: `key` identifies it over updates, `cells` has one Content per column. A row with `group` gets that
+    text as a heading above it, where it differs from the group of the row before."""
 
     key: str
     cells: tuple[Content, ...]
+    group: str = ""
 
     def same(self, other: Row) -> bool:
         """Whether it looks the same: `==` of Content compares the text and not its styles."""
-        return self.key == other.key and all(a.is_same(b) for a, b in zip(self.cells, other.cells, strict=True))
+        return (self.key, self.group) == (other.key, other.group) and all(
+            a.is_same(b) for a, b in zip(self.cells, other.cells, strict=True)
+        )
 
 
 class RowList(ScrollView, can_focus=True):
-    """Shows rows; the cursor stays on its key when rows come and go."""
+    """Shows rows; the cursor stays on its key when rows come and go. `titles` names the columns in the first line,
+    `gap` is the room between them in cells."""
 
     DEFAULT_CSS = """
     RowList { background: transparent; scrollbar-size-vertical: 1; scrollbar-size-horizontal: 0; overflow-x: hidden; }
@@ -77,11 +89,23 @@ class RowList(ScrollView, can_focus=True):
             """The list that it comes from."""
             return self.row_list
 
-    def __init__(self, columns: Sequence[Column], empty: Content, *, id: str | None = None) -> None:  # noqa: A002
+    def __init__(
+        self,
+        columns: Sequence[Column],
+        empty: Content,
+        *,
+        titles: bool = False,
+        gap: int = GAP,
+        id: str | None = None,  # noqa: A002 - Textual's name
+    ) -> None:
         super().__init__(id=id)
         self._columns = tuple(columns)
         self._rows: tuple[Row, ...] = ()
         self._empty = empty
+        self._titles = titles
+        self._gap = gap
+        self._lines: list[int | str] = []
+        self._line_of: list[int] = []
 
     # --- data -----------------------------------------------------------------------------------------
 
@@ -97,23 +121,44 @@ class RowList(ScrollView, can_focus=True):
             self._empty = empty
             if not new:
                 self.refresh()
-        old, before = self._rows, self.key
+        old, before, lines = self._rows, self.key, self._lines
         self._rows = new
-        self.virtual_size = Size(self.size.width, len(new))
+        self._arrange()
         keys = [row.key for row in new]
         index = keys.index(before) if before in keys else min(self.cursor, max(0, len(new) - 1))
-        if len(old) != len(new) or not old or not new:
-            self.refresh()
-        else:
-            for y, (was, now) in enumerate(zip(old, new, strict=True)):
-                if not was.same(now):
-                    self._refresh_row(y)
         moved = index != self.cursor
         self.set_reactive(RowList.cursor, index)
-        if moved:
+        if moved or self._lines != lines or not old or not new:
             self.refresh()
+            self._reveal()
+        else:
+            for row, (was, now) in enumerate(zip(old, new, strict=True)):
+                if not was.same(now):
+                    self._refresh_row(row)
         if self.key != before:
             self.post_message(self.Moved(self, self.key))
+
+    def _arrange(self) -> None:
+        """Lines on screen: a row's number, or the text of a heading."""
+        headings = self._room() >= HEADINGS_FROM
+        self._lines, self._line_of, group = [], [], ""
+        for number, row in enumerate(self._rows):
+            if headings and row.group and row.group != group:
+                self._lines.append(row.group)
+            group = row.group
+            self._line_of.append(len(self._lines))
+            self._lines.append(number)
+        self.virtual_size = Size(self.size.width, len(self._lines) + self._titles)
+
+    def _room(self) -> int:
+        """Lines of rows that are seen at a time."""
+        return max(0, self.size.height - self._titles)
+
+    def on_resize(self) -> None:
+        """Another height may have other headings, and the cursor stays in view."""
+        self._arrange()
+        self.refresh()
+        self._reveal()
 
     def select(self, key: str) -> None:
         """Puts the cursor on the row of that key, if it is there."""
@@ -132,13 +177,21 @@ class RowList(ScrollView, can_focus=True):
         """Repaints the two rows and keeps the cursor in view."""
         self._refresh_row(old)
         self._refresh_row(new)
-        top, height = self.scroll_offset.y, self.size.height
-        if new < top:
-            self.scroll_to(y=new, animate=False)
-        elif height and new >= top + height:
-            self.scroll_to(y=new - height + 1, animate=False)
+        self._reveal()
         if self._rows:
             self.post_message(self.Moved(self, self.key))
+
+    def _reveal(self) -> None:
+        """Scrolls as little as shows the cursor; a group's first row comes with its heading."""
+        top, room = self.scroll_offset.y, self._room()
+        if not self._rows or not room:
+            return
+        line = self._line_of[self.cursor]
+        first = line - 1 if line and isinstance(self._lines[line - 1], str) and room > 1 else line
+        if first < top:
+            self.scroll_to(y=first, animate=False, force=True)
+        elif line >= top + room:
+            self.scroll_to(y=line - room + 1, animate=False, force=True)
 
     def action_move(self, step: int) -> None:
         """One row up or down."""
@@ -146,7 +199,7 @@ class RowList(ScrollView, can_focus=True):
 
     def action_page(self, step: int) -> None:
         """One page up or down."""
-        self.cursor += step * max(1, self.size.height - 1)
+        self.cursor += step * max(1, self._room() - 1)
 
     def action_edge(self, step: int) -> None:
         """The first or the last row."""
@@ -154,9 +207,14 @@ class RowList(ScrollView, can_focus=True):
 
     def on_click(self, event: Click) -> None:
         """Selects the row under the pointer."""
-        row = event.y + self.scroll_offset.y
-        if row < len(self._rows):
-            self.cursor = row
+        line = self._line_at(event.y)
+        if isinstance(line, int):
+            self.cursor = line
+
+    def _line_at(self, y: int) -> int | str | None:
+        """What stands at a height of the widget: a row's number, a heading, or None."""
+        index = y - self._titles + self.scroll_offset.y
+        return self._lines[index] if y >= self._titles and 0 <= index < len(self._lines) else None
 
     def on_focus(self) -> None:
         """The cursor row looks different with focus."""
@@ -169,47 +227,60 @@ class RowList(ScrollView, can_focus=True):
     # --- paint ----------------------------------------------------------------------------------------
 
     def _refresh_row(self, row: int) -> None:
-        y = row - self.scroll_offset.y
-        if 0 <= y < self.size.height:
+        if row >= len(self._line_of):
+            return
+        y = self._line_of[row] - self.scroll_offset.y + self._titles
+        if self._titles <= y < self.size.height:
             self.refresh_line(y)
 
     def render_line(self, y: int) -> Strip:
         """One row, or the text that says what to do when there is none."""
-        width = self.size.width
+        width = self.scrollable_content_region.width
         if not self._rows:
             return self._render_empty(y, width)
-        index = y + self.scroll_offset.y
-        if index >= len(self._rows):
-            return Strip.blank(width, self.rich_style)
-        return self._paint(self._rows[index], width, index == self.cursor)
+        if self._titles and y == 0:
+            return self._strip(self._line([_title(column) for column in self._columns], width), width)
+        line = self._line_at(y)
+        if isinstance(line, int):
+            return self._paint(self._rows[line], width, line == self.cursor)
+        heading = Content.styled(clean_line(line), "bold $dim").truncate(width, ellipsis=True) if line else Content("")
+        return self._strip(heading, width)
+
+    def _strip(self, content: Content, width: int) -> Strip:
+        return Visual.to_strips(self, content, width, 1, self.visual_style)[0]
 
     def _render_empty(self, y: int, width: int) -> Strip:
         lines = self._empty.wrap(width) if width else []
         content = lines[y] if y < len(lines) else Content("")
-        return Visual.to_strips(self, content, width, 1, self.visual_style)[0]
+        return self._strip(content, width)
 
     def _paint(self, row: Row, width: int, on_cursor: bool) -> Strip:
         style = self.visual_style
         if on_cursor:
             name = "row-list--cursor" if self.has_focus else "row-list--cursor-blurred"
             style += Style(background=self.get_visual_style(name).background)
-        return Visual.to_strips(self, self._line(row.cells, width), width, 1, style)[0]
+        line = self._line(row.cells, width, self._glyphs.cursor if on_cursor else "")
+        return Visual.to_strips(self, line, width, 1, style)[0]
 
-    def _line(self, cells: Sequence[Content], width: int) -> Content:
+    @property
+    def _glyphs(self) -> Glyphs:
+        return getattr(self.app, "glyphs", UNICODE)
+
+    def _line(self, cells: Sequence[Content], width: int, mark: str = "") -> Content:
         parts: list[Content] = []
-        for cell, size, column in self._layout(cells, width):
+        for cell, size, column in self._layout(cells, width - MARK):
             if parts:
-                parts.append(Content(" " * GAP))
+                parts.append(Content(" " * self._gap))
             cut = cell.truncate(size, ellipsis=True)
             filler = Content(" " * (size - cut.cell_length))
             parts.extend((filler, cut) if column.right else (cut, filler))
-        return Content.assemble(*parts)
+        return Content.assemble((f"{mark:<{MARK}}", "$primary"), *parts)
 
     def _layout(self, cells: Sequence[Content], width: int) -> list[tuple[Content, int, Column]]:
         shown = [
             (cell, column) for cell, column in zip(cells, self._columns, strict=True) if width >= column.hide_below
         ]
-        fixed = sum(column.width for _, column in shown) + GAP * (len(shown) - 1)
+        fixed = sum(column.width for _, column in shown) + self._gap * (len(shown) - 1)
         flexible = sum(1 for _, column in shown if not column.width)
         room = max(0, width - fixed)
         out: list[tuple[Content, int, Column]] = []
@@ -221,3 +292,7 @@ class RowList(ScrollView, can_focus=True):
                 room, flexible = room - share, flexible - 1
                 out.append((cell, max(share, 0), column))
         return out
+
+
+def _title(column: Column) -> Content:
+    return Content.styled(column.title, "$dim")

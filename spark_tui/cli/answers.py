@@ -1,0 +1,104 @@
+"""An answer as it grows: its text to standard output, all about it to standard error; as JSON one object per piece."""
+
+from __future__ import annotations
+
+from spark_tui.cli import shapes
+from spark_tui.cli.session import Session
+from spark_tui.core.conversation import ChatTarget
+from spark_tui.domain.chat import Answer
+from spark_tui.domain.quantities import human_duration
+from spark_tui.domain.text import clean
+
+
+class AnswerWriter:
+    """Writes one answer. It is shown snapshots, and writes what is new in each."""
+
+    def __init__(self, session: Session, *, show_reasoning: bool) -> None:
+        self._session = session
+        self._show_reasoning = show_reasoning
+        self._content = 0
+        self._reasoning = 0
+        self._last = ""
+        self._thinking = False
+
+    # --- while it grows -------------------------------------------------------------------------------
+
+    def show(self, answer: Answer) -> None:
+        """What has come since the last time."""
+        reasoning, content = answer.reasoning[self._reasoning :], answer.content[self._content :]
+        self._reasoning, self._content = len(answer.reasoning), len(answer.content)
+        if reasoning:
+            self._write_reasoning(reasoning, answer)
+        if content:
+            self._write_content(content, answer)
+
+    def _write_reasoning(self, text: str, answer: Answer) -> None:
+        if self._session.as_json:
+            self._session.out.json_line({"type": "reasoning", "text": text})
+            return
+        self._thinking = True
+        if self._show_reasoning:
+            self._session.err.stream(clean(text), "dim")
+        else:
+            self._session.err.standing(f"reasoning ... {len(answer.reasoning):,} characters")
+
+    def _write_content(self, text: str, answer: Answer) -> None:
+        if self._session.as_json:
+            self._session.out.json_line({"type": "content", "text": text})
+            return
+        self._end_reasoning(answer)
+        # A model's habit of opening with blank lines would push the answer down.
+        shown = clean(text) if self._last else clean(text).lstrip("\n")
+        self._session.out.write(shown)
+        self._last = shown or self._last
+
+    def _end_reasoning(self, answer: Answer) -> None:
+        if not self._thinking:
+            return
+        self._thinking = False
+        self._session.err.settle()
+        if self._show_reasoning:
+            self._session.err.say()
+        if answer.reasoning_seconds is not None and self._session.err.interactive:
+            self._session.err.say(f"(reasoned for {human_duration(answer.reasoning_seconds)})", "dim")
+
+    # --- its end --------------------------------------------------------------------------------------
+
+    def end(self) -> None:
+        """No more comes, for whatever reason: the line is closed."""
+        self._session.err.settle()
+        if self._last and not self._last.endswith("\n"):
+            self._session.out.line()
+
+    def result(self, answer: Answer, target: ChatTarget) -> None:
+        """What came, and how fast."""
+        if self._session.as_json:
+            self._json_result(answer, target)
+            return
+        self._end_reasoning(answer)
+        for call in answer.tool_calls:
+            self._session.err.say(f"tool call: {call.name}({call.arguments})")
+        self._session.err.say(figures(answer), "dim")
+        if answer.finish_reason == "length":
+            self._session.err.note("The answer was cut off at the token limit; raise it with --max-tokens.")
+        elif not answer.content and not answer.tool_calls:
+            self._session.err.note("The model gave no answer" + (", only reasoning." if answer.reasoning else "."))
+
+    def _json_result(self, answer: Answer, target: ChatTarget) -> None:
+        for call in answer.tool_calls:
+            self._session.out.json_line({"type": "tool_call", **shapes.tool_call(call)})
+        self._session.out.json_line({"type": "answer", **shapes.answer(answer, target.engine, target.model)})
+
+
+def figures(answer: Answer) -> str:
+    """`ttft 0.41 s   41.8 tok/s   312 tokens   prompt 20`: what the server and the clock told."""
+    speed, usage = answer.decode_tokens_per_second, answer.usage
+    parts = [
+        "" if answer.ttft is None else f"ttft {answer.ttft:.2f} s",
+        "" if speed is None else f"{speed:.1f} tok/s",
+        "" if usage is None else f"{usage.completion_tokens} tokens",
+        "" if usage is None or usage.reasoning_tokens is None else f"{usage.reasoning_tokens} of them reasoning",
+        "" if usage is None else f"prompt {usage.prompt_tokens}",
+        "" if usage is None or usage.cached_tokens is None else f"{usage.cached_tokens} of it cached",
+    ]
+    return "   ".join(filter(None, parts))

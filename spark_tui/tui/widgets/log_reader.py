@@ -1,0 +1,252 @@
+"""Reading a log: what is shown of it, where the reader stands, what is marked and found. No painting here."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable
+
+from spark_tui.core.log_buffer import LogBuffer
+from spark_tui.core.log_search import LineFilter, MatchIndex, Query
+from spark_tui.domain.text import clean_line
+from spark_tui.tui.widgets.log_window import LogWindow, Numbers, Row
+
+
+class LogReader:
+    """Follows the end until the reader moves; from then on there is a cursor, and nothing moves under it.
+
+    `rows_of` says how many rows a line takes. Lines go by their absolute numbers.
+    """
+
+    def __init__(self, buffer: LogBuffer, rows_of: Callable[[int], int]) -> None:
+        self.buffer = buffer
+        self.window = LogWindow(rows_of)
+        self.rows: list[Row] = []
+        self._rows_of = rows_of
+        self._filtered: MatchIndex | None = None
+        self._found: MatchIndex | None = None
+        self._wanted_jump = 0
+        self._cursor = 0
+        self._mark: int | None = None
+        self._end_when_left = 0
+        self.jumped_to: int | None = None
+        """The line of a match that was jumped to, until somebody has brought the match into view."""
+
+    # --- what is shown --------------------------------------------------------------------------------
+
+    def show(self, buffer: LogBuffer) -> None:
+        """Another log, from its end; filter and search stay."""
+        wanted, query = self.wanted, self.query
+        self.buffer = buffer
+        self.filter(wanted)
+        self._found = MatchIndex(buffer, LineFilter(query=query)) if query is not None else None
+        self.follow()
+
+    def filter(self, wanted: LineFilter | None) -> None:
+        """Shows only the lines that pass; None shows all."""
+        self._filtered = None if wanted is None or wanted.off else MatchIndex(self.buffer, wanted)
+        self._mark = None
+
+    @property
+    def wanted(self) -> LineFilter | None:
+        """The filter, if one is on."""
+        return self._filtered.wanted if self._filtered is not None else None
+
+    @property
+    def query(self) -> Query | None:
+        """What is searched for, if anything."""
+        return self._found.wanted.query if self._found is not None else None
+
+    @property
+    def numbers(self) -> Numbers:
+        """Numbers of the shown lines."""
+        if self._filtered is not None:
+            return self._filtered.numbers
+        return range(self.buffer.first, self.buffer.end)
+
+    @property
+    def filtered_out(self) -> bool:
+        """There are lines, and the filter lets none of them through."""
+        return self._filtered is not None and self._filtered.complete and len(self.buffer) > 0 and not self.numbers
+
+    def step(self) -> bool:
+        """A bounded step of filter and search; whether both have looked at every line."""
+        complete = True
+        for index in (self._filtered, self._found):
+            if index is not None and not index.complete:
+                complete = index.step() and complete
+        if complete and self._wanted_jump:
+            step, self._wanted_jump = self._wanted_jump, 0
+            self.jump(step)
+        return complete
+
+    def lay_out(self, height: int) -> None:
+        """Works out the rows on screen."""
+        self.window.height = height
+        self.rows = self.window.rows(self.numbers)
+
+    # --- following ------------------------------------------------------------------------------------
+
+    @property
+    def following(self) -> bool:
+        """Whether the end is followed."""
+        return self.window.following
+
+    @property
+    def new_lines(self) -> int:
+        """Shown lines that came since the end was left."""
+        return 0 if self.following else len(self.numbers) - bisect_left(self.numbers, self._end_when_left)
+
+    def follow(self) -> None:
+        """To the end, and stay there."""
+        self._mark = None
+        self.window.following = True
+
+    def leave_end(self) -> None:
+        """The reader moves: the cursor stands on the last line, and the window stays where it is."""
+        if self.following:
+            numbers = self.numbers
+            self._cursor = numbers[-1] if numbers else 0
+            self._end_when_left = self.buffer.end
+            self.window.following = False
+
+    # --- moving ---------------------------------------------------------------------------------------
+
+    def _index_of(self, number: int) -> int:
+        numbers = self.numbers
+        return max(0, min(bisect_left(numbers, number), len(numbers) - 1))
+
+    def go_to(self, index: int, *, keep_mark: bool = False) -> None:
+        """Puts the cursor on the n-th shown line and brings it into view."""
+        numbers = self.numbers
+        self.leave_end()
+        if not numbers:
+            return
+        if not keep_mark:
+            self._mark = None
+        self._cursor = numbers[max(0, min(index, len(numbers) - 1))]
+        self.window.reveal(numbers, self._cursor)
+
+    def go_to_line(self, number: int) -> None:
+        """Puts the cursor on a line that is shown."""
+        self.go_to(self._index_of(number))
+
+    def mark_to_line(self, number: int, beyond: int = 0) -> None:
+        """Marks from where the marking began to a shown line, or some lines beyond it."""
+        self.leave_end()
+        if self._mark is None:
+            self._mark = self._cursor
+        self.go_to(self._index_of(number) + beyond, keep_mark=True)
+
+    def mark_by(self, step: int) -> None:
+        """Extends what is marked by a line."""
+        self.leave_end()
+        self.mark_to_line(self._cursor, step)
+
+    def move(self, step: int) -> None:
+        """One line up or down; through a line that is taller than the screen, row by row."""
+        at_end = self.following or self._index_of(self._cursor) >= len(self.numbers) - 1
+        if step > 0 and self.following:
+            return
+        self.leave_end()
+        edge = self.rows[0 if step < 0 else -1] if self.rows else None
+        if edge is not None and edge.number == self._cursor:
+            hidden = edge.part if step < 0 else self._rows_of(edge.number) - 1 - edge.part
+            if hidden > 0:
+                self.window.scroll(self.numbers, step)
+                return
+        if not (step > 0 and at_end):
+            self.go_to(self._index_of(self._cursor) + step)
+
+    def page(self, step: int) -> None:
+        """One page up or down; the cursor goes along."""
+        numbers = self.numbers
+        if not numbers or (step > 0 and self.following):
+            return
+        self.leave_end()
+        stood, cursor = self.window.rows(numbers), self._index_of(self._cursor)
+        if not self.scroll(step * max(1, self.window.height - 1)):
+            self.go_to(0 if step < 0 else len(numbers) - 1)
+            return
+        first, last = (self._index_of(self.rows[edge].number) for edge in (0, -1))
+        moved = cursor + first - self._index_of(stood[0].number)
+        self.go_to(max(first, min(moved, last)))
+
+    def scroll(self, rows: int) -> bool:
+        """Moves the window and leaves the cursor; whether there was anywhere to go."""
+        self.leave_end()
+        before = self.window.rows(self.numbers)
+        self.window.scroll(self.numbers, rows)
+        self.rows = self.window.rows(self.numbers)
+        return self.rows != before
+
+    def drag_to(self, share: float) -> None:
+        """The scroll bar: 0 is the oldest line, 1 the end, which is followed."""
+        last = self.window.last_index(self.numbers)
+        index = round(max(0.0, min(share, 1.0)) * last)
+        if index >= last:
+            self.follow()
+        else:
+            self.leave_end()
+            self.window.go_to(self.numbers, index)
+
+    # --- search ---------------------------------------------------------------------------------------
+
+    def search(self, query: Query | None) -> None:
+        """Looks for every match, and goes to the nearest one above, else below; None ends the search."""
+        self._found = MatchIndex(self.buffer, LineFilter(query=query)) if query is not None else None
+        self._wanted_jump = -1 if query is not None else 0
+
+    def jump(self, step: int) -> None:
+        """To the next match, or the previous one; the last match is the last."""
+        if self._found is None:
+            return
+        if not self._found.complete:
+            self._wanted_jump = step
+            return
+        matches = self._matches()
+        if matches:
+            here = self.buffer.end if self.following else self._cursor
+            index = bisect_right(matches, here) if step > 0 else bisect_left(matches, here) - 1
+            self.jumped_to = matches[max(0, min(index, len(matches) - 1))]
+            self.go_to_line(self.jumped_to)
+
+    def _matches(self) -> list[int]:
+        """Matches among the shown lines."""
+        found = self._found.numbers if self._found is not None else []
+        if self._filtered is None:
+            return found
+        shown = set(self._filtered.numbers)
+        return [number for number in found if number in shown]
+
+    @property
+    def match_text(self) -> str:
+        """`match 3 of 12`, `no match`, or empty without a search."""
+        if self._found is None:
+            return ""
+        if not self._found.complete:
+            return "searching ..."
+        matches = self._matches()
+        if not matches:
+            return "no match"
+        if self.following:
+            return f"{len(matches):,} match{'es' if len(matches) > 1 else ''}"
+        return f"match {min(bisect_left(matches, self._cursor) + 1, len(matches)):,} of {len(matches):,}"
+
+    # --- marked ---------------------------------------------------------------------------------------
+
+    def is_marked(self, number: int) -> bool:
+        """Whether the line stands out: under the cursor, or marked."""
+        if self.following:
+            return False
+        mark = self._cursor if self._mark is None else self._mark
+        return min(self._cursor, mark) <= number <= max(self._cursor, mark)
+
+    def selected_text(self) -> str:
+        """The marked lines, else the one under the cursor, else the last one; cleaned, secrets masked."""
+        numbers = self.numbers
+        if not numbers:
+            return ""
+        here = len(numbers) - 1 if self.following else self._index_of(self._cursor)
+        there = here if self._mark is None else self._index_of(self._mark)
+        chosen = range(min(here, there), max(here, there) + 1)
+        return "\n".join(clean_line(self.buffer.line(numbers[index]).text) for index in chosen)

@@ -1,0 +1,377 @@
+"""A conversation keeps what was said, shows answers at a bearable pace, and loses nothing however they end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+import pytest
+
+from spark_tui.core import conversation as core
+from spark_tui.core.conversation import FRAMES_PER_SECOND, ChatTarget, Conversation, Outcome
+from spark_tui.core.conversation_markdown import to_markdown
+from spark_tui.domain.chat import (
+    Answer,
+    ChatEvent,
+    ChatParameters,
+    ContentDelta,
+    Finished,
+    Message,
+    ReasoningDelta,
+    Role,
+    ToolCallDelta,
+    Usage,
+)
+from spark_tui.domain.engine.endpoint import Endpoint
+from spark_tui.domain.errors import ContextOverflow, EngineFailed, ReplyCutOff, SparkError, UsageError
+from tests.fakes_api import FakeEngineApi, Script
+from tests.fakes_host import FakeClock, settle
+
+TARGET = ChatTarget("qwen", Endpoint("http://127.0.0.1:8000"), "qwen36")
+
+
+class Talk:
+    """A conversation on a scripted engine, and the snapshots of its latest answer."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.api = FakeEngineApi(self.clock)
+        self.conversation = Conversation(self.api, self.clock)
+        self.seen: list[tuple[float, Answer]] = []
+        self.error: BaseException | None = None
+        self.task: asyncio.Task[None] | None = None
+
+    def ask(self, question: str = "Hello?", *script: Script, target: ChatTarget = TARGET) -> None:
+        """Asks, and reads the answer in the background."""
+        self.api.scripts.extend(script)
+        self.seen, self.error = [], None
+        self.task = asyncio.create_task(self._read(self.conversation.ask(question, target)))
+
+    async def _read(self, answers: AsyncGenerator[Answer, None]) -> None:
+        try:
+            async with aclosing(answers):
+                async for answer in answers:
+                    self.seen.append((self.clock.monotonic(), answer))
+        except SparkError as error:
+            self.error = error
+
+    async def asked(self, question: str = "Hello?", *script: Script, target: ChatTarget = TARGET) -> Answer:
+        """Asks, and lets the answer come to its end."""
+        self.ask(question, *script, target=target)
+        await self.clock.until(lambda: not self.conversation.live)
+        await settle()
+        return self.seen[-1][1]
+
+    def sent(self) -> tuple[Message, ...]:
+        """The messages of the latest request."""
+        return self.api.requests[-1][1].messages
+
+
+def words(count: int, pause: float) -> list[ChatEvent | float]:
+    """A script: a word every `pause` seconds."""
+    return [part for number in range(count) for part in (pause, ContentDelta(f"w{number} "))]
+
+
+# --- an answer ------------------------------------------------------------------------------------------
+
+
+async def test_an_answer_comes_with_its_times_and_counts() -> None:
+    talk = Talk()
+    script = [0.5, ContentDelta("Hi"), 0.25, ContentDelta("!"), 0.25, Finished("stop"), Usage(9, 21)]
+    answer = await talk.asked("Hello?", script)
+    assert answer.content == "Hi!"
+    assert answer.ttft == pytest.approx(0.5)
+    assert answer.decode_tokens_per_second == pytest.approx(20 / 0.5)
+    exchange = talk.conversation.last
+    assert exchange is not None
+    assert (exchange.question, exchange.engine, exchange.model) == ("Hello?", "qwen", "qwen36")
+    assert exchange.outcome is Outcome.COMPLETE
+    assert exchange.answer == answer
+    assert talk.error is None
+
+
+async def test_the_question_and_the_life_of_its_answer_are_seen_at_once() -> None:
+    talk = Talk()
+    talk.ask("Hello?", [5.0, ContentDelta("Hi")])
+    assert talk.conversation.exchanges[-1].question == "Hello?"
+    assert talk.conversation.live
+    await talk.conversation.close()
+
+
+async def test_snapshots_come_at_a_bearable_pace_and_the_last_one_is_whole() -> None:
+    talk = Talk()
+    answer = await talk.asked("Count", [*words(300, 0.01), Finished("stop"), Usage(9, 300)])  # 100 tok/s for 3 s
+    seconds = 3.0
+    assert len(talk.seen) <= seconds * FRAMES_PER_SECOND + 2
+    assert len(talk.seen) >= seconds * FRAMES_PER_SECOND * 0.7
+    assert answer.content.split() == [f"w{number}" for number in range(300)]
+    assert answer.usage == Usage(9, 300)
+
+
+async def test_the_first_token_is_shown_when_it_comes() -> None:
+    talk = Talk()
+    talk.ask("Hello?", [2.0, ContentDelta("Hi"), 60.0, Finished("stop")])
+    await talk.clock.advance(2.0)
+    assert [answer.content for _, answer in talk.seen] == ["Hi"]
+    await talk.conversation.close()
+
+
+async def test_what_came_last_before_a_silence_is_shown() -> None:
+    talk = Talk()
+    talk.ask("Hello?", [ContentDelta("a"), 0.001, ContentDelta("b"), 600.0, ContentDelta("c")])
+    await talk.clock.advance(0.2)
+    assert talk.seen[-1][1].content == "ab"
+    await talk.conversation.close()
+
+
+async def test_an_answer_that_nobody_reads_comes_all_the_same() -> None:
+    talk = Talk()
+    talk.api.scripts.append([1.0, ContentDelta("Hi"), Finished("stop")])
+    unread = talk.conversation.ask("Hello?", TARGET)
+    await talk.clock.until(lambda: not talk.conversation.live)
+    assert talk.conversation.exchanges[-1].answer.content == "Hi"
+    assert [answer.content async for answer in unread] == ["Hi"]
+
+
+async def test_a_finished_exchange_is_the_same_object_each_time() -> None:
+    talk = Talk()
+    await talk.asked()
+    assert talk.conversation.exchanges[0] is talk.conversation.exchanges[0]
+
+
+# --- the end of an answer -------------------------------------------------------------------------------
+
+
+async def test_stop_is_immediate_keeps_the_part_that_came_and_closes_the_connection() -> None:
+    talk = Talk()
+    talk.ask("Count", [*words(100, 0.1)])
+    await talk.clock.advance(1.05)
+    assert talk.api.open_streams == 1
+    assert talk.conversation.stop()
+    exchange = talk.conversation.exchanges[-1]
+    assert exchange.stopped
+    assert exchange.answer.content.split()[-1] == "w9"
+    await settle()
+    assert talk.api.open_streams == 0
+    assert talk.task is not None
+    assert talk.task.done()
+    assert talk.error is None
+    assert talk.seen[-1][1] == exchange.answer
+    await talk.clock.advance(60.0)
+    assert talk.conversation.exchanges[-1] is exchange
+    assert not talk.conversation.stop()
+
+
+async def test_stop_before_the_first_token() -> None:
+    talk = Talk()
+    talk.ask("Hello?", [30.0, ContentDelta("late")])
+    talk.conversation.stop()  # not even the request is on its way
+    await settle()
+    assert talk.conversation.exchanges[-1].stopped
+    assert talk.seen[-1][1].content == ""
+    assert talk.api.open_streams == 0
+
+
+async def test_a_stopped_answer_knows_its_count_when_the_server_counts_as_it_goes() -> None:
+    talk = Talk()
+    talk.ask("Count", [1.0, ContentDelta("a"), Usage(9, 1), 1.0, ContentDelta("b"), Usage(9, 4), 9.0])
+    await talk.clock.advance(5.0)
+    talk.conversation.stop()
+    answer = talk.conversation.exchanges[-1].answer
+    assert answer.usage == Usage(9, 4)
+    assert answer.decode_tokens_per_second == pytest.approx(3.0)
+
+
+async def test_whoever_stops_reading_stops_the_answer() -> None:
+    talk = Talk()
+    talk.ask("Count", [*words(100, 0.1)])
+    await talk.clock.advance(1.05)
+    assert talk.task is not None
+    talk.task.cancel()
+    await settle()
+    assert talk.task.cancelled()
+    assert talk.api.open_streams == 0
+    assert talk.conversation.exchanges[-1].stopped
+    assert talk.conversation.exchanges[-1].answer.content
+
+
+async def test_closing_the_answer_stops_it() -> None:
+    talk = Talk()
+    talk.api.scripts.append([ContentDelta("a"), 60.0, ContentDelta("b")])
+    async with aclosing(talk.conversation.ask("Hello?", TARGET)) as answers:
+        assert (await anext(answers)).content == "a"
+    assert talk.conversation.exchanges[-1].stopped
+    assert talk.api.open_streams == 0
+
+
+@pytest.mark.parametrize(
+    "failure", [ReplyCutOff("cut", "again"), EngineFailed("boom", "log"), ContextOverflow("long", "new")]
+)
+async def test_an_error_keeps_what_arrived_and_is_raised_after_it(failure: SparkError) -> None:
+    talk = Talk()
+    answer = await talk.asked("Hello?", [0.1, ContentDelta("Half an ans"), failure])
+    assert answer.content == "Half an ans"
+    assert talk.error is failure
+    exchange = talk.conversation.exchanges[-1]
+    assert exchange.outcome is Outcome.FAILED
+    assert exchange.error is failure
+    assert exchange.answer == answer
+
+
+async def test_a_fault_of_ours_is_raised_as_it_is_and_ends_the_answer() -> None:
+    talk = Talk()
+    talk.api.scripts.append([ContentDelta("a"), ZeroDivisionError("ours")])
+    with pytest.raises(ZeroDivisionError):
+        [answer async for answer in talk.conversation.ask("Hello?", TARGET)]
+    exchange = talk.conversation.exchanges[-1]
+    assert exchange.outcome is Outcome.FAILED
+    assert exchange.error is not None
+    assert "ours" in exchange.error.detail
+
+
+async def test_an_answer_without_end_does_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(core, "MAX_ANSWER_CHARS", 1000)
+    talk = Talk()
+    answer = await talk.asked("Go on", [ContentDelta("x" * 300)] * 10)
+    assert len(answer.content) == 1200
+    assert isinstance(talk.error, EngineFailed)
+    assert "max tokens" in talk.error.remedy
+
+
+async def test_closing_the_conversation_closes_its_connection() -> None:
+    talk = Talk()
+    talk.ask("Count", [*words(100, 0.1)])
+    await talk.clock.advance(1.05)
+    await talk.conversation.close()
+    assert talk.api.open_streams == 0
+    assert talk.conversation.exchanges[-1].stopped
+
+
+async def test_one_answer_at_a_time() -> None:
+    talk = Talk()
+    talk.ask("Count", [*words(10, 0.1)])
+    with pytest.raises(UsageError):
+        talk.conversation.ask("And?", TARGET)
+    assert len(talk.conversation.exchanges) == 1
+    await talk.conversation.close()
+
+
+# --- what is sent ---------------------------------------------------------------------------------------
+
+
+async def test_the_conversation_so_far_is_sent_with_the_system_prompt_first() -> None:
+    talk = Talk()
+    talk.conversation.system = "Be brief."
+    await talk.asked("One", [ReasoningDelta("hm"), ContentDelta("1"), Finished("stop")])
+    await talk.asked("Two")
+    assert talk.sent() == (
+        Message(Role.SYSTEM, "Be brief."),
+        Message(Role.USER, "One"),
+        Message(Role.ASSISTANT, "1"),
+        Message(Role.USER, "Two"),
+    )
+
+
+async def test_parameters_hold_for_the_next_question() -> None:
+    talk = Talk()
+    await talk.asked("One")
+    talk.conversation.parameters = ChatParameters(temperature=0.1)
+    await talk.asked("Two")
+    assert [request.parameters.temperature for _, request in talk.api.requests] == [None, 0.1]
+
+
+async def test_each_question_goes_to_the_engine_of_its_time() -> None:
+    talk = Talk()
+    await talk.asked("One")
+    await talk.asked("Two", target=ChatTarget("gpt", Endpoint("http://127.0.0.1:9000"), "gpt-oss"))
+    assert [(endpoint.base_url, request.model) for endpoint, request in talk.api.requests] == [
+        ("http://127.0.0.1:8000", "qwen36"),
+        ("http://127.0.0.1:9000", "gpt-oss"),
+    ]
+    assert [exchange.engine for exchange in talk.conversation.exchanges] == ["qwen", "gpt"]
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        [EngineFailed("boom", "log")],
+        [ReasoningDelta("only thoughts"), Finished("length")],
+        [ToolCallDelta(0, "c", "f", "{}"), Finished("tool_calls")],
+        [ContentDelta(" \n"), Finished("stop")],
+    ],
+    ids=["error", "reasoning", "tool call", "blank"],
+)
+async def test_a_question_without_an_answer_is_not_sent_again(script: Script) -> None:
+    talk = Talk()
+    await talk.asked("One", script)
+    await talk.asked("Two")
+    assert talk.sent() == (Message(Role.USER, "Two"),)
+
+
+async def test_a_partial_answer_is_sent_as_it_stands() -> None:
+    talk = Talk()
+    await talk.asked("One", [ContentDelta("Half"), ReplyCutOff("cut", "again")])
+    await talk.asked("Two")
+    assert talk.sent()[1] == Message(Role.ASSISTANT, "Half")
+
+
+async def test_the_last_question_is_taken_back_to_ask_it_again() -> None:
+    talk = Talk()
+    await talk.asked("One")
+    talk.ask("Two", [*words(100, 0.1)])
+    await talk.clock.advance(1.0)
+    first_numbers = [exchange.number for exchange in talk.conversation.exchanges]
+    assert talk.conversation.take_back() == "Two"
+    assert [exchange.question for exchange in talk.conversation.exchanges] == ["One"]
+    await talk.asked("Two")
+    assert talk.conversation.exchanges[-1].number not in first_numbers
+    assert talk.api.open_streams == 0
+    assert Conversation(talk.api, talk.clock).take_back() == ""
+
+
+# --- on paper -------------------------------------------------------------------------------------------
+
+
+async def test_a_conversation_becomes_a_document() -> None:
+    talk = Talk()
+    talk.conversation.system = "Be brief."
+    script = [0.5, ReasoningDelta("Let me\nsee."), 1.0, ContentDelta("**42**"), 0.5, Finished("stop")]
+    await talk.asked("What is it?", [*script, Usage(9, 31, 20, 8)])
+    await talk.asked("Sure?", [ContentDelta("Ye"), ReplyCutOff("The answer broke off.", "Ask again.")])
+    assert to_markdown(talk.conversation.exchanges, system=talk.conversation.system) == (
+        "# Conversation with `qwen36` on `qwen`\n\n"
+        "Begun 2026-11-21 12:00 UTC.\n\n"
+        "## System\n\nBe brief.\n\n"
+        "## You\n\nWhat is it?\n\n"
+        "## `qwen36`\n\n"
+        "> *Reasoned 20 tokens, 1.0 s*\n>\n> Let me\n> see.\n\n"
+        "**42**\n\n"
+        "*ttft 0.50 s, 20.0 tok/s, 31 tokens, prompt 9, 8 of it cached*\n\n"
+        "## You\n\nSure?\n\n"
+        "## `qwen36`\n\n"
+        "Ye\n\n"
+        "**Error:** The answer broke off. Ask again.\n\n"
+        "*failed, ttft 0.00 s, tokens not reported*\n"
+    )
+
+
+async def test_hostile_text_on_paper_is_only_text() -> None:
+    talk = Talk()
+    await talk.asked("```py\nopen", [ContentDelta("\x1b]0;owned\x07~~~~\ncode \ud800"), Finished("length")])
+    await talk.asked("Tool?", [ToolCallDelta(0, "c", "f`\x1b[2J", '{"a": "```"}'), Finished("tool_calls")])
+    text = to_markdown(talk.conversation.exchanges)
+    assert "\x1b" not in text
+    assert text.encode()
+    assert "```py\nopen\n```\n" in text
+    assert "~~~~\ncode \ufffd\n~~~~\n" in text
+    assert "cut at the token limit" in text
+    assert "Asks for tool `f'`:" in text
+    assert '````json\n{\n  "a": "```"\n}\n````' in text
+
+
+async def test_an_answer_that_is_nothing_says_so_on_paper() -> None:
+    talk = Talk()
+    await talk.asked("Hello?", [Finished("stop")])
+    assert "*(no answer)*" in to_markdown(talk.conversation.exchanges)
+    assert to_markdown(()).startswith("# Conversation with nobody")

@@ -1,0 +1,187 @@
+"""What reading logs costs: lines a second, as ratios in one run; a log view under a flood, on a real terminal."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+from ptyprocess import PtyProcess
+
+from spark_tui.core.log_buffer import LogBuffer
+from spark_tui.core.log_search import LineFilter, MatchIndex, Query
+from spark_tui.domain.engine.boot import BootTracker
+from spark_tui.domain.engine.log_line import parse_line
+from spark_tui.domain.engine.secrets import mask_secrets
+from spark_tui.services.ports import LogLine
+from tests.log_fixtures import log_names, run_log
+
+STAMP = "2026-05-21T21:02:50.123456789Z"
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def lines() -> list[LogLine]:
+    names = {name.removesuffix(".stdout").removesuffix(".stderr") for name in log_names()}
+    return [LogLine(STAMP, text) for name in sorted(names) for text in run_log(name)]
+
+
+def rate(work: Callable[[], object], count: int, rounds: int = 5) -> float:
+    """Lines a second of processor time, the best of some rounds: what else runs here does not count."""
+    best = float("inf")
+    for _ in range(rounds):
+        start = time.process_time()
+        work()
+        best = min(best, time.process_time() - start)
+    return count / best
+
+
+def test_lines_a_second(lines: list[LogLine], tmp_path: Path) -> None:
+    texts = [line.text for line in lines]
+    serving = [text for text in texts if "HTTP/1.1" in text or "Avg prompt throughput" in text]
+    served = [LogLine(STAMP, text) for text in serving * (len(texts) // len(serving))]
+    ready = BootTracker()
+    ready.feed_many(("", text) for text in run_log("vllm-0.32-cpu-dbg"))
+
+    def track(batch: list[LogLine]) -> None:
+        tracker = BootTracker()
+        tracker.feed_many(batch)
+        tracker.timeline()
+
+    rates = {
+        "a loop that splits each line": rate(lambda: [text.split(" ", 3) for text in texts], len(texts)),
+        "BootTracker, mixed lines": rate(lambda: track(lines), len(lines)),
+        "BootTracker, while it serves": rate(lambda: ready.feed_many(served), len(served)),
+        "parse_line": rate(lambda: [parse_line(text) for text in texts], len(texts)),
+        "mask_secrets": rate(lambda: [mask_secrets(text) for text in texts], len(texts)),
+        "LogBuffer.extend": rate(lambda: LogBuffer().extend(lines), len(lines)),
+    }
+    rates["grep -c (elapsed)"] = grep_rate(texts, tmp_path)
+    for name, value in rates.items():
+        print(f"\n{name:32} {value:12,.0f} lines/s", end="")
+    plain = rates["a loop that splits each line"]
+    assert plain / rates["BootTracker, mixed lines"] < 40
+    assert plain / rates["BootTracker, while it serves"] < 20
+    assert plain / rates["LogBuffer.extend"] < 5
+
+
+def grep_rate(texts: list[str], tmp_path: Path) -> float:
+    """What a person would use instead, its start included."""
+    many = texts * 20
+    file = tmp_path / "many.log"
+    file.write_text("\n".join(many), encoding="utf-8", errors="replace")
+    start = time.perf_counter()
+    subprocess.run(["grep", "-c", "startup complete", file], check=True, stdout=subprocess.DEVNULL)
+    return len(many) / (time.perf_counter() - start)
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        LineFilter(query=Query("nowhere to be found")),
+        LineFilter(query=Query("took .* s", regex=True)),
+        LineFilter(level=30),
+    ],
+    ids=["text", "regex", "level"],
+)
+def test_no_step_of_a_search_holds_up_a_frame(lines: list[LogLine], wanted: LineFilter) -> None:
+    buffer = LogBuffer()
+    while len(buffer) < 20_000:
+        buffer.extend(lines)
+    index, steps = MatchIndex(buffer, wanted), []
+    while not index.complete:
+        start = time.process_time()
+        index.step()
+        steps.append(time.process_time() - start)
+    print(f"\n20,000 lines in {len(steps)} steps, longest {max(steps) * 1e3:.1f} ms, all {sum(steps) * 1e3:.0f} ms")
+    assert sorted(steps)[int(len(steps) * 0.95)] < 0.02
+
+
+class Flood:
+    """The flood app on a terminal that only counts bytes: no emulator's time is in the figures."""
+
+    def __init__(self, lines_a_second: int, *, ssh: bool) -> None:
+        env = {**os.environ, "TERM": "xterm-256color", "LANG": "C.UTF-8", "PYTHONPATH": str(REPOSITORY)}
+        env.pop("SSH_CONNECTION", None)
+        if ssh:
+            env["SSH_CONNECTION"] = "192.0.2.1 1 192.0.2.2 22"
+        argv = [sys.executable, "-m", "tests.perf.log_flood_app", str(lines_a_second)]
+        self._pty = PtyProcess.spawn(argv, dimensions=(50, 160), env=env, cwd=str(REPOSITORY))
+        self._process = psutil.Process(self._pty.pid)
+        self._seen = threading.Condition()
+        self._wanted = b"\0"
+        self._tail = b""
+        self.bytes = 0
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def __enter__(self) -> Flood:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pty.kill(9)
+        self._pty.close(force=True)
+
+    def _read(self) -> None:
+        while True:
+            try:
+                data = self._pty.read(65_536)
+            except (EOFError, OSError, ValueError):
+                return
+            with self._seen:
+                self.bytes += len(data)
+                self._tail = (self._tail + data)[-200_000:]
+                if self._wanted in self._tail:
+                    self._seen.notify_all()
+
+    def key_to_frame(self, number: int) -> float:
+        """Seconds from a key to the bytes that show what it did."""
+        with self._seen:
+            self._wanted, self._tail = f"count {number}".encode(), b""
+            start = time.perf_counter()
+            self._pty.write(b"x")
+            assert self._seen.wait_for(lambda: self._wanted in self._tail, timeout=10)
+            return time.perf_counter() - start
+
+    def cpu(self) -> float:
+        times = self._process.cpu_times()
+        return float(times.user + times.system)
+
+    def figures(self, seconds: float = 6.0) -> tuple[float, float, float]:
+        """Share of a core, bytes a second, resident bytes."""
+        before, sent, start = self.cpu(), self.bytes, time.perf_counter()
+        time.sleep(seconds)
+        spent = time.perf_counter() - start
+        return (self.cpu() - before) / spent, (self.bytes - sent) / spent, self._process.memory_info().rss
+
+
+@pytest.mark.parametrize("ssh", [False, True], ids=["local", "ssh"])
+def test_a_flood_of_20000_lines_a_second(ssh: bool) -> None:
+    with Flood(0, ssh=ssh) as quiet:
+        quiet.key_to_frame(1)
+        time.sleep(2)
+        idle, idle_bytes, idle_rss = quiet.figures(3)
+    with Flood(20_000, ssh=ssh) as flood:
+        flood.key_to_frame(1)
+        time.sleep(3)  # the buffer is full: from here on nothing may grow
+        share, sent, rss = flood.figures()
+        waits = []
+        for number in range(2, 62):
+            waits.append(flood.key_to_frame(number))
+            time.sleep(0.05)
+        later = flood.figures(2)[2]
+    p95 = sorted(waits)[int(len(waits) * 0.95)]
+    print(
+        f"\nidle: {idle:.1%} of a core, {idle_bytes:,.0f} B/s, RSS {idle_rss / 2**20:.0f} MiB"
+        f"\n20,000 lines/s: {share:.1%} of a core, {sent / 1e3:,.0f} kB/s, RSS {rss / 2**20:.0f} MiB,"
+        f" key to frame p50 {sorted(waits)[len(waits) // 2] * 1e3:.0f} ms, p95 {p95 * 1e3:.0f} ms"
+    )
+    assert idle_bytes == 0
+    assert share < 0.45, "measured 0.2 to 0.3 on a quiet machine"
+    assert p95 < 0.25
+    assert later - rss < 8 * 2**20

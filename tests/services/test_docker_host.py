@@ -1,0 +1,92 @@
+"""Which daemon is meant: the one that the docker program would use."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+from spark_tui.domain.errors import DaemonNotRunning
+from spark_tui.services.docker_host import DockerHost, find_host
+
+
+def store_context(config: Path, name: str, endpoint: dict[str, object], *, tls: bool = False) -> None:
+    """What `docker context create` writes."""
+    key = hashlib.sha256(name.encode()).hexdigest()
+    folder = config / "contexts" / "meta" / key
+    folder.mkdir(parents=True)
+    (folder / "meta.json").write_text(json.dumps({"Name": name, "Endpoints": {"docker": endpoint}}))
+    if tls:
+        (config / "contexts" / "tls" / key / "docker").mkdir(parents=True)
+
+
+@pytest.mark.parametrize(
+    ("url", "host"),
+    [
+        ("unix:///run/user/1000/docker.sock", DockerHost("/run/user/1000/docker.sock")),
+        ("/tmp/docker.sock", DockerHost("/tmp/docker.sock")),
+        ("tcp://127.0.0.1:2375", DockerHost("127.0.0.1", 2375)),
+        ("tcp://spark", DockerHost("spark", 2375)),
+        ("tcp://[::1]:9000", DockerHost("::1", 9000)),
+        ("http://spark:8080", DockerHost("spark", 8080)),
+        ("https://spark", DockerHost("spark", 2376, tls=Path())),
+    ],
+)
+def test_docker_host_wins(url: str, host: DockerHost, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"currentContext": "other"}')
+    found = find_host({"DOCKER_HOST": url, "DOCKER_CONFIG": str(tmp_path), "DOCKER_CONTEXT": "third"})
+    assert (found.address, found.port, found.tls) == (host.address, host.port, host.tls)
+    assert found.origin == "DOCKER_HOST"
+
+
+def test_tls_is_asked_for_as_with_the_docker_program(tmp_path: Path) -> None:
+    environ = {"DOCKER_HOST": "tcp://spark", "DOCKER_TLS_VERIFY": "1", "DOCKER_CERT_PATH": str(tmp_path)}
+    found = find_host(environ)
+    assert (found.port, found.tls, found.verify) == (2376, tmp_path, True)
+    found = find_host({**environ, "DOCKER_TLS_VERIFY": ""})
+    assert (found.tls, found.verify) == (tmp_path, False)
+
+
+def test_without_any_setting_it_is_the_local_socket(tmp_path: Path) -> None:
+    assert find_host({"HOME": str(tmp_path)}).address == "/var/run/docker.sock"
+    assert find_host({"DOCKER_HOST": "", "DOCKER_CONTEXT": "default", "HOME": str(tmp_path)}).local
+
+
+def test_the_current_context_is_used(tmp_path: Path) -> None:
+    config = tmp_path / ".docker"
+    store_context(config, "rootless", {"Host": "unix:///run/user/1000/docker.sock"})
+    store_context(config, "spark", {"Host": "tcp://spark:2376", "SkipTLSVerify": True}, tls=True)
+    (config / "config.json").write_text('{"currentContext": "rootless"}')
+    found = find_host({"HOME": str(tmp_path)})
+    assert found.address == "/run/user/1000/docker.sock"
+    assert "rootless" in found.origin
+    found = find_host({"HOME": str(tmp_path), "DOCKER_CONTEXT": "spark"})
+    assert (found.address, found.port, found.verify) == ("spark", 2376, False)
+    assert found.tls is not None and found.tls.is_dir()
+
+
+@pytest.mark.parametrize("url", ["ftp://x", "unix://relative", "tcp://", "tcp://x:notaport", "npipe:////./pipe/docker"])
+def test_an_address_that_makes_no_sense_is_refused(url: str) -> None:
+    with pytest.raises(DaemonNotRunning, match="no address of a Docker daemon") as caught:
+        find_host({"DOCKER_HOST": url})
+    assert "unset it" in caught.value.remedy
+
+
+def test_another_machine_is_refused_with_the_reason() -> None:
+    with pytest.raises(DaemonNotRunning, match="another machine") as caught:
+        find_host({"DOCKER_HOST": "ssh://nv@spark"})
+    assert "start it there" in caught.value.remedy
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"currentContext": 5}', '{"currentContext": "gone"}'])
+def test_broken_settings_never_crash(tmp_path: Path, content: str) -> None:
+    (tmp_path / "config.json").write_text(content)
+    environ = {"DOCKER_CONFIG": str(tmp_path)}
+    if content in ("[]", '{"currentContext": 5}'):
+        assert find_host(environ).local
+        return
+    with pytest.raises(DaemonNotRunning) as caught:
+        find_host(environ)
+    assert "DOCKER_HOST" in caught.value.remedy

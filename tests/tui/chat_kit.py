@@ -1,0 +1,252 @@
+"""The Chat screen over scripted ports: a fake Docker with engines, and an API whose answers a test writes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from textual.app import ComposeResult
+from textual.pilot import Pilot
+from textual.screen import Screen
+from textual.widgets import Static
+
+import spark_tui.tui.app
+from spark_tui.core.actions import Scope
+from spark_tui.core.context import Context, Ports
+from spark_tui.domain.chat import ChatEvent, ChatRequest, ContentDelta, Finished, Usage
+from spark_tui.domain.engine.container import ContainerStatus
+from spark_tui.domain.engine.endpoint import Endpoint, Health, ServedModel
+from spark_tui.domain.presets.container_spec import PublishedPort
+from spark_tui.domain.presets.plan import HostPaths
+from spark_tui.domain.presets.preset import PresetCatalogue
+from spark_tui.domain.reading import NOT_READ_YET
+from spark_tui.domain.settings import Settings
+from spark_tui.tui.app import SparkApp
+from spark_tui.tui.glyphs import UNICODE
+from spark_tui.tui.screens.chat import ChatScreen
+from spark_tui.tui.screens.frame import FrameScreen
+from spark_tui.tui.widgets.prompt import Prompt
+from spark_tui.tui.widgets.transcript import Transcript
+from tests.fakes_docker import FakeDocker
+from tests.fakes_host import FakeArchive, FakeClock, FakeGpu, FakeHost, FakeSecrets
+
+CONTEXT_TOKENS = 262_144
+
+
+@dataclass
+class Reply:
+    """One answer, as the test lets it come."""
+
+    endpoint: Endpoint
+    request: ChatRequest
+    closed: bool = False
+    _queue: asyncio.Queue[ChatEvent | Exception | None] = field(default_factory=asyncio.Queue)
+
+    def send(self, *events: ChatEvent) -> None:
+        """The server sends events."""
+        for event in events:
+            self._queue.put_nowait(event)
+
+    def end(self, reason: str = "stop", usage: Usage | None = None) -> None:
+        """The answer is complete."""
+        self.send(Finished(reason), *([usage] if usage else []))
+        self._queue.put_nowait(None)
+
+    def fail(self, error: Exception) -> None:
+        """The answer breaks off."""
+        self._queue.put_nowait(error)
+
+    async def events(self) -> AsyncGenerator[ChatEvent, None]:
+        """What the port hands out."""
+        try:
+            while (item := await self._queue.get()) is not None:
+                if isinstance(item, Exception):
+                    raise item
+                yield item
+        finally:
+            self.closed = True
+
+
+@dataclass
+class ScriptedApi:
+    """An EngineApi: one served model per port."""
+
+    models_by_port: dict[str, str] = field(default_factory=dict)
+    replies: list[Reply] = field(default_factory=list)
+
+    async def health(self, endpoint: Endpoint) -> Health:
+        """See the port."""
+        return Health.OK if endpoint.base_url in self.models_by_port else Health.LOADING
+
+    async def models(self, endpoint: Endpoint) -> tuple[ServedModel, ...]:
+        """See the port."""
+        name = self.models_by_port.get(endpoint.base_url, "")
+        return (ServedModel(name, name, CONTEXT_TOKENS),) if name else ()
+
+    async def version(self, endpoint: Endpoint) -> str:
+        """See the port."""
+        return "0.33.0"
+
+    def chat(self, endpoint: Endpoint, request: ChatRequest) -> AsyncGenerator[ChatEvent, None]:
+        """See the port."""
+        self.replies.append(Reply(endpoint, request))
+        return self.replies[-1].events()
+
+    async def close(self) -> None:
+        """See the port."""
+
+
+class NoPresets:
+    """A PresetSource without presets."""
+
+    def load(self) -> PresetCatalogue:
+        """See the port."""
+        return PresetCatalogue()
+
+
+class Elsewhere(FrameScreen):
+    """Any other screen."""
+
+    SCOPE = Scope.HOME
+    TAB = "show_home"
+
+    def compose_body(self) -> ComposeResult:
+        """A word."""
+        yield Static("elsewhere")
+
+
+def _elsewhere() -> Screen[Any]:
+    return Elsewhere()
+
+
+class ChatApp(SparkApp):
+    """The app with the Chat screen, and stand-ins for the others."""
+
+    CSS_PATH = str(Path(spark_tui.tui.app.__file__).with_name("app.tcss"))
+    MODES = {**SparkApp.MODES, "home": _elsewhere, "presets": _elsewhere, "logs": _elsewhere}  # noqa: RUF012
+
+
+class Kit:
+    """What a test holds: the app, the ports, and words for what a person does and sees."""
+
+    def __init__(self, engines: dict[str, str]) -> None:
+        self.clock = FakeClock()
+        self.docker = FakeDocker()
+        self.api = ScriptedApi()
+        for number, (name, model) in enumerate(engines.items()):
+            self.add_engine(name, model, 8000 + number)
+        ports = Ports(
+            clock=self.clock, docker=self.docker, api=self.api, host=FakeHost(), gpu=FakeGpu(), presets=NoPresets(),
+            secrets=FakeSecrets(), archive=FakeArchive(),
+        )  # fmt: skip
+        self.context = Context(Settings(), ports, HostPaths("/store", "/caches", "/home/test"))
+        self.app = ChatApp(self.context, UNICODE)
+        self.pilot: Pilot[None]
+
+    def add_engine(self, name: str, model: str, port: int) -> None:
+        """A container that runs; it serves `model`, or is still loading when that is empty."""
+        published = (PublishedPort(8000, port, "127.0.0.1"),)
+        self.docker.add_container(name, argv=("vllm", "serve"), ports=published, status=ContainerStatus.RUNNING)
+        if model:
+            self.api.models_by_port[f"http://127.0.0.1:{port}"] = model
+
+    # --- see ------------------------------------------------------------------------------------------
+
+    @property
+    def chat(self) -> ChatScreen:
+        """The screen; it must be the current one."""
+        assert isinstance(self.app.screen, ChatScreen)
+        return self.app.screen
+
+    @property
+    def prompt(self) -> Prompt:
+        """The prompt."""
+        return self.chat.query_one(Prompt)
+
+    @property
+    def transcript(self) -> Transcript:
+        """The transcript."""
+        return self.chat.query_one(Transcript)
+
+    def said(self) -> str:
+        """The whole transcript as painted, right ends trimmed, without the rules."""
+        transcript = self.transcript
+        top, transcript_height = round(transcript.scroll_y), transcript.virtual_size.height
+        lines = [transcript.render_line(y - top).text for y in range(transcript_height)]
+        return "\n".join(line[2:].rstrip() for line in lines)
+
+    def seen(self) -> str:
+        """The terminal as it is now."""
+        strips = self.app.screen._compositor.render_strips()
+        return "\n".join(strip.text.rstrip() for strip in strips)
+
+    # --- do -------------------------------------------------------------------------------------------
+
+    async def until(self, condition: Callable[[], bool], what: str = "") -> None:
+        """Waits for a condition."""
+        for _ in range(500):
+            if condition():
+                return
+            await self.pilot.pause(0.01)
+        raise AssertionError(f"never so: {what or condition}\n{self.seen()}")
+
+    async def let_time_pass(self, condition: Callable[[], bool]) -> None:
+        """Moves the clock on until a condition holds: for what the core polls."""
+        for _ in range(100):
+            if condition():
+                return
+            await self.clock.advance(0.2)
+            await self.pilot.pause()
+        raise AssertionError(f"never so\n{self.seen()}")
+
+    async def until_seen(self, *texts: str) -> None:
+        """Waits until the terminal shows all of these."""
+        await self.until(lambda: all(text in self.seen() for text in texts), f"seen: {texts}")
+
+    async def type(self, text: str) -> None:
+        """Types text, character by character, as keys."""
+        for character in text:
+            await self.pilot.press(_KEYS.get(character, character))
+
+    async def ask(self, text: str = "Hello") -> Reply:
+        """Types a question, sends it, and returns the answer that the test may write."""
+        before = len(self.api.replies)
+        await self.type(text)
+        await self.pilot.press("enter")
+        await self.until(lambda: len(self.api.replies) > before, "asked")
+        return self.api.replies[-1]
+
+    async def answered(self, text: str = "Yes.", question: str = "Hello", usage: Usage | None = None) -> Reply:
+        """A complete exchange."""
+        reply = await self.ask(question)
+        reply.send(ContentDelta(text))
+        reply.end(usage=usage)
+        await self.until(lambda: not self.transcript.turns[-1].live, "answered")
+        return reply
+
+
+_KEYS = {
+    " ": "space",
+    "?": "question_mark",
+    ".": "full_stop",
+    ",": "comma",
+    "\n": "ctrl+j",
+    "]": "right_square_bracket",
+}
+
+
+@asynccontextmanager
+async def chatting(engines: dict[str, str] | None = None, *, size: tuple[int, int] = (100, 30)) -> AsyncIterator[Kit]:
+    """The Chat screen with these engines (container name -> served model), in a terminal of that size."""
+    kit = Kit({"qwen": "qwen36-35b"} if engines is None else engines)
+    async with kit.app.run_test(size=size, notifications=True) as pilot:
+        kit.pilot = pilot
+        serving = any(kit.api.models_by_port)
+        await kit.let_time_pass(lambda: ("SERVING" in kit.seen()) if serving else kit.app.engines != NOT_READ_YET)
+        await pilot.press("6")
+        await kit.until(lambda: isinstance(kit.app.screen, ChatScreen) and kit.app.screen.focused is not None)
+        yield kit

@@ -1,0 +1,161 @@
+"""An answer grows by events, and knows its own times."""
+
+from __future__ import annotations
+
+from functools import reduce
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_tui.domain.chat import (
+    Answer,
+    AnswerBuilder,
+    ChatEvent,
+    ContentDelta,
+    Finished,
+    Message,
+    ReasoningDelta,
+    Role,
+    ToolCall,
+    ToolCallDelta,
+    Usage,
+    advance,
+)
+
+Timed = tuple[float, ChatEvent]
+
+
+def answer(*events: Timed) -> Answer:
+    builder = AnswerBuilder(0.0)
+    for at, event in events:
+        builder.add(event, at)
+    return builder.snapshot()
+
+
+TEXT = st.text(max_size=5)
+EVENTS = st.one_of(
+    st.builds(ContentDelta, TEXT),
+    st.builds(ReasoningDelta, TEXT),
+    st.builds(ToolCallDelta, st.integers(-2, 4), TEXT, TEXT, TEXT),
+    st.builds(Finished, st.sampled_from(["stop", "length"])),
+    st.builds(Usage, st.integers(0, 99), st.integers(0, 99)),
+)
+STREAM = st.lists(st.tuples(st.integers(0, 3), EVENTS), max_size=20)
+
+
+@given(STREAM, st.sets(st.integers(0, 20)))
+def test_collecting_and_reducing_give_the_same_answer_whenever_it_is_looked_at(
+    stream: list[tuple[int, ChatEvent]], looks: set[int]
+) -> None:
+    at, builder, reduced = 0.0, AnswerBuilder(0.0), Answer(0.0)
+    for number, (pause, event) in enumerate(stream):
+        at += pause
+        builder.add(event, at)
+        reduced = advance(reduced, event, at)
+        if number in looks:
+            assert builder.snapshot() == reduced
+    assert builder.snapshot() == reduced
+
+
+@given(STREAM)
+def test_an_answer_never_loses_text(stream: list[tuple[int, ChatEvent]]) -> None:
+    told = answer(*((float(at), event) for at, event in stream))
+    assert told.content == "".join(event.text for _, event in stream if isinstance(event, ContentDelta))
+    assert told.reasoning == "".join(event.text for _, event in stream if isinstance(event, ReasoningDelta))
+    arguments = sorted("".join(event.arguments for _, event in stream if isinstance(event, ToolCallDelta)))
+    assert sorted("".join(call.arguments for call in told.tool_calls)) == arguments
+
+
+@given(STREAM)
+def test_the_size_is_what_was_collected(stream: list[tuple[int, ChatEvent]]) -> None:
+    builder = AnswerBuilder(0.0)
+    for at, event in stream:
+        builder.add(event, at)
+    told = builder.snapshot()
+    assert builder.size >= len(told.content) + len(told.reasoning)
+    assert AnswerBuilder.of(told).size <= builder.size
+
+
+def test_a_snapshot_is_the_same_object_while_nothing_came() -> None:
+    builder = AnswerBuilder(0.0)
+    builder.add(ContentDelta("a"), 1.0)
+    first = builder.snapshot()
+    assert builder.snapshot() is first
+    builder.add(ContentDelta("b"), 2.0)
+    assert builder.snapshot().content == "ab"
+    assert first.content == "a"
+
+
+def test_the_opening_delta_is_no_token() -> None:
+    assert answer((1.0, ContentDelta(""))).ttft is None
+    assert answer((1.0, ContentDelta("")), (2.5, ContentDelta("a"))).ttft == 2.5
+
+
+def test_speed_is_counted_by_the_server_and_not_by_deltas() -> None:
+    two_deltas = ((1.0, ContentDelta("many tokens")), (3.0, ContentDelta("in one delta")))
+    assert answer(*two_deltas).decode_tokens_per_second is None
+    told = answer(*two_deltas, (3.0, Finished("stop")), (3.1, Usage(5, 41)))
+    assert told.decode_tokens_per_second == pytest.approx(40 / 2.0)
+
+
+def test_the_end_of_text_token_is_counted_with_its_time() -> None:
+    told = answer((1.0, ContentDelta("a")), (1.5, ContentDelta("b")), (2.0, Finished("stop")), (2.0, Usage(5, 3)))
+    assert told.decode_tokens_per_second == pytest.approx(2 / 1.0)
+
+
+def test_tokens_that_a_parser_held_back_do_not_make_the_engine_look_faster() -> None:
+    """A tool call parser shows nothing for 30 tokens, then everything: those came before the first token seen."""
+    told = answer(
+        (1.0, Usage(5, 0)),
+        (4.0, ToolCallDelta(0, "c", "f", "{")),
+        (4.0, Usage(5, 30)),
+        (5.0, ToolCallDelta(0, "", "", "}")),
+        (5.0, Usage(5, 40)),
+        (5.0, Finished("tool_calls")),
+        (5.0, Usage(5, 40)),
+    )
+    assert told.decode_tokens_per_second == pytest.approx(10.0)
+
+
+def test_counts_on_every_chunk_give_a_speed_before_the_end() -> None:
+    told = answer((1.0, ContentDelta("a")), (1.0, Usage(5, 1)), (2.0, ContentDelta("b")), (2.0, Usage(5, 9)))
+    assert told.decode_tokens_per_second == pytest.approx(8.0)
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        (),
+        ((1.0, Usage(5, 0)),),
+        ((1.0, ContentDelta("a")), (1.0, Finished("stop")), (1.0, Usage(5, 1))),
+        ((1.0, ContentDelta("a")), (2.0, Finished("stop"))),
+    ],
+    ids=["nothing", "no token", "one token", "no usage"],
+)
+def test_a_speed_that_is_not_known_is_none_and_not_zero(events: tuple[Timed, ...]) -> None:
+    assert answer(*events).decode_tokens_per_second is None
+
+
+def test_reasoning_ends_where_the_answer_begins() -> None:
+    told = answer((1.0, ReasoningDelta("hm")), (3.0, ReasoningDelta("so")))
+    assert told.reasoning_seconds == 2.0
+    assert answer((1.0, ReasoningDelta("hm")), (3.0, ContentDelta("Yes")), (9.0, ContentDelta("."))).answer_at == 3.0
+    assert answer((1.0, ContentDelta("Yes"))).reasoning_seconds is None
+
+
+def test_a_tool_call_is_put_together_and_keeps_its_first_id() -> None:
+    told = answer(
+        (1.0, ToolCallDelta(0, "call-1", "weather", "")),
+        (1.1, ToolCallDelta(0, "call-2", "weather", '{"city"')),
+        (1.2, ToolCallDelta(1, "other", "time", "{}")),
+        (1.3, ToolCallDelta(0, "", "", ': "Bern"}')),
+    )
+    assert told.tool_calls == (ToolCall("call-1", "weather", '{"city": "Bern"}'), ToolCall("other", "time", "{}"))
+    assert told.message() == Message(Role.ASSISTANT, "", "", told.tool_calls)
+
+
+def test_a_stored_answer_can_be_gone_on_with() -> None:
+    stream: list[Timed] = [(1.0, ReasoningDelta("a")), (2.0, ContentDelta("b")), (3.0, Finished("stop"))]
+    reduced = reduce(lambda so_far, timed: advance(so_far, timed[1], timed[0]), stream, Answer(0.0))
+    assert reduced == answer(*stream)

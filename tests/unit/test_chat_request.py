@@ -1,0 +1,76 @@
+"""What is sent to a server: only what was set, and always bytes that it can read."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_tui.domain.chat import ChatParameters, ChatRequest, Message, Role, ToolCall, ToolSpec
+from spark_tui.domain.chat_request import request_body, request_bytes
+from spark_tui.domain.errors import UsageError
+
+HI = (Message(Role.USER, "hi"),)
+
+
+def test_only_what_was_set_is_sent() -> None:
+    assert set(request_body(ChatRequest("m", HI))) == {"model", "messages", "stream", "stream_options"}
+
+
+def test_usage_is_asked_for_on_every_chunk() -> None:
+    asked = request_body(ChatRequest("m", HI))["stream_options"]
+    assert asked == {"include_usage": True, "continuous_usage_stats": True}
+
+
+def test_parameters_go_by_their_names() -> None:
+    parameters = ChatParameters(0.0, 0.9, 7, 1, thinking=False, reasoning_effort="low")
+    body = request_body(ChatRequest("m", HI, parameters))
+    assert (body["temperature"], body["top_p"], body["max_tokens"], body["seed"]) == (0.0, 0.9, 7, 1)
+    assert body["chat_template_kwargs"] == {"enable_thinking": False}
+    assert body["reasoning_effort"] == "low"
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+def test_a_number_that_json_does_not_know_is_refused_here(number: float) -> None:
+    with pytest.raises(UsageError, match="temperature"):
+        request_bytes(ChatRequest("m", HI, ChatParameters(temperature=number)))
+
+
+def test_a_tool_conversation_goes_back_as_the_api_wants_it() -> None:
+    messages = (
+        Message(Role.ASSISTANT, "", tool_calls=(ToolCall("c1", "f", "{}"),)),
+        Message(Role.TOOL, "42", tool_call_id="c1"),
+    )
+    called, result = request_body(ChatRequest("m", messages))["messages"]
+    assert called["tool_calls"] == [{"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}]
+    assert result == {"role": "tool", "content": "42", "tool_call_id": "c1"}
+
+
+def test_tools_are_offered_with_their_schema() -> None:
+    tool = ToolSpec("weather", "of a city", '{"type": "object", "properties": {"city": {"type": "string"}}}')
+    body = request_body(ChatRequest("m", HI, tools=(tool,), tool_choice="auto"))
+    [offered] = body["tools"]
+    assert offered["type"] == "function"
+    assert offered["function"]["parameters"]["properties"] == {"city": {"type": "string"}}
+    assert body["tool_choice"] == "auto"
+    named = request_body(ChatRequest("m", HI, tools=(tool,), tool_choice="weather"))["tool_choice"]
+    assert named == {"type": "function", "function": {"name": "weather"}}
+
+
+def test_a_tool_whose_schema_is_no_json_is_refused_here() -> None:
+    with pytest.raises(UsageError, match="weather"):
+        request_body(ChatRequest("m", HI, tools=(ToolSpec("weather", "", "{"),)))
+
+
+@given(st.text(st.characters(exclude_categories=())))
+def test_any_text_is_sent_as_utf_8_and_half_characters_do_not_break_it(text: str) -> None:
+    sent = json.loads(request_bytes(ChatRequest("m", (Message(Role.USER, text),))))["messages"][0]["content"]
+    assert sent == text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    assert not any("\ud800" <= char <= "\udfff" for char in sent)
+
+
+def test_two_halves_of_a_character_become_one() -> None:
+    assert "😀" in request_bytes(ChatRequest("m", (Message(Role.USER, "\ud83d" + "\ude00"),))).decode()
