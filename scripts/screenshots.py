@@ -57,6 +57,8 @@ def save(app: SparkApp, path: Path) -> None:
     """The picture, its fonts named and not fetched from anywhere."""
     svg = app.export_screenshot(title="spark-tui", simplify=True)
     svg = re.sub(r"@font-face\s*\{.*?\}", "", svg, flags=re.DOTALL)
+    # Renderers other than browsers drop the blanks at the ends of a span unless they are told to keep them.
+    svg = svg.replace("<text ", '<text xml:space="preserve" ').replace("Fira Code", "DejaVu Sans Mono")
     path.write_text(svg, encoding="utf-8")
     print(path)
 

@@ -75,10 +75,17 @@ class Conversation:
     """
 
     def __init__(
-        self, api: EngineApi, clock: Clock, *, system: str = "", parameters: ChatParameters | None = None
+        self,
+        api: EngineApi,
+        clock: Clock,
+        *,
+        system: str = "",
+        parameters: ChatParameters | None = None,
+        max_answer_chars: int = MAX_ANSWER_CHARS,
     ) -> None:
         self._api = api
         self._clock = clock
+        self._max_answer_chars = max_answer_chars
         self._turns: list[_Turn] = []
         self._asked = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -141,7 +148,7 @@ class Conversation:
                 async for event in events:
                     turn.builder.add(event, self._clock.monotonic())
                     turn.changed.set()
-                    _check_length(turn.builder)
+                    self._check_length(turn.builder)
             turn.end(Outcome.COMPLETE)
         except SparkError as error:
             turn.end(Outcome.FAILED, error)
@@ -152,6 +159,13 @@ class Conversation:
             what = "spark-tui failed to read the answer."
             turn.end(Outcome.FAILED, SparkError(what, "What had come is kept. Ask again.", detail=repr(error)))
             raise
+
+    def _check_length(self, builder: AnswerBuilder) -> None:
+        if builder.size > self._max_answer_chars:
+            raise EngineFailed(
+                f"The answer has more than {self._max_answer_chars:,} characters and no end.",
+                "What had come is kept. Set a limit: max tokens.",
+            )
 
     async def _snapshots(self, turn: _Turn, task: asyncio.Task[None]) -> AsyncGenerator[Answer, None]:
         try:
@@ -234,11 +248,3 @@ class _Turn:
                 self.error,
             )
         return self._known
-
-
-def _check_length(builder: AnswerBuilder) -> None:
-    if builder.size > MAX_ANSWER_CHARS:
-        raise EngineFailed(
-            f"The answer has more than {MAX_ANSWER_CHARS:,} characters and no end.",
-            "What had come is kept. Set a limit: max tokens.",
-        )

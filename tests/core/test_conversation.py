@@ -8,7 +8,6 @@ from contextlib import aclosing
 
 import pytest
 
-from spark_tui.core import conversation as core
 from spark_tui.core.conversation import FRAMES_PER_SECOND, ChatTarget, Conversation, Outcome
 from spark_tui.core.conversation_markdown import to_markdown
 from spark_tui.domain.chat import (
@@ -230,9 +229,9 @@ async def test_a_fault_of_ours_is_raised_as_it_is_and_ends_the_answer() -> None:
     assert "ours" in exchange.error.detail
 
 
-async def test_an_answer_without_end_does_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(core, "MAX_ANSWER_CHARS", 1000)
+async def test_an_answer_without_end_does_not_fill_the_memory() -> None:
     talk = Talk()
+    talk.conversation = Conversation(talk.api, talk.clock, max_answer_chars=1000)
     answer = await talk.asked("Go on", [ContentDelta("x" * 300)] * 10)
     assert len(answer.content) == 1200
     assert isinstance(talk.error, EngineFailed)
@@ -341,7 +340,7 @@ async def test_a_conversation_becomes_a_document() -> None:
     await talk.asked("Sure?", [ContentDelta("Ye"), ReplyCutOff("The answer broke off.", "Ask again.")])
     assert to_markdown(talk.conversation.exchanges, system=talk.conversation.system) == (
         "# Conversation with `qwen36` on `qwen`\n\n"
-        "Begun 2026-11-21 12:00 UTC.\n\n"
+        "Begun 2027-01-15 08:00 UTC.\n\n"
         "## System\n\nBe brief.\n\n"
         "## You\n\nWhat is it?\n\n"
         "## `qwen36`\n\n"

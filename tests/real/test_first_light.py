@@ -88,10 +88,10 @@ def test_in_the_terminal_by_keys_alone(environment: Mapping[str, str], run, free
     with PtyApp(spark_tui(), env=environment, recording=recording) as app:
         app.wait_for("1 Home", "docker OK")
         app.send("3")
-        app.wait_for("SmolLM2-135M on the CPU", "Qwen3.6-35B-A3B")
+        app.wait_for("gpt-oss-120b")
         app.send("/")
         app.send(*"smollm")
-        app.wait_for("1 of")
+        app.wait_for("1 of", "SmolLM2-135M on the CPU")
         app.send("enter")
         app.wait_quiet(0.3)
         app.send("enter")

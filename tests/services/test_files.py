@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from spark_tui.services.files import FileLogArchive, PrivateFolder, file_name
 from spark_tui.services.ports import LogLine
+from tests.ordinary_user import ordinary_user
 
 
 @pytest.fixture(autouse=True)
@@ -68,9 +69,8 @@ def test_a_failure_half_way_leaves_the_old_file_and_no_litter(tmp_path: Path) ->
     assert [each.name for each in tmp_path.iterdir()] == ["a"]
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_a_folder_of_another_user_is_refused() -> None:
-    with pytest.raises(PermissionError):
+    with ordinary_user(), pytest.raises(PermissionError):
         PrivateFolder(Path("/")).write(Path("/x"), [b""])
 
 

@@ -22,6 +22,7 @@ from spark_tui.domain.presets.recipe import preset_from
 from spark_tui.services import preset_files
 from spark_tui.services.ports import PresetSource
 from spark_tui.services.preset_files import MAX_BYTES, PresetFiles, builtin_directory, parse
+from tests.ordinary_user import ordinary_user
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "presets"
 GOOD = "model: org/m\ncontainer: vllm/vllm-openai:nightly\n"
@@ -146,11 +147,12 @@ def test_what_is_no_file_is_told_and_never_opened(builtin: Path) -> None:
     assert [preset.name for preset in catalogue.presets] == ["good"]
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
 def test_an_unreadable_file_is_told(builtin: Path) -> None:
     (builtin / "secret.yaml").write_text(GOOD)
     (builtin / "secret.yaml").chmod(0)
-    assert "chmod" in only_problem(PresetFiles(builtin).load()).remedy
+    PresetFiles(builtin).load()  # imports the parser while it may be read
+    with ordinary_user(builtin):
+        assert "chmod" in only_problem(PresetFiles(builtin).load()).remedy
 
 
 @pytest.mark.parametrize(

@@ -47,10 +47,10 @@ class TimelineApp(App[None]):
         return self.query_one(BootTimelineView)
 
 
-async def said(timeline: BootTimeline, width: int, *, folded: bool, fold_lines: int = 1) -> list[str]:
+async def said(timeline: BootTimeline, width: int, *, folded: bool, fold_lines: int = 1, height: int = 30) -> list[str]:
     """What is really painted."""
     app = TimelineApp(fold_lines)
-    async with app.run_test(size=(width, 30)) as pilot:
+    async with app.run_test(size=(width, height)) as pilot:
         app.view.show(timeline, folded=folded)
         await pilot.pause()
         await pilot.pause()
@@ -72,6 +72,12 @@ async def test_while_it_loads_every_phase_has_its_line(width: int) -> None:
     assert "30s" in row(lines, "Config")
     assert row(lines, "Compile").startswith(ASCII.pending)
     assert lines[-1].startswith("Auto-prefetch is disabled"), "the last telling line stands below"
+
+
+async def test_on_a_short_screen_what_is_to_come_is_one_line() -> None:
+    lines = await said(tracked("17% Completed").timeline(), 80, folded=False, height=24)
+    assert ". then compile, KV, autotune, graphs, engine, server, ready, warm" in lines
+    assert len(lines) == 8
 
 
 async def test_phases_that_will_not_happen_are_not_listed() -> None:

@@ -168,7 +168,6 @@ def test_a_shipped_recipe_says_what_it_is_and_where_it_is_from(name: str) -> Non
     assert all(speed.conditions for speed in facts.published)
 
 
-
 def test_qwen_clears_the_entrypoint_so_that_any_image_runs_its_command() -> None:
     for image in (SERVE, NGC, None):
         launch = planned(shipped("qwen3.6-35b-a3b-nvfp4"), image=image)

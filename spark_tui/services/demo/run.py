@@ -37,13 +37,15 @@ class Held:
 
 @dataclass(slots=True, eq=False)
 class Run:
-    """`speed` is how many recorded seconds pass in one. `fails` follows the script of a failed start."""
+    """`speed` is how many recorded seconds pass in one. `fails` follows the script of a failed start.
+    `cpu_bytes` is what its processes come to hold."""
 
     started_at: float
     speed: float
     script: Script
     pid: int
     kv_bytes: int = 0
+    cpu_bytes: int = CPU_BYTES
     fails: bool = False
     traffic: bool = False
     ended_at: float | None = None
@@ -74,8 +76,8 @@ class Run:
         return "fetch" if at < marks.load else "load" if at < marks.loaded else "compile"
 
     def full_size(self) -> int:
-        """What it holds once it serves."""
-        return 0 if self.fails else CPU_BYTES + fixed_cuda() + self.kv_bytes
+        """The most it will hold."""
+        return self.cpu_bytes + (0 if self.fails else fixed_cuda() + self.kv_bytes)
 
     def held(self, now: float) -> Held:
         """What it holds at `now`."""
@@ -87,7 +89,7 @@ class Run:
 
     def _held_at(self, at: float) -> Held:
         marks = boot_marks()
-        cpu = int(CPU_BYTES * _ramp(at, 0, marks.engine))
+        cpu = int(self.cpu_bytes * _ramp(at, 0, marks.engine))
         if self.fails:
             return Held(cpu)
         cuda = (

@@ -184,13 +184,14 @@ class DemoWorld:
 
         `free_bytes` says what was free in a start that failed in the past.
         """
-        left = self._left(at)
+        room = self._room(at)
+        left = room - fixed_cuda() - CPU_BYTES
         fits = free_bytes is None and left >= LEAST_KV_BYTES
         kv = min(kv_wanted(container.utilization), left) if fits else 0
         script = boot_script() if fits else failure_script()
         pid = 4000 + 173 * len(self.runs)
-        run = Run(at, speed, script, pid, kv, fails=not fits, traffic=traffic)
-        free = free_bytes if free_bytes is not None else max(0, left + fixed_cuda() + CPU_BYTES)
+        run = Run(at, speed, script, pid, kv, min(CPU_BYTES, room), fails=not fits, traffic=traffic)
+        free = free_bytes if free_bytes is not None else room
         container.runs.append(run)
         container.exit_code = None
         self.runs.append(run)
@@ -206,11 +207,11 @@ class DemoWorld:
             run.ended_at, container.exit_code = at, exit_code
             self.note(container, "die", at, exit_code)
 
-    def _left(self, at: float) -> int:
-        """Bytes left for a new engine's KV cache beside all that live now or will be full-grown."""
+    def _room(self, at: float) -> int:
+        """Bytes left for a new engine beside all that live, once they are full-grown."""
         others = sum(run.full_size() for run in self.runs if run.ended_at is None)
         late = sum(run.held(at).cuda for run in self.runs if run.ended_at is not None)
-        return TOTAL_BYTES - BASE_BYTES - HEADROOM_BYTES - others - late - fixed_cuda() - CPU_BYTES
+        return max(0, TOTAL_BYTES - BASE_BYTES - HEADROOM_BYTES - others - late)
 
 
 def _arguments(**options: object) -> tuple[str, ...]:

@@ -146,7 +146,8 @@ class PresetsScreen(FrameScreen):
 
     def _show_selected(self) -> None:
         preset, problem = self.preset, self.problem
-        pane, about, command = self.query_one("#preset-pane"), *self.query(Page).results(Page)
+        pane = self.query_one("#preset-pane")
+        about, command = self.query_one("#overview", Page), self.query_one("#command", Page)
         self._plan = None
         if preset is not None:
             pane.border_title = Content(truncate(clean_line(preset.name), MAX_CELL))

@@ -23,6 +23,9 @@ LABEL_CELLS = 14
 TIME_CELLS = 8
 BAR_CELLS = 30
 MAX_REASON_LINES = 3
+SHORT_SCREEN = 30
+"""On a terminal with fewer rows, what is still to come stands on one line."""
+
 WORTH_SECONDS = 0.5
 """Shorter phases are left out of the one line."""
 
@@ -155,8 +158,14 @@ class BootTimelineView(Widget):
 
     def _list(self, timeline: BootTimeline, width: int) -> list[Content]:
         """Every phase that has run, runs or will run; below them what the log says, or why it failed."""
-        hidden = {PhaseState.SKIPPED, PhaseState.PENDING if timeline.failed is not None else PhaseState.SKIPPED}
+        pending = [phase for phase in timeline.phases if phase.state is PhaseState.PENDING]
+        hidden = {PhaseState.SKIPPED}
+        if timeline.failed is not None or self.app.size.height < SHORT_SCREEN:
+            hidden.add(PhaseState.PENDING)
         lines = [self._row(phase, width) for phase in timeline.phases if phase.state not in hidden]
+        if timeline.failed is None and PhaseState.PENDING in hidden and pending:
+            then = ", ".join(phase.short_label for phase in pending)
+            lines.append(Content.styled(f"{self._glyphs.pending} then {then}", "$dim").truncate(width, ellipsis=True))
         if timeline.failure is not None:
             lines += [Content(""), *self._why(timeline).wrap(max(8, width))[:MAX_REASON_LINES]]
         elif timeline.telling and not timeline.ready:

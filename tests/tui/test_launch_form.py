@@ -1,0 +1,329 @@
+"""The launch form: what can be changed, what is wrong with it, and what is launched."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from textual.widgets import Button
+
+from spark_tui.domain.presets.container_spec import ALL_INTERFACES, LOOPBACK
+from spark_tui.domain.presets.preset import Preset, PresetFacts
+from spark_tui.tui.screens.home import HomeScreen
+from spark_tui.tui.screens.launch_fields import MAX_FIELDS, FieldRow, fields_of
+from spark_tui.tui.screens.launch_form import LaunchForm
+from spark_tui.tui.screens.presets import PresetsScreen
+from tests.core.kit import Kit
+from tests.tui.kit import ESCAPE, MARKUP, PRESET, QWEN, SIZES, Sight, kit_of, seen
+
+OPEN = replace(PRESET, name="open", command="vllm serve {model} --block-size {block}", defaults=())
+RICH = replace(
+    PRESET,
+    name="rich",
+    command="vllm serve {model} --kv-cache-memory-bytes {kv_cache_memory_bytes}",
+    defaults=(("port", 8000), ("host", "0.0.0.0"), ("kv_cache_memory_bytes", 4_000_000), ("max_num_seqs", 4)),
+)
+
+
+def field(sight: Sight, key: str) -> FieldRow:
+    return next(row for row in sight.on(LaunchForm).query(FieldRow) if row.field.key == key)
+
+
+def focused(sight: Sight) -> str:
+    widget = sight.app.focused
+    return next((row.field.key for row in sight.on(LaunchForm).query(FieldRow) if row.input is widget), "")
+
+
+async def write(sight: Sight, key: str, text: str) -> None:
+    field(sight, key).input.focus()
+    await sight.type(text)
+
+
+def form(*presets: Preset, size: tuple[int, int] = (120, 36), kit: Kit | None = None) -> Any:
+    return seen(kit or kit_of(*presets), size, "enter")
+
+
+# --- fields ---------------------------------------------------------------------------------------------
+
+
+def test_values_that_only_this_preset_has_are_fields_too() -> None:
+    keys = [field.key for field in fields_of(RICH)]
+    assert "kv_cache_memory_bytes" in keys
+    assert "host" not in keys, "who may reach the port is the exposure's business"
+    assert keys[-1] == "extra_args"
+    assert len(keys) == len(set(keys))
+
+
+def test_what_the_preset_needs_and_has_no_value_for_comes_first() -> None:
+    first = fields_of(OPEN)[0]
+    assert (first.key, first.needed) == ("block", True)
+
+
+def test_every_field_says_what_the_preset_has_or_what_holds_without_it() -> None:
+    for stated in fields_of(RICH):
+        assert stated.placeholder or stated.key in ("extra_args",)
+        assert stated.help
+    silent = {stated.key: stated for stated in fields_of(replace(PRESET, command="vllm serve {model}", defaults=()))}
+    assert silent["max_model_len"].placeholder.startswith("the model's own")
+
+
+def test_fields_are_bounded_and_never_of_a_name_that_cannot_be_set() -> None:
+    many = tuple((f"value_{number}", number) for number in range(1000))
+    names = ((MARKUP, 1), ("a b", 2), ("", 3), ("hf_token", "x"))
+    keys = [stated.key for stated in fields_of(replace(PRESET, defaults=(*names, *many)))]
+    assert len(keys) == MAX_FIELDS
+    assert not {name for name, _ in names} & set(keys)
+
+
+# --- keys -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_arrows_and_enter_move_between_fields_at_every_size(size: tuple[int, int]) -> None:
+    async with form(QWEN, size=size) as sight:
+        assert focused(sight) == "port"
+        await sight.press("down", "down")
+        assert focused(sight) == "api_key"
+        await sight.press("up")
+        assert focused(sight) == "exposure"
+        await sight.press("enter")
+        assert focused(sight) == "api_key"
+
+
+async def test_digits_q_and_question_mark_are_text_in_a_field() -> None:
+    async with form(QWEN) as sight:
+        await write(sight, "name", "q136?")
+        assert field(sight, "name").input.value == "q136?"
+
+
+async def test_enter_on_the_last_field_goes_to_the_button_and_only_there_it_launches() -> None:
+    kit = kit_of(QWEN)
+    async with form(kit=kit) as sight:
+        field(sight, "extra_args").input.focus()
+        await sight.press("enter")
+        assert isinstance(sight.app.focused, Button)
+        assert not kit.docker.created
+        await sight.press("enter")
+        await sight.until(lambda: bool(kit.docker.created))
+        sight.on(HomeScreen)
+
+
+async def test_escape_closes_and_nothing_is_launched() -> None:
+    kit = kit_of(QWEN)
+    async with form(kit=kit) as sight:
+        await write(sight, "port", "9000")
+        await sight.press("escape")
+        sight.on(PresetsScreen)
+        assert not kit.docker.created
+        assert not sight.app.jobs
+
+
+async def test_page_down_reads_on_in_the_command_while_typing() -> None:
+    async with form(QWEN, size=(80, 24)) as sight:
+        assert "docker run -d" in sight.text
+        await sight.press("pagedown")
+        assert "docker run -d" not in sight.text
+        assert focused(sight) == "port"
+
+
+# --- changes --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_a_change_is_marked_by_a_word_and_is_in_the_command(size: tuple[int, int]) -> None:
+    async with form(QWEN, size=size) as sight:
+        assert "changed" not in sight.text
+        await write(sight, "port", "9001")
+        assert field(sight, "port").mark == "changed"
+        assert "changed" in sight.text
+        assert "127.0.0.1:9001:8000" in sight.text
+
+
+async def test_writing_what_the_preset_has_is_no_change() -> None:
+    async with form(QWEN) as sight:
+        await write(sight, "port", "8000")
+        assert field(sight, "port").mark == ""
+
+
+async def test_what_was_written_is_what_is_launched() -> None:
+    kit = kit_of(RICH)
+    async with form(kit=kit) as sight:
+        for key, text in {
+            "name": "other",
+            "port": "9001",
+            "exposure": "lan",
+            "kv_cache_memory_bytes": "123",
+            "extra_args": "--seed 7",
+        }.items():
+            await write(sight, key, text)
+        await sight.press("ctrl+l")
+        await sight.until(lambda: bool(kit.docker.created))
+        spec = kit.docker.created[0]
+        assert spec.name == "other"
+        assert (spec.ports[0].host_ip, spec.ports[0].host_port) == (ALL_INTERFACES, 9001)
+        assert "--seed 7" in " ".join(spec.command)
+        assert "--kv-cache-memory-bytes 123" in " ".join(spec.command)
+        assert spec.env_files, "an engine on the LAN gets a key from a private file"
+        assert sight.app.selected == "other"
+
+
+async def test_untouched_it_launches_the_preset_as_it_is() -> None:
+    kit = kit_of(QWEN)
+    async with form(kit=kit) as sight:
+        await sight.press("ctrl+l")
+        await sight.until(lambda: bool(kit.docker.created))
+        assert kit.docker.created[0].name == "qwen"
+        assert kit.docker.created[0].ports[0].host_ip == LOOPBACK
+
+
+# --- what is wrong --------------------------------------------------------------------------------------
+
+WRONG = (
+    ("port", "99999"),
+    ("exposure", "wan"),
+    ("api_key", "maybe"),
+    ("max_model_len", "many"),
+    ("gpu_memory_utilization", "1.5"),
+    ("max_num_seqs", "0"),
+    ("kv_cache_dtype", "fp8;"),
+    ("served_model_name", "a b"),
+    ("name", "-x"),
+    ("extra_args", "'open"),
+    ("extra_args", "--api-key secret"),
+)
+
+
+@pytest.mark.parametrize(("key", "text"), WRONG)
+async def test_the_message_stands_at_the_field_that_is_wrong_and_it_is_not_launched(key: str, text: str) -> None:
+    kit = kit_of(QWEN)
+    async with form(kit=kit) as sight:
+        await write(sight, "max_num_seqs" if key != "max_num_seqs" else "port", "12")
+        await write(sight, key, text)
+        assert [row.field.key for row in sight.on(LaunchForm).query(FieldRow) if row.problem] == [key]
+        assert field(sight, key).mark == "wrong"
+        assert sight.on(LaunchForm).query_one("#launch", Button).disabled
+        field(sight, "port").input.focus()
+        await sight.press("ctrl+l")
+        assert not sight.app.jobs
+        assert focused(sight) == key, "the focus goes to what has to be mended"
+
+
+async def test_mending_the_field_brings_the_command_back() -> None:
+    async with form(QWEN) as sight:
+        await write(sight, "port", "99999")
+        assert "docker run" not in sight.text
+        await sight.press("backspace")
+        assert "9999:8000" in sight.text
+        assert field(sight, "port").problem == ""
+
+
+async def test_a_field_that_only_fails_within_the_command_is_found() -> None:
+    shell = replace(PRESET, name="shell", command="bash -c 'pip install x && vllm serve {model}'", defaults=())
+    async with form(shell) as sight:
+        await write(sight, "port", "9000")
+        await write(sight, "max_num_seqs", "8")
+        assert field(sight, "max_num_seqs").mark == "wrong"
+        assert "shell script" in field(sight, "max_num_seqs").problem
+        assert field(sight, "port").mark == "changed"
+
+
+async def test_two_wrong_fields_have_their_own_messages() -> None:
+    async with form(QWEN) as sight:
+        await write(sight, "port", "0")
+        await write(sight, "exposure", "wan")
+        assert "port" in field(sight, "port").problem
+        assert "exposure" in field(sight, "exposure").problem
+
+
+async def test_a_preset_that_cannot_be_launched_says_why() -> None:
+    async with form(replace(QWEN, min_nodes=2)) as sight:
+        assert "This preset cannot be launched." in sight.text
+        assert "needs 2 Sparks" in sight.text
+        await sight.press("ctrl+l")
+        sight.on(LaunchForm)
+        assert not sight.app.jobs
+
+
+async def test_what_the_preset_needs_is_asked_for_and_then_it_can_be_launched() -> None:
+    kit = kit_of(OPEN)
+    async with form(kit=kit) as sight:
+        assert focused(sight) == "block"
+        assert "Needed first: block" in sight.text
+        assert field(sight, "block").mark == "needed"
+        await sight.press("ctrl+l")
+        assert not sight.app.jobs
+        await write(sight, "block", "16")
+        await sight.press("ctrl+l")
+        await sight.until(lambda: bool(kit.docker.created))
+        assert "--block-size 16" in " ".join(kit.docker.created[0].command)
+
+
+async def test_a_second_launch_of_the_same_name_is_refused_and_the_form_stays() -> None:
+    kit = kit_of(QWEN)
+    kit.docker.hold("containers")
+    async with form(kit=kit) as sight:
+        await sight.press("ctrl+l")
+        await sight.press("3", "enter")
+        await sight.press("ctrl+l")
+        sight.on(LaunchForm)
+        assert len(sight.app.context.store.world.jobs) == 1
+        kit.docker.release()
+
+
+# --- notes ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_an_engine_on_the_lan_without_a_key_is_warned_of(size: tuple[int, int]) -> None:
+    async with form(QWEN, size=size) as sight:
+        await write(sight, "exposure", "lan")
+        assert "has no API key" not in sight.text
+        await write(sight, "api_key", "no")
+        assert "has no API key" in " ".join(sight.text.split())
+
+
+async def test_a_gated_model_and_an_image_that_is_not_here_are_told() -> None:
+    gated = replace(QWEN, image="vllm/vllm-openai:other", facts=PresetFacts(gated=True))
+    async with form(gated, size=(200, 50)) as sight:
+        await sight.until_seen("The image is not here yet", "The model is gated")
+
+
+async def test_nothing_is_assumed_about_an_image_that_is_here() -> None:
+    async with form(QWEN) as sight:
+        await sight.until(lambda: "not looked at yet" not in sight.text)
+        assert "not here yet" not in sight.text
+
+
+async def test_without_docker_the_form_works_and_says_what_is_not_known() -> None:
+    kit = kit_of(QWEN)
+    kit.docker.go_down()
+    async with form(kit=kit, size=(200, 50)) as sight:
+        await sight.until_seen("whether it is here is not known: Cannot reach Docker")
+        assert "docker run -d" in sight.text
+
+
+# --- hostile files --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("text", [MARKUP, ESCAPE, "x" * 10_000, "漢" * 5_000])
+async def test_hostile_defaults_are_hints_as_text(size: tuple[int, int], text: str) -> None:
+    hostile = replace(PRESET, name=f"p{text[:30]}", model=text, defaults=(("served_model_name", text), ("v", text)))
+    async with form(hostile, size=size) as sight:
+        sight.on(LaunchForm)
+        await sight.press("down", "down", "9", "pagedown", "ctrl+l")
+        assert "\x1b" not in sight.text
+        assert all(len(row.input.placeholder) <= 200 for row in sight.app.screen.query(FieldRow))
+
+
+@pytest.mark.parametrize("size", [(120, 36)], ids=["120x36"])
+async def test_layout(size: tuple[int, int], snapshot: Any) -> None:
+    from pytest_textual_snapshot import SVGImageExtension
+
+    async with form(QWEN, size=size) as sight:
+        await sight.until(lambda: "not looked at yet" not in sight.text and "docker OK" in sight.text)
+        await write(sight, "exposure", "wan")
+        await write(sight, "max_model_len", "65536")
+        picture = sight.app.export_screenshot(title="launch form", simplify=True)
+    assert picture == snapshot.use_extension(SVGImageExtension)

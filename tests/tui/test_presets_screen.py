@@ -1,0 +1,289 @@
+"""The Presets screen: what the list and its two pages say, what keys do, and what hostile files cannot do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from textual.widgets import Input, TabbedContent
+
+from spark_tui.core.context import Context
+from spark_tui.domain.errors import PresetError
+from spark_tui.domain.presets.docker_run import render_text
+from spark_tui.domain.presets.plan import Overrides
+from spark_tui.domain.presets.preset import PresetFacts
+from spark_tui.domain.settings import Settings
+from spark_tui.tui.screens.help import HelpScreen
+from spark_tui.tui.screens.home import HomeScreen
+from spark_tui.tui.screens.launch_form import LaunchForm
+from spark_tui.tui.screens.preset_words import order
+from spark_tui.tui.screens.presets import PresetsScreen
+from spark_tui.tui.widgets.row_list import RowList
+from tests.tui.kit import BROKEN, ESCAPE, GEMMA, IMAGE, MARKUP, MINE, PRESET, QWEN, SIZES, SMOL, Sight, kit_of, seen
+
+
+def key(sight: Sight) -> str:
+    return sight.app.screen.query_one(RowList).key
+
+
+def row_of(sight: Sight, title: str) -> str:
+    """The list's part of the line of that preset."""
+    cells = (line.split("│")[1] for line in sight.text.splitlines() if line.startswith("│"))
+    return next(cell for cell in cells if f" {title} " in cell)
+
+
+# --- the list -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_the_list_tells_size_format_context_speed_and_image_at_every_size(size: tuple[int, int]) -> None:
+    async with seen(kit_of(QWEN, GEMMA), size) as sight:
+        await sight.until(lambda: "here" in row_of(sight, "Qwen3.6-35B-A3B"))
+        row = row_of(sight, "Qwen3.6-35B-A3B")
+        for word in ("35/3B", "NVFP4", "262k", "43", "here"):
+            assert word in row
+        assert "(ModelOpt)" not in row, "the list shows the first word, the page all"
+        assert " no " in row_of(sight, "Gemma 31B")
+
+
+async def test_the_list_goes_by_family_and_the_cpu_comes_last() -> None:
+    chosen = sorted((SMOL, QWEN, MINE, GEMMA), key=order)
+    assert [preset.name for preset in chosen] == ["gemma", "mine", "qwen", "aaa-smol"]
+    async with seen(kit_of(SMOL, QWEN, MINE, GEMMA)) as sight:
+        text = sight.text
+        assert text.index("Gemma") < text.index("Qwen") < text.index("On the CPU")
+        assert key(sight) == "gemma"
+
+
+async def test_numbers_stand_under_the_right_end_of_their_titles() -> None:
+    async with seen(kit_of(QWEN)) as sight:
+        title = next(line for line in sight.text.splitlines() if "tok/s" in line and "preset" in line)
+        row = row_of(sight, "Qwen3.6-35B-A3B")
+        assert row.index("43") + 2 == title.index("tok/s") + 5 - 1, "less the border"
+        assert row.index("262k") + 4 == title.index("ctx") + 3 - 1
+
+
+async def test_the_cursor_has_a_sign_beside_its_colour() -> None:
+    async with seen(kit_of(QWEN, GEMMA)) as sight:
+        assert "▌ Gemma" in sight.text
+        await sight.press("down")
+        assert "▌ Qwen3.6" in sight.text
+        assert "▌ Gemma" not in sight.text
+
+
+# --- images ---------------------------------------------------------------------------------------------
+
+
+async def test_images_are_asked_once_for_a_catalogue_each_one_once() -> None:
+    kit = kit_of(QWEN, MINE, GEMMA)
+    async with seen(kit) as sight:
+        await sight.until(lambda: "here" in sight.text)
+        await sight.press("down", "down", "up")
+        assert sorted(kit.docker.asked("image")) == sorted({IMAGE, GEMMA.image})
+
+
+async def test_without_docker_whether_an_image_is_here_stays_unknown() -> None:
+    kit = kit_of(QWEN)
+    kit.docker.go_down()
+    async with seen(kit, (200, 50)) as sight:
+        await sight.until_seen("whether it is here is not known")
+        row = row_of(sight, "Qwen3.6-35B-A3B")
+        assert "?" in row
+        assert " no " not in row
+        assert "here " not in row
+
+
+async def test_when_docker_comes_back_the_images_are_known_again() -> None:
+    kit = kit_of(QWEN)
+    kit.docker.go_down()
+    async with seen(kit) as sight:
+        await sight.until(lambda: "?" in row_of(sight, "Qwen3.6-35B-A3B"))
+        kit.docker.come_back()
+        await sight.until(lambda: "here" in row_of(sight, "Qwen3.6-35B-A3B"))
+
+
+async def test_the_command_uses_the_real_entrypoint_of_an_image_that_is_here() -> None:
+    kit = kit_of(QWEN)
+    image = kit.docker.add_image(IMAGE, entrypoint=())
+    real = render_text(kit.context.preflight.dry_plan(QWEN, Overrides(), image).spec)
+    assert real != render_text(kit.context.preflight.dry_plan(QWEN, Overrides()).spec)
+    async with seen(kit, (120, 36), "right") as sight:
+        await sight.until(lambda: "here" in row_of(sight, "Qwen3.6-35B-A3B"))
+        await sight.press("y")
+        assert sight.app.clipboard == real
+        assert "not here yet" not in sight.text
+
+
+# --- the pages ------------------------------------------------------------------------------------------
+
+
+async def test_long_values_go_on_under_the_value_and_follow_a_resize() -> None:
+    facts = replace(QWEN.facts, architecture="one two three four five six seven eight nine ten eleven twelve thirteen")
+    async with seen(kit_of(replace(QWEN, facts=facts))) as sight:
+        lines = [line.split("││")[-1] for line in sight.text.splitlines()]
+        at = next(number for number, line in enumerate(lines) if line.strip().startswith("kind"))
+        assert lines[at + 1].startswith(" " * 11)
+        assert lines[at + 1].strip(" │")
+        await sight.pilot.resize_terminal(200, 50)
+        await sight.pilot.pause()
+        assert "eleven twelve thirteen" in sight.text
+
+
+async def test_left_and_right_turn_the_pages_and_the_cursor_stays_in_the_list() -> None:
+    async with seen(kit_of(QWEN), (120, 36), "right") as sight:
+        assert sight.app.screen.query_one(TabbedContent).active == "command-page"
+        assert "docker run -d" in sight.text
+        assert isinstance(sight.app.focused, RowList)
+        await sight.press("left")
+        assert "Multimodal agent model" in sight.text
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_y_copies_the_exact_command_however_it_is_wrapped(size: tuple[int, int]) -> None:
+    kit = kit_of(QWEN)
+    async with seen(kit, size, "right") as sight:
+        await sight.until(lambda: "here" in sight.text or bool(kit.docker.asked("image")))
+        await sight.press("y")
+        image = await kit.docker.image(IMAGE)
+        assert sight.app.clipboard == render_text(kit.context.preflight.dry_plan(QWEN, Overrides(), image).spec)
+
+
+async def test_a_preset_that_cannot_be_planned_says_why_and_has_nothing_to_copy() -> None:
+    async with seen(kit_of(replace(QWEN, min_nodes=2)), (120, 36), "right") as sight:
+        assert "needs 2 Sparks" in sight.text
+        assert "Choose a preset for a single Spark" in sight.text
+        await sight.press("y")
+        assert sight.app.clipboard == ""
+
+
+async def test_nothing_of_the_last_preset_is_copied_on_an_unreadable_file() -> None:
+    async with seen(kit_of(QWEN, problems=[BROKEN])) as sight:
+        await sight.press("down")
+        assert "bad.yaml:7" in sight.text
+        assert "Write key: value lines." in sight.text
+        await sight.press("y")
+        assert sight.app.clipboard == ""
+        await sight.press("enter")
+        sight.on(PresetsScreen)
+
+
+# --- keys -----------------------------------------------------------------------------------------------
+
+
+async def test_the_filter_takes_digits_and_q_as_text() -> None:
+    async with seen(kit_of(QWEN, GEMMA)) as sight:
+        await sight.press("slash", *"q3")
+        sight.on(PresetsScreen)
+        assert sight.app.screen.query_one("#filter", Input).value == "q3"
+        await sight.type("5?")
+        assert "No preset matches. Esc clears the filter." in sight.text
+
+
+async def test_the_filter_finds_by_image_and_counts_what_it_found() -> None:
+    async with seen(kit_of(QWEN, GEMMA), (120, 36), "slash") as sight:
+        await sight.type("openai:gem")
+        assert "1 of 2" in sight.text
+        await sight.press("enter")
+        assert key(sight) == "gemma"
+        assert isinstance(sight.app.focused, RowList)
+
+
+async def test_escape_goes_one_step_back_each_time() -> None:
+    async with seen(kit_of(QWEN, GEMMA), (120, 36), "slash") as sight:
+        await sight.type("qwen")
+        await sight.press("enter", "tab")
+        assert not isinstance(sight.app.focused, RowList)
+        await sight.press("escape")
+        assert isinstance(sight.app.focused, RowList)
+        assert "1 of 2" in sight.text
+        await sight.press("escape")
+        assert "1 of 2" not in sight.text
+        sight.on(PresetsScreen)
+        await sight.press("escape")
+        sight.on(HomeScreen)
+
+
+async def test_help_opens_from_the_list_and_unknown_keys_do_nothing() -> None:
+    async with seen(kit_of(QWEN)) as sight:
+        before = sight.text
+        await sight.press("z", "Z", "5", "f5", "ctrl+b", "tilde")
+        assert sight.text == before
+        await sight.press("question_mark")
+        sight.on(HelpScreen)
+
+
+async def test_enter_opens_the_launch_form_of_the_preset_under_the_cursor() -> None:
+    async with seen(kit_of(QWEN, GEMMA), (120, 36), "down", "enter") as sight:
+        sight.on(LaunchForm)
+        assert "Launch qwen" in sight.text
+
+
+async def test_in_read_only_mode_there_is_no_launch() -> None:
+    kit = kit_of(QWEN)
+    kit.context = _read_only(kit.context)
+    async with seen(kit, (120, 36), "l", "enter") as sight:
+        sight.on(PresetsScreen)
+        assert "Launch" not in sight.text
+
+
+def _read_only(context: Context) -> Context:
+    context.settings = replace(Settings(), read_only=True)
+    return context
+
+
+async def test_reloading_keeps_the_cursor_on_its_preset_and_shows_what_is_new() -> None:
+    kit = kit_of(QWEN)
+    async with seen(kit) as sight:
+        source: Any = kit.context.presets
+        source.catalogue = replace(source.catalogue, presets=(GEMMA, QWEN), problems=(BROKEN,))
+        await sight.press("ctrl+r")
+        await sight.until_seen("Gemma", "1 unreadable")
+        assert key(sight) == "qwen"
+
+
+async def test_no_presets_at_all_says_what_to_do() -> None:
+    async with seen(kit_of(QWEN, problems=[])) as sight:
+        source: Any = sight.kit.context.presets
+        source.catalogue = replace(source.catalogue, presets=())
+        await sight.press("ctrl+r")
+        await sight.until_seen("No presets. Put recipe files")
+
+
+# --- hostile files --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("text", [MARKUP, ESCAPE, "x" * 10_000, "漢" * 5_000, "[@click=app.quit]go[/]", "$error \\[ ["])
+async def test_hostile_texts_are_shown_as_text_and_bounded(size: tuple[int, int], text: str) -> None:
+    facts = PresetFacts(
+        title=text, description=text, family=text, publisher=text, licence=text, architecture=text, quantization=text,
+        notes=(text,), cautions=(text,), modalities=(text,), source=text,
+    )  # fmt: skip
+    hostile = replace(
+        PRESET, name=text[:40], model=text, command=f"vllm serve x '{text}'".replace("\x1b", "").replace("\x07", ""),
+        env=(("A", text),), facts=facts, hooks=(text,), mods=(text,), unknown=((text, text),), file=text,
+    )  # fmt: skip
+    problem = PresetError(text, text, file=text, line=1, detail=text)
+    async with seen(kit_of(hostile, problems=[problem]), size) as sight:
+        for keys in (("right",), ("down",), ("left",), ("up",), ("enter",), ("escape",), ("slash", "z")):
+            await sight.press(*keys)
+            assert "\x1b" not in sight.text
+            assert "\x07" not in sight.text
+        await sight.press("escape")
+        if len(text) < 40:
+            assert text.replace("\x1b[31m", "").replace("\x1b[0m\x07", "") in sight.text
+
+
+# --- layout ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 36)], ids=["80x24", "120x36"])
+async def test_layout(size: tuple[int, int], snapshot: Any) -> None:
+    from pytest_textual_snapshot import SVGImageExtension
+
+    async with seen(kit_of(SMOL, QWEN, MINE, GEMMA, problems=[BROKEN]), size) as sight:
+        await sight.until_seen("here", "docker OK", "GPU")
+        await sight.press("down", "down")
+        picture = sight.app.export_screenshot(title="presets", simplify=True)
+    assert picture == snapshot.use_extension(SVGImageExtension)

@@ -1,0 +1,165 @@
+"""The list: columns, groups, and a cursor that stays on its key and in view."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from textual.app import App, ComposeResult
+from textual.content import Content
+from textual.pilot import Pilot
+
+from spark_tui.tui.glyphs import ASCII, Glyphs
+from spark_tui.tui.themes import SPARK_DARK
+from spark_tui.tui.widgets.row_list import HEADINGS_FROM, Column, Row, RowList
+
+COLUMNS = (Column("name"), Column("size", width=4, right=True), Column("extra", width=6, hide_below=30))
+
+
+def rows(*names: str, group: str = "") -> list[Row]:
+    return [Row(name, (Content(name), Content("12"), Content("more")), group) for name in names]
+
+
+class Lists(App[None]):
+    """One list, and what it said."""
+
+    CSS = "RowList > .row-list--cursor { background: $cursor-row; } RowList { height: 1fr; }"
+
+    def __init__(self, *, titles: bool = False) -> None:
+        super().__init__()
+        self.register_theme(SPARK_DARK)
+        self.theme = SPARK_DARK.name
+        self.glyphs: Glyphs = ASCII
+        self.titles = titles
+        self.moves: list[str] = []
+
+    def compose(self) -> ComposeResult:
+        yield RowList(COLUMNS, Content("Nothing here."), titles=self.titles)
+
+    def on_row_list_moved(self, message: RowList.Moved) -> None:
+        self.moves.append(message.key)
+
+    @property
+    def list(self) -> RowList:
+        return self.query_one(RowList)
+
+    @property
+    def lines(self) -> list[str]:
+        return [self.list.render_line(y).text for y in range(self.list.size.height)]
+
+
+@asynccontextmanager
+async def shown(
+    content: Sequence[Row], size: tuple[int, int] = (40, 8), *, titles: bool = False
+) -> AsyncIterator[tuple[Lists, Pilot[None]]]:
+    app = Lists(titles=titles)
+    async with app.run_test(size=size) as pilot:
+        app.list.show(content)
+        app.list.focus()
+        await pilot.pause()
+        yield app, pilot
+
+
+async def test_an_empty_list_says_what_to_do() -> None:
+    async with shown([]) as (app, _):
+        assert app.lines[0].startswith("Nothing here.")
+        assert app.list.key == ""
+
+
+async def test_numbers_are_on_the_right_and_narrow_lists_drop_what_matters_least() -> None:
+    async with shown(rows("alpha"), (40, 4), titles=True) as (app, pilot):
+        assert app.lines[0].split() == ["name", "size", "extra"]
+        assert app.lines[1].index("12") + 2 == app.lines[0].index("size") + 4
+        await pilot.resize_terminal(24, 4)
+        await pilot.pause()
+        assert "extra" not in app.lines[0]
+        assert "alpha" in app.lines[1]
+
+
+async def test_the_cursor_is_marked_by_a_sign() -> None:
+    async with shown(rows("a", "b")) as (app, pilot):
+        assert [line[0] for line in app.lines[:2]] == [">", " "]
+        await pilot.press("down")
+        assert [line[0] for line in app.lines[:2]] == [" ", ">"]
+
+
+async def test_the_cursor_stays_on_its_key_when_rows_come_and_go() -> None:
+    async with shown(rows("b", "c")) as (app, pilot):
+        await pilot.press("down")
+        app.list.show(rows("a", "b", "c", "d"))
+        await pilot.pause()
+        assert app.list.key == "c"
+        app.list.show(rows("a"))
+        await pilot.pause()
+        assert app.list.key == "a"
+        assert app.moves[-1] == "a"
+
+
+async def test_rows_that_come_above_do_not_push_the_cursor_out_of_view() -> None:
+    async with shown(rows("z")) as (app, pilot):
+        app.list.show(rows(*(f"{number:02}" for number in range(50)), "z"))
+        await pilot.pause()
+        assert any(line.startswith("> z") for line in app.lines)
+
+
+async def test_a_smaller_terminal_keeps_the_cursor_in_view() -> None:
+    async with shown(rows(*"abcdefgh"), (40, 8)) as (app, pilot):
+        await pilot.press("end")
+        await pilot.resize_terminal(40, 3)
+        await pilot.pause()
+        assert any(line.startswith("> h") for line in app.lines)
+
+
+async def test_groups_have_headings_that_the_cursor_skips() -> None:
+    content = [*rows("a", "b", group="First"), *rows("c", group="Second")]
+    async with shown(content, (40, HEADINGS_FROM)) as (app, pilot):
+        assert [line.split()[0] for line in app.lines[:5]] == ["First", ">", "b", "Second", "c"]
+        await pilot.press("down", "down")
+        assert app.list.key == "c"
+        assert app.lines[4].startswith("> c")
+
+
+async def test_low_lists_do_without_headings() -> None:
+    async with shown([*rows("a", group="First"), *rows("b", group="Second")], (40, HEADINGS_FROM - 1)) as (app, pilot):
+        assert [line.split()[-3] for line in app.lines[:2]] == ["a", "b"]
+        await pilot.resize_terminal(40, HEADINGS_FROM)
+        await pilot.pause()
+        assert app.lines[0].startswith("First")
+
+
+async def test_the_first_row_of_a_group_comes_with_its_heading() -> None:
+    content = [*rows("a", group="First"), *rows(*(f"{n}" for n in range(30)), group="Second")]
+    async with shown(content, (40, HEADINGS_FROM)) as (app, pilot):
+        await pilot.press("end")
+        assert not app.lines[0].startswith("First")
+        await pilot.press("home")
+        await pilot.pause()
+        assert app.lines[0].startswith("First")
+
+
+async def test_a_click_selects_the_row_and_never_a_heading_or_the_titles() -> None:
+    content = [*rows("a", group="First"), *rows("b", group="Second")]
+    async with shown(content, (40, HEADINGS_FROM + 1), titles=True) as (app, pilot):
+        await pilot.click(RowList, offset=(3, 4))
+        assert app.list.key == "b"
+        for y in (0, 1, 3, 9):
+            await pilot.click(RowList, offset=(3, y))
+            assert app.list.key == "b"
+
+
+@pytest.mark.parametrize("keys", [("k",), ("up",), ("pageup",), ("home",)])
+async def test_above_the_first_row_there_is_nothing(keys: tuple[str, ...]) -> None:
+    async with shown(rows("a", "b")) as (app, pilot):
+        await pilot.press(*keys)
+        assert app.list.key == "a"
+
+
+@given(st.lists(st.text(max_size=300), min_size=3, max_size=3), st.integers(3, 200))
+def test_a_row_is_never_wider_than_the_list(texts: list[str], width: int) -> None:
+    widget = RowList(COLUMNS, Content(""))
+    line = widget._line([Content(text.replace("\n", " ").replace("\t", " ")) for text in texts], width)
+    fixed = sum(column.width + 2 for column in COLUMNS if width - 2 >= column.hide_below) + 2
+    assert line.cell_length <= max(width, fixed)
