@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 
 
 def main() -> None:
     """Runs the command line and ends the process with its exit code."""
+    gc.set_threshold(50_000)  # the many objects of a start are all kept: looking for garbage among them costs a fifth
     try:
         from spark_tui.cli.main import run
     except KeyboardInterrupt:  # pressed while the program was still being loaded

@@ -16,6 +16,9 @@ from spark_tui.cli.output import ReaderGone
 from spark_tui.cli.session import PROGRAM, Opener, Session, Streams
 from spark_tui.domain.errors import ExitCode, SparkError, UsageError
 
+SSH_DEFAULTS = (("TEXTUAL_FPS", "20"), ("TEXTUAL_ANIMATIONS", "none"), ("TEXTUAL_SMOOTH_SCROLL", "0"))
+"""Fewer bytes over a line that may be slow. Below 15 frames a second typing would lag."""
+
 EPILOG = """\b
 Examples:
   spark-tui --demo                              look around on a simulated Spark
@@ -63,6 +66,9 @@ def open_control_centre(session: Session) -> None:
         raise UsageError(
             "The control centre needs a terminal.", "For scripts: spark-tui status, ps, up ... (see spark-tui --help)"
         )
+    if "SSH_CONNECTION" in os.environ:
+        for name, value in SSH_DEFAULTS:  # Textual reads them once, when it is imported
+            os.environ.setdefault(name, value)
     from spark_tui.tui.app import run_app
 
     run_app(session.opened())

@@ -5,34 +5,38 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from spark_tui.core.collectors import Collectors
-from spark_tui.core.engines import EngineSupervisor
-from spark_tui.core.job_runner import JobRunner
-from spark_tui.core.launch import Launcher
-from spark_tui.core.preflight import Preflight
 from spark_tui.core.store import Store
-from spark_tui.domain.presets.plan import HostPaths
 from spark_tui.domain.settings import Folders, Settings, defaults, folders_of
-from spark_tui.services.ports import (
-    Clock,
-    ContainerEngine,
-    EngineApi,
-    GpuProbe,
-    HostProbe,
-    LogArchive,
-    PresetSource,
-    SecretStore,
-)
+
+if TYPE_CHECKING:
+    from spark_tui.core.collectors import Collectors
+    from spark_tui.core.engines import EngineSupervisor
+    from spark_tui.core.job_runner import JobRunner
+    from spark_tui.core.launch import Launcher
+    from spark_tui.core.preflight import Preflight
+    from spark_tui.domain.host.paths import HostPaths
+    from spark_tui.services.ports import (
+        Clock,
+        ContainerEngine,
+        EngineApi,
+        GpuProbe,
+        HostProbe,
+        LogArchive,
+        PresetSource,
+        SecretStore,
+    )
 
 DEMO_IMAGES = ("vllm/vllm-openai:nightly",)
 """Here from the start in the demo; other images are pulled, which the demo shows too."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Ports:
-    """The outside world, real or simulated."""
+    """The outside world, simulated or given."""
 
     clock: Clock
     docker: ContainerEngine
@@ -44,27 +48,159 @@ class Ports:
     archive: LogArchive
 
 
-class Context:
-    """Everything that a front end needs, put together once."""
+class RealPorts:
+    """The real world. Each adapter is imported and made when it is first used: the first frame waits for none."""
 
-    def __init__(self, settings: Settings, ports: Ports, paths: HostPaths, *, demo: bool = False) -> None:
+    def __init__(self, settings: Settings, folders: Folders, environ: Mapping[str, str]) -> None:
+        self._settings = settings
+        self._folders = folders
+        self._environ = environ
+
+    @cached_property
+    def clock(self) -> Clock:
+        """The system's clock."""
+        from spark_tui.services.clock import SystemClock
+
+        return SystemClock()
+
+    @cached_property
+    def docker(self) -> ContainerEngine:
+        """The Docker engine of the settings, else of DOCKER_HOST, else of this machine."""
+        from spark_tui.services.docker_engine import DockerEngine
+
+        own = self._settings.docker_host
+        environ = {**self._environ, "DOCKER_HOST": own} if own else self._environ
+        return DockerEngine(environ, port_owner=self.host.port_owner)
+
+    @cached_property
+    def api(self) -> EngineApi:
+        """HTTP to the engines."""
+        from spark_tui.services.vllm_api import VllmApi
+
+        return VllmApi()
+
+    @cached_property
+    def host(self) -> HostProbe:
+        """/proc and /sys."""
+        from spark_tui.services.procfs import ProcfsHost
+
+        return ProcfsHost()
+
+    @cached_property
+    def gpu(self) -> GpuProbe:
+        """NVML, in a process of its own."""
+        from spark_tui.services.nvml import NvmlGpu
+
+        return NvmlGpu(self.clock)
+
+    @cached_property
+    def presets(self) -> PresetSource:
+        """Ours and the person's."""
+        from spark_tui.services.preset_files import PresetFiles, builtin_directory
+
+        return PresetFiles(builtin_directory(), self._settings.presets)
+
+    @cached_property
+    def secrets(self) -> SecretStore:
+        """Private files."""
+        from spark_tui.services.files import PrivateFolder
+        from spark_tui.services.secrets import FileSecrets
+
+        return FileSecrets(PrivateFolder(self._folders.secrets), self._environ, self._folders.home)
+
+    @cached_property
+    def archive(self) -> LogArchive:
+        """The folder of saved logs."""
+        from spark_tui.services.files import FileLogArchive
+
+        return FileLogArchive(self._folders.logs)
+
+
+class Context:
+    """Everything that a front end needs, put together once, each part when it is first asked for."""
+
+    def __init__(self, settings: Settings, ports: Ports | RealPorts, paths: HostPaths, *, demo: bool = False) -> None:
         self.settings = settings
         self.demo = demo
-        self.clock = ports.clock
-        self.docker = ports.docker
-        self.api = ports.api
-        self.host = ports.host
-        self.presets = ports.presets
-        self.secrets = ports.secrets
-        self.archive = ports.archive
-        self._gpu = ports.gpu
-        self.store = Store(ports.clock)
-        self.supervisor = EngineSupervisor(ports.docker, ports.api, ports.secrets, self.store, ports.clock)
-        self.preflight = Preflight(ports.docker, ports.host, ports.secrets, paths)
-        self.launcher = Launcher(ports.docker, ports.api, ports.archive, self.supervisor, self.preflight, ports.clock)
-        self.jobs = JobRunner(self.launcher, self.supervisor, self.store)
-        self.collectors = Collectors(
-            self.store, ports.clock, ports.host, ports.gpu, ports.docker, ports.presets, settings.refresh_seconds
+        self._ports = ports
+        self._paths = paths
+
+    @property
+    def clock(self) -> Clock:
+        """The time."""
+        return self._ports.clock
+
+    @property
+    def docker(self) -> ContainerEngine:
+        """Containers."""
+        return self._ports.docker
+
+    @property
+    def api(self) -> EngineApi:
+        """The engines' own servers."""
+        return self._ports.api
+
+    @property
+    def host(self) -> HostProbe:
+        """The machine."""
+        return self._ports.host
+
+    @property
+    def presets(self) -> PresetSource:
+        """Preset files."""
+        return self._ports.presets
+
+    @property
+    def secrets(self) -> SecretStore:
+        """Keys and tokens."""
+        return self._ports.secrets
+
+    @property
+    def archive(self) -> LogArchive:
+        """Saved logs."""
+        return self._ports.archive
+
+    @cached_property
+    def store(self) -> Store:
+        """The World."""
+        return Store(self.clock)
+
+    @cached_property
+    def supervisor(self) -> EngineSupervisor:
+        """Every engine on the box, under watch."""
+        from spark_tui.core.engines import EngineSupervisor
+
+        return EngineSupervisor(self.docker, self.api, self.secrets, self.store, self.clock)
+
+    @cached_property
+    def preflight(self) -> Preflight:
+        """Checks before a launch."""
+        from spark_tui.core.preflight import Preflight
+
+        return Preflight(self.docker, self.host, self.secrets, self._paths)
+
+    @cached_property
+    def launcher(self) -> Launcher:
+        """Launches."""
+        from spark_tui.core.launch import Launcher
+
+        return Launcher(self.docker, self.api, self.archive, self.supervisor, self.preflight, self.clock)
+
+    @cached_property
+    def jobs(self) -> JobRunner:
+        """Launches in the background."""
+        from spark_tui.core.job_runner import JobRunner
+
+        return JobRunner(self.launcher, self.supervisor, self.store)
+
+    @cached_property
+    def collectors(self) -> Collectors:
+        """What is read again and again."""
+        from spark_tui.core.collectors import Collectors
+
+        ports = self._ports
+        return Collectors(
+            self.store, self.clock, ports.host, ports.gpu, ports.docker, ports.presets, self.settings.refresh_seconds
         )
 
     async def run(self) -> None:
@@ -72,14 +208,17 @@ class Context:
         async with asyncio.TaskGroup() as group:
             group.create_task(self.collectors.run())
             group.create_task(self.supervisor.run())
+            if not self.settings.read_only:  # the last step of a launch is a request to the engine
+                group.create_task(self.jobs.resume_starting())
 
     async def close(self) -> None:
         """Ends jobs, streams, connections and helper processes. Containers go on."""
-        await self.jobs.close()
-        await self.supervisor.close()
-        await self._gpu.close()
-        await self.api.close()
-        await self.docker.close()
+        for part in ("jobs", "supervisor"):
+            if part in vars(self):
+                await getattr(self, part).close()
+        for port in ("gpu", "api", "docker"):
+            if port in vars(self._ports):
+                await getattr(self._ports, port).close()
 
 
 def read_settings(folders: Folders, environ: Mapping[str, str]) -> Settings:
@@ -90,29 +229,8 @@ def read_settings(folders: Folders, environ: Mapping[str, str]) -> Settings:
 
 
 def build(settings: Settings, folders: Folders, environ: Mapping[str, str]) -> Context:
-    """The real world. Adapters are imported here, and their SDKs only when they are first used."""
-    from spark_tui.services.clock import SystemClock
-    from spark_tui.services.docker_engine import DockerEngine
-    from spark_tui.services.files import FileLogArchive, PrivateFolder
-    from spark_tui.services.nvml import NvmlGpu
-    from spark_tui.services.preset_files import PresetFiles, builtin_directory
-    from spark_tui.services.procfs import ProcfsHost
-    from spark_tui.services.secrets import FileSecrets
-    from spark_tui.services.vllm_api import VllmApi
-
-    clock, host = SystemClock(), ProcfsHost()
-    docker_environ = {**environ, "DOCKER_HOST": settings.docker_host} if settings.docker_host else environ
-    ports = Ports(
-        clock=clock,
-        docker=DockerEngine(docker_environ, port_owner=host.port_owner),
-        api=VllmApi(),
-        host=host,
-        gpu=NvmlGpu(clock),
-        presets=PresetFiles(builtin_directory(), settings.presets),
-        secrets=FileSecrets(PrivateFolder(folders.secrets), environ, folders.home),
-        archive=FileLogArchive(folders.logs),
-    )
-    return Context(settings, ports, _host_paths(settings, folders))
+    """The real world."""
+    return Context(settings, RealPorts(settings, folders, environ), _host_paths(settings, folders))
 
 
 def build_demo(
@@ -147,4 +265,6 @@ def build_demo(
 
 
 def _host_paths(settings: Settings, folders: Folders) -> HostPaths:
+    from spark_tui.domain.host.paths import HostPaths
+
     return HostPaths(store=str(settings.store), caches=str(settings.caches), home=str(folders.home))

@@ -40,6 +40,7 @@ class EngineSupervisor:
         self._dirty = asyncio.Event()
         self._refresh_wanted = asyncio.Event()
         self._refresh_lock = asyncio.Lock()
+        self._found = asyncio.Event()
         self._known: dict[str, EngineState] = {}
         self._error = ""
 
@@ -104,6 +105,7 @@ class EngineSupervisor:
                 return
             self._error = ""
             await self._adopt(tuple(c for c in containers if runtime_of(c)))
+            self._found.set()
             self.publish()
 
     async def look(self, patience: float = 3.0) -> tuple[EngineView, ...]:
@@ -161,6 +163,12 @@ class EngineSupervisor:
             known = ", ".join(sorted(w.container.name for w in self._watches.values())) or "none"
             raise ContainerNotFound(f"There is no engine named {name}.", f"Engines here: {known}.")
         return watch
+
+    async def settled(self) -> None:
+        """Waits until Docker has told what there is, and every running engine its log and its health once."""
+        await self._found.wait()
+        running = [watch for watch in self._watches.values() if watch.container.running]
+        await asyncio.gather(*(watch.settled() for watch in running))
 
     # --- what is shown --------------------------------------------------------------------------------
 

@@ -46,8 +46,9 @@ class JobRunner:
 
         return self._begin(name, work)
 
-    def resume_starting(self) -> None:
-        """Picks up our containers that were starting when this program was last closed."""
+    async def resume_starting(self) -> None:
+        """Picks up our containers that were starting when this program was last closed, once it is known which do."""
+        await self._supervisor.settled()
         for view in self._supervisor.views():
             if view.container.ours and view.state is EngineState.STARTING and not self.running(view.name):
                 self.resume(view.name)

@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import StrEnum
 from sys import getsizeof
+from typing import TYPE_CHECKING
 
 from spark_tui.domain.engine.secrets import mask_secrets
-from spark_tui.services.ports import LogLine
+
+if TYPE_CHECKING:
+    from spark_tui.services.ports import LogLine
 
 MAX_LINES = 20_000
 MAX_BYTES = 16 * 1024 * 1024
@@ -134,7 +137,7 @@ class LogBuffer:
 
 def _masked(line: LogLine) -> LogLine:
     text = mask_secrets(line.text)
-    return line if text is line.text else LogLine(line.stamp, text)
+    return line if text is line.text else line._replace(text=text)
 
 
 def _size(line: LogLine) -> int:

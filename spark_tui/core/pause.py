@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
-from spark_tui.services.ports import Clock
+if TYPE_CHECKING:
+    from spark_tui.services.ports import Clock
 
 
 async def pause(clock: Clock, seconds: float, wake: asyncio.Event) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from spark_tui.core.jobs import JobView
 from spark_tui.domain.engine.container import DaemonFacts
@@ -16,7 +16,9 @@ from spark_tui.domain.host.identity import HostIdentity
 from spark_tui.domain.host.memory import MemInfo
 from spark_tui.domain.presets.preset import PresetCatalogue
 from spark_tui.domain.reading import NOT_READ_YET, Reading
-from spark_tui.services.ports import Clock
+
+if TYPE_CHECKING:
+    from spark_tui.services.ports import Clock
 
 MIN_INTERVAL_SECONDS = 0.1
 """At most ten pushes a second to one subscriber."""

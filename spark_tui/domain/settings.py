@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from spark_tui.domain.errors import UsageError
-from spark_tui.domain.presets.overrides import Reach
+from spark_tui.domain.presets.reach import Reach
 
 ENV_PREFIX: Final = "SPARK_TUI_"
 REFRESH_RANGE: Final = (0.2, 60.0)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from spark_tui.domain.engine.secrets import mask_secrets
 from spark_tui.services.ports import LogLine
 
 FOLDER_MODE: Final = 0o700
@@ -19,6 +20,7 @@ FILE_MODE: Final = 0o600
 _SAFE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9_-]+")
 _CHUNK: Final = 1 << 16
+MOST_ARCHIVE_BYTES: Final = 1024**3
 
 
 def file_name(name: str) -> str:
@@ -93,16 +95,23 @@ class PrivateFolder:
 
 
 class FileLogArchive:
-    """The LogArchive port: one private file per saved log, named after the container and the time (UTC)."""
+    """The LogArchive port: one private file per saved log, named after the container and the time (UTC).
 
-    def __init__(self, folder: Path, *, now: Callable[[], float] = time.time) -> None:
+    When all together are more than `most_bytes`, the oldest go; the newest always stays.
+    """
+
+    def __init__(
+        self, folder: Path, *, now: Callable[[], float] = time.time, most_bytes: int = MOST_ARCHIVE_BYTES
+    ) -> None:
         self._folder = PrivateFolder(folder)
         self._now = now
+        self._most_bytes = most_bytes
 
     def save(self, name: str, lines: Sequence[LogLine]) -> Path:
         """Writes the lines to a private file and returns its path. Raises OSError.
 
-        Lines are kept as the container wrote them, with Docker's time in front: evidence is not tidied up.
+        Lines are kept as the container wrote them, with Docker's time in front: evidence is not tidied up. Only
+        secrets are masked.
         """
         stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(self._now()))
         path = self._folder.file(name, f"-{stamp}.log")
@@ -110,9 +119,21 @@ class FileLogArchive:
         while path.exists():
             number += 1
             path = self._folder.file(name, f"-{stamp}-{number}.log")
-        return self._folder.write(path, _encoded(lines))
+        self._folder.write(path, _encoded(lines))
+        self._prune(path)
+        return path
+
+    def _prune(self, newest: Path) -> None:
+        found = [(each.stat().st_mtime, each.stat().st_size, each) for each in self._folder.path.glob("*.log")]
+        total = sum(size for _, size, _ in found)
+        for _, size, path in sorted(found):
+            if total <= self._most_bytes:
+                return
+            if path != newest:
+                path.unlink(missing_ok=True)
+                total -= size
 
 
 def _encoded(lines: Sequence[LogLine]) -> Iterator[bytes]:
     for stamp, text in lines:
-        yield f"{stamp} {text}\n".lstrip(" ").encode("utf-8", "backslashreplace")
+        yield f"{stamp} {mask_secrets(text)}\n".lstrip(" ").encode("utf-8", "backslashreplace")

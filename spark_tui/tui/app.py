@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterable
 from functools import partial
 from typing import ClassVar
@@ -36,7 +37,7 @@ class SparkApp(App[None]):
     """One slice of the World per reactive: a widget wakes only when what it shows has changed."""
 
     TITLE = "spark-tui"
-    CSS_PATH = "app.tcss"
+    CSS_PATH: ClassVar = ["app.tcss", "screens/home.tcss"]  # both at once: every later file parses all of them again
     ENABLE_COMMAND_PALETTE = True
     MODES = screen_factories()
     DEFAULT_MODE = "home"
@@ -73,6 +74,7 @@ class SparkApp(App[None]):
         self.call_after_refresh(self._start)
 
     def _start(self) -> None:
+        gc.freeze()  # what the start has made stays: no collection looks at it again
         self.bridge()
         self.run_core()
         self.context.collectors.load_presets()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from typing import Any
 
 from spark_tui.core.context import Context, Ports
 from spark_tui.core.jobs import Step, put
@@ -25,6 +26,17 @@ PRESET = Preset(
     command="vllm serve {model} --port {port} --max-model-len {max_model_len}",
     defaults=(("port", 8000), ("max_model_len", 4096)),
 )
+
+
+@asynccontextmanager
+async def running(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """With that work in the background."""
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 class FixedPresets:
@@ -50,22 +62,15 @@ class Kit:
         self.archive = FakeArchive()
         self.docker.add_image(IMAGE)
         self.docker.on_start = lambda _: self.api.serve()
-        self.context = Context(
-            Settings(),
-            Ports(
-                self.clock,
-                self.docker,
-                self.api,
-                self.host,
-                self.gpu,
-                FixedPresets(*(presets or (PRESET,))),
-                self.secrets,
-                self.archive,
-            ),
-            HostPaths("/store", "/caches", "/home/test"),
-        )
+        self.presets = FixedPresets(*(presets or (PRESET,)))
+        self.context = self.opened()
         self.steps: tuple[Step, ...] = ()
         self.reports: list[Step] = []
+
+    def opened(self) -> Context:
+        """A core on these fakes, as when the program is opened once more."""
+        ports = Ports(self.clock, self.docker, self.api, self.host, self.gpu, self.presets, self.secrets, self.archive)
+        return Context(Settings(), ports, HostPaths("/store", "/caches", "/home/test"))
 
     def report(self, step: Step) -> None:
         """Takes a launch's reports."""
@@ -79,12 +84,14 @@ class Kit:
     @asynccontextmanager
     async def supervised(self) -> AsyncIterator[None]:
         """With the supervisor's loops running."""
-        task = asyncio.create_task(self.context.supervisor.run())
-        try:
+        async with running(self.context.supervisor.run()):
             yield
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+
+    @asynccontextmanager
+    async def whole(self) -> AsyncIterator[None]:
+        """With everything running that runs beside a screen."""
+        async with running(self.context.run()):
+            yield
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Moves the clock until the condition holds."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from spark_tui.core.jobs import StepState
@@ -204,11 +202,39 @@ async def test_closing_the_program_leaves_the_container_running_and_the_next_sta
     supervisor, jobs = kit.context.supervisor, kit.context.jobs
     async with kit.supervised():
         await kit.until(lambda: "qwen" in engines(kit))
-        jobs.resume_starting()
+        await jobs.resume_starting()
         kit.api.serve()
         await kit.until(lambda: kit.context.store.world.jobs[-1].state is StepState.DONE)
         assert supervisor.get("qwen").state is EngineState.SERVING
         assert len(kit.api.requests) == 1, "it was warmed once"
-        jobs.resume_starting()
-        await asyncio.sleep(0)
+        await jobs.resume_starting()
         assert jobs.running("qwen") is None, "an engine that serves needs no follow-up"
+
+
+async def test_an_engine_that_serves_when_the_program_opens_is_left_alone() -> None:
+    kit = Kit()
+    kit.context.jobs.launch(LaunchRequest(PRESET, Overrides(), warm=False))
+    await kit.until(lambda: not kit.context.jobs.running("qwen"))
+    await kit.context.close()
+
+    kit.context = kit.opened()
+    async with kit.whole():
+        await kit.until(lambda: "qwen" in engines(kit) and engines(kit)["qwen"].state is EngineState.SERVING)
+        await kit.clock.advance(5)
+        assert kit.context.store.world.jobs == ()
+        assert not kit.api.requests
+
+
+async def test_a_launch_under_way_when_the_program_was_closed_goes_on_when_it_opens() -> None:
+    kit = Kit()
+    kit.docker.on_start = None
+    kit.context.jobs.launch(LaunchRequest(PRESET, Overrides()))
+    await kit.until(lambda: kit.docker.named("qwen") is not None and kit.docker.named("qwen").running)
+    await kit.context.close()
+
+    kit.context = kit.opened()
+    async with kit.whole():
+        await kit.until(lambda: bool(kit.context.store.world.jobs))
+        kit.api.serve()
+        await kit.until(lambda: kit.context.store.world.jobs[-1].state is StepState.DONE)
+        assert len(kit.api.requests) == 1, "it was warmed once"

@@ -142,3 +142,23 @@ def test_an_archive_that_cannot_be_written_says_so(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match="file"):
         FileLogArchive(tmp_path / "file").save("a", [])
+
+
+def test_a_saved_log_holds_no_key(tmp_path: Path) -> None:
+    line = "INFO non-default args: {'api_key': ['sk-planted-secret-value'], 'port': 8000}"
+    path = FileLogArchive(tmp_path).save("a", [LogLine("", line)])
+    assert "sk-planted-secret-value" not in path.read_text()
+    assert "'port': 8000" in path.read_text()
+
+
+def test_the_oldest_logs_make_room_and_the_newest_stays_whatever_its_size(tmp_path: Path) -> None:
+    archive = FileLogArchive(tmp_path, most_bytes=2_500)
+    kept = []
+    for number in range(4):
+        path = archive.save(f"engine-{number}", [LogLine("", "x" * 1_000)])
+        os.utime(path, (number, number))
+        kept.append(path)
+    assert [path.exists() for path in kept] == [False, False, True, True]
+    large = archive.save("large", [LogLine("", "x" * 5_000)])
+    assert large.exists()
+    assert not any(path.exists() for path in kept)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import posixpath
 import re
-from dataclasses import dataclass
 from typing import Final
 
-from spark_tui.domain.errors import PresetError, RefusedError, UsageError
+from spark_tui.domain.errors import PresetError, RefusedError
+from spark_tui.domain.host.paths import HostPaths
 from spark_tui.domain.presets.container_spec import Mount
 from spark_tui.domain.presets.image_reference import repository
 from spark_tui.domain.presets.preset import Preset
@@ -25,22 +25,7 @@ _CACHES: Final = (
 )
 _ROOT_USERS: Final = (None, "", "0", "root", "0:0", "root:root")
 
-
-@dataclass(frozen=True, slots=True)
-class HostPaths:
-    """Absolute directories of the host: the model store, the compile caches, and the person's home (for `~`)."""
-
-    store: str
-    caches: str
-    home: str = ""
-
-    def __post_init__(self) -> None:
-        for what, path in (("model store", self.store), ("cache folder", self.caches)):
-            if not path.startswith("/") or ":" in path:
-                raise UsageError(
-                    f"The {what} must be an absolute path without a colon; it is {path!r}.",
-                    "Correct it in the settings.",
-                )
+__all__ = ["STORE_TARGET", "HostPaths", "local_model_path", "model_in_container", "mounts_of"]
 
 
 def local_model_path(model: str) -> str | None:

@@ -7,16 +7,18 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
-from enum import StrEnum
 from typing import Final
 
 from spark_tui.domain.errors import UsageError
 from spark_tui.domain.presets.knobs import KNOBS
 from spark_tui.domain.presets.preset import Scalar
+from spark_tui.domain.presets.reach import Reach
 from spark_tui.domain.presets.secret_names import holds_secret, is_secret_name
 from spark_tui.domain.text import clean_line, truncate
 
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+__all__ = ["Overrides", "Reach", "overrides_from_pairs", "pairs_from", "unknown_key"]
+
 _CONTROL = re.compile("[\x00-\x1f\x7f]")
 _TRUE: Final = ("true", "yes", "on", "1")
 _FALSE: Final = ("false", "no", "off", "0")
@@ -27,13 +29,6 @@ _ELSEWHERE: Final = {
     "container": "To use another image, copy this file to your preset folder and change `container` there.",
     "image": "To use another image, copy this file to your preset folder and change `container` there.",
 }
-
-
-class Reach(StrEnum):
-    """Who may reach the port."""
-
-    LOCAL = "local"
-    LAN = "lan"
 
 
 @dataclass(frozen=True, slots=True)

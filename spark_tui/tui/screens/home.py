@@ -19,7 +19,6 @@ from spark_tui.domain.reading import reason_of
 from spark_tui.tui import format as fmt
 from spark_tui.tui.keymap import bindings
 from spark_tui.tui.screens.frame import FrameScreen
-from spark_tui.tui.screens.modals import ConfirmScreen
 from spark_tui.tui.widgets.boot_timeline import BootTimelineView
 from spark_tui.tui.widgets.engine_detail import EngineFacts, EngineSummary, JobSteps, LogTail
 from spark_tui.tui.widgets.line import Line
@@ -65,7 +64,6 @@ class HomeScreen(FrameScreen):
 
     SCOPE = Scope.HOME
     TAB = "show_home"
-    CSS_PATH = "home.tcss"
     BINDINGS: ClassVar[list[BindingType]] = bindings(Scope.HOME)
     AUTO_FOCUS = "#engine-list"
 
@@ -157,7 +155,7 @@ class HomeScreen(FrameScreen):
 
     def _renew_tail(self) -> None:
         tail = self.query_one(LogTail)
-        watch = self.context.supervisor.find(self.spark.selected)
+        watch = self.context.supervisor.find(self.spark.selected) if self.spark.selected else None
         tail.buffer = watch.buffer if watch is not None else None
         tail.renew()
 
@@ -216,6 +214,8 @@ class HomeScreen(FrameScreen):
                 self._act(verb, name)
 
         typed = name if not view.container.ours else ""
+        from spark_tui.tui.screens.modals import ConfirmScreen
+
         self.app.push_screen(ConfirmScreen(f"{verb} {name}?", what, verb=verb, type_to_confirm=typed), decided)
 
     @work(exit_on_error=False, group="act")

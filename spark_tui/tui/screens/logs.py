@@ -48,9 +48,9 @@ class LogsScreen(FrameScreen):
 
     def compose_body(self) -> ComposeResult:
         """Boot history on top, the log, one line of status."""
-        yield BootTimelineView(self.context.clock, self.spark.glyphs, id="boot")
+        yield BootTimelineView(self.context.clock, self.spark.glyphs, fold_lines=1, id="boot")
         with Container(id="log-pane", classes="pane"):
-            yield LogView(id="log")
+            yield LogView(id="log", glyphs=self.spark.glyphs)
         yield Input(id="log-input", compact=True)
         yield LogStatus()
 
@@ -115,6 +115,10 @@ class LogsScreen(FrameScreen):
 
     def on_log_view_follow_changed(self) -> None:
         """The state is on screen at once."""
+        self._renew_status()
+
+    def on_log_view_search_changed(self) -> None:
+        """Matches are counted as they are found."""
         self._renew_status()
 
     # --- search and filter ----------------------------------------------------------------------------

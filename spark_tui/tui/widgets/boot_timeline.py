@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from textual.content import Content
 from textual.events import Hide, Resize, Show
 from textual.geometry import Region, Size
@@ -12,11 +14,13 @@ from textual.widget import Widget
 
 from spark_tui.domain.engine.timeline import BootTimeline, Phase, PhaseState
 from spark_tui.domain.quantities import human_duration
-from spark_tui.services.ports import Clock
 from spark_tui.tui import format as fmt
 from spark_tui.tui.glyphs import Glyphs
 from spark_tui.tui.widgets.line import hanging
 from spark_tui.tui.widgets.seen import is_seen
+
+if TYPE_CHECKING:
+    from spark_tui.services.ports import Clock
 
 INDENT_CELLS = 10
 LABEL_CELLS = 14

@@ -15,7 +15,7 @@ from spark_tui.domain.engine.view import EngineState, EngineView
 from spark_tui.domain.quantities import human_count, human_duration
 from spark_tui.tui import format as fmt
 from spark_tui.tui.glyphs import Glyphs
-from spark_tui.tui.widgets.line import Line
+from spark_tui.tui.widgets.line import Line, hanging
 
 LABEL_WIDTH = 10
 
@@ -96,31 +96,38 @@ class EngineFacts(Line):
         view = self.engine
         if view is None:
             return Content("")
-        lines = fact_lines(view.timeline.facts)
+        facts = fact_pairs(view.timeline.facts)
         failure = view.timeline.failure
         if failure is not None and view.state is not EngineState.SERVING:
             word = "perhaps" if failure.guess else "because"
-            lines.insert(0, Content.assemble((f"{word:<{LABEL_WIDTH}}", "$error"), fmt.safe(failure.line)))
-        wrapped = [part for line in lines for part in (line.wrap(width)[:3] if width else [])]
+            facts.insert(0, (word, failure.line))
+        styles = {"perhaps": "$error", "because": "$error"}
+        wrapped = [
+            line
+            for label, value in facts
+            for line in hanging(
+                Content.styled(label, styles.get(label, "$dim")), fmt.safe(value), LABEL_WIDTH, max(1, width)
+            )[:3]
+        ]
         return Content("\n").join(wrapped)
 
 
-def fact_lines(facts: LogFacts) -> list[Content]:
-    """The lines for what is known; nothing is said about what is not."""
-    lines: list[Content] = []
+def fact_pairs(facts: LogFacts) -> list[tuple[str, str]]:
+    """Label and words for what is known; nothing is said about what is not."""
+    lines: list[tuple[str, str]] = []
     kernels = [f"{what} {name}" for what, name in (("linear", facts.fp4_linear), ("MoE", facts.fp4_moe)) if name]
     if kernels:
-        lines.append(field("FP4", ", ".join(kernels)))
+        lines.append(("FP4", ", ".join(kernels)))
     if facts.attention:
-        lines.append(field("attention", facts.attention))
+        lines.append(("attention", facts.attention))
     if facts.load_gib is not None:
-        lines.append(field("weights", f"{facts.load_gib:g} GiB in memory"))
+        lines.append(("weights", f"{facts.load_gib:g} GiB in memory"))
     if facts.kv_tokens is not None:
-        lines.append(field("KV cache", _kv_text(facts)))
+        lines.append(("KV cache", _kv_text(facts)))
     if facts.speculation:
-        lines.append(field("drafting", facts.speculation))
+        lines.append(("drafting", facts.speculation))
     if facts.graph_actual_gib is not None or facts.graph_estimated_gib is not None:
-        lines.append(field("graphs", _graph_text(facts)))
+        lines.append(("graphs", _graph_text(facts)))
     return lines
 
 
