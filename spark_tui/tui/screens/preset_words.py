@@ -184,7 +184,7 @@ def _values(preset: Preset, standing: ImageStanding) -> tuple[tuple[str, str], .
         ("image", f"{preset.image}, {standing.words}"),
         ("runtime", preset.runtime),
         ("sampling", ", ".join(f"{key} {value}" for key, value in facts.sampling)),
-        ("file", f"{preset.file} ({preset.origin.value})"),
+        ("file", _place(preset)),
     )
 
 
@@ -210,6 +210,12 @@ def note_parts(plan: LaunchPlan, standing: ImageStanding) -> list[Part]:
     notes = [] if standing.known else [f"Image: {standing.words}"]
     notes += plan.notes
     return [*(sentence(note, "$warning", bullet="! ") for note in notes), *([BLANK] if notes else [])]
+
+
+def _place(preset: Preset) -> str:
+    """The whole path of a file that the person can edit; ours by its name."""
+    path = preset.file if preset.origin is Origin.USER else preset.file.rpartition("/")[2]
+    return f"{path} ({preset.origin.value})"
 
 
 def _field(label: str, value: str) -> Part:

@@ -16,7 +16,7 @@ from spark_tui.domain.engine.timeline import BootTimeline, Phase, PhaseState
 from spark_tui.domain.quantities import human_duration
 from spark_tui.tui import format as fmt
 from spark_tui.tui.glyphs import Glyphs
-from spark_tui.tui.widgets.line import hanging
+from spark_tui.tui.widgets.line import packed
 from spark_tui.tui.widgets.seen import is_seen
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ class BootTimelineView(Widget):
             parts = [self._short(phase) for phase in kept]
             if len(kept) < len(phases):
                 parts.append(Content.styled(self._glyphs.ellipsis, "$dim"))
-            lines = self._laid_out(timeline, gaps.join(parts), width)
+            lines = self._laid_out(timeline, parts, gaps, width)
             droppable = [phase for phase in kept if phase.state is PhaseState.DONE]
             if not droppable or (len(lines) <= self._fold_lines and all(line.cell_length <= width for line in lines)):
                 break
@@ -140,10 +140,13 @@ class BootTimelineView(Widget):
             lines[-1] = Content.assemble(lines[-1], "  ", self._why(timeline))
         return [line.truncate(width, ellipsis=True) for line in lines[: self._fold_lines]]
 
-    def _laid_out(self, timeline: BootTimeline, said: Content, width: int) -> list[Content]:
+    def _laid_out(self, timeline: BootTimeline, parts: list[Content], gaps: Content, width: int) -> list[Content]:
         """On one line behind how long it took, or on several beside their label."""
         if self._fold_lines > 1:
-            return hanging(Content.styled("boot", "$dim"), said, INDENT_CELLS, width)
+            lines = packed(parts, gaps, max(8, width - INDENT_CELLS))
+            labels = (Content.styled(f"{'boot':<{INDENT_CELLS}}", "$dim"), Content(" " * INDENT_CELLS))
+            return [Content.assemble(labels[min(number, 1)], line) for number, line in enumerate(lines)]
+        said = gaps.join(parts)
         if timeline.ready and timeline.seconds:
             return [Content.assemble(("started in ", "$dim"), human_duration(timeline.seconds), "  ", said)]
         return [Content.assemble(("boot  ", "$dim"), said)]

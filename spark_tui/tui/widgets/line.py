@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from textual.content import Content
 from textual.events import Resize
 from textual.widgets import Static
@@ -43,6 +45,17 @@ def spread(left: Content, right: Content, width: int) -> Content:
         return left.truncate(width, ellipsis=True)
     left = left.truncate(room - 1, ellipsis=True)
     return Content.assemble(left, " " * (room - left.cell_length), right)
+
+
+def packed(parts: Iterable[Content], gap: Content, width: int) -> list[Content]:
+    """The parts in lines of that width, `gap` between two on one line; no part is broken."""
+    lines: list[Content] = []
+    for part in parts:
+        if lines and lines[-1].cell_length + gap.cell_length + part.cell_length <= width:
+            lines[-1] = Content.assemble(lines[-1], gap, part)
+        else:
+            lines.append(part)
+    return lines
 
 
 def hanging(label: Content, value: Content, indent: int, width: int) -> list[Content]:
