@@ -10,7 +10,7 @@ from typing import ClassVar
 from textual import work
 from textual.app import App, SystemCommand
 from textual.binding import BindingType
-from textual.reactive import reactive
+from textual.reactive import var
 from textual.screen import Screen
 from textual.worker import Worker, WorkerState
 
@@ -34,7 +34,10 @@ from spark_tui.tui.themes import SPARK_DARK, THEMES
 
 
 class SparkApp(App[None]):
-    """One slice of the World per reactive: a widget wakes only when what it shows has changed."""
+    """One slice of the World per `var`: a widget wakes only when what it shows has changed, and repaints itself.
+
+    A `reactive` of the app would repaint the whole screen on every change.
+    """
 
     TITLE = "spark-tui"
     CSS_PATH: ClassVar = ["app.tcss", "screens/home.tcss"]  # both at once: every later file parses all of them again
@@ -43,19 +46,17 @@ class SparkApp(App[None]):
     DEFAULT_MODE = "home"
     BINDINGS: ClassVar[list[BindingType]] = bindings(Scope.GLOBAL)
 
-    identity: reactive[HostIdentity] = reactive(HostIdentity(""), init=False)
-    uptime_minutes: reactive[Reading[int]] = reactive[Reading[int]](NOT_READ_YET, init=False)
-    memory: reactive[Reading[MemInfo]] = reactive[Reading[MemInfo]](NOT_READ_YET, init=False)
-    pressure: reactive[Reading[float]] = reactive[Reading[float]](NOT_READ_YET, init=False)
-    gpu: reactive[Reading[GpuReading]] = reactive[Reading[GpuReading]](NOT_READ_YET, init=False)
-    docker: reactive[Reading[DaemonFacts]] = reactive[Reading[DaemonFacts]](NOT_READ_YET, init=False)
-    engines: reactive[Reading[tuple[EngineView, ...]]] = reactive[Reading[tuple[EngineView, ...]]](
-        NOT_READ_YET, init=False
-    )
-    presets: reactive[PresetCatalogue] = reactive(PresetCatalogue(), init=False)
-    jobs: reactive[tuple[JobView, ...]] = reactive((), init=False)
-    events: reactive[tuple[Event, ...]] = reactive((), init=False)
-    selected: reactive[str] = reactive("", init=False)
+    identity: var[HostIdentity] = var(HostIdentity(""), init=False)
+    uptime_minutes: var[Reading[int]] = var[Reading[int]](NOT_READ_YET, init=False)
+    memory: var[Reading[MemInfo]] = var[Reading[MemInfo]](NOT_READ_YET, init=False)
+    pressure: var[Reading[float]] = var[Reading[float]](NOT_READ_YET, init=False)
+    gpu: var[Reading[GpuReading]] = var[Reading[GpuReading]](NOT_READ_YET, init=False)
+    docker: var[Reading[DaemonFacts]] = var[Reading[DaemonFacts]](NOT_READ_YET, init=False)
+    engines: var[Reading[tuple[EngineView, ...]]] = var[Reading[tuple[EngineView, ...]]](NOT_READ_YET, init=False)
+    presets: var[PresetCatalogue] = var(PresetCatalogue(), init=False)
+    jobs: var[tuple[JobView, ...]] = var((), init=False)
+    events: var[tuple[Event, ...]] = var((), init=False)
+    selected: var[str] = var("", init=False)
     """Name of the engine that the person has selected; all screens speak of that one."""
 
     def __init__(self, context: Context, glyphs: Glyphs | None = None) -> None:

@@ -1,0 +1,34 @@
+"""The app itself: what a change of the World costs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from spark_tui.domain.host.memory import MemInfo
+from spark_tui.domain.quantities import GIB
+from spark_tui.domain.reading import Ok
+from spark_tui.tui.app import SparkApp
+from spark_tui.tui.glyphs import UNICODE
+from tests.tui.kit import kit_of
+
+
+async def test_a_new_reading_repaints_what_shows_it_and_not_the_whole_screen() -> None:
+    kit = kit_of()
+    app = SparkApp(kit.context, UNICODE)
+    whole_screens: list[object] = []
+    repaint = app.refresh
+
+    def counted(*regions: Any, **options: Any) -> None:
+        whole_screens.append(options)
+        repaint(*regions, **options)
+
+    async with app.run_test(size=(120, 36)) as pilot:
+        await kit.clock.advance(3)
+        await pilot.pause()
+        app.refresh = counted  # type: ignore[method-assign]
+        for gib in (70, 60, 50):
+            kit.context.store.update(memory=Ok(MemInfo(120 * GIB, gib * GIB, gib * GIB), kit.clock.now()))
+            await pilot.pause()
+            await kit.clock.advance(0.2)
+        assert app.memory == kit.context.store.world.memory
+        assert whole_screens == []
