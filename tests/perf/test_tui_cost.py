@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 import sys
 import time
 from pathlib import Path
@@ -42,8 +41,8 @@ def test_the_first_frame_comes_within_a_small_factor_of_a_bare_textual_app(tmp_p
     ours, bare = [], []
     for _ in range(ROUNDS):
         bare.append(_first_frame([sys.executable, "-c", BARE], "bare frame", env))
-        ours.append(_first_frame(spark_tui("--demo"), "1 Home", env))
-    mine, theirs = statistics.median(ours), statistics.median(bare)
+        ours.append(_first_frame(spark_tui(), "1 Home", env))
+    mine, theirs = min(ours), min(bare)  # what others do on this machine only ever adds
     ratio = mine / theirs
     print(f"\nfirst frame: ours {mine:.2f} s, bare Textual {theirs:.2f} s: {ratio:.2f}x")
     assert ratio < 2.0
