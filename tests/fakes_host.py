@@ -9,7 +9,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from spark_tui.domain.engine.runtimes import KEY_VARIABLES
 from spark_tui.domain.errors import SparkError
+from spark_tui.domain.host.detectors import SharedFile
 from spark_tui.domain.host.gpu import GpuReading
 from spark_tui.domain.host.identity import HostIdentity
 from spark_tui.domain.host.memory import MemInfo
@@ -105,11 +107,14 @@ class FakeHost:
     uptime_value: Reading[float] = field(default_factory=lambda: Ok(86_400.0, EPOCH))
     ports: dict[int, str] = field(default_factory=dict)
     folders: set[Path] = field(default_factory=set)
+    files: set[Path] = field(default_factory=set)
     all_folders: bool = True
     made: list[Path] = field(default_factory=list)
     make_error: SparkError | None = None
     free: Reading[int] = field(default_factory=lambda: Ok(2000 * GIB, EPOCH))
     memory_reads: int = 0
+    containers: dict[int, str] = field(default_factory=dict)
+    shared: Reading[tuple[SharedFile, ...]] = field(default_factory=lambda: Ok((), EPOCH))
 
     def identity(self) -> HostIdentity:
         return self.identity_value
@@ -130,6 +135,9 @@ class FakeHost:
     def has_folder(self, path: Path) -> bool:
         return self.all_folders or path in self.folders
 
+    def has_file(self, path: Path) -> bool:
+        return self.all_folders or path in self.files
+
     def make_folders(self, paths: Sequence[Path]) -> None:
         if self.make_error is not None:
             raise self.make_error
@@ -138,6 +146,12 @@ class FakeHost:
 
     def free_disk(self, path: Path) -> Reading[int]:
         return self.free
+
+    def container_of(self, pid: int) -> str:
+        return self.containers.get(pid, "")
+
+    def shared_files(self) -> Reading[tuple[SharedFile, ...]]:
+        return self.shared
 
 
 @dataclass
@@ -169,7 +183,8 @@ class FakeSecrets:
         return self.token
 
     def api_key(self, path: str) -> Secret | None:
-        return self.files.get(Path(path), {}).get("VLLM_API_KEY")
+        kept = self.files.get(Path(path), {})
+        return next((kept[name] for name in KEY_VARIABLES if name in kept), None)
 
     def path(self, name: str) -> Path:
         return self.folder / f"{name}.env"

@@ -58,11 +58,11 @@ def common_options(*, everything: bool = False) -> Callable[[F], F]:
     return add
 
 
-def _command(name: str, epilog: str = "") -> Callable[[Callable[..., None]], click.Command]:
+def _command(name: str, epilog: str = "") -> Callable[[Callable[..., int | None]], click.Command]:
     """A command with the common options, handed the session."""
     examples = f"\b\nExamples:\n{epilog}" if epilog else None
 
-    def make(function: Callable[..., None]) -> click.Command:
+    def make(function: Callable[..., int | None]) -> click.Command:
         return click.command(name, epilog=examples)(common_options()(session_of(function)))
 
     return make
@@ -142,8 +142,84 @@ def presets_show(session: Session, name: str) -> None:
     show_preset(session, name)
 
 
+@_command("check", "  spark-tui presets check\n  spark-tui presets check gpt-oss-120b --set kv_cache_dtype=fp8")
+@click.argument("name", required=False)
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="As for `up`; may be repeated.")
+@click.option("--notes", is_flag=True, help="With all presets: notes too.")
+def presets_check(session: Session, name: str | None, settings: tuple[str, ...], notes: bool) -> int:
+    """What would go wrong with a launch, why, and the change that helps. Exit code 4: an error was found."""
+    from spark_tui.cli.checking import check_presets
+
+    return check_presets(session, name, settings, everything=notes)
+
+
+_IMPORT_EXAMPLES = """\
+  spark-tui presets import recipe.yaml --name mine
+  git clone https://github.com/spark-arena/eugr-recipes.git && spark-tui presets import eugr-recipes
+"""
+
+
+@_command("import", _IMPORT_EXAMPLES)
+@click.argument("source", metavar="FILE|FOLDER")
+@click.option("--name", default="", metavar="NAME", help="The preset's name.  [the file's]")
+@click.option("--force", is_flag=True, help="Take the place of a preset of that name.")
+def presets_import(session: Session, source: str, name: str, force: bool) -> None:
+    """Recipes of eugr (version 1) and sparkrun (version 2) become presets of yours.
+
+    A file, a folder of them, or a registry cloned with git. Nothing in them is run: hooks and mods are shown.
+    """
+    from spark_tui.cli.dialects import import_presets
+
+    import_presets(session, source, name=name, replace=force)
+
+
+_FORMATS = ("docker-run", "compose", "systemd", "quadlet", "sparkrun", "eugr")
+_EXPORT_EXAMPLES = """\
+  spark-tui presets export gpt-oss-120b --format compose > compose.yaml
+  spark-tui presets export gpt-oss-120b --format systemd -o gpt-oss-120b.service
+  spark-tui presets export gpt-oss-120b --format sparkrun --set max_model_len=65536
+"""
+
+
+@_command("export", _EXPORT_EXAMPLES)
+@_name
+@click.option("--format", "format_", type=click.Choice(_FORMATS), default="docker-run", help="[docker-run]")
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="As for `up`; may be repeated.")
+@click.option("-o", "--output", default="", metavar="FILE", help="Write it there, where there is no file yet.")
+def presets_export(session: Session, name: str, format_: str, settings: tuple[str, ...], output: str) -> None:
+    """A preset for another tool: a command, a Compose file, a service, a recipe.
+
+    Keys and tokens are never in it: it names the private file that holds them.
+    """
+    from spark_tui.cli.dialects import export_preset
+
+    export_preset(session, name, format_, settings, output)
+
+
 presets.add_command(presets_list)
 presets.add_command(presets_show)
+presets.add_command(presets_check)
+presets.add_command(presets_import)
+presets.add_command(presets_export)
+
+
+_FIT_EXAMPLES = """\
+  spark-tui fit gpt-oss-120b
+  spark-tui fit gpt-oss-120b --set max_model_len=65536 --json | jq .verdict
+"""
+
+
+@_command("fit", _FIT_EXAMPLES)
+@_name
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A value of the preset; may be repeated.")
+def fit(session: Session, name: str, settings: tuple[str, ...]) -> None:
+    """Does a preset fit into the memory that is free now, and what would help.
+
+    Weights, KV cache, state and the rest; measured where the checkpoint is in the store. Changes nothing.
+    """
+    from spark_tui.cli.fitting import fit as work
+
+    work(session, name, settings)
 
 
 # --- launching --------------------------------------------------------------------------------------------
@@ -224,6 +300,25 @@ def logs(session: Session, name: str, follow: bool, tail: int | None, timestamps
     work(session, name, follow=follow, tail=tail, stamps=timestamps, raw=raw)
 
 
+_EXPLAIN_EXAMPLES = """\
+  spark-tui explain gpt-oss-120b                a container's last start
+  spark-tui explain boot.log                    a file (also .gz, and Docker's own JSON)
+  docker logs vllm 2>&1 | spark-tui explain -
+"""
+
+
+@_command("explain", _EXPLAIN_EXAMPLES)
+@click.argument("what", metavar="NAME|FILE|-")
+def explain(session: Session, what: str) -> None:
+    """Read a start-up log: phases, kernels, memory, root cause, remedy.
+
+    Says where the time went, whether FP4 runs natively, why it failed, and which setting helps.
+    """
+    from spark_tui.cli.explain import explain as work
+
+    work(session, what)
+
+
 _CHAT_EXAMPLES = """\
   spark-tui chat gpt-oss-120b                   a conversation
   spark-tui chat gpt-oss-120b -m "Why is the sky blue?"
@@ -263,4 +358,63 @@ def chat(
     work(session, name, ChatOptions(message, system, parameters, show_reasoning))
 
 
-COMMANDS: Final = (status, memory, presets, up, ps, logs, chat, restart, down)
+# --- memory -----------------------------------------------------------------------------------------------
+
+_yes = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+
+
+@_command("drop-caches", "  spark-tui drop-caches\n  spark-tui drop-caches --install     no password from then on")
+@click.option("--image", default="", metavar="IMAGE", help="A local image to do it in a container with.")
+@click.option("--install", is_flag=True, help="Allow it for good, by an exact sudo rule that is shown first.")
+@click.option("--uninstall", is_flag=True, help="Take that rule away.")
+@_yes
+def drop_caches(session: Session, image: str, install: bool, uninstall: bool, yes: bool) -> None:
+    """Give up the page cache, which CUDA counts as used.
+
+    Usable memory stays the same, free memory rises. Root's business: what this user is allowed is used, else sudo asks.
+    """
+    from spark_tui.cli import caches
+
+    if install and uninstall:
+        raise click.UsageError("--install and --uninstall are two things.")
+    if install:
+        caches.install_grant(session, yes=yes)
+    elif uninstall:
+        caches.remove_grant(session)
+    else:
+        caches.drop_caches(session, image=image, yes=yes)
+
+
+_GUARD_EXAMPLES = """\
+  spark-tui guard                               in the foreground, until Ctrl-C
+  spark-tui guard --install                     as a systemd unit of yours
+  spark-tui guard --status                      does it run, and what did it do
+"""
+
+
+@_command("guard", _GUARD_EXAMPLES)
+@click.option("--every-engine", is_flag=True, help="Engines that spark-tui did not launch may be stopped too.")
+@click.option("--status", "show", is_flag=True, help="Whether one runs, and what it did.")
+@click.option("--install", is_flag=True, help="As a systemd unit of yours, which is shown first.")
+@click.option("--uninstall", is_flag=True, help="Stop and remove that unit.")
+@_yes
+def guard(session: Session, every_engine: bool, show: bool, install: bool, uninstall: bool, yes: bool) -> None:
+    """Stop an engine before the box runs out of memory and freezes.
+
+    Looks at memory ten times a second when it is short. First a graceful stop, then a kill; the reason is kept.
+    """
+    from spark_tui.cli import guarding
+
+    if install + uninstall + show > 1:
+        raise click.UsageError("--status, --install and --uninstall are different things.")
+    if show:
+        guarding.guard_status(session)
+    elif install:
+        guarding.install_unit(session, every_engine=every_engine, yes=yes)
+    elif uninstall:
+        guarding.uninstall_unit(session)
+    else:
+        guarding.guard(session, every_engine=every_engine)
+
+
+COMMANDS: Final = (status, memory, presets, fit, up, ps, logs, explain, chat, restart, down, drop_caches, guard)

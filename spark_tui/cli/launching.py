@@ -14,8 +14,9 @@ from spark_tui.core.jobs import StepState
 from spark_tui.core.launch import Launched, LaunchRequest
 from spark_tui.domain.errors import UnreachableError
 from spark_tui.domain.presets.docker_run import render_argv, render_text
-from spark_tui.domain.presets.plan import LaunchPlan, Overrides, overrides_from_pairs, pairs_from
+from spark_tui.domain.presets.plan import LaunchPlan, Overrides, key_wanted, overrides_from_pairs, pairs_from
 from spark_tui.domain.presets.preset import Preset
+from spark_tui.domain.presets.rules import Finding, Severity
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,7 @@ def up(session: Session, name: str, options: UpOptions) -> None:
         session.refuse_if_read_only(context)
         preset = find_preset(context, name)
         _tell_notes(session, await context.preflight.plan(preset, overrides))
+        _tell_findings(session, name, await context.checks.check(preset, overrides))
         request = LaunchRequest(preset, overrides, options.wait, options.warm, options.replace)
         narrator = Narrator(session, context, engine, moved)
         launched = await supervised(context, ticking(narrator, context.launcher.launch(request, narrator.step)))
@@ -110,6 +112,19 @@ def _tell_notes(session: Session, plan: LaunchPlan) -> None:
         session.err.note(note)
 
 
+def _tell_findings(session: Session, name: str, findings: tuple[Finding, ...]) -> None:
+    """Errors of the rules in full, warnings by their number; the person has decided, so nothing is refused."""
+    for finding in findings:
+        if finding.severity is Severity.ERROR:
+            fix = f" (--set {finding.fix_text})" if finding.fix else ""
+            session.err.note(f"{finding.summary} {finding.remedy}{fix}")
+    warnings = sum(finding.severity is Severity.WARNING for finding in findings)
+    if warnings:
+        session.err.note(
+            f"{warnings} warning{'s' if warnings > 1 else ''} of the rules: spark-tui presets check {name}"
+        )
+
+
 # --- the end ------------------------------------------------------------------------------------------
 
 
@@ -128,9 +143,9 @@ def _tell_result(session: Session, launched: Launched, request: LaunchRequest, n
         )
         return
     session.out.line(plan.base_url)
-    if request.overrides.api_key:
+    if key_wanted(request.preset, request.overrides):
         for path in plan.spec.env_files:
-            session.err.say(f"API key: in {path}, as VLLM_API_KEY")
+            session.err.say(f"API key: in {path}, as {request.preset.server.key_variable}")
     if request.wait:
         session.err.say(f"Talk to it: spark-tui chat {view.name}")
     else:

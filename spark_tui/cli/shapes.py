@@ -213,7 +213,14 @@ def preset_detail(found: Preset) -> Object:
         "sampling": {key: value for key, value in facts.sampling if value is not None},
         "notes": list(facts.notes),
         "cautions": list(facts.cautions),
-        "required_files": [{"id": f.target, "repo": f.repo, "file": f.file} for f in facts.required_files],
+        "required_files": [
+            {"id": f.target, "repo": f.repo, "file": f.file, "url": f.url, "for_chat": f.for_chat}
+            for f in facts.required_files
+        ],
+        "required_steps": [{"id": step.command, "summary": step.summary} for step in facts.required_steps],
+        **maybe("image_digest", facts.image_digest, "the image is named by its tag alone"),
+        "runs_as_is": facts.runs_as_is,
+        "wants_key": facts.wants_key,
         "hooks": list(found.hooks),
         "mods": list(found.mods),
         "unused": dict(found.unknown),

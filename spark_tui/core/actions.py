@@ -70,7 +70,8 @@ ACTIONS: tuple[Action, ...] = (
         "copy_command", ("y",), "Copy command", "Copy the docker run command", Scope.PRESETS, cli="up PRESET --dry-run"
     ),
     Action("filter_presets", ("slash",), "Filter", "Filter the list", Scope.PRESETS),
-    Action("switch_page", ("right", "left"), "Page", "Overview, or the command", Scope.PRESETS, footer=False),
+    Action("next_page", ("right",), "Page", "The next page: overview, command, checks, fit", Scope.PRESETS),
+    Action("previous_page", ("left",), "Page back", "The page before", Scope.PRESETS, footer=False),
     Action("reload_presets", ("ctrl+r",), "Reload", "Read the preset folders again", Scope.PRESETS, footer=False),
     # logs
     Action("follow", ("f", "end"), "Follow", "Follow the end of the log", Scope.LOGS, cli="logs NAME -f"),

@@ -60,6 +60,10 @@ class Collectors:
             group.create_task(self.daemon.run())
             group.create_task(self._gpu_poller.run())
 
+    def sample_identity(self) -> None:
+        """Which machine this is, now."""
+        self._store.update(identity=self._host.identity())
+
     async def collect_once(self) -> None:
         """One reading of the host and the GPU, for a front end that does not stay."""
         self._store.update(identity=self._host.identity())

@@ -13,25 +13,46 @@ from spark_tui.core.store import Store
 from spark_tui.domain.settings import Folders, Settings, defaults, folders_of
 
 if TYPE_CHECKING:
+    from spark_tui.core.cache import CacheControl
     from spark_tui.core.collectors import Collectors
     from spark_tui.core.engines import EngineSupervisor
+    from spark_tui.core.fitting import Fitting
+    from spark_tui.core.guard import Guard, LoadGuard, OnEntry
     from spark_tui.core.job_runner import JobRunner
     from spark_tui.core.launch import Launcher
     from spark_tui.core.preflight import Preflight
+    from spark_tui.core.preset_checks import PresetChecks
+    from spark_tui.domain.host.guard import Policy
     from spark_tui.domain.host.paths import HostPaths
+    from spark_tui.services.drop_caches import SystemCacheDropper
     from spark_tui.services.ports import (
+        CacheDropper,
+        CheckpointSource,
         Clock,
         ContainerEngine,
         EngineApi,
         GpuProbe,
+        GuardHands,
+        GuardJournal,
         HostProbe,
         LogArchive,
         PresetSource,
+        RecipeShelf,
         SecretStore,
+        UserUnits,
     )
 
 DEMO_IMAGES = ("vllm/vllm-openai:nightly",)
 """Here from the start in the demo; other images are pulled, which the demo shows too."""
+
+
+@dataclass(frozen=True)
+class GuardPorts:
+    """What the memory guard works with."""
+
+    hands: GuardHands
+    journal: GuardJournal
+    units: UserUnits
 
 
 @dataclass(frozen=True)
@@ -46,6 +67,10 @@ class Ports:
     presets: PresetSource
     secrets: SecretStore
     archive: LogArchive
+    dropper: CacheDropper | None = None
+    guarding: GuardPorts | None = None
+    recipes: RecipeShelf | None = None
+    checkpoints: CheckpointSource | None = None
 
 
 class RealPorts:
@@ -101,6 +126,20 @@ class RealPorts:
         return PresetFiles(builtin_directory(), self._settings.presets)
 
     @cached_property
+    def recipes(self) -> RecipeShelf:
+        """Other people's recipes, and the person's preset folder."""
+        from spark_tui.services.preset_imports import FolderRecipeShelf
+
+        return FolderRecipeShelf(self._settings.presets)
+
+    @cached_property
+    def checkpoints(self) -> CheckpointSource:
+        """The model store's configs and headers."""
+        from spark_tui.services.checkpoints import StoreCheckpoints
+
+        return StoreCheckpoints(Path(self._settings.store))
+
+    @cached_property
     def secrets(self) -> SecretStore:
         """Private files."""
         from spark_tui.services.files import PrivateFolder
@@ -114,6 +153,28 @@ class RealPorts:
         from spark_tui.services.files import FileLogArchive
 
         return FileLogArchive(self._folders.logs)
+
+    @cached_property
+    def dropper(self) -> SystemCacheDropper:
+        """The page cache, by what this user is allowed."""
+        from spark_tui.services.drop_caches import SystemCacheDropper
+
+        return SystemCacheDropper()
+
+    @cached_property
+    def guarding(self) -> GuardPorts:
+        """The memory guard's hands and memory."""
+        from spark_tui.services.guard_hands import SystemGuardHands
+        from spark_tui.services.guard_journal import FileGuardJournal
+        from spark_tui.services.user_units import SystemdUserUnits
+
+        own = self._settings.docker_host
+        environ = {**self._environ, "DOCKER_HOST": own} if own else self._environ
+        return GuardPorts(
+            SystemGuardHands(environ, self.dropper),
+            FileGuardJournal(self._folders.guard),
+            SystemdUserUnits(self._folders.home, self._environ),
+        )
 
 
 class Context:
@@ -151,6 +212,28 @@ class Context:
         return self._ports.presets
 
     @property
+    def recipes(self) -> RecipeShelf:
+        """Recipe files as they are written. Raises RefusedError where there are none: in a simulation."""
+        if self._ports.recipes is None:
+            from spark_tui.domain.errors import RefusedError
+
+            raise RefusedError("There are no recipe files here.", "Leave out --demo.")
+        return self._ports.recipes
+
+    @cached_property
+    def fitting(self) -> Fitting:
+        """Whether launches fit."""
+        from spark_tui.core.fitting import Fitting
+
+        return Fitting(self._checkpoints, self.preflight, self.host, self.store)
+
+    @cached_property
+    def _checkpoints(self) -> CheckpointSource:
+        from spark_tui.core.fitting import NoCheckpoints
+
+        return self._ports.checkpoints or NoCheckpoints()
+
+    @property
     def secrets(self) -> SecretStore:
         """Keys and tokens."""
         return self._ports.secrets
@@ -172,12 +255,67 @@ class Context:
 
         return EngineSupervisor(self.docker, self.api, self.secrets, self.store, self.clock)
 
+    # --- memory ---------------------------------------------------------------------------------------
+
+    @cached_property
+    def cache(self) -> CacheControl:
+        """The page cache, given up on a person's wish."""
+        from spark_tui.core.cache import CacheControl, NothingAllowed
+
+        dropper = self._ports.dropper or NothingAllowed()
+        return CacheControl(dropper, self.docker, self.host, self.supervisor, self.store, self.clock)
+
+    @cached_property
+    def load_guard(self) -> LoadGuard:
+        """Keeps memory free while a launch loads."""
+        from spark_tui.core.guard import LoadGuard
+
+        return LoadGuard(self.host, self.cache, self.supervisor, self.clock, self.guard_policy)
+
+    @property
+    def guard_policy(self) -> Policy:
+        """The guard's figures, with the floors of the settings."""
+        from spark_tui.domain.host.guard import Policy
+        from spark_tui.domain.quantities import GIB
+
+        serving, loading = self.settings.guard_serving_gib, self.settings.guard_loading_gib
+        return Policy(serving_floor=int(serving * GIB), loading_floor=int(loading * GIB))
+
+    @property
+    def guarding(self) -> GuardPorts:
+        """The guard's outside world. Raises RefusedError where there is none: in the demo."""
+        if self._ports.guarding is None:
+            from spark_tui.domain.errors import RefusedError
+
+            raise RefusedError("There is nothing to guard here: this Spark is simulated.", "Leave out --demo.")
+        return self._ports.guarding
+
+    def new_guard(self, on_entry: OnEntry, *, only_ours: bool = True) -> Guard:
+        """A watchdog, which the caller runs. Raises RefusedError in the demo."""
+        from spark_tui.core.guard import Guard
+
+        ports = self.guarding
+        return Guard(
+            self.host, ports.hands, ports.journal, self.clock, self.guard_policy,
+            only_ours=only_ours, on_entry=on_entry,
+        )  # fmt: skip
+
+    # --- launching ------------------------------------------------------------------------------------
+
     @cached_property
     def preflight(self) -> Preflight:
         """Checks before a launch."""
         from spark_tui.core.preflight import Preflight
 
         return Preflight(self.docker, self.host, self.secrets, self._paths)
+
+    @cached_property
+    def checks(self) -> PresetChecks:
+        """The rules, with what this machine knows."""
+        from spark_tui.core.preset_checks import PresetChecks
+
+        root = Path(self._paths.store)
+        return PresetChecks(self.docker, self.host, self.secrets, self.preflight, self._checkpoints, self.store, root)
 
     @cached_property
     def launcher(self) -> Launcher:
@@ -216,8 +354,8 @@ class Context:
         for part in ("jobs", "supervisor"):
             if part in vars(self):
                 await getattr(self, part).close()
-        for port in ("gpu", "api", "docker"):
-            if port in vars(self._ports):
+        for port in ("gpu", "api", "docker", "dropper"):
+            if vars(self._ports).get(port) is not None:
                 await getattr(self._ports, port).close()
 
 
@@ -239,25 +377,30 @@ def build_demo(
     """A simulated Spark, fed with recordings of a real one. Touches no Docker; a saved log is a real file."""
     from spark_tui.services.clock import SystemClock
     from spark_tui.services.demo.api import DemoApi
+    from spark_tui.services.demo.caches import DemoDropper
     from spark_tui.services.demo.docker import DemoDocker
     from spark_tui.services.demo.host import DemoGpu, DemoHost
     from spark_tui.services.demo.secrets import DemoSecrets
     from spark_tui.services.demo.world import DemoWorld
     from spark_tui.services.files import FileLogArchive
     from spark_tui.services.preset_files import PresetFiles, builtin_directory
+    from spark_tui.services.preset_imports import FolderRecipeShelf
 
     simulated = folders_of({}, Path("/home/spark"))
     clock = clock or SystemClock()
     world = DemoWorld(clock, seed)
+    host = DemoHost(world)
     ports = Ports(
         clock=clock,
         docker=DemoDocker(world, images=DEMO_IMAGES),
         api=DemoApi(world),
-        host=DemoHost(world),
+        host=host,
         gpu=DemoGpu(world),
         presets=PresetFiles(builtin_directory()),
         secrets=DemoSecrets(world),
         archive=FileLogArchive((folders or simulated).logs),
+        dropper=DemoDropper(host),
+        recipes=FolderRecipeShelf(None),
     )
     told = settings or Settings()
     shown = replace(defaults(simulated), read_only=told.read_only, refresh_seconds=told.refresh_seconds)

@@ -13,7 +13,15 @@ from spark_tui.core.pause import pause
 from spark_tui.domain.engine.boot import BootTracker
 from spark_tui.domain.engine.container import ContainerFacts
 from spark_tui.domain.engine.endpoint import Endpoint, Health, ServedModel
-from spark_tui.domain.engine.view import EngineState, EngineView, api_port, exposure_of, runtime_of, state_of
+from spark_tui.domain.engine.view import (
+    EngineState,
+    EngineView,
+    api_port,
+    endpoint_of,
+    exposure_of,
+    runtime_of,
+    state_of,
+)
 from spark_tui.domain.errors import ApiKeyRejected, SparkError
 from spark_tui.services.ports import Clock, ContainerEngine, EngineApi, LogLine, SecretStore
 
@@ -115,7 +123,7 @@ class EngineWatch:
 
     async def _read_head(self) -> str:
         """Reads from this start's first line until the server was ready, or to the end. Returns the last stamp."""
-        since, count = _stamp_of_start(self.container), 0
+        since, count = stamp_of_start(self.container), 0
         async with aclosing(
             self._docker.logs(self.container.id, follow=False, since=since)
         ) as batches:  # closing it early costs nothing: a week of log is not read for its first minute
@@ -148,11 +156,8 @@ class EngineWatch:
     @property
     def endpoint(self) -> Endpoint | None:
         """Where the API is, key included; None while no port is published."""
-        port = api_port(self.container)
-        if port is None:
-            return None
         key = self._secrets.api_key(self.container.api_key_file) if self.container.api_key_file else None
-        return Endpoint(f"http://127.0.0.1:{port}", key)
+        return endpoint_of(self.container, key)
 
     async def _poll_health(self) -> None:
         while self.container.running:
@@ -228,7 +233,7 @@ class EngineWatch:
             self._moved.notify_all()
 
 
-def _stamp_of_start(container: ContainerFacts) -> str:
+def stamp_of_start(container: ContainerFacts) -> str:
     """A stamp just before this start: the log of a container that was started again holds earlier starts too."""
     if container.started_at is None or container.finished_at is None:
         return ""

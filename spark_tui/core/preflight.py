@@ -7,11 +7,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from spark_tui.domain.engine.container import ContainerFacts, DaemonFacts, ImageFacts
+from spark_tui.domain.engine.runtimes import ModelName
 from spark_tui.domain.engine.view import api_port
 from spark_tui.domain.errors import NameInUse, PortInUse, RefusedError, WrongArchitecture
 from spark_tui.domain.presets.container_spec import LABEL_SPEC_HASH
-from spark_tui.domain.presets.plan import HostPaths, LaunchPlan, Overrides, local_model_path, plan
-from spark_tui.domain.presets.preset import Preset
+from spark_tui.domain.presets.plan import HostPaths, LaunchPlan, Overrides, key_wanted, local_model_path, plan
+from spark_tui.domain.presets.preset import Preset, RequiredFile
+from spark_tui.domain.presets.required import fetch_command, needed_to_start
 from spark_tui.domain.secret import Secret
 from spark_tui.services.ports import ContainerEngine, HostProbe, SecretStore
 
@@ -48,7 +50,7 @@ class Preflight:
 
         Works without a Docker daemon: the image's entrypoint is then assumed from its name, and the plan says so.
         """
-        return self._plan(preset, overrides, await self._docker.image(preset.image), write_keys=False)
+        return self._plan(preset, overrides, await self._docker.image(preset.reference), write_keys=False)
 
     def dry_plan(self, preset: Preset, overrides: Overrides, image: ImageFacts | None = None) -> LaunchPlan:
         """The plan as far as it can be told without asking Docker; `image` as it was found before, if it was."""
@@ -57,14 +59,15 @@ class Preflight:
     async def check(self, preset: Preset, overrides: Overrides, *, replace_running: bool = False) -> Standing:
         """Raises the error of the first check that fails; changes nothing."""
         daemon = await self._docker.daemon()
-        image = await self._docker.image(preset.image)
+        image = await self._docker.image(preset.reference)
         if image is not None:
             _check_architecture(image, daemon)
         proposal = self._plan(preset, overrides, image, write_keys=False)
+        self._check_files(preset)
         self._check_model(proposal)
         containers = await self._docker.containers()
         existing = next((c for c in containers if c.name == proposal.spec.name), None)
-        standing = Standing(preset.image, image, existing, daemon, proposal)
+        standing = Standing(preset.reference, image, existing, daemon, proposal)
         if existing is not None:
             standing = _check_existing(standing, existing, replace_running=replace_running)
         if not standing.runs:
@@ -73,7 +76,7 @@ class Preflight:
 
     async def finish(self, standing: Standing, preset: Preset, overrides: Overrides) -> LaunchPlan:
         """The plan to carry out, once the image is here: its entrypoint is known, and the keys are written."""
-        image = standing.image or await self._docker.image(preset.image)
+        image = standing.image or await self._docker.image(preset.reference)
         if image is not None:
             _check_architecture(image, standing.daemon)
         decided = self._plan(preset, overrides, image, write_keys=True)
@@ -84,32 +87,51 @@ class Preflight:
 
     def _plan(self, preset: Preset, overrides: Overrides, image: ImageFacts | None, *, write_keys: bool) -> LaunchPlan:
         env_file = self._env_file(preset, overrides, write=write_keys)
-        return plan(preset, overrides, self._paths, image=image, env_file=env_file)
+        missing = self.missing_files(preset)
+        return plan(preset, overrides, self._paths, image=image, env_file=env_file, missing=missing)
 
     def _env_file(self, preset: Preset, overrides: Overrides, *, write: bool) -> str | None:
         """The container's private file of keys. Its path depends on the name alone, so that plans compare."""
         name = overrides.name or preset.name
         values: dict[str, Secret] = {}
         token = self._secrets.hf_token()
-        if token and local_model_path(preset.model) is None:
+        if token and _uses_hub(preset):
             values["HF_TOKEN"] = token
-        if overrides.api_key:
-            values["VLLM_API_KEY"] = self._secrets.api_key(str(self._secrets.path(name))) or self._secrets.new_key()
+        if key_wanted(preset, overrides):
+            kept = self._secrets.api_key(str(self._secrets.path(name)))
+            values[preset.server.key_variable] = kept or self._secrets.new_key()
         if not values:
             return None
         return str(self._secrets.env_file(name, values) if write else self._secrets.path(name))
 
     # --- checks ---------------------------------------------------------------------------------------
 
+    def missing_files(self, preset: Preset) -> tuple[RequiredFile, ...]:
+        """What the preset needs in the model store and is not there."""
+        return tuple(file for file in preset.facts.required_files if not self._has(file))
+
+    def _has(self, file: RequiredFile) -> bool:
+        path = Path(self._paths.store) / file.target
+        return self._host.has_folder(path) if file.is_folder else self._host.has_file(path)
+
+    def _check_files(self, preset: Preset) -> None:
+        missing = [file for file in needed_to_start(preset) if not self._has(file)]
+        if missing:
+            names = ", ".join(file.target for file in missing)
+            raise RefusedError(
+                f"{preset.name} needs {names} in the model store ({self._paths.store}).",
+                "Fetch it first: " + " && ".join(fetch_command(file, self._paths.store) for file in missing),
+            )
+
     def _check_model(self, proposal: LaunchPlan) -> None:
         inside = local_model_path(proposal.model)
         if inside is None:
             return
         path = Path(self._paths.store) / inside
-        if not self._host.has_folder(path):
+        if not (self._host.has_folder(path) or self._host.has_file(path)):
             raise RefusedError(
-                f"The model folder {path} does not exist.",
-                "Download the model to that folder, or set the store root in the settings.",
+                f"The model {path} does not exist.",
+                "Download the model to that place, or set the store root in the settings.",
             )
 
     async def _check_port(
@@ -129,6 +151,13 @@ class Preflight:
                 f"Port {port} is taken by {owner}.",
                 f"Stop that process or choose another port (--set port={port + 1}).",
             )
+
+
+def _uses_hub(preset: Preset) -> bool:
+    """Whether anything is fetched from the Hub within the container: a drafter may be, where the model is not."""
+    if preset.server.model_name is ModelName.TAG:
+        return False
+    return local_model_path(preset.model) is None or preset.facts.runs_as_is
 
 
 def _host_ports(container: ContainerFacts) -> set[int]:

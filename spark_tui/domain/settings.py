@@ -14,6 +14,7 @@ from spark_tui.domain.presets.reach import Reach
 
 ENV_PREFIX: Final = "SPARK_TUI_"
 REFRESH_RANGE: Final = (0.2, 60.0)
+GUARD_RANGE: Final = (0.5, 64.0)
 _TRUE: Final = ("1", "true", "yes", "on")
 _FALSE: Final = ("0", "false", "no", "off")
 _HOSTS: Final = ("unix://", "tcp://", "ssh://", "http://", "https://")
@@ -43,6 +44,11 @@ class Folders:
     def secrets(self) -> Path:
         """The private env files of containers."""
         return self.config / "secrets"
+
+    @property
+    def guard(self) -> Path:
+        """The memory guard's journal and lock."""
+        return self.state / "guard"
 
     @property
     def logs(self) -> Path:
@@ -88,6 +94,8 @@ class Settings:
 
     `store` holds the models, `caches` the engines' compiled kernels, `presets` the person's own recipes. An empty
     `docker_host` leaves the choice to Docker's own rules. `exposure` is what a launch form offers first.
+    Below `guard_serving_gib` of usable memory the memory guard ends an engine, below `guard_loading_gib` while one
+    loads.
     """
 
     store: Path = Path("~/vllm")
@@ -97,6 +105,8 @@ class Settings:
     refresh_seconds: float = 1.0
     exposure: Reach = Reach.LOCAL
     read_only: bool = False
+    guard_serving_gib: float = 2.0
+    guard_loading_gib: float = 3.0
     origins: tuple[tuple[str, Origin], ...] = field(default=(), compare=False, repr=False)
 
     def origin(self, key: str) -> Origin:
@@ -172,6 +182,17 @@ def _seconds(value: object) -> float:
     return seconds
 
 
+def _floor(value: object) -> float:
+    low, high = GUARD_RANGE
+    try:
+        size = float(value) if isinstance(value, int | float | str) and not isinstance(value, bool) else -1.0
+    except ValueError:
+        size = -1.0
+    if not low <= size <= high:
+        raise ValueError(f"must be a number of GiB from {low:g} to {high:g}; it is {value!r}")
+    return size
+
+
 def _reach(value: object) -> Reach:
     try:
         return Reach(str(value))
@@ -196,6 +217,8 @@ _READERS: Final[Mapping[str, Callable[[object], object]]] = {
     "refresh_seconds": _seconds,
     "exposure": _reach,
     "read_only": _flag,
+    "guard_serving_gib": _floor,
+    "guard_loading_gib": _floor,
 }
 
 

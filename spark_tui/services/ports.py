@@ -15,10 +15,15 @@ from spark_tui.domain.engine.container import (
     PullProgress,
 )
 from spark_tui.domain.engine.endpoint import Endpoint, Health, ServedModel
+from spark_tui.domain.host.detectors import SharedFile
+from spark_tui.domain.host.drop_caches import Access, Route
 from spark_tui.domain.host.gpu import GpuReading
+from spark_tui.domain.host.guard import GuardedEngine, GuardEntry
 from spark_tui.domain.host.identity import HostIdentity
 from spark_tui.domain.host.memory import MemInfo
+from spark_tui.domain.models.checkpoint import CheckpointFacts
 from spark_tui.domain.presets.container_spec import ContainerSpec
+from spark_tui.domain.presets.dialects.importing import FoundFile, Gathered
 from spark_tui.domain.presets.preset import PresetCatalogue
 from spark_tui.domain.reading import Reading
 from spark_tui.domain.secret import Secret
@@ -142,6 +147,9 @@ class HostProbe(Protocol):
     def has_folder(self, path: Path) -> bool:
         """Whether that directory exists."""
 
+    def has_file(self, path: Path) -> bool:
+        """Whether that file exists; links are followed."""
+
     def make_folders(self, paths: Sequence[Path]) -> None:
         """Creates directories that are absent, parents too; raises SparkError with the reason and the remedy.
 
@@ -150,6 +158,12 @@ class HostProbe(Protocol):
 
     def free_disk(self, path: Path) -> Reading[int]:
         """Bytes free on the file system that holds `path` (or its nearest existing parent)."""
+
+    def container_of(self, pid: int) -> str:
+        """The id of the Docker container that a process is in; empty for one in none, or that is gone."""
+
+    def shared_files(self) -> Reading[tuple[SharedFile, ...]]:
+        """The files in /dev/shm. Not for every second: to learn who has them open, all processes are looked into."""
 
 
 class GpuProbe(Protocol):
@@ -162,11 +176,136 @@ class GpuProbe(Protocol):
         """Ends the helper process, if any."""
 
 
+class CacheDropper(Protocol):
+    """Gives up the page cache and compacts memory by what this user is allowed. Never asks for a password itself.
+
+    Whatever could hang in the kernel runs in a child process that is waited for only so long.
+    """
+
+    async def access(self) -> Access:
+        """What this user is allowed now."""
+
+    async def drop(self, route: Route) -> bool:
+        """Writes dirty pages out, then drops the cache, by a silent route. Returns whether the writing was done in
+        time; raises SparkError when the route was refused or hangs."""
+
+    async def compact(self, route: Route) -> None:
+        """Compacts free memory; raises SparkError."""
+
+    def on_terminal(self, argv: Sequence[str]) -> int:
+        """Runs a command on the person's own terminal, where sudo may ask, and returns its exit code. Blocks."""
+
+    async def check_grant(self, text: str) -> str:
+        """What `visudo -cf` says against a grant; empty when it is sound."""
+
+    def write_grant(self, text: str) -> int:
+        """Writes `/etc/sudoers.d/spark-tui-dropcaches`, 0440 and root's, through sudo on the terminal. Blocks."""
+
+    def remove_grant(self) -> int:
+        """Removes that file, the same way. Blocks."""
+
+    def user(self) -> tuple[str, int]:
+        """Name and number of the user whom a grant is for."""
+
+    async def close(self) -> None:
+        """Ends its threads."""
+
+
+class GuardHands(Protocol):
+    """What the memory guard acts with. Made for a machine that is running out of memory: everything that can be is
+    prepared before, `stop` and `kill` return at once and never raise."""
+
+    def prepare(self) -> str:
+        """Locks memory, sets the process's name and OOM score, as far as allowed. Returns in words what could not be
+        had; empty when all could."""
+
+    def engines(self) -> tuple[GuardedEngine, ...]:
+        """The engines that run, and whether each of them still loads. Raises SparkError. May take a second."""
+
+    def stop(self, engine: GuardedEngine, grace_seconds: int) -> str:
+        """Asks it to end, and has it killed after the grace time. Returns how, in words."""
+
+    def kill(self, engine: GuardedEngine) -> str:
+        """Ends it now, by every way there is. Returns how, in words."""
+
+    def drop_cache(self) -> bool:
+        """Drops the cache where that is granted; blocks for as long as it takes, at most some seconds."""
+
+    def compact(self) -> bool:
+        """Compacts memory where that is granted."""
+
+    def close(self) -> None:
+        """Lets go of Docker's socket; what it was asked to do goes on."""
+
+
+class GuardJournal(Protocol):
+    """What the guard did, kept across runs, for every front end."""
+
+    def claim(self) -> bool:
+        """Makes this process the one guard of this user; false when another one is."""
+
+    def release(self) -> None:
+        """Ends the claim."""
+
+    def running(self) -> bool:
+        """Whether a guard runs now, in any process."""
+
+    def add(self, entry: GuardEntry) -> None:
+        """Keeps an entry. Raises OSError."""
+
+    def entries(self) -> tuple[GuardEntry, ...]:
+        """The last entries, oldest first."""
+
+
+class UserUnits(Protocol):
+    """The person's own systemd units."""
+
+    def path(self, name: str) -> Path:
+        """Where the unit's file is, or would be."""
+
+    def install(self, name: str, text: str) -> None:
+        """Writes the unit, enables and starts it. Raises SparkError."""
+
+    def uninstall(self, name: str) -> bool:
+        """Stops, disables and removes it; false when there was none. Raises SparkError."""
+
+
 class PresetSource(Protocol):
     """Where presets come from."""
 
     def load(self) -> PresetCatalogue:
         """Every preset that can be read, and a problem for every file that cannot. Never raises."""
+
+
+class CheckpointSource(Protocol):
+    """Checkpoints in the model store."""
+
+    def read(self, model: str, revision: str = "") -> Reading[CheckpointFacts]:
+        """What the files of a checkpoint say of it, by Hub name or by path within the store; configs and headers are
+        read, never a tensor. Missing says why. Never raises. Reads files: not for the event loop.
+        """
+
+
+class RecipeShelf(Protocol):
+    """Recipe files of other people, and the person's own preset folder."""
+
+    def gather(self, source: Path) -> Gathered:
+        """Every recipe in a file or folder, and what its registry says of itself.
+
+        Raises UsageError for a path that is neither, PresetError for a folder that is too large.
+        """
+
+    def recipe(self, file: str) -> FoundFile:
+        """A preset's file, as it is written. Raises PresetError."""
+
+    def own_text(self, name: str) -> str | None:
+        """What the person's own file of that name holds, None where there is none. Raises PresetError."""
+
+    def write(self, name: str, text: str, *, replace: bool = False) -> Path:
+        """Puts a preset into the person's folder in one step and returns its path.
+
+        Raises RefusedError when there is one of that name and `replace` is false, SparkError when it cannot be written.
+        """
 
 
 class SecretStore(Protocol):

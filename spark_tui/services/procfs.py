@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 from spark_tui.domain.errors import NoSpaceLeft, SparkError
+from spark_tui.domain.host.detectors import SharedFile
 from spark_tui.domain.host.identity import GB10_PCI_ID, HostIdentity, parse_release, product_label
+from spark_tui.domain.host.ledger import container_id
 from spark_tui.domain.host.memory import MemInfo, parse_meminfo
 from spark_tui.domain.reading import Missing, Ok, Reading
 from spark_tui.domain.text import clean_line
@@ -18,6 +21,7 @@ from spark_tui.domain.text import clean_line
 _LISTEN: Final = "0A"  # TCP_LISTEN in include/net/tcp_states.h
 _SMALL_FILE: Final = 65_536
 _DMI_NAMES: Final = ("product_name", "product_version", "product_family", "board_name")
+_SHM_PATHS: Final = ("/dev/shm/", "/run/shm/")  # noqa: S108 - the place itself is looked at
 ANOTHER_PROCESS: Final = "another process"
 
 
@@ -155,6 +159,10 @@ class ProcfsHost:
         """Whether that directory exists."""
         return self._inside(path).is_dir()
 
+    def has_file(self, path: Path) -> bool:
+        """Whether that file exists; links are followed."""
+        return self._inside(path).is_file()
+
     def make_folders(self, paths: Sequence[Path]) -> None:
         """Creates directories that are absent, parents too; raises SparkError with the reason and the remedy."""
         for path in paths:
@@ -173,6 +181,50 @@ class ProcfsHost:
         except OSError as error:
             return Missing(f"{path}: {_why(error)}")
         return Ok(status.f_bavail * status.f_frsize, self._now())
+
+    # --- processes ------------------------------------------------------------------------------------
+
+    def container_of(self, pid: int) -> str:
+        """The id of the Docker container that a process is in; empty for one in none, or that is gone."""
+        return container_id(self._text(f"proc/{pid}/cgroup"))
+
+    def shared_files(self) -> Reading[tuple[SharedFile, ...]]:
+        """The files in /dev/shm. Not for every second: to learn who has them open, all processes are looked into."""
+        now, found = self._now(), []
+        try:
+            entries = sorted((self._root / "dev/shm").iterdir())
+        except OSError as error:
+            return Missing(f"shared memory: {_why(error)}")
+        held, complete = self._files_in_use() if entries else (set(), True)
+        for entry in entries:
+            try:
+                status = entry.lstat()
+            except FileNotFoundError:  # removed in the meantime
+                continue
+            if not stat.S_ISREG(status.st_mode):
+                continue
+            opened = True if (status.st_dev, status.st_ino) in held else (False if complete else None)
+            age = max(0.0, now - status.st_mtime)
+            found.append(SharedFile(entry.name, status.st_blocks * 512, age, status.st_uid, opened))
+        return Ok(tuple(found), now)
+
+    def _files_in_use(self) -> tuple[set[tuple[int, int]], bool]:
+        """Device and inode of every shared-memory file that a process has open or mapped, and whether all processes
+        could be looked into."""
+        held: set[tuple[int, int]] = set()
+        complete = True
+        for pid in self._processes():
+            try:
+                for kind in ("fd", "map_files"):
+                    for link in (self._root / f"proc/{pid}/{kind}").iterdir():
+                        if _link(link).startswith(_SHM_PATHS):
+                            status = link.stat()
+                            held.add((status.st_dev, status.st_ino))
+            except FileNotFoundError:  # a process, or a file of it, that has just gone
+                continue
+            except OSError:
+                complete = False
+        return held, complete
 
     # --- files ----------------------------------------------------------------------------------------
 

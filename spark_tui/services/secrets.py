@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final, Protocol
 
+from spark_tui.domain.engine.runtimes import KEY_VARIABLES
 from spark_tui.domain.errors import SparkError, UsageError
 from spark_tui.domain.secret import Secret
 
-API_KEY_VARIABLE: Final = "VLLM_API_KEY"
 _TOKEN_VARIABLES: Final = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 _KEY_BYTES: Final = 24
 _MOST_TOKEN: Final = 4096
@@ -94,7 +94,7 @@ class FileSecrets:
             ) from error
         for line in (raw or b"").decode("utf-8", "replace").splitlines():
             name, equals, value = line.partition("=")
-            if equals and name == API_KEY_VARIABLE and value:
+            if equals and name in KEY_VARIABLES and value:
                 return Secret(value)
         return None
 

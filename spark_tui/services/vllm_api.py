@@ -12,11 +12,12 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from spark_tui.domain.api_errors import CHAT_PATH, api_error, is_loading, model_not_served
+from spark_tui.domain.api_errors import api_error, is_loading, model_not_served
 from spark_tui.domain.chat import ChatEvent, ChatRequest
 from spark_tui.domain.chat_request import request_bytes
 from spark_tui.domain.chat_stream import StreamReader
 from spark_tui.domain.engine.endpoint import Endpoint, Health, ServedModel
+from spark_tui.domain.engine.runtimes import runtime_named, with_tag
 from spark_tui.domain.errors import ApiKeyRejected, EngineFailed, ModelNotServed, SparkError
 from spark_tui.domain.sse import MAX_EVENT_BYTES, EventTooLong, SseDecoder
 from spark_tui.services.vllm_errors import (
@@ -31,7 +32,6 @@ from spark_tui.services.vllm_errors import (
 if TYPE_CHECKING:
     import httpx
 
-HEALTH_SECONDS: Final = 2.0
 ANSWER_SECONDS: Final = 10.0
 """For the whole of a short answer: models, version, the body of an error."""
 READ_SECONDS: Final = 600.0
@@ -65,15 +65,16 @@ class VllmApi:
     # --- short questions ------------------------------------------------------------------------------
 
     async def health(self, endpoint: Endpoint) -> Health:
-        """Never raises. llama.cpp answers 503 `Loading model` while it loads; vLLM's 503 is a dead engine core.
+        """Never raises. SGLang and llama.cpp answer 503 while they load; vLLM's 503 is a dead engine core.
 
         Docker's port proxy accepts for a container in which nothing listens yet, and then closes without a word.
         """
         import httpx
 
+        runtime = runtime_named(endpoint.runtime)
         try:
-            async with asyncio.timeout(HEALTH_SECONDS):
-                status, body = await self._get(endpoint, "/health", MAX_ERROR_BYTES)
+            async with asyncio.timeout(runtime.health_seconds):
+                status, body = await self._get(endpoint, runtime.health_path, MAX_ERROR_BYTES)
         except httpx.ConnectError as error:
             return Health.NOT_LISTENING if refused(error) else Health.UNKNOWN
         except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError) as error:
@@ -83,22 +84,35 @@ class VllmApi:
         if status == 200:
             return Health.OK
         if status == 503:
-            return Health.LOADING if is_loading(_text(body)) else Health.DEAD
+            return Health.LOADING if runtime.loading_503 or is_loading(_text(body)) else Health.DEAD
         return Health.UNKNOWN
 
     async def models(self, endpoint: Endpoint) -> tuple[ServedModel, ...]:
-        """`/v1/models`; raises ApiKeyRejected, EngineUnreachable, EngineFailed when the answer is something else."""
-        told = await self._get_json(endpoint, "/v1/models")
-        entries = told.get("data") if isinstance(told, dict) else None
+        """`/v1/models`; raises ApiKeyRejected, EngineUnreachable, EngineFailed when the answer is something else.
+
+        Of a server that lists its whole store, only the model that this endpoint is for, if it names one.
+        """
+        runtime = runtime_named(endpoint.runtime)
+        told = await self._get_json(endpoint, runtime.models_path)
+        entries = told.get("data", "") if isinstance(told, dict) else ""
+        if entries is None and runtime.lists_more:
+            entries = []  # how Ollama writes an empty list
         if not isinstance(entries, list):
-            raise not_an_engine(endpoint.base_url, "/v1/models does not list models")
-        return tuple(_served(entry) for entry in entries if isinstance(entry, dict) and entry.get("id"))
+            raise not_an_engine(endpoint.base_url, f"{runtime.models_path} does not list models")
+        models = tuple(_served(entry) for entry in entries if isinstance(entry, dict) and entry.get("id"))
+        if not (runtime.lists_more and endpoint.model):
+            return models
+        return tuple(model for model in models if with_tag(model.id) == with_tag(endpoint.model))
 
     async def version(self, endpoint: Endpoint) -> str:
-        """`/version`; an empty string where the server has none."""
-        told = await self._get_json(endpoint, "/version", optional=True)
-        version = told.get("version") if isinstance(told, dict) else ""
-        return version if isinstance(version, str) else ""
+        """The server's own version; an empty string where it tells none."""
+        runtime = runtime_named(endpoint.runtime)
+        for path in runtime.version_paths:
+            told = await self._get_json(endpoint, path, optional=True)
+            version = told.get(runtime.version_key) if isinstance(told, dict) else None
+            if isinstance(version, str) and version:
+                return version
+        return ""
 
     async def _get(self, endpoint: Endpoint, path: str, limit: int) -> tuple[int, bytes]:
         async with self._http(endpoint).stream("GET", endpoint.base_url + path, auth=_bearer(endpoint)) as response:
@@ -151,7 +165,7 @@ class VllmApi:
         try:
             async with self._http(endpoint).stream(
                 "POST",
-                endpoint.base_url + CHAT_PATH,
+                endpoint.base_url + runtime_named(endpoint.runtime).chat_path,
                 content=body,
                 headers={"Content-Type": "application/json", "Accept": "text/event-stream"},
                 auth=_bearer(endpoint),

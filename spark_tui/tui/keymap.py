@@ -15,6 +15,7 @@ _SHOWN = {
     "delete": "Del",
     "right_square_bracket": "]",
     "end": "End",
+    "right": "Right",
 }
 
 

@@ -68,6 +68,7 @@ def test_a_key_is_never_in_the_command() -> None:
 # --- the story --------------------------------------------------------------------------------------------
 
 STORY = """\
+note: 1 warning of the rules: spark-tui presets check tiny-1b
 Check             done       0.0s  tiny-1b on port 8000
 Pull image        skipped          image is here
 Create container  done       0.0s

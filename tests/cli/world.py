@@ -38,6 +38,7 @@ from spark_tui.domain.presets.host_paths import HostPaths
 from spark_tui.domain.presets.preset import Origin, Preset, PresetCatalogue, PresetFacts, PublishedSpeed
 from spark_tui.domain.reading import Ok
 from spark_tui.domain.settings import Settings
+from spark_tui.services.ports import RecipeShelf
 from tests.fakes_docker import EPOCH, FakeDocker
 from tests.fakes_host import FakeArchive, FakeClock, FakeGpu, FakeHost, FakeSecrets
 
@@ -194,6 +195,7 @@ class World:
     secrets: FakeSecrets = field(default_factory=FakeSecrets)
     archive: FakeArchive = field(default_factory=FakeArchive)
     clock: FakeClock = field(default_factory=FakeClock)
+    recipes: RecipeShelf | None = None
     drive: bool = False
     happenings: list[tuple[Callable[[], bool], Callable[[], None]]] = field(default_factory=list)
     settings: Settings = field(default_factory=Settings)
@@ -208,7 +210,10 @@ class World:
         for condition, happening in self.happenings:
             self._helpers.append(asyncio.ensure_future(_happen(condition, happening)))
         self.happenings.clear()
-        ports = Ports(self.clock, self.docker, self.api, self.host, self.gpu, self.presets, self.secrets, self.archive)
+        ports = Ports(
+            self.clock, self.docker, self.api, self.host, self.gpu, self.presets, self.secrets, self.archive,
+            recipes=self.recipes,
+        )  # fmt: skip
         return Context(self.settings, ports, HostPaths("/store", "/caches", "/home/test"))
 
     async def _driving(self) -> None:

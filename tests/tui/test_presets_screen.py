@@ -19,6 +19,7 @@ from spark_tui.tui.screens.home import HomeScreen
 from spark_tui.tui.screens.launch_form import LaunchForm
 from spark_tui.tui.screens.preset_words import order
 from spark_tui.tui.screens.presets import PresetsScreen
+from spark_tui.tui.widgets.page import Page
 from spark_tui.tui.widgets.row_list import RowList
 from tests.tui.kit import BROKEN, ESCAPE, GEMMA, IMAGE, MARKUP, MINE, PRESET, QWEN, SIZES, SMOL, Sight, kit_of, seen
 
@@ -37,13 +38,18 @@ def row_of(sight: Sight, title: str) -> str:
 
 
 @pytest.mark.parametrize("size", SIZES)
-async def test_the_list_tells_size_format_context_speed_and_image_at_every_size(size: tuple[int, int]) -> None:
+async def test_the_list_tells_size_format_context_speed_and_the_verdicts_at_every_size(size: tuple[int, int]) -> None:
     async with seen(kit_of(QWEN, GEMMA), size) as sight:
-        await sight.until(lambda: "here" in row_of(sight, "Qwen3.6-35B-A3B"))
+        await sight.until(lambda: "SLOW" in row_of(sight, "Qwen3.6-35B-A3B"))
         row = row_of(sight, "Qwen3.6-35B-A3B")
-        for word in ("35/3B", "NVFP4", "262k", "43", "here"):
+        for word in ("35/3B", "NVFP4", "262k", "43", "warn"):
             assert word in row
         assert "(ModelOpt)" not in row, "the list shows the first word, the page all"
+
+
+async def test_where_there_is_room_the_list_tells_which_images_are_here() -> None:
+    async with seen(kit_of(QWEN, GEMMA), (200, 50)) as sight:
+        await sight.until(lambda: "here" in row_of(sight, "Qwen3.6-35B-A3B"))
         assert " no " in row_of(sight, "Gemma 31B")
 
 
@@ -97,7 +103,7 @@ async def test_without_docker_whether_an_image_is_here_stays_unknown() -> None:
 async def test_when_docker_comes_back_the_images_are_known_again() -> None:
     kit = kit_of(QWEN)
     kit.docker.go_down()
-    async with seen(kit) as sight:
+    async with seen(kit, (200, 50)) as sight:
         await sight.until(lambda: "?" in row_of(sight, "Qwen3.6-35B-A3B"))
         kit.docker.come_back()
         await sight.until(lambda: "here" in row_of(sight, "Qwen3.6-35B-A3B"))
@@ -108,7 +114,7 @@ async def test_the_command_uses_the_real_entrypoint_of_an_image_that_is_here() -
     image = kit.docker.add_image(IMAGE, entrypoint=())
     real = render_text(kit.context.preflight.dry_plan(QWEN, Overrides(), image).spec)
     assert real != render_text(kit.context.preflight.dry_plan(QWEN, Overrides()).spec)
-    async with seen(kit, (120, 36), "right") as sight:
+    async with seen(kit, (200, 50), "right") as sight:
         await sight.until(lambda: "here" in row_of(sight, "Qwen3.6-35B-A3B"))
         await sight.press("y")
         assert sight.app.clipboard == real
@@ -287,3 +293,41 @@ async def test_layout(size: tuple[int, int], snapshot: Any) -> None:
         await sight.press("down", "down")
         picture = sight.app.export_screenshot(title="presets", simplify=True)
     assert picture == snapshot.use_extension(SVGImageExtension)
+
+
+# --- checks and fit -------------------------------------------------------------------------------------
+
+GREEDY = replace(
+    QWEN,
+    name="greedy",
+    command="vllm serve {model} --gpu-memory-utilization {gpu_memory_utilization}",
+    defaults=(("gpu_memory_utilization", 0.92),),
+)
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_the_checks_page_tells_what_was_seen_and_the_change_that_helps(size: tuple[int, int]) -> None:
+    async with seen(kit_of(GREEDY), size, "right", "right") as sight:
+        await sight.until(lambda: "utilization_high" in page(sight, "checks"))
+        text = page(sight, "checks")
+        assert "gpu_memory_utilization=0.85" in text
+        assert "0.92" in text
+        assert "warn" in row_of(sight, "Qwen3.6-35B-A3B")
+
+
+async def test_the_fit_page_gives_the_verdict_with_its_figures() -> None:
+    async with seen(kit_of(GREEDY), (120, 36), "left") as sight:
+        await sight.until(lambda: "SLOW" in page(sight, "fit"))
+        assert "It leaves 0.7 GiB to the system" in page(sight, "fit")
+        assert "gpu_memory_utilization=0.87" in page(sight, "fit"), "what would help, as it is typed"
+
+
+async def test_a_preset_that_cannot_be_planned_is_an_error_in_the_list_and_its_checks_say_why() -> None:
+    async with seen(kit_of(replace(QWEN, min_nodes=2)), (120, 36), "right", "right") as sight:
+        await sight.until(lambda: "error" in row_of(sight, "Qwen3.6-35B-A3B"))
+        assert "needs 2 Sparks" in page(sight, "checks")
+
+
+def page(sight: Sight, which: str) -> str:
+    """The whole text of a page, also what is scrolled away."""
+    return sight.app.screen.query_one(f"#{which}", Page).say(100).plain

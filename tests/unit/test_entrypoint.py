@@ -27,6 +27,9 @@ SCRIPT = ("bash", "-lc", "pip install scipy && vllm serve org/m")
         (COMMAND, ("tini", "--"), COMMAND),
         (COMMAND, ("/bin/bash", "/start.sh"), COMMAND),
         (SCRIPT, NGC, SCRIPT),
+        (("llama-server", "-m", "x"), ("/app/llama-server",), ("-m", "x")),
+        (("ollama", "serve"), ("/bin/ollama",), ("serve",)),
+        (("trtllm-serve", "org/m"), NGC, ("trtllm-serve", "org/m")),
     ],
 )
 def test_the_command_fits_the_images_entrypoint(
@@ -38,7 +41,14 @@ def test_the_command_fits_the_images_entrypoint(
 
 @pytest.mark.parametrize(
     ("argv", "image"),
-    [(SCRIPT, SERVE), (COMMAND, ("/bin/sh", "-c", "vllm serve $MODEL")), (COMMAND, ("bash",)), (COMMAND, ("python3",))],
+    [
+        (SCRIPT, SERVE),
+        (SCRIPT, ("/bin/ollama",)),
+        (SCRIPT, ("/app/llama-server",)),
+        (COMMAND, ("/bin/sh", "-c", "vllm serve $MODEL")),
+        (COMMAND, ("bash",)),
+        (COMMAND, ("python3",)),
+    ],
 )
 def test_an_entrypoint_that_would_swallow_the_command_is_cleared_and_that_is_said(
     argv: tuple[str, ...], image: tuple[str, ...]
@@ -73,6 +83,10 @@ def test_a_recipe_that_names_an_entrypoint_does_not_repeat_it() -> None:
         ("vllm/vllm-openai-rocm:v0.33.0", SERVE),
         ("nvcr.io/nvidia/vllm:26.04-py3", NGC),
         ("spark-tui/vllm-cpu:0.32.0", SERVE),
+        ("lmsysorg/sglang:latest-cu130", NGC),
+        ("nvcr.io/nvidia/tensorrt-llm/release:1.2.0rc6", NGC),
+        ("ghcr.io/ggml-org/llama.cpp:server-cuda13", ("/app/llama-server",)),
+        ("ollama/ollama:latest", ("/bin/ollama",)),
         ("ghcr.io/example-org/something:1", ()),
     ],
 )

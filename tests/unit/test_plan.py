@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -442,18 +444,161 @@ def test_an_api_key_in_the_command_never_reaches_it() -> None:
 
 
 def test_an_api_key_for_an_engine_that_we_do_not_know_is_refused() -> None:
-    with pytest.raises(UsageError, match="sglang"):
-        planned(BASE + "command: sglang serve {model}\n", api_key="yes")
+    with pytest.raises(UsageError, match="atlas"):
+        planned(BASE + "runtime: atlas\ncommand: atlas-server {model}\n", api_key="yes")
+
+
+# --- other serving runtimes -------------------------------------------------------------------------------
+
+ANY = ImageFacts("i", "x")
+
+
+@pytest.mark.parametrize("runtime", ["trtllm", "ollama"])
+def test_a_key_for_a_server_that_knows_none_is_refused_with_what_to_do(runtime: str) -> None:
+    text = BASE + f"runtime: {runtime}\ncommand: serve-it {{model}} --host 0.0.0.0\n"
+    with pytest.raises(UsageError, match="knows no API keys") as raised:
+        planned(text, exposure="lan")
+    assert "api_key=no" in raised.value.remedy
+    assert any("no API key" in note for note in planned(text, exposure="lan", api_key="no").notes)
+
+
+def test_a_server_that_takes_its_key_by_option_reads_it_from_a_file_that_its_container_writes() -> None:
+    text = BASE + "runtime: sglang\ncommand: sglang serve --model-path {model} --host {host} --port {port}\n"
+    launch = planned(text, image=ANY, env_file="/k/r.env", api_key="yes")
+    shell, flag, script, name, *server = launch.spec.command
+    assert (shell, flag, name) == ("sh", "-c", "sh")
+    assert "$SGLANG_API_KEY" in script and script.endswith('exec "$@"')
+    assert server[-2] == "--config" and server[-1] in script
+    assert tuple(server[:-2]) == planned(text, image=ANY).spec.command
+    assert launch.spec.label(LABEL_API_KEY_FILE) == "/k/r.env"
+    with pytest.raises(UsageError, match="--config"):
+        planned(text, api_key="yes", extra_args="--config mine.yaml")
+
+
+def test_the_key_file_that_is_written_is_yaml_for_the_owner_alone(tmp_path: Path) -> None:
+    text = BASE + "runtime: sglang\ncommand: cat --host 0.0.0.0\n"
+    command = planned(text, image=ANY, env_file="/k/r.env", api_key="yes").spec.command
+    file = tmp_path / "key.yaml"
+    run = ("sh", "-c", command[2].replace(command[-1], str(file)), "sh", "cat", str(file))
+    environment = {"SGLANG_API_KEY": "s3cret", "PATH": os.environ["PATH"]}
+    told = subprocess.run(run, env=environment, capture_output=True, check=True)
+    assert told.stdout == b'api-key: "s3cret"\n'
+    assert file.stat().st_mode & 0o777 == 0o600
 
 
 def test_another_engine_runs_its_own_command() -> None:
-    launch = planned(
-        BASE + "runtime: llama-cpp\ncommand: llama-server -m /models/x.gguf --port {port}\n", image=ImageFacts("i", "x")
-    )
-    assert launch.spec.command == words("llama-server -m /models/x.gguf --port 8000")
+    text = BASE + "runtime: llama-cpp\ncommand: llama-server -m /models/x.gguf --port {port}\n"
+    launch = planned(text, image=ANY)
+    assert launch.spec.command == words("llama-server -m /models/x.gguf --port 8080")
     assert launch.spec.label(LABEL_RUNTIME) == "llama-cpp"
-    with pytest.raises(UsageError, match="max_num_seqs"):
-        planned(BASE + "command: llama-server -m x\n", max_num_seqs="2")
+    with pytest.raises(UsageError, match="moe_backend"):
+        planned(BASE + "command: llama-server -m x\n", moe_backend="marlin")
+
+
+@pytest.mark.parametrize(
+    ("command", "pairs", "expected"),
+    [
+        ("llama-server -m x -c 8", {"max_model_len": "4096"}, "llama-server -m x --ctx-size 4096"),
+        ("llama-server -m x", {"max_num_seqs": "2"}, "llama-server -m x --parallel 2"),
+        (
+            "trtllm-serve m --host 0.0.0.0 --max_seq_len 8",
+            {"max_model_len": "4096"},
+            "trtllm-serve m --host 0.0.0.0 --max_seq_len 4096",
+        ),
+        (
+            "sglang serve --model-path m --host 0.0.0.0 --mem-fraction-static=0.9",
+            {"gpu_memory_utilization": "0.5"},
+            "sglang serve --model-path m --host 0.0.0.0 --mem-fraction-static 0.5",
+        ),
+        ("sglang serve --model-path m", {}, "sglang serve --model-path m --host 0.0.0.0"),
+        ("trtllm-serve m", {}, "trtllm-serve m --host 0.0.0.0"),
+    ],
+)
+def test_an_override_is_spelt_as_the_engine_spells_it(command: str, pairs: dict[str, str], expected: str) -> None:
+    assert planned(BASE + f"command: {command}\n", image=ANY, **pairs).spec.command == words(expected)
+
+
+@pytest.mark.parametrize(
+    ("command", "served"),
+    [
+        ("llama-server -m x --alias q", "q"),
+        ("llama-server -m x -a q", "q"),
+        ("sglang serve --model-path m --served-model-name q", "q"),
+        ("trtllm-serve m --served_model_name q", "q"),
+        ("trtllm-serve m", "org/m"),
+    ],
+)
+def test_the_served_name_is_where_the_engine_has_it(command: str, served: str) -> None:
+    assert planned(BASE + f"command: {command}\n", image=ANY).served_name == served
+
+
+OLLAMA = "model: qwen3:32b\ncontainer: ollama/ollama\nruntime: ollama\ncommand: ollama serve\n"
+
+
+def test_ollama_is_told_its_address_in_a_variable_and_needs_no_hub() -> None:
+    launch = planned(OLLAMA, image=ImageFacts("i", "x", ("/bin/ollama",)), port="9000")
+    assert launch.spec.command == ("serve",)
+    assert env(launch) == {"OLLAMA_HOST": "0.0.0.0:11434"}
+    assert launch.spec.ports == (PublishedPort(11434, 9000),)
+    assert [mount.target for mount in launch.spec.mounts] == ["/models"], "it compiles nothing"
+    inner = planned(OLLAMA + "defaults: {port: 7000}\n", image=ANY)
+    assert env(inner) == {"OLLAMA_HOST": "0.0.0.0:7000"}
+    assert inner.spec.ports == (PublishedPort(7000, 7000),)
+
+
+def test_ollama_on_the_hosts_network_keeps_to_loopback_whatever_the_recipe_says() -> None:
+    text = OLLAMA + "executor_config: {network: host}\nenv: {OLLAMA_HOST: '0.0.0.0'}\n"
+    assert env(planned(text, image=ANY))["OLLAMA_HOST"] == "127.0.0.1:11434"
+    assert env(planned(text, image=ANY, port="7000"))["OLLAMA_HOST"] == "127.0.0.1:7000"
+    assert env(planned(text, image=ANY, exposure="lan", api_key="no"))["OLLAMA_HOST"] == "0.0.0.0:11434"
+
+
+# --- images that run as they are --------------------------------------------------------------------------
+
+AS_IS = (
+    "model: org/m\ncontainer: example/image:1\nmetadata: {spark_tui: {runs_as_is: true}}\n"
+    "defaults: {port: 9000, max_model_len: 8, served_model_name: q}\n"
+    "env: {LENGTH: '{config.max_model_len}', NAME: '{config.served_model_name}'}\n"
+)
+
+
+def test_an_image_that_runs_as_it_is_takes_its_settings_from_its_environment() -> None:
+    launch = planned(AS_IS, max_model_len="16", port="9100")
+    assert (launch.spec.command, launch.spec.entrypoint) == ((), None)
+    assert (env(launch)["LENGTH"], env(launch)["NAME"]) == ("16", "q")
+    assert launch.served_name == "q"
+    assert launch.spec.ports == (PublishedPort(9000, 9100),)
+    assert env(planned(AS_IS, **{"env.LENGTH": "32"}))["LENGTH"] == "32"
+
+
+@pytest.mark.parametrize(
+    ("pairs", "said"),
+    [
+        ({"max_num_seqs": "2"}, "max_num_seqs"),
+        ({"extra_args": "--seed 1"}, "runs as it is"),
+        ({"without": "seed"}, "runs as it is"),
+    ],
+)
+def test_what_such_an_image_cannot_be_told_is_refused(pairs: dict[str, str], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        planned(AS_IS, **pairs)
+
+
+def test_such_an_image_is_never_put_on_the_hosts_network() -> None:
+    with pytest.raises(PresetError, match="host's network"):
+        planned(AS_IS + "executor_config: {network: host}\n")
+
+
+def test_a_pinned_image_is_asked_for_by_its_digest() -> None:
+    digest = "sha256:" + "a1" * 32
+    preset = read(BASE + f"metadata: {{spark_tui: {{image_digest: '{digest}'}}}}\n")
+    assert planned(preset).spec.image == f"vllm/vllm-openai:nightly@{digest}"
+    assert preset.image == "vllm/vllm-openai:nightly"
+
+
+def test_only_what_is_missing_is_asked_for() -> None:
+    preset = shipped("nemotron-3-nano-30b-a3b-nvfp4")
+    assert plan(preset, Overrides(), PATHS, image=NGC, missing=()).notes == ()
 
 
 # --- what is not here yet, and what is refused ------------------------------------------------------------

@@ -1,18 +1,23 @@
 """The shipped recipes beside what their sources publish: image, flags and environment, one recipe after the other.
 
+The guide's own, and one for each of the other serving runtimes.
+
 Only what follows `docker run` differs on purpose: the container's own options are spark-tui's.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import subprocess
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 
 from spark_tui.domain.engine.container import ImageFacts
-from spark_tui.domain.presets.container_spec import LOOPBACK, RestartPolicy
+from spark_tui.domain.presets.container_spec import LABEL_API_KEY_FILE, LOOPBACK, RestartPolicy
 from spark_tui.domain.presets.plan import HostPaths, LaunchPlan, Overrides, overrides_from_pairs, plan
 from spark_tui.domain.presets.preset import Origin, Preset
 from spark_tui.domain.presets.shell_words import words_of
@@ -38,11 +43,15 @@ class Published:
     image: str
     command: str
     env: dict[str, str] = field(default_factory=dict)
+    runtime: str = "vllm"
 
 
 # Deviations, each because the container's options are ours: the model folder of gemma4-coder is /models/gemma4-coder
 # instead of a mount of its own at /model; Avarok's variables (MODEL, PORT, ...) stand as the options that the image's
-# script makes of them, and its server listens on loopback, because the recipe uses the host's network.
+# script makes of them, and its server listens on loopback, because the recipe uses the host's network. AEON-7's image
+# runs as it is, on a published port instead of the host's network, with its target model where the store has it
+# instead of a mount of its own. SGLang's and llama.cpp's metrics pages are turned on. TensorRT-LLM's settings are JSON
+# in one line instead of a here-document.
 RECIPES = {
     "qwen3.6-35b-a3b-nvfp4-tools": Published(
         NIGHTLY,
@@ -231,13 +240,103 @@ RECIPES = {
         {"VLLM_USE_DEEP_GEMM": "0"},
     ),
 }
+RECIPES |= {
+    "qwen3.5-27b-dflash": Published(
+        "ghcr.io/aeon-7/vllm-dflash:latest",
+        "",
+        {
+            "MODEL_PATH": "/models/DFlash-Qwen3.5-27B-Uncensored-NVFP4",
+            "SERVED_MODEL_NAME": "dflash-qwen3.5-27b",
+            "DFLASH_DRAFTER": "z-lab/Qwen3.5-27B-DFlash",
+            "DFLASH_NUM_SPEC_TOKENS": "15",
+            "MAX_MODEL_LEN": "65536",
+            "MAX_NUM_SEQS": "4",
+            "GPU_MEMORY_UTILIZATION": "0.85",
+            "MAX_NUM_BATCHED_TOKENS": "65536",
+        },
+    ),
+    "qwen3-8b-nvfp4-sglang": Published(
+        "lmsysorg/sglang:latest-cu130",
+        """python3 -m sglang.launch_server --model-path nvidia/Qwen3-8B-NVFP4 --host 0.0.0.0 --port 30000
+        --trust-remote-code --tp 1 --attention-backend flashinfer --mem-fraction-static 0.75
+        --quantization modelopt_fp4 --enable-metrics""",
+        runtime="sglang",
+    ),
+    "qwen3-30b-a3b-nvfp4-trtllm": Published(
+        "nvcr.io/nvidia/tensorrt-llm/release:1.2.0rc6",
+        """echo '{"print_iter_log":false,"kv_cache_config":{"dtype":"auto","free_gpu_memory_fraction":0.9},"""
+        """"cuda_graph_config":{"enable_padding":true},"disable_overlap_scheduler":true}'
+        > /tmp/extra-llm-api-config.yml && exec trtllm-serve nvidia/Qwen3-30B-A3B-NVFP4 --host 0.0.0.0 --port 8355
+        --max_batch_size 64 --trust_remote_code --extra_llm_api_options /tmp/extra-llm-api-config.yml""",
+        runtime="trtllm",
+    ),
+    "qwen3-30b-a3b-gguf-llama-cpp": Published(
+        "ghcr.io/ggml-org/llama.cpp:server-cuda13",
+        """llama-server --model /models/Qwen3-30B-A3B-Q4_K_M.gguf --alias qwen3-30b-a3b --host 0.0.0.0 --port 8080
+        --n-gpu-layers 99 --ctx-size 32768 --parallel 1 --threads 8 --jinja --metrics""",
+        runtime="llama-cpp",
+    ),
+    "qwen3-32b-ollama": Published(
+        "ollama/ollama:latest",
+        """( until ollama list > /dev/null 2 >& 1 ; do sleep 1 ; done ; ollama pull qwen3:32b 2 > /tmp/pull.log &&
+        echo "pulled qwen3:32b" || tail -c 400 /tmp/pull.log ) & exec ollama serve""",
+        {
+            "OLLAMA_MODELS": "/models/ollama",
+            "OLLAMA_CONTEXT_LENGTH": "32768",
+            "OLLAMA_NUM_PARALLEL": "1",
+            "OLLAMA_KEEP_ALIVE": "-1",
+        },
+        runtime="ollama",
+    ),
+}
 HELD_ELSEWHERE = {"qwen3.6-35b-a3b-nvfp4", "nemotron-3-nano-30b-a3b-nvfp4", "gpt-oss-120b", "cpu-smollm2"}
 """Their flags are held in test_plan.py."""
 
-SHELLS = {
+STARTS = {
     "phi-4-multimodal-instruct-nvfp4": ("bash", "-lc"),
     "qwen3-next-80b-a3b-nvfp4-mtp": ("bash", "-c"),
+    "qwen3.5-27b-dflash": (),
+    "qwen3-8b-nvfp4-sglang": ("python3", "-m"),
+    "qwen3-30b-a3b-nvfp4-trtllm": ("bash", "-c"),
+    "qwen3-30b-a3b-gguf-llama-cpp": ("llama-server", "--model"),
+    "qwen3-32b-ollama": ("bash", "-c"),
 }
+"""The others start with `vllm serve`."""
+
+OURS = {
+    "vllm": {
+        "HF_HOME": "/models",
+        "VLLM_ENGINE_READY_TIMEOUT_S": "3600",
+        "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS": "1800",
+    },
+    "ollama": {"OLLAMA_HOST": "0.0.0.0:11434"},
+}
+OURS_ELSEWHERE = {"HF_HOME": "/models"}
+
+# What decides about memory, by runtime: the setting, and where it must turn up.
+MEMORY_SETTINGS = {
+    "vllm": {
+        "gpu_memory_utilization": "--gpu-memory-utilization",
+        "max_model_len": "--max-model-len",
+        "max_num_seqs": "--max-num-seqs",
+    },
+    "sglang": {
+        "gpu_memory_utilization": "--mem-fraction-static",
+        "max_model_len": "--context-length",
+        "max_num_seqs": "--max-running-requests",
+    },
+    "trtllm": {"max_num_seqs": "--max_batch_size"},
+    "llama-cpp": {"max_model_len": "--ctx-size", "max_num_seqs": "--parallel"},
+}
+MEMORY_VARIABLES = {
+    "qwen3.5-27b-dflash": {
+        "gpu_memory_utilization": "GPU_MEMORY_UTILIZATION",
+        "max_model_len": "MAX_MODEL_LEN",
+        "max_num_seqs": "MAX_NUM_SEQS",
+    },
+    "qwen3-32b-ollama": {"max_model_len": "OLLAMA_CONTEXT_LENGTH", "max_num_seqs": "OLLAMA_NUM_PARALLEL"},
+}
+VALUES = {"gpu_memory_utilization": "0.5", "max_model_len": "4096", "max_num_seqs": "2"}
 
 # No source gives these numbers, and a guess would be taken for a fact.
 SIZE_UNPUBLISHED = {
@@ -253,6 +352,7 @@ SIZE_UNPUBLISHED = {
     "phi-4-multimodal-instruct-nvfp4",
     "laguna-xs.2-dflash",
     "cpu-smollm2",
+    "qwen3-30b-a3b-nvfp4-trtllm",
 }
 CONTEXT_UNPUBLISHED = {"gemma-4-12b-coder-nvfp4", "gemma-4-12b-coder-nvfp4-mtp"}
 
@@ -291,7 +391,7 @@ def test_a_recipe_gives_the_published_command(name: str) -> None:
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_recipe_gives_the_published_image_and_environment(name: str) -> None:
     spec = planned(PRESETS[name]).spec
-    ours = {"HF_HOME": "/models", "VLLM_ENGINE_READY_TIMEOUT_S": "3600", "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS": "1800"}
+    ours = OURS.get(RECIPES[name].runtime, OURS_ELSEWHERE)
     assert spec.image == RECIPES[name].image
     assert {variable.name: variable.value for variable in spec.env} == ours | RECIPES[name].env
 
@@ -299,7 +399,19 @@ def test_a_recipe_gives_the_published_image_and_environment(name: str) -> None:
 @pytest.mark.parametrize("name", RECIPES)
 def test_only_recipes_with_a_step_before_the_server_run_a_shell(name: str) -> None:
     command = planned(PRESETS[name]).spec.command
-    assert command[:2] == SHELLS.get(name, ("vllm", "serve"))
+    assert command[:2] == STARTS.get(name, ("vllm", "serve"))
+    assert PRESETS[name].engine == RECIPES[name].runtime
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_what_a_container_does_before_its_server_is_said_and_is_what_it_does(name: str) -> None:
+    launch = planned(PRESETS[name])
+    script = " ".join(launch.spec.command)
+    for step in PRESETS[name].facts.required_steps:
+        assert step.command in script
+        assert any(step.command in note for note in launch.notes)
+    if PRESETS[name].facts.required_steps:
+        assert launch.spec.command[0] == "bash"
 
 
 def test_every_shipped_recipe_is_held_beside_its_source() -> None:
@@ -347,13 +459,21 @@ def test_a_shipped_preset_stays_on_this_machine_and_starts_once(name: str) -> No
         assert {port.host_ip for port in spec.ports} == {LOOPBACK}
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("name", [name for name in PRESETS if name not in MEMORY_VARIABLES])
 def test_the_settings_that_decide_about_memory_can_be_changed(name: str) -> None:
-    words = said_words(planned(PRESETS[name], gpu_memory_utilization="0.5", max_model_len="4096", max_num_seqs="2"))
-    assert option(words, "--gpu-memory-utilization") == "0.5"
-    assert option(words, "--max-model-len") == "4096"
-    assert option(words, "--max-num-seqs") == "2"
-    assert [words.count(name) for name in ("--gpu-memory-utilization", "--max-model-len", "--max-num-seqs")] == [1] * 3
+    settings = MEMORY_SETTINGS[PRESETS[name].engine]
+    words = said_words(planned(PRESETS[name], **{key: VALUES[key] for key in settings}))
+    for key, flag in settings.items():
+        assert option(words, flag) == VALUES[key]
+        assert words.count(flag) == 1
+
+
+@pytest.mark.parametrize("name", MEMORY_VARIABLES)
+def test_they_can_be_changed_where_they_stand_in_the_environment(name: str) -> None:
+    settings = MEMORY_VARIABLES[name]
+    launch = planned(PRESETS[name], **{key: VALUES[key] for key in settings})
+    env = {variable.name: variable.value for variable in launch.spec.env}
+    assert {key: env[variable] for key, variable in settings.items()} == {key: VALUES[key] for key in settings}
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -407,15 +527,80 @@ def test_the_settings_that_ruin_qwen3_5_are_cautioned_against_and_absent() -> No
         ("nemotron3-nano-nvfp4-w4a16", "kv_cache_memory_bytes"),
         ("laguna-xs.2-dflash", "0.21.0"),
         ("llama-3.3-70b-instruct-nvfp4", "gated"),
+        ("qwen3.5-27b-dflash", "refusals were removed"),
+        ("qwen3-8b-nvfp4-sglang", "Mixtures of experts in NVFP4 do not run on SGLang"),
+        ("qwen3-30b-a3b-nvfp4-trtllm", "no API keys"),
+        ("qwen3-30b-a3b-gguf-llama-cpp", "q4_0"),
+        ("qwen3-32b-ollama", "no API keys"),
     ],
 )
 def test_what_bites_people_is_said_beside_the_recipe(name: str, said: str) -> None:
     assert any(said in caution for caution in PRESETS[name].facts.cautions)
 
 
-def test_a_parser_that_the_command_names_is_a_file_to_fetch() -> None:
-    launch = planned(PRESETS["nemotron-3-nano-30b-a3b-nvfp4-1m"])
-    assert any("nano_v3_reasoning_parser.py" in note and "--local-dir /home/ada/vllm" in note for note in launch.notes)
+FETCHED = {
+    "nemotron-3-nano-30b-a3b-nvfp4-1m": "hf download nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-NVFP4"
+    " nano_v3_reasoning_parser.py --local-dir /home/ada/vllm",
+    "gemma-4-12b-coder-nvfp4": "hf download sakamakismile/gemma-4-12B-coder-fable5-composer2.5-MTP-NVFP4"
+    " --local-dir /home/ada/vllm/gemma4-coder",
+    "qwen3.5-27b-dflash": "hf download AEON-7/DFlash-Qwen3.5-27B-Uncensored-NVFP4"
+    " --local-dir /home/ada/vllm/DFlash-Qwen3.5-27B-Uncensored-NVFP4",
+    "mistral-small-4-119b-nvfp4": "hf download mistralai/Mistral-Small-4-119B-2603-NVFP4 SYSTEM_PROMPT.txt"
+    " --local-dir /home/ada/vllm/mistral-small-4",
+    "qwen3-30b-a3b-gguf-llama-cpp": "hf download Qwen/Qwen3-30B-A3B-GGUF Qwen3-30B-A3B-Q4_K_M.gguf"
+    " --local-dir /home/ada/vllm",
+    "qwen3-next-80b-a3b-nvfp4-mtp": "curl -fL --create-dirs -o /home/ada/vllm/fix_mtp_nvfp4_exclusion.py"
+    " https://raw.githubusercontent.com/Avarok-Cybersecurity/dgx-vllm/HEAD/fix_mtp_nvfp4_exclusion.py",
+}
+
+
+@pytest.mark.parametrize("name", FETCHED)
+def test_what_must_be_fetched_before_is_said_with_the_command_that_fetches_it(name: str) -> None:
+    [note] = [note for note in planned(PRESETS[name]).notes if "in the model store: " in note]
+    assert note.endswith(": " + FETCHED[name])
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_file_of_the_store_that_a_command_names_is_known_as_needed(name: str) -> None:
+    preset = PRESETS[name]
+    needed = {f"/models/{file.target}" for file in preset.facts.required_files}
+    named = {word for word in said_words(planned(preset)) if re.fullmatch(r"/models/[^/]+", word)}
+    assert named <= needed | {"/models/smollm2"}
+
+
+def test_the_image_that_runs_as_it_is_gets_its_key_in_a_file_and_never_runs_without() -> None:
+    launch = plan(PRESETS["qwen3.5-27b-dflash"], Overrides(), PATHS, env_file="/run/keys/q.env")
+    assert (launch.spec.command, launch.spec.entrypoint) == ((), None)
+    assert launch.spec.env_files == ("/run/keys/q.env",)
+    assert launch.spec.label(LABEL_API_KEY_FILE) == "/run/keys/q.env"
+    assert launch.served_name == "dflash-qwen3.5-27b"
+
+
+STAND_IN = """#!/bin/sh
+case "$1" in
+    list) exit 0 ;;
+    pull) echo "pulling $2" >&2; if [ -n "$FAILS" ]; then echo "Error: $FAILS" >&2; exit 1; fi ;;
+    serve) while [ ! -e "$DONE" ]; do :; done; echo "served as $$" ;;
+esac
+"""
+
+
+@pytest.mark.parametrize(
+    ("fails", "said"), [("", "pulled qwen3:32b"), ("no such model", "Error: no such model")], ids=["pulls", "fails"]
+)
+def test_ollama_pulls_beside_its_server_and_says_how_that_went(tmp_path: Path, fails: str, said: str) -> None:
+    program = tmp_path / "ollama"
+    program.write_text(STAND_IN)
+    program.chmod(0o755)
+    shell, flag, script = planned(PRESETS["qwen3-32b-ollama"]).spec.command
+    script = script.replace("/tmp/pull.log", str(tmp_path / "pull.log"))
+    # The server ends once the pull has spoken.
+    script = script.replace(") &", "; touch $DONE) &")
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "FAILS": fails, "DONE": str(tmp_path / "done")}
+    with subprocess.Popen([shell, flag, script], env=environment, stdout=subprocess.PIPE, text=True) as run:
+        told = run.communicate(timeout=30)[0]
+    assert said in told
+    assert f"served as {run.pid}" in told, "the server is PID 1: it gets the signal that stops the container"
 
 
 # --- published speeds -------------------------------------------------------------------------------------
@@ -430,4 +615,5 @@ def test_a_published_speed_says_how_it_was_measured_and_is_possible(name: str) -
     for speed in facts.published:
         assert speed.conditions and speed.source
         assert "one stream" in speed.conditions
-        assert speed.tokens_per_second < ceiling or "MTP" in speed.conditions
+        drafted = "MTP" in speed.conditions or "DFlash" in speed.conditions
+        assert speed.tokens_per_second < ceiling or drafted

@@ -91,6 +91,8 @@ def test_every_setting_can_be_set_in_both_places(folders: Folders) -> None:
         "refresh_seconds": "5",
         "exposure": "lan",
         "read_only": "yes",
+        "guard_serving_gib": "1.5",
+        "guard_loading_gib": "4",
     }
     assert set(values) == set(KEYS)
     from_environment = load_settings({variable_of(key): value for key, value in values.items()}, folders)

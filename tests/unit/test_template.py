@@ -17,6 +17,8 @@ VALUES: dict[str, Scalar] = {
     "k": 3,
     "base_url": "http://localhost:{port}",
     "config": '{"method":"mtp","num_speculative_tokens":3}',
+    "nested": '{"n":{k}}',
+    "beside": '{"n":1} {k}',
     "nothing": None,
 }
 
@@ -32,6 +34,8 @@ VALUES: dict[str, Scalar] = {
         ("""--c '{"m":"mtp","n":{k},"x":{"y":[{k}]}}'""", """--c '{"m":"mtp","n":3,"x":{"y":[3]}}'"""),
         ("--c '{config}'", """--c '{"method":"mtp","num_speculative_tokens":3}'"""),
         ("{base_url}/v1", "http://localhost:8000/v1"),
+        ("--c '{nested}'", """--c '{"n":{k}}'"""),
+        ("{beside}", '{"n":1} 3'),
         ("""--c '{{"n":{k}}}'""", """--c '{"n":3}'"""),
         ("{{model}}", "{model}"),
         ("{}", "{}"),

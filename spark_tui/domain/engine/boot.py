@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from spark_tui.domain.engine.boot_failure import FailureReader, is_exception
+from spark_tui.domain.engine.boot_failure import MAX_KEPT, FailureReader, is_exception
 from spark_tui.domain.engine.boot_phases import PhaseRecorder
 from spark_tui.domain.engine.boot_rules import RULES
 from spark_tui.domain.engine.log_clock import LogClock
@@ -82,12 +82,15 @@ class BootTracker:
     def __init__(self, started_at: float | None = None) -> None:
         self._started_at = started_at
         self._clock = LogClock()
+        self.line = -1
+        """Number of the line being read, from 0."""
         self._begin()
         self._timeline = EMPTY_TIMELINE
 
     def _begin(self) -> None:
         self.phases = PhaseRecorder()
         self.failures = FailureReader()
+        self._keep = self.failures.recent.append
         self.facts = EngineFacts()
         self.drafter = self.from_cache = False
         self.own_ready_line = False
@@ -96,7 +99,7 @@ class BootTracker:
         """The line that a rule looks at."""
         self._begun = self._seen_banner = self._ready = self._stopped = False
         self._talk: deque[str] = deque(maxlen=8)
-        self._telling = self._last = ""
+        self._telling = ""
         self._dirty = True
 
     # --- lines in -------------------------------------------------------------------------------------
@@ -112,8 +115,13 @@ class BootTracker:
             line(stamp, text)
 
     def _line(self, stamp: str | float | None, text: str) -> None:
+        self.line += 1
         if "\x1b" in text:
             text = strip_sequences(text)
+        self._keep(text if len(text) < MAX_KEPT else text[:MAX_KEPT])
+        if self.failures.room:
+            self.failures.below(text)
+            self._dirty = True
         first = text[:1]
         if first == "{":
             self._apply(stamp, text, parse_line(text))
@@ -138,7 +146,6 @@ class BootTracker:
             self._apply(stamp, text, parse_line(text))
         if not self._begun:
             self._first(stamp, text)
-        self._last = text
 
     def _first(self, stamp: str | float | None, text: str) -> None:
         """The first line that a container writes, whatever it says."""
@@ -158,7 +165,6 @@ class BootTracker:
 
     def _apply(self, stamp: str | float | None, text: str, record: LogRecord) -> None:
         """Runs the rules on a line that has been taken apart."""
-        self._last = text
         message = record.message.lstrip()
         if not self._begun:
             self._first(stamp, text)
@@ -229,6 +235,7 @@ class BootTracker:
         """The server says that it is ready."""
         if not self._ready and not self.phases.over:
             self._ready = True
+            self.failures.survived()
             self.phases.mark(PhaseId.READY)
 
     def answers(self) -> None:
@@ -237,6 +244,7 @@ class BootTracker:
             self.ready_now()
         elif not self._seen_banner and not self._ready and not self.phases.over:
             self._ready = self._dirty = True
+            self.failures.survived()
             self.phases = PhaseRecorder()
             self.phases.mark(PhaseId.READY)
 
@@ -244,6 +252,7 @@ class BootTracker:
         """Lets the failure reader read a line; one that ends the start ends the running phase."""
         if self._stopped:
             return
+        self.failures.phase = self.phases.current
         read(record)
         if self.failures.certain or self.failures.hopeless:
             self.phases.fail()
@@ -270,8 +279,8 @@ class BootTracker:
         if exit_code in (None, 0, 130, 143):
             self.stopped()
             return
-        words = parse_line(self._last)
-        self.failures.ended(exit_code, words if words.message else None)
+        self.failures.phase = self.phases.current
+        self.failures.ended(exit_code)
         self.phases.fail()
 
     # --- the story ------------------------------------------------------------------------------------

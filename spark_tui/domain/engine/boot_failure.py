@@ -8,14 +8,17 @@ core, is the cause; what follows from it never replaces it.
 from __future__ import annotations
 
 import re
+from collections import deque
+from dataclasses import replace
 from enum import IntEnum
 
+from spark_tui.domain.engine.boot_failure_lines import deciding_lines, last_words, second_line, shown
 from spark_tui.domain.engine.log_line import LineKind, LogRecord, exception_name
-from spark_tui.domain.engine.secrets import mask_secrets
-from spark_tui.domain.engine.timeline import Failure
-from spark_tui.domain.text import clean_line
+from spark_tui.domain.engine.timeline import Failure, PhaseId
 
-MAX_LINE = 2_000
+MAX_KEPT = 4_000
+KEPT_BEFORE, KEPT_AFTER = 300, 12
+"""Raw lines kept for the context: a CUDA traceback has about a hundred frames, a Hub error five more lines."""
 
 
 class _Weight(IntEnum):
@@ -25,6 +28,7 @@ class _Weight(IntEnum):
     STRAY_EXCEPTION = 10
     ENGINE_GONE = 30
     API_SERVER = 40
+    NATIVE = 45
     FATAL_ERROR = 50
     PROCESS_DIED = 60
     WORKER_AT_RUN_TIME = 65
@@ -38,6 +42,10 @@ _CONSEQUENCES = (
     "EngineCore encountered an issue",
     "Worker failed with error",
 )
+_INTERRUPTED = ("KeyboardInterrupt", "SystemExit", "CancelledError")
+# The outermost frame of an engine's own program: vLLM, SGLang, TensorRT-LLM, as a script or as a module.
+_MAIN = re.compile(r", in <module>.*$")
+_PROGRAMS = ("/vllm", "api_server", "sglang", "launch_server", "trtllm-serve", "tensorrt_llm")
 _DETAIL = re.compile(r"(?:Value error|Assertion failed), .+")
 _PYDANTIC_TAIL = re.compile(r" \[type=\w+, input_value=.*$")
 
@@ -46,45 +54,100 @@ class FailureReader:
     """Reads exceptions and the words around them; `failure` is the best answer so far."""
 
     def __init__(self) -> None:
-        self.failure: Failure | None = None
+        self.hopeless = False
+        """The start is over, also where the reason is only a guess."""
+        self.phase: PhaseId | None = None
+        """What runs now; whoever feeds the reader says so."""
+        self.asked: dict[str, str] = {}
+        """The engine's settings, as its log gives them."""
+        self.serving = False
+        """The server was ready."""
+        self._chosen: Failure | None = None
+        self._complete: Failure | None = None
         self._weight = 0
         self._worker: LogRecord | None = None
+        self._worker_proven = False
+        self._stray: LogRecord | None = None
         self._block = ""
         self._main_traceback = False
         self._wants_detail = False
-        self.hopeless = False
-        """The start is over, also where the reason is only a guess."""
+        self.recent: deque[str] = deque(maxlen=KEPT_BEFORE)
+        """The last lines as they came, at most MAX_KEPT characters of each; whoever feeds the reader fills it."""
+        self._before: tuple[str, ...] = ()
+        self._after: list[str] = []
+        self.room = 0
+        """How many of the next lines `below` wants to see."""
+
+    @property
+    def failure(self) -> Failure | None:
+        """The line that decides, with the few around it that do."""
+        if self._chosen is None:
+            return None
+        if self._complete is None:
+            lines = deciding_lines(self._chosen.line, self._before, self._after)
+            self._complete = replace(self._chosen, lines=lines, asked=tuple(sorted(self.asked.items())))
+        return self._complete
 
     @property
     def certain(self) -> bool:
         """There is a failure, and the log proves it."""
-        return self.failure is not None and not self.failure.guess
+        return self._chosen is not None and not self._chosen.guess
+
+    # --- lines around it -------------------------------------------------------------------------------
+
+    def below(self, text: str) -> None:
+        """One of the few lines below the one that decides."""
+        self.room -= 1
+        self._after.append(text[:MAX_KEPT])
+        self._complete = None
+        if self._wants_detail and len(self._after) == 2:
+            self._field_error()
+
+    # --- exceptions -----------------------------------------------------------------------------------
 
     def exception(self, record: LogRecord, *, serving: bool) -> None:
         """A line that names an exception."""
         if any(words in record.message for words in _CONSEQUENCES):
             self.hopeless = self.hopeless or "Engine core initialization failed" in record.message
             self._decide(record, _Weight.CONSEQUENCE, guess=True)
+        elif exception_name(record.message).endswith(_INTERRUPTED):
             return
-        if is_worker(record.process):
+        elif is_worker(record.process):
             self._worker = record
             if self._block == "start" and self._weight < _Weight.START_FAILED:
                 self._decide(record, _Weight.START_FAILED)
-        elif is_core(record.process):
-            if self._block == "start":
-                self._decide(record, _Weight.START_FAILED, last_wins=self._from_core())
-            elif self._block == "fatal":
-                self._decide(record, _Weight.FATAL_ERROR, last_wins=True)
-        elif not serving and not record.source:
+        elif is_core(record.process) or record.source.startswith("core.py:"):
+            self._core_exception(record)
+        elif not record.source:
+            self._stray = record
+            if serving:
+                return
             weight = _Weight.API_SERVER if self._main_traceback else _Weight.STRAY_EXCEPTION
             self._decide(record, weight, guess=not self._main_traceback, last_wins=True)
 
+    def _core_exception(self, record: LogRecord) -> None:
+        """In its block the engine core names its own exception, unless it only repeats what a worker said."""
+        if self._block == "start":
+            own = self._chosen is not None and not is_worker(self._chosen.process)
+            self._decide(record, _Weight.START_FAILED, last_wins=own or not self._worker_proven)
+        elif self._block == "fatal":
+            self._decide(record, _Weight.FATAL_ERROR, last_wins=True)
+
     def detail(self, message: str) -> None:
         """`  Value error, ...` below pydantic's ValidationError says what its first line does not."""
-        if self._wants_detail and _DETAIL.match(message) and self.failure is not None:
-            self._wants_detail = False
-            line = _PYDANTIC_TAIL.sub("", message)
-            self.failure = Failure(_shown(line), self.failure.process, self.failure.guess)
+        if self._wants_detail and _DETAIL.match(message):
+            self._replace_line(_PYDANTIC_TAIL.sub("", message))
+
+    def _field_error(self) -> None:
+        """pydantic names a field on one line, and what is wrong with it on the next."""
+        said = second_line(self._after)
+        if said:
+            self._replace_line(_PYDANTIC_TAIL.sub("", said))
+
+    def _replace_line(self, line: str) -> None:
+        self._wants_detail = False
+        if self._chosen is not None:
+            self._chosen, self._complete = replace(self._chosen, line=shown(line)), None
 
     def traceback(self, record: LogRecord) -> None:
         """The head of a traceback."""
@@ -92,9 +155,11 @@ class FailureReader:
             self._main_traceback = False
 
     def frame(self, message: str) -> None:
-        """A frame: one of vllm's own script means that its main process is ending."""
-        if ", in <module>" in message and ("/vllm" in message or "api_server" in message):
+        """A frame: one of the engine's own script means that its main process is ending."""
+        if _MAIN.search(message) and any(program in message for program in _PROGRAMS):
             self._main_traceback = True
+
+    # --- words around them ----------------------------------------------------------------------------
 
     def start_failed(self, _record: LogRecord) -> None:
         """`EngineCore failed to start.`: a worker's exception stands above it, the core's own below."""
@@ -110,11 +175,11 @@ class FailureReader:
 
     def worker_failed(self) -> None:
         """`WorkerProc failed to start.` or `hit an exception`: its traceback follows."""
-        self._worker = None
+        self._worker, self._worker_proven = None, True
 
     def process_died(self, record: LogRecord) -> None:
         """`Worker proc X died unexpectedly (exit code: -9)`."""
-        if self._worker is not None:
+        if self._worker is not None and self._worker_proven:
             self._decide(self._worker, _Weight.WORKER_AT_RUN_TIME)
         else:
             self._decide(record, _Weight.PROCESS_DIED)
@@ -127,27 +192,45 @@ class FailureReader:
         """argparse refused the arguments."""
         self._decide(record, _Weight.USAGE)
 
-    def ended(self, exit_code: int, last_words: LogRecord | None) -> None:
+    def native(self, record: LogRecord) -> None:
+        """A program that is not Python says why it ends; the first one to say so decides."""
+        self._decide(record, _Weight.NATIVE)
+
+    def child_died(self, record: LogRecord) -> None:
+        """SGLang's main process ends because a child failed: the child's exception, if it said one, is the reason."""
+        self._decide(self._stray or record, _Weight.ENGINE_GONE)
+
+    def survived(self) -> None:
+        """The server is ready: whatever was raised before did not matter."""
+        self.serving = True
+        if not self.certain:
+            self._chosen = self._complete = None
+            self._weight, self.room = 0, 0
+
+    def ended(self, exit_code: int) -> None:
         """The container has ended although the log gave no reason."""
-        if self.failure is not None:
+        if self._chosen is not None:
+            self._chosen, self._complete = replace(self._chosen, exit_code=exit_code), None
             return
+        words = None
         if exit_code == 137:  # SIGKILL: GB10 reports OOMKilled=false even when memory was the reason
             line = "killed (exit code 137): out of memory, or stopped by force"
-        elif last_words is not None:
-            line = last_words.message
         else:
-            line = f"exited with code {exit_code}"
-        self.failure = Failure(_shown(line), last_words.process if last_words and exit_code != 137 else "", guess=True)
-
-    def _from_core(self) -> bool:
-        return self.failure is not None and is_core(self.failure.process)
+            words = last_words(self.recent)
+            line = words.message if words else f"exited with code {exit_code}"
+        self._before, self._after = tuple(self.recent), []
+        process = words.process if words else ""
+        self._chosen = Failure(shown(line), process, guess=True, phase=self.phase, exit_code=exit_code)
+        self._complete = None
 
     def _decide(self, record: LogRecord, weight: _Weight, *, guess: bool = False, last_wins: bool = False) -> None:
         if weight < self._weight or (weight == self._weight and not last_wins):
             return
         self._weight = weight
         self._wants_detail = exception_name(record.message).endswith("ValidationError")
-        self.failure = Failure(_shown(record.message), record.process, guess)
+        self._before, self._after, self.room = tuple(self.recent), [], KEPT_AFTER
+        self._chosen = Failure(shown(record.message), record.process, guess, phase=self.phase)
+        self._complete = None
 
 
 def is_worker(process: str) -> bool:
@@ -163,7 +246,3 @@ def is_core(process: str) -> bool:
 def is_exception(record: LogRecord) -> bool:
     """The line names an exception."""
     return record.kind is LineKind.EXCEPTION
-
-
-def _shown(line: str) -> str:
-    return mask_secrets(clean_line(line).strip())[:MAX_LINE]

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from spark_tui.domain.engine import boot_rules_engine as engine
+from spark_tui.domain.engine import boot_rules_failure as failure
+from spark_tui.domain.engine import boot_rules_kernels as kernels
 from spark_tui.domain.engine import boot_rules_start as start
 
 if TYPE_CHECKING:
@@ -21,7 +23,7 @@ RULES: Final[dict[str, Rule]] = {
     "▄▄": start.banner,
     "█▄█▀": start.banner,
     "vLLM": start.banner,
-    "non-default": start.arguments,
+    "non-default": failure.arguments,
     "Resolved": start.resolved,
     "Using": start.using,
     "Enforce": start.eager,
@@ -78,5 +80,8 @@ RULES: Final[dict[str, Rule]] = {
     "File": engine.frame,
     "Value": engine.detail,
     "Assertion": engine.detail,
+    "Received": failure.child_died,
+    **dict.fromkeys(failure.WORDS, failure.ends),
+    **kernels.KERNEL_RULES,
 }
 """By first word. Words that also begin harmless lines are told apart by their rule."""

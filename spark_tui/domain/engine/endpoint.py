@@ -10,14 +10,20 @@ from spark_tui.domain.secret import Secret
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """`base_url` without a trailing slash, `http://127.0.0.1:8000`; the key goes into the Authorization header only."""
+    """`base_url` without a trailing slash, `http://127.0.0.1:8000`; the key goes into the Authorization header only.
+
+    `runtime` is an id of the table of runtimes and says how this server is asked; unknown ones are asked as vLLM is.
+    `model` is the name that is served here, for servers that list all they have in store; empty: all of them.
+    """
 
     base_url: str
     api_key: Secret | None = None
+    runtime: str = "vllm"
+    model: str = ""
 
 
 class Health(StrEnum):
-    """What `/health` says."""
+    """What the server's health page says."""
 
     OK = "ok"
     NOT_LISTENING = "not listening"
@@ -28,7 +34,8 @@ class Health(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """An entry of `/v1/models`. `root` is the path or repo that was given; `max_model_len` in tokens."""
+    """An entry of `/v1/models`. `root` is the path or repo that was given, where the server tells it; `max_model_len`
+    in tokens."""
 
     id: str
     root: str = ""

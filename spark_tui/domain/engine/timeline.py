@@ -89,6 +89,48 @@ class Phase:
         return LABELS[self.id][1]
 
 
+class Topic(StrEnum):
+    """What a kept line of the log speaks of."""
+
+    WEIGHT_ONLY = "weight_only"
+    EMULATION = "emulation"
+    BACKEND_REFUSED = "backend_refused"
+    CHECKPOINT = "checkpoint"
+    GRAPH_MODE = "graph_mode"
+    GRAPH_SIZES = "graph_sizes"
+    GRAPH_ESTIMATE = "graph_estimate"
+    GRAPH_MEMORY = "graph_memory"
+    UTILIZATION = "utilization"
+    MEMORY = "memory"
+    KV_SIZE = "kv_size"
+    PADDING = "padding"
+    ENVIRONMENT = "environment"
+    EAGER = "eager"
+    SPECULATION = "speculation"
+
+
+@dataclass(frozen=True, slots=True)
+class LogEvidence:
+    """A line that proves something: its message, cleaned, masked and cut. `line` counts from 0 as the log was read,
+    as a `LogBuffer` counts; None when it is not known."""
+
+    topic: Topic
+    text: str
+    line: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A kernel that the log names: for `part` (`linear` or `moe`) and `format` (`NVFP4`, `MXFP4`, `FP8` ...), under
+    the engine's own name for it. `text` and `line` as in `LogEvidence`."""
+
+    part: str
+    format: str
+    name: str
+    text: str = ""
+    line: int | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class EngineFacts:
     """What the log says about the engine, as written there. Empty or None: not said (yet).
@@ -118,14 +160,65 @@ class EngineFacts:
     init_seconds: float | None = None
     url: str = ""
 
+    # How it computes.
+    unquantized: bool = False
+    """The engine's own config says `quantization=None`."""
+    kernels: tuple[Kernel, ...] = ()
+    """Every kernel named, each once, in the log's order. Mixed checkpoints and drafters have several."""
+    attentions: tuple[str, ...] = ()
+    """Every attention backend of the model and its drafter, without the vision encoder's."""
+    device: str = ""
+    prefix_caching: bool | None = None
+    chunked_prefill: bool | None = None
+    max_num_batched_tokens: int | None = None
+    async_scheduling: bool | None = None
+    cudagraph_mode: str = ""
+    attention_block: int | None = None
+    """Tokens of a KV block where the log sets it; hybrid models have large ones."""
+
+    # What it was asked for.
+    gpu_memory_utilization: float | None = None
+    kv_cache_memory_bytes: int | None = None
+    max_num_seqs: int | None = None
+    moe_backend: str = ""
+    linear_backend: str = ""
+
+    # Memory.
+    device_gib: float | None = None
+    """The pool that utilization is a share of."""
+    padding_percent: float | None = None
+    utilization_without_estimate: float | None = None
+    """The utilization that gives the same KV cache where graphs are not estimated."""
+    utilization_with_estimate: float | None = None
+    """The utilization that keeps the KV cache of before with graphs estimated."""
+    graph_estimate_applied: bool | None = None
+    """Whether the estimate was taken off the KV cache's share."""
+
+    unknown_environment: tuple[str, ...] = ()
+    evidence: tuple[LogEvidence, ...] = ()
+    """The lines behind all this, in the log's order; at most a few for each topic."""
+
+    def proof(self, *topics: Topic) -> tuple[LogEvidence, ...]:
+        """The kept lines about `topics`."""
+        return tuple(kept for kept in self.evidence if kept.topic in topics)
+
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The line that decides why it failed. `guess` says that the log does not prove it."""
+    """The line that decides why it failed, cleaned and masked. `guess` says that the log does not prove it.
+
+    `lines` are the few that decide, in the log's order, `line` among them; `phase` is what ran when it failed;
+    `exit_code` is the container's where it is known; `asked` are the engine's own settings that a remedy needs
+    (port, gpu_memory_utilization, max_num_seqs ...), as the log gives them. `explain_failure` makes a cause of it.
+    """
 
     line: str
     process: str = ""
     guess: bool = False
+    lines: tuple[str, ...] = ()
+    phase: PhaseId | None = None
+    exit_code: int | None = None
+    asked: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import PurePosixPath
+from itertools import pairwise
 
 from spark_tui.domain.engine.container import ContainerFacts, ContainerStatus
-from spark_tui.domain.engine.endpoint import Health, ServedModel
+from spark_tui.domain.engine.endpoint import Endpoint, Health, ServedModel
+from spark_tui.domain.engine.runtimes import recognised, runtime_named, with_tag
 from spark_tui.domain.engine.timeline import EMPTY_TIMELINE, BootTimeline
 from spark_tui.domain.presets.container_spec import LABEL_PORT, LABEL_RUNTIME, PublishedPort
+from spark_tui.domain.secret import Secret
 
-DEFAULT_PORT = 8000
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_KEY_OPTIONS = ("--api-key", "--api-key-file")
 
 
 class EngineState(StrEnum):
@@ -63,25 +66,23 @@ class EngineView:
     @property
     def model(self) -> str:
         """What it serves, best source first: the API, our label, the log, the command."""
-        if self.models:
-            return self.models[0].root or self.models[0].id
-        return self.container.model or self.timeline.facts.model or _model_argument(self.container.argv)
+        served = self._served
+        if served is not None and served.root:
+            return served.root
+        named = self.container.model or self.timeline.facts.model or _model_argument(self.container)
+        return named if served is None else named or served.id
 
     @property
     def served_name(self) -> str:
         """The name that requests must use; empty until it is known."""
-        return self.models[0].id if self.models else self.container.served_name
+        return self._served.id if self._served else self.container.served_name
 
-
-_RUNTIMES = (
-    ("vllm", "vllm"),
-    ("sglang", "sglang"),
-    ("tensorrt-llm", "trtllm"),
-    ("trtllm", "trtllm"),
-    ("llama-server", "llama-cpp"),
-    ("llama.cpp", "llama-cpp"),
-    ("ollama", "ollama"),
-)
+    @property
+    def _served(self) -> ServedModel | None:
+        """The entry that is ours; the first where none is named as our label says."""
+        own = self.container.served_name
+        names = (own, with_tag(own)) if own else ()
+        return next((model for model in self.models if model.id in names), next(iter(self.models), None))
 
 
 def runtime_of(container: ContainerFacts) -> str:
@@ -89,12 +90,16 @@ def runtime_of(container: ContainerFacts) -> str:
     label = container.label(LABEL_RUNTIME)
     if label:
         return label
-    programs = [PurePosixPath(word).name.lower() for word in container.argv[:4] if " " not in word]
-    words = [container.image.lower(), *programs]
-    for mark, runtime in _RUNTIMES:
-        if any(mark in word for word in words):
-            return runtime
-    return ""
+    runtime = recognised(container.image, container.argv)
+    return runtime.id if runtime else ""
+
+
+def endpoint_of(container: ContainerFacts, key: Secret | None) -> Endpoint | None:
+    """Where and how this host reaches the API; None while no port is published."""
+    port = api_port(container)
+    if port is None:
+        return None
+    return Endpoint(f"http://127.0.0.1:{port}", key, runtime_of(container), container.served_name)
 
 
 def api_port(container: ContainerFacts) -> int | None:
@@ -106,7 +111,7 @@ def api_port(container: ContainerFacts) -> int | None:
     label = container.label(LABEL_PORT)
     if label.isdigit():
         return int(label)
-    own = _port_argument(container.argv) or DEFAULT_PORT
+    own = _port_argument(container.argv) or runtime_named(runtime_of(container)).port
     if container.network_mode == "host":
         return own
     tcp = [port for port in container.ports if port.protocol == "tcp" and port.host_port]
@@ -121,13 +126,12 @@ def exposure_of(container: ContainerFacts, port: int | None) -> Exposure:
     if port is None:
         return Exposure.NONE
     if container.network_mode == "host":
-        open_to_lan = _argument(container.argv, "--host") not in ("127.0.0.1", "localhost", "::1")
+        open_to_lan = _listens_outside(container)
     else:
         open_to_lan = any(p.host_port == port and not _is_loopback(p) for p in container.ports)
     if not open_to_lan:
         return Exposure.LOCAL
-    has_key = bool(container.api_key_file) or "VLLM_API_KEY" in container.environment or "--api-key" in container.argv
-    return Exposure.LAN if has_key else Exposure.LAN_NO_KEY
+    return Exposure.LAN if _has_key(container) else Exposure.LAN_NO_KEY
 
 
 def state_of(
@@ -150,6 +154,21 @@ def state_of(
             return EngineState.STOPPED if container.exit_code in (0, None, 130, 143) else EngineState.FAILED
 
 
+def _listens_outside(container: ContainerFacts) -> bool:
+    """On the host's network. What stands in a variable is not known, and counts as outside."""
+    runtime = runtime_named(runtime_of(container))
+    host = _argument(container.argv, "--host")
+    if not host and runtime.loopback:
+        return runtime.host_variable in container.environment
+    return host not in _LOOPBACK
+
+
+def _has_key(container: ContainerFacts) -> bool:
+    variable = runtime_named(runtime_of(container)).key_variable
+    named = any(word.partition("=")[0] in _KEY_OPTIONS for word in container.argv)
+    return bool(container.api_key_file) or named or (bool(variable) and variable in container.environment)
+
+
 def _is_loopback(port: PublishedPort) -> bool:
     return port.host_ip.startswith("127.") or port.host_ip == "::1"
 
@@ -168,10 +187,13 @@ def _port_argument(argv: tuple[str, ...]) -> int | None:
     return int(text) if text.isdigit() else None
 
 
-def _model_argument(argv: tuple[str, ...]) -> str:
-    if named := _argument(argv, "--model"):
-        return named
-    for index, word in enumerate(argv[:-1]):
-        if word == "serve" and not argv[index + 1].startswith("-"):
-            return argv[index + 1]
+def _model_argument(container: ContainerFacts) -> str:
+    """The model that the command names: by an option, or as the word after `serve` or `trtllm-serve`."""
+    argv = container.argv
+    for option in runtime_named(runtime_of(container)).model_options:
+        if named := _argument(argv, option):
+            return named
+    for word, after in pairwise(argv):
+        if word.rpartition("/")[2] in ("serve", "trtllm-serve") and after != "serve" and not after.startswith("-"):
+            return after
     return ""

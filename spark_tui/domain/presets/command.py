@@ -2,36 +2,38 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from spark_tui.domain.engine.runtimes import is_known
 from spark_tui.domain.errors import PresetError, UsageError
 from spark_tui.domain.presets import vllm_command as vllm
+from spark_tui.domain.presets.address import HOST_NETWORK, LOOPBACK_NAMES, port_of, refuse_shell, with_address
 from spark_tui.domain.presets.container_spec import ALL_INTERFACES, LOOPBACK
 from spark_tui.domain.presets.entrypoint import whole
 from spark_tui.domain.presets.overrides import Overrides, Reach, unknown_key
 from spark_tui.domain.presets.preset import Preset, Scalar
 from spark_tui.domain.presets.shell_words import is_shell, join_lines, shell_construct, split_words, words_of
-from spark_tui.domain.presets.template import placeholders, render
+from spark_tui.domain.presets.template import placeholders, placeholders_in_value, render
 
-HOST_NETWORK: Final = "host"
+__all__ = ("HOST_NETWORK", "Command", "command_of", "missing_values")
 
 # What a placeholder means where the recipe gives it no value. 0.80 is sparkrun's value for a DGX Spark.
 _FALLBACKS: Final[Mapping[str, Scalar]] = {
     "host": ALL_INTERFACES,
-    "port": 8000,
     "tensor_parallel": 1,
     "pipeline_parallel": 1,
     "gpu_memory_utilization": 0.8,
 }
-_LOOPBACK_NAMES: Final = (LOOPBACK, "localhost", "::1")
-_OWN_PORT: Final = {"vllm": 8000, "sglang": 30000, "llama-cpp": 8080, "trtllm": 8000, "ollama": 11434}
+_OF_ENVIRONMENT = re.compile(r"\{config\.([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """The whole command, program first. `port` is where the server listens within its network."""
+    """The whole command, program first; empty for an image that runs as it is. `port` is where the server listens
+    within its network."""
 
     argv: tuple[str, ...]
     port: int
@@ -48,13 +50,16 @@ def command_of(preset: Preset, overrides: Overrides, model: str) -> Command:
     notes: list[str] = []
     changes = overrides.template_values()
     values = _values(preset, overrides, model, notes)
+    if preset.facts.runs_as_is:
+        return _as_is(preset, overrides, model, values, tuple(notes))
     argv = _rendered(preset, values, changes, notes) if preset.command else _built(preset, values, model, notes)
     argv = whole(argv, model) if preset.engine == "vllm" else argv
     argv = _with_changes(argv, preset, values, changes)
-    argv = _with_address(argv, preset, overrides, notes)
+    argv = with_address(argv, preset, overrides, notes)
     if overrides.extra_args:
-        _refuse_shell(argv, preset, "extra_args")
+        refuse_shell(argv, preset, "extra_args")
         argv = (*argv, *overrides.extra_args)
+    argv = _without(argv, preset, overrides)
     words = words_of(argv)
     if vllm.option(words, "--api-key") is not None:
         raise PresetError(
@@ -62,14 +67,42 @@ def command_of(preset: Preset, overrides: Overrides, model: str) -> Command:
             "Take it out, and launch with api_key=true: spark-tui keeps the key in a private file.",
             file=preset.file,
         )
-    port = _port(vllm.option(words, "--port"), preset)
-    served = vllm.option(words, "--served-model-name") or model
+    port = port_of(vllm.option(words, "--port"), preset, values)
+    served = vllm.option_in(words, preset.server.spellings("served_model_name")) or model
     return Command(argv, port, served, values, tuple(notes))
+
+
+def _as_is(
+    preset: Preset, overrides: Overrides, model: str, values: dict[str, Scalar], notes: tuple[str, ...]
+) -> Command:
+    """No command of ours: the image's own start script takes what it needs from the environment."""
+    if overrides.extra_args or overrides.without:
+        raise UsageError(
+            "This preset's image runs as it is: it has no command to add to or take from.",
+            "Change its environment instead: env.NAME=value. The Command tab and --dry-run show what it has.",
+        )
+    used = _of_environment(preset)
+    unusable = next((key for key in overrides.template_values() if key not in used), None)
+    if unusable is not None:
+        raise unknown_key(unusable, used)
+    if preset.options.network == HOST_NETWORK:
+        raise PresetError(
+            "An image that runs as it is cannot be kept to this machine on the host's network.",
+            "Take `network: host` out of the recipe: its port is then published as far as the exposure allows.",
+            file=preset.file,
+        )
+    port, served = preset.default("port"), values.get("served_model_name")
+    return Command((), port if isinstance(port, int) else preset.server.port, str(served or model), values, notes)
 
 
 def missing_values(preset: Preset) -> tuple[str, ...]:
     """Placeholders of the command for which the recipe has no value: they must be given with `--set`."""
-    return render(preset.command, {**_FALLBACKS, **dict(preset.defaults), **_identity(preset, preset.model)}).missing
+    values = {**_fallbacks(preset), **dict(preset.defaults), **_identity(preset, preset.model)}
+    return render(preset.command, values).missing
+
+
+def _fallbacks(preset: Preset) -> dict[str, Scalar]:
+    return {**_FALLBACKS, "port": preset.server.port}
 
 
 def _identity(preset: Preset, model: str) -> dict[str, Scalar]:
@@ -79,12 +112,12 @@ def _identity(preset: Preset, model: str) -> dict[str, Scalar]:
 
 
 def _values(preset: Preset, overrides: Overrides, model: str, notes: list[str]) -> dict[str, Scalar]:
-    values = {**_FALLBACKS, **{key: value for key, value in preset.defaults if value is not None}}
+    values = {**_fallbacks(preset), **{key: value for key, value in preset.defaults if value is not None}}
     values |= _identity(preset, model)
     if preset.options.network == HOST_NETWORK:
         values["host"] = ALL_INTERFACES if overrides.exposure is Reach.LAN else LOOPBACK
         values["port"] = overrides.port or values["port"]
-    elif str(values["host"]) in _LOOPBACK_NAMES:
+    elif str(values["host"]) in LOOPBACK_NAMES:
         notes.append(f"host {values['host']} within the container would not be reached: it becomes {ALL_INTERFACES}.")
         values["host"] = ALL_INTERFACES
     return {**values, **overrides.template_values()}
@@ -161,32 +194,64 @@ def _built(preset: Preset, values: Mapping[str, Scalar], model: str, notes: list
 def _with_changes(
     argv: tuple[str, ...], preset: Preset, values: Mapping[str, Scalar], changes: Mapping[str, Scalar]
 ) -> tuple[str, ...]:
-    """Sets what the template has no place for: as vLLM options, and the name and revision that the recipe states."""
-    used = _used(preset.command, values)
+    """Sets what the template has no place for: as the server's options, and the name and revision that the recipe
+    states."""
+    used = _used(preset.command, values) | _of_environment(preset)
     for key, value in changes.items():
         if key in used:
             continue
-        if preset.engine != "vllm" or vllm.option_of(key) is None:
-            raise unknown_key(key, (*used, *(vllm.KEYS if preset.engine == "vllm" else ())))
-        _refuse_shell(argv, preset, key)
-        argv = _with_option(argv, key, value)
-    if preset.engine != "vllm" or is_shell(argv):
+        if not _is_option(preset, key):
+            raise unknown_key(key, (*used, *_option_keys(preset)))
+        refuse_shell(argv, preset, key)
+        argv = _with_option(argv, preset, key, value)
+    if is_shell(argv):
         return argv
     for key, stated in (
         ("served_model_name", preset.default("served_model_name")),
         ("revision", preset.model_revision),
     ):
-        name = vllm.option_of(key)
-        if stated and name is not None and vllm.option(argv, name) is None:
-            argv = vllm.with_option(argv, key, stated)
+        names = (vllm.option_of(key) or "",) if preset.engine == "vllm" else preset.server.spellings(key)
+        if stated and key not in used and names and vllm.option_in(argv, names) is None:
+            argv = _with_option(argv, preset, key, stated)
     return argv
 
 
-def _with_option(argv: tuple[str, ...], key: str, value: Scalar) -> tuple[str, ...]:
+def _is_option(preset: Preset, key: str) -> bool:
+    return key in vllm.KEYS if preset.engine == "vllm" else bool(preset.server.spellings(key) and _in_table(preset))
+
+
+def _option_keys(preset: Preset) -> tuple[str, ...]:
+    if preset.engine == "vllm":
+        return vllm.KEYS
+    return tuple(key for key, _ in preset.server.options) if _in_table(preset) else ()
+
+
+def _in_table(preset: Preset) -> bool:
+    return is_known(preset.engine)
+
+
+def _of_environment(preset: Preset) -> set[str]:
+    """The template values that the recipe's environment names, as `{config.NAME}`."""
+    return {key for _, text in preset.env for key in _OF_ENVIRONMENT.findall(text)}
+
+
+def _with_option(argv: tuple[str, ...], preset: Preset, key: str, value: Scalar) -> tuple[str, ...]:
+    if preset.engine != "vllm":
+        return vllm.set_option(argv, preset.server.spellings(key), str(value))
     try:
         return vllm.with_option(argv, key, value)
     except ValueError:
         raise UsageError(f"`{key}` is on or off; you gave {str(value)[:40]!r}.", f"Write: {key}=true") from None
+
+
+def _without(argv: tuple[str, ...], preset: Preset, overrides: Overrides) -> tuple[str, ...]:
+    """The command less what the person takes out of it."""
+    for key in overrides.without:
+        if vllm.without_key(words_of(argv), key) == words_of(argv):
+            continue
+        refuse_shell(argv, preset, key)
+        argv = vllm.without_key(argv, key)
+    return argv
 
 
 def _used(template: str, values: Mapping[str, Scalar]) -> set[str]:
@@ -198,51 +263,5 @@ def _used(template: str, values: Mapping[str, Scalar]) -> set[str]:
         if key not in used:
             used.add(key)
             value = values.get(key)
-            waiting += placeholders(value) if isinstance(value, str) else ()
+            waiting += placeholders_in_value(value) if isinstance(value, str) else ()
     return used
-
-
-def _refuse_shell(argv: tuple[str, ...], preset: Preset, key: str) -> None:
-    if is_shell(argv):
-        raise UsageError(
-            f"`{key}` cannot be set: this preset's command is a shell script with no place for it.",
-            f"Copy {preset.file} to your preset folder and add the option to its command.",
-        )
-
-
-# --- address ----------------------------------------------------------------------------------------------
-
-
-def _with_address(argv: tuple[str, ...], preset: Preset, overrides: Overrides, notes: list[str]) -> tuple[str, ...]:
-    """The address that the server listens on: all of the container's, or just what the exposure allows."""
-    host = vllm.option(words_of(argv), "--host")
-    if preset.options.network != HOST_NETWORK:
-        if host not in _LOOPBACK_NAMES:
-            return argv
-        notes.append(f"--host {host} within the container would not be reached: it becomes {ALL_INTERFACES}.")
-        return _with_host(argv, ALL_INTERFACES, preset)
-    wanted = ALL_INTERFACES if overrides.exposure is Reach.LAN else LOOPBACK
-    if host != wanted:
-        argv = _with_host(argv, wanted, preset)
-    if overrides.port and vllm.option(words_of(argv), "--port") != str(overrides.port):
-        _refuse_shell(argv, preset, "port")
-        argv = vllm.with_option(argv, "port", overrides.port)
-    return argv
-
-
-def _with_host(argv: tuple[str, ...], host: str, preset: Preset) -> tuple[str, ...]:
-    if is_shell(argv):
-        raise PresetError(
-            f"The server must listen on {host}, and the command is a shell script that says otherwise.",
-            f"Write --host {host} in its `command`, or --host {{host}}.",
-            file=preset.file,
-        )
-    return vllm.with_option(argv, "host", host)
-
-
-def _port(text: str | None, preset: Preset) -> int:
-    if text is None:
-        return _OWN_PORT.get(preset.engine, 8000)
-    if text.isascii() and text.isdigit() and 0 < int(text) < 65536:
-        return int(text)
-    raise PresetError(f"--port {text[:40]} is not a port.", "Correct it in the recipe.", file=preset.file)

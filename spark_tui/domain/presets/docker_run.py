@@ -36,12 +36,17 @@ def canonical(spec: ContainerSpec) -> ContainerSpec:
 
 def render_argv(spec: ContainerSpec) -> tuple[str, ...]:
     """The words of `docker run -d ...`. Raises UsageError where a word holds a NUL, which no command can carry."""
-    return tuple(word for line in _lines(canonical(spec)) for word in line)
+    return tuple(word for line in render_lines(spec) for word in line)
+
+
+def render_lines(spec: ContainerSpec) -> tuple[tuple[str, ...], ...]:
+    """The same words, each option with its value by itself. Raises like `render_argv`."""
+    return tuple(_lines(canonical(spec)))
 
 
 def render_text(spec: ContainerSpec) -> str:
     """The same for a POSIX shell: quoted where needed, one option a line, ready to be pasted."""
-    lines = [" ".join(shlex.quote(word) for word in line) for line in _lines(canonical(spec))]
+    lines = [" ".join(shlex.quote(word) for word in line) for line in render_lines(spec)]
     return f" \\\n{_INDENT}".join(lines)
 
 

@@ -1,7 +1,8 @@
 """Which words of a command the image already says: a server must not be told its own name twice.
 
-`vllm/vllm-openai` images start `vllm serve` by themselves; NVIDIA's start a script that runs its arguments. The
-image's own configuration decides; its name only where the image is not here yet.
+`vllm/vllm-openai` images start `vllm serve` by themselves, llama.cpp's and Ollama's their program; NVIDIA's and
+SGLang's start a script that runs its arguments. The image's own configuration decides; its name only where the image
+is not here yet.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Final
 
+from spark_tui.domain.engine.runtimes import is_server_program
 from spark_tui.domain.presets.image_reference import repository
 from spark_tui.domain.presets.shell_words import SHELLS
 
@@ -26,6 +28,9 @@ _BY_NAME: Final = (
     (re.compile(r"(?:docker\.io/)?vllm/vllm-openai(?:-[a-z]+)?"), _SERVE),
     (re.compile(r"(?:.*/)?vllm-cpu"), _SERVE),
     (re.compile(r"nvcr\.io/nvidia/.+"), _NVIDIA_SCRIPT),
+    (re.compile(r"(?:docker\.io/)?lmsysorg/sglang"), _NVIDIA_SCRIPT),
+    (re.compile(r"ghcr\.io/ggml-org/llama\.cpp"), ("/app/llama-server",)),
+    (re.compile(r"(?:docker\.io/)?ollama/ollama"), ("/bin/ollama",)),
 )
 
 
@@ -68,7 +73,7 @@ def arrange(argv: tuple[str, ...], option: str | None, image_entrypoint: tuple[s
     if _begins(argv, image_entrypoint):
         return Arranged(argv[len(image_entrypoint) :])
     shown = " ".join(image_entrypoint)
-    if starts is not None or _interprets(image_entrypoint):
+    if starts is not None or is_server_program(image_entrypoint[0]) or _interprets(image_entrypoint):
         return Arranged(
             argv, (), f"The image's entrypoint ({shown}) would take the command as its own words: it is cleared."
         )

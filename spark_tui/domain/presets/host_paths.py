@@ -67,7 +67,8 @@ def _caches(preset: Preset, paths: HostPaths) -> tuple[Mount, ...]:
     if preset.options.user not in _ROOT_USERS:
         return ()
     image = re.sub(r"[^a-z0-9.]+", "-", repository(preset.image).lower()).strip("-.")
-    wanted = _CACHES[:1] if preset.cpu_only else _CACHES
+    filled = preset.server.caches[:1] if preset.cpu_only else preset.server.caches
+    wanted = [(name, target) for name, target in _CACHES if name in filled]
     return tuple(Mount(posixpath.join(paths.caches, image, name), target) for name, target in wanted)
 
 

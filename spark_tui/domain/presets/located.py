@@ -76,15 +76,16 @@ def compact(node: Node) -> str:
 
 def showable(key: str, node: Node) -> str:
     """A value as one short line for the screen; what may be a key or a token is masked."""
-    return truncate(clean_line(compact(_masked(key, node))), SHOWN_CHARS)
+    return truncate(clean_line(compact(masked(key, node))), SHOWN_CHARS)
 
 
-def _masked(key: str, node: Node) -> Node:
+def masked(key: str, node: Node) -> Node:
+    """The value with every key and token in it masked."""
     match node:
         case Table():
-            return Table(tuple(Entry(e.key, e.line, _masked(e.key, e.node)) for e in node.entries), node.line)
+            return Table(tuple(Entry(e.key, e.line, masked(e.key, e.node)) for e in node.entries), node.line)
         case Items():
-            return Items(tuple(_masked(key, item) for item in node.items), node.line)
+            return Items(tuple(masked(key, item) for item in node.items), node.line)
         case Leaf(value=str() as value) if value and (is_secret_name(key) or holds_secret(value)):
             return Leaf(MASK, node.line)
         case _:
@@ -147,7 +148,7 @@ class Reader:
 
     def expected(self, key: str, entry: Entry, what: str, example: str) -> None:
         """Records a value of the wrong type or outside its range."""
-        found = describe(_masked(key, entry.node))
+        found = describe(masked(key, entry.node))
         self.complain(
             entry.node.line, f"`{self.name(key)}` must be {what}; found {found}.", f"Write for example: {example}"
         )

@@ -36,7 +36,8 @@ class Overrides:
     """Changes for one launch. None: as the preset has it. `port` is the host's port.
 
     `values` are further template values or vLLM options by their recipe key; `extra_args` go to the end of the
-    command. Raises UsageError when it is made with a value outside its range.
+    command; `without` are options by their recipe key that the command loses, whoever gave them. Raises UsageError
+    when it is made with a value outside its range.
     """
 
     port: int | None = None
@@ -51,6 +52,7 @@ class Overrides:
     values: tuple[tuple[str, str], ...] = ()
     extra_args: tuple[str, ...] = ()
     extra_env: tuple[tuple[str, str], ...] = ()
+    without: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for key in KNOBS:
@@ -90,7 +92,7 @@ def pairs_from(texts: Iterable[str]) -> dict[str, str]:
 
 
 def overrides_from_pairs(pairs: Mapping[str, str]) -> Overrides:
-    """Reads what a person wrote: typed keys, `extra_args`, `env.NAME`, and any other template value.
+    """Reads what a person wrote: typed keys, `extra_args`, `without`, `env.NAME`, and any other template value.
 
     Exposure to the LAN brings an API key unless `api_key=no` says otherwise. Raises UsageError. Whether the
     preset has a use for the other values is checked by `plan`, which knows it.
@@ -107,6 +109,8 @@ def overrides_from_pairs(pairs: Mapping[str, str]) -> Overrides:
             typed[key] = _boolean(key, text)
         elif key == "extra_args":
             typed[key] = _words(text)
+        elif key == "without":
+            typed[key] = _options(text)
         elif key.startswith(_ENV_PREFIX):
             env.append((key.removeprefix(_ENV_PREFIX), text))
         else:
@@ -157,6 +161,18 @@ def _words(text: str) -> tuple[str, ...]:
         return tuple(shlex.split(text))
     except ValueError:
         raise UsageError("A quote in `extra_args` is not closed.", "Close it, as in a shell.") from None
+
+
+def _options(text: str) -> tuple[str, ...]:
+    """`quantization, --speculative-config` -> recipe keys."""
+    keys = tuple(word.lstrip("-").replace("-", "_") for word in re.split(r"[,\s]+", text) if word)
+    wrong = next((key for key in keys if _KEY.fullmatch(key) is None or key in ("host", "port")), None)
+    if wrong is not None:
+        raise UsageError(
+            f"`without` takes options of the command; `{truncate(clean_line(wrong), 40)}` is none to leave out.",
+            "Write for example: without=quantization,speculative_config",
+        )
+    return keys
 
 
 def _value(key: str, text: str) -> str:

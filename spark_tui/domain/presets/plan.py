@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Final
 
 from spark_tui.domain.engine.container import ImageFacts
+from spark_tui.domain.engine.runtimes import KeyWay, ModelName, is_known
 from spark_tui.domain.errors import RefusedError, UsageError
 from spark_tui.domain.presets.command import HOST_NETWORK, Command, command_of, missing_values
 from spark_tui.domain.presets.container_spec import (
@@ -34,10 +36,13 @@ from spark_tui.domain.presets.host_paths import (
     mounts_of,
 )
 from spark_tui.domain.presets.overrides import Overrides, Reach, overrides_from_pairs, pairs_from
-from spark_tui.domain.presets.preset import Preset
+from spark_tui.domain.presets.preset import Preset, RequiredFile
 from spark_tui.domain.presets.recipe_options import parse_gpus, parse_restart, parse_ulimit
+from spark_tui.domain.presets.required import fetch_command
+from spark_tui.domain.presets.shell_words import is_shell
 from spark_tui.domain.presets.spec_hash import spec_hash
 from spark_tui.domain.presets.template import render_env
+from spark_tui.domain.presets.vllm_command import option
 from spark_tui.domain.quantities import GIB
 
 __all__ = (
@@ -45,6 +50,7 @@ __all__ = (
     "LaunchPlan",
     "Overrides",
     "Reach",
+    "key_wanted",
     "local_model_path",
     "missing_values",
     "overrides_from_pairs",
@@ -62,6 +68,9 @@ _GPU_ENV: Final = (
     ("VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS", "1800"),
 )
 _ULIMITS: Final = (Ulimit("memlock", -1, -1), Ulimit("stack", 67108864, 67108864))
+# Within the container, for its own user alone; "$@" is the server's command.
+_KEY_FILE: Final = "/tmp/spark-tui-key.yaml"  # noqa: S108 - a fresh container's own folder, nobody else writes there
+_KEY_SCRIPT: Final = f"""umask 077 && printf 'api-key: "%%s"\\n' "$%s" > {_KEY_FILE} && exec "$@\""""
 _NOT_FOLLOWED: Final = ("overrides", "builder", "runtime_config", "layout")
 
 
@@ -93,24 +102,26 @@ def plan(
     *,
     image: ImageFacts | None = None,
     env_file: str | None = None,
+    missing: Collection[RequiredFile] | None = None,
 ) -> LaunchPlan:
     """The container for one launch of a preset.
 
     `image` None: it is not here yet, and its entrypoint is assumed from its name. `env_file` is the host path of the
-    private file with the Hugging Face token and the API key, or None when neither is used.
+    private file with the Hugging Face token and the API key, or None when neither is used. `missing` are those of the
+    preset's required files that the store lacks; None: nobody has looked.
     Raises PresetError (the recipe), UsageError (the overrides) or RefusedError (not on this machine, not like this).
     """
     _check(preset, overrides)
     model = model_in_container(preset, paths)
     command = command_of(preset, overrides, model)
-    arranged = _arranged(preset, command, image)
+    arranged = _arranged(preset, _keyed(preset, overrides, command), image)
     host_port = _host_port(preset, overrides, command)
     env, env_notes = _environment(preset, overrides, command, model)
     mounts = mounts_of(preset, paths)
     options = preset.options
     spec = ContainerSpec(
         name=overrides.name or preset.name,
-        image=preset.image,
+        image=preset.reference,
         command=arranged.command,
         entrypoint=arranged.entrypoint,
         env=env,
@@ -132,7 +143,9 @@ def plan(
         privileged=bool(options.privileged),
     )
     spec = replace(spec, labels=(*spec.labels, (LABEL_SPEC_HASH, spec_hash(spec))))
-    notes = (*_recipe_notes(preset, overrides, paths, env_file), *command.notes, *env_notes, arranged.note)
+    needed = preset.facts.required_files if missing is None else tuple(missing)
+    fetch = (f"{_needs(file)}: {fetch_command(file, paths.store)}" for file in needed)
+    notes = (*_recipe_notes(preset, overrides, env_file), *fetch, *command.notes, *env_notes, arranged.note)
     directories = tuple(mount.source for mount in mounts)
     return LaunchPlan(spec, preset, model, command.served_name, host_port, tuple(filter(None, notes)), directories)
 
@@ -143,18 +156,47 @@ def _check(preset: Preset, overrides: Overrides) -> None:
             f"{preset.name} needs {preset.min_nodes} Sparks; spark-tui launches on this one.",
             "Choose a preset for a single Spark.",
         )
-    if overrides.api_key and preset.engine != "vllm":
+    if not key_wanted(preset, overrides):
+        return
+    if not is_known(preset.engine):
         raise UsageError(
-            f"spark-tui knows how vLLM takes an API key; {preset.name} runs {preset.engine}.",
-            "Launch it without api_key.",
+            f"spark-tui knows no safe way to give {preset.engine} an API key.",
+            "Launch it with api_key=no, and with exposure=local if nobody else is to use it.",
+        )
+    if preset.server.key_way is KeyWay.NONE:
+        raise UsageError(
+            f"{preset.server.title} knows no API keys.",
+            "Launch it with api_key=no. To let others use it, put a proxy in front of it that asks for a key.",
         )
 
 
-def _arranged(preset: Preset, command: Command, image: ImageFacts | None) -> Arranged:
+def key_wanted(preset: Preset, overrides: Overrides) -> bool:
+    """Whether the engine is started with an API key: the person or the preset asks for one."""
+    return overrides.api_key or preset.facts.wants_key
+
+
+def _keyed(preset: Preset, overrides: Overrides, command: Command) -> tuple[str, ...]:
+    """The command's words; for a server that takes a key by its options alone, behind a shell that writes the key
+    from its variable into a file of the container. The key itself stands in no process's arguments."""
+    argv = command.argv
+    if not key_wanted(preset, overrides) or preset.server.key_way is not KeyWay.CONFIG_FILE:
+        return argv
+    if is_shell(argv) or option(argv, "--config") is not None:
+        raise UsageError(
+            f"{preset.server.title} takes its key from a --config file, and this command has no place for one.",
+            "Launch it with api_key=no, or simplify the command in a copy of the preset.",
+        )
+    return ("sh", "-c", _KEY_SCRIPT % preset.server.key_variable, "sh", *argv, "--config", _KEY_FILE)
+
+
+def _arranged(preset: Preset, argv: tuple[str, ...], image: ImageFacts | None) -> Arranged:
+    if preset.facts.runs_as_is:
+        stated = preset.options.entrypoint
+        return Arranged((), None if stated is None else (stated,) if stated else ())
     if image is not None or preset.options.entrypoint is not None:
-        return arrange(command.argv, preset.options.entrypoint, image.entrypoint if image else ())
+        return arrange(argv, preset.options.entrypoint, image.entrypoint if image else ())
     assumed = assumed_entrypoint(preset.image)
-    arranged = arrange(command.argv, None, assumed)
+    arranged = arrange(argv, None, assumed)
     words = f"starts with {' '.join(assumed)}" if assumed else "runs its arguments"
     return replace(arranged, note=f"The image is not here yet: by its name, it {words}. {arranged.note}".strip())
 
@@ -185,7 +227,8 @@ def _environment(
         "node_host": LOOPBACK,
         "cluster_id": overrides.name or preset.name,
     }
-    stated: dict[str, str] = {"HF_HOME": STORE_TARGET}
+    hub = preset.server.model_name is not ModelName.TAG
+    stated: dict[str, str] = {"HF_HOME": STORE_TARGET} if hub else {}
     missing: list[str] = []
     for name, text in preset.env:
         rendered = render_env(text, command.values, launch)
@@ -194,8 +237,10 @@ def _environment(
     stated |= dict(overrides.extra_env)
     for name, text in _GPU_ENV if preset.engine == "vllm" and not preset.cpu_only else ():
         stated.setdefault(name, text)
+    if not preset.server.host_option:
+        stated[preset.server.host_variable] = f"{command.values['host']}:{command.port}"
     notes = [f"The environment names {', '.join(missing)}, which has no value here."] if missing else []
-    if stated["HF_HOME"] != STORE_TARGET:
+    if hub and stated["HF_HOME"] != STORE_TARGET:
         notes.append(f"HF_HOME is {stated['HF_HOME']}: weights are not read from the store.")
     return tuple(EnvVar(name, text) for name, text in stated.items()), tuple(notes)
 
@@ -223,20 +268,17 @@ def _labels(
         (LABEL_RUNTIME, preset.engine),
         (LABEL_PORT, str(host_port)),
     )
-    return (*labels, (LABEL_API_KEY_FILE, env_file)) if overrides.api_key and env_file else labels
+    return (*labels, (LABEL_API_KEY_FILE, env_file)) if key_wanted(preset, overrides) and env_file else labels
 
 
-def _recipe_notes(preset: Preset, overrides: Overrides, paths: HostPaths, env_file: str | None) -> tuple[str, ...]:
+def _recipe_notes(preset: Preset, overrides: Overrides, env_file: str | None) -> tuple[str, ...]:
     """What a person should know before this launch."""
     notes: list[str] = []
-    if overrides.exposure is Reach.LAN and not overrides.api_key:
+    if overrides.exposure is Reach.LAN and not key_wanted(preset, overrides):
         notes.append("Everyone in the network can use this engine: it has no API key.")
     if preset.facts.gated and env_file is None:
         notes.append("The model is gated: accept its licence on the Hub, and set HF_TOKEN or log in with hf.")
-    for file in preset.facts.required_files:
-        notes.append(
-            f"Needs {file.target} in the model store: hf download {file.repo} {file.file} --local-dir {paths.store}"
-        )
+    notes += [f"At each start, {step.summary}: {step.command}" for step in preset.facts.required_steps]
     if preset.hooks:
         notes.append(f"The recipe has hooks ({len(preset.hooks)}): spark-tui shows them and does not run them.")
     if preset.mods:
@@ -251,6 +293,11 @@ def _recipe_notes(preset: Preset, overrides: Overrides, paths: HostPaths, env_fi
     if rights:
         notes.append(f"The recipe asks for more rights than an engine needs: {', '.join(rights)}.")
     return tuple(notes)
+
+
+def _needs(file: RequiredFile) -> str:
+    what = "The chat needs" if file.for_chat else "Needs"
+    return f"{what} {file.target} in the model store"
 
 
 def _rights(preset: Preset) -> tuple[str, ...]:

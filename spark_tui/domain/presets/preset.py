@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
+from spark_tui.domain.engine.runtimes import Runtime, runtime_named
 from spark_tui.domain.errors import PresetError
 
 Scalar: TypeAlias = str | int | float | bool | None
@@ -37,14 +38,31 @@ class PublishedSpeed:
 
 @dataclass(frozen=True, slots=True)
 class RequiredFile:
-    """A file that the command names and that is not part of the checkpoint.
+    """A file or folder of the store that must be there before the start, and is not fetched by the engine itself.
 
-    `target` is its place in the store, relative to the store's root; `repo` and `file` say where on the Hub it is.
+    `target` is its place in the store, relative to the store's root. `repo` and `file` say where on the Hub it is;
+    without `file` it is the whole repository. `url` is where a file is that is not on the Hub. `for_chat`: the
+    server starts without it, and the chat needs it.
     """
 
     target: str
-    repo: str
-    file: str
+    repo: str = ""
+    file: str = ""
+    url: str = ""
+    for_chat: bool = False
+
+    @property
+    def is_folder(self) -> bool:
+        """A whole repository."""
+        return bool(self.repo) and not self.file
+
+
+@dataclass(frozen=True, slots=True)
+class RequiredStep:
+    """What the container does by itself at each start before its server runs: why, and the words that do it."""
+
+    summary: str
+    command: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +70,9 @@ class PresetFacts:
     """What is known about the model, from the recipe's `metadata`. Empty or None: not stated.
 
     `category` is "cpu" for presets that need no GPU. `sampling` are the request parameters that the model's
-    makers recommend. `weights_bytes` is the size on disk.
+    makers recommend. `weights_bytes` is the size on disk. `image_digest` pins the image (`sha256:...`); empty while
+    nobody has published or seen one. `runs_as_is`: the image's own start script is run, without a command of ours.
+    `wants_key`: it is never started without an API key.
     """
 
     title: str = ""
@@ -75,6 +95,10 @@ class PresetFacts:
     sampling: tuple[tuple[str, Scalar], ...] = ()
     published: tuple[PublishedSpeed, ...] = ()
     required_files: tuple[RequiredFile, ...] = ()
+    required_steps: tuple[RequiredStep, ...] = ()
+    image_digest: str = ""
+    runs_as_is: bool = False
+    wants_key: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +126,8 @@ class ContainerOptions:
 class Preset:
     """One usable recipe. `name` is the file's stem and the container's name.
 
-    `command` is the template, empty when the flags come from `defaults` alone; `defaults` are its values; `env`
+    `command` is the template, empty when the flags come from `defaults` alone or the image runs as it is; `defaults`
+    are its values; `env`
     is literal environment. `mounts` are extra `source:target[:ro]` lines, their source within the store.
     `unknown` keeps keys that we do not use, with their values as text, so that they are shown. `hooks` and
     `mods` are shown and never run.
@@ -135,6 +160,17 @@ class Preset:
     def cpu_only(self) -> bool:
         """Runs without a GPU: it asks for none."""
         return self.options.gpus == NO_GPU
+
+    @property
+    def reference(self) -> str:
+        """The image as Docker is asked for it: with its digest where one is pinned."""
+        digest = self.facts.image_digest
+        return f"{self.image}@{digest}" if digest and "@" not in self.image else self.image
+
+    @property
+    def server(self) -> Runtime:
+        """What is known about its serving runtime."""
+        return runtime_named(self.engine)
 
     @property
     def engine(self) -> str:

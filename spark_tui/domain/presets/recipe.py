@@ -83,7 +83,8 @@ def _refuse_other_dialects(document: Table, file: str) -> None:
     telling = document.get("engines") or document.get("params") or document.get("recipe_version")
     raise PresetError(
         f"This is a {dialect}; spark-tui reads sparkrun recipes of version 2.",
-        "Keep it out of the preset folder, or rewrite it with `model`, `container`, `defaults` and `command`.",
+        ("Import it: spark-tui presets import FILE" if dialect is Dialect.EUGR else "Keep it out of the preset folder")
+        + ", or rewrite it with `model`, `container`, `defaults` and `command`.",
         file=file,
         line=telling.line if telling else document.line,
     )

@@ -7,13 +7,19 @@ from dataclasses import dataclass
 from typing import Final
 
 from spark_tui.domain.presets.located import Leaf, Reader, compact
-from spark_tui.domain.presets.preset import PresetFacts, PublishedSpeed, RequiredFile, Scalar
+from spark_tui.domain.presets.preset import PresetFacts, PublishedSpeed, RequiredFile, RequiredStep, Scalar
 from spark_tui.domain.text import clean
 
 OWN_KEY: Final = "spark_tui"
+IMPORTED_KEY: Final = "imported"
+"""What an imported recipe was before, for the way back."""
 
 _COUNT = re.compile(r"(\d+(?:\.\d+)?)\s*([KMBT]?)", re.IGNORECASE)
 _COUNT_FACTORS = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
+_REPO = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(?:/[A-Za-z0-9][A-Za-z0-9._-]*)?")
+_FILE = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9._/+-]*")
+_URL = re.compile(r"https://[A-Za-z0-9.-]+/[A-Za-z0-9._~/%+-]+")
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(B|[KMGT]i?B)", re.IGNORECASE)
 
 
@@ -29,6 +35,7 @@ class Metadata:
 def metadata_from(metadata: Reader, description: str, name: str) -> Metadata:
     """Reads the block. `name` and `description` are the recipe's own top-level keys, empty when absent."""
     own = metadata.sub(OWN_KEY)
+    own.entry(IMPORTED_KEY)
     quantization, dtype = _label(metadata, "quantization"), _label(metadata, "model_dtype")
     facts = PresetFacts(
         title=_text(own, "title") or clean(name),
@@ -51,6 +58,10 @@ def metadata_from(metadata: Reader, description: str, name: str) -> Metadata:
         sampling=_scalars(own.sub("sampling")),
         published=tuple(filter(None, map(_published, own.subs("published")))),
         required_files=tuple(filter(None, map(_required_file, own.subs("required_files")))),
+        required_steps=tuple(filter(None, map(_required_step, own.subs("required_steps")))),
+        image_digest=_digest(own),
+        runs_as_is=bool(own.boolean("runs_as_is")),
+        wants_key=bool(own.boolean("wants_key")),
     )
     mounts = own.texts("mounts")
     return Metadata(facts, mounts, (*metadata.unused(), *own.unused()))
@@ -59,7 +70,7 @@ def metadata_from(metadata: Reader, description: str, name: str) -> Metadata:
 def parse_count(text: str) -> float | None:
     """Parameter counts as people write them: `35B`, `0.26 M`. None when it is none."""
     match = _COUNT.fullmatch(text.strip())
-    return float(match[1]) * _COUNT_FACTORS[match[2].upper()] if match else None
+    return float(round(float(match[1]) * _COUNT_FACTORS[match[2].upper()])) if match else None
 
 
 def parse_size(text: str) -> int | None:
@@ -132,9 +143,12 @@ def _published(reader: Reader) -> PublishedSpeed | None:
 
 
 def _required_file(reader: Reader) -> RequiredFile | None:
-    target, repo, file = (_text(reader, key) for key in ("target", "repo", "file"))
-    if not (target and repo and file):
-        _needs(reader, "target", "repo", "file")
+    target, repo, file, url = (_text(reader, key) for key in ("target", "repo", "file", "url"))
+    for_chat = bool(reader.boolean("for_chat"))
+    if not target or bool(repo) == bool(url):
+        _needs(reader, "target", *(() if url else ("repo",)))
+        if repo and url:
+            reader.complain(reader.line("url"), "A required file is on the Hub or elsewhere, not both.", "Keep one.")
         return None
     if target.startswith("/") or ".." in target.split("/"):
         reader.complain(
@@ -143,7 +157,36 @@ def _required_file(reader: Reader) -> RequiredFile | None:
             "Name a place below the store's root.",
         )
         return None
-    return RequiredFile(target, repo, file)
+    named = (("repo", repo, _REPO), ("file", file, _FILE), ("target", target, _FILE), ("url", url, _URL))
+    wrong = next((key for key, text, pattern in named if text and pattern.fullmatch(text) is None), "")
+    if wrong:
+        reader.complain(
+            reader.line(wrong),
+            f"`{reader.name(wrong)}` cannot be used in the command that fetches it.",
+            "Write a plain name, or an https address, without blanks or shell characters.",
+        )
+        return None
+    return RequiredFile(target, repo, file, url, for_chat)
+
+
+def _required_step(reader: Reader) -> RequiredStep | None:
+    summary, command = _text(reader, "summary"), _text(reader, "command")
+    if not (summary and command):
+        _needs(reader, "summary", "command")
+        return None
+    return RequiredStep(summary, command)
+
+
+def _digest(reader: Reader) -> str:
+    digest = _text(reader, "image_digest")
+    if digest and _DIGEST.fullmatch(digest) is None:
+        reader.complain(
+            reader.line("image_digest"),
+            f"`{reader.name('image_digest')}` is not a digest.",
+            "Write sha256: and 64 hexadecimal digits, as docker images --digests shows it.",
+        )
+        return ""
+    return digest
 
 
 def _needs(reader: Reader, *keys: str) -> None:

@@ -1,9 +1,10 @@
 """Templates of sparkrun recipes (version 2), by that tool's rules.
 
 `{key}` is a placeholder only when nothing but its name stands between the braces; every other brace is text, so
-that JSON needs no escapes. Values may hold placeholders themselves: they are resolved in passes, a bounded number
-of times. A key without a value stays as it is written. `{{` anywhere in the template says that it uses the older
-doubled spelling: then `{{` and `}}` mean single braces. `str.format` does none of this and fails on JSON.
+that JSON needs no escapes. Values may hold placeholders themselves, though not within JSON: they are resolved in
+passes, a bounded number of times. A key without a value stays as it is written. `{{` anywhere in the template says
+that it uses the older doubled spelling: then `{{` and `}}` mean single braces. `str.format` does none of this and
+fails on JSON.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ MAX_VALUES = 10_000
 """Values that multiply each other are cut off there; no command line comes near it (Linux allows 128 KiB a word)."""
 
 _SPAN = re.compile(r"\{([^{}]*)\}")
+# Within a value a span ends at the first closing brace, wherever it begins: a name within JSON stays text there.
+_SPAN_IN_VALUE = re.compile(r"\{.*?\}")
 _PLAIN = re.compile(r"[^{}]+")
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 _ENV_TOKEN = re.compile(r"(?<![{$])\{(config|launch)\.([A-Za-z_][A-Za-z0-9_]*)\}")
@@ -40,7 +43,7 @@ class Rendered:
 def render(template: str, values: Mapping[str, Scalar]) -> Rendered:
     """Fills in `values`, literally: nothing is quoted. A value of None counts as absent."""
     filling = _Filling(values)
-    text = "".join(filling.key(part[1:-1]) if placeholder else part for part, placeholder in _parts(template))
+    text = "".join(filling.key(part[1:-1]) if placeholder else part for part, placeholder in parts(template))
     return Rendered(text, tuple(dict.fromkeys(filling.missing)), filling.settled)
 
 
@@ -51,7 +54,13 @@ def collapse_doubled(value: str) -> str:
 
 def placeholders(template: str) -> tuple[str, ...]:
     """The keys that a template names, each once, in order. Keys inside its values are not followed."""
-    keys = (part[1:-1] for part, placeholder in _parts(template) if placeholder)
+    keys = (part[1:-1] for part, placeholder in parts(template) if placeholder)
+    return tuple(dict.fromkeys(key for key in keys if _KEY.fullmatch(key)))
+
+
+def placeholders_in_value(value: str) -> tuple[str, ...]:
+    """The keys that a value names, each once, in order; names within JSON are none."""
+    keys = (span.strip("{}") for span in _SPAN_IN_VALUE.findall(value))
     return tuple(dict.fromkeys(key for key in keys if _KEY.fullmatch(key)))
 
 
@@ -94,11 +103,19 @@ class _Filling:
         if depth >= MAX_DEPTH or self.chars_left < 0 or self.values_left < 0:
             self.settled = False
             return span
-        return _SPAN.sub(lambda match: self.key(match[1], depth + 1), text)
+        return _SPAN_IN_VALUE.sub(lambda match: self.key_in_value(match[0], depth + 1), text)
+
+    def key_in_value(self, span: str, depth: int) -> str:
+        """What stands for a span within a value; one that names nothing stays as it is."""
+        key = span.strip("{}")
+        return span if self.values.get(key) is None and _KEY.fullmatch(key) is None else self.key(key, depth)
 
 
-def _parts(template: str) -> Iterator[tuple[str, bool]]:
-    """Text, and `{...}` spans without inner braces (True), in order; doubled braces as the text that they mean."""
+def parts(template: str) -> Iterator[tuple[str, bool]]:
+    """What a template is made of, in order: text, and `{...}` spans without inner braces (True).
+
+    Doubled braces come as the text that they mean.
+    """
     doubled = "{{" in template
     at = 0
     while at < len(template):

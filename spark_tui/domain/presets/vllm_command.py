@@ -18,6 +18,9 @@ _SHORT: Final = {
     "--pipeline-parallel-size": "-pp",
     "--data-parallel-size": "-dp",
     "--quantization": "-q",
+    "--enable-expert-parallel": "-ep",
+    "--speculative-config": "-sc",
+    "--compilation-config": "-cc",
 }
 # Options that are on, or decided by the engine, unless the recipe says no.
 _NEGATABLE: Final = frozenset(
@@ -112,6 +115,19 @@ def without_option(argv: tuple[str, ...], name: str, *, switch: bool = False) ->
     return tuple(out)
 
 
+def without_key(argv: tuple[str, ...], key: str) -> tuple[str, ...]:
+    """The command without the option of a recipe key, in every spelling: negated, short, and in dotted parts.
+
+    Of options that we do not know, the word after them is their value unless it is an option itself.
+    """
+    name = option_of(key) or "--" + key.replace("_", "-")
+    heads = {word.partition("=")[0].replace("_", "-") for word in argv}
+    dotted = sorted(head for head in heads if head.startswith(name + "."))
+    for spelled in (name, "--no-" + name[2:], *dotted):
+        argv = without_option(argv, spelled, switch=_stands_alone(argv, key, spelled))
+    return argv
+
+
 def with_option(argv: tuple[str, ...], key: str, value: Scalar) -> tuple[str, ...]:
     """The command with the option of a recipe key set, in place of an earlier one or at the end.
 
@@ -123,15 +139,42 @@ def with_option(argv: tuple[str, ...], key: str, value: Scalar) -> tuple[str, ..
         raise KeyError(key)
     if key in _SWITCHES:
         return _with_switch(argv, key, name, _boolean(value))
-    text = str(value)
-    place = next((at for at, word in enumerate(argv) if _same(word.partition("=")[0], name)), len(argv))
-    rest = without_option(argv, name)
-    return (*rest[:place], name, text, *rest[place:])
+    return set_option(argv, (name,), str(value))
+
+
+def set_option(argv: tuple[str, ...], names: tuple[str, ...], text: str) -> tuple[str, ...]:
+    """The command with an option set, in place of an earlier one in any of its spellings or at the end.
+
+    The first spelling is written.
+    """
+    place = next((at for at, word in enumerate(argv) if _one_of(word.partition("=")[0], names)), len(argv))
+    for name in names:
+        argv = without_option(argv, name)
+    return (*argv[:place], names[0], text, *argv[place:])
+
+
+def option_in(argv: tuple[str, ...], names: tuple[str, ...]) -> str | None:
+    """The value of an option that has several spellings; None when none of them is there."""
+    return next((value for name in names if (value := option(argv, name)) is not None), None)
+
+
+def is_spelling(word: str, name: str) -> bool:
+    """Whether a word (what stands before its `=`) is an option: with underscores and short ones too."""
+    return _same(word, name)
 
 
 def is_switch(key: str) -> bool:
     """Whether a recipe key is an option without a value."""
     return key in _SWITCHES
+
+
+def _stands_alone(argv: tuple[str, ...], key: str, name: str) -> bool:
+    if key in _SWITCHES or name.startswith("--no-"):
+        return True
+    if key in _VALUED:
+        return False
+    at = next((at for at, word in enumerate(argv) if _same(word, name)), len(argv))
+    return argv[at + 1 : at + 2] == () or argv[at + 1].startswith("-")
 
 
 def _with_switch(argv: tuple[str, ...], key: str, name: str, on: bool) -> tuple[str, ...]:
@@ -154,4 +197,8 @@ def _boolean(value: Scalar) -> bool:
 def _same(word: str, name: str) -> bool:
     if not word.startswith("-"):
         return False
-    return word.replace("_", "-") == name or word == _SHORT.get(name)
+    return word.replace("_", "-") == name.replace("_", "-") or word == _SHORT.get(name)
+
+
+def _one_of(word: str, names: tuple[str, ...]) -> bool:
+    return any(_same(word, name) for name in names)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from spark_tui.domain.host.detectors import SharedFile
 from spark_tui.domain.host.gpu import GpuProcess, GpuReading
 from spark_tui.domain.host.identity import HostIdentity
 from spark_tui.domain.host.memory import MemInfo
@@ -100,6 +101,10 @@ class DemoHost:
         """Every model folder is there."""
         return True
 
+    def has_file(self, path: Path) -> bool:
+        """And so is every file that a preset needs."""
+        return True
+
     def make_folders(self, paths: Sequence[Path]) -> None:
         """Nothing is written to the real disk."""
         self.made.extend(path for path in paths if path not in self.made)
@@ -107,6 +112,20 @@ class DemoHost:
     def free_disk(self, path: Path) -> Reading[int]:
         """Much of 4 TB."""
         return Ok(_DISK_FREE, self._world.clock.now())
+
+    def container_of(self, pid: int) -> str:
+        """The simulated container of a simulated process."""
+        held = ((each.id, run.pid) for each in self._world.containers.values() for run in each.runs)
+        return next((identity for identity, its in held if its == pid), "")
+
+    def shared_files(self) -> Reading[tuple[SharedFile, ...]]:
+        """Nothing is left behind."""
+        return Ok((), self._world.clock.now())
+
+    def drop(self) -> None:
+        """Gives up the page cache, but for what is mapped and the kernel's own."""
+        self._carry_forward(self._world.settle())
+        self._cache = _LEAST_CACHE
 
     def _carry_forward(self, now: float) -> None:
         """Page cache: what was read is added, and given up where memory runs short. It does not come back."""

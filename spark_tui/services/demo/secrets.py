@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+from spark_tui.domain.engine.runtimes import KEY_VARIABLES
 from spark_tui.domain.secret import Secret
 from spark_tui.services.demo.world import DemoWorld
 
@@ -25,7 +26,8 @@ class DemoSecrets:
 
     def api_key(self, path: str) -> Secret | None:
         """The key kept for that container, or None."""
-        return self._files.get(Path(path), {}).get("VLLM_API_KEY")
+        kept = self._files.get(Path(path), {})
+        return next((kept[name] for name in KEY_VARIABLES if name in kept), None)
 
     def path(self, name: str) -> Path:
         """Where the file would be."""

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from textual.content import Content
 
 from spark_tui.domain.engine.container import ImageFacts
 from spark_tui.domain.errors import PresetError, SparkError
+from spark_tui.domain.presets.fit import Change, Fit
+from spark_tui.domain.presets.fit_types import Verdict as FitVerdict
+from spark_tui.domain.presets.fit_words import fit_lines
 from spark_tui.domain.presets.plan import LaunchPlan
 from spark_tui.domain.presets.preset import Origin, Preset, PresetFacts
+from spark_tui.domain.presets.rules import Finding, Severity
 from spark_tui.domain.quantities import human_bytes, human_count, short_tokens
 from spark_tui.domain.text import clean_line, truncate
 from spark_tui.tui import format as fmt
@@ -30,9 +35,15 @@ COLUMNS = (
     Column("quant", width=5, hide_below=36),
     Column("ctx", width=4, hide_below=48, right=True),
     Column("tok/s", width=5, hide_below=52, right=True),
-    Column("image", width=5, hide_below=56),
+    Column("checks", width=6, hide_below=40),
+    Column("fit", width=7, hide_below=56),
+    Column("image", width=5, hide_below=64),
     Column("from", width=5, hide_below=70),
 )
+
+
+Checked: TypeAlias = tuple[Finding, ...] | SparkError
+"""What the rules say of a preset, or why it cannot be planned at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +90,7 @@ def _on_cpu(preset: Preset) -> bool:
     return preset.facts.category == "cpu" or preset.cpu_only
 
 
-def preset_row(preset: Preset, standing: ImageStanding) -> Row:
+def preset_row(preset: Preset, standing: ImageStanding, checked: Checked | None, fit: Fit | None) -> Row:
     """One line of the list."""
     facts = preset.facts
     speed = _best_speed(facts)
@@ -91,6 +102,8 @@ def preset_row(preset: Preset, standing: ImageStanding) -> Row:
             _cell(_format(facts), "$secondary"),
             _cell(short_tokens(facts.context_tokens) if facts.context_tokens else "", "$dim"),
             _cell(f"{speed:.0f}" if speed else ""),
+            verdict(checked),
+            fit_word(fit),
             _cell(standing.word, "$success" if standing.image else "$dim"),
             _cell("yours" if preset.origin is Origin.USER else "", "$accent"),
         ),
@@ -142,6 +155,90 @@ def _billions(count: float) -> str:
 
 def _rounded(count: float) -> str:
     return f"{count / 1e9:.0f}B" if count >= 20e9 else _billions(count)
+
+
+# --- checks -----------------------------------------------------------------------------------------------
+
+_SIGNS = {Severity.ERROR: ("error", "$error"), Severity.WARNING: ("warn", "$warning"), Severity.NOTE: ("note", "$dim")}
+
+
+def verdict(checked: Checked | None) -> Content:
+    """One word for the list: the worst that the rules found."""
+    if checked is None:
+        return Content.styled("...", "$dim")
+    if isinstance(checked, SparkError):
+        return Content.styled("error", "$error")
+    worst = next((level for level in Severity for finding in checked if finding.severity is level), None)
+    if worst in (None, Severity.NOTE):
+        return Content.styled("ok", "$success")
+    return Content.styled(*_SIGNS[worst])
+
+
+def check_parts(checked: Checked | None) -> list[Part]:
+    """Each finding with its remedy, what was seen, and the change that ends it."""
+    if checked is None:
+        return [sentence("Not checked yet.", "$dim")]
+    if isinstance(checked, SparkError):
+        return failure_parts(checked)
+    if not checked:
+        return [sentence("Nothing to say against this preset as it is.", "$success")]
+    parts: list[Part] = []
+    for finding in checked:
+        word, style = _SIGNS[finding.severity]
+        parts += [
+            (Content.styled(f"{word:<{LABEL_WIDTH}}", f"bold {style}"), told(finding.summary, "bold")),
+            _field("do", finding.remedy),
+            *([_field("seen", finding.evidence)] if finding.evidence else []),
+            *([_field("fix", finding.fix_text)] if finding.fix else []),
+            _field("rule", finding.id),
+            BLANK,
+        ]
+    return parts[:-1]
+
+
+# --- fit --------------------------------------------------------------------------------------------------
+
+FIT_LABEL_WIDTH = 12
+_FIT_STYLES = {
+    FitVerdict.READY: "$success",
+    FitVerdict.SLOW: "$warning",
+    FitVerdict.BLOCKED: "$error",
+    FitVerdict.UNKNOWN: "$dim",
+}
+
+
+def fit_word(fit: Fit | None) -> Content:
+    """READY, SLOW, BLOCKED, or that it cannot be told."""
+    return Content("") if fit is None else Content.styled(fit.verdict.value, _FIT_STYLES[fit.verdict])
+
+
+def fit_parts(fit: Fit | None) -> list[Part]:
+    """The verdict with its reasons, what would help, and the figures."""
+    if fit is None:
+        return [sentence("Not worked out yet, or this preset cannot be launched: see Checks.", "$dim")]
+    head = fit.reasons[0] if fit.reasons else ""
+    parts: list[Part] = [
+        (Content(""), Content.assemble((fit.verdict.value, f"bold {_FIT_STYLES[fit.verdict]}"), "  ", told(head))),
+        *(sentence(reason, bullet="- ") for reason in fit.reasons[1:]),
+    ]
+    if fit.changes:
+        parts += [BLANK, sentence("What would help", "bold")]
+        parts += [sentence(_change(change), bullet="- ") for change in fit.changes]
+    parts.append(BLANK)
+    parts += [
+        (
+            told(f"{row.value:>{FIT_LABEL_WIDTH - 2}}  "),
+            Content.assemble(told(row.label.strip(), "bold"), "  ", told(row.note, "$dim")),
+        )
+        for row in fit_lines(fit)
+    ]
+    parts += [part for note in fit.notes for part in (BLANK, sentence(note, "$dim"))]
+    return parts
+
+
+def _change(change: Change) -> str:
+    pairs = " ".join(f"{key}={value}" for key, value in change.pairs)
+    return f"{change.summary} ({pairs})" if pairs else change.summary
 
 
 # --- the pages --------------------------------------------------------------------------------------------

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from typing import ClassVar
 
 from textual import work
@@ -14,6 +16,7 @@ from textual.widgets import Input, TabbedContent, TabPane
 from spark_tui.core.actions import Scope
 from spark_tui.domain.errors import PresetError, SparkError, UnreachableError
 from spark_tui.domain.presets.docker_run import render_text
+from spark_tui.domain.presets.fit import Fit
 from spark_tui.domain.presets.plan import LaunchPlan, Overrides
 from spark_tui.domain.presets.preset import Preset
 from spark_tui.domain.reading import Ok
@@ -22,12 +25,16 @@ from spark_tui.tui.keymap import bindings
 from spark_tui.tui.screens.frame import FrameScreen
 from spark_tui.tui.screens.preset_words import (
     COLUMNS,
+    FIT_LABEL_WIDTH,
     LABEL_WIDTH,
     MAX_CELL,
     PROBLEM,
     UNKNOWN_IMAGE,
+    Checked,
     ImageStanding,
+    check_parts,
     failure_parts,
+    fit_parts,
     matches,
     note_parts,
     order,
@@ -37,10 +44,14 @@ from spark_tui.tui.screens.preset_words import (
     problem_row,
 )
 from spark_tui.tui.widgets.page import Page
-from spark_tui.tui.widgets.row_list import RowList
+from spark_tui.tui.widgets.row_list import Row, RowList
 
 NO_PRESETS = "No presets. Put recipe files (*.yaml) into the presets folder, then press ^r."
 NO_MATCH = "No preset matches. Esc clears the filter."
+
+
+ABOUT_NOW = frozenset(("engines_exceed_machine", "gated_without_token"))
+"""Rules about this machine at this moment."""
 
 
 class PresetsScreen(FrameScreen):
@@ -64,17 +75,24 @@ class PresetsScreen(FrameScreen):
                     yield Page(LABEL_WIDTH, id="overview")
                 with TabPane("Command", id="command-page"), VerticalScroll(id="command-scroll"):
                     yield Page(LABEL_WIDTH, id="command")
+                with TabPane("Checks", id="checks-page"), VerticalScroll(id="checks-scroll"):
+                    yield Page(LABEL_WIDTH, id="checks")
+                with TabPane("Fit", id="fit-page"), VerticalScroll(id="fit-scroll"):
+                    yield Page(FIT_LABEL_WIDTH, id="fit")
 
     def on_mount(self) -> None:
         """Binds the list to the catalogue, and to what may change which images are here."""
         self._plan: LaunchPlan | SparkError | None = None
         self._shown = ""
         self._images: dict[str, ImageStanding] = {}
+        self._findings: dict[str, Checked] = {}
+        self._fits: dict[str, Fit] = {}
         self._looked_at: tuple[object, ...] = ()
         self.query_one("#filter").display = False
         self.bind_slice("presets", lambda _: self._take_catalogue())
         self.bind_slice("docker", lambda _: self._look_again())
         self.bind_slice("jobs", lambda _: self._look_again())
+        self.bind_slice("identity", lambda _: self._look_again())
 
     # --- images ---------------------------------------------------------------------------------------
 
@@ -83,9 +101,9 @@ class PresetsScreen(FrameScreen):
         self._look_again()
 
     def _look_again(self) -> None:
-        """Asks which images are here when the answer may be another: other presets, Docker back, a launch ended."""
+        """Asks for the images and checks again when the answer may be another: presets, Docker, a launch ended."""
         ended = tuple(job.id for job in self.spark.jobs if job.state.over)
-        grounds = (self.spark.presets, isinstance(self.spark.docker, Ok), ended)
+        grounds = (self.spark.presets, isinstance(self.spark.docker, Ok), ended, self.spark.identity)
         if grounds != self._looked_at:
             self._looked_at = grounds
             self._look_at_images()
@@ -94,7 +112,7 @@ class PresetsScreen(FrameScreen):
     async def _look_at_images(self) -> None:
         """One question per image; a Docker that does not answer is asked once."""
         found: dict[str, ImageStanding] = {}
-        references = dict.fromkeys(preset.image for preset in self.spark.presets.presets)
+        references = dict.fromkeys(preset.reference for preset in self.spark.presets.presets)
         for reference in references:
             try:
                 found[reference] = ImageStanding(True, await self.context.docker.image(reference))
@@ -106,9 +124,37 @@ class PresetsScreen(FrameScreen):
         if found != self._images:
             self._images = found
             self._show()
+        self._check_all()
+
+    @work(exit_on_error=False, exclusive=True, group="checks")
+    async def _check_all(self) -> None:
+        """The rules and the fit of every preset, one at a time: keys go first."""
+        found: dict[str, Checked] = {}
+        fits: dict[str, Fit] = {}
+        for preset in self.spark.presets.presets:
+            found[preset.name] = await self._checked(preset)
+            with contextlib.suppress(SparkError):  # the Checks page tells it
+                fits[preset.name] = await self.context.fitting.fit(preset, Overrides())
+            await asyncio.sleep(0)
+        if (found, fits) != (self._findings, self._fits):
+            self._findings, self._fits = found, fits
+            self._show()
+
+    async def _checked(self, preset: Preset) -> Checked:
+        try:
+            return await self.context.checks.check_with(self._standing(preset).image, preset, Overrides())
+        except SparkError as error:
+            return error
+
+    def _alone(self, preset: Preset) -> Checked | None:
+        """Without what the engines that run now have to do with it: the list speaks of the recipe."""
+        checked = self._findings.get(preset.name)
+        if checked is None or isinstance(checked, SparkError):
+            return checked
+        return tuple(finding for finding in checked if finding.id not in ABOUT_NOW)
 
     def _standing(self, preset: Preset) -> ImageStanding:
-        return self._images.get(preset.image, UNKNOWN_IMAGE)
+        return self._images.get(preset.reference, UNKNOWN_IMAGE)
 
     # --- show -----------------------------------------------------------------------------------------
 
@@ -116,7 +162,10 @@ class PresetsScreen(FrameScreen):
         words = self.query_one("#filter", Input).value.lower().split()
         catalogue = self.spark.presets
         chosen = sorted((preset for preset in catalogue.presets if matches(preset, words)), key=order)
-        rows = [preset_row(preset, self._standing(preset)) for preset in chosen]
+        rows = [
+            preset_row(preset, self._standing(preset), self._alone(preset), self._fits.get(preset.name))
+            for preset in chosen
+        ]
         if not words:
             rows += [problem_row(index, problem) for index, problem in enumerate(catalogue.problems)]
         self.query_one(RowList).show(rows, Content(NO_MATCH if words else NO_PRESETS))
@@ -124,6 +173,9 @@ class PresetsScreen(FrameScreen):
         broken = f", {len(catalogue.problems)} unreadable" if catalogue.problems else ""
         self.query_one("#list-pane").border_subtitle = f"{shown}{broken}"
         self._show_selected()
+
+    def _row(self, preset: Preset) -> Row:
+        return preset_row(preset, self._standing(preset), self._alone(preset), self._fits.get(preset.name))
 
     @property
     def preset(self) -> Preset | None:
@@ -148,15 +200,20 @@ class PresetsScreen(FrameScreen):
         preset, problem = self.preset, self.problem
         pane = self.query_one("#preset-pane")
         about, command = self.query_one("#overview", Page), self.query_one("#command", Page)
+        checks, fit = self.query_one("#checks", Page), self.query_one("#fit", Page)
         self._plan = None
         if preset is not None:
             pane.border_title = Content(truncate(clean_line(preset.name), MAX_CELL))
             about.tell(overview(preset, self._standing(preset)))
             self._show_command(preset, command)
+            checks.tell(check_parts(self._findings.get(preset.name)))
+            fit.tell(fit_parts(self._fits.get(preset.name)))
         else:
             pane.border_title = "Unreadable file" if problem is not None else ""
             about.tell(problem_page(problem) if problem is not None else ())
             command.tell(())
+            checks.tell(())
+            fit.tell(())
         key = self.query_one(RowList).key
         if key != self._shown:
             self._shown = key
@@ -200,10 +257,18 @@ class PresetsScreen(FrameScreen):
             self.app.copy_to_clipboard(render_text(self._plan.spec))
             self.notify("Copied: docker run ...", markup=False)
 
-    def action_switch_page(self) -> None:
-        """Overview or Command; the cursor stays in the list."""
+    def action_next_page(self) -> None:
+        """The page to the right; the cursor stays in the list."""
+        self._turn(1)
+
+    def action_previous_page(self) -> None:
+        """The page to the left."""
+        self._turn(-1)
+
+    def _turn(self, step: int) -> None:
         pages = self.query_one(TabbedContent)
-        pages.active = "command-page" if pages.active == "overview-page" else "overview-page"
+        names = [str(pane.id) for pane in pages.query(TabPane)]
+        pages.active = names[(names.index(pages.active) + step) % len(names)]
 
     def action_filter_presets(self) -> None:
         """Opens the filter."""

@@ -1,0 +1,276 @@
+"""Keeps the box from freezing: the watchdog over what serves, and the guard of one launch.
+
+The watchdog runs in a thread of its own, or is a process's only business (`spark-tui guard`). On its way from a look
+at memory to the stop of an engine there is no event loop, no new module and no waiting; everything slow (asking Docker
+what runs, dropping the cache, writing the journal) is done by a second thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import queue
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Final
+
+from spark_tui.core.cache import CacheControl
+from spark_tui.core.engines import EngineSupervisor
+from spark_tui.domain.errors import SparkError
+from spark_tui.domain.host.drop_caches import measuring
+from spark_tui.domain.host.guard import (
+    START,
+    Act,
+    Decision,
+    GuardedEngine,
+    GuardEntry,
+    GuardState,
+    Policy,
+    Sample,
+    Scene,
+    decide,
+    ended,
+    sample_of,
+    victim,
+)
+from spark_tui.domain.host.memory import MemInfo
+from spark_tui.domain.reading import Ok
+from spark_tui.services.ports import Clock, GuardHands, GuardJournal, HostProbe
+
+ENGINES_SECONDS: Final = 2.0
+"""How often Docker is asked what runs; not while memory is short, when it has other things to do."""
+LOAD_SECONDS: Final = 1.0
+
+OnEntry = Callable[[GuardEntry], None]
+"""Called from the guard's second thread."""
+
+
+def ignore(entry: GuardEntry) -> None:
+    """Nobody listens."""
+
+
+class Guard:
+    """The watchdog. `tick` is one look and what follows from it; `run` does that until it is told to end."""
+
+    def __init__(
+        self,
+        host: HostProbe,
+        hands: GuardHands,
+        journal: GuardJournal,
+        clock: Clock,
+        policy: Policy | None = None,
+        *,
+        only_ours: bool = True,
+        on_entry: OnEntry = ignore,
+    ) -> None:
+        self._host = host
+        self._hands = hands
+        self._journal = journal
+        self._clock = clock
+        self._policy = policy or Policy()
+        self._only_ours = only_ours
+        self._on_entry = on_entry
+        self._state: GuardState = START
+        self._target: GuardedEngine | None = None
+        self._ended: set[str] = set()
+        self._chores: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._dropping = False
+        self.engines: tuple[GuardedEngine, ...] = ()
+        self.problem = ""
+        """Why Docker could not be asked; empty when it could."""
+
+    # --- the fast path --------------------------------------------------------------------------------
+
+    def tick(self) -> Decision:
+        """One look at memory, and the act that it calls for. Raises nothing that memory or Docker may cause."""
+        reading = self._host.memory()
+        if not isinstance(reading, Ok):
+            return Decision(next_in=self._policy.calm_interval)
+        sample = sample_of(reading.value, self._clock.monotonic(), self._pressure(reading.value))
+        if self._state.stopping_since is not None and self._target is None:
+            self._state = ended(self._state, sample.at)
+        self._state, decision = decide(self._state, sample, self._policy, self._scene())
+        if decision.act is not Act.NOTHING:
+            self._act(decision)
+        return decision
+
+    def _pressure(self, mem: MemInfo) -> float | None:
+        """Read only where it may count."""
+        if mem.usable >= self._policy.thrash_below:
+            return None
+        pressure = self._host.memory_pressure()
+        return pressure.value if isinstance(pressure, Ok) else None
+
+    def _scene(self) -> Scene:
+        loading = sum(engine.loading for engine in self.engines)
+        # Of two engines that load, each may be measuring memory: then the cache is left alone.
+        return Scene(self._victim() is not None, loading > 0, measuring=loading > 1)
+
+    def _victim(self) -> GuardedEngine | None:
+        alive = [engine for engine in self.engines if engine.id not in self._ended]
+        return self._target or victim(alive, only_ours=self._only_ours)
+
+    def _act(self, decision: Decision) -> None:
+        match decision.act:
+            case Act.STOP:
+                self._target = self._victim()
+                self._end(decision, self._target, lambda one: self._hands.stop(one, int(self._policy.grace)))
+            case Act.KILL:
+                target, self._target = self._victim(), None
+                self._end(decision, target, self._hands.kill)
+                if target is not None:
+                    self._ended.add(target.id)
+            case Act.DROP_CACHE:
+                self._relieve(decision, self._hands.drop_cache)
+            case Act.COMPACT:
+                self._relieve(decision, self._hands.compact)
+
+    def _end(self, decision: Decision, engine: GuardedEngine | None, work: Callable[[GuardedEngine], str]) -> None:
+        if engine is None:
+            return
+        how = work(engine)
+        entry = GuardEntry(self._clock.now(), decision.act.value, engine.name, decision.reason, how)
+        self._chores.put(lambda: self._keep(entry))
+
+    def _relieve(self, decision: Decision, work: Callable[[], bool]) -> None:
+        """Dropping the cache may take a while: one at a time, and elsewhere."""
+        if self._dropping:
+            return
+        self._dropping = True
+        at, act, reason = self._clock.now(), decision.act.value, decision.reason
+
+        def chore() -> None:
+            try:
+                done = work()
+            finally:
+                self._dropping = False
+            if done:
+                self._keep(GuardEntry(at, act, "", reason))
+
+        self._chores.put(chore)
+
+    # --- the slow path --------------------------------------------------------------------------------
+
+    def refresh(self) -> None:
+        """Asks Docker what runs. What it cannot tell is kept as it was: a daemon that hangs is no empty box."""
+        try:
+            self.engines = self._hands.engines()
+            self.problem = ""
+        except SparkError as error:
+            self.problem = str(error)
+            return
+        running = {engine.id for engine in self.engines}
+        if self._target is not None and self._target.id not in running:
+            self._target = None
+        self._ended &= running
+
+    def _keep(self, entry: GuardEntry) -> None:
+        try:
+            self._journal.add(entry)
+        except OSError as error:
+            self.problem = f"the journal cannot be written: {error.strerror or error}"
+        self._on_entry(entry)
+
+    def do_chores(self, stop: threading.Event) -> None:
+        """The second thread: what runs, and whatever else takes time."""
+        while not stop.is_set():
+            try:
+                chore = self._chores.get(timeout=ENGINES_SECONDS)
+            except queue.Empty:
+                self.refresh()
+                continue
+            if chore is None:
+                break
+            chore()
+        while not self._chores.empty():
+            left = self._chores.get()
+            if left is not None:
+                left()
+
+    # --- life -----------------------------------------------------------------------------------------
+
+    def run(self, stop: threading.Event) -> None:
+        """Guards until `stop` is set. Blocks: give it a thread, or nothing else to do."""
+        self.refresh()
+        worker = threading.Thread(target=self.do_chores, args=(stop,), name="guard-chores", daemon=True)
+        worker.start()
+        try:
+            while not stop.wait(self.tick().next_in):
+                pass
+        finally:
+            self._chores.put(None)
+            worker.join(ENGINES_SECONDS)
+            self._hands.close()
+
+
+class LoadGuard:
+    """Keeps memory free while one launch loads its weights: the driver takes what is free, and the checkpoint's pages
+    fill that up. Where nothing allows dropping the cache without a person, it does nothing."""
+
+    def __init__(
+        self,
+        host: HostProbe,
+        cache: CacheControl,
+        supervisor: EngineSupervisor,
+        clock: Clock,
+        policy: Policy | None = None,
+    ) -> None:
+        self._host = host
+        self._cache = cache
+        self._supervisor = supervisor
+        self._clock = clock
+        self._policy = policy or Policy()
+
+    @asynccontextmanager
+    async def during(self, name: str) -> AsyncIterator[None]:
+        """Guards for as long as the body runs: from the container's start until it is ready."""
+        task = asyncio.create_task(self.run(name))
+        try:
+            yield
+        finally:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+    async def run(self, name: str) -> None:
+        """Looks once a second until cancelled. A way that fails ends it, with a word in the event feed."""
+        state = START
+        while True:
+            reading = self._host.memory()
+            if isinstance(reading, Ok):
+                sample: Sample = sample_of(reading.value, self._clock.monotonic())
+                scene = Scene(loading=True, measuring=self._others_measure(name))
+                state, decision = _load_step(state, sample, self._policy, scene)
+                try:
+                    await self._relieve(decision, name)
+                except SparkError as error:
+                    self._supervisor.say(f"the load guard of {name} has ended: {error.summary}", remedy=error.remedy)
+                    return
+            await self._clock.sleep(LOAD_SECONDS)
+
+    def _others_measure(self, name: str) -> bool:
+        views = self._supervisor.views()
+        return any(view.name != name and view.container.running and measuring(view.timeline) for view in views)
+
+    async def _relieve(self, decision: Decision, name: str) -> None:
+        if decision.act is Act.DROP_CACHE:
+            result = await self._cache.drop_quietly()
+            if result is not None:
+                self._supervisor.say(f"{name} loads, {decision.reason}. {result.sentence}")
+        elif decision.act is Act.COMPACT:
+            await self._cache.compact_quietly()
+
+
+def _load_step(state: GuardState, sample: Sample, policy: Policy, scene: Scene) -> tuple[GuardState, Decision]:
+    """The guard's decision without its power to end engines: that is the watchdog's."""
+    calm = Policy(
+        serving_floor=0,
+        loading_floor=0,
+        fall_below=0,
+        kill_floor=0,
+        thrash_below=0,
+        load_free_floor=policy.load_free_floor,
+        drop_every=policy.drop_every,
+    )
+    return decide(state, sample, calm, scene)

@@ -1,0 +1,112 @@
+"""Other people's recipes into the person's preset folder, each by itself: one that is refused stops no other."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from spark_tui.domain.errors import RefusedError, SparkError, UsageError
+from spark_tui.domain.presets.dialects.importing import Examined, Gathered, examine, names_of
+from spark_tui.domain.presets.dialects.provenance import Registry
+from spark_tui.domain.presets.knobs import KNOBS
+from spark_tui.domain.text import clean_line, truncate
+from spark_tui.services.ports import RecipeShelf
+
+
+class Outcome(StrEnum):
+    """What became of one recipe."""
+
+    IMPORTED = "imported"
+    UNCHANGED = "unchanged"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedRecipe:
+    """One recipe of an import. `file` is the preset that was written, `problem` why none was."""
+
+    recipe: Examined
+    outcome: Outcome
+    file: str = ""
+    problem: SparkError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ImportReport:
+    """A whole import, in the order of the files. `passed_over` is what was not read at all."""
+
+    registry: Registry
+    recipes: tuple[ImportedRecipe, ...]
+    passed_over: tuple[SparkError, ...] = ()
+
+    def count(self, outcome: Outcome) -> int:
+        """How many recipes had that outcome."""
+        return sum(recipe.outcome is outcome for recipe in self.recipes)
+
+
+def import_recipes(
+    shelf: RecipeShelf, source: Path, *, builtin: Collection[str] = (), name: str = "", replace: bool = False
+) -> ImportReport:
+    """Imports a recipe file, or every recipe of a folder.
+
+    `builtin` are the names of our own presets, `name` the preset's name for a single file. A preset that is there
+    already is left alone, ours or the person's, unless `replace`.
+    Raises UsageError for a path or name that cannot be used, PresetError for a folder that is too large.
+    """
+    gathered = shelf.gather(source)
+    paths = tuple(found.path for found in gathered.files)
+    names = names_of(paths)
+    if name:
+        names = {path: _checked(name, paths) for path in paths}
+    recipes = tuple(
+        _import(shelf, examine(found, gathered, names[found.path]), builtin, replace=replace)
+        for found in gathered.files
+    )
+    if not recipes:
+        raise _nothing(source, gathered)
+    return ImportReport(gathered.registry, recipes, gathered.passed_over)
+
+
+def _checked(name: str, paths: tuple[str, ...]) -> str:
+    if len(paths) > 1:
+        raise UsageError(f"--name is for one recipe; there are {len(paths)}.", "Name one file, or leave out --name.")
+    try:
+        return str(KNOBS["name"].read(name))
+    except ValueError:
+        raise UsageError(
+            f"{truncate(clean_line(name), 60)} cannot be a preset's name.",
+            "Letters, digits, `_`, `.` and `-`, at most 63, the first a letter or digit.",
+        ) from None
+
+
+def _nothing(source: Path, gathered: Gathered) -> SparkError:
+    passed = f"{len(gathered.passed_over)} passed over" if gathered.passed_over else ""
+    return UsageError(
+        f"There is no recipe in {clean_line(str(source))}.",
+        "A recipe is a YAML file with a model, a container and a command.",
+        detail="\n".join(filter(None, (passed, *map(str, gathered.passed_over)))),
+    )
+
+
+def _import(shelf: RecipeShelf, recipe: Examined, builtin: Collection[str], *, replace: bool) -> ImportedRecipe:
+    if recipe.problem is not None:
+        return ImportedRecipe(recipe, Outcome.REFUSED, problem=recipe.problem)
+    try:
+        earlier = shelf.own_text(recipe.name)
+        if earlier == recipe.text:
+            return ImportedRecipe(recipe, Outcome.UNCHANGED)
+        if earlier is not None and not replace:
+            raise _taken(f"You have a preset named {recipe.name}, and it is another one.")
+        if earlier is None and recipe.name in builtin and not replace:
+            raise _taken(f"It would take the place of the built-in preset {recipe.name}.")
+        return ImportedRecipe(
+            recipe, Outcome.IMPORTED, str(shelf.write(recipe.name, recipe.text, replace=earlier is not None))
+        )
+    except SparkError as problem:
+        return ImportedRecipe(recipe, Outcome.REFUSED, problem=problem)
+
+
+def _taken(summary: str) -> RefusedError:
+    return RefusedError(summary, "Give another --name, or replace it with --force.")

@@ -1,0 +1,241 @@
+"""What differs between the servers that are launched and talked to: one entry per serving runtime, vLLM first.
+
+All five speak the OpenAI dialect for models and chat. They differ in where they listen, what proves that they are
+ready, how they take a key and a model, and where they tell their version.
+
+Read from: vLLM 0.14-0.33, SGLang 0.5.23 and llama.cpp b10689 (their sources), TensorRT-LLM 1.2's openai_server.py,
+Ollama's server and Docker image.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import PurePosixPath
+from typing import Final
+
+from spark_tui.domain.api_errors import CHAT_PATH
+
+
+class KeyWay(StrEnum):
+    """How a server takes its API key without any process list showing it."""
+
+    VARIABLE = "a variable that the server reads"
+    CONFIG_FILE = "a file that the container writes from a variable before the server starts"
+    NONE = "it knows no keys"
+
+
+class ModelName(StrEnum):
+    """What names the model that a server loads."""
+
+    HUB = "a Hub repository or a folder"
+    GGUF = "a GGUF file"
+    TAG = "a tag of Ollama's library"
+
+
+class Dialect(StrEnum):
+    """The API that chat and models are spoken in."""
+
+    OPENAI = "OpenAI"
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """One serving runtime.
+
+    `marks` tell it by an image's or a program's name. `programs` are the words that start its server, the first as
+    spark-tui writes them. `port` is where it listens when nobody says otherwise, `loopback`: and then only within its
+    container; `host_option` or else `host_variable` (ADDRESS:PORT) changes that.
+    `health_path` answers 200 once it is ready; `health_seconds` is how long to wait for that answer. `loading_503`: a
+    503 there means that it is not ready yet; otherwise that its engine died.
+    `version_paths` are tried in turn, `version_key` is the answer's key; no paths: it does not tell. `metrics_path` is
+    empty where there is no Prometheus page, `metrics_option` what turns it on.
+    `options` are spellings by recipe key, the first one to write. `lists_more`: its model list has more than it
+    serves. `caches` are the compile caches that it fills. `first_request` is what the warm-up pays for.
+    """
+
+    id: str
+    title: str
+    port: int
+    marks: tuple[str, ...]
+    programs: tuple[tuple[str, ...], ...]
+    key_way: KeyWay
+    key_variable: str = ""
+    loopback: bool = False
+    host_option: str = "--host"
+    host_variable: str = ""
+    health_path: str = "/health"
+    health_seconds: float = 2.0
+    loading_503: bool = False
+    models_path: str = "/v1/models"
+    chat_path: str = CHAT_PATH
+    version_paths: tuple[str, ...] = ()
+    version_key: str = "version"
+    metrics_path: str = ""
+    metrics_option: str = ""
+    dialect: Dialect = Dialect.OPENAI
+    model_name: ModelName = ModelName.HUB
+    model_options: tuple[str, ...] = ()
+    options: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    lists_more: bool = False
+    caches: tuple[str, ...] = ()
+    first_request: str = "compiles kernels"
+
+    def spellings(self, key: str) -> tuple[str, ...]:
+        """The option of a recipe key in all its spellings, the first one to write; empty where it has none."""
+        return next((names for name, names in self.options if name == key), ())
+
+
+VLLM: Final = Runtime(
+    id="vllm",
+    title="vLLM",
+    port=8000,
+    marks=("vllm",),
+    programs=(
+        ("vllm", "serve"),
+        ("python3", "-m", "vllm.entrypoints.openai.api_server"),
+    ),
+    key_way=KeyWay.VARIABLE,
+    key_variable="VLLM_API_KEY",
+    version_paths=("/version",),
+    metrics_path="/metrics",
+    model_options=("--model",),
+    options=(("served_model_name", ("--served-model-name",)),),
+    caches=("vllm", "flashinfer", "triton", "tilelang"),
+)
+
+SGLANG: Final = Runtime(
+    id="sglang",
+    title="SGLang",
+    port=30000,
+    marks=("sglang",),
+    programs=(("python3", "-m", "sglang.launch_server"), ("sglang", "serve")),
+    # It takes a key by option only, or by its option in a YAML file. /health, /ready and /metrics stay open. It
+    # writes the key into the first lines of its own log, where spark-tui masks it.
+    key_way=KeyWay.CONFIG_FILE,
+    key_variable="SGLANG_API_KEY",
+    loopback=True,
+    # /health lets the model make one token, and waits a second before it first looks.
+    health_seconds=5.0,
+    loading_503=True,
+    version_paths=("/server_info", "/get_server_info"),
+    metrics_path="/metrics",
+    metrics_option="--enable-metrics",
+    model_options=("--model-path", "--model"),
+    options=(
+        ("served_model_name", ("--served-model-name",)),
+        ("max_model_len", ("--context-length",)),
+        ("gpu_memory_utilization", ("--mem-fraction-static",)),
+        ("max_num_seqs", ("--max-running-requests",)),
+        ("kv_cache_dtype", ("--kv-cache-dtype",)),
+        ("quantization", ("--quantization",)),
+        ("tensor_parallel", ("--tp", "--tp-size", "--tensor-parallel-size")),
+        ("attention_backend", ("--attention-backend",)),
+        ("reasoning_parser", ("--reasoning-parser",)),
+        ("tool_call_parser", ("--tool-call-parser",)),
+    ),
+    caches=("flashinfer", "triton", "tilelang"),
+)
+
+TRTLLM: Final = Runtime(
+    id="trtllm",
+    title="TensorRT-LLM",
+    port=8000,
+    marks=("tensorrt-llm", "trtllm"),
+    programs=(("trtllm-serve",), ("trtllm-serve", "serve")),
+    key_way=KeyWay.NONE,
+    loopback=True,
+    version_paths=("/version",),
+    # Only with return_perf_metrics; /metrics is a JSON list of iterations.
+    metrics_path="/prometheus/metrics",
+    metrics_option="return_perf_metrics",
+    options=(
+        ("served_model_name", ("--served_model_name",)),
+        ("max_model_len", ("--max_seq_len",)),
+        ("max_num_seqs", ("--max_batch_size",)),
+        ("max_num_batched_tokens", ("--max_num_tokens",)),
+        ("tensor_parallel", ("--tp_size",)),
+        ("reasoning_parser", ("--reasoning_parser",)),
+        ("tool_call_parser", ("--tool_parser",)),
+    ),
+    caches=("flashinfer", "triton"),
+)
+
+LLAMA_CPP: Final = Runtime(
+    id="llama-cpp",
+    title="llama.cpp",
+    port=8080,
+    marks=("llama-server", "llama.cpp"),
+    programs=(("llama-server",),),
+    key_way=KeyWay.VARIABLE,
+    key_variable="LLAMA_API_KEY",
+    loopback=True,
+    host_variable="LLAMA_ARG_HOST",
+    loading_503=True,
+    version_paths=("/props",),
+    version_key="build_info",
+    metrics_path="/metrics",
+    metrics_option="--metrics",
+    model_name=ModelName.GGUF,
+    model_options=("-m", "--model", "-hf", "-hfr", "--hf-repo"),
+    options=(
+        ("served_model_name", ("--alias", "-a")),
+        ("max_model_len", ("--ctx-size", "-c")),
+        ("max_num_seqs", ("--parallel", "-np")),
+        ("n_gpu_layers", ("--n-gpu-layers", "-ngl", "--gpu-layers")),
+    ),
+    first_request="fills the first prompt's cache",
+)
+
+OLLAMA: Final = Runtime(
+    id="ollama",
+    title="Ollama",
+    port=11434,
+    marks=("ollama",),
+    programs=(("ollama", "serve"),),
+    key_way=KeyWay.NONE,
+    loopback=True,
+    host_option="",
+    host_variable="OLLAMA_HOST",
+    # It has no /health. It answers this as soon as it runs; that the model is there, its list of models says.
+    health_path="/api/version",
+    version_paths=("/api/version",),
+    model_name=ModelName.TAG,
+    lists_more=True,
+    first_request="loads the model into memory",
+)
+
+RUNTIMES: Final = (VLLM, SGLANG, TRTLLM, LLAMA_CPP, OLLAMA)
+KEY_VARIABLES: Final = tuple(runtime.key_variable for runtime in RUNTIMES if runtime.key_variable)
+"""Every variable under which a key that we made may stand in a container's env file."""
+
+_PROGRAM_NAMES: Final = frozenset(
+    words[0] for runtime in RUNTIMES for words in runtime.programs if words[0] != "python3"
+)
+
+
+def runtime_named(name: str) -> Runtime:
+    """The runtime of that id; vLLM's for any other, because its API is what an unknown server is asked by."""
+    return next((runtime for runtime in RUNTIMES if runtime.id == name), VLLM)
+
+
+def is_known(name: str) -> bool:
+    """Whether the table has that runtime."""
+    return any(runtime.id == name for runtime in RUNTIMES)
+
+
+def recognised(image: str, argv: tuple[str, ...]) -> Runtime | None:
+    """The runtime that a container runs, by its image's name or its command; None for other containers."""
+    programs = [PurePosixPath(word).name.lower() for word in argv[:4] if " " not in word]
+    words = [image.lower(), *programs]
+    return next((found for found in RUNTIMES if any(mark in word for mark in found.marks for word in words)), None)
+
+
+def is_server_program(word: str) -> bool:
+    """Whether a program is one of the servers themselves, which would take any words as its own."""
+    return PurePosixPath(word).name in _PROGRAM_NAMES
+
+
+def with_tag(model: str) -> str:
+    """An Ollama model with its tag, as Ollama lists it: `qwen3` -> `qwen3:latest`."""
+    return model if ":" in model.rpartition("/")[2] else f"{model}:latest"

@@ -1,0 +1,194 @@
+"""Three states of a Spark that no single figure shows: an engine that is wedged, a GPU that is stuck in its low power
+state, and shared memory that a killed engine has left behind. All pure: samples in, judgement out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from spark_tui.domain.host.gpu import GpuReading
+from spark_tui.domain.quantities import human_bytes, human_duration
+
+# --- wedge ----------------------------------------------------------------------------------------------
+
+FROZEN_SECONDS: Final = 120.0
+"""A long prefill writes no token: 128k tokens at 1,600 a second take 80 s."""
+PROBE_SECONDS: Final = 60.0
+"""So long a one-token request may take before the engine counts as wedged."""
+
+
+class Wedge(StrEnum):
+    """Where the suspicion stands."""
+
+    NONE = "none"
+    SUSPECTED = "suspected"
+    CONFIRMED = "confirmed"
+
+
+@dataclass(frozen=True, slots=True)
+class TokenSample:
+    """An engine's counters `at` monotonic seconds: requests that run, and tokens ever read and ever written. The
+    prompt counter is None where the server has none."""
+
+    at: float
+    running: float
+    generated: float
+    prompt: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WedgeState:
+    """Since when nothing has moved, and what a probe has shown. `probe_wanted` asks for a one-token request."""
+
+    last: TokenSample | None = None
+    frozen_since: float | None = None
+    wedge: Wedge = Wedge.NONE
+
+    @property
+    def probe_wanted(self) -> bool:
+        """Suspicion alone proves nothing: a one-token request tells."""
+        return self.wedge is Wedge.SUSPECTED
+
+    def sentence(self, now: float) -> str:
+        """What a person reads; empty while all is well."""
+        if self.wedge is Wedge.NONE or self.frozen_since is None:
+            return ""
+        still = f"no token for {human_duration(now - self.frozen_since)} while requests run"
+        return f"{still}; a one-token request was not answered" if self.wedge is Wedge.CONFIRMED else still
+
+
+WEDGE_REMEDY: Final = "The engine is stuck: restart it. Its log and `dmesg` around that time say more."
+
+
+def watch_tokens(state: WedgeState, sample: TokenSample) -> WedgeState:
+    """The state after one more sample. Any progress, a restart of the server (counters fall) or an idle engine ends
+    every suspicion."""
+    last = state.last
+    frozen = (
+        last is not None
+        and sample.running > 0
+        and sample.generated == last.generated
+        and (sample.prompt is None or sample.prompt == last.prompt)
+    )
+    if not frozen or last is None:
+        return WedgeState(sample)
+    since = state.frozen_since if state.frozen_since is not None else last.at
+    wedge = state.wedge
+    if wedge is Wedge.NONE and sample.at - since >= FROZEN_SECONDS:
+        wedge = Wedge.SUSPECTED
+    return WedgeState(sample, since, wedge)
+
+
+def probed(state: WedgeState, *, answered: bool) -> WedgeState:
+    """The state after the probe: an answer clears it, none within `PROBE_SECONDS` confirms it."""
+    if state.wedge is not Wedge.SUSPECTED:
+        return state
+    return WedgeState(state.last) if answered else WedgeState(state.last, state.frozen_since, Wedge.CONFIRMED)
+
+
+# --- stuck low power ------------------------------------------------------------------------------------
+
+BUSY_PERCENT: Final = 90
+STUCK_SECONDS: Final = 15.0
+STUCK_MHZ: Final = 1400
+STUCK_WATTS: Final = 30.0
+"""Never met in 58,762 samples of healthy load (SM 2197-2528 MHz); stuck boxes show 500-850 MHz and 5-20 W."""
+
+LOW_POWER_REMEDY: Final = (
+    "The power supply has fallen into its safe state, which no reboot ends: shut down, unplug the adapter from the "
+    "wall and from the Spark, wait a minute, plug it in again. If it comes back, the unit needs service."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LowPowerState:
+    """Since when the GPU works hard at a crawl, monotonic seconds; None when it does not."""
+
+    since: float | None = None
+    stuck: bool = False
+    sentence: str = ""
+
+
+def watch_power(state: LowPowerState, gpu: GpuReading, at: float) -> LowPowerState:
+    """The state after one more reading. A figure that the driver does not report proves nothing."""
+    load, clock, watts = gpu.utilization_percent, gpu.sm_clock_mhz, gpu.power_watts
+    if load is None or clock is None or watts is None:
+        return LowPowerState()
+    if load < BUSY_PERCENT or clock >= STUCK_MHZ or watts >= STUCK_WATTS:
+        return LowPowerState()
+    since = state.since if state.since is not None else at
+    stuck = at - since >= STUCK_SECONDS
+    sentence = f"GPU {load} % busy at {clock} MHz and {watts:.0f} W for {human_duration(at - since)}" if stuck else ""
+    return LowPowerState(since, stuck, sentence)
+
+
+# --- leaked shared memory -------------------------------------------------------------------------------
+
+_ENGINE_FILES: Final = re.compile(
+    r"psm_[0-9a-f]+|sem\.mp-\w+|nccl-\w+|torch_\d+_.*|vllm.*|VLLM.*|sglang.*|cuda\.shm\.[\w.]+|__KMP_REGISTERED_LIB_\d+"
+)
+LEAK_SECONDS: Final = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class SharedFile:
+    """A file in /dev/shm: bytes that it takes, age in seconds since it was last written. `open` says whether a
+    process has it open or mapped; None where not every process could be looked into."""
+
+    name: str
+    size: int
+    age: float
+    owner: int = 0
+    open: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Leak:
+    """Files of engines that are gone. They are memory, and no restart of an engine gives them back."""
+
+    files: tuple[SharedFile, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """Bytes of all of them."""
+        return sum(file.size for file in self.files)
+
+    @property
+    def sentence(self) -> str:
+        """What a person reads; empty when nothing is leaked."""
+        if not self.files:
+            return ""
+        files = "1 file" if len(self.files) == 1 else f"{len(self.files)} files"
+        return f"{human_bytes(self.size)} in {files} of /dev/shm, left by an engine that was killed"
+
+    @property
+    def remedy(self) -> str:
+        """The command that gives them back."""
+        names = " ".join(f"/dev/shm/{file.name}" for file in self.files[:5])  # noqa: S108 - the place itself
+        more = " ..." if len(self.files) > 5 else ""
+        return f"No process uses them. Remove them: sudo rm {names}{more}" if self.files else ""
+
+
+def leaked(files: Iterable[SharedFile], *, engines_run: bool) -> Leak:
+    """The files that an engine left behind: of a name that engines give, old enough, and open nowhere. Where that
+    cannot be known, nothing counts as leaked while any engine runs."""
+    found = [
+        file
+        for file in files
+        if _ENGINE_FILES.fullmatch(file.name)
+        and file.age >= LEAK_SECONDS
+        and file.size > 0
+        and (file.open is False or (file.open is None and not engines_run))
+    ]
+    return Leak(tuple(sorted(found, key=lambda file: (-file.size, file.name))))
+
+
+def low_power(samples: Sequence[tuple[float, GpuReading]]) -> LowPowerState:
+    """The state after a whole history, `(seconds, reading)` oldest first."""
+    state = LowPowerState()
+    for at, reading in samples:
+        state = watch_power(state, reading, at)
+    return state

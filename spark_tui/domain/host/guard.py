@@ -1,0 +1,278 @@
+"""When to act before the box freezes: a decision machine over samples of memory. Time is an argument.
+
+A Spark that runs out of memory seldom kills a process: it answers pings and nothing else until the plug is pulled,
+and from the first sign to the end it can take three seconds. So the guard looks often when it matters, judges the
+fall as well as the floor, and asks for a graceful stop while there is still memory to stop with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+from spark_tui.domain.host.drop_caches import WORTH_BYTES
+from spark_tui.domain.host.memory import MemInfo
+from spark_tui.domain.host.severity import LOADING_FLOOR, SERVING_FLOOR, THRASHING_PERCENT
+from spark_tui.domain.quantities import GIB, gib
+
+
+class Act(StrEnum):
+    """What to do, from the mildest to the last resort."""
+
+    NOTHING = "nothing"
+    DROP_CACHE = "drop the cache"
+    COMPACT = "compact memory"
+    STOP = "stop the engine"
+    KILL = "kill the engine"
+
+
+@dataclass(frozen=True, slots=True)
+class GuardedEngine:
+    """An engine that may have to end. `id` is the container's, `pid` its first process on the host (0: unknown),
+    `started_at` seconds since the epoch."""
+
+    id: str
+    name: str
+    pid: int = 0
+    ours: bool = True
+    loading: bool = False
+    started_at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class GuardEntry:
+    """What the guard did, for a person: seconds since the epoch, the act, the engine (empty: none), why, and how."""
+
+    at: float
+    act: str
+    engine: str
+    reason: str
+    how: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The figures of the decision: bytes and seconds.
+
+    `serving_floor` and `loading_floor` are usable memory below which `low_strikes` samples in a row lead to a stop.
+    A fall is judged below `fall_below`: when at its present rate nothing is left within `horizon`, for
+    `fall_strikes` samples that each fell. `kill_floor` and `last_seconds` end the patience with a graceful stop, as
+    does `grace`. For `settle` after an end what is missing counts as on its way back, and only a new fall, later than
+    `aftermath`, ends another engine. While an engine loads, `load_free_floor` of MemFree is kept by dropping the
+    cache, at most every `drop_every`.
+    """
+
+    serving_floor: int = SERVING_FLOOR
+    loading_floor: int = LOADING_FLOOR
+    low_strikes: int = 5
+    fall_strikes: int = 3
+    fall_below: int = 5 * GIB
+    horizon: float = 2.0
+    kill_floor: int = GIB
+    last_seconds: float = 0.6
+    grace: float = 10.0
+    thrash_below: int = 8 * GIB
+    thrash_seconds: float = 20.0
+    settle: float = 90.0
+    aftermath: float = 3.0
+    load_free_floor: int = 8 * GIB  # the per-second guard of the field report that ended one box's failed loads
+    drop_every: float = 5.0
+    calm_interval: float = 0.5
+    near_interval: float = 0.1
+    near_factor: float = 2.0
+
+    def floor(self, *, loading: bool) -> int:
+        """The floor that counts."""
+        return self.loading_floor if loading else self.serving_floor
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One look at memory, `at` in monotonic seconds; bytes. `pressure` is PSI `some avg10`, None when not known;
+    `droppable` None when the kernel does not tell."""
+
+    at: float
+    usable: int
+    free: int
+    droppable: int | None = None
+    pressure: float | None = None
+
+
+def sample_of(mem: MemInfo, at: float, pressure: float | None = None) -> Sample:
+    """The sample in a reading."""
+    return Sample(at, mem.usable, mem.free, mem.droppable, pressure)
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What runs: whether any engine may be stopped, whether one of them loads, and whether another measures memory
+    (then the cache is left alone)."""
+
+    engines: bool = True
+    loading: bool = False
+    measuring: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GuardState:
+    """What the machine remembers between samples. `stopping_since` and `killed_at` are monotonic seconds."""
+
+    last: Sample | None = None
+    low: int = 0
+    falling: int = 0
+    thrashing_since: float | None = None
+    stopping_since: float | None = None
+    killed_at: float | None = None
+    dropped_at: float | None = None
+    compacted: bool = True
+
+    @property
+    def acted(self) -> bool:
+        """An engine was told to end, and memory has not come back yet."""
+        return self.stopping_since is not None or self.killed_at is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What to do now and why; and in how many seconds to look again."""
+
+    act: Act = Act.NOTHING
+    reason: str = ""
+    next_in: float = 0.5
+
+
+START: Final = GuardState()
+
+
+def decide(state: GuardState, sample: Sample, policy: Policy, scene: Scene) -> tuple[GuardState, Decision]:
+    """One step. The same samples give the same decisions."""
+    rate = _rate(state.last, sample)
+    state = _counted(state, sample, rate, policy, scene)
+    act, reason = _verdict(state, sample, rate, policy, scene)
+    match act:
+        case Act.STOP:
+            state = replace(state, stopping_since=sample.at, killed_at=None, low=0, falling=0, thrashing_since=None)
+        case Act.KILL:
+            state = ended(state, sample.at)
+        case Act.DROP_CACHE:
+            state = replace(state, dropped_at=sample.at, compacted=False)
+        case Act.COMPACT:
+            state = replace(state, compacted=True)
+    return state, Decision(act, reason, _interval(state, sample, rate, policy, scene))
+
+
+def ended(state: GuardState, at: float) -> GuardState:
+    """The engine that was told to end is gone, or was killed: its memory is on its way back."""
+    return replace(state, stopping_since=None, killed_at=at, low=0, falling=0, thrashing_since=None)
+
+
+def _rate(last: Sample | None, sample: Sample) -> float:
+    """Bytes per second that went away since the last sample; not below zero."""
+    span = sample.at - last.at if last is not None else 0.0
+    return max(0.0, (last.usable - sample.usable) / span) if last is not None and span > 0 else 0.0
+
+
+def _counted(state: GuardState, sample: Sample, rate: float, policy: Policy, scene: Scene) -> GuardState:
+    """The streaks after this sample; memory that is back arms the guard again."""
+    low = state.low + 1 if sample.usable < policy.floor(loading=scene.loading) else 0
+    ends_soon = rate > 0 and sample.usable < policy.fall_below and sample.usable / rate < policy.horizon
+    falling = state.falling + 1 if ends_soon else 0
+    thrashes = (
+        sample.pressure is not None and sample.pressure >= THRASHING_PERCENT and sample.usable < policy.thrash_below
+    )
+    since = (state.thrashing_since if state.thrashing_since is not None else sample.at) if thrashes else None
+    state = replace(state, last=sample, low=low, falling=falling, thrashing_since=since)
+    if state.acted and _recovered(state, sample, policy):
+        state = replace(state, stopping_since=None, killed_at=None)
+    return state
+
+
+def _recovered(state: GuardState, sample: Sample, policy: Policy) -> bool:
+    """Memory is back; or so much time has passed since the end that what is missing belongs to somebody else.
+
+    It comes back late: a minute is usual, and in the meantime the next engine must not be ended for it.
+    """
+    if sample.usable > policy.near_factor * max(policy.serving_floor, policy.loading_floor):
+        return True
+    return state.killed_at is not None and sample.at - state.killed_at > policy.settle
+
+
+def _verdict(state: GuardState, sample: Sample, rate: float, policy: Policy, scene: Scene) -> tuple[Act, str]:
+    if not scene.engines:
+        return Act.NOTHING, ""
+    if state.killed_at is not None:
+        reason = _fall(state, sample, rate, policy)
+        again = reason and sample.at - state.killed_at > policy.aftermath
+        return (Act.STOP, reason) if again else (Act.NOTHING, "")
+    if state.stopping_since is not None:
+        return _impatience(state.stopping_since, sample, rate, policy)
+    reason = _danger(state, sample, rate, policy, scene)
+    if reason:
+        hopeless = rate > 0 and sample.usable / rate < policy.last_seconds
+        return (Act.KILL if hopeless or sample.usable < policy.kill_floor else Act.STOP), reason
+    return _relief(state, sample, policy, scene)
+
+
+def _danger(state: GuardState, sample: Sample, rate: float, policy: Policy, scene: Scene) -> str:
+    """Why an engine has to end; empty when none has to."""
+    if state.low >= policy.low_strikes:
+        when = "while an engine loads" if scene.loading else "while serving"
+        return (
+            f"{gib(sample.usable)} GiB usable, {policy.low_strikes} looks in a row below the floor of "
+            f"{gib(policy.floor(loading=scene.loading))} GiB {when}"
+        )
+    if fall := _fall(state, sample, rate, policy):
+        return fall
+    if state.thrashing_since is not None and sample.at - state.thrashing_since >= policy.thrash_seconds:
+        return (
+            f"{sample.pressure:.0f} % of the time spent waiting for memory for {policy.thrash_seconds:.0f} s, "
+            f"{gib(sample.usable)} GiB usable"
+        )
+    return ""
+
+
+def _fall(state: GuardState, sample: Sample, rate: float, policy: Policy) -> str:
+    if state.falling < policy.fall_strikes:
+        return ""
+    seconds = sample.usable / max(rate, 1.0)
+    return f"memory fell at {gib(rate)} GiB/s with {gib(sample.usable)} GiB left: gone in {seconds:.1f} s"
+
+
+def _impatience(since: float, sample: Sample, rate: float, policy: Policy) -> tuple[Act, str]:
+    """Whether the graceful stop that was asked for is taking too long."""
+    waited = sample.at - since
+    if sample.usable < policy.kill_floor:
+        return Act.KILL, f"{gib(sample.usable)} GiB usable, {waited:.1f} s after it was asked to stop"
+    if rate > 0 and sample.usable / rate < policy.last_seconds:
+        return Act.KILL, f"memory still fell at {gib(rate)} GiB/s, {waited:.1f} s after it was asked to stop"
+    if waited >= policy.grace:
+        return Act.KILL, f"it had not given its memory back {waited:.0f} s after it was asked to stop"
+    return Act.NOTHING, ""
+
+
+def _relief(state: GuardState, sample: Sample, policy: Policy, scene: Scene) -> tuple[Act, str]:
+    """While an engine loads: the driver allocates from free memory, which the checkpoint's pages take up."""
+    if not scene.loading or scene.measuring or sample.free >= policy.load_free_floor:
+        return Act.NOTHING, ""
+    free = f"{gib(sample.free)} GiB free while an engine loads"
+    waited = state.dropped_at is None or sample.at - state.dropped_at >= policy.drop_every
+    if waited and (sample.droppable is None or sample.droppable >= WORTH_BYTES):
+        return Act.DROP_CACHE, f"{free}, below {gib(policy.load_free_floor)}"
+    return (Act.COMPACT, free) if not state.compacted else (Act.NOTHING, "")
+
+
+def _interval(state: GuardState, sample: Sample, rate: float, policy: Policy, scene: Scene) -> float:
+    """Look closely near the floor, in a fast fall, and until an engine that was told to end has ended."""
+    close = sample.usable < policy.near_factor * policy.floor(loading=scene.loading)
+    fast = rate > 0 and sample.usable / rate < 5 * policy.horizon
+    watched = close or fast or state.stopping_since is not None
+    return policy.near_interval if watched and scene.engines else policy.calm_interval
+
+
+def victim(engines: Sequence[GuardedEngine], *, only_ours: bool = True) -> GuardedEngine | None:
+    """The engine that has to end: one that loads before one that serves, one of ours before another's, and of
+    several the youngest, for the others were content before it came."""
+    may = [engine for engine in engines if engine.ours or not only_ours]
+    return max(may, key=lambda engine: (engine.loading, engine.ours, engine.started_at, engine.id), default=None)

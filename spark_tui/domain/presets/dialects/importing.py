@@ -1,0 +1,186 @@
+"""From a stranger's recipe file to a preset of our own, with a report of what became of every part of it.
+
+A sparkrun recipe is kept as it is written, comments and all. An eugr recipe, and one that includes another, are
+written anew. Nothing here runs anything: hooks and mods are told, never followed.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from spark_tui.domain.errors import PresetError
+from spark_tui.domain.presets.command import missing_values
+from spark_tui.domain.presets.dialects.eugr_import import Converted, from_eugr
+from spark_tui.domain.presets.dialects.include import flattened
+from spark_tui.domain.presets.dialects.provenance import ModNote, Registry, mod_note
+from spark_tui.domain.presets.dialects.yaml_text import comment, yaml_text
+from spark_tui.domain.presets.located import Node, Table
+from spark_tui.domain.presets.preset import Origin, Preset
+from spark_tui.domain.presets.recipe import Dialect, dialect_of, preset_from
+from spark_tui.domain.text import clean_line, truncate
+
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]+")
+_ALONE: Final = ("recipe_version", "include")
+_TELLING: Final = ("model", "name")
+_SERVING: Final = ("container", "containers", "runtime", "command", "engines", "params")
+
+
+@dataclass(frozen=True, slots=True)
+class FoundFile:
+    """One YAML file. `path` is relative to the registry; `problem` says why there is no document."""
+
+    path: str
+    text: str = ""
+    document: Node | None = None
+    problem: PresetError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """What was found in a file or folder. `files` are those asked for, `beside` the others that they may include,
+    `passed_over` what was not even read, with the reason."""
+
+    registry: Registry
+    files: tuple[FoundFile, ...] = ()
+    beside: tuple[FoundFile, ...] = ()
+    passed_over: tuple[PresetError, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """One recipe, read. Either `preset` and `text` (the file to be written), or `problem`.
+
+    `changes` are in words what had to become something else, `kept` the keys that stay in the file and that
+    spark-tui does not use, `needs` the values that a launch must give.
+    """
+
+    path: str
+    name: str
+    dialect: Dialect | None = None
+    preset: Preset | None = None
+    text: str = ""
+    changes: tuple[str, ...] = ()
+    kept: tuple[tuple[str, str], ...] = ()
+    hooks: tuple[str, ...] = ()
+    mods: tuple[ModNote, ...] = ()
+    needs: tuple[str, ...] = ()
+    notes: tuple[str, ...] = field(default=())
+    problem: PresetError | None = None
+
+
+def is_recipe(document: Node | None) -> bool:
+    """Whether a YAML file is a recipe at all: registries hold other ones beside them."""
+    if not isinstance(document, Table):
+        return False
+    has = {entry.key for entry in document.entries}
+    return (
+        "recipe_version" in has or "include" in has or bool(has.intersection(_TELLING) and has.intersection(_SERVING))
+    )
+
+
+def plain_name(path: str) -> str:
+    """A preset's name from a file's: its stem, with what no container's name can hold left out."""
+    stem = posixpath.basename(path)
+    for suffix in (".yaml", ".yml", ".v1", ".v2"):
+        stem = stem.removesuffix(suffix)
+    return _NOT_IN_NAMES.sub("-", stem).strip("-_.")[:63].rstrip("-_.") or "recipe"
+
+
+def names_of(paths: tuple[str, ...]) -> dict[str, str]:
+    """A name for each file, by path; where two files have one stem, their folder's name stands in front."""
+    names: dict[str, str] = {}
+    taken: set[str] = set()
+    for path in sorted(paths, key=lambda each: (each.count("/"), each)):
+        name = plain_name(path)
+        folder = posixpath.dirname(path)
+        while name in taken and folder:
+            name = plain_name(f"{posixpath.basename(folder)}-{name}")
+            folder = posixpath.dirname(folder)
+        number, first = 1, name
+        while name in taken:
+            number += 1
+            name = f"{first[:58]}-{number}"
+        taken.add(name)
+        names[path] = name
+    return names
+
+
+def examine(found: FoundFile, gathered: Gathered, name: str) -> Examined:
+    """Reads one recipe. Never raises: what cannot be used is the result's `problem`, with file and line.
+
+    `name` is the preset's name to be, one that `names_of` gave or that KNOBS["name"] has read.
+    """
+    place = posixpath.join(gathered.registry.root, found.path)
+    if found.problem is not None:
+        return Examined(found.path, name, problem=found.problem)
+    if not isinstance(found.document, Table):
+        problem = PresetError("This is no recipe: a recipe is a mapping of keys to values.", "", file=place, line=1)
+        return Examined(found.path, name, problem=problem)
+    dialect = dialect_of(found.document)
+    try:
+        converted = _converted(found, found.document, dialect, gathered, place)
+        preset = preset_from(converted.document, name=name, origin=Origin.USER, file=place)
+    except PresetError as problem:
+        return Examined(found.path, name, dialect, problem=problem)
+    mods = tuple(mod_note(mod, found.path, gathered.registry) for mod in preset.mods)
+    as_written = dialect is Dialect.SPARKRUN and found.document.get("include") is None
+    header = comment(tuple(_header(found, gathered.registry, dialect, converted, mods, as_written=as_written)))
+    return Examined(
+        path=found.path,
+        name=name,
+        dialect=dialect,
+        preset=preset,
+        text=header + (found.text if as_written else yaml_text(converted.document)),
+        changes=converted.changes,
+        kept=preset.unknown,
+        hooks=preset.hooks,
+        mods=mods,
+        needs=missing_values(preset),
+        notes=preset.facts.cautions if dialect is Dialect.EUGR else (),
+    )
+
+
+def _converted(found: FoundFile, document: Table, dialect: Dialect, gathered: Gathered, place: str) -> Converted:
+    if dialect is Dialect.EUGR:
+        return from_eugr(document, file=place, folder=posixpath.dirname(found.path))
+    if dialect is Dialect.SPARKRUN and document.get("include") is not None:
+        folder = posixpath.dirname(found.path)
+        known = {each.path: each.document for each in (*gathered.files, *gathered.beside)}
+
+        def sibling(name: str) -> Table | None:
+            beside = known.get(posixpath.join(folder, name))
+            return beside if isinstance(beside, Table) else None
+
+        return Converted(flattened(document, place, sibling), ("What it includes is written into it.",))
+    return Converted(document)
+
+
+def _header(
+    found: FoundFile,
+    registry: Registry,
+    dialect: Dialect,
+    converted: Converted,
+    mods: tuple[ModNote, ...],
+    *,
+    as_written: bool,
+) -> Iterator[str]:
+    """What the file's reader should know: where it is from, under which licence, and what was changed."""
+    where = registry.address or registry.root
+    where += f" ({registry.commit[:12]})" if registry.commit else ""
+    yield _line(f"Imported by spark-tui: {found.path} of {where}")
+    yield _line(f"There it is an {dialect}." if dialect is Dialect.EUGR else f"It is a {dialect}.")
+    yield _line(f"Licence there: {registry.licence or 'not stated'}.")
+    if not as_written:
+        yield "Written anew; comments are left out."
+    for change in converted.changes:
+        yield _line(f"Changed: {change}")
+    for mod in mods:
+        yield _line(f"Not applied: {mod.name}" + (f" ({mod.script})" if mod.script else ""))
+
+
+def _line(text: str) -> str:
+    return truncate(clean_line(text), 300)

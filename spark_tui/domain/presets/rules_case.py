@@ -1,0 +1,305 @@
+"""What the rules look at: a planned launch, what is known around it, and the settings read out of its command."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final, TypeAlias
+
+from spark_tui.domain.engine.container import ImageFacts
+from spark_tui.domain.models.checkpoint import CheckpointFacts
+from spark_tui.domain.presets import vllm_command as vllm
+from spark_tui.domain.presets.overrides import Overrides
+from spark_tui.domain.presets.plan import LaunchPlan
+from spark_tui.domain.presets.preset import Preset, RequiredFile
+from spark_tui.domain.presets.rules_image_version import Version, name_of, newest_possible
+from spark_tui.domain.presets.shell_words import words_of
+
+MAX_JSON_CHARS: Final = 65_536
+_MAX_DEPTH: Final = 8
+
+Fix: TypeAlias = tuple[tuple[str, str], ...]
+"""Pairs as `overrides_from_pairs` takes them; `("without", "quantization")` takes an option out of the command."""
+
+
+class Severity(StrEnum):
+    """ERROR: it would not start, or its answers or its speed would be ruined. WARNING: it is slower, or less safe or
+    stable than it need be. NOTE: worth knowing."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    NOTE = "note"
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What a rule says of a launch. `evidence` is what it saw, `fix` the change that ends it, empty where none does."""
+
+    severity: Severity
+    summary: str
+    evidence: str
+    remedy: str
+    fix: Fix = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """A launch before it happens. None: not known, and what is not known makes no error.
+
+    `engine_version` is what an earlier start of this image said of itself. `sparks` counts the machines that serve
+    together. `neighbours_utilization` sums the memory shares of the engines that run already. `missing_files` are
+    those of the preset's required files that the store lacks. `has_system_prompt`: one is sent with each chat.
+    """
+
+    plan: LaunchPlan
+    overrides: Overrides = field(default_factory=Overrides)
+    image: ImageFacts | None = None
+    engine_version: str = ""
+    checkpoint: CheckpointFacts | None = None
+    is_spark: bool | None = None
+    sparks: int | None = None
+    has_hf_token: bool | None = None
+    neighbours_utilization: float | None = None
+    missing_files: tuple[RequiredFile, ...] | None = None
+    has_system_prompt: bool | None = None
+
+    @property
+    def preset(self) -> Preset:
+        """The preset that is launched."""
+        return self.plan.preset
+
+
+@dataclass(frozen=True, slots=True)
+class Speculation:
+    """Speculative decoding as asked for. `tokens` is K, None where the engine decides; `config` is all of it."""
+
+    method: str
+    drafter: str
+    tokens: int | None
+    config: Mapping[str, Any]
+
+    @property
+    def is_mtp(self) -> bool:
+        """By the model's own prediction layers, or a small model paired with it: vLLM has a name per family."""
+        return self.method.endswith("mtp")
+
+    @property
+    def is_dflash(self) -> bool:
+        """By a block-diffusion drafter."""
+        return self.method == "dflash"
+
+
+# Images whose start script builds the command from variables: option -> variable.
+_BY_ENVIRONMENT: Final[tuple[tuple[str, Mapping[str, str]], ...]] = (
+    (
+        "aeon-7/vllm-dflash",
+        {
+            "--kv-cache-dtype": "KV_CACHE_DTYPE",
+            "--gpu-memory-utilization": "GPU_MEMORY_UTILIZATION",
+            "--max-model-len": "MAX_MODEL_LEN",
+            "--max-num-seqs": "MAX_NUM_SEQS",
+            "--max-num-batched-tokens": "MAX_NUM_BATCHED_TOKENS",
+        },
+    ),
+    (
+        "avarok/dgx-vllm-nvfp4-kernel",
+        {
+            "--gpu-memory-utilization": "GPU_MEMORY_UTIL",
+            "--max-model-len": "MAX_MODEL_LEN",
+            "--max-num-seqs": "MAX_NUM_SEQS",
+            "--tensor-parallel-size": "TENSOR_PARALLEL_SIZE",
+        },
+    ),
+)
+_SUFFIXES: Final[Mapping[str, int]] = {"k": 1000, "m": 1000**2, "g": 1000**3, "K": 1024, "M": 1024**2, "G": 1024**3}
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A situation with its command read. `words` are the command's own, or those of its script; `model` is all that
+    names the model, in lower case; `variables` are options that the image's start script takes from its environment,
+    none where the command starts the server itself."""
+
+    situation: Situation
+    words: tuple[str, ...]
+    env: Mapping[str, str]
+    model: str
+    speculation: Speculation | None
+    version_at_most: Version | None
+    variables: Mapping[str, str]
+
+    @property
+    def preset(self) -> Preset:
+        """The preset that is launched."""
+        return self.situation.preset
+
+    @property
+    def is_vllm(self) -> bool:
+        """vLLM on the GPU: what most rules are about."""
+        return self.preset.engine == "vllm" and not self.preset.cpu_only
+
+    @property
+    def may_be_spark(self) -> bool:
+        """Not known to be another machine."""
+        return self.situation.is_spark is not False
+
+    def named(self, pattern: str) -> bool:
+        """Whether the model's name holds the pattern; `_` and `-` are one."""
+        return re.search(pattern, self.model) is not None
+
+    def option(self, name: str) -> str | None:
+        """The value of an option, wherever the engine takes it from; None when it is absent."""
+        found = vllm.option(self.words, name)
+        return self.env.get(self.variables.get(name, "")) if found is None else found
+
+    def number(self, name: str) -> float | None:
+        """An option as a number, `64k` and `64K` as vLLM reads them; None when it is absent or no number."""
+        text = (self.option(name) or "").strip()
+        factor = _SUFFIXES.get(text[-1:], 1)
+        match = re.fullmatch(r"-?\d{1,15}(?:\.\d{1,15})?", text[:-1] if factor > 1 else text)
+        return float(match[0]) * factor if match else None
+
+    def integer(self, name: str) -> int | None:
+        """An option as a whole number."""
+        number = self.number(name)
+        return None if number is None else int(number)
+
+    def switch(self, name: str) -> bool | None:
+        """Whether a switch is on; None when the command does not say. The last of several counts."""
+        negated = "--no-" + name[2:]
+        state: bool | None = None
+        for word in self.words:
+            head, _, value = word.partition("=")
+            if vllm.is_spelling(head, name):
+                state = value.lower() not in ("false", "0")
+            elif vllm.is_spelling(head, negated):
+                state = False
+        return state
+
+    def parts(self, name: str) -> Mapping[str, Any]:
+        """A JSON option as a mapping: the JSON itself, and `--name.key value` parts. Empty for what is no object."""
+        return _parts(self.words, name)
+
+    def setting(self, key: str, value: str) -> Fix:
+        """The fix that sets an option, where this image takes it from."""
+        variable = self._variable(key)
+        return ((f"env.{variable}", value),) if variable else ((key, value),)
+
+    def without(self, key: str) -> Fix:
+        """The fix that takes an option out of the command, or empties its variable."""
+        variable = self._variable(key)
+        return ((f"env.{variable}", ""),) if variable else (("without", key),)
+
+    def _variable(self, key: str) -> str:
+        name = vllm.option_of(key) or ""
+        return self.variables.get(name, "") if vllm.option(self.words, name) is None else ""
+
+
+Rule: TypeAlias = Callable[[Case], Advice | None]
+
+
+def case_of(situation: Situation) -> Case:
+    """Reads a situation."""
+    spec = situation.plan.spec
+    env = {variable.name: variable.value for variable in spec.env}
+    words = words_of((*(spec.entrypoint or ()), *spec.command))
+    variables = next((known for name, known in _BY_ENVIRONMENT if name_of(spec.image) == name), {})
+    if any(word.rpartition("/")[2] == "vllm" for word in words):
+        variables = {}
+    if variables:
+        words = (*words, *words_of(("sh", "-c", env.get("VLLM_EXTRA_ARGS", ""))))
+    return Case(
+        situation=situation,
+        words=words,
+        env=env,
+        model=_model_names(situation),
+        speculation=_speculation(words, env) if situation.preset.engine == "vllm" else None,
+        version_at_most=newest_possible(spec.image, situation.engine_version),
+        variables=variables,
+    )
+
+
+def _model_names(situation: Situation) -> str:
+    """The Hub's name of the model; of a folder in the store, what the preset calls it too."""
+    preset = situation.preset
+    names = [preset.model, situation.plan.model]
+    if preset.model.startswith(("/", "~")):
+        names += [preset.name, preset.facts.title]
+    return " ".join(names).lower().replace("_", "-")
+
+
+def _speculation(words: tuple[str, ...], env: Mapping[str, str]) -> Speculation | None:
+    config = dict(_parts(words, "--speculative-config"))
+    for key, name in (
+        ("method", "--spec-method"),
+        ("model", "--spec-model"),
+        ("num_speculative_tokens", "--spec-tokens"),
+    ):
+        value = vllm.option(words, name)
+        if value is not None:
+            config[key] = value
+    if env.get("DFLASH_DRAFTER"):
+        config = {
+            "method": "dflash",
+            "model": env["DFLASH_DRAFTER"],
+            "num_speculative_tokens": env.get("DFLASH_NUM_SPEC_TOKENS"),
+            **config,
+        }
+    if not config:
+        return None
+    drafter = str(config.get("model") or "")
+    method = str(config.get("method") or _method_of(drafter)).lower()
+    tokens = str(config.get("num_speculative_tokens") or "")
+    return Speculation(method, drafter, int(tokens) if re.fullmatch(r"\d{1,6}", tokens) else None, config)
+
+
+def _method_of(drafter: str) -> str:
+    """vLLM tells the method by the drafter's name where none is given."""
+    return next((word for word in ("dflash", "eagle3", "eagle", "mtp") if word in drafter.lower()), "draft_model")
+
+
+def _parts(words: tuple[str, ...], name: str) -> Mapping[str, Any]:
+    found = dict(json_object(vllm.option(words, name) or ""))
+    for at, word in enumerate(words):
+        head, equals, value = word.partition("=")
+        option, dot, path = head.partition(".")
+        if dot and vllm.is_spelling(option, name):
+            text = value if equals else words[at + 1] if at + 1 < len(words) else ""
+            _put(found, path.split(".")[:_MAX_DEPTH], text)
+    return found
+
+
+def _put(into: dict[str, Any], path: list[str], text: str) -> None:
+    *folders, last = path
+    for folder in folders:
+        inner = into.get(folder)
+        into[folder] = dict(inner) if isinstance(inner, dict) else {}
+        into = into[folder]
+    into[last] = text
+
+
+def json_object(text: str) -> Mapping[str, Any]:
+    """A JSON object, empty for anything else."""
+    if len(text) > MAX_JSON_CHARS:
+        return {}
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def mappings_in(tree: Mapping[str, Any], depth: int = 0) -> Iterator[Mapping[str, Any]]:
+    """A mapping and those within it, bounded in depth."""
+    yield tree
+    for value in tree.values():
+        if isinstance(value, dict) and depth < _MAX_DEPTH:
+            yield from mappings_in(value, depth + 1)
+
+
+def compact(config: Mapping[str, Any]) -> str:
+    """A mapping as the JSON that recipes write."""
+    return json.dumps(config, separators=(",", ":"))

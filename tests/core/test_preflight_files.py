@@ -1,0 +1,112 @@
+"""What a preset needs is looked for before anything starts, and keys go where its server reads them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from spark_tui.core.launch import LaunchRequest
+from spark_tui.domain.errors import RefusedError
+from spark_tui.domain.presets.plan import Overrides
+from spark_tui.domain.presets.preset import Preset, PresetFacts, RequiredFile
+from spark_tui.domain.secret import Secret
+from tests.core.kit import PRESET, Kit
+
+PARSER = RequiredFile("parser.py", "org/qwen", "parser.py")
+FOLDER = RequiredFile("draft", "org/draft")
+PROMPT = RequiredFile("prompts/SYSTEM_PROMPT.txt", "org/qwen", "SYSTEM_PROMPT.txt", for_chat=True)
+SCRIPT = RequiredFile("fix.py", url="https://example.org/fix.py")
+
+
+def needing(*files: RequiredFile, **changes: object) -> Preset:
+    return replace(PRESET, facts=PresetFacts(required_files=files), **changes)  # type: ignore[arg-type]
+
+
+def empty_store() -> Kit:
+    kit = Kit()
+    kit.host.all_folders = False
+    return kit
+
+
+async def test_a_launch_without_its_files_is_refused_with_the_commands_that_fetch_them() -> None:
+    kit = empty_store()
+    with pytest.raises(RefusedError, match=r"needs parser\.py, draft, fix\.py") as raised:
+        await kit.context.launcher.launch(LaunchRequest(needing(PARSER, FOLDER, SCRIPT), Overrides()), kit.report)
+    assert raised.value.remedy == (
+        "Fetch it first: hf download org/qwen parser.py --local-dir /store"
+        " && hf download org/draft --local-dir /store/draft"
+        " && curl -fL --create-dirs -o /store/fix.py https://example.org/fix.py"
+    )
+    assert not kit.docker.created
+
+
+async def test_files_that_are_there_are_not_spoken_of() -> None:
+    kit = empty_store()
+    kit.host.files = {Path("/store/parser.py")}
+    kit.host.folders = {Path("/store/draft")}
+    plan = await kit.context.preflight.plan(needing(PARSER, FOLDER), Overrides())
+    assert not any("in the model store" in note for note in plan.notes)
+    assert kit.context.preflight.missing_files(needing(PARSER, FOLDER, SCRIPT)) == (SCRIPT,)
+
+
+async def test_what_only_the_chat_needs_does_not_keep_an_engine_from_starting() -> None:
+    kit = empty_store()
+    standing = await kit.context.preflight.check(needing(PROMPT), Overrides())
+    assert any(note.startswith("The chat needs prompts/SYSTEM_PROMPT.txt") for note in standing.plan.notes)
+
+
+async def test_a_model_may_be_a_file() -> None:
+    kit = empty_store()
+    preset = replace(PRESET, model="/models/m.gguf", runtime="llama-cpp", command="llama-server -m {model}")
+    with pytest.raises(RefusedError, match=r"/store/m\.gguf does not exist"):
+        await kit.context.preflight.check(preset, Overrides())
+    kit.host.files = {Path("/store/m.gguf")}
+    assert (await kit.context.preflight.check(preset, Overrides())).plan.model == "/models/m.gguf"
+
+
+@pytest.mark.parametrize(
+    ("runtime", "command", "variable"),
+    [
+        ("vllm", "vllm serve {model}", "VLLM_API_KEY"),
+        ("sglang", "sglang serve --model-path {model}", "SGLANG_API_KEY"),
+        ("llama-cpp", "llama-server -m {model}", "LLAMA_API_KEY"),
+    ],
+)
+async def test_the_key_stands_under_the_name_that_the_server_reads(runtime: str, command: str, variable: str) -> None:
+    kit = Kit()
+    preset = replace(PRESET, runtime=runtime, command=command, defaults=())
+    overrides = Overrides(api_key=True)
+    standing = await kit.context.preflight.check(preset, overrides)
+    first = await kit.context.preflight.finish(standing, preset, overrides)
+    kept = dict(kit.secrets.files[kit.secrets.path("qwen")])
+    assert set(kept) == {variable}
+    again = await kit.context.preflight.finish(standing, preset, overrides)
+    assert kit.secrets.files[kit.secrets.path("qwen")] == kept, "the key is kept"
+    assert first.spec == again.spec
+    assert kept[variable].reveal() not in repr(first.spec)
+
+
+async def test_a_preset_that_wants_a_key_gets_one_unasked() -> None:
+    kit = Kit()
+    preset = replace(PRESET, facts=PresetFacts(wants_key=True))
+    standing = await kit.context.preflight.check(preset, Overrides())
+    await kit.context.preflight.finish(standing, preset, Overrides())
+    assert set(kit.secrets.files[kit.secrets.path("qwen")]) == {"VLLM_API_KEY"}
+
+
+async def test_the_hubs_token_stays_at_home_where_nothing_is_fetched_from_the_hub() -> None:
+    kit = Kit()
+    kit.secrets.token = Secret("hf_planted")
+    preset = replace(PRESET, runtime="ollama", model="qwen3:32b", command="ollama serve", defaults=())
+    assert (await kit.context.preflight.plan(preset, Overrides())).spec.env_files == ()
+
+
+async def test_a_pinned_image_is_looked_for_and_pulled_by_its_digest() -> None:
+    kit = Kit()
+    digest = "sha256:" + "0f" * 32
+    preset = replace(PRESET, facts=PresetFacts(image_digest=digest))
+    standing = await kit.context.preflight.check(preset, Overrides())
+    assert standing.reference == f"{PRESET.image}@{digest}"
+    assert standing.image is None

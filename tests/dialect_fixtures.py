@@ -1,0 +1,53 @@
+"""The recipe files of other tools among the fixtures, as documents and as presets."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+from spark_tui.core.preset_imports import Outcome, import_recipes
+from spark_tui.domain.presets.dialects.importing import Examined, FoundFile, Gathered, examine
+from spark_tui.domain.presets.dialects.provenance import Registry
+from spark_tui.domain.presets.located import Table
+from spark_tui.services.preset_files import parse
+from spark_tui.services.preset_imports import FolderRecipeShelf
+
+REAL = Path(__file__).parent / "fixtures" / "presets" / "real"
+EUGR = tuple(sorted((REAL / "eugr" / "recipes").rglob("*.yaml")))
+SPARKRUN = tuple(sorted(p for p in (REAL / "sparkrun").rglob("*.yaml") if ".sparkrun" not in p.parts))
+WITHOUT_COMMAND = frozenset(
+    (
+        "deepseek-v4.1-flash-b12x-dspark-sglang-tp4",
+        "gemma-4-26b-a4b-nvfp4-atlas",
+        "minimax-m2.7-nvfp4-ep2-atlas",
+    )
+)
+"""For runtimes whose command sparkrun itself makes: refused, because we cannot."""
+IMPORTABLE = tuple(path for path in (*EUGR, *SPARKRUN) if path.stem not in WITHOUT_COMMAND)
+
+
+@cache
+def document(path: Path) -> Table:
+    """A fixture as it is written."""
+    found = parse(path.read_text(), str(path))
+    assert isinstance(found, Table)
+    return found
+
+
+@cache
+def imported(path: Path) -> Examined:
+    """A fixture after its import, as part of its registry."""
+    root = next(parent for parent in path.parents if parent.parent == REAL)
+    gathered = FolderRecipeShelf(None).gather(root)
+    found = next(each for each in gathered.files if root / each.path == path)
+    return examine(found, gathered, path.stem)
+
+
+def examined(text: str, path: str = "recipes/r.yaml", **registry: object) -> Examined:
+    """A recipe given as text, in a registry of its own."""
+    found = FoundFile(path, text, parse(text, path))
+    return examine(found, Gathered(Registry("/registry", **registry), (found,)), "r")  # type: ignore[arg-type]
+
+
+__all__ = ["EUGR", "IMPORTABLE", "REAL", "SPARKRUN", "WITHOUT_COMMAND", "Outcome", "document", "examined",
+           "import_recipes", "imported"]  # fmt: skip

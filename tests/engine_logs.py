@@ -1,0 +1,68 @@
+"""Logs for tests of verdicts and findings: real ones by name, and lines as a version of vLLM would write them."""
+
+from __future__ import annotations
+
+from spark_tui.domain.engine.boot import BootTracker
+from spark_tui.domain.engine.serving_lines import ServingReader, ServingSample
+from spark_tui.domain.engine.timeline import BootTimeline, EngineFacts
+
+
+def core(*messages: str, level: str = "INFO", source: str = "x.py:1") -> list[str]:
+    """Lines of the engine core, one second after the other."""
+    return [
+        f"(EngineCore pid=94) {level} 04-01 17:{number // 60:02d}:{number % 60:02d} [{source}] {message}"
+        for number, message in enumerate(messages)
+    ]
+
+
+def banner(version: str, model: str = "acme/model-NVFP4", args: str = "") -> list[str]:
+    """The logo's rows and the arguments."""
+    head = "(APIServer pid=1) INFO 04-01 17:00:00 [utils.py:299]"
+    more = f", {args}" if args else ""
+    return [
+        f"{head}  ▄▄ ▄█ █     █     █ ▀▄▀ █  version {version}",
+        f"{head}   █▄█▀ █     █     █     █  model   {model}",
+        f"{head} non-default args: {{'model_tag': '{model}'{more}, 'model': '{model}'}}",
+    ]
+
+
+def track(lines: list[str]) -> BootTimeline:
+    """The timeline of a log."""
+    tracker = BootTracker()
+    tracker.feed_many(("", line) for line in lines)
+    return tracker.timeline()
+
+
+def facts_of(lines: list[str]) -> EngineFacts:
+    """What a log says about its engine."""
+    return track(lines).facts
+
+
+def samples_of(lines: list[str]) -> tuple[ServingSample, ...]:
+    """What a log says about serving."""
+    reader = ServingReader()
+    reader.feed_many(("", line) for line in lines)
+    return reader.samples
+
+
+def stats(
+    at: int, *, prompt: float = 0.0, generation: float = 0.0, running: int = 0, waiting: int = 0, kv: float = 1.0,
+    prefix: float | None = 0.0, more: str = "",
+) -> str:  # fmt: skip
+    """A line of vLLM's periodic statistics, `at` seconds after 18:00."""
+    hits = "" if prefix is None else f", Prefix cache hit rate: {prefix:.1f}%"
+    return (
+        f"(APIServer pid=1) INFO 04-01 18:{at // 60:02d}:{at % 60:02d} [loggers.py:335] Engine 000: Avg prompt "
+        f"throughput: {prompt:.1f} tokens/s, Avg generation throughput: {generation:.1f} tokens/s, Running: {running} "
+        f"reqs, Waiting: {waiting} reqs{more}, GPU KV cache usage: {kv:.1f}%{hits}"
+    )
+
+
+def drafts(at: int, accepted: int, drafted: int, positions: str = "0.964, 0.893") -> str:
+    """A line of vLLM's statistics on speculation."""
+    return (
+        f"(APIServer pid=1) INFO 04-01 18:{at // 60:02d}:{at % 60:02d} [metrics.py:120] SpecDecoding metrics: Mean "
+        f"acceptance length: 2.86, Accepted throughput: 0.75 tokens/s, Drafted throughput: 0.81 tokens/s, Accepted: "
+        f"{accepted} tokens, Drafted: {drafted} tokens, Per-position acceptance rate: {positions}, Avg Draft "
+        f"acceptance rate: {accepted / drafted if drafted else float('nan'):.1%}"
+    )

@@ -1,0 +1,276 @@
+"""The memory guard as a process of its own, on a real container that takes memory.
+
+The squeeze is bounded (2 GiB of this machine's memory) and the floor is put above it: nothing comes near the end.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spark_tui.domain.presets.container_spec import LABEL_PRESET, LABEL_RUNTIME
+from spark_tui.domain.quantities import GIB, MIB
+from spark_tui.domain.reading import Ok
+from spark_tui.services.docker_facts import seconds_of
+from spark_tui.services.procfs import ProcfsHost
+from tests.real.lab import Lab, PrivateEngine
+from tests.real.lab.images import BUSYBOX
+from tests.real.lab.support import wait_until
+
+HOG_MIB = 2048
+STEP_MIB = 64
+FLOOR_BELOW = 1 * GIB
+"""The floor lies so far below what is usable now: half of what the hog takes."""
+
+CAP_IPC_LOCK, CAP_SYS_RESOURCE = 14, 24
+
+GROW = f"""
+trap 'exit 0' TERM
+i=0
+while [ $i -lt {HOG_MIB // STEP_MIB} ]; do
+    dd if=/dev/zero of=/dev/shm/hog$i bs=1M count={STEP_MIB} 2>/dev/null
+    i=$((i+1))
+    sleep 0.05
+done
+while true; do sleep 0.1; done
+"""
+
+
+def usable_now() -> int:
+    reading = ProcfsHost().memory()
+    assert isinstance(reading, Ok)
+    return reading.value.usable
+
+
+@pytest.fixture
+def engine(lab: Lab, make_engine: Callable[..., PrivateEngine]) -> PrivateEngine:
+    """An engine of this test's own: a guard on the shared one might end what others run there.
+
+    Its programs are read beforehand: after a test that dropped the page cache they would start so slowly from the
+    disk that the lab takes a daemon which is about to run for one that has ended.
+    """
+    for program in ("containerd", "dockerd", "containerd-shim-runc-v2", "runc"):
+        lab.toolbox.need(program).read_bytes()
+    return make_engine()
+
+
+@pytest.fixture
+def container_name() -> str:
+    return "hog"
+
+
+@pytest.fixture
+def environment(engine: PrivateEngine, tmp_path: Path) -> dict[str, str]:
+    """A new user's home, the lab's engine, and floors that a small squeeze reaches."""
+    if usable_now() < 6 * GIB:
+        pytest.skip("too little memory here for a squeeze")
+    floor = f"{(usable_now() - FLOOR_BELOW) / GIB:.2f}"
+    return {
+        **engine.environ(),
+        "HOME": str(tmp_path),
+        "XDG_CONFIG_HOME": str(tmp_path / "config"),
+        "XDG_STATE_HOME": str(tmp_path / "state"),
+        "SPARK_TUI_GUARD_SERVING_GIB": floor,
+        "SPARK_TUI_GUARD_LOADING_GIB": floor,
+    }
+
+
+class Watchdog:
+    """`spark-tui guard --json` as a process; `entries` are the lines that it has written."""
+
+    def __init__(self, environment: dict[str, str], *options: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "spark_tui", "guard", "--json", *options],
+            env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        self.entries: list[dict[str, Any]] = []
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.entries.append(json.loads(line))
+
+    def proc(self, name: str) -> str:
+        """A file of its /proc directory."""
+        return Path(f"/proc/{self.process.pid}/{name}").read_text()
+
+    @property
+    def prepared(self) -> bool:
+        """It has its name, and so has made all its preparations but the looking."""
+        return self.process.poll() is None and self.proc("comm").strip() == "spark-tui-guard"
+
+    @property
+    def cpu_seconds(self) -> float:
+        """User and system time so far."""
+        fields = self.proc("stat").rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def end(self) -> int:
+        """Ends it as systemd would."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        code = self.process.wait(10)
+        self._reader.join(5)
+        for stream in (self.process.stdout, self.process.stderr):
+            assert stream is not None
+            stream.close()
+        return code
+
+
+Start = Callable[..., Watchdog]
+
+
+@pytest.fixture
+def start(environment: dict[str, str]) -> Iterator[Start]:
+    """Starts watchdogs that are ended with the test."""
+    running: list[Watchdog] = []
+
+    def begin(*options: str) -> Watchdog:
+        watchdog = Watchdog(environment, *options)
+        running.append(watchdog)
+        assert wait_until(lambda: watchdog.prepared, 60)
+        return watchdog
+
+    yield begin
+    for watchdog in running:
+        if watchdog.process.returncode is None:
+            watchdog.end()
+
+
+def launch(engine: PrivateEngine, name: str, script: str, *, ours: bool = True) -> None:
+    """An `engine` that runs a shell script, with room for the squeeze in its shared memory."""
+    labels = [f"--label={LABEL_RUNTIME}=vllm", *([f"--label={LABEL_PRESET}=hog"] if ours else [])]
+    engine.docker(
+        "run", "--detach", "--name", name, "--network", "none", "--restart", "unless-stopped",
+        f"--shm-size={HOG_MIB + 64}m", *labels, BUSYBOX, "sh", "-c", script,
+    )  # fmt: skip
+
+
+def state(engine: PrivateEngine, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(engine.docker("inspect", "--format", "{{json .State}}", name))
+    return found
+
+
+def seconds_between(entry: dict[str, Any], watchdog_entries: list[dict[str, Any]], ended: str) -> float:
+    """From the decision to the container's end."""
+    assert entry in watchdog_entries
+    finished = seconds_of(ended)
+    assert finished is not None
+    return finished - float(entry["at_seconds"])
+
+
+@pytest.mark.parametrize("busy", [0, 6], ids=["quiet machine", "starved of CPU"])
+def test_a_squeeze_is_stopped_within_a_second_of_the_decision(
+    engine: PrivateEngine, container_name: str, start: Start, busy: int
+) -> None:
+    watchdog = start()
+    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(busy)]
+    try:
+        launch(engine, container_name, GROW)
+        assert wait_until(lambda: bool(watchdog.entries), 60), "the guard has acted"
+        assert wait_until(lambda: not state(engine, container_name)["Running"], 20)
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+    [entry] = watchdog.entries
+    assert entry["act"] == "stop the engine"
+    assert entry["engine"] == container_name
+    assert "below the floor" in entry["reason"]
+    took = seconds_between(entry, watchdog.entries, state(engine, container_name)["FinishedAt"])
+    assert -0.2 < took < 1.0
+    assert wait_until(lambda: usable_now() > GIB, 5)
+    time.sleep(1.5)  # a restart policy that Docker was not told about would have acted by now
+    assert not state(engine, container_name)["Running"], "it stays stopped"
+
+
+def test_one_that_ignores_sigterm_is_killed_after_its_grace(
+    engine: PrivateEngine, container_name: str, start: Start
+) -> None:
+    watchdog = start()
+    launch(engine, container_name, GROW.replace("'exit 0'", "''"))
+    assert wait_until(lambda: len(watchdog.entries) == 2, 60)
+    assert wait_until(lambda: not state(engine, container_name)["Running"], 5)
+    assert [entry["act"] for entry in watchdog.entries] == ["stop the engine", "kill the engine"]
+    first, second = (float(entry["at_seconds"]) for entry in watchdog.entries)
+    assert second - first == pytest.approx(10.0, abs=1.0)
+    assert state(engine, container_name)["ExitCode"] == 137
+
+
+def test_an_engine_that_fits_and_a_container_that_is_none_of_ours_are_left_alone(
+    engine: PrivateEngine, container_name: str, start: Start
+) -> None:
+    watchdog = start()
+    launch(engine, container_name, GROW, ours=False)
+    before = usable_now()
+    assert wait_until(lambda: before - usable_now() > FLOOR_BELOW + 256 * MIB, 60), "the squeeze is on"
+    time.sleep(2)
+    assert watchdog.entries == []
+    assert state(engine, container_name)["Running"]
+
+
+def test_with_every_engine_a_foreign_one_is_stopped_too(
+    engine: PrivateEngine, container_name: str, start: Start
+) -> None:
+    watchdog = start("--every-engine")
+    launch(engine, container_name, GROW, ours=False)
+    assert wait_until(lambda: not state(engine, container_name)["Running"], 60)
+    assert watchdog.entries[0]["engine"] == container_name
+
+
+def test_it_cannot_be_swapped_out_or_taken_for_an_engine(start: Start) -> None:
+    watchdog = start()
+    status = dict(line.split(":", 1) for line in watchdog.proc("status").splitlines())
+    capabilities = int(status["CapEff"], 16)
+    if capabilities >> CAP_SYS_RESOURCE & 1:
+        assert wait_until(lambda: int(watchdog.proc("oom_score_adj")) == -900, 5)
+    if capabilities >> CAP_IPC_LOCK & 1:
+        assert int(status["VmLck"].split()[0]) * 1024 > 10 * MIB, "its memory is locked"
+    assert "python" not in status["Name"]
+    assert "vllm" not in status["Name"]
+
+
+def test_looking_costs_under_half_a_per_cent_of_a_core_and_it_ends_when_told(start: Start) -> None:
+    watchdog = start()
+    time.sleep(2)
+    began, before = time.monotonic(), watchdog.cpu_seconds
+    time.sleep(8)
+    share = (watchdog.cpu_seconds - before) / (time.monotonic() - began)
+    assert share < 0.005 + 0.01 / 8, f"{share:.2%} of a core (the kernel counts in hundredths of a second)"
+    assert watchdog.end() == 0
+
+
+def test_there_is_one_guard_and_its_deeds_are_kept(
+    engine: PrivateEngine, container_name: str, start: Start, environment: dict[str, str]
+) -> None:
+    def ask(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "spark_tui", "guard", *words], env=environment, capture_output=True, text=True,
+            timeout=60, check=False,
+        )  # fmt: skip
+
+    assert json.loads(ask("--status", "--json").stdout)["running"] is False
+    watchdog = start()
+    second = ask()
+    assert second.returncode == 4
+    assert "A guard runs already" in second.stderr
+    launch(engine, container_name, GROW)
+    assert wait_until(lambda: bool(watchdog.entries), 60)
+    told = json.loads(ask("--status", "--json").stdout)
+    assert told["running"] is True
+    assert told["entries"][-1]["engine"] == container_name
+    assert container_name in ask("--status").stdout
+    watchdog.end()
+    assert json.loads(ask("--status", "--json").stdout)["running"] is False

@@ -1,0 +1,428 @@
+"""Other people's folders: what is in them is read within bounds, never run, and nothing outside them is touched."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from spark_tui.core.preset_imports import Outcome, import_recipes
+from spark_tui.domain.errors import PresetError, RefusedError, SparkError, UsageError
+from spark_tui.domain.presets.located import Table, plain
+from spark_tui.domain.presets.preset import Origin
+from spark_tui.domain.presets.recipe import Dialect
+from spark_tui.services import preset_imports
+from spark_tui.services.ports import RecipeShelf
+from spark_tui.services.preset_files import PresetFiles, parse
+from spark_tui.services.preset_imports import FolderRecipeShelf
+from tests.dialect_fixtures import EUGR, IMPORTABLE, REAL, SPARKRUN, WITHOUT_COMMAND, document, imported
+from tests.ordinary_user import ordinary_user
+
+V2 = "model: org/m\ncontainer: org/i:1\ncommand: vllm serve {model}\n"
+V1 = 'recipe_version: "1"\nname: R\nmodel: org/m\ncontainer: org/i:1\ncommand: vllm serve org/m\n'
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    return tmp_path / "config" / "presets"
+
+
+@pytest.fixture
+def shelf(own: Path) -> RecipeShelf:
+    return FolderRecipeShelf(own)
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Path:
+    folder = tmp_path / "registry"
+    (folder / "recipes").mkdir(parents=True)
+    (folder / "recipes" / "good.yaml").write_text(V2)
+    return folder
+
+
+def names_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def outcomes(report: object) -> dict[str, str]:
+    return {each.recipe.path: each.outcome.value for each in report.recipes}  # type: ignore[attr-defined]
+
+
+# --- real recipes -------------------------------------------------------------------------------------
+
+
+def test_thirty_real_recipes_of_both_dialects_import_without_loss(shelf: RecipeShelf, own: Path) -> None:
+    reports = [import_recipes(shelf, REAL / name) for name in ("eugr", "sparkrun")]
+    done = [each for report in reports for each in report.recipes if each.outcome is Outcome.IMPORTED]
+    assert len(done) == len(IMPORTABLE) >= 30
+    assert {each.recipe.dialect for each in done} == {Dialect.EUGR, Dialect.SPARKRUN}
+    loaded = PresetFiles(own).load()
+    assert loaded.problems == ()
+    assert {preset.name for preset in loaded.presets} == {each.recipe.name for each in done}
+    assert {preset.origin for preset in loaded.presets} == {Origin.BUILTIN}, "the folder stands in for ours here"
+
+
+@pytest.mark.parametrize("path", [p for p in SPARKRUN if p.stem not in WITHOUT_COMMAND], ids=lambda path: path.stem)
+def test_a_sparkrun_recipe_is_kept_as_it_is_written(path: Path) -> None:
+    text = imported(path).text
+    assert text.endswith(path.read_text()), "comments and all"
+    assert plain(parse(text, "r.yaml")) == plain(document(path))
+
+
+@pytest.mark.parametrize("path", EUGR, ids=lambda path: path.stem)
+def test_every_key_of_an_eugr_recipe_is_in_the_file_that_is_written(path: Path) -> None:
+    written = parse(imported(path).text, "r.yaml")
+    assert isinstance(written, Table)
+    before, after = plain(document(path)), plain(written)
+    assert isinstance(before, dict)
+    assert isinstance(after, dict)
+    changed = ("recipe_version", "command", "defaults", "env", "metadata")
+    assert {k: v for k, v in before.items() if k not in changed} == {k: after[k] for k in before if k not in changed}
+    assert len(after.get("defaults", {})) == len(before.get("defaults", {}))
+
+
+def test_recipes_for_runtimes_that_make_the_command_themselves_are_refused_with_the_reason(shelf: RecipeShelf) -> None:
+    report = import_recipes(shelf, REAL / "sparkrun")
+    refused = {each.recipe.name: each.problem for each in report.recipes if each.outcome is Outcome.REFUSED}
+    assert set(refused) == WITHOUT_COMMAND
+    for problem in refused.values():
+        assert isinstance(problem, PresetError)
+        assert "only for vLLM can it be built" in problem.summary
+        assert problem.line > 0
+
+
+def test_mods_are_told_with_what_their_scripts_do() -> None:
+    by_name = {path.stem: path for path in (*EUGR, *SPARKRUN)}
+    (mod,) = imported(by_name["nemotron-3-nano-nvfp4"]).mods
+    assert (mod.name, mod.script) == ("mods/nemotron-nano", "mods/nemotron-nano/run.sh")
+    assert mod.lines[0] == "# Fetches the parser of the model's reasoning from its repository."
+    (near,) = imported(by_name["qwen3.8-flash-next-nvfp4-vllm"]).mods
+    assert near.script == "community/qwen3.8-flash-next/t4cmyk/mods/ple-force-fp8-patch/run.sh"
+    first, second = imported(by_name["qwen3.6-27b-fp8-mtp-vllm"]).mods
+    assert (first.script, second.script) == ("official-mods/fix-qwen3-coder-next/run.sh", "")
+    (elsewhere,) = imported(by_name["kimi-k2.6-native-int4"]).mods
+    assert (elsewhere.script, elsewhere.lines) == ("", ()), "a path on somebody's machine is shown and not read"
+
+
+def test_hooks_are_told_and_stay_in_the_file() -> None:
+    found = imported(next(path for path in SPARKRUN if "exl3" in path.stem))
+    assert found.hooks[0] == "pre_exec: python3 /opt/glm53/patch_glm_video_placeholders.py"
+    assert "pre_exec:\n" in found.text
+
+
+# --- where it came from -------------------------------------------------------------------------------
+
+
+def test_a_git_checkout_says_where_it_is_from(shelf: RecipeShelf, registry: Path, own: Path) -> None:
+    git = registry / ".git"
+    (git / "refs" / "heads").mkdir(parents=True)
+    (git / "HEAD").write_text("ref: refs/heads/main\n")
+    (git / "refs" / "heads" / "main").write_text("a" * 40 + "\n")
+    (git / "config").write_text('[remote "origin"]\n\turl = https://me:hf_sekritsekritsekritsekrit@example.org/x.git\n')
+    (registry / "LICENSE").write_text("MIT License\n\nCopyright\n")
+    report = import_recipes(shelf, registry)
+    assert (report.registry.address, report.registry.commit) == ("https://example.org/x.git", "a" * 40)
+    assert report.registry.licence == "MIT"
+    assert (own / "good.yaml").read_text() == (
+        "# Imported by spark-tui: recipes/good.yaml of https://example.org/x.git (aaaaaaaaaaaa)\n"
+        "# It is a sparkrun recipe (version 2).\n"
+        "# Licence there: MIT.\n" + V2
+    )
+
+
+def test_a_packed_branch_is_found(shelf: RecipeShelf, registry: Path) -> None:
+    (registry / ".git").mkdir()
+    (registry / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
+    (registry / ".git" / "packed-refs").write_text(f"# pack-refs\n{'b' * 40} refs/heads/main\n")
+    assert shelf.gather(registry).registry.commit == "b" * 40
+
+
+def test_a_single_file_finds_the_mods_of_its_registry(shelf: RecipeShelf, registry: Path) -> None:
+    (registry / "recipes" / "r.yaml").write_text(V2 + "mods: [mods/patch]\n")
+    (registry / "mods" / "patch").mkdir(parents=True)
+    (registry / "mods" / "patch" / "run.sh").write_text("#!/bin/sh\nset -e\n# It patches.\n" + "echo\n" * 20)
+    (found,) = import_recipes(shelf, registry / "recipes" / "r.yaml").recipes
+    (mod,) = found.recipe.mods
+    assert mod.lines[0] == "# It patches."
+    assert (len(mod.lines), mod.more_lines) == (12, 9)
+
+
+def test_the_registrys_manifest_says_where_recipes_are(shelf: RecipeShelf, registry: Path) -> None:
+    (registry / ".sparkrun").mkdir()
+    (registry / ".sparkrun" / "registry.yaml").write_text(
+        "registries:\n  - {name: a, recipes: mine}\n  - {name: b, recipes: ../outside}\n  - {name: c, recipes: /etc}\n"
+    )
+    (registry / "mine").mkdir()
+    (registry / "mine" / "m.yaml").write_text(V2)
+    assert outcomes(import_recipes(shelf, registry)) == {"mine/m.yaml": "imported"}
+
+
+def test_what_is_no_recipe_is_no_concern(shelf: RecipeShelf, tmp_path: Path) -> None:
+    folder = tmp_path / "mixed"
+    (folder / ".github").mkdir(parents=True)
+    (folder / ".github" / "x.yaml").write_text(V2)
+    (folder / "compose.yaml").write_text("services: {a: {image: b}}\n")
+    (folder / "bench.yml").write_text("- 1\n")
+    (folder / "r.yml").write_text(V1)
+    assert outcomes(import_recipes(shelf, folder)) == {"r.yml": "imported"}
+
+
+def test_a_folder_without_recipes_is_told(shelf: RecipeShelf, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UsageError, match="no recipe"):
+        import_recipes(shelf, tmp_path / "empty")
+    with pytest.raises(UsageError, match="No such file"):
+        import_recipes(shelf, tmp_path / "nowhere")
+
+
+# --- includes -----------------------------------------------------------------------------------------
+
+
+def test_what_a_recipe_includes_is_written_into_it(shelf: RecipeShelf, own: Path, tmp_path: Path) -> None:
+    (tmp_path / "base.yaml").write_text(
+        V2
+        + "defaults: {port: 1, spec: {method: mtp, n: 3}}\nenv: {A: '1', B: '2'}\nmods: [a, b]\nmetadata: {x: {y: 1}}\n"
+        "overrides: [{when: {tp: 2}}]\n"
+    )
+    (tmp_path / "child.yaml").write_text(
+        "include: base\ndefaults: {port: 2, spec: {method: ngram}}\nenv: {B: }\nmods: [c]\nmetadata: {x: {z: 2}}\n"
+        "overrides: [{when: {tp: 4}}]\n"
+    )
+    (found,) = import_recipes(shelf, tmp_path / "child.yaml").recipes
+    assert found.recipe.changes == ("What it includes is written into it.",)
+    assert plain(parse((own / "child.yaml").read_text(), "r")) == {
+        "model": "org/m",
+        "container": "org/i:1",
+        "command": "vllm serve {model}",
+        "defaults": {"port": 2, "spec": {"method": "ngram"}},
+        "env": {"A": "1"},
+        "mods": ["c"],
+        "metadata": {"x": {"y": 1, "z": 2}},
+        "overrides": [{"when": {"tp": 2}}, {"when": {"tp": 4}}],
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("include: '@official/x'\n", "another registry"),
+        ("include: ../secret\n", "no file of the same folder"),
+        ("include: /etc/x.yaml\n", "no file of the same folder"),
+        ("include: absent\n", "not beside"),
+        ("include: child\n", "in a circle"),
+        ("include: old\n", "is a eugr recipe"),
+    ],
+)
+def test_an_include_that_leads_elsewhere_is_refused(shelf: RecipeShelf, tmp_path: Path, text: str, says: str) -> None:
+    (tmp_path / "child.yaml").write_text(text)
+    (tmp_path / "old.yaml").write_text(V1)
+    (tmp_path / "secret.yaml").write_text(V2)
+    (found,) = import_recipes(shelf, tmp_path / "child.yaml").recipes
+    assert found.problem is not None
+    assert says in found.problem.summary
+    assert isinstance(found.problem, PresetError)
+    assert found.problem.line == 1
+
+
+# --- bad input ----------------------------------------------------------------------------------------
+
+BAD = [
+    ("engines: {vllm: {image: x}}\nname: a\n", "spark-pulse recipe"),
+    ("model: org/m\ncontainer: 'rm -rf /'\ncommand: x\n", "must be the name of an image"),
+    ("model: ../../etc\ncontainer: x\ncommand: y\n", "must be a Hugging Face repository"),
+    ("model: /models/../etc\ncontainer: x\ncommand: y\n", "leaves the model store"),
+    (V2 + "executor_config: {volumes: ['../x:/y']}\n", "cannot be used"),
+    (
+        "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(f"b{i}: &b{i} [*a,*a,*a]\n" for i in range(1)) + "model: [",
+        "not valid YAML",
+    ),
+    (
+        "\n".join([f"{chr(98 + i)}: &{chr(98 + i)} [{','.join(['*' + chr(97 + i)] * 9)}]" for i in range(9)]).join(
+            ("a: &a [1,1,1,1,1,1,1,1,1]\n", "\nmodel: m\ncontainer: x\n")
+        ),
+        "holds more than 20,000 values",
+    ),
+    ("model: \x00\n", "control character"),
+    (V2 + V2, "given twice"),
+    ("model: org/m\ncontainer: x\ncommand: vllm serve --api-key k\n", "passes the API key"),
+    (V2 + "env: {HF_TOKEN: hf_aaaaaaaaaaaaaaaaaaaaaaaa}\n", "holds a key"),
+    (V2 + "recipe_version: '9'\n", "must be 2"),
+]
+
+
+@pytest.mark.parametrize(("text", "says"), BAD, ids=[says for _, says in BAD])
+def test_a_bad_recipe_is_refused_and_stops_no_other(
+    shelf: RecipeShelf, registry: Path, own: Path, text: str, says: str
+) -> None:
+    (registry / "recipes" / "bad.yaml").write_text(text)
+    report = import_recipes(shelf, registry)
+    assert outcomes(report) == {"recipes/bad.yaml": "refused", "recipes/good.yaml": "imported"}
+    problem = report.recipes[0].problem
+    assert isinstance(problem, PresetError)
+    assert says in problem.summary
+    assert problem.where.startswith(f"{registry}/recipes/bad.yaml:")
+    assert names_in(own) == ["good.yaml"]
+
+
+def test_links_are_never_followed(shelf: RecipeShelf, registry: Path, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    (outside / "mods" / "m").mkdir(parents=True)
+    (outside / "secret.yaml").write_text(V2)
+    (outside / "mods" / "m" / "run.sh").write_text("# secret\n")
+    (registry / "recipes" / "link.yaml").symlink_to(outside / "secret.yaml")
+    (registry / "recipes" / "folder").symlink_to(outside)
+    (registry / "recipes" / "up").symlink_to(registry)
+    (registry / "mods").symlink_to(outside / "mods")
+    (registry / "recipes" / "wants.yaml").write_text(V2 + "mods: [mods/m]\n")
+    report = import_recipes(shelf, registry)
+    assert set(outcomes(report)) == {"recipes/good.yaml", "recipes/wants.yaml"}
+    assert {Path(problem.file).name for problem in report.passed_over if isinstance(problem, PresetError)} == {
+        "link.yaml", "folder", "up",
+    }  # fmt: skip
+    assert report.recipes[1].recipe.mods[0].script == ""
+
+
+def test_a_recipe_folder_that_is_a_link_is_not_the_registrys(shelf: RecipeShelf, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "secret.yaml").write_text(V2)
+    folder = tmp_path / "reg"
+    folder.mkdir()
+    (folder / "recipes").symlink_to(outside)
+    with pytest.raises(UsageError, match="no recipe"):
+        import_recipes(shelf, folder)
+
+
+def test_pipes_and_devices_are_never_opened(shelf: RecipeShelf, registry: Path) -> None:
+    os.mkfifo(registry / "recipes" / "pipe.yaml")
+    (registry / "mods" / "m").mkdir(parents=True)
+    os.mkfifo(registry / "mods" / "m" / "run.sh")
+    assert outcomes(import_recipes(shelf, registry)) == {"recipes/good.yaml": "imported"}
+
+
+def test_too_many_files_are_refused(shelf: RecipeShelf, registry: Path) -> None:
+    for number in range(preset_imports.MAX_RECIPES):
+        (registry / "recipes" / f"r{number}.yaml").write_text("a: 1\n")
+    with pytest.raises(PresetError, match="more than 2,000 YAML files"):
+        import_recipes(shelf, registry)
+
+
+def test_too_deep_a_folder_is_not_followed(shelf: RecipeShelf, registry: Path) -> None:
+    deep = registry / "recipes"
+    for _ in range(preset_imports.MAX_DEPTH + 2):
+        deep = deep / "d"
+    deep.mkdir(parents=True)
+    (deep / "r.yaml").write_text(V2)
+    assert outcomes(import_recipes(shelf, registry)) == {"recipes/good.yaml": "imported"}
+
+
+def test_a_huge_file_is_refused_by_itself(shelf: RecipeShelf, registry: Path) -> None:
+    (registry / "recipes" / "huge.yaml").write_bytes(b"#" * (preset_imports.MAX_BYTES + 1))
+    report = import_recipes(shelf, registry)
+    assert outcomes(report) == {"recipes/good.yaml": "imported", "recipes/huge.yaml": "refused"}
+
+
+def test_an_unreadable_folder_is_told(shelf: RecipeShelf, registry: Path) -> None:
+    shut = registry / "recipes" / "shut"
+    shut.mkdir()
+    (registry / "recipes" / "dark.yaml").write_text(V2)
+    (registry / "recipes" / "dark.yaml").chmod(0)
+    shut.chmod(0)
+    try:
+        with ordinary_user(registry / "recipes"):
+            gathered = shelf.gather(registry)
+    finally:
+        shut.chmod(0o755)
+    assert [Path(problem.file).name for problem in gathered.passed_over] == ["shut"]
+    dark = next(found for found in gathered.files if found.path.endswith("dark.yaml"))
+    assert dark.problem is not None
+    assert "cannot be read" in dark.problem.summary
+
+
+# --- names and writing --------------------------------------------------------------------------------
+
+
+def test_names_come_from_the_files(shelf: RecipeShelf, tmp_path: Path, own: Path) -> None:
+    folder = tmp_path / "reg"
+    for name in ("a b.yaml", "x.v1.yaml", "x.yml", "4x-spark-cluster/q.yaml", "q.yaml", "-.yaml", "deep/q.yaml"):
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(V2)
+    names = {each.recipe.path: each.recipe.name for each in import_recipes(shelf, folder).recipes}
+    assert names == {
+        "a b.yaml": "a-b",
+        "x.v1.yaml": "x",
+        "x.yml": "x-2",
+        "q.yaml": "q",
+        "4x-spark-cluster/q.yaml": "4x-spark-cluster-q",
+        "deep/q.yaml": "deep-q",
+        "-.yaml": "recipe",
+    }
+
+
+def test_a_preset_is_written_whole_and_readable(shelf: RecipeShelf, own: Path) -> None:
+    old = os.umask(0o077)
+    try:
+        path = shelf.write("a", V2)
+    finally:
+        os.umask(old)
+    assert (path, path.read_text()) == (own / "a.yaml", V2)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644
+    assert names_in(own) == ["a.yaml"], "nothing is left beside it"
+
+
+def test_what_is_there_is_replaced_only_on_wish(shelf: RecipeShelf, registry: Path, own: Path) -> None:
+    own.mkdir(parents=True)
+    (own / "good.yml").write_text("model: org/mine\ncontainer: x\n")
+    (found,) = import_recipes(shelf, registry).recipes
+    assert isinstance(found.problem, RefusedError)
+    assert "another one" in found.problem.summary
+    (found,) = import_recipes(shelf, registry, replace=True).recipes
+    assert found.outcome is Outcome.IMPORTED
+    assert names_in(own) == ["good.yml"], "in its place, and not beside it"
+    (found,) = import_recipes(shelf, registry).recipes
+    assert found.outcome is Outcome.UNCHANGED
+
+
+def test_our_own_presets_are_not_displaced_by_accident(shelf: RecipeShelf, registry: Path) -> None:
+    (found,) = import_recipes(shelf, registry, builtin={"good"}).recipes
+    assert isinstance(found.problem, RefusedError)
+    assert "built-in preset good" in found.problem.summary
+    assert import_recipes(shelf, registry, builtin={"good"}, replace=True).count(Outcome.IMPORTED) == 1
+
+
+def test_a_name_is_for_one_recipe(shelf: RecipeShelf, registry: Path, own: Path) -> None:
+    file = registry / "recipes" / "good.yaml"
+    assert import_recipes(shelf, file, name="mine").recipes[0].file == str(own / "mine.yaml")
+    with pytest.raises(UsageError, match="cannot be a preset's name"):
+        import_recipes(shelf, file, name="../x")
+    (registry / "recipes" / "two.yaml").write_text(V2)
+    with pytest.raises(UsageError, match="for one recipe"):
+        import_recipes(shelf, registry, name="mine")
+
+
+def test_a_link_in_the_files_place_is_replaced_and_never_followed(
+    shelf: RecipeShelf, own: Path, tmp_path: Path
+) -> None:
+    own.mkdir(parents=True)
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    (own / "a.yaml").symlink_to(victim)
+    with pytest.raises(RefusedError):
+        shelf.write("a", V2)
+    shelf.write("a", V2, replace=True)
+    assert victim.read_text() == "precious"
+    assert not (own / "a.yaml").is_symlink()
+
+
+def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SparkError, match="cannot be written"):
+        FolderRecipeShelf(tmp_path / "file" / "presets").write("a", V2)
+
+
+def test_without_a_folder_nothing_is_written() -> None:
+    with pytest.raises(RefusedError, match="demo"):
+        FolderRecipeShelf(None).write("a", V2)

@@ -1,0 +1,249 @@
+"""eugr recipes become presets that launch the same words as that tool's solo mode, and the way back is exact."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_tui.domain.errors import UsageError
+from spark_tui.domain.presets.command import command_of
+from spark_tui.domain.presets.dialects.export_eugr import to_eugr
+from spark_tui.domain.presets.dialects.export_sparkrun import to_sparkrun
+from spark_tui.domain.presets.dialects.yaml_text import yaml_text
+from spark_tui.domain.presets.located import Table, plain
+from spark_tui.domain.presets.overrides import Overrides, overrides_from_pairs
+from spark_tui.domain.presets.preset import Origin, Preset
+from spark_tui.domain.presets.recipe import Dialect, preset_from
+from spark_tui.domain.presets.shell_words import join_lines, split_words
+from spark_tui.services.preset_files import parse
+from tests.dialect_fixtures import EUGR, IMPORTABLE, document, examined, imported
+
+HEAD = 'recipe_version: "1"\nname: R\nmodel: org/m\ncontainer: vllm-node\n'
+
+
+def written(path: Path) -> Any:
+    """A fixture as plain values."""
+    return plain(document(path))
+
+
+def eugr_words(recipe: Any, *, solo: bool) -> tuple[str, ...]:
+    """What run-recipe.py would run: `str.format`, and in solo mode one-way parallelism and no cluster executor."""
+    values = {
+        **recipe["defaults"],
+        **({"tensor_parallel": 1} if solo and "tensor_parallel" in recipe["defaults"] else {}),
+    }
+    command = recipe["command"].format(**values)
+    if solo:
+        command = re.sub(r"--distributed-executor-backend\s+\S+", "", command)
+    return split_words(join_lines("\n".join(line for line in command.splitlines() if line.strip() not in ("", "\\"))))
+
+
+@pytest.mark.parametrize("path", EUGR, ids=lambda path: path.stem)
+def test_a_real_recipe_launches_the_words_that_eugr_would_run(path: Path) -> None:
+    preset = imported(path).preset
+    assert preset is not None
+    argv = command_of(preset, Overrides(), preset.model).argv
+    assert argv == eugr_words(written(path), solo=preset.min_nodes == 1)
+
+
+@pytest.mark.parametrize("path", EUGR, ids=lambda path: path.stem)
+def test_a_real_recipe_comes_back_whole(path: Path) -> None:
+    found = imported(path)
+    assert found.preset is not None
+    document_v2 = parse(found.text, "r.yaml")
+    assert isinstance(document_v2, Table)
+    back: Any = plain(to_eugr(found.preset, to_sparkrun(found.preset, document_v2, Overrides())).document)
+    back = {key: value for key, value in back.items() if value is not None}
+    there = {key: value for key, value in written(path).items() if value is not None}
+    assert {key: value for key, value in back.items() if key != "command"} == {
+        key: value for key, value in there.items() if key != "command"
+    }
+    assert Counter(eugr_words(back, solo=False)) == Counter(eugr_words(there, solo=False))
+
+
+def read(text: str) -> Preset:
+    found = examined(text)
+    assert found.problem is None, found.problem
+    assert found.dialect is Dialect.EUGR
+    assert found.preset is not None
+    return found.preset
+
+
+def test_json_in_doubled_braces_is_json() -> None:
+    preset = read(HEAD + 'defaults: {k: 4}\ncommand: |\n  vllm serve org/m --sc \'{{"n":{k},"a":{{}}}}\'\n')
+    assert preset.command == 'vllm serve org/m --sc \'{"n":{k},"a":{}}\''
+    assert command_of(preset, Overrides(), "org/m").argv == ("vllm", "serve", "org/m", "--sc", '{"n":4,"a":{}}')
+
+
+def test_a_literal_word_in_braces_is_no_placeholder() -> None:
+    preset = read(HEAD + "defaults: {k: 4}\ncommand: |\n  vllm serve org/m --template '{{k}} {{x}}' --n {k}\n")
+    assert command_of(preset, Overrides(), "org/m").argv[-3:] == ("{k} {x}", "--n", "4")
+
+
+_BITS = st.sampled_from(("{a}", "{b}", "{{", "}}", "{{a}}", '{{"x":{a}}}', "word", '"k":', " ", "{{{a}}}", ",", "\\\n"))
+
+
+@given(st.lists(_BITS, max_size=10).map("".join))
+def test_every_template_means_what_str_format_made_of_it(template: str) -> None:
+    text = f"vllm serve '{template}' {{a}}"
+    meant = text.format(a=1, b="two")
+    preset = read(HEAD + "defaults: {a: 1, b: two}\n" + "command: " + _quoted(text) + "\n")
+    expected = split_words(join_lines(meant))
+    assert command_of(preset, Overrides(), "org/m").argv == expected
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
+
+
+MISTAKES = [
+    ("command: vllm serve {x!r}\n", 5, "which name no value"),
+    ("command: vllm serve {x:>4}\n", 5, "which name no value"),
+    ("command: vllm serve {}\n", 5, "which name no value"),
+    ("command: vllm serve {0}\n", 5, "which name no value"),
+    ("command: vllm serve {a.b}\n", 5, "which name no value"),
+    ("command: |\n  vllm serve '{\"a\": 1}'\n", 5, "which name no value"),
+    ("command: vllm serve {a\n", 5, "without its other half"),
+    ("command: vllm serve a}\n", 5, "without its other half"),
+    ("command: [vllm]\n", 5, "`command` must be text"),
+    ("x: 1\n", 1, "`command` must be text"),
+    ("command: vllm serve m --api-key k\n", 5, "API key as an argument"),
+    ("command: vllm serve m\nenv: {HF_TOKEN: hf_abcdefghijklmnopqrstu}\n", 6, "holds a key"),
+]
+
+
+@pytest.mark.parametrize(("text", "line", "says"), MISTAKES, ids=[text.strip()[:40] for text, _, _ in MISTAKES])
+def test_what_that_tool_could_not_run_either_is_refused_with_its_line(text: str, line: int, says: str) -> None:
+    problem = examined(HEAD + text).problem
+    assert problem is not None
+    assert says in problem.summary
+    assert (problem.file, problem.line) == ("/registry/recipes/r.yaml", line)
+    assert problem.remedy
+    assert "hf_abc" not in str(problem)
+
+
+def test_a_placeholder_without_a_value_is_asked_for_at_launch() -> None:
+    assert examined(HEAD + "command: vllm serve org/m --x {value}\n").needs == ("value",)
+
+
+def test_the_model_may_stand_in_the_command_alone() -> None:
+    text = 'recipe_version: "1"\nname: R\ncontainer: vllm-node\ncommand: |\n  vllm serve \\\n    org/m2 --port 1\n'
+    found = examined(text)
+    assert found.preset is not None
+    assert found.preset.model == "org/m2"
+    assert found.changes == ("model is org/m2, from the command.",)
+    problem = examined(text.replace("org/m2", "")).problem
+    assert problem is not None
+    assert "`model` is missing" in problem.summary
+
+
+@pytest.mark.parametrize(
+    ("extra", "path", "nodes", "ways"),
+    [
+        ("defaults: {tensor_parallel: 2}\n", "recipes/r.yaml", 1, 1),
+        ("solo_only: true\ndefaults: {tensor_parallel: 4}\n", "recipes/r.yaml", 1, 1),
+        ("cluster_only: true\ndefaults: {tensor_parallel: 2}\n", "recipes/r.yaml", 2, 2),
+        ("cluster_only: true\ndefaults: {tensor_parallel: 2, pipeline_parallel: 2}\n", "recipes/r.yaml", 4, 2),
+        ("defaults: {tensor_parallel: 4}\n", "recipes/r.yaml", 4, 4),
+        ("defaults: {tensor_parallel: 2}\n", "recipes/4x-spark-cluster/r.yaml", 4, 2),
+    ],
+)
+def test_a_recipe_that_may_run_solo_does(extra: str, path: str, nodes: int, ways: int) -> None:
+    found = examined(HEAD + extra + "command: vllm serve org/m -tp {tensor_parallel}\n", path)
+    assert found.preset is not None
+    assert found.preset.min_nodes == nodes
+    assert found.preset.default("tensor_parallel") == ways
+
+
+def test_keys_from_the_shell_are_left_to_our_private_file() -> None:
+    found = examined(HEAD + 'env: {HF_TOKEN: "$HF_TOKEN", A: "x:$PATH", B: "\\\\$5"}\ncommand: vllm serve org/m\n')
+    assert found.preset is not None
+    assert found.preset.env == (("A", "x:$PATH"), ("B", "$5"))
+    assert any("HF_TOKEN comes from spark-tui's private file" in change for change in found.changes)
+    assert any("env.A holds a variable of the shell" in note for note in found.notes)
+
+
+def test_unknown_keys_stay_and_are_told() -> None:
+    found = examined(HEAD + "command: vllm serve org/m\nmoon: {phase: [full]}\nbuild_args: [--tf5]\n")
+    assert dict(found.kept) == {"moon": '{"phase":["full"]}', "build_args": '["--tf5"]'}
+    assert plain(parse(found.text, "r.yaml"))["moon"] == {"phase": ["full"]}  # type: ignore[index]
+
+
+def test_an_image_that_no_registry_has_is_told() -> None:
+    found = examined(HEAD + "command: vllm serve org/m\n")
+    assert "vllm-node is built on the machine" in found.notes[0]
+    assert found.preset is not None
+    assert found.preset.facts.cautions == found.notes
+    assert examined(HEAD.replace("vllm-node", "org/x:1") + "command: vllm serve org/m\n").notes == ()
+
+
+# --- from version 2 to version 1 ------------------------------------------------------------------------------
+
+
+def exported(text: str, *settings: str) -> tuple[Any, tuple[str, ...]]:
+    document_v2 = parse(text, "r.yaml")
+    assert isinstance(document_v2, Table)
+    preset = preset_from(document_v2, name="r", origin=Origin.USER, file="r.yaml")
+    overrides = overrides_from_pairs(dict(setting.split("=", 1) for setting in settings))
+    found = to_eugr(preset, to_sparkrun(preset, document_v2, overrides))
+    return plain(parse(yaml_text(found.document), "r.yaml")), found.notes
+
+
+def test_a_recipe_of_version_2_in_version_1() -> None:
+    recipe, notes = exported(
+        "model: org/m\nruntime: vllm\ncontainer: org/i:1\nmin_nodes: 2\nmetadata: {description: Mine}\n"
+        "executor_config: {shm_size: 1g}\npre_exec: [echo]\nmoon: full\n"
+        "defaults: {max_model_len: 4096, sc: '{\"n\":{k}}', u: 'x{k}', k: 3}\nenv: {A: '$5 {config.k}'}\n"
+        "command: vllm serve {model} --sc '{sc}' --l {max_model_len} --port {port} --j '{\"x\":{\"y\":1}}'\n"
+    )
+    assert recipe == {
+        "recipe_version": "1",
+        "name": "r",
+        "description": "Mine",
+        "model": "org/m",
+        "container": "org/i:1",
+        "cluster_only": True,
+        "defaults": {"max_model_len": 4096, "sc": '{"n":{k}}', "u": "x3", "k": 3, "port": 8000},
+        "env": {"A": "\\$5 3"},
+        "command": "vllm serve org/m --sc '{sc}' --l {max_model_len} --port {port} --j '{{\"x\":{{\"y\":1}}}}'",
+        "moon": "full",
+    }
+    assert notes == ("Version 1 has no word for: executor_config, pre_exec.",)
+    assert eugr_words(recipe, solo=False)[3:5] == ("--sc", '{"n":{k}}'), "a name within JSON is text, in both versions"
+
+
+def test_a_recipe_without_a_command_gets_one() -> None:
+    recipe, _ = exported(
+        "model: org/m\ncontainer: i\ndefaults: {port: 1, enforce_eager: true, speculative_config: {method: mtp}}\n"
+    )
+    assert eugr_words(recipe, solo=True) == (
+        "vllm", "serve", "org/m", "--port", "1", "--speculative-config", '{"method":"mtp"}', "--enforce-eager",
+    )  # fmt: skip
+
+
+def test_an_open_value_is_named() -> None:
+    with pytest.raises(UsageError, match="value for x"):
+        exported("model: org/m\ncontainer: i\ncommand: vllm serve {model} --x {x}\n")
+
+
+@pytest.mark.parametrize("path", IMPORTABLE, ids=lambda path: path.stem)
+def test_every_real_recipe_runs_the_same_words_in_version_1(path: Path) -> None:
+    found = imported(path)
+    assert found.preset is not None
+    document_v2 = parse(found.text, "r.yaml")
+    assert isinstance(document_v2, Table)
+    recipe: Any = plain(to_eugr(found.preset, to_sparkrun(found.preset, document_v2, Overrides())).document)
+    if found.dialect is Dialect.EUGR and found.preset.min_nodes == 1:
+        recipe["defaults"]["tensor_parallel"] = 1
+        recipe["command"] = re.sub(r"--distributed-executor-backend\s+\S+", "", recipe["command"])
+    ours = command_of(found.preset, Overrides(), found.preset.model).argv
+    revision = found.preset.model_revision
+    if revision and "--revision" not in recipe["command"] and "--revision" in ours:
+        ours = tuple(word for word in ours if word not in ("--revision", revision))
+    assert eugr_words(recipe, solo=False) == ours

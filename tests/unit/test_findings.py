@@ -1,0 +1,428 @@
+"""Findings: what is worth a word, and above all what is not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from spark_tui.domain.engine.endpoint import Health
+from spark_tui.domain.engine.findings import Baseline, Finding, FindingId, Level, findings, sample_between
+from spark_tui.domain.engine.findings_serving import single_stream_rate
+from spark_tui.domain.engine.serving_lines import KEPT, ServingReader, ServingSample, drafting
+from spark_tui.domain.engine.timeline import EMPTY_TIMELINE
+from spark_tui.domain.presets.overrides import overrides_from_pairs
+from tests.engine_logs import banner, core, drafts, samples_of, stats, track
+from tests.log_fixtures import log_names, run_log
+
+
+def found_in(lines: list[str], **around: Any) -> tuple[Finding, ...]:
+    return findings(track(lines), samples_of(lines), **around)
+
+
+def ids(lines: list[str], **around: Any) -> list[str]:
+    return [finding.id.value for finding in found_in(lines, **around)]
+
+
+def up(version: str = "0.32.0", args: str = "'max_num_seqs': 4", kv: str = "694,656") -> list[str]:
+    """A server that came up with room for 2.65 requests of 262,144 tokens."""
+    return [
+        *banner(version, args=args),
+        *core(
+            "Available KV cache memory: 18.04 GiB",
+            f"GPU KV cache size: {kv} tokens, Maximum concurrency for 262,144 tokens per request: 2.65x",
+        ),
+    ]
+
+
+# --- silence ----------------------------------------------------------------------------------------------
+
+RUNS = sorted({name.removesuffix(".stdout").removesuffix(".stderr") for name in log_names()})
+NOTES = {
+    # `Add 3 padding layers, may waste at most 10.00%`, and 12.5 % with five of them.
+    "gb10-vllm-0.20.2-qwen3.6-35b-a3b-mtp": ["padding_waste"],
+    "gb10-vllm-0.18-mtp-forum": ["padding_waste"],
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_real_logs_hold_nothing_but_these_notes(name: str) -> None:
+    found = found_in(run_log(name), now=None)
+    assert [finding.id.value for finding in found] == NOTES.get(name, [])
+    assert all(finding.level is Level.INFO for finding in found)
+
+
+def test_a_busy_healthy_server_is_left_in_peace() -> None:
+    lines = up()
+    for at in range(0, 600, 10):
+        lines.append(stats(at, prompt=900, generation=41.8, running=2, kv=31.5, prefix=74.2))
+        lines.append(drafts(at, 74, 100))
+    assert ids(lines, health=Health.OK, baseline=Baseline(41.0), pool_gib=121.69) == []
+
+
+def test_idle_lines_and_a_moment_of_queue_are_no_findings() -> None:
+    lines = [*up(), stats(0, waiting=5, running=4), stats(10, running=4), stats(20, waiting=2, running=4), stats(30)]
+    assert ids(lines, health=Health.OK) == []
+
+
+# --- how it was started -----------------------------------------------------------------------------------
+
+
+@dataclass
+class Case:
+    """Lines that prove a finding."""
+
+    lines: list[str]
+    finding: str
+    level: Level
+    proof: str
+    words: str = ""
+    remedy: str = ""
+    override: dict[str, str] = field(default_factory=dict)
+    version: str = "0.32.0"
+    args: str = "'max_num_seqs': 16"
+
+
+CASES = [
+    Case(
+        ["Unknown vLLM environment variable detected: VLLM_NVFP4_GEMM_BACKEND",
+         "Unknown vLLM environment variable detected: VLLM_FOO"],
+        "unknown_variable", Level.WARNING, "Unknown vLLM", "VLLM_NVFP4_GEMM_BACKEND, VLLM_FOO",
+        "Instead of VLLM_NVFP4_GEMM_BACKEND use --linear-backend.",
+    ),
+    Case(["Unknown vLLM environment variable detected: VLLM_MY_OWN"], "unknown_variable", Level.INFO, "Unknown vLLM"),
+    Case(
+        ["Capping cudagraph capture sizes from max 512 to 120 to fit Mamba cache blocks (120 blocks available). This "
+         "limits the maximum batch size that can use CUDA graphs."],
+        "capture_sizes_capped", Level.WARNING, "Capping", "smaller batches", override={"max_num_seqs": "8"},
+        version="0.19.1",
+    ),
+    Case(
+        ["No valid cudagraph capture sizes remain after capping to Mamba cache blocks (0). The smallest capture size "
+         "was 1. Disabling cudagraph capture."],
+        "capture_sizes_capped", Level.WARNING, "No valid", "No CUDA graphs", version="0.19.1",
+        override={"max_num_seqs": "8"},
+    ),
+    Case(["Truncating max_cudagraph_capture_size to 256"], "capture_sizes_capped", Level.INFO, "Truncating",
+         override={"max_num_seqs": "8"}),
+    Case(
+        ["Skipping CUDA graph capture. To turn on CUDA graph capture, ensure `cudagraph_mode` was not manually set to "
+         "`NONE`"],
+        "capture_sizes_capped", Level.WARNING, "Skipping", "No CUDA graphs",
+    ),
+    Case(["Add 5 padding layers, may waste at most 12.50% KV cache memory"], "padding_waste", Level.INFO, "Add 5",
+         "12.5 %"),
+    Case(
+        ["Enforce eager set, disabling torch.compile and CUDAGraphs. This is equivalent to setting -cc.mode=none "
+         "-cc.cudagraph_mode=none", "GPU KV cache size: 1,000 tokens"],
+        "eager", Level.INFO, "Enforce eager", override={"without": "enforce_eager"},
+    ),
+    Case(
+        ["--linear-backend=marlin was requested, but no marlin kernel exists for MXFP8 layers; falling back to normal "
+         "kernel selection for this layer."],
+        "backend_refused", Level.WARNING, "--linear-backend",
+    ),
+    Case(
+        ["Using MarlinNvFp4LinearKernel for NVFP4 GEMM"], "fp4_fallback", Level.WARNING, "Using Marlin", "fallback",
+        "W4A16", {"linear_backend": "flashinfer_cutlass"},
+    ),
+    Case(["Using EmulationNvFp4LinearKernel for NVFP4 GEMM"], "fp4_emulation", Level.WARNING, "Using Emul", "slower"),
+    Case(
+        ["Estimated CUDA graph memory: -35.63 GiB total", "Available KV cache memory: 112.0 GiB"],
+        "graph_estimate", Level.CRITICAL, "Estimated", "freezes the box", "Pin the KV cache",
+        {"kv_cache_memory_bytes": str(round(75.8 * 1024**3)), "gpu_memory_utilization": "0.92"},
+    ),
+    Case(
+        ["Estimated CUDA graph memory: -2.24 GiB total", "Available KV cache memory: 60.0 GiB"],
+        "graph_estimate", Level.WARNING, "Estimated", "2.24 GiB larger",
+        override={"kv_cache_memory_bytes": str(round(57.2 * 1024**3)), "gpu_memory_utilization": "0.92"},
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.finding}-{case.lines[0][:20]}")
+def test_a_line_that_proves_a_finding_is_found_and_pointed_at(case: Case) -> None:
+    lines = [*banner(case.version, args=case.args), *core(*case.lines)]
+    (finding,) = found_in(lines)
+    assert (finding.id.value, finding.level) == (case.finding, case.level)
+    assert finding.evidence.startswith(case.proof)
+    assert finding.line is not None
+    assert finding.evidence[:60] in lines[finding.line]
+    assert case.words in finding.summary
+    assert case.remedy in finding.remedy
+    assert finding.remedy
+    assert dict(finding.override) == case.override
+    overrides_from_pairs(dict(finding.override))
+
+
+def test_padding_of_a_hundredth_is_not_worth_a_word() -> None:
+    assert ids(core("Padding mamba page size by 0.02% to ensure that mamba page size and ...")) == []
+
+
+def test_a_start_that_failed_is_not_told_that_it_was_eager() -> None:
+    assert ids(banner("0.32.0", args="'enforce_eager': True")) == []
+
+
+# --- how it serves ----------------------------------------------------------------------------------------
+
+
+def test_drafts_that_are_never_accepted() -> None:
+    lines = [*up(), *(drafts(at, 3, 120, "0.03, 0.01, 0.0") for at in range(0, 60, 10))]
+    (finding,) = found_in(lines)
+    assert (finding.id, finding.level) == (FindingId.ACCEPTANCE_NEAR_ZERO, Level.WARNING)
+    assert finding.summary.startswith("Only 2% of 720 drafted tokens")
+    assert dict(finding.override) == {"without": "speculative_config"}
+    assert finding.line == len(lines) - 1
+
+
+def test_a_handful_of_drafts_proves_nothing() -> None:
+    assert ids([*up(), drafts(0, 0, 40, "0.0")]) == []
+
+
+def test_the_real_ngram_run_accepts_enough() -> None:
+    samples = samples_of(run_log("vllm-0.32-cpu-spec"))
+    told = drafting(samples)
+    assert told is not None
+    # Two lines: 228 of 384 and 114 of 192, positions 0.718, 0.479, 0.408.
+    assert (told.accepted, told.drafted, told.rate) == (342, 576, 0.59375)
+    assert told.tokens_per_step == pytest.approx(2.605)
+
+
+def test_a_last_position_that_is_seldom_accepted_asks_for_shorter_drafts() -> None:
+    lines = [*up(), *(drafts(at, 90, 200, "0.81, 0.42, 0.09") for at in range(0, 60, 10))]
+    (finding,) = found_in(lines)
+    assert (finding.id, finding.level) == (FindingId.DRAFTS_TOO_LONG, Level.INFO)
+    assert "num_speculative_tokens=2" in finding.remedy
+
+
+def test_nan_as_acceptance_is_read_as_nothing() -> None:
+    assert ids([*up(), drafts(0, 0, 0, "nan")]) == []
+
+
+def test_preemptions_are_counted_and_the_setting_that_helps_is_named() -> None:
+    lines = [
+        *up(),
+        stats(0, running=4, kv=99.0, more=", Preemptions: 3"),
+        stats(10, running=2, kv=50.0, generation=9.0),
+    ]
+    (finding,) = found_in(lines, pool_gib=121.69)
+    assert finding.id is FindingId.PREEMPTIONS
+    assert finding.summary.startswith("3 times")
+    assert dict(finding.override) == {"max_num_seqs": "2"}
+    assert "max_model_len" not in dict(finding.override)
+    assert "173,056 tokens of context fit 4 times" in finding.remedy
+    assert "Preemptions: 3" in finding.evidence
+
+
+def test_a_kv_cache_that_is_nearly_full_now_and_not_one_that_was() -> None:
+    full, empty = stats(10, running=4, generation=30.0, kv=97.2), stats(20, running=1, generation=30.0, kv=12.0)
+    assert ids([*up(), full]) == ["kv_nearly_full"]
+    assert ids([*up(), full, empty]) == []
+
+
+def test_requests_that_wait_three_times_in_a_row() -> None:
+    queue = [stats(at, running=4, waiting=2, generation=30.0, kv=20.0) for at in (0, 10, 20)]
+    (finding,) = found_in([*up(), *queue])
+    assert finding.id is FindingId.WAITING
+    assert dict(finding.override) == {"max_num_seqs": "8"}
+    assert "room in the KV cache" in finding.remedy
+
+
+def test_a_queue_for_want_of_kv_cache_is_not_told_to_raise_the_limit() -> None:
+    queue = [stats(at, running=2, waiting=2, generation=30.0, kv=92.3) for at in (0, 10, 20)]
+    (finding,) = found_in([*up(), *queue])
+    assert dict(finding.override) == {"max_num_seqs": "2"}
+
+
+def test_a_prefix_cache_that_never_hits_is_told_after_many_tokens_only() -> None:
+    busy = [stats(at, prompt=500, generation=20, running=1) for at in range(0, 60, 10)]
+    (finding,) = found_in([*up(), *core("Setting attention block size to 2144 tokens to ensure that ..."), *busy])
+    assert (finding.id, finding.level) == (FindingId.PREFIX_CACHE_NEVER_HIT, Level.INFO)
+    assert "30,000 prompt tokens" in finding.summary
+    assert "2,144" in finding.summary
+    assert ids([*up(), *busy[:5]]) == []
+    assert ids([*up(), *busy, stats(70, prompt=10, running=1, prefix=0.4)]) == []
+    off = banner("0.32.0", args="'enable_prefix_caching': False")
+    assert ids([*off, *busy]) == []
+
+
+# --- hang -------------------------------------------------------------------------------------------------
+
+FROZEN = [*up(), stats(0, generation=41.0, running=2), stats(10, running=2), stats(20, running=2)]
+
+
+def last_at(lines: list[str]) -> float:
+    at = samples_of(lines)[-1].at
+    assert at is not None
+    return at
+
+
+def test_requests_that_run_without_a_token_while_health_is_fine_are_a_hang() -> None:
+    (finding,) = found_in(FROZEN, health=Health.OK, now=last_at(FROZEN) + 170)
+    assert (finding.id, finding.level) == (FindingId.HANG, Level.CRITICAL)
+    assert "no token has moved for 3m00s" in finding.summary
+    assert finding.line == len(FROZEN) - 2
+
+
+@pytest.mark.parametrize(
+    ("health", "later"),
+    [(Health.OK, 60.0), (Health.NOT_LISTENING, 600.0), (Health.UNKNOWN, 600.0), (Health.OK, None)],
+)
+def test_a_long_prefill_a_dead_server_or_an_old_log_is_no_hang(health: Health, later: float | None) -> None:
+    now = None if later is None else last_at(FROZEN) + later
+    assert ids(FROZEN, health=health, now=now) == []
+
+
+def test_an_idle_server_does_not_hang() -> None:
+    idle = [*up(), stats(0, generation=12.0), stats(10)]
+    assert ids(idle, health=Health.OK, now=last_at(idle) + 9_999) == []
+
+
+# --- baseline ---------------------------------------------------------------------------------------------
+
+
+def test_one_stream_far_below_this_box_s_own_past() -> None:
+    slow = [stats(at, generation=13.1, running=1) for at in range(0, 60, 10)]
+    (finding,) = found_in([*up(), *slow], baseline=Baseline(41.8, 5))
+    assert finding.id is FindingId.BELOW_BASELINE
+    assert "13.1 tok/s" in finding.summary
+    assert "41.8 before (5 runs)" in finding.summary
+    assert ids([*up(), *slow], baseline=Baseline(14.0)) == []
+    assert ids([*up(), *slow]) == []
+
+
+def test_intervals_that_a_request_did_not_fill_are_no_measure_of_speed() -> None:
+    broken = [stats(at, generation=3.0, running=at // 10 % 2) for at in range(0, 90, 10)]
+    assert single_stream_rate(samples_of(broken)) is None
+
+
+# --- metrics ----------------------------------------------------------------------------------------------
+
+# Eight readings, four seconds apart, of a vLLM 0.32.0 with 104 KV blocks and eight long requests (CPU, tiny model).
+PRESSURE = [
+    (8, 0, 0.6153846153846154, 0, 425),
+    (6, 2, 0.9230769230769231, 0, 877),
+    (6, 2, 0.9230769230769231, 0, 1255),
+    (4, 4, 0.9230769230769231, 0, 1597),
+    (1, 3, 0.23076923076923073, 1, 1817),
+    (4, 0, 0.7692307692307692, 4, 2085),
+    (2, 0, 0.46153846153846156, 4, 2258),
+    (0, 0, 0.0, 4, 2400),
+]
+
+
+def page(reading: tuple[int, int, float, int, int]) -> dict[str, float]:
+    running, waiting, usage, preempted, generated = reading
+    return {
+        "vllm:num_requests_running": running,
+        "vllm:num_requests_waiting": waiting,
+        "vllm:kv_cache_usage_perc": usage,
+        "vllm:num_preemptions_total": preempted,
+        "vllm:generation_tokens_total": generated,
+        "vllm:prompt_tokens_total": 312,
+    }
+
+
+def pressed(until: int) -> tuple[ServingSample, ...]:
+    pages = [page(reading) for reading in PRESSURE[:until]]
+    return tuple(sample_between(then, now, 4.0) for then, now in pairwise(pages))
+
+
+def test_a_real_run_under_kv_pressure_waits_then_preempts() -> None:
+    assert [f.id.value for f in findings(EMPTY_TIMELINE, pressed(4))] == ["waiting"]
+    (preempted, *rest) = findings(EMPTY_TIMELINE, pressed(8))
+    assert preempted.summary.startswith("4 times")
+    assert rest == []
+
+
+def test_rates_come_from_counters_and_a_server_that_began_again_counts_from_zero() -> None:
+    sample = sample_between(page(PRESSURE[0]), page(PRESSURE[1]), 4.0, at=7.0)
+    assert (sample.at, sample.generation_rate, sample.running, sample.preemptions) == (7.0, 113.0, 6, 0)
+    assert sample.kv_percent == pytest.approx(92.3, abs=0.1)
+    again = sample_between(page(PRESSURE[7]), page(PRESSURE[0]), 4.0)
+    assert again.generation_rate == 425 / 4
+
+
+def test_what_a_page_does_not_hold_stays_unknown() -> None:
+    assert sample_between({}, {}, 4.0) == ServingSample()
+    assert sample_between({}, page(PRESSURE[0]), 0.0).generation_rate is None
+
+
+# --- lines by version -------------------------------------------------------------------------------------
+
+STATS = [
+    # 0.14
+    ("Engine 000: Avg prompt throughput: 2.3 tokens/s, Avg generation throughput: 8.1 tokens/s, Running: 1 reqs, "
+     "Waiting: 0 reqs, GPU KV cache usage: 0.1%, Prefix cache hit rate: 40.2%", (2.3, 8.1, 1, 0, None, 0.1, 40.2)),
+    # 0.20 and later, every optional part
+    ("Engine 003: Avg prompt throughput: 2.3 tokens/s, Avg generation throughput: 8.1 tokens/s, Running: 4 reqs, "
+     "Waiting: 3 reqs, Deferred: 1 reqs, KV fetch: 0 waiting to start, 0 in progress, 2 completed waiting, "
+     "Preemptions: 2, XPU KV cache usage: 99.9%, Prefix cache hit rate: 1.0%, Corrupted: 0 reqs, External prefix cache "
+     "hit rate: 55.0%, MM cache hit rate: 3.0%", (2.3, 8.1, 4, 3, 2, 99.9, 1.0)),
+    # 0.31: prefix caching off; an external cache is not it
+    ("2 Engines Aggregated: Avg prompt throughput: 0.0 tokens/s, Avg generation throughput: 8.1 tokens/s, Running: 1 "
+     "reqs, Waiting: 0 reqs, GPU KV cache usage: 5.0%, External prefix cache hit rate: 55.0%",
+     (0.0, 8.1, 1, 0, None, 5.0, None)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("line", "figures"), STATS)
+def test_periodic_lines_of_all_versions(line: str, figures: tuple[object, ...]) -> None:
+    (sample,) = samples_of([f"(APIServer pid=1) INFO 04-01 18:00:00 [loggers.py:1] {line}"])
+    assert figures == (
+        sample.prompt_rate, sample.generation_rate, sample.running, sample.waiting, sample.preemptions,
+        sample.kv_percent, sample.prefix_hit_percent,
+    )  # fmt: skip
+
+
+def test_json_lines_are_read_too() -> None:
+    told = samples_of(run_log("vllm-0.32-cpu-json"))
+    assert all(sample.generation_rate is not None for sample in told)
+
+
+def test_an_hour_is_kept_and_no_more() -> None:
+    reader = ServingReader()
+    for at in range(KEPT + 100):
+        reader.feed("", stats(at % 3600, running=1))
+    assert len(reader.samples) == KEPT
+    assert reader.samples[-1].line == KEPT + 99
+
+
+# --- properties -------------------------------------------------------------------------------------------
+
+numbers = st.none() | st.integers(0, 10**9)
+rates = st.none() | st.floats(0, 1e6, allow_nan=False)
+shares = st.none() | st.floats(0, 100)
+
+
+@given(
+    st.lists(
+        st.builds(
+            ServingSample, at=rates, prompt_rate=rates, generation_rate=rates, running=numbers, waiting=numbers,
+            preemptions=numbers, kv_percent=shares, prefix_hit_percent=shares,
+            accepted=numbers, drafted=numbers, positions=st.lists(st.floats(0, 1), max_size=5).map(tuple),
+        ),
+        max_size=12,
+    ),
+    st.sampled_from(Health),
+    rates,
+    st.none() | st.builds(Baseline, st.floats(0.1, 1000)),
+)  # fmt: skip
+@settings(max_examples=200, deadline=None)
+def test_no_samples_break_the_rules_and_what_they_propose_can_be_applied(
+    samples: list[ServingSample], health: Health, now: float | None, baseline: Baseline | None
+) -> None:
+    found = findings(track(up()), samples, health=health, now=now, baseline=baseline, pool_gib=121.69)
+    assert len({finding.id for finding in found}) == len(found)
+    for finding in found:
+        assert finding.summary.rstrip()[-1] in ".)"
+        overrides_from_pairs(dict(finding.override))
+
+
+@given(st.lists(st.text(max_size=60) | st.sampled_from(STATS).map(lambda pair: pair[0]), max_size=10))
+def test_no_line_breaks_the_reader(lines: list[str]) -> None:
+    assert len(samples_of(lines)) <= len(lines)

@@ -1,0 +1,364 @@
+"""Does it fit: beside published starts on a GB10, the verdicts one by one, and what always holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_tui.domain.errors import UsageError
+from spark_tui.domain.host.memory import MemInfo
+from spark_tui.domain.models.checkpoint import CheckpointFacts, WeightSummary
+from spark_tui.domain.models.known import facts_of, known_model
+from spark_tui.domain.presets.fit import Basis, Fit, Measured, Neighbour, PartId, Verdict, fit
+from spark_tui.domain.presets.fit_ask import ask_of
+from spark_tui.domain.presets.fit_words import fit_lines, slices
+from spark_tui.domain.presets.overrides import overrides_from_pairs
+from spark_tui.domain.presets.plan import HostPaths, LaunchPlan, plan
+from spark_tui.domain.presets.preset import Origin, Preset, PresetFacts
+from spark_tui.domain.quantities import GIB
+from spark_tui.domain.reading import Missing, Ok
+from spark_tui.services.preset_files import PresetFiles, builtin_directory
+
+PATHS = HostPaths("/home/ada/vllm", "/home/ada/.cache/spark-tui", "/home/ada")
+BUILTIN = {preset.name: preset for preset in PresetFiles(builtin_directory()).load().presets}
+POOL = int(121.69 * GIB)
+
+
+def memory(available: float = 117, free: float | None = None, total: int = POOL) -> Ok[MemInfo]:
+    room = int(available * GIB)
+    return Ok(MemInfo(total=total, free=room if free is None else int(free * GIB), available=room))
+
+
+def preset(
+    command: str = "vllm serve {model}", model: str = "meta-llama/Llama-3.1-8B-Instruct", **facts: object
+) -> Preset:
+    given_facts = {"total_parameters": 8e9, "quantization": "NVFP4", **facts}
+    return Preset("p", Origin.USER, "/p.yaml", model, "vllm/vllm-openai:nightly", command=command,
+                  facts=PresetFacts(**given_facts))  # type: ignore[arg-type]  # fmt: skip
+
+
+def planned(found: Preset, **changes: str) -> LaunchPlan:
+    return plan(found, overrides_from_pairs(changes), PATHS)
+
+
+def of(found: Preset, available: float = 117, **changes: str) -> Fit:
+    return fit(planned(found, **changes), None, memory(available))
+
+
+# --- published starts -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Start:
+    """A start on a GB10, by its log. GiB."""
+
+    name: str
+    model: str
+    command: str
+    weights_on_disk: float
+    loaded: float
+    cache: float
+    tokens: int
+    concurrency: float
+    graphs: float | None
+    source: str
+
+
+STARTS = (
+    Start(
+        "Qwen3.6-35B-A3B with MTP", "rdtand/Qwen3.6-35B-A3B-PrismaQuant-4.75bit-vllm",
+        "vllm serve {model} --gpu-memory-utilization 0.8 --max-model-len 262144 --kv-cache-dtype fp8 "
+        "--max-num-batched-tokens 32768 --max-num-seqs 10 "
+        """--speculative-config '{{"method":"mtp","num_speculative_tokens":3}}'""",
+        21.31, 21.42, 64.69, 5_463_232, 20.84, 0.37,
+        "vllm/vllm-openai:v0.20.2 on a GB10, 2026-05-21: the whole log",
+    ),
+    Start(
+        "Qwen3.5-122B-A10B NVFP4 with MTP", "Sehyo/Qwen3.5-122B-A10B-NVFP4",
+        "vllm serve {model} --gpu-memory-utilization 0.858 --max-model-len 262144 --kv-cache-dtype fp8 "
+        """--max-num-seqs 8 --speculative-config '{{"method":"mtp","num_speculative_tokens":1}}'""",
+        74.8, 75.17, 24.05, 1_682_090, 6.42, None,
+        "Jetson Thor (0.85 of its 122.8 GiB), 2026-04-08; tokens as concurrency times length",
+    ),
+    Start(
+        "Gemma-4-31B-IT NVFP4", "nvidia/Gemma-4-31B-IT-NVFP4",
+        "vllm serve {model} --gpu-memory-utilization 0.807 --max-model-len 262144 --kv-cache-dtype fp8 "
+        "--max-num-seqs 4",
+        30.89, 31.04, 64.21, 0, 0.0, None,
+        "Jetson Thor (0.80 of its 122.8 GiB), 2026-04-07: 31.04 GiB of weights, 64.21 GiB for the cache",
+    ),
+)  # fmt: skip
+
+
+def checkpoint(model: str, gib: float) -> CheckpointFacts:
+    """The public config with weights of a size, as headers in the store would tell them."""
+    known = known_model(model)
+    assert known is not None
+    weights = WeightSummary((("U8", int(gib * GIB)),), (), 0, 1)
+    return replace(facts_of(known), weights=weights)
+
+
+@pytest.mark.parametrize("start", STARTS, ids=lambda start: start.name)
+def test_a_published_start_is_forecast_within_ten_per_cent(start: Start) -> None:
+    case = planned(preset(start.command.replace("{{", "{").replace("}}", "}"), start.model))
+    found = fit(case, checkpoint(start.model, start.weights_on_disk), memory())
+    weights, graphs = found.part(PartId.WEIGHTS), found.part(PartId.GRAPHS)
+    assert weights is not None
+    assert weights.size == pytest.approx(start.loaded * GIB, rel=0.01), start.source
+    assert weights.basis is Basis.FILES
+    assert found.kv is not None
+    assert found.kv.room == pytest.approx(start.cache * GIB, rel=0.1), start.source
+    if start.tokens:
+        assert found.kv.tokens == pytest.approx(start.tokens, rel=0.1), start.source
+        assert found.kv.concurrency == pytest.approx(start.concurrency, rel=0.1), start.source
+    if start.graphs is not None:
+        assert graphs is not None
+        assert graphs.size == pytest.approx(start.graphs * GIB, rel=0.1), start.source
+
+
+def test_figures_of_an_earlier_start_replace_estimates() -> None:
+    start = STARTS[0]
+    case = planned(preset(start.command.replace("{{", "{").replace("}}", "}"), start.model))
+    measured = Measured(int(21.42 * GIB), int(64.69 * GIB), int(0.37 * GIB), int(10.87 * GIB), 32768, "yesterday")
+    found = fit(case, None, memory(), measured=measured)
+    assert found.kv is not None
+    assert found.kv.room == pytest.approx(64.69 * GIB, rel=0.001)
+    assert {part.basis for part in found.parts[:3]} == {Basis.MEASURED}
+    other = fit(planned(case.preset, max_num_batched_tokens="2048"), None, memory(), measured=measured)
+    workspace = other.part(PartId.WORKSPACE)
+    assert workspace is not None
+    assert workspace.basis is Basis.RULE, "measured for other batches"
+
+
+# --- verdicts ---------------------------------------------------------------------------------------------
+
+
+def test_a_guide_recipe_on_an_idle_spark_is_ready() -> None:
+    found = of(BUILTIN["gpt-oss-120b"])
+    assert found.verdict is Verdict.READY
+    assert found.changes == ()
+    assert found.claim == -(-POOL * 85 // 100)
+    assert found.left is not None
+    assert found.left > 6 * GIB
+
+
+@pytest.mark.parametrize("name", sorted(BUILTIN))
+def test_no_shipped_preset_is_blocked_on_an_idle_spark(name: str) -> None:
+    assert of(BUILTIN[name]).verdict is not Verdict.BLOCKED
+
+
+def test_vllm_is_refused_at_its_start_when_less_is_available_than_its_share() -> None:
+    """`Free memory on device cuda:0 (109.53/121.69 GiB) on startup is less than desired ... (0.91, 110.74 GiB)`."""
+    found = of(preset("vllm serve {model} --gpu-memory-utilization 0.91"), 109.53)
+    assert found.verdict is Verdict.BLOCKED
+    assert found.reasons[0] == (
+        "vLLM would refuse to start: it asks for 110.7 GiB (0.91 of 121.7), and 109.5 GiB are available."
+    )
+
+
+def test_the_share_that_is_proposed_is_ready() -> None:
+    recipe = preset("vllm serve {model} --gpu-memory-utilization 0.91")
+    lower = next(change for change in of(recipe, 109.53).changes if change.pairs)
+    assert of(recipe, 109.53, **dict(lower.pairs)).verdict is Verdict.READY
+
+
+def test_a_context_that_does_not_fit_is_blocked_and_the_one_proposed_fits() -> None:
+    recipe = preset("vllm serve {model} --gpu-memory-utilization 0.35 --max-model-len 1000000")
+    found = of(recipe)
+    assert found.verdict is Verdict.BLOCKED
+    assert "one sequence of 1,000,000 tokens takes 122.1 GiB" in found.reasons[0]
+    shorter = next(change for change in found.changes if change.pairs and change.pairs[0][0] == "max_model_len")
+    assert of(recipe, 117, **dict(shorter.pairs)).verdict is Verdict.READY
+
+
+def test_a_share_that_is_too_small_is_raised_where_there_is_room() -> None:
+    recipe = preset("vllm serve {model} --gpu-memory-utilization 0.1 --max-model-len 131072")
+    found = of(recipe)
+    assert found.verdict is Verdict.BLOCKED
+    larger = next(change for change in found.changes if change.pairs and "Raise" in change.summary)
+    assert of(recipe, 117, **dict(larger.pairs)).verdict is Verdict.READY
+
+
+def test_sequences_that_wait_make_it_slow() -> None:
+    found = of(BUILTIN["llama-3.3-70b-instruct-nvfp4"])
+    assert found.verdict is Verdict.SLOW
+    assert "The cache holds 1.6 sequences of full length, and 4 are allowed" in found.reasons[0]
+    assert "decodes at most 5.8 tokens per second" in found.reasons[1]
+    assert [change.pairs for change in found.changes] == [(("max_model_len", "51200"),), (("max_num_seqs", "1"),)]
+
+
+def test_a_default_share_leaves_too_little() -> None:
+    found = of(preset())
+    assert found.utilization == 0.92
+    assert found.verdict is Verdict.SLOW
+    assert "It leaves 1.0 GiB to the system" in found.reasons[0]
+
+
+def test_what_neighbours_will_take_is_set_aside_and_what_they_hold_is_not_counted_twice() -> None:
+    case = planned(preset("vllm serve {model} --gpu-memory-utilization 0.4"))
+    serving = fit(case, None, memory(60), neighbours=[Neighbour("other", int(50 * GIB))])
+    loading = fit(case, None, memory(60), neighbours=[Neighbour("other", int(10 * GIB), int(40 * GIB))])
+    assert (serving.verdict, serving.available) == (Verdict.READY, 60 * GIB)
+    assert (loading.verdict, loading.available) == (Verdict.BLOCKED, 20 * GIB)
+    assert "Stop other: 10.0 GiB come back." in [change.summary for change in loading.changes]
+
+
+def test_what_an_engine_holds_that_this_launch_replaces_comes_back() -> None:
+    case = planned(preset("vllm serve {model} --gpu-memory-utilization 0.8"))
+    assert fit(case, None, memory(15)).verdict is Verdict.BLOCKED
+    assert fit(case, None, memory(15), returns=100 * GIB).verdict is Verdict.READY
+
+
+def test_page_cache_in_the_way_is_told_with_its_size() -> None:
+    found = fit(planned(preset("vllm serve {model} --gpu-memory-utilization 0.8")), None, memory(117, free=20))
+    assert found.verdict is Verdict.READY
+    assert found.cache_to_drop == -(-POOL * 8 // 10) - 20 * GIB
+    assert found.changes[0].summary.startswith("Free the page cache: 77.4 GiB")
+
+
+def test_a_cache_of_fixed_size_does_not_follow_the_share() -> None:
+    found = of(
+        preset("vllm serve {model} --gpu-memory-utilization 0.5 --kv-cache-memory-bytes 24G --max-model-len 8192")
+    )
+    assert found.kv is not None
+    assert found.kv.room == 24 * GIB, "G is 1024 to the third, g 1000"
+    assert found.claim is not None
+    assert found.claim < 0.5 * POOL
+
+
+def test_other_engines_claim_what_they_need() -> None:
+    found = of(BUILTIN["qwen3-30b-a3b-gguf-llama-cpp"])
+    assert found.utilization is None
+    assert found.claim == found.need
+
+
+# --- what is not known ----------------------------------------------------------------------------------
+
+
+def test_an_unknown_model_is_unknown_with_a_lower_bound() -> None:
+    found = of(preset("vllm serve {model} --gpu-memory-utilization 0.5", "nobody/new-model"))
+    assert found.verdict is Verdict.UNKNOWN
+    assert [part.id for part in found.unknown] == [PartId.KV]
+    assert (found.need, found.need_all, found.kv, found.utilization_needed) == (None, None, None, None)
+    assert found.at_least > 7 * GIB
+
+
+def test_what_is_blocked_for_sure_is_blocked_even_when_parts_are_unknown() -> None:
+    assert of(preset(model="nobody/new-model"), 50).verdict is Verdict.BLOCKED
+
+
+def test_memory_that_cannot_be_read_leaves_the_needs() -> None:
+    found = fit(planned(preset()), None, Missing("no /proc here"))
+    assert found.verdict is Verdict.UNKNOWN
+    assert "no /proc here" in found.reasons[0]
+    assert found.need is not None
+    assert (found.total, found.available, found.left) == (None, None, None)
+
+
+def test_a_drafter_that_is_not_here_is_unknown_and_not_free() -> None:
+    found = of(BUILTIN["gemma-4-31b-it-dflash"])
+    drafter = found.part(PartId.DRAFTER)
+    assert drafter is not None
+    assert drafter.size is None
+    assert found.verdict is Verdict.UNKNOWN
+    second = checkpoint("Llama-3.1-8B", 2.0)
+    case = planned(BUILTIN["gemma-4-31b-it-dflash"])
+    assert fit(case, None, memory(), drafter=second).verdict is not Verdict.UNKNOWN
+
+
+def test_a_partial_checkpoint_does_not_pass_for_a_small_one() -> None:
+    whole = checkpoint("meta-llama/Llama-3.1-8B-Instruct", 1.0)
+    assert whole.weights is not None
+    found = fit(planned(preset()), replace(whole, weights=replace(whole.weights, complete=False)), memory())
+    weights = found.part(PartId.WEIGHTS)
+    assert weights is not None
+    assert weights.basis is Basis.RULE
+    assert weights.size is not None
+    assert weights.size > 4 * GIB
+
+
+def test_a_recipe_that_is_wrong_about_its_weights_is_told() -> None:
+    recipe = preset(weights_bytes=21_000_000_000)
+    found = fit(planned(recipe), checkpoint(recipe.model, 31.0), memory())
+    assert found.notes[0] == "The recipe says 19.6 GiB of weights; the checkpoint here has 31.0 GiB."
+
+
+# --- the command --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "graphs"),
+    [
+        ("--max-num-seqs 4", 4),
+        ("--max-num-seqs 256", 51),
+        ("--enforce-eager", 0),
+        ("--max-cudagraph-capture-size 80", 13),
+    ],
+)
+def test_captured_batch_sizes(options: str, graphs: int) -> None:
+    """vLLM 0.20.2 logged PIECEWISE=13 (largest=80), 0.18 PIECEWISE=51 (largest=512)."""
+    assert ask_of(planned(preset(f"vllm serve {{model}} {options}")), None).graphs == graphs
+
+
+def test_prefix_caching_switched_off_keeps_one_state() -> None:
+    asked = ask_of(planned(preset("vllm serve {model} --no-enable-prefix-caching")), None)
+    assert asked.kv.state_mode.value == "none"
+
+
+# --- always -------------------------------------------------------------------------------------------------
+
+CASES = {name: planned(found) for name, found in BUILTIN.items()}
+LENGTHS = st.integers(1024, 2_000_000)
+
+
+@given(st.sampled_from(sorted(BUILTIN)), LENGTHS, LENGTHS, st.floats(1, 121))
+def test_more_context_never_needs_less_and_never_turns_out_better(name: str, one: int, other: int, room: float) -> None:
+    if BUILTIN[name].engine != "vllm":
+        return
+    try:
+        short, long = (planned(BUILTIN[name], max_model_len=str(n)) for n in sorted((one, other)))
+    except UsageError:  # a shell script without a place for it
+        return
+    less, more = fit(short, None, memory(room)), fit(long, None, memory(room))
+    assert (less.need or 0) <= (more.need or 0)
+    assert less.at_least <= more.at_least
+    if less.verdict is Verdict.BLOCKED:
+        assert more.verdict is Verdict.BLOCKED
+
+
+@given(st.sampled_from(sorted(BUILTIN)), st.floats(0, 121), st.floats(0, 121), st.integers(0, 100 * GIB))
+def test_slices_add_up_to_the_pool_and_unknown_is_never_zero(
+    name: str, available: float, free: float, back: int
+) -> None:
+    found = fit(CASES[name], None, memory(available, min(free, available)), returns=back)
+    cut = slices(found)
+    assert not cut or sum(piece.size for piece in cut) == POOL
+    assert all(piece.size >= 0 for piece in cut)
+    assert found.at_least == sum(part.size or 0 for part in found.parts)
+    assert (found.need is None) == any(part.size is None for part in found.parts)
+    for row, part in zip(fit_lines(found), found.parts, strict=False):
+        assert (row.value == "?") == (part.size is None)
+
+
+@given(st.sampled_from(sorted(BUILTIN)), st.floats(0, 121), st.floats(0, 121))
+def test_more_memory_never_turns_out_worse(name: str, one: float, other: float) -> None:
+    order = [Verdict.BLOCKED, Verdict.SLOW, Verdict.UNKNOWN, Verdict.READY]
+    poor, rich = (fit(CASES[name], None, memory(room)).verdict for room in sorted((one, other)))
+    if Verdict.UNKNOWN in (poor, rich):
+        assert not (poor is not Verdict.BLOCKED and rich is Verdict.BLOCKED)
+    else:
+        assert order.index(poor) <= order.index(rich)
+
+
+@given(st.sampled_from(sorted(BUILTIN)), st.floats(1, 121))
+def test_every_change_that_is_a_setting_can_be_made_and_is_never_worse(name: str, room: float) -> None:
+    found = fit(CASES[name], None, memory(room))
+    for change in found.changes:
+        if not change.pairs:
+            continue
+        again = fit(planned(BUILTIN[name], **dict(change.pairs)), None, memory(room))
+        if "Lower the share" in change.summary and found.verdict is Verdict.BLOCKED and found.kv is not None:
+            assert again.verdict is not Verdict.BLOCKED, change.summary

@@ -1,0 +1,192 @@
+"""What differs between serving runtimes, and how a container of each is recognised and asked."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_tui.domain.engine.container import ContainerFacts, ContainerStatus
+from spark_tui.domain.engine.endpoint import Endpoint, ServedModel
+from spark_tui.domain.engine.runtimes import (
+    KEY_VARIABLES,
+    RUNTIMES,
+    VLLM,
+    KeyWay,
+    Runtime,
+    is_known,
+    is_server_program,
+    recognised,
+    runtime_named,
+    with_tag,
+)
+from spark_tui.domain.engine.view import (
+    EngineState,
+    EngineView,
+    Exposure,
+    api_port,
+    endpoint_of,
+    exposure_of,
+    runtime_of,
+)
+from spark_tui.domain.presets.container_spec import LABEL_PORT, LABEL_RUNTIME, LABEL_SERVED_NAME, PublishedPort
+from spark_tui.domain.presets.preset import Preset
+from spark_tui.domain.presets.secret_names import is_secret_name
+from spark_tui.domain.secret import Secret
+from spark_tui.services.preset_files import PresetFiles, builtin_directory
+
+SHIPPED = PresetFiles(builtin_directory()).load().presets
+
+
+def container(**changes: object) -> ContainerFacts:
+    values: dict[str, object] = {
+        "id": "abc",
+        "name": "engine",
+        "image": "example/engine",
+        "image_id": "sha256:1",
+        "status": ContainerStatus.RUNNING,
+    }
+    return ContainerFacts(**(values | changes))  # type: ignore[arg-type]
+
+
+# --- the table --------------------------------------------------------------------------------------------
+
+
+def test_vllm_comes_first_and_the_five_are_distinct() -> None:
+    assert [runtime.id for runtime in RUNTIMES] == ["vllm", "sglang", "trtllm", "llama-cpp", "ollama"]
+    assert RUNTIMES[0] is VLLM
+    assert len({runtime.title for runtime in RUNTIMES}) == 5
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES, ids=lambda runtime: runtime.id)
+def test_every_runtime_can_be_asked(runtime: Runtime) -> None:
+    assert runtime.health_path.startswith("/") and runtime.models_path.startswith("/v1/")
+    assert all(path.startswith("/") for path in runtime.version_paths)
+    assert 0 < runtime.port < 65536 and runtime.health_seconds > 0
+    assert runtime.host_option or runtime.host_variable, "where it listens can be told to it"
+    assert all(names and all(name.startswith("-") for name in names) for _, names in runtime.options)
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES, ids=lambda runtime: runtime.id)
+def test_a_key_travels_in_a_variable_that_is_never_shown_or_not_at_all(runtime: Runtime) -> None:
+    assert bool(runtime.key_variable) == (runtime.key_way is not KeyWay.NONE)
+    if runtime.key_variable:
+        assert is_secret_name(runtime.key_variable)
+        assert runtime.key_variable in KEY_VARIABLES
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES, ids=lambda runtime: runtime.id)
+def test_every_runtime_has_a_shipped_preset_that_is_recognised_as_it(runtime: Runtime) -> None:
+    presets = [preset for preset in SHIPPED if preset.engine == runtime.id]
+    assert presets
+    for preset in presets:
+        found = recognised(preset.image, ())
+        assert found is None or found is runtime
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES, ids=lambda runtime: runtime.id)
+def test_a_server_is_recognised_by_any_command_that_starts_it(runtime: Runtime) -> None:
+    for words in runtime.programs:
+        assert recognised("example/image", words) is runtime
+        assert runtime_of(container(argv=(*words, "model"))) == runtime.id
+
+
+def test_an_unknown_server_is_asked_as_vllm_is() -> None:
+    assert runtime_named("atlas") is VLLM
+    assert not is_known("atlas")
+    assert is_known("llama-cpp")
+
+
+@pytest.mark.parametrize(
+    ("word", "expected"), [("/app/llama-server", True), ("/bin/ollama", True), ("python3", False), ("bash", False)]
+)
+def test_a_server_is_told_from_a_launcher(word: str, expected: bool) -> None:
+    assert is_server_program(word) is expected
+
+
+@pytest.mark.parametrize(
+    ("name", "listed"),
+    [("qwen3", "qwen3:latest"), ("qwen3:32b", "qwen3:32b"), ("host:5000/me/qwen3", "host:5000/me/qwen3:latest")],
+)
+def test_a_model_of_ollama_has_a_tag(name: str, listed: str) -> None:
+    assert with_tag(name) == listed
+
+
+def test_a_preset_knows_its_server() -> None:
+    assert Preset("a", SHIPPED[0].origin, "a.yaml", "m", "i", runtime="vllm-ray").server is VLLM
+
+
+# --- containers -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("image", "argv", "port"),
+    [
+        ("lmsysorg/sglang:spark", (), 30000),
+        ("ghcr.io/ggml-org/llama.cpp:server", ("/app/llama-server", "-m", "x"), 8080),
+        ("ollama/ollama", ("/bin/ollama", "serve"), 11434),
+        ("nvcr.io/nvidia/tensorrt-llm/release:1", ("trtllm-serve", "m"), 8000),
+        ("vllm/vllm-openai:nightly", (), 8000),
+    ],
+)
+def test_the_port_of_a_foreign_server_is_its_own_default(image: str, argv: tuple[str, ...], port: int) -> None:
+    ports = (PublishedPort(1234, 1), PublishedPort(port, 4000))
+    assert api_port(container(image=image, argv=argv, ports=ports)) == 4000
+    assert api_port(container(image=image, argv=argv, network_mode="host")) == port
+
+
+LAN = (PublishedPort(8000, 8000, "0.0.0.0"),)
+
+
+@pytest.mark.parametrize(
+    ("changes", "exposure"),
+    [
+        ({"argv": ("llama-server", "--api-key-file", "/k"), "ports": LAN}, Exposure.LAN),
+        ({"argv": ("llama-server",), "environment": ("LLAMA_API_KEY",), "ports": LAN}, Exposure.LAN),
+        ({"argv": ("sglang", "serve", "--api-key=x"), "ports": LAN}, Exposure.LAN),
+        ({"argv": ("llama-server",), "environment": ("VLLM_API_KEY",), "ports": LAN}, Exposure.LAN_NO_KEY),
+        ({"image": "ollama/ollama", "environment": ("OLLAMA_API_KEY",), "ports": LAN}, Exposure.LAN_NO_KEY),
+        ({"argv": ("sglang", "serve"), "network_mode": "host"}, Exposure.LOCAL),
+        ({"argv": ("trtllm-serve", "m"), "network_mode": "host"}, Exposure.LOCAL),
+        ({"argv": ("sglang", "serve", "--host", "0.0.0.0"), "network_mode": "host"}, Exposure.LAN_NO_KEY),
+        (
+            {"argv": ("llama-server",), "environment": ("LLAMA_ARG_HOST",), "network_mode": "host"},
+            Exposure.LAN_NO_KEY,
+        ),
+        ({"image": "ollama/ollama", "environment": ("OLLAMA_HOST",), "network_mode": "host"}, Exposure.LAN_NO_KEY),
+    ],
+)
+def test_exposure_knows_each_servers_address_and_key(changes: dict[str, object], exposure: Exposure) -> None:
+    facts = container(**changes)
+    assert exposure_of(facts, api_port(facts)) is exposure
+
+
+@pytest.mark.parametrize(
+    ("image", "argv", "model"),
+    [
+        ("x", ("vllm", "serve", "org/m", "--port", "1"), "org/m"),
+        ("x", ("python3", "-m", "sglang.launch_server", "--model-path", "org/m"), "org/m"),
+        ("x", ("trtllm-serve", "org/m"), "org/m"),
+        ("x", ("trtllm-serve", "serve", "org/m"), "org/m"),
+        ("x", ("/app/llama-server", "-hf", "org/m:Q4_K_M"), "org/m:Q4_K_M"),
+        ("x", ("/app/llama-server", "--model=/models/m.gguf"), "/models/m.gguf"),
+        ("ollama/ollama", ("/bin/ollama", "serve"), ""),
+    ],
+)
+def test_the_model_is_read_from_the_command_of_each_server(image: str, argv: tuple[str, ...], model: str) -> None:
+    view = EngineView(container(image=image, argv=argv), EngineState.STARTING, "", Exposure.LOCAL)
+    assert view.model == model
+
+
+def test_an_endpoint_says_how_its_server_is_asked() -> None:
+    labels = ((LABEL_RUNTIME, "ollama"), (LABEL_PORT, "9000"), (LABEL_SERVED_NAME, "qwen3:32b"))
+    key = Secret("k")
+    assert endpoint_of(container(labels=labels), key) == Endpoint("http://127.0.0.1:9000", key, "ollama", "qwen3:32b")
+    assert endpoint_of(container(), None) is None
+
+
+def test_of_many_models_the_one_that_was_launched_is_served() -> None:
+    models = (ServedModel("llama3:latest"), ServedModel("qwen3:latest"))
+    facts = container(labels=((LABEL_SERVED_NAME, "qwen3"),))
+    assert EngineView(facts, EngineState.SERVING, "ollama", Exposure.LOCAL, models=models).served_name == "qwen3:latest"
+    assert (
+        EngineView(container(), EngineState.SERVING, "", Exposure.LOCAL, models=models).served_name == "llama3:latest"
+    )
