@@ -39,7 +39,7 @@ def import_presets(session: Session, source: str, *, name: str, replace: bool) -
     Raises the first recipe's problem where none could be imported.
     """
 
-    path = Path(source).expanduser()
+    path = Path(source)
 
     async def work(context: Context) -> ImportReport:
         session.refuse_if_read_only(context)
@@ -165,7 +165,7 @@ def export_preset(session: Session, name: str, format_: str, settings: tuple[str
 
     exported = session.run(work)
     if output:
-        _write(Path(output).expanduser(), exported.text)
+        _write(Path(output), exported.text)
     if session.as_json:
         session.out.json(
             {

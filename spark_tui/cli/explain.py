@@ -6,6 +6,7 @@ import codecs
 import gzip
 import os
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import IO, Final, cast
 
@@ -23,6 +24,7 @@ from spark_tui.domain.quantities import human_duration
 from spark_tui.domain.text import clean_line, truncate
 
 CHUNK: Final = 256 * 1024
+BATCH_LINES: Final = 500
 MAX_LINE: Final = 1024 * 1024
 """Bytes of a line that are looked at; the rest of a longer one is passed over."""
 _LOG_NAMES: Final = (".log", ".txt", ".gz", ".out", ".json", ".jsonl")
@@ -95,8 +97,8 @@ def _from_file(path: str) -> Explanation:
 
 def _read(lines: Iterator[str]) -> Explanation:
     reader = LogExplainer()
-    for line in lines:
-        reader.feed("", line)
+    while batch := list(islice(lines, BATCH_LINES)):
+        reader.feed_many([("", line) for line in batch])
     if not reader.lines:
         raise UsageError("The log is empty.", "If it comes from `docker logs`, join both streams: 2>&1")
     return reader.explanation()

@@ -125,6 +125,8 @@ def _lists(preset: Preset) -> list[tuple[str, list[str]]]:
     found = [
         ("defaults", [f"{key} = {value}" for key, value in preset.defaults if value is not None]),
         ("environment", [mask_secrets(f"{key}={value}") for key, value in preset.env]),
+        ("needed in the model store", [file.target for file in facts.required_files]),
+        ("done at each start", [f"{step.command}: {step.summary}" for step in facts.required_steps]),
         ("notes", list(facts.notes)),
         ("cautions", list(facts.cautions)),
         ("published speeds", published),
@@ -134,4 +136,6 @@ def _lists(preset: Preset) -> list[tuple[str, list[str]]]:
 
 
 def _command(preset: Preset) -> list[str]:
+    if preset.facts.runs_as_is:
+        return ["(the image runs as it is, with the environment above)"]
     return preset.command.strip().splitlines() or [f"(made from the defaults) serve {preset.model}"]

@@ -193,6 +193,9 @@ def preset(found: Preset) -> Object:
     }
 
 
+_NO_COMMAND = {True: "the image runs as it is", False: "the command is made from the defaults"}
+
+
 def preset_detail(found: Preset) -> Object:
     """One preset with everything that its recipe holds."""
     facts = found.facts
@@ -206,7 +209,7 @@ def preset_detail(found: Preset) -> Object:
         "modalities": list(facts.modalities),
         **maybe("source", facts.source, NOT_STATED),
         **maybe("revision", found.model_revision, NOT_STATED),
-        **maybe("command", found.command, "the command is made from the defaults"),
+        **maybe("command", found.command, _NO_COMMAND[facts.runs_as_is]),
         "defaults": {key: value for key, value in found.defaults if value is not None},
         "environment": {name: mask_secrets(f"{name}={value}").partition("=")[2] for name, value in found.env},
         "values_needed": list(missing_values(found)),

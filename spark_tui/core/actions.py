@@ -39,6 +39,15 @@ ACTIONS: tuple[Action, ...] = (
     Action("show_chat", ("6",), "Chat", "Talk to the selected engine", footer=False, cli="chat NAME"),
     Action("help", ("question_mark",), "Help", "Keys of this screen"),
     Action("command_palette", ("ctrl+p",), "Palette", "Everything, by name"),
+    Action(
+        "drop_cache",
+        ("D",),
+        "Free cache",
+        "Free the page cache: CUDA counts it as used",
+        dangerous=True,
+        footer=False,
+        cli="drop-caches",
+    ),
     Action("quit", ("q", "ctrl+q"), "Quit", "Leave; containers keep running", footer=False),
     # home
     Action("launch", ("l",), "Launch", "Choose a preset and launch it", Scope.HOME, dangerous=True, cli="up PRESET"),

@@ -322,7 +322,9 @@ class Context:
         """Launches."""
         from spark_tui.core.launch import Launcher
 
-        return Launcher(self.docker, self.api, self.archive, self.supervisor, self.preflight, self.clock)
+        return Launcher(
+            self.docker, self.api, self.archive, self.supervisor, self.preflight, self.clock, self.load_guard
+        )
 
     @cached_property
     def jobs(self) -> JobRunner:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
-from contextlib import aclosing
+from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from dataclasses import dataclass
 
 from spark_tui.core.engine_watch import EngineWatch
 from spark_tui.core.engines import EngineSupervisor
+from spark_tui.core.guard import LoadGuard
 from spark_tui.core.jobs import Step
 from spark_tui.core.pause import pause
 from spark_tui.core.preflight import Preflight, Standing
@@ -81,6 +82,7 @@ class Launcher:
         supervisor: EngineSupervisor,
         preflight: Preflight,
         clock: Clock,
+        load_guard: LoadGuard | None = None,
     ) -> None:
         self._docker = docker
         self._api = api
@@ -88,6 +90,7 @@ class Launcher:
         self._supervisor = supervisor
         self._preflight = preflight
         self._clock = clock
+        self._load_guard = load_guard
 
     async def launch(self, request: LaunchRequest, report: Report) -> Launched:
         """Brings the preset up. Raises the error of the step that failed, after reporting that step as failed."""
@@ -103,7 +106,8 @@ class Launcher:
         watch = await self._supervisor.watch(container_id)
         if request.wait:
             patience = request.preset.ready_timeout_seconds or DEFAULT_READY_TIMEOUT_SECONDS
-            await self._until_ready(watch, steps, patience)
+            async with self._guarded(plan.spec.name):
+                await self._until_ready(watch, steps, patience)
             await self._warm(request, watch, steps)
         return Launched(container_id, plan, watch.view(), standing.runs)
 
@@ -113,10 +117,15 @@ class Launcher:
         for id_ in ("preflight", "pull", "create", "start"):
             steps.skip(id_, "done earlier")
         watch = await self._supervisor.watch(name)
-        await self._until_ready(watch, steps, DEFAULT_READY_TIMEOUT_SECONDS)
+        async with self._guarded(name):
+            await self._until_ready(watch, steps, DEFAULT_READY_TIMEOUT_SECONDS)
         if watch.container.ours:
             await self._warm_up(watch, steps)
         return watch.view()
+
+    def _guarded(self, name: str) -> AbstractAsyncContextManager[None]:
+        """Memory is kept free while it loads."""
+        return self._load_guard.during(name) if self._load_guard is not None else nullcontext()
 
     # --- image ----------------------------------------------------------------------------------------
 

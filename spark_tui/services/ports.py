@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from spark_tui.domain.chat import ChatEvent, ChatRequest
 from spark_tui.domain.engine.container import (
@@ -23,10 +23,12 @@ from spark_tui.domain.host.identity import HostIdentity
 from spark_tui.domain.host.memory import MemInfo
 from spark_tui.domain.models.checkpoint import CheckpointFacts
 from spark_tui.domain.presets.container_spec import ContainerSpec
-from spark_tui.domain.presets.dialects.importing import FoundFile, Gathered
 from spark_tui.domain.presets.preset import PresetCatalogue
 from spark_tui.domain.reading import Reading
 from spark_tui.domain.secret import Secret
+
+if TYPE_CHECKING:  # what it imports is for commands that read recipes
+    from spark_tui.domain.presets.dialects.importing import FoundFile, Gathered
 
 
 class Clock(Protocol):

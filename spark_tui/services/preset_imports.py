@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,26 +15,26 @@ from typing import Final
 
 from spark_tui.domain.errors import PresetError, RefusedError, SparkError, UsageError
 from spark_tui.domain.presets.dialects.importing import FoundFile, Gathered, is_recipe
-from spark_tui.domain.presets.dialects.provenance import Registry, licence_of, remote_of
-from spark_tui.domain.presets.located import Items, Table, compact
-from spark_tui.domain.text import clean_line, truncate
+from spark_tui.domain.text import clean_line
+from spark_tui.services.recipe_registry import (
+    MAX_SCRIPT_BYTES,
+    MOD_FOLDER,
+    RECIPE_FOLDER,
+    described,
+    is_within,
+    manifest_of,
+    read_bytes,
+    registry_root,
+)
 from spark_tui.services.recipe_yaml import MAX_BYTES, SUFFIXES, decoded, parse, read_text
 
 MAX_DEPTH: Final = 8
 MAX_RECIPES: Final = 2_000
 MAX_ENTRIES: Final = 50_000
 MAX_TOTAL_BYTES: Final = 32 * 1024 * 1024
-MAX_SCRIPT_BYTES: Final = 64 * 1024
 FILE_MODE: Final = 0o644
 
 _SCRIPT: Final = "run.sh"
-_MANIFEST: Final = Path(".sparkrun/registry.yaml")
-_MOD_FOLDER: Final = "mods"
-_RECIPE_FOLDER: Final = "recipes"
-_LICENCE_FILES: Final = ("LICENSE", "LICENSE.md", "LICENSE.txt", "LICENCE", "COPYING")
-_LEVELS_UP: Final = 6
-_LEVELS_TO_MODS: Final = 3
-_FULL_COMMIT: Final = 40
 
 
 class FolderRecipeShelf:
@@ -56,21 +55,21 @@ class FolderRecipeShelf:
                 f"{clean_line(str(source))} cannot be read: {getattr(error, 'strerror', None) or error}.",
                 "Name a recipe file, or a folder of them: a registry that you have cloned with git, for example.",
             ) from None
-        root = _registry_root(found)
-        manifest = _manifest(root)
-        mods = tuple(dict.fromkeys((*manifest.mods, _MOD_FOLDER)))
+        root = registry_root(found)
+        manifest = manifest_of(root)
+        mods = tuple(dict.fromkeys((*manifest.mods, MOD_FOLDER)))
         walk = _Walk(root)
         if found.is_dir():
             starts = [root / path for path in manifest.recipes] if found == root else []
-            if found == root and not starts and _is_within(root / _RECIPE_FOLDER, root):
-                starts = [root / _RECIPE_FOLDER]
+            if found == root and not starts and is_within(root / RECIPE_FOLDER, root):
+                starts = [root / RECIPE_FOLDER]
             for start in starts or [found]:
                 walk.folder(start)
         else:
             walk.beside(found)
         for folder in mods:
             walk.scripts_in(root / folder)
-        registry = _described(root, mods, walk.scripts)
+        registry = described(root, mods, walk.scripts)
         return Gathered(registry, *walk.result(found), tuple(walk.passed_over))
 
     def recipe(self, file: str) -> FoundFile:
@@ -170,7 +169,7 @@ class _Walk:
             if path.suffix in SUFFIXES and path != file:
                 self._recipe(path)
         self.scripts_in(file.parent, 1)
-        self.scripts_in(file.parent / _MOD_FOLDER)
+        self.scripts_in(file.parent / MOD_FOLDER)
 
     def scripts_in(self, top: Path, depth: int = 2) -> None:
         """The scripts of mods below a folder; none where there is no such folder."""
@@ -244,7 +243,7 @@ class _Walk:
             self._pass(path, f"The mod's script cannot be read: {error.strerror or error}.", "Make it readable.")
 
     def _read(self, path: Path, most: int) -> bytes:
-        content = _read_bytes(path, most)
+        content = read_bytes(path, most)
         self.bytes_left -= len(content)
         if self.bytes_left < 0:
             raise PresetError(
@@ -259,115 +258,3 @@ class _Walk:
 
     def _pass(self, path: Path, summary: str, remedy: str) -> None:
         self.passed_over.append(PresetError(summary, remedy, file=clean_line(str(path))))
-
-
-def _read_bytes(path: Path, most: int) -> bytes:
-    """At most one byte more than `most`, of a regular file and of no link. Raises OSError."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(22, "it is not a regular file", str(path))
-        return file.read(most + 1)
-
-
-# --- registries -------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Manifest:
-    """Folders that `.sparkrun/registry.yaml` names, relative to it."""
-
-    recipes: tuple[str, ...] = ()
-    mods: tuple[str, ...] = ()
-
-
-def _registry_root(found: Path) -> Path:
-    """The registry that a file or folder is part of: the folder itself where it looks like one, else the nearest
-    that has a manifest, is a checkout, or has a folder of mods."""
-    start = found if found.is_dir() else found.parent
-    if found.is_dir() and any((found / name).is_dir() for name in (_RECIPE_FOLDER, _MOD_FOLDER)):
-        return found
-    above = (start, *start.parents[:_LEVELS_UP])
-    registry = next((folder for folder in above if (folder / _MANIFEST).is_file() or _is_checkout(folder)), None)
-    with_mods = (folder for folder in above[:_LEVELS_TO_MODS] if (folder / _MOD_FOLDER).is_dir())
-    return registry or next(with_mods, start)
-
-
-def _checkout(root: Path) -> Path | None:
-    """The git directory that a registry lies in."""
-    return next((folder / ".git" for folder in (root, *root.parents[:_LEVELS_UP]) if _is_checkout(folder)), None)
-
-
-def _is_checkout(folder: Path) -> bool:
-    git = folder / ".git"
-    return git.is_dir() and not git.is_symlink()
-
-
-def _manifest(root: Path) -> _Manifest:
-    text = _small_text(root / _MANIFEST)
-    if not text:
-        return _Manifest()
-    try:
-        node = parse(text, str(root / _MANIFEST))
-    except PresetError:
-        return _Manifest()  # a broken manifest says nothing; the recipes are found by looking
-    entry = node.get("registries") if isinstance(node, Table) else None
-    listed = entry.node.items if entry is not None and isinstance(entry.node, Items) else ()
-    tables = [item for item in listed if isinstance(item, Table)]
-    return _Manifest(_folders(root, tables, "recipes"), _folders(root, tables, "mods"))
-
-
-def _folders(root: Path, tables: list[Table], key: str) -> tuple[str, ...]:
-    """Folders within the registry; names that lead out of it are no folders of it."""
-    named = [compact(entry.node) for table in tables if (entry := table.get(key)) is not None]
-    inside = [name.strip("/") for name in named if not name.startswith("/") and ".." not in name.split("/")]
-    return tuple(dict.fromkeys(name for name in inside if name and _is_within(root / name, root)))
-
-
-def _is_within(path: Path, root: Path) -> bool:
-    return path.is_dir() and path.resolve().is_relative_to(root)
-
-
-def _described(root: Path, mods: tuple[str, ...], scripts: dict[str, str]) -> Registry:
-    git = _checkout(root)
-    return Registry(
-        root=str(root),
-        address=truncate(remote_of(_small_text(git / "config")), 200) if git else "",
-        commit=_commit(git) if git else "",
-        licence=_licence(root),
-        mod_folders=mods,
-        scripts=scripts,
-    )
-
-
-def _licence(root: Path) -> str:
-    folder = root / "licenses"
-    more = sorted(folder.iterdir())[:5] if folder.is_dir() and not folder.is_symlink() else []
-    found = (licence_of(_small_text(path)) for path in (*(root / name for name in _LICENCE_FILES), *more))
-    return next(filter(None, found), "")
-
-
-def _commit(git: Path) -> str:
-    """What is checked out: HEAD, a branch's file, or its line among the packed ones."""
-    head = _small_text(git / "HEAD").strip()
-    reference = head.removeprefix("ref: ").strip()
-    if head == reference:
-        return _hash(head)
-    if ".." in reference.split("/") or reference.startswith("/"):
-        return ""
-    packed = (line.partition(" ") for line in _small_text(git / "packed-refs").splitlines())
-    return _hash(_small_text(git / reference).strip()) or next(
-        (_hash(h) for h, _, name in packed if name == reference), ""
-    )
-
-
-def _hash(text: str) -> str:
-    return text if len(text) == _FULL_COMMIT and all(c in "0123456789abcdef" for c in text) else ""
-
-
-def _small_text(path: Path) -> str:
-    """A small file's text, empty where there is none: what it would tell is then not stated."""
-    try:
-        return _read_bytes(path, MAX_SCRIPT_BYTES).decode("utf-8", "replace")
-    except OSError:
-        return ""

@@ -14,7 +14,7 @@ from textual.reactive import var
 from textual.screen import Screen
 from textual.worker import Worker, WorkerState
 
-from spark_tui.core.actions import ACTIONS, Scope, action, allowed
+from spark_tui.core.actions import ACTIONS, DANGEROUS, Scope, action, allowed
 from spark_tui.core.context import Context
 from spark_tui.core.jobs import JobView
 from spark_tui.core.store import World
@@ -150,6 +150,12 @@ class SparkApp(App[None]):
         """Chat."""
         self.switch_mode("chat")
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Read-only mode leaves out what would change something."""
+        if action in DANGEROUS and self.context.settings.read_only:
+            return False
+        return super().check_action(action, parameters)
+
     def action_help(self) -> None:
         """The keys of this screen."""
         from spark_tui.tui.screens.help import HelpScreen
@@ -157,6 +163,13 @@ class SparkApp(App[None]):
         scope = getattr(self.screen, "SCOPE", None)
         if scope is not None:
             self.push_screen(HelpScreen(scope, read_only=self.context.settings.read_only))
+
+    @work(exit_on_error=False, exclusive=True, group="drop_cache")
+    async def action_drop_cache(self) -> None:
+        """Frees the page cache."""
+        from spark_tui.tui.drop_cache import drop_cache
+
+        await drop_cache(self)
 
     async def action_quit(self) -> None:
         """Leaves, and says what goes on."""

@@ -158,7 +158,7 @@ def test_flags_and_checkpoint_go_into_the_verdict() -> None:
 def test_a_hang_is_found_with_the_time_and_the_health() -> None:
     reader = LogExplainer()
     for second, running in ((0, 1), (10, 1)):
-        reader.feed(f"2026-04-01T18:00:{second:02d}Z", stats(second, running=running))
+        reader.feed_many([(f"2026-04-01T18:00:{second:02d}Z", stats(second, running=running))])
     now = 1_775_066_400.0 + 300  # 2026-04-01T18:05:00Z
     told = reader.explanation(Surroundings(health=Health.OK, now=now))
     assert [finding.id.value for finding in told.findings] == ["hang"]

@@ -44,6 +44,12 @@ def eager(boot: BootTracker, message: str) -> None:
         graph_mode(boot, message)
 
 
+def overridden(boot: BootTracker, message: str) -> None:
+    """`Pooling models do not support full cudagraphs. Overriding cudagraph_mode to PIECEWISE.` and its kin."""
+    if "verriding cudagraph_mode" in message:
+        graph_mode(boot, message)
+
+
 def graph_mode(boot: BootTracker, message: str) -> None:
     """`CUDAGraphMode.X is not supported with ...; setting cudagraph_mode=PIECEWISE`."""
     match = _SET_MODE.search(message)
@@ -95,6 +101,8 @@ def graph_memory(boot: BootTracker, message: str) -> None:
         keep(boot, Topic.GRAPH_MEMORY, message)
     elif "CUDA graph memory profiling" in message[:60]:
         _utilization(boot, message)
+    elif message.startswith("CUDA graphs are not supported") and "verriding" in message:
+        graph_mode(boot, message)
 
 
 def _utilization(boot: BootTracker, message: str) -> None:
@@ -178,6 +186,8 @@ _MODES: Final = ("NONE", "PIECEWISE", "FULL", "FULL_DECODE_ONLY", "FULL_AND_PIEC
 MEMORY_RULES: Final[dict[str, Rule]] = {
     "Enforce": eager,
     "Cudagraph": eager,
+    "Dynamic": overridden,
+    "Pooling": overridden,
     "Capping": graph_sizes,
     "Truncating": graph_sizes,
     "Skipping": skipping,

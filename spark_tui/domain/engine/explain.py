@@ -148,19 +148,15 @@ class LogExplainer:
         return self._lines
 
     def feed_many(self, batch: Iterable[tuple[str, str]]) -> None:
-        """Lines as `(stamp, text)`; the stamp is RFC 3339 or empty."""
-        for stamp, text in batch:
-            self.feed(stamp, text)
-
-    def feed(self, stamp: str, text: str) -> None:
-        """One line. Docker's own log files (`{"log":...}`) are unpacked."""
-        if text.startswith(_DOCKER_JSON):
-            stamp, text = _unpacked(stamp, text)
+        """Lines as `(stamp, text)`; the stamp is RFC 3339 or empty. Docker's own log files (`{"log":...}`) are
+        unpacked."""
+        lines = [_unpacked(stamp, text) if text.startswith(_DOCKER_JSON) else (stamp, text) for stamp, text in batch]
         if self._lines < _MARK_LINES and "vllm" not in self._engines:
-            self._engines.update(name for name, mark in _MARKS if mark.search(text[:2_000]))
-        self._lines += 1
-        self._tracker.feed_many(((stamp, text),))
-        self._serving.feed(stamp, text)
+            for _, text in lines:
+                self._engines.update(name for name, mark in _MARKS if mark.search(text[:2_000]))
+        self._lines += len(lines)
+        self._tracker.feed_many(lines)
+        self._serving.feed_many(lines)
 
     def explanation(self, around: Surroundings | None = None) -> Explanation:
         """What was read so far means, in its surroundings. A container that has ended is said to have."""

@@ -20,6 +20,7 @@ from spark_tui.domain.text import clean_line, truncate
 
 KEPT: Final = 360
 """An hour of lines."""
+MAX_LINE: Final = 4_000
 MAX_TEXT: Final = 400
 
 
@@ -71,46 +72,55 @@ _POSITIONS: Final = re.compile(r"Per-position acceptance rate: ((?:[\d.]{1,8}, )
 
 
 class ServingReader:
-    """Feed it every line; `samples` are the last ones that told something. Memory is bounded; never raises."""
+    """Feed it every line; `samples` are the last ones that told something.
+
+    Lines are kept as they are and read when somebody asks, for most are never asked for. Memory is bounded; nothing
+    raises.
+    """
 
     def __init__(self) -> None:
-        self._samples: deque[ServingSample] = deque(maxlen=KEPT)
-        self._clock = LogClock()
-        self._line = -1
-        self.last_at: float | None = None
-        """When the latest line was written that had a time and was looked at."""
+        self._told: deque[tuple[int, str | float | None, str]] = deque(maxlen=KEPT)
+        self._read: tuple[ServingSample, ...] | None = ()
+        self._count = 0
 
     @property
     def samples(self) -> tuple[ServingSample, ...]:
-        """Oldest first."""
-        return tuple(self._samples)
+        """Oldest first; the same object until there is a new one."""
+        if self._read is None:
+            clock = LogClock()
+            found = (_sample(clock, line, stamp, text) for line, stamp, text in self._told)
+            self._read = tuple(sample for sample in found if sample is not None)
+        return self._read
 
     def feed_many(self, lines: Iterable[tuple[str, str]]) -> None:
         """Lines as `(stamp, text)`."""
-        for stamp, text in lines:
-            self.feed(stamp, text)
+        number = self._count - 1
+        for number, (stamp, text) in enumerate(lines, self._count):  # noqa: B007 - the last one is needed below
+            if "throughput: " in text and "tokens/s" in text:
+                self._told.append((number, stamp, text[:MAX_LINE]))
+                self._read = None
+            elif self._told and "version " in text and "█" in text:
+                self._told.clear()  # the engine was started again
+                self._read = ()
+        self._count = number + 1
 
-    def feed(self, stamp: str | float | None, text: str) -> None:
+    def feed(self, stamp: str, text: str) -> None:
         """One line."""
-        self._line += 1
-        if "throughput: " in text and "tokens/s" in text:
-            self._read(stamp, text)
-        elif self._samples and ("version " in text and "█" in text):
-            self._samples.clear()  # the engine was started again
+        self.feed_many(((stamp, text),))
 
-    def _read(self, stamp: str | float | None, text: str) -> None:
-        record = parse_line(text[:4_000])
-        if record.kind is not LineKind.RECORD:
-            return
-        message = record.message
-        at = self._clock.read(stamp, record.time)
-        shown = truncate(mask_secrets(clean_line(message)), MAX_TEXT)
-        if message.startswith("SpecDecoding metrics"):
-            counts = _counts(message, _DRAFTS)
-            drafts = ServingSample(at=at, text=shown, line=self._line, positions=_positions(message))
-            self._samples.append(replace(drafts, accepted=counts.get("accepted"), drafted=counts.get("drafted")))
-        elif "Avg generation throughput" in message:
-            self._samples.append(_interval(message, ServingSample(at=at, text=shown, line=self._line)))
+
+def _sample(clock: LogClock, line: int, stamp: str | float | None, text: str) -> ServingSample | None:
+    record = parse_line(text)
+    message = record.message
+    at = clock.read(stamp, record.time)
+    if record.kind is not LineKind.RECORD:
+        return None
+    sample = ServingSample(at=at, text=truncate(mask_secrets(clean_line(message)), MAX_TEXT), line=line)
+    if message.startswith("SpecDecoding metrics"):
+        counts = _counts(message, _DRAFTS)
+        accepted, drafted = counts.get("accepted"), counts.get("drafted")
+        return replace(sample, positions=_positions(message), accepted=accepted, drafted=drafted)
+    return _interval(message, sample) if "Avg generation throughput" in message else None
 
 
 def _interval(message: str, sample: ServingSample) -> ServingSample:

@@ -76,7 +76,7 @@ class LaunchForm(ModalScreen[str | None]):
     async def _look_at_image(self) -> None:
         """The image's real entrypoint decides the command; without Docker its name does."""
         try:
-            self._standing = ImageStanding(True, await self._core.docker.image(self._preset.image))
+            self._standing = ImageStanding(True, await self._core.docker.image(self._preset.reference))
         except SparkError as error:
             self._standing = ImageStanding(why=error.summary)
         self._renew()

@@ -9,15 +9,25 @@ from textual.content import Content
 
 from spark_tui.core.jobs import JobView, Step, StepState
 from spark_tui.core.log_buffer import LogBuffer
+from spark_tui.domain.engine.failures import CauseId, explain_failure
 from spark_tui.domain.engine.log_line import LineKind, parse_line
-from spark_tui.domain.engine.timeline import EngineFacts as LogFacts
+from spark_tui.domain.engine.verdict_lines import Tone, VerdictLine, verdict_lines
 from spark_tui.domain.engine.view import EngineState, EngineView
-from spark_tui.domain.quantities import human_count, human_duration
+from spark_tui.domain.quantities import human_duration
 from spark_tui.tui import format as fmt
 from spark_tui.tui.glyphs import Glyphs
 from spark_tui.tui.widgets.line import Line, hanging
 
 LABEL_WIDTH = 10
+
+MAX_ROW_LINES = 3
+TONE_STYLE = {
+    Tone.GOOD: "$success",
+    Tone.PLAIN: "",
+    Tone.QUIET: "$dim",
+    Tone.WARNING: "$warning",
+    Tone.BAD: "$error",
+}
 
 STEP_STYLE = {
     StepState.PENDING: "$dim",
@@ -85,68 +95,56 @@ def _when(at: float) -> str:
 
 
 class EngineFacts(Line):
-    """What the log proved: kernels, KV cache, graphs; and why it failed."""
+    """Why it failed and what to do; else what its log proved: kernels, KV cache, graphs."""
 
     def __init__(self) -> None:
         super().__init__(id="facts")
         self.engine: EngineView | None = None
 
     def say(self, width: int) -> Content:
-        """One line per fact that is known."""
+        """A few lines per row, each beside its label."""
         view = self.engine
         if view is None:
             return Content("")
-        facts = fact_pairs(view.timeline.facts)
-        failure = view.timeline.failure
-        if failure is not None and view.state is not EngineState.SERVING:
-            word = "perhaps" if failure.guess else "because"
-            facts.insert(0, (word, failure.line))
-        styles = {"perhaps": "$error", "because": "$error"}
-        wrapped = [
+        rows = cause_rows(view) or verdict_lines(view.timeline.facts)
+        lines = [
             line
-            for label, value in facts
+            for row in rows
             for line in hanging(
-                Content.styled(label, styles.get(label, "$dim")), fmt.safe(value), LABEL_WIDTH, max(1, width)
-            )[:3]
+                Content.styled(_label(row.label), TONE_STYLE[row.tone] if row.tone is Tone.BAD else "$dim"),
+                fmt.safe(row.text, TONE_STYLE[row.tone]),
+                LABEL_WIDTH,
+                max(1, width),
+            )[:MAX_ROW_LINES]
         ]
-        return Content("\n").join(wrapped)
+        return Content("\n").join(lines)
 
 
-def fact_pairs(facts: LogFacts) -> list[tuple[str, str]]:
-    """Label and words for what is known; nothing is said about what is not."""
-    lines: list[tuple[str, str]] = []
-    kernels = [f"{what} {name}" for what, name in (("linear", facts.fp4_linear), ("MoE", facts.fp4_moe)) if name]
-    if kernels:
-        lines.append(("FP4", ", ".join(kernels)))
-    if facts.attention:
-        lines.append(("attention", facts.attention))
-    if facts.load_gib is not None:
-        lines.append(("weights", f"{facts.load_gib:g} GiB in memory"))
-    if facts.kv_tokens is not None:
-        lines.append(("KV cache", _kv_text(facts)))
-    if facts.speculation:
-        lines.append(("drafting", facts.speculation))
-    if facts.graph_actual_gib is not None or facts.graph_estimated_gib is not None:
-        lines.append(("graphs", _graph_text(facts)))
-    return lines
+def _label(label: str) -> str:
+    """Small letters, as the labels above have them; `FP4` and `KV cache` stay."""
+    return label[:1].lower() + label[1:] if label[1:2].islower() else label
 
 
-def _kv_text(facts: LogFacts) -> str:
-    text = f"{human_count(facts.kv_tokens or 0)} tokens"
-    if facts.kv_gib is not None:
-        text += f" in {facts.kv_gib:g} GiB"
-    if facts.max_concurrency is not None and facts.max_model_len is not None:
-        text += f", {facts.max_concurrency:g} requests of {human_count(facts.max_model_len)}"
-    return text
-
-
-def _graph_text(facts: LogFacts) -> str:
-    words = []
-    if facts.graph_actual_gib is not None:
-        words.append(f"{facts.graph_actual_gib:g} GiB")
-    if facts.graph_estimated_gib is not None:
-        words.append(f"estimated {facts.graph_estimated_gib:g}")
-    return ", ".join(words)
+def cause_rows(view: EngineView) -> list[VerdictLine]:
+    """Why an engine failed, the line that decides, and the remedy; nothing for one that serves or was stopped."""
+    container = view.container
+    if view.state is EngineState.SERVING:
+        return []
+    cause = explain_failure(
+        view.timeline,
+        exit_code=None if container.running else container.exit_code,
+        oom_killed=container.oom_killed,
+        error=container.error,
+    )
+    if cause is None or cause.id is CauseId.STOPPED:
+        return []
+    word = "perhaps" if cause.guess else "because"
+    rows = [VerdictLine(word, cause.summary, Tone.BAD), VerdictLine("do", cause.remedy)]
+    if cause.override:
+        rows.append(VerdictLine("set", " ".join(f"{key}={value}" for key, value in cause.override)))
+    if cause.lines:
+        rows.append(VerdictLine("log", cause.lines[-1], Tone.QUIET))
+    return rows
 
 
 class JobSteps(Line):

@@ -111,7 +111,7 @@ def _values(preset: Preset, document: Table) -> dict[str, Scalar]:
         **{key: value for key, value in own.items() if value is not None},
         **inlined,
     }
-    return {k: render(v, known).text if isinstance(v, str) and "{" in v else v for k, v in known.items()}
+    return {k: render(f"{{{k}}}", known).text if isinstance(v, str) and "{" in v else v for k, v in known.items()}
 
 
 # --- command ----------------------------------------------------------------------------------------------

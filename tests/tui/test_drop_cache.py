@@ -1,0 +1,57 @@
+"""The key that frees the page cache."""
+
+from __future__ import annotations
+
+from spark_tui.core.cache import Prospect
+from spark_tui.core.context import build_demo
+from spark_tui.domain.host.drop_caches import Route, RouteKind
+from spark_tui.domain.reading import value_of
+from spark_tui.domain.settings import Settings
+from spark_tui.tui.app import SparkApp
+from spark_tui.tui.drop_cache import question_of
+from spark_tui.tui.screens.modals import ConfirmScreen
+from tests.fakes_host import FakeClock
+
+
+def test_an_allowed_way_without_a_warning_asks_nothing() -> None:
+    assert question_of(Prospect(route=Route(RouteKind.ROOT, ()))) == ""
+
+
+def test_a_container_and_sudo_are_told_before_they_are_used() -> None:
+    container = Route(RouteKind.CONTAINER, (), image="some/image")
+    assert "a container of some/image" in question_of(Prospect(consent=container))
+    assert "spark-tui never sees it" in question_of(Prospect(terminal=Route(RouteKind.TERMINAL, ())))
+
+
+async def test_one_key_frees_the_cache_after_one_warning_while_an_engine_serves() -> None:
+    clock = FakeClock()
+    app = SparkApp(build_demo(clock=clock))
+    async with app.run_test(size=(120, 36)) as pilot:
+        await clock.until(lambda: bool(value_of(app.engines)))
+        before = app.context.host.memory()
+        await pilot.press("D")
+        await clock.advance(1)
+        await pilot.pause()
+        assert isinstance(app.screen, ConfirmScreen), "an engine serves: it is told once"
+        await pilot.press("y")
+        await clock.advance(2)
+        await pilot.pause()
+        after = app.context.host.memory()
+        assert value_of(after).free > value_of(before).free  # type: ignore[union-attr]
+
+        await pilot.press("D")
+        await clock.advance(2)
+        await pilot.pause()
+        assert not isinstance(app.screen, ConfirmScreen), "it was told already"
+
+
+async def test_read_only_has_no_such_key() -> None:
+    clock = FakeClock()
+    app = SparkApp(build_demo(Settings(read_only=True), clock=clock))
+    async with app.run_test(size=(120, 36)) as pilot:
+        await clock.until(lambda: bool(value_of(app.engines)))
+        free = value_of(app.context.host.memory()).free  # type: ignore[union-attr]
+        await pilot.press("D")
+        await pilot.pause()
+        assert not isinstance(app.screen, ConfirmScreen)
+        assert value_of(app.context.host.memory()).free == free  # type: ignore[union-attr]
