@@ -123,7 +123,9 @@ def _below(after: Sequence[str]) -> list[str]:
         if record.kind is LineKind.BLANK:
             continue
         message = record.message.strip()
-        if not _GOES_ON.match(message) or record.level in ("INFO", "DEBUG"):
+        if record.level in ("INFO", "DEBUG", "WARNING") or _is_noise(message):  # others go on writing
+            continue
+        if not _GOES_ON.match(message):
             break
         if record.kind is not LineKind.EXCEPTION:
             found.append(shown(message))
