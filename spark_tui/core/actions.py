@@ -64,6 +64,16 @@ ACTIONS: tuple[Action, ...] = (
         footer=False,
         cli="down NAME --remove",
     ),
+    Action(
+        "apply_remedy",
+        ("a",),
+        "Apply remedy",
+        "Launch again with the change that the cause proposes",
+        Scope.HOME,
+        dangerous=True,
+        footer=False,
+        cli="explain NAME",
+    ),
     Action("open_logs", ("enter",), "Logs", "Open the selected engine's log", Scope.HOME, cli="logs NAME"),
     # presets
     Action(
@@ -79,6 +89,16 @@ ACTIONS: tuple[Action, ...] = (
         "copy_command", ("y",), "Copy command", "Copy the docker run command", Scope.PRESETS, cli="up PRESET --dry-run"
     ),
     Action("filter_presets", ("slash",), "Filter", "Filter the list", Scope.PRESETS),
+    Action(
+        "apply_fixes",
+        ("a",),
+        "Apply fixes",
+        "Launch with the changes that the checks propose",
+        Scope.PRESETS,
+        dangerous=True,
+        footer=False,
+        cli="presets check PRESET",
+    ),
     Action("next_page", ("right",), "Page", "The next page: overview, command, checks, fit", Scope.PRESETS),
     Action("previous_page", ("left",), "Page back", "The page before", Scope.PRESETS, footer=False),
     Action("reload_presets", ("ctrl+r",), "Reload", "Read the preset folders again", Scope.PRESETS, footer=False),

@@ -122,7 +122,7 @@ def kit_of(*presets: Preset, problems: Iterable[PresetError] = ()) -> Kit:
 async def seen(kit: Kit, size: tuple[int, int] = (120, 36), *keys: str) -> AsyncIterator[Sight]:
     """The app, opened on the Presets screen, after these keys."""
     app = SparkApp(kit.context, UNICODE)
-    async with app.run_test(size=size) as pilot:
+    async with app.run_test(size=size, notifications=True) as pilot:
         sight = Sight(kit, app, pilot)
         await sight.until(lambda: bool(app.presets.presets or app.presets.problems))
         await sight.press("3")

@@ -20,7 +20,7 @@ from spark_tui.tui import format as fmt
 from spark_tui.tui.keymap import bindings
 from spark_tui.tui.screens.frame import FrameScreen
 from spark_tui.tui.widgets.boot_timeline import BootTimelineView
-from spark_tui.tui.widgets.engine_detail import EngineFacts, EngineSummary, JobSteps, LogTail
+from spark_tui.tui.widgets.engine_detail import EngineFacts, EngineSummary, JobSteps, LogTail, cause_of
 from spark_tui.tui.widgets.line import Line
 from spark_tui.tui.widgets.row_list import Column, Row, RowList
 
@@ -169,6 +169,21 @@ class HomeScreen(FrameScreen):
     def action_launch(self) -> None:
         """Chooses a preset."""
         self.spark.switch_mode("presets")
+
+    def action_apply_remedy(self) -> None:
+        """The launch form of the preset that failed, with the cause's change written into it."""
+        from spark_tui.tui.screens.launch_form import LaunchForm
+
+        view = self.selected_engine
+        cause = cause_of(view) if view is not None else None
+        preset = self.spark.presets.get(view.container.preset) if view is not None else None
+        if view is None or cause is None or not cause.override:
+            self.notify("Nothing to apply: no cause with a change is known here.", markup=False)
+        elif preset is None:
+            self.notify("It was not launched from a preset that is here: change its own settings.", markup=False)
+        else:
+            changes = {"name": view.name, **dict(cause.override)} if view.name != preset.name else dict(cause.override)
+            self.app.push_screen(LaunchForm(self.context, preset, changes))
 
     def action_open_logs(self) -> None:
         """The selected engine's log."""

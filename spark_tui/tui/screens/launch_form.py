@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 from textual import work
@@ -20,7 +21,7 @@ from spark_tui.domain.presets.docker_run import render_text
 from spark_tui.domain.presets.plan import LaunchPlan, Overrides, overrides_from_pairs
 from spark_tui.domain.presets.preset import Preset
 from spark_tui.domain.text import clean_line, truncate
-from spark_tui.tui.screens.launch_fields import NEEDED, WRONG, FieldRow, fields_of
+from spark_tui.tui.screens.launch_fields import NEEDED, WRONG, FieldRow, FormField, fields_of
 from spark_tui.tui.screens.preset_words import LABEL_WIDTH, UNKNOWN_IMAGE, ImageStanding, failure_parts, note_parts
 from spark_tui.tui.widgets.page import Page, sentence, told
 
@@ -41,11 +42,17 @@ class LaunchForm(ModalScreen[str | None]):
         Binding("pageup", "scroll_preview(-1)", "Command up", show=False, priority=True),
     ]
 
-    def __init__(self, context: Context, preset: Preset) -> None:
+    def __init__(self, context: Context, preset: Preset, changes: Mapping[str, str] | None = None) -> None:
+        """`changes` are written into the fields to begin with; one that has no field gets one."""
         super().__init__()
         self._core = context
         self._preset = preset
-        self._rows = tuple(FieldRow(field) for field in fields_of(preset))
+        fields = fields_of(preset)
+        known = {field.key for field in fields}
+        added = [FormField(key, key, "proposed for this launch") for key in changes or {} if key not in known]
+        self._rows = tuple(FieldRow(field) for field in (*added, *fields))
+        for row in self._rows:
+            row.input.value = (changes or {}).get(row.field.key, "")
         self._standing = UNKNOWN_IMAGE
         self.overrides = Overrides()
         self.problem: SparkError | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -172,6 +173,15 @@ def verdict(checked: Checked | None) -> Content:
     if worst in (None, Severity.NOTE):
         return Content.styled("ok", "$success")
     return Content.styled(*_SIGNS[worst])
+
+
+def fixes_of(findings: tuple[Finding, ...]) -> Iterable[tuple[str, str]]:
+    """What ends the findings: of two that change the same setting, the worse one's, which come first."""
+    chosen: dict[str, str] = {}
+    for finding in findings:
+        for key, value in finding.fix:
+            chosen.setdefault(key, value)
+    return chosen.items()
 
 
 def check_parts(checked: Checked | None) -> list[Part]:

@@ -35,6 +35,7 @@ from spark_tui.tui.screens.preset_words import (
     check_parts,
     failure_parts,
     fit_parts,
+    fixes_of,
     matches,
     note_parts,
     order,
@@ -243,6 +244,18 @@ class PresetsScreen(FrameScreen):
             self.app.push_screen(LaunchForm(self.context, self.preset), self._launched)
         elif self.problem is not None:
             self.notify("This file cannot be launched: mend it, then press ^r.", severity="warning", markup=False)
+
+    def action_apply_fixes(self) -> None:
+        """The launch form with what ends the findings."""
+        from spark_tui.tui.screens.launch_form import LaunchForm
+
+        preset = self.preset
+        checked = self._findings.get(preset.name) if preset is not None else None
+        fixes = {} if checked is None or isinstance(checked, SparkError) else dict(fixes_of(checked))
+        if preset is None or not fixes:
+            self.notify("The checks propose no change here.", markup=False)
+            return
+        self.app.push_screen(LaunchForm(self.context, preset, fixes), self._launched)
 
     def _launched(self, name: str | None) -> None:
         if name:

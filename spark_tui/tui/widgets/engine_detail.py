@@ -9,7 +9,7 @@ from textual.content import Content
 
 from spark_tui.core.jobs import JobView, Step, StepState
 from spark_tui.core.log_buffer import LogBuffer
-from spark_tui.domain.engine.failures import CauseId, explain_failure
+from spark_tui.domain.engine.failures import Cause, CauseId, explain_failure
 from spark_tui.domain.engine.log_line import LineKind, parse_line
 from spark_tui.domain.engine.verdict_lines import Tone, VerdictLine, verdict_lines
 from spark_tui.domain.engine.view import EngineState, EngineView
@@ -125,23 +125,30 @@ def _label(label: str) -> str:
     return label[:1].lower() + label[1:] if label[1:2].islower() else label
 
 
-def cause_rows(view: EngineView) -> list[VerdictLine]:
-    """Why an engine failed, the line that decides, and the remedy; nothing for one that serves or was stopped."""
+def cause_of(view: EngineView) -> Cause | None:
+    """Why an engine failed; None for one that serves, starts, or was stopped."""
     container = view.container
     if view.state is EngineState.SERVING:
-        return []
+        return None
     cause = explain_failure(
         view.timeline,
         exit_code=None if container.running else container.exit_code,
         oom_killed=container.oom_killed,
         error=container.error,
     )
-    if cause is None or cause.id is CauseId.STOPPED:
+    return None if cause is None or cause.id is CauseId.STOPPED else cause
+
+
+def cause_rows(view: EngineView) -> list[VerdictLine]:
+    """Why an engine failed, the line that decides, and the remedy; nothing for one that serves or was stopped."""
+    cause = cause_of(view)
+    if cause is None:
         return []
     word = "perhaps" if cause.guess else "because"
     rows = [VerdictLine(word, cause.summary, Tone.BAD), VerdictLine("do", cause.remedy)]
     if cause.override:
-        rows.append(VerdictLine("set", " ".join(f"{key}={value}" for key, value in cause.override)))
+        pairs = " ".join(f"{key}={value}" for key, value in cause.override)
+        rows.append(VerdictLine("a applies", pairs if view.container.preset else f"{pairs} (no preset to set it in)"))
     if cause.lines:
         rows.append(VerdictLine("log", cause.lines[-1], Tone.QUIET))
     return rows
