@@ -50,16 +50,17 @@ _ASKED = {
     "moe_backend": (re.compile(r"'moe_backend': '([\w\-]{1,60})'"), str),
     "linear_backend": (re.compile(r"'linear_backend': '([\w\-]{1,60})'"), str),
 }  # fmt: skip
+# No `\b` in front: the line is some kilobytes long, and a literal beginning is found much faster.
 _CONFIG = {
-    "moe_backend": re.compile(r"\bmoe_backend='([\w\-]{1,60})'"),
-    "linear_backend": re.compile(r"\blinear_backend='([\w\-]{1,60})'"),
-    "device": re.compile(r"\bdevice_config=(?:device\(type=')?(\w{2,10})"),
+    "moe_backend": re.compile(r"moe_backend='([\w\-]{1,60})'"),
+    "linear_backend": re.compile(r"linear_backend='([\w\-]{1,60})'"),
+    "device": re.compile(r"device_config=(?:device\(type=')?(\w{2,10})"),
     "cudagraph_mode": re.compile(r"'cudagraph_mode': <CUDAGraphMode\.(\w{3,30})"),
-    "prefix_caching": re.compile(r"\benable_prefix_caching=(True|False)"),
-    "chunked_prefill": re.compile(r"\benable_chunked_prefill=(True|False)"),
+    "prefix_caching": re.compile(r"enable_prefix_caching=(True|False)"),
+    "chunked_prefill": re.compile(r"enable_chunked_prefill=(True|False)"),
 }
-_EAGER_CONFIG = re.compile(r"\benforce_eager=True")
-_UNQUANTIZED = re.compile(r"\bquantization=None\b")
+_EAGER_CONFIG = re.compile(r"enforce_eager=True")
+_UNQUANTIZED = re.compile(r", quantization=None,")
 _BATCHED = re.compile(r"max_num_batched_tokens=(\d{1,9})")
 # --- kernels ----------------------------------------------------------------------------------------------
 

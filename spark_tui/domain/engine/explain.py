@@ -151,12 +151,17 @@ class LogExplainer:
         """Lines as `(stamp, text)`; the stamp is RFC 3339 or empty. Docker's own log files (`{"log":...}`) are
         unpacked."""
         lines = [_unpacked(stamp, text) if text.startswith(_DOCKER_JSON) else (stamp, text) for stamp, text in batch]
-        if self._lines < _MARK_LINES and "vllm" not in self._engines:
-            for _, text in lines:
-                self._engines.update(name for name, mark in _MARKS if mark.search(text[:2_000]))
+        self._recognise(lines[: max(0, _MARK_LINES - self._lines)])
         self._lines += len(lines)
         self._tracker.feed_many(lines)
         self._serving.feed_many(lines)
+
+    def _recognise(self, lines: list[tuple[str, str]]) -> None:
+        """vLLM's own words decide at once: other engines' libraries speak in its logs too."""
+        for _, text in lines:
+            if "vllm" in self._engines:
+                return
+            self._engines.update(name for name, mark in _MARKS if mark.search(text[:2_000]))
 
     def explanation(self, around: Surroundings | None = None) -> Explanation:
         """What was read so far means, in its surroundings. A container that has ended is said to have."""

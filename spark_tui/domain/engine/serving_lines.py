@@ -95,7 +95,7 @@ class ServingReader:
     def feed_many(self, lines: Iterable[tuple[str, str]]) -> None:
         """Lines as `(stamp, text)`."""
         number = self._count - 1
-        for number, (stamp, text) in enumerate(lines, self._count):  # noqa: B007 - the last one is needed below
+        for number, (stamp, text) in enumerate(lines, self._count):
             if "throughput: " in text and "tokens/s" in text:
                 self._told.append((number, stamp, text[:MAX_LINE]))
                 self._read = None
