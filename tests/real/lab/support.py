@@ -105,6 +105,15 @@ def parent_of(pid: int) -> int:
     return int(stat.rpartition(")")[2].split()[1])
 
 
+def is_alive(pid: int) -> bool:
+    """Whether the process is there and not dead."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return stat.rpartition(")")[2].split()[0] not in ("Z", "X")
+
+
 def send(pid: int, number: signal.Signals) -> None:
     """Sends a signal; a process that is gone already is what was wanted."""
     with contextlib.suppress(ProcessLookupError):
@@ -145,9 +154,18 @@ class Daemon:
 
     def wait_ready(self, ready: Callable[[], bool], seconds: float) -> None:
         """Waits until it answers; `LabFailed` with the end of its log when it does not."""
-        if wait_until(lambda: ready() or self.pid() is None, seconds) and self.pid() is not None:
+        # While a program is being loaded its arguments are empty: only its process tells that it has ended.
+        pid = int(self.pid_file.read_text())
+        answered = False
+
+        def settled() -> bool:
+            nonlocal answered
+            answered = ready()
+            return answered or not is_alive(pid)
+
+        if wait_until(settled, seconds) and answered:
             return
-        state = "ended at once" if self.pid() is None else f"did not answer within {seconds:.0f} s"
+        state = f"did not answer within {seconds:.0f} s" if is_alive(pid) else "ended at once"
         raise LabFailed(f"{self.name} {state}; the end of {self.log_file}:\n{tail(self.log())}")
 
     def log(self) -> str:
