@@ -90,6 +90,16 @@ ACTIONS: tuple[Action, ...] = (
     ),
     Action("filter_presets", ("slash",), "Filter", "Filter the list", Scope.PRESETS),
     Action(
+        "import_recipes",
+        ("i",),
+        "Import",
+        "Import other tools' recipe files",
+        Scope.PRESETS,
+        dangerous=True,
+        footer=False,
+        cli="presets import PATH",
+    ),
+    Action(
         "apply_fixes",
         ("a",),
         "Apply fixes",

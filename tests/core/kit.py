@@ -12,6 +12,7 @@ from spark_tui.core.jobs import Step, put
 from spark_tui.domain.presets.plan import HostPaths
 from spark_tui.domain.presets.preset import Origin, Preset, PresetCatalogue
 from spark_tui.domain.settings import Settings
+from spark_tui.services.ports import RecipeShelf
 from tests.fakes_api import FakeEngineApi
 from tests.fakes_docker import FakeDocker
 from tests.fakes_host import FakeArchive, FakeClock, FakeGpu, FakeHost, FakeSecrets
@@ -63,13 +64,24 @@ class Kit:
         self.docker.add_image(IMAGE)
         self.docker.on_start = lambda _: self.api.serve()
         self.presets = FixedPresets(*(presets or (PRESET,)))
+        self.recipes: RecipeShelf | None = None
         self.context = self.opened()
         self.steps: tuple[Step, ...] = ()
         self.reports: list[Step] = []
 
     def opened(self) -> Context:
         """A core on these fakes, as when the program is opened once more."""
-        ports = Ports(self.clock, self.docker, self.api, self.host, self.gpu, self.presets, self.secrets, self.archive)
+        ports = Ports(
+            self.clock,
+            self.docker,
+            self.api,
+            self.host,
+            self.gpu,
+            self.presets,
+            self.secrets,
+            self.archive,
+            recipes=self.recipes,
+        )
         return Context(Settings(), ports, HostPaths("/store", "/caches", "/home/test"))
 
     def report(self, step: Step) -> None:

@@ -245,6 +245,16 @@ class PresetsScreen(FrameScreen):
         elif self.problem is not None:
             self.notify("This file cannot be launched: mend it, then press ^r.", severity="warning", markup=False)
 
+    def action_import_recipes(self) -> None:
+        """Asks for a path, and shows what became of each recipe."""
+        from spark_tui.tui.screens.import_form import ImportForm
+
+        self.app.push_screen(ImportForm(self.context), lambda imported: self._imported(imported is True))
+
+    def _imported(self, imported: bool) -> None:
+        if imported:
+            self.action_reload_presets()
+
     def action_apply_fixes(self) -> None:
         """The launch form with what ends the findings."""
         from spark_tui.tui.screens.launch_form import LaunchForm

@@ -1,0 +1,118 @@
+"""Importing other tools' recipes: a path, then what became of each file."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import ClassVar
+
+from textual import work
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical, VerticalScroll
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Input
+
+from spark_tui.core.context import Context
+from spark_tui.core.preset_imports import ImportedRecipe, ImportReport, Outcome, import_recipes
+from spark_tui.domain.errors import SparkError
+from spark_tui.domain.presets.preset import Origin
+from spark_tui.tui.widgets.page import BLANK, Page, Part, sentence, told
+
+LABEL_WIDTH = 11
+HINT = "A recipe file, or a folder or git checkout of them: sparkrun v2, or eugr's spark-vllm-docker."
+STYLES = {Outcome.IMPORTED: "$success", Outcome.UNCHANGED: "$dim", Outcome.REFUSED: "$error"}
+
+
+class ImportForm(ModalScreen[bool]):
+    """Answers whether something was imported."""
+
+    CSS_PATH = "import_form.tcss"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "close", "Back"),
+        Binding("pagedown", "scroll_report(1)", "Report down", show=False, priority=True),
+        Binding("pageup", "scroll_report(-1)", "Report up", show=False, priority=True),
+    ]
+
+    def __init__(self, context: Context) -> None:
+        super().__init__()
+        self._core = context
+        self._imported = False
+
+    def compose(self) -> ComposeResult:
+        """The path, and the report below it."""
+        with Vertical(classes="dialog", id="import") as dialog:
+            dialog.border_title = "Import recipes"
+            dialog.border_subtitle = "Enter imports   PgDn report   Esc back"
+            yield Input(placeholder="path, e.g. ~/spark-vllm-docker/recipes", compact=True, select_on_focus=False)
+            with VerticalScroll(id="report-scroll", can_focus=False):
+                yield Page(LABEL_WIDTH, id="report")
+
+    def on_mount(self) -> None:
+        """What may be written."""
+        self.query_one(Page).tell([sentence(HINT, "$dim")])
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Imports what the path names."""
+        if event.value.strip():
+            self._import(Path(event.value.strip()).expanduser())
+
+    @work(exit_on_error=False, exclusive=True, group="import")
+    async def _import(self, source: Path) -> None:
+        page = self.query_one(Page)
+        page.tell([sentence(f"Reading {source} ...", "$dim")])
+        presets = self._core.store.world.presets.presets
+        builtin = [preset.name for preset in presets if preset.origin is Origin.BUILTIN]
+        try:
+            report = await asyncio.to_thread(import_recipes, self._core.recipes, source, builtin=builtin)
+        except SparkError as error:
+            page.tell([sentence(error.summary, "bold $error"), sentence(error.remedy)])
+            return
+        self._imported = self._imported or report.count(Outcome.IMPORTED) > 0
+        page.tell(report_parts(report))
+        self.query_one("#report-scroll", VerticalScroll).scroll_home(animate=False)
+
+    def action_scroll_report(self, step: int) -> None:
+        """A page of the report."""
+        scroll = self.query_one("#report-scroll", VerticalScroll)
+        scroll.scroll_relative(y=step * max(1, scroll.size.height - 1), animate=False)
+
+    def action_close(self) -> None:
+        """Back to the list, which is read again."""
+        self.dismiss(self._imported)
+
+
+def report_parts(report: ImportReport) -> list[Part]:
+    """How many of each outcome, then every recipe with what a person should know of it."""
+    counts = ", ".join(f"{number} {outcome.value}" for outcome in Outcome if (number := report.count(outcome)))
+    parts = [sentence(counts, "bold")]
+    for recipe in report.recipes:
+        parts += [BLANK, *_recipe_parts(recipe)]
+    parts += [part for problem in report.passed_over for part in (BLANK, sentence(str(problem), "$warning"))]
+    return parts
+
+
+def _recipe_parts(imported: ImportedRecipe) -> list[Part]:
+    recipe = imported.recipe
+    parts: list[Part] = [
+        (
+            Content.styled(f"{imported.outcome.value:<{LABEL_WIDTH}}", STYLES[imported.outcome]),
+            told(recipe.name, "bold"),
+        )
+    ]
+    if imported.problem is not None:
+        return [*parts, _row("because", imported.problem.summary), _row("do", imported.problem.remedy)]
+    rows = (
+        ("changed", recipe.changes),
+        ("note", recipe.notes),
+        ("not used", tuple(key for key, _ in recipe.kept)),
+        ("never run", recipe.hooks),
+        ("mod", tuple(f"{mod.name}, not applied" for mod in recipe.mods)),
+        ("needs", recipe.needs),
+    )
+    return [*parts, *(_row(label, text) for label, texts in rows for text in texts)]
+
+
+def _row(label: str, text: str) -> Part:
+    return Content.styled(f"{label:<{LABEL_WIDTH}}", "$dim"), told(text)
