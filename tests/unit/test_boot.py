@@ -20,6 +20,7 @@ from spark_tui.domain.engine.boot import (
 from tests.log_fixtures import log_names, read_log, run_log
 
 CPU = "vllm-0.32-cpu-"
+EAGER = ("compile", "capture")
 NEVER_ON_CPU_EAGER = ("download", "compile", "autotune", "capture")
 
 
@@ -356,6 +357,7 @@ FAILURES = [
         outcome="failed",
         ready=False,
         seconds={"container": 0},
+        skipped=EAGER,
         broken="config",
         failure="Value error, User-specified max_model_len (1000000) is greater than the derived max_model_len",
     ),
@@ -364,6 +366,7 @@ FAILURES = [
         outcome="failed",
         ready=False,
         seconds={"container": 0},
+        skipped=EAGER,
         broken="config",
         failure="huggingface_hub.errors.LocalEntryNotFoundError: Cannot find an appropriate cached snapshot folder",
     ),
@@ -372,6 +375,7 @@ FAILURES = [
         outcome="failed",
         ready=False,
         seconds={"container": 0},
+        skipped=EAGER,
         broken="config",
         failure="huggingface_hub.errors.HFValidationError: Repo id must be in the form",
     ),
@@ -380,6 +384,7 @@ FAILURES = [
         outcome="failed",
         ready=False,
         seconds={"container": 0},
+        skipped=EAGER,
         broken="config",
         failure="OSError: [Errno 98] Address already in use",
     ),
@@ -388,6 +393,7 @@ FAILURES = [
         outcome="failed",
         ready=False,
         seconds={"container": 0},
+        skipped=EAGER,
         broken="config",
         failure="Value error, The checkpoint you are trying to load has model type `totallynew` but Transformers",
     ),
@@ -404,6 +410,7 @@ FAILURES = [
         outcome="failed",
         ready=False,
         seconds={"container": 0},
+        skipped=EAGER,
         broken="config",
         failure="Value error, Unknown quantization method: foo. Must be one of",
     ),
@@ -412,6 +419,7 @@ FAILURES = [
         outcome="failed",
         ready=False,
         seconds={"container": 0},
+        skipped=EAGER,
         broken="config",
         failure="Value error, User-specified max_model_len (999999) is greater than",
     ),
@@ -430,6 +438,7 @@ FAILURES = [
         outcome="failed",
         ready=False,
         seconds={"container": 0},
+        skipped=EAGER,
         broken="config",
         failure="huggingface_hub.errors.LocalEntryNotFoundError: Cannot find an appropriate cached snapshot folder",
     ),
@@ -438,6 +447,7 @@ FAILURES = [
         outcome="failed",
         ready=False,
         seconds={"container": 0},
+        skipped=EAGER,
         broken="config",
         failure="OSError: We couldn't connect to 'https://huggingface.co' to load the files",
     ),
@@ -457,6 +467,7 @@ FAILURES = [
         outcome="failed",
         ready=False,
         seconds={"container": 0},
+        skipped=EAGER,
         broken="config",
         failure="OSError: [Errno 98] Address already in use",
     ),

@@ -67,6 +67,70 @@ ANATOMY = [
         "2026-11-21T02:16:18.123456789Z INFO:     Application startup complete.",
         ("", None, "INFO", "2026-11-21T02:16:18.123456789Z", "uvicorn", "Application startup complete.", RECORD),
     ),
+    # carried by others
+    (
+        "vllm-1  | Traceback (most recent call last):",
+        ("", None, "", "", "", "Traceback (most recent call last):", TRACEBACK),
+    ),
+    (
+        "vllm-1  | ValueError: no",
+        ("", None, "", "", "", "ValueError: no", EXCEPTION),
+    ),
+    (
+        "spark_vllm.1.k2j4@spark-7f3a    | INFO:     Application startup complete.",
+        ("", None, "INFO", "", "uvicorn", "Application startup complete.", RECORD),
+    ),
+    (
+        "Dec 02 02:16:18 spark-7f3a vllm/4f1d2c[812]: Loading weights",
+        ("", None, "", "", "", "Loading weights", PLAIN),
+    ),
+    (
+        "Nov 21 02:16:18.123456 spark-7f3a kernel: NVRM: nvCheckOkFailedNoLog: Check failed: Out of memory",
+        ("", None, "", "", "", "NVRM: nvCheckOkFailedNoLog: Check failed: Out of memory", PLAIN),
+    ),
+    (
+        "2026-11-21T02:16:18+0000 spark-7f3a docker[812]: (Worker pid=7) INFO 11-21 02:16:18 [x.py:1] short-iso",
+        ("Worker", 7, "INFO", "11-21 02:16:18", "x.py:1", "short-iso", RECORD),
+    ),
+    (
+        "Sat 2026-11-21 02:16:18 UTC spark-7f3a docker[812]: (Worker pid=7) INFO 11-21 02:16:18 [x.py:1] short-full",
+        ("Worker", 7, "INFO", "11-21 02:16:18", "x.py:1", "short-full", RECORD),
+    ),
+    (
+        "<30>1 2026-11-21T02:16:18.123Z spark docker 812 - - (Worker pid=7) INFO 11-21 02:16:18 [x.py:1] syslog",
+        ("Worker", 7, "INFO", "11-21 02:16:18", "x.py:1", "syslog", RECORD),
+    ),
+    (
+        "[pod/vllm-0/vllm] 2026-11-21T02:16:18.123456789Z (Worker pid=7) INFO 11-21 02:16:18 [x.py:1] kubectl",
+        ("Worker", 7, "INFO", "11-21 02:16:18", "x.py:1", "kubectl", RECORD),
+    ),
+    (
+        "2026-11-21T02:16:18.123456789Z stderr F ValueError: containerd",
+        ("", None, "", "2026-11-21T02:16:18.123456789Z", "", "ValueError: containerd", EXCEPTION),
+    ),
+    (
+        '{"log":"(Worker pid=7) INFO 11-21 02:16:18 [x.py:1] json-file\\n",'
+        '"stream":"stdout","time":"2026-11-21T02:16:18Z"}',
+        ("Worker", 7, "INFO", "11-21 02:16:18", "x.py:1", "json-file", RECORD),
+    ),
+    (
+        '{"__REALTIME_TIMESTAMP": "1", "MESSAGE": "ValueError: journald", "_PID": "812"}',
+        ("", None, "", "", "", "ValueError: journald", EXCEPTION),
+    ),
+    # Ray
+    (
+        "(pid=77, ip=10.0.0.2) INFO 11-21 02:34:09 [x.py:1] before the actor has a name",
+        ("", 77, "INFO", "11-21 02:34:09", "x.py:1", "before the actor has a name", RECORD),
+    ),
+    (
+        "(ServeReplica:llm:LLMServer:acme/m-1.5 pid=2) (EngineCore pid=3) (RayWorkerProc pid=4) (Worker pid=4) "
+        "INFO 11-21 02:34:09 [x.py:1] Ray Serve",
+        ("Worker", 4, "INFO", "11-21 02:34:09", "x.py:1", "Ray Serve", RECORD),
+    ),
+    (
+        "[rank0]: torch.distributed.DistNetworkError: no",
+        ("rank0", None, "", "", "", "torch.distributed.DistNetworkError: no", EXCEPTION),
+    ),
     # continuation lines and tracebacks
     (
         "(EngineCore pid=8) INFO 11-21 02:16:24 [omp.py:185] \tlocal_world_size=1",
@@ -98,6 +162,30 @@ ANATOMY = [
     (
         "torch.OutOfMemoryError: CUDA out of memory.",
         ("", None, "", "", "", "torch.OutOfMemoryError: CUDA out of memory.", EXCEPTION),
+    ),
+    (
+        "Exception: WorkerProc initialization failed due to an exception in a background process.",
+        (
+            "",
+            None,
+            "",
+            "",
+            "",
+            "Exception: WorkerProc initialization failed due to an exception in a background process.",
+            EXCEPTION,
+        ),
+    ),
+    (
+        "triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: 114688",
+        (
+            "",
+            None,
+            "",
+            "",
+            "",
+            "triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: 114688",
+            EXCEPTION,
+        ),
     ),
     ("AssertionError", ("", None, "", "", "", "AssertionError", EXCEPTION)),
     (
@@ -136,6 +224,27 @@ ANATOMY = [
     (
         "Tuning x: 50%|██ | 8/16 [00:00<00:00](EngineCore pid=9) INFO 05-21 21:10:29 [x.py:1] glued to a bar",
         ("EngineCore", 9, "INFO", "05-21 21:10:29", "x.py:1", "glued to a bar", RECORD),
+    ),
+    (  # its line has not ended yet
+        "(EngineCore pid=9) \rTuning x:   0%|     | 0/16 [00:00<?]\rTuning x:  50%|#####     | 8/16 [00:01<00:0",
+        ("EngineCore", 9, "", "", "", "Tuning x:  50%|#####     | 8/16 [00:01<00:0", PROGRESS),
+    ),
+    (  # wiped before the next line
+        "\rFetching 7 files: 100%|######| 7/7 [00:01<00:00]\r              \r(Worker pid=7) INFO 11-21 02:34:09 "
+        "[x.py:1] after a bar",
+        ("Worker", 7, "INFO", "11-21 02:34:09", "x.py:1", "after a bar", RECORD),
+    ),
+    (
+        "model-00001-of-00004.safetensors:  34%|###4      | 1.69G/4.98G [00:16<00:31, 105MB/s]",
+        (
+            "",
+            None,
+            "",
+            "",
+            "",
+            "model-00001-of-00004.safetensors:  34%|###4      | 1.69G/4.98G [00:16<00:31, 105MB/s]",
+            PROGRESS,
+        ),
     ),
     # uvicorn
     (
@@ -215,6 +324,72 @@ ANATOMY = [
         ("", None, "WARNING", "2026-05-21T21:02:57.123Z", "server.go:12", "runner exited", RECORD),
     ),
     (
+        'time=2026-05-21T21:02:57.123Z level=INFO source=backend.go:310 msg="model \\"weights\\"" size="18.8 GiB"',
+        ("", None, "INFO", "2026-05-21T21:02:57.123Z", "backend.go:310", 'model "weights" size="18.8 GiB"', RECORD),
+    ),
+    (
+        '[GIN] 2026/05/21 - 21:03:31 | 200 |  10.58s |  192.168.1.17 | POST     "/api/generate"',
+        (
+            "",
+            None,
+            "",
+            "2026/05/21 - 21:03:31",
+            "GIN",
+            '200 |  10.58s |  192.168.1.17 | POST     "/api/generate"',
+            ACCESS,
+        ),
+    ),
+    (
+        "2026/05/21 21:02:50 routes.go:1331: INFO server config env=map[]",
+        ("", None, "INFO", "2026/05/21 21:02:50", "routes.go:1331", "server config env=map[]", RECORD),
+    ),
+    (
+        "[53871] 0.06.903.542 W srv  log_server_r: done request: POST /models/load 172.19.0.1 200",
+        (
+            "53871",
+            None,
+            "WARNING",
+            "0.06.903.542",
+            "",
+            "srv  log_server_r: done request: POST /models/load 172.19.0.1 200",
+            RECORD,
+        ),
+    ),
+    (
+        "[07/24/2026-17:00:16] [TRT-LLM] [RANK 0] [I] Rank 0 uses 8.46 GB for model weights.",
+        ("rank0", None, "INFO", "07/24/2026-17:00:16", "TRT-LLM", "Rank 0 uses 8.46 GB for model weights.", RECORD),
+    ),
+    (
+        "(RustFrontend pid=36) INFO 05-27 15:38:24 [server/src/lib.rs:133] starting OpenAI server bind_address=[::]:80",
+        (
+            "RustFrontend",
+            36,
+            "INFO",
+            "05-27 15:38:24",
+            "server/src/lib.rs:133",
+            "starting OpenAI server bind_address=[::]:80",
+            RECORD,
+        ),
+    ),
+    (
+        "2026-05-27T15:38:24.123456Z  WARN vllm_server::http{id=3}: slow",
+        ("", None, "WARNING", "2026-05-27T15:38:24.123456Z", "vllm_server::http", "slow", RECORD),
+    ),
+    (
+        "[2026-05-21 21:03:22] spark:199:412 [0] misc/ibvwrap.cc:94 NCCL WARN Call to ibv_open_device failed",
+        ("", None, "WARNING", "2026-05-21 21:03:22", "spark:199:412 [0]", "Call to ibv_open_device failed", RECORD),
+    ),
+    (
+        "[1716325200.123456] [spark:199  :0]     ucp_context.c:1205 UCX  WARN  network device is not available",
+        ("", None, "WARNING", "1716325200.123456", "ucp_context.c:1205", "network device is not available", RECORD),
+    ),
+    (
+        "2026-05-21 21:03:22.123 | WARNING  | mod.sub:func:12 - loguru",
+        ("", None, "WARNING", "2026-05-21 21:03:22.123", "mod.sub:func:12", "loguru", RECORD),
+    ),
+    ("WARNING:root:no format", ("", None, "WARNING", "", "root", "no format", RECORD)),
+    ("nanobind: leaked 3 instances!", ("", None, "", "", "nanobind", "leaked 3 instances!", RECORD)),
+    (
         "/x/dispatcher.py:138: FutureWarning: deprecated",
         ("", None, "WARNING", "", "/x/dispatcher.py:138", "FutureWarning: deprecated", RECORD),
     ),
@@ -271,6 +446,7 @@ def test_nothing_of_a_real_line_is_lost_or_obeyed(name: str) -> None:
 @given(st.text(alphabet=st.characters(codec=None, exclude_categories=()), max_size=300))
 def test_any_text_gives_a_record(text: str) -> None:
     record = parse_line(text)
+    assert "\x1b" not in record.message
     assert isinstance(record, LogRecord)
     assert isinstance(record.severity, int)
 
@@ -312,6 +488,14 @@ def test_any_mixture_of_the_known_gives_a_record(text: str) -> None:
     parse_line(text)
 
 
+@settings(max_examples=300, deadline=None)
+@given(st.binary(max_size=400))
+def test_any_bytes_give_a_record(data: bytes) -> None:
+    assert isinstance(parse_line(data.decode("utf-8", "replace")), LogRecord)
+    assert isinstance(parse_line(data.decode("latin-1")), LogRecord)
+    mask_secrets(data.decode("utf-8", "surrogateescape"))
+
+
 @pytest.mark.parametrize(
     "unit",
     [
@@ -331,6 +515,25 @@ def test_any_mixture_of_the_known_gives_a_record(text: str) -> None:
         "INFO: ",
         "a ",
         "~ ",
+        "a-1 | ",
+        "[pod/a] ",
+        "2026-05-21T21:02:50Z ",
+        "<30>1 a ",
+        "(pid=1) ",
+        "WARNING:a:",
+        "[rank0]: ",
+        'time=2026-05-21 21:02:57 level=INFO msg="',
+        "eyJ",
+        "--api-key a1b2c3d4e5 ",
+        "?sig=abcdefgh",
+        "://a:b",
+        "api_key=",
+        "'",
+        '\\"',
+        "\x1b[",
+        "\t",
+        "Error: ",
+        ": 1% Completed | 1/1 [",
     ],
 )
 def test_a_megabyte_costs_no_more_than_its_bytes(unit: str) -> None:
@@ -372,7 +575,12 @@ SECRETS = [
     ("key nvapi-abcdefghijklmnopqrstuvwxyz0123", "key nvapi-***"),
     ("http://user:pw@host/x", "http://user:***@host/x"),
     ("'password': 'p w', next", "'password': '***', next"),
+    ("vllm serve q --api-key abcdefgh12 ijklmnop34 --model q", "vllm serve q --api-key *** --model q"),
+    ("server_args=ServerArgs(api_key='open sesame', host='x')", "server_args=ServerArgs(api_key='***', host='x')"),
+    ("GET https://cas.hf.co/x?X-Amz-Signature=0a1b2c3d&b=1", "GET https://cas.hf.co/x?X-Amz-Signature=***&b=1"),
+    ("jwt eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.abcdefghijk end", "jwt *** end"),
     # not secrets
+    ("use --api-key=KEY to protect it, 1234567890", "use --api-key=*** to protect it, 1234567890"),
     ("Please set a HF_TOKEN to enable higher rate limits", "Please set a HF_TOKEN to enable higher rate limits"),
     (
         "max_num_batched_tokens=32768, 'eos_token': '<|im_end|>'",

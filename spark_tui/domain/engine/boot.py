@@ -16,7 +16,8 @@ from spark_tui.domain.engine.boot_failure import MAX_KEPT, FailureReader, is_exc
 from spark_tui.domain.engine.boot_phases import PhaseRecorder
 from spark_tui.domain.engine.boot_rules import RULES
 from spark_tui.domain.engine.log_clock import LogClock
-from spark_tui.domain.engine.log_line import LineKind, LogRecord, parse_line
+from spark_tui.domain.engine.log_line import EXCEPTION_ENDS, LineKind, LogRecord, parse_line
+from spark_tui.domain.engine.log_outer import OUTER, OWN_BEGINNINGS
 from spark_tui.domain.engine.secrets import mask_secrets
 from spark_tui.domain.engine.timeline import (
     EMPTY_TIMELINE,
@@ -29,7 +30,8 @@ from spark_tui.domain.engine.timeline import (
     PhaseId,
     PhaseState,
 )
-from spark_tui.domain.text import clean_line, strip_sequences, truncate
+from spark_tui.domain.engine.transfer import Transfer
+from spark_tui.domain.text import clean_line, last_overwrite, strip_sequences, truncate
 
 __all__ = [
     "EMPTY_TIMELINE",
@@ -48,26 +50,18 @@ MAX_TELLING = 200
 MAX_SILENCE_SECONDS = 600.0
 """A container that writes nothing for longer has lost the head of its log."""
 _NOTHING = parse_line("")
+_BEFORE_WEIGHTS = (PhaseId.CONTAINER, PhaseId.CONFIG, PhaseId.ENGINE_INIT)
 
-# Process prefixes and `[tags]`, the level, more tags (`[backbone]`), and the first word of the message.
+# Process prefixes, `[tags]`, llama.cpp's own time, the level, more tags (`[backbone]`), and the message's first word.
+_TAG = r"\[[^\[\]]{1,60}\](?: |(?=\[)|(?<=\d\]): )"
 _HEAD = re.compile(
-    r"\s*(?:\([^()]{1,120}\) ?|\[[^\[\]]{1,60}\] )*"
+    rf"\s*(?:\([^()]{{1,200}}\) ?)*(?:(?:{_TAG})+)?(?:\d{{1,5}}\.\d\d\.\d{{3}}\.\d{{3}} [DIWE] )?"
     r"(?:([DIWEC])[A-Z]{3,7}(?: \d\d-\d\d \d\d:\d\d:\d\d \[[^\]]{1,200}\] ?|: {1,5}))?"
-    r"(?:\[[^\[\]]{1,60}\] )*\s*(\S{0,60})"
+    rf"(?:(?:{_TAG})+)?\s*(\S{{0,60}})"
 )
-_TAGS = re.compile(r"(?:\[[^\[\]]{1,60}\] )+")
-_OUTER = re.compile(r"[\w.\-]{1,80} +\| |[A-Z][a-z]{2} +\d+ [\d:]{8} \S{1,80} \S{1,80}: |\d{4}-\d\d-\d\d")
-_EXCEPTION_ENDS = (
-    "Error:",
-    "Exception:",
-    "Error",
-    "Exception",
-    "Interrupt",
-    "Exit:",
-    "ExceptionGroup:",
-    "):",
-    "Found:",
-)
+_MESSAGE_TAGS = re.compile(r"(?:\[[^\[\]]{1,60}\] )+")
+_EXCEPTION_WORDS = (*EXCEPTION_ENDS, *(f"{end}:" for end in EXCEPTION_ENDS), "):")
+_MAX_WORD = 200
 _USAGE = re.compile(r"(?:[\w.\-]{1,40} ){0,2}[\w.\-]{1,40}: error: ")
 _DULL = frozenset(("", "Route:", "█", "▀▀", "▄▄", "█▄█▀", "non-default", "Found", "Engine", "Available"))
 
@@ -92,7 +86,10 @@ class BootTracker:
         self.failures = FailureReader()
         self._keep = self.failures.recent.append
         self.facts = EngineFacts()
-        self.drafter = self.from_cache = False
+        self.drafter = self.from_cache = self.shards_begun = False
+        self._transfer = Transfer()
+        self.compiler = ""
+        """The process whose compile times count."""
         self.own_ready_line = False
         """The engine has a line of its own for being ready: uvicorn's is not it."""
         self.record = _NOTHING
@@ -122,27 +119,21 @@ class BootTracker:
         if self.failures.room:
             self.failures.below(text)
             self._dirty = True
-        first = text[:1]
-        if first == "{":
+        if text[:1] == "{" or (not text.startswith(OWN_BEGINNINGS) and OUTER.match(text)):
             self._apply(stamp, text, parse_line(text))
             return
-        if first not in "([ IWEDC\r" or first == "":
-            outer = _OUTER.match(text)
-            if outer:
-                self._apply(stamp, text, parse_line(text))
-                return
-        head = _HEAD.match(text)
+        head = _HEAD.match(text if "\r" not in text else last_overwrite(text.rstrip("\r")))
         if head is None:
             return
         level, word = head[1], head[2]
-        if word in RULES or word.endswith(_EXCEPTION_ENDS):
+        if word in RULES or word.endswith(_EXCEPTION_WORDS):
             if word != "File" or ", in <module>" in text:  # of a traceback's frames only the outermost tells
                 self._apply(stamp, text, parse_line(text))
         elif level is not None:
             if level != "D" and not self._ready and word not in _DULL:
                 self._talk.append(text)
                 self._dirty = True
-        elif word[:2] == "20" or ": error: " in text or (not self._seen_banner and '" 200' in text):
+        elif word[:2] == "20" or "=" in word or ": error: " in text or (not self._seen_banner and '" 200' in text):
             self._apply(stamp, text, parse_line(text))
         if not self._begun:
             self._first(stamp, text)
@@ -182,9 +173,9 @@ class BootTracker:
                 self.new_start(record)
             self.failed(self.failures.usage, record)
             return
-        message = message[tags.end() :] if (tags := _TAGS.match(message)) else message
-        word = message.split(maxsplit=1)[0] if message else ""
-        rule = RULES.get(word)
+        message = message[tags.end() :] if (tags := _MESSAGE_TAGS.match(message)) else message
+        word = next(iter(message[:_MAX_WORD].split(maxsplit=1)), "")
+        rule = RULES.get(word) or ("=" in word and RULES.get(word[: word.index("=") + 1])) or None
         if rule is not None:
             self.record = record
             rule(self, message)
@@ -206,7 +197,10 @@ class BootTracker:
 
     def learn(self, **facts: Any) -> None:
         """Facts of EngineFacts, replacing what was known."""
-        self.facts = replace(self.facts, **facts)
+        if facts.get("eager"):
+            self.phases.rule_out(PhaseId.COMPILE, PhaseId.CAPTURE)
+        for name, value in facts.items():
+            object.__setattr__(self.facts, name, value)  # our own copy: a timeline gets another one
 
     def new_start(self, record: LogRecord) -> None:
         """A banner. Not the first one: the container was started again. Several API servers print one each."""
@@ -260,11 +254,46 @@ class BootTracker:
 
     def stopped(self) -> None:
         """Somebody asked it to stop; what breaks now breaks because of that."""
-        if self.failures.failure is None:
+        if not self._stopped and self.failures.failure is None:
             self._stopped = True
             self.phases.stop()
 
     # --- what others know -----------------------------------------------------------------------------
+
+    def download(self, done: int, total: int | None, at: float | None = None) -> None:
+        """What somebody who looks at the cache folder has seen there: bytes of the weights, and how many they will be
+        (None: not known). `at` is when, in seconds since the epoch.
+
+        The log itself is silent while weights download. Before shards are read, missing bytes mean that the engine
+        waits for them; in other phases only growing ones do.
+        """
+        if self._ready or self.phases.over or self.shards_begun or self.phases.current is None:
+            return
+        if self._clock.real:
+            self.phases.tick(at)
+        grown = self._transfer.note(done, total, at)
+        if total is not None and done >= total:
+            self.phases.release()
+        elif self.phases.current is not PhaseId.DOWNLOAD and not (
+            self.phases.current is PhaseId.WEIGHTS or (grown and self.phases.current in _BEFORE_WEIGHTS)
+        ):
+            return
+        else:
+            self.downloading(self._transfer.detail, self._transfer.progress, self._transfer.left)
+        self._dirty = True
+
+    def downloading(self, detail: str, progress: float | None, left: float | None) -> None:
+        """Weights are on their way; the phase that needs them waits."""
+        if self.phases.current in (*_BEFORE_WEIGHTS, PhaseId.WEIGHTS):
+            self.phases.hold(PhaseId.DOWNLOAD)
+        self.phases.report(PhaseId.DOWNLOAD, detail=detail, progress=progress, left=left)
+
+    def serves(self) -> None:
+        """Its API answers, whatever the log said or did not say: one that is not read to its end, or an engine that
+        has no word for it."""
+        if not self._ready and self.phases.current is not None:
+            self._dirty = True
+            self.ready_now()
 
     def mark_warm(self, seconds: float | None = None) -> None:
         """The first request was answered, after `seconds`."""
@@ -291,7 +320,7 @@ class BootTracker:
             self._dirty = False
             self._timeline = BootTimeline(
                 phases=self.phases.phases(real_clock=bool(self._clock.real)),
-                facts=self.facts,
+                facts=replace(self.facts),
                 outcome=self._outcome(),
                 ready=self._ready,
                 failure=self.failures.failure,

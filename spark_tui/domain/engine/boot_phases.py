@@ -19,6 +19,12 @@ class _Slot:
     proven: bool = False
     ruled_out: bool = False
     elsewhere: float = 0.0
+    begun: float | None = None
+    """When it last took over from a phase that waits for it."""
+    measured: float = 0.0
+    """Seconds of it that were measured so, and that its own word afterwards replaces."""
+    left: float | None = None
+    told_at: float | None = None
 
 
 class PhaseRecorder:
@@ -26,12 +32,14 @@ class PhaseRecorder:
 
     A phase may be entered on suspicion (`proven=False`): it is the likely one after the last marker. When the next
     marker speaks for another phase, that one takes over the time, also when it comes earlier in the order. A proven
-    phase is never left backwards: a slower rank's lines do not turn the clock back.
+    phase is never left backwards: a slower rank's lines do not turn the clock back. Once it is ready nothing begins
+    again.
     """
 
     def __init__(self) -> None:
         self._slots = {phase_id: _Slot() for phase_id in _ORDER}
         self._current: PhaseId | None = None
+        self._held: PhaseId | None = None
         self._failed = self._stopped = False
         self.now: float | None = None
         """The time of the latest line that had one, in seconds."""
@@ -53,8 +61,10 @@ class PhaseRecorder:
 
     def enter(self, phase_id: PhaseId, *, proven: bool = True) -> None:
         """A marker says that this phase runs now."""
+        if phase_id is not self._current:
+            self.release()
         slot = self._slots[phase_id]
-        if self.over or phase_id is self._current:
+        if self.over or self._slots[PhaseId.READY].done or phase_id is self._current:
             slot.proven = slot.proven or (proven and not self.over)
             return
         started = self.now
@@ -87,12 +97,41 @@ class PhaseRecorder:
             self._slots[phase_id].proven = True
         return self._current is phase_id
 
-    def report(self, phase_id: PhaseId, *, detail: str | None = None, progress: float | None = None) -> None:
-        """How far the running phase is."""
+    def report(
+        self, phase_id: PhaseId, *, detail: str | None = None, progress: float | None = None, left: float | None = None
+    ) -> None:
+        """How far the running phase is; `left` is what its own bar or rate says it still takes, in seconds."""
         if self._current is phase_id:
             slot = self._slots[phase_id]
-            slot.progress = progress
+            slot.progress, slot.left = progress, left
+            slot.told_at = None if left is None else self.now
             slot.detail = slot.detail if detail is None else detail
+
+    def describe(self, phase_id: PhaseId, detail: str) -> None:
+        """Another word on a phase that has been, when a later line knows better."""
+        if not self.over:
+            self._slots[phase_id].detail = detail
+
+    def hold(self, phase_id: PhaseId) -> None:
+        """The running phase waits for an earlier one: weights for their download. The time is the other one's."""
+        if self.over or self._held is not None or self._current in (None, phase_id):
+            return
+        slot = self._slots[phase_id]
+        slot.started = slot.started if slot.started is not None else self.now
+        slot.begun, slot.done, slot.proven, slot.ruled_out = self.now, False, True, False
+        self._held, self._current = self._current, phase_id
+
+    def release(self) -> None:
+        """What the held phase waited for is over; nothing when none is held."""
+        if self._held is None or self._current is None:
+            return
+        slot = self._slots[self._current]
+        took = max(0.0, self.now - slot.begun) if self.now is not None and slot.begun is not None else 0.0
+        slot.measured += took
+        slot.seconds = (slot.seconds or 0.0) + took
+        slot.done, slot.progress, slot.left, slot.told_at = True, None, None, None
+        self._slots[self._held].elsewhere += took
+        self._current, self._held = self._held, None
 
     def rule_out(self, *phase_ids: PhaseId) -> None:
         """These phases will not happen."""
@@ -100,9 +139,11 @@ class PhaseRecorder:
             self._slots[phase_id].ruled_out = True
 
     def note_past(self, phase_id: PhaseId, seconds: float, within: PhaseId) -> None:
-        """A phase was silent while it ran: it took `seconds` of the time counted for `within` so far."""
+        """A phase was silent while it ran: it took `seconds` of the time counted for `within` so far. Its own word
+        counts, not what was measured from outside meanwhile."""
         slot = self._slots[phase_id]
-        slot.seconds = (slot.seconds or 0.0) + seconds
+        seconds -= slot.measured
+        slot.seconds, slot.measured = (slot.seconds or 0.0) + seconds, 0.0
         slot.done = slot.proven = True
         if slot.started is None and self.now is not None:
             slot.started = self.now - seconds
@@ -110,6 +151,7 @@ class PhaseRecorder:
 
     def mark(self, phase_id: PhaseId, seconds: float | None = None) -> None:
         """The phase is done, an instant rather than a span unless `seconds` says otherwise."""
+        self.release()
         if self._current is not None and self._current is not phase_id:
             self._close(self._current)
         slot = self._slots[phase_id]
@@ -146,13 +188,21 @@ class PhaseRecorder:
             Phase(
                 phase_id,
                 self._state(phase_id, slot, index < reached),
-                slot.started if real_clock else None,
+                self._shown_start(phase_id, slot) if real_clock else None,
                 None if slot.seconds is None else round(slot.seconds, 3),
                 slot.progress,
                 slot.detail,
+                slot.left,
+                slot.told_at if real_clock else None,
             )
             for index, (phase_id, slot) in enumerate(self._slots.items())
         )
+
+    def _shown_start(self, phase_id: PhaseId, slot: _Slot) -> float | None:
+        """Of the running phase, so that what it spent waiting for others does not count as its own time."""
+        if slot.started is None or phase_id is not self._current or phase_id is PhaseId.DOWNLOAD:
+            return slot.started
+        return slot.started + slot.elsewhere
 
     def _reached(self) -> int:
         """Index of the latest phase that is certain: what stands before it and never ran was skipped."""
@@ -170,11 +220,12 @@ class PhaseRecorder:
 
     def _close(self, phase_id: PhaseId) -> None:
         slot = self._slots[phase_id]
-        slot.done, slot.progress = True, None
+        slot.done, slot.progress, slot.left, slot.told_at = True, None, None, None
         if slot.started is not None and self.now is not None:
             slot.seconds = max(0.0, self.now - slot.started - slot.elsewhere)
 
     def _end(self) -> None:
+        self._held = None
         if self._current is not None:
             detail, progress = self._slots[self._current].detail, self._slots[self._current].progress
             self._close(self._current)

@@ -1,6 +1,6 @@
 """What each telling line of a start means. A rule is found by the first word of the message.
 
-Texts were read in vLLM 0.14 to 0.33; where a text has changed, all its forms are here. SGLang in outline.
+Texts were read in vLLM 0.14 to 0.33; where a text has changed, all its forms are here. The other engines in outline.
 """
 
 from __future__ import annotations
@@ -11,13 +11,62 @@ from typing import TYPE_CHECKING, Final
 from spark_tui.domain.engine import boot_rules_engine as engine
 from spark_tui.domain.engine import boot_rules_failure as failure
 from spark_tui.domain.engine import boot_rules_kernels as kernels
+from spark_tui.domain.engine import boot_rules_llama_cpp as llama_cpp
+from spark_tui.domain.engine import boot_rules_ollama as ollama
+from spark_tui.domain.engine import boot_rules_sglang as sglang
 from spark_tui.domain.engine import boot_rules_start as start
+from spark_tui.domain.engine import boot_rules_trtllm as trtllm
 
 if TYPE_CHECKING:
     from spark_tui.domain.engine.boot import BootTracker
 
 Rule = Callable[["BootTracker", str], None]
 """Called with the tracker, whose `record` is the line, and the message without leading `[tags]`."""
+
+
+def _prefetching(boot: BootTracker, message: str) -> None:
+    start.prefetching(boot, message)
+    trtllm.weights(boot, message)
+
+
+_OTHER_ENGINES: Final[dict[str, Rule]] = {
+    "starting": start.rust,
+    "Prefetching": _prefetching,
+    # SGLang
+    "server_args=": sglang.arguments,
+    "Init": sglang.init,
+    "Load": sglang.load,
+    "KV": sglang.kv,
+    "Capture": sglang.capture,
+    "max_total_num_tokens=": sglang.totals,
+    "The": sglang.fired_up,
+    # TensorRT-LLM
+    "TensorRT-LLM": trtllm.version,
+    "Rank": trtllm.weights,
+    "Allocated": trtllm.allocated,
+    "Creating": trtllm.graphs,
+    "Run": trtllm.graphs,
+    "Started": trtllm.started,
+    # llama.cpp
+    "build:": llama_cpp.build,
+    "build_info:": llama_cpp.build,
+    "common_params_print_info:": llama_cpp.build,
+    "main:": llama_cpp.main,
+    "srv": llama_cpp.main,
+    "load_tensors:": llama_cpp.tensors,
+    "llama_context:": llama_cpp.context,
+    "llama_kv_cache:": llama_cpp.cache,
+    "llama_kv_cache_unified:": llama_cpp.cache,
+    "common_init_from_params:": llama_cpp.warm_up,
+    "print_info:": llama_cpp.info,
+    # Ollama
+    "server": ollama.config,
+    "Listening": ollama.listening,
+    "model": ollama.memory,
+    "kv": ollama.memory,
+    "llama": ollama.runner,
+}
+"""Words of other engines, and of lines that several share; where a failure has the same word, its rule runs first."""
 
 RULES: Final[dict[str, Rule]] = {
     "▄▄": start.banner,
@@ -35,9 +84,12 @@ RULES: Final[dict[str, Rule]] = {
     "Loading": start.loading,
     "Multi-thread": start.shards,
     "Model": start.model,
+    "Fetching": start.fetching,
+    "Supported": start.supported,
     "Dynamo": engine.compiling,
     "Cache": engine.compiling,
     "Compiling": engine.compiling,
+    "Compile": engine.compiling,
     "Directly": engine.directly,
     "torch.compile": engine.compiled,
     "Initial": engine.initial,
@@ -64,10 +116,8 @@ RULES: Final[dict[str, Rule]] = {
     "Application": engine.application,
     "OpenAI": engine.rust_ready,
     "Engine": engine.stats,
-    "Load": engine.sglang_load,
-    "KV": engine.sglang_kv,
-    "Capture": engine.sglang_capture,
-    "The": engine.fired_up,
+    "Launching": engine.launching,
+    "Server": engine.grpc,
     "EngineCore": engine.engine_core,
     "Worker": engine.worker,
     "WorkerProc": engine.worker,
@@ -83,5 +133,6 @@ RULES: Final[dict[str, Rule]] = {
     "Received": failure.child_died,
     **dict.fromkeys(failure.WORDS, failure.ends),
     **kernels.KERNEL_RULES,
+    **_OTHER_ENGINES,
 }
 """By first word. Words that also begin harmless lines are told apart by their rule."""

@@ -1,11 +1,11 @@
-"""Rules for the second half of a start: compile, memory, graphs, server; for SGLang; and for the end."""
+"""Rules for the second half of a start: compile, memory, graphs, server; and for the end."""
 
 from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING
 
-from spark_tui.domain.engine.figures import BAR, COUNT, GIB, NUMBER, number, share
+from spark_tui.domain.engine.figures import BAR, COUNT, GIB, NUMBER, bar_left, number, share
 from spark_tui.domain.engine.timeline import PhaseId as P
 
 if TYPE_CHECKING:
@@ -20,11 +20,11 @@ _AUTOTUNE = (
     "[AutoTuner]: ",
     "[Autotuner]: ",
     "Autotuning FlashInfer",
+    "Autotuning process starts",
     "Running FlashInfer",
+    "Running autotuner warmup",
     "JIT kernel warmup starting",
 )
-_SGLANG_KV = re.compile(rf"#tokens: {COUNT}, (?:KV size: {NUMBER} GB)?")
-_SGLANG_LOAD = re.compile(rf"mem usage={NUMBER} GB")
 
 
 # --- compile, memory, graphs ------------------------------------------------------------------------------
@@ -32,8 +32,11 @@ _SGLANG_LOAD = re.compile(rf"mem usage={NUMBER} GB")
 
 def compiling(boot: BootTracker, message: str) -> None:
     """torch.compile at work."""
-    if message.startswith(("Dynamo bytecode", "Cache the graph", "Compiling a graph")):
+    if message.startswith(("Dynamo bytecode", "Cache the graph", "Compiling a graph", "Compile and warming up")):
         boot.phases.enter(P.COMPILE)
+    elif message.startswith("Compiling model again"):
+        boot.phases.enter(P.COMPILE)
+        boot.from_cache = False
 
 
 def directly(boot: BootTracker, message: str) -> None:
@@ -47,7 +50,12 @@ def compiled(boot: BootTracker, message: str) -> None:
     """torch.compile is done, for one of the models."""
     seconds = _SECONDS.search(message)
     if seconds and message.startswith(("torch.compile took", "torch.compile takes")):
+        boot.compiler = boot.compiler or boot.record.process
+        if boot.compiler != boot.record.process:
+            return  # another engine or rank that compiles at the same time
         boot.learn(compile_seconds=round((boot.facts.compile_seconds or 0.0) + number(seconds[1]), 2))
+        boot.compile_finished()
+    elif message.startswith("torch.compile and initial profiling"):
         boot.compile_finished()
 
 
@@ -65,7 +73,7 @@ def warming(boot: BootTracker, message: str) -> None:
         boot.phases.enter(P.COMPILE)
     elif message.startswith("Warming up done"):
         boot.compile_finished()
-    elif message.startswith("Warming up FlashInfer"):
+    elif message.startswith("Warming up "):  # kernels, each kind by its own words
         boot.autotune()
 
 
@@ -135,9 +143,11 @@ def autotune(boot: BootTracker, message: str) -> None:
 
 
 def skipping(boot: BootTracker, message: str) -> None:
-    """Autotune is off."""
+    """Autotune or capture is off."""
     if message.startswith("Skipping FlashInfer autotune because it is disabled"):
         boot.phases.rule_out(P.AUTOTUNE)
+    elif message.startswith("Skipping CUDA graph capture"):
+        boot.phases.rule_out(P.CAPTURE)
 
 
 def capturing(boot: BootTracker, message: str) -> None:
@@ -148,7 +158,8 @@ def capturing(boot: BootTracker, message: str) -> None:
     bar = BAR.match(message)
     if bar:
         done, total = int(bar[3]), int(bar[4])
-        boot.phases.report(phase, detail=f"{done}/{total} graphs", progress=share(done, total))
+        left = bar_left(message, bar.end())
+        boot.phases.report(phase, detail=f"{done}/{total} graphs", progress=share(done, total), left=left)
 
 
 def captured(boot: BootTracker, message: str) -> None:
@@ -191,51 +202,24 @@ def rust_ready(boot: BootTracker, message: str) -> None:
         boot.ready_now()
 
 
+def launching(boot: BootTracker, message: str) -> None:
+    """`Launching Rust frontend: ...`, long before the engine is up: uvicorn will not be heard."""
+    if message.startswith("Launching Rust frontend"):
+        boot.own_ready_line = True
+
+
+def grpc(boot: BootTracker, message: str) -> None:
+    """The gRPC server's words."""
+    if message.startswith("Server is ready to accept requests"):
+        boot.ready_now()
+
+
 def stats(boot: BootTracker, message: str) -> None:
     """Throughput lines come from a server that serves."""
     if message.startswith("Engine core proc"):
         boot.failed(boot.failures.process_died, boot.record)
     elif "Avg prompt throughput" in message:
         boot.answers()
-
-
-# --- SGLang -----------------------------------------------------------------------------------------------
-
-
-def sglang_load(boot: BootTracker, message: str) -> None:
-    """`Load weight begin` and `end`."""
-    if message.startswith("Load weight begin"):
-        boot.own_ready_line = True  # uvicorn is up long before the model answers
-        boot.phases.enter(P.WEIGHTS)
-    elif message.startswith("Load weight end"):
-        boot.own_ready_line = True
-        size = _SGLANG_LOAD.search(message)
-        if size:
-            boot.learn(load_gib=number(size[1]))
-        boot.phases.finish(P.WEIGHTS, P.KV_CACHE, f"{size[1]} GB" if size else "")
-
-
-def sglang_kv(boot: BootTracker, message: str) -> None:
-    """`KV Cache is allocated. #tokens: 383872, KV size: 19.36 GB`."""
-    size = _SGLANG_KV.search(message)
-    if message.startswith("KV Cache is allocated") and size:
-        tokens = int(number(size[1]))
-        boot.learn(kv_tokens=tokens, **({"kv_gib": number(size[2])} if size[2] else {}))
-        boot.phases.finish(P.KV_CACHE, P.ENGINE_READY, f"{tokens:,} tokens")
-
-
-def sglang_capture(boot: BootTracker, message: str) -> None:
-    """`Capture cuda graph begin` and `end`."""
-    if "graph begin" in message:
-        boot.phases.enter(P.CAPTURE)
-    elif "graph end" in message:
-        boot.phases.finish(P.CAPTURE, P.ENGINE_READY)
-
-
-def fired_up(boot: BootTracker, message: str) -> None:
-    """SGLang's word for ready."""
-    if message.startswith("The server is fired up and ready to roll"):
-        boot.ready_now()
 
 
 # --- the end ----------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from spark_tui.domain.engine.figures import BAR, GIB, NUMBER, number, share
+from spark_tui.domain.engine.figures import BAR, GIB, NUMBER, bar_left, number, share
 from spark_tui.domain.engine.timeline import PhaseId as P
 
 if TYPE_CHECKING:
@@ -96,7 +96,6 @@ def eager(boot: BootTracker, message: str) -> None:
     """No torch.compile and no CUDA graphs."""
     if message.startswith(("Enforce eager set", "Cudagraph is disabled under eager")):
         boot.learn(eager=True)
-        boot.phases.rule_out(P.COMPILE, P.CAPTURE)
 
 
 def initializing(boot: BootTracker, message: str) -> None:
@@ -122,9 +121,28 @@ def starting(boot: BootTracker, message: str) -> None:
     elif message.startswith("Starting torch.compile"):
         boot.phases.enter(P.COMPILE)
     elif message.startswith(("Starting vLLM server on ", "Starting vLLM API server ")):
+        listens(boot, message.rsplit(" ", 1)[-1])
+
+
+def listens(boot: BootTracker, url: str) -> None:
+    """The server is being set up, at a URL."""
+    boot.phases.enter(P.SERVER)
+    boot.learn(url=url[:120])
+    boot.phases.report(P.SERVER, detail=boot.facts.url)
+
+
+def rust(boot: BootTracker, message: str) -> None:
+    """`starting OpenAI server bind_address=0.0.0.0:8000 model=...`: the Rust front end's words for it."""
+    address = re.match(r"starting OpenAI server bind_address=(\S{1,100})", message)
+    if address:
+        boot.own_ready_line = True
+        listens(boot, f"http://{address[1]}")
+
+
+def supported(boot: BootTracker, message: str) -> None:
+    """`Supported tasks: ['generate']`: the first that the API server says once the engine core is up."""
+    if message.startswith("Supported tasks: ") and boot.facts.kv_tokens is not None:
         boot.phases.enter(P.SERVER)
-        boot.learn(url=message.rsplit(" ", 1)[-1][:120])
-        boot.phases.report(P.SERVER, detail=boot.facts.url)
 
 
 def time_spent(boot: BootTracker, message: str) -> None:
@@ -142,27 +160,53 @@ def filesystem(boot: BootTracker, message: str) -> None:
         boot.learn(checkpoint_gib=number(size[1]))
 
 
+_LOADING = ("Loading weights", "Loading safetensors weights in parallel")
+
+
 def loading(boot: BootTracker, message: str) -> None:
     """Shards, and the drafter."""
     if message.startswith("Loading drafter model"):
         boot.phases.enter(P.WEIGHTS)
-        boot.drafter = True
+        boot.drafter, boot.shards_begun = True, False  # a drafter of its own may have to be downloaded first
         boot.phases.report(P.WEIGHTS)
-    elif "% Completed |" in message:
+    elif "% Completed |" in message or message.startswith(_LOADING):
         shards(boot, message)
-    elif message.startswith("Loading weights took"):
-        boot.phases.enter(P.WEIGHTS)
 
 
 def shards(boot: BootTracker, message: str) -> None:
-    """A bar: `17% Completed | 1/6 [`."""
+    """A bar: `17% Completed | 1/6 [`. Or only the word that they are loading, or loaded."""
+    boot.phases.enter(P.WEIGHTS)
+    boot.shards_begun = True
     bar = BAR.match(message)
     if bar:
-        boot.phases.enter(P.WEIGHTS)
         done, total = int(bar[3]), int(bar[4])
+        unit = "shards" if "shards" in bar[1] or "Completed" in bar[0] else "weights"
         boot.phases.report(
-            P.WEIGHTS, detail=f"{'drafter ' * boot.drafter}{done}/{total} shards", progress=share(done, total)
+            P.WEIGHTS,
+            detail=f"{'drafter ' * boot.drafter}{done}/{total} {unit}",
+            progress=share(done, total),
+            left=bar_left(message, bar.end()),
         )
+
+
+def prefetching(boot: BootTracker, message: str) -> None:
+    """`Prefetching checkpoint files: 10% (1/3)`: into the page cache, before shards and beside them."""
+    step = re.match(r"Prefetching checkpoint files: \d{1,3}% \((\d{1,7})/(\d{1,7})\)", message)
+    if step and not boot.shards_begun:
+        boot.phases.report(
+            P.WEIGHTS, detail=f"page cache {step[1]}/{step[2]}", progress=share(int(step[1]), int(step[2]))
+        )
+
+
+def fetching(boot: BootTracker, message: str) -> None:
+    """The Hub's own bar, where an engine shows it: `Fetching 7 files:  29%|██▊       | 2/7 [00:10<00:25,  5.1s/it]`."""
+    bar = BAR.match(message)
+    if bar and not boot.shards_begun:
+        done, total = int(bar[3]), int(bar[4])
+        if done >= total:
+            boot.phases.release()
+        else:
+            boot.downloading(f"{done}/{total} files", share(done, total), bar_left(message, bar.end()))
 
 
 def model(boot: BootTracker, message: str) -> None:

@@ -12,6 +12,8 @@ import re
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+from spark_tui.domain.engine.log_foreign import LEVELS, level_of, parse_foreign
+from spark_tui.domain.engine.log_outer import OUTER, OWN_BEGINNINGS
 from spark_tui.domain.text import clean, clean_line, last_overwrite, strip_sequences
 
 
@@ -63,23 +65,33 @@ def severity_of(level: str, kind: LineKind) -> int:
     return SEVERITIES[level] if level else _BARE.get(kind, 0)
 
 
-_LEVELS = "DEBUG|INFO|WARNING|ERROR|CRITICAL"
-# `(Worker pid=7)`, Ray's `(RayWorker pid=7, ip=10.0.0.2)`, nested ones, and vllm-omni's `[Stage-0]` behind them.
-_PREFIX = re.compile(r"(?:\(([A-Za-z_][\w.\-]{0,60}) pid=(\d{1,10})[^()]{0,60}\) ?)+(?:\[Stage-\d+\] )?")
-_HEAD = re.compile(rf"({_LEVELS}) (\d\d-\d\d \d\d:\d\d:\d\d) \[([^\]]{{1,200}}:\d+)\] ?")
-# journald, docker compose, Docker's and Kubernetes' own stamps: what stood in front when somebody saved the log.
-_OUTER = re.compile(
-    rf"(?:[A-Z][a-z]{{2}} +\d+ [\d:]{{8}} \S{{1,80}} \S{{1,80}}\[\d+\]: "
-    rf"|[\w.\-]{{1,80}} +\| (?=[({{{{]|(?:{_LEVELS})\b|[\w.\-]{{1,80}} +\|)"
-    r"|(?P<stamp>\d{4}-\d\d-\d\dT[\d:.]{8,18}(?:Z|[+-]\d\d:\d\d))(?: std(?:out|err) [FP])? )+"
+# `(Worker pid=7)`, Ray's `(RayWorker pid=7, ip=10.0.0.2)` and `(pid=7)`, Ray Serve's long names, nested ones, and
+# vllm-omni's `[Stage-0]` behind them.
+_PREFIX = re.compile(
+    r"(?:\((?:([A-Za-z_][\w.\-:/]{0,160})(?: rank=\d{1,6})? )?pid=(\d{1,10})[^()]{0,60}\) ?)+(?:\[Stage-\d+\] )?"
 )
-_COLON = re.compile(rf"({_LEVELS}): {{1,5}}")
+_RANK = re.compile(r"\[(rank\d{1,4})\]: ")
+_HEAD = re.compile(rf"({LEVELS}) (\d\d-\d\d \d\d:\d\d:\d\d) \[([^\]]{{1,200}}:\d+)\] ?")
+_COLON = re.compile(rf"({LEVELS}): {{1,5}}")
 _UVICORN_INDENT = 10
 _ACCESS = re.compile(r'[\w.:\[\]\-]{3,60} - "[A-Z]{3,7} \S{1,2000} HTTP/[\d.]{1,3}" \d{3}')
 _BAR = re.compile(r"[^|]{0,200}: +\d{1,3}% Completed \| \d+/\d+ \[|[^|]{0,200}?\d{1,3}%\|[^|]{0,2000}\| *[\d.]+\w?/")
 _COUNTER = re.compile(r"[^|]{0,200}: \d+\w* \[\d\d:\d\d[,\]]")
+EXCEPTION_ENDS: Final = (
+    "Error",
+    "Exception",
+    "Interrupt",
+    "Exit",
+    "ExceptionGroup",
+    "NotFound",
+    "OutOfResources",
+    "Timeout",
+    "TimeoutExpired",
+    "InvalidComponent",
+)
+"""How the names of exceptions end; most of Python's do in one of the first two."""
 _EXCEPTION = re.compile(
-    r"(?:[|+ ]*\| )?([A-Za-z_][\w.]{0,150}(?:Error|Exception|Interrupt|Exit|ExceptionGroup|NotFound))"
+    rf"(?:[|+ ]*\| )?(Exception|[A-Za-z_][\w.]{{0,150}}(?:{'|'.join(EXCEPTION_ENDS)}))"
     r"(?:\([\w.]{1,100}\))?(?::(?: |$)|$)"
 )
 _FRAME = re.compile(r' {2,4}File "[^"]*", line \d+|  \[Previous line repeated|\s+[~^]+\s*$')
@@ -90,60 +102,29 @@ _TRACEBACK_HEADS = (
     "  + Exception Group Traceback",
 )
 
-# Foreign loggers, tried in turn on what is left. Groups: time, level (a word or its initial), source, message.
-_STAMP = r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?"
-_FOREIGN = (
-    # torch and glog: `[rank0]:W0521 21:08:35.966000 199 site-packages/torch/x.py:1731] message`
-    re.compile(
-        r"(?:\[rank\d+\]:)?\[?(?P<level>[VIWEFC])(?P<time>\d{4} [\d:]{8}\.\d{1,9})(?: \d+)? "
-        r"(?P<source>\S{1,200}:\d+)\] ?"
-    ),
-    # FlashInfer: `2026-05-21 21:10:15,615 - INFO - autotuner.py:457 - flashinfer.jit: message`
-    re.compile(rf"(?P<time>{_STAMP}) - (?P<level>{_LEVELS}) - (?P<source>\S{{1,100}}:\d+) - (?:[\w.]{{1,60}}: )?"),
-    # Ray and logging's usual shapes: `2026-05-21 21:02:57,123 INFO worker.py:1821 -- message`
-    re.compile(
-        rf"(?P<time>{_STAMP})[ \t|\-]{{1,4}}\[?(?P<level>{_LEVELS})\]?[ \t|:\-]{{1,10}}"
-        r"(?:(?P<source>[\w./]{1,100}:\d+) (?:-- |- )?)?"
-    ),
-    # SGLang: `[2026-03-11 13:53:21 TP0] message`
-    re.compile(
-        rf"\[(?P<time>{_STAMP})(?: (?P<process>[A-Z]\w{{0,20}}(?: \w{{1,10}}){{0,5}}))?\] (?:(?P<level>{_LEVELS}):? +)?"
-    ),
-    # TensorRT-LLM, C++ and Python: `[TensorRT-LLM][INFO] message`, `[05/21/2026-21:03:22] [TRT-LLM] [I] message`
-    re.compile(r"\[(?P<source>TensorRT-LLM)\]\[(?P<level>[A-Z]{4,8})\] ?"),
-    re.compile(r"\[(?P<time>\d\d/\d\d/\d{4}-[\d:]{8})\] \[(?P<source>TRT-LLM)\] \[(?P<level>[VDIWEF])\] ?"),
-    # NCCL: `host:199:412 [0] NCCL INFO message`
-    re.compile(
-        r"(?P<source>[\w.\-]{1,64}:\d+:\d+ \[\d+\]) (?:[\w./]{1,80}:\d+ )?NCCL (?P<level>INFO|WARN|TRACE|ERROR) "
-    ),
-    # Go's slog, as Ollama writes it: `time=2026-05-21T21:02:57Z level=INFO source=server.go:12 msg="message"`
-    re.compile(
-        rf"time=(?P<time>{_STAMP}\S{{0,8}}) level=(?P<level>[A-Z]{{4,8}})(?: source=(?P<source>\S{{1,100}}))? msg="
-    ),
-    # Python warnings: `/path/x.py:138: FutureWarning: message`
-    re.compile(r"(?P<source>[^\s:]{1,300}\.py:\d+): (?=(?P<level>\w{0,60}Warning): )"),
-    re.compile(r"(?=(?P<level>Warning): )"),
-    re.compile(r"\[(?P<source>transformers|huggingface_hub|accelerate|ray)\] "),
-    # argparse: `vllm serve: error: unrecognized arguments: --x`
-    re.compile(r"(?=(?:[\w.\-]{1,40} ){0,2}[\w.\-]{1,40}: (?P<level>error): )"),
-)
-_WORDS = {"WARN": "WARNING", "FATAL": "CRITICAL", "TRACE": "DEBUG", "VERBOSE": "DEBUG", "error": "ERROR"}
-_INITIALS = {"V": "DEBUG", "D": "DEBUG", "I": "INFO", "W": "WARNING", "E": "ERROR", "F": "CRITICAL", "C": "CRITICAL"}
-
 
 def parse_line(text: str) -> LogRecord:
-    """Takes a line apart. Any text gives a record; what is not understood is the message. Never raises."""
+    """Takes a line apart. Any text gives a record; what is not understood is the message. Never raises.
+
+    Of a line with carriage returns, what a terminal would show counts: a progress bar's last state, also when its
+    line has not ended yet.
+    """
     if "\x1b" in text:
         text = strip_sequences(text)
     text = text.rstrip("\r\n")
     process, pid, rest, time = "", None, text, ""
-    if not text.startswith("("):
-        outer = _OUTER.match(text)
+    if not text.startswith(OWN_BEGINNINGS):
+        outer = OUTER.match(text)
         if outer:
             time, rest = outer["stamp"] or "", text[outer.end() :]
-    prefix = _PREFIX.match(rest)
-    if prefix:
-        process, pid, rest = prefix[1], int(prefix[2]), rest[prefix.end() :]
+    if rest.startswith("("):
+        prefix = _PREFIX.match(rest)
+        if prefix:
+            process, pid, rest = prefix[1] or "", int(prefix[2]), rest[prefix.end() :]
+    elif rest.startswith("[rank"):
+        rank = _RANK.match(rest)
+        if rank:
+            process, rest = rank[1], rest[rank.end() :]
     head = _HEAD.match(rest)
     if head is None and "\r" in rest:
         rest = last_overwrite(rest)
@@ -198,21 +179,14 @@ def _foreign(process: str, pid: int | None, time: str, message: str) -> LogRecor
     kind = _shape(message)
     if kind:
         return LogRecord(process, pid, "", time, "", message, kind)
-    for pattern in _FOREIGN:
-        match = pattern.match(message)
-        if match:
-            found = match.groupdict()
-            said = message[match.end() :].strip('"') or message
-            kind = LineKind.ACCESS if _ACCESS.match(said) else LineKind.RECORD
-            return LogRecord(
-                process or found.get("process") or "",
-                pid,
-                _level(found.get("level") or ""),
-                found.get("time") or time,
-                found.get("source") or "",
-                said,
-                kind,
-            )
+    if message.startswith("    "):
+        return LogRecord(process, pid, "", time, "", message, LineKind.CONTINUATION)
+    found = parse_foreign(message)
+    if found:
+        access = found.access or _ACCESS.match(found.message)
+        kind = LineKind.ACCESS if access else _shape(found.message) or LineKind.RECORD
+        name = process or found.process
+        return LogRecord(name, pid, found.level, found.time or time, found.source, found.message, kind)
     if _COUNTER.match(message):
         return LogRecord(process, pid, "", time, "", message, LineKind.PROGRESS)
     kind = LineKind.CONTINUATION if message[0] == " " else LineKind.PLAIN
@@ -234,11 +208,8 @@ def exception_name(message: str) -> str:
     return match[1] if match else ""
 
 
-def _level(word: str) -> str:
-    if word.endswith("Warning"):
-        return "WARNING"
-    word = _INITIALS.get(word) or _WORDS.get(word, word)
-    return word if word in SEVERITIES else ""
+_CARRIED = ("log", "MESSAGE")
+"""Where Docker's json-file driver and journald's JSON put a line that they carry."""
 
 
 def _from_json(text: str, process: str, pid: int | None) -> LogRecord | None:
@@ -249,6 +220,10 @@ def _from_json(text: str, process: str, pid: int | None) -> LogRecord | None:
         return None
     if not isinstance(found, dict):
         return None
+    carried = next((found[key] for key in _CARRIED if isinstance(found.get(key), str)), None)
+    if carried is not None and "message" not in found:
+        inner = parse_line(carried)
+        return inner if inner.time else inner._replace(time=clean_line(_text(found, "time")))
     message = next((found[key] for key in ("message", "msg", "event") if isinstance(found.get(key), str)), None)
     if message is None:
         return None
@@ -261,7 +236,7 @@ def _from_json(text: str, process: str, pid: int | None) -> LogRecord | None:
     return LogRecord(
         clean_line(_text(found, "vllm_process_name", "processName") or process),
         number if isinstance(number, int) else pid,
-        _level(_text(found, "levelname", "level", "severity").upper()),
+        level_of(_text(found, "levelname", "level", "severity").upper()),
         clean_line(_text(found, "asctime", "timestamp", "time", "ts")),
         clean_line(logger),
         message,

@@ -31,8 +31,16 @@ _VALUE = (
 _NAMED = re.compile(rf"""((?:{_NAME})\\*["']?[ ]{{0,2}}[:=][ ]{{0,2}}|--?(?:{_NAME})[ ]{{1,2}})({_VALUE})""")
 _AUTHORIZATION = re.compile(r"\b((?:[bB]earer|BEARER|[bB]asic) {1,4})([\w\-.~+/=]{6,})")
 _SHAPES = re.compile(
-    r"\b(hf_|sk-|nvapi-|ghp_|gho_|github_pat_|glpat-|xox[abp]-|AKIA)([A-Za-z0-9](?:[A-Za-z0-9\-]|_(?=[A-Za-z0-9])){15,})"
+    r"\b(hf_|sk-|nvapi-|ghp_|gho_|github_pat_|glpat-|xox[abp]-|AKIA|AIza)"
+    r"([A-Za-z0-9](?:[A-Za-z0-9\-]|_(?=[A-Za-z0-9])){15,})"
 )
+# A signed token of three parts, and what signs a URL: the Hub's and the clouds' download addresses stand in errors.
+_JWT = re.compile(r"\beyJ[\w\-]{10,}\.[\w\-]{10,}\.[\w\-]{6,}")
+_SIGNED = re.compile(
+    r"([?&](?:X-Amz-(?:Signature|Security-Token|Credential)|Signature|sig|token|access_token)=)([^&\s'\"]{6,})"
+)
+# `--api-key one two`: vLLM takes several. Only what looks like a key counts as a further one, not the sentence's words.
+_FURTHER = re.compile(r"(--api-key \*\*\*)((?: (?!-)(?=[^\s/]*\d)[^\s/]{8,200})+)")
 _URL = re.compile(r"(://[^/\s:@]{1,64}:)([^@\s/]{1,256})@")
 _HARMLESS = frozenset(("None", "null", "True", "False", "true", "false", MASK, "''", '""', "[]", "{}", f"'{MASK}'"))
 
@@ -46,11 +54,13 @@ def mask_secrets(text: str) -> str:
     """`text` with the values of keys, tokens and passwords replaced by `***`; most lines come back unchanged.
 
     Recognised by name (`api_key`, `HF_TOKEN`, `--api-key`, `password` ...), by the Authorization header, by shape
-    (`hf_...`, `sk-...`, `nvapi-...`) and as the password of a URL.
+    (`hf_...`, `sk-...`, `nvapi-...`, a JWT) and as the password or the signature of a URL.
     """
     for hint in _NAME_HINTS:
         if hint in text:
             text = _NAMED.sub(_masked, text)
+            if "--api-key ***" in text:
+                text = _FURTHER.sub(r"\1", text)
             break
     for hint in _AUTHORIZATION_HINTS:
         if hint in text:
@@ -60,7 +70,13 @@ def mask_secrets(text: str) -> str:
         if hint in text:
             text = _SHAPES.sub(rf"\1{MASK}", text)
             break
-    if "@" in text and "://" in text:
+    if "eyJ" in text:
+        text = _JWT.sub(MASK, text)
+    if "://" not in text:
+        return text
+    if "=" in text:
+        text = _SIGNED.sub(rf"\1{MASK}", text)
+    if "@" in text:
         text = _URL.sub(rf"\1{MASK}@", text)
     return text
 

@@ -69,7 +69,10 @@ LABELS: Final = {
 @dataclass(frozen=True, slots=True)
 class Phase:
     """One phase. `started_at` is seconds since the epoch by Docker's stamps, None without them; `seconds` is how
-    long it took, None until it is over (or when no clock was seen). `progress` is 0..1 or None."""
+    long it took, None until it is over (or when no clock was seen). `progress` is 0..1 or None.
+
+    `left` is what its own progress bar, or the download's rate, said it would still take, in seconds, and `told_at`
+    when it said so (as `started_at`)."""
 
     id: PhaseId
     state: PhaseState = PhaseState.PENDING
@@ -77,6 +80,8 @@ class Phase:
     seconds: float | None = None
     progress: float | None = None
     detail: str = ""
+    left: float | None = None
+    told_at: float | None = None
 
     @property
     def label(self) -> str:
