@@ -11,9 +11,14 @@ class Scope(StrEnum):
 
     GLOBAL = "everywhere"
     HOME = "Home"
+    MODELS = "Models"
     PRESETS = "Presets"
     LOGS = "Logs"
+    METRICS = "Metrics"
     CHAT = "Chat"
+    BENCH = "Bench"
+    DOCTOR = "Doctor"
+    MEMORY = "Memory"
 
 
 @dataclass(frozen=True, slots=True)
