@@ -66,7 +66,9 @@ def _from_container(session: Session, name: str) -> Explanation:
         from spark_tui.core.explaining import explain_container
 
         container = await find_container(context, name, engines_only=False)
-        return await explain_container(container, context.docker, context.api, context.host, context.clock)
+        return await explain_container(
+            container, context.docker, context.api, context.host, context.clock, context.checkpoints
+        )
 
     return session.run(work)
 

@@ -13,6 +13,7 @@ from spark_tui.core.store import Store
 from spark_tui.domain.settings import Folders, Settings, defaults, folders_of
 
 if TYPE_CHECKING:
+    from spark_tui.core.budget import LaunchBudget
     from spark_tui.core.cache import CacheControl
     from spark_tui.core.collectors import Collectors
     from spark_tui.core.engines import EngineSupervisor
@@ -225,10 +226,11 @@ class Context:
         """Whether launches fit."""
         from spark_tui.core.fitting import Fitting
 
-        return Fitting(self._checkpoints, self.preflight, self.host, self.store)
+        return Fitting(self.checkpoints, self.preflight, self.host, self.store)
 
     @cached_property
-    def _checkpoints(self) -> CheckpointSource:
+    def checkpoints(self) -> CheckpointSource:
+        """Checkpoints in the store; in a simulation there are none."""
         from spark_tui.core.fitting import NoCheckpoints
 
         return self._ports.checkpoints or NoCheckpoints()
@@ -253,7 +255,7 @@ class Context:
         """Every engine on the box, under watch."""
         from spark_tui.core.engines import EngineSupervisor
 
-        return EngineSupervisor(self.docker, self.api, self.secrets, self.store, self.clock)
+        return EngineSupervisor(self.docker, self.api, self.secrets, self.store, self.clock, self._ports.checkpoints)
 
     # --- memory ---------------------------------------------------------------------------------------
 
@@ -315,7 +317,7 @@ class Context:
         from spark_tui.core.preset_checks import PresetChecks
 
         root = Path(self._paths.store)
-        return PresetChecks(self.docker, self.host, self.secrets, self.preflight, self._checkpoints, self.store, root)
+        return PresetChecks(self.docker, self.host, self.secrets, self.preflight, self.checkpoints, self.store, root)
 
     @cached_property
     def launcher(self) -> Launcher:
@@ -323,7 +325,23 @@ class Context:
         from spark_tui.core.launch import Launcher
 
         return Launcher(
-            self.docker, self.api, self.archive, self.supervisor, self.preflight, self.clock, self.load_guard
+            self.docker,
+            self.api,
+            self.archive,
+            self.supervisor,
+            self.preflight,
+            self.clock,
+            self.load_guard,
+            self.budget,
+        )
+
+    @cached_property
+    def budget(self) -> LaunchBudget:
+        """Launches held against the memory there is."""
+        from spark_tui.core.budget import LaunchBudget
+
+        return LaunchBudget(
+            self.fitting, self.cache, self.supervisor, self.store, self.clock, self.collectors.collect_ready
         )
 
     @cached_property

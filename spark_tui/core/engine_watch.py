@@ -13,6 +13,7 @@ from spark_tui.core.pause import pause
 from spark_tui.domain.engine.boot import BootTracker
 from spark_tui.domain.engine.container import ContainerFacts
 from spark_tui.domain.engine.endpoint import Endpoint, Health, ServedModel
+from spark_tui.domain.engine.serving_lines import ServingReader
 from spark_tui.domain.engine.view import (
     EngineState,
     EngineView,
@@ -23,7 +24,9 @@ from spark_tui.domain.engine.view import (
     state_of,
 )
 from spark_tui.domain.errors import ApiKeyRejected, SparkError
-from spark_tui.services.ports import Clock, ContainerEngine, EngineApi, LogLine, SecretStore
+from spark_tui.domain.models.checkpoint import CheckpointFacts
+from spark_tui.domain.reading import value_of
+from spark_tui.services.ports import CheckpointSource, Clock, ContainerEngine, EngineApi, LogLine, SecretStore
 
 STARTING_POLL_SECONDS = 1.0
 SERVING_POLL_SECONDS = 15.0
@@ -44,9 +47,13 @@ class EngineWatch:
         secrets: SecretStore,
         clock: Clock,
         changed: Callable[[], None],
+        checkpoints: CheckpointSource | None = None,
     ) -> None:
         self.container = container
         self.buffer = LogBuffer()
+        self._checkpoints = checkpoints
+        self._checkpoint: CheckpointFacts | None = None
+        self._asked_for = ""
         self._docker = docker
         self._api = api
         self._secrets = secrets
@@ -62,6 +69,8 @@ class EngineWatch:
 
     def _reset(self) -> None:
         self._tracker = BootTracker(self.container.started_at)
+        self._serving = ServingReader()
+        self._first_line = self.buffer.end
         self._health = Health.UNKNOWN
         self._models: tuple[ServedModel, ...] = ()
         self._version = ""
@@ -144,12 +153,27 @@ class EngineWatch:
 
     async def _take(self, batch: Sequence[LogLine]) -> None:
         self.buffer.extend(batch)
-        before = self._tracker.timeline()
+        before, told = self._tracker.timeline(), self._serving.samples
         self._tracker.feed_many(batch)
+        self._serving.feed_many(batch)
         if self._tracker.timeline() != before:
             if self._tracker.timeline().ready and not before.ready:
                 self._poll_now.set()
+            self._look_up_checkpoint()
             await self._note()
+        elif self._serving.samples is not told:
+            await self._note()
+
+    def _look_up_checkpoint(self) -> None:
+        """Reads the model's files once its name is known."""
+        model = self._tracker.timeline().facts.model or self.container.model
+        if self._checkpoints is not None and model and model != self._asked_for:
+            self._asked_for = model
+            self._spawn(self._read_checkpoint(self._checkpoints, model))
+
+    async def _read_checkpoint(self, checkpoints: CheckpointSource, model: str) -> None:
+        self._checkpoint = value_of(await asyncio.to_thread(checkpoints.read, model))
+        await self._note()
 
     # --- health ---------------------------------------------------------------------------------------
 
@@ -214,6 +238,9 @@ class EngineWatch:
             models=self._models,
             version=self._version or self._tracker.timeline().facts.version,
             timeline=self._tracker.timeline(),
+            samples=self._serving.samples,
+            checkpoint=self._checkpoint,
+            first_line=self._first_line,
         )
 
     async def moved(self) -> EngineView:

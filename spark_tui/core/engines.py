@@ -18,7 +18,7 @@ from spark_tui.domain.errors import ContainerNotFound, SparkError
 from spark_tui.domain.event import Event, Severity, appended
 from spark_tui.domain.quantities import human_duration
 from spark_tui.domain.reading import Ok, aged, value_of
-from spark_tui.services.ports import Clock, ContainerEngine, EngineApi, SecretStore
+from spark_tui.services.ports import CheckpointSource, Clock, ContainerEngine, EngineApi, SecretStore
 
 REFRESH_SECONDS = 30.0
 SETTLE_SECONDS = 0.15
@@ -29,9 +29,16 @@ class EngineSupervisor:
     """Finds engines, watches each, and publishes their views to the store."""
 
     def __init__(
-        self, docker: ContainerEngine, api: EngineApi, secrets: SecretStore, store: Store, clock: Clock
+        self,
+        docker: ContainerEngine,
+        api: EngineApi,
+        secrets: SecretStore,
+        store: Store,
+        clock: Clock,
+        checkpoints: CheckpointSource | None = None,
     ) -> None:
         self._docker = docker
+        self._checkpoints = checkpoints
         self._api = api
         self._secrets = secrets
         self._store = store
@@ -134,7 +141,9 @@ class EngineSupervisor:
     async def _look(self, container: ContainerFacts) -> EngineWatch:
         watch = self._watches.get(container.id)
         if watch is None:
-            watch = EngineWatch(container, self._docker, self._api, self._secrets, self._clock, self._dirty.set)
+            watch = EngineWatch(
+                container, self._docker, self._api, self._secrets, self._clock, self._dirty.set, self._checkpoints
+            )
             self._watches[container.id] = watch
             watch.start()
         else:
@@ -212,9 +221,17 @@ class EngineSupervisor:
             watch.stop_requested = True
         await self._act(name, lambda container: self._docker.stop(container, grace_seconds))
 
-    async def restart(self, name: str, grace_seconds: int = 30) -> None:
-        """Stops and starts an engine with the settings that it has."""
-        await self._act(name, lambda container: self._docker.restart(container, grace_seconds))
+    async def restart(
+        self, name: str, grace_seconds: int = 30, *, settle: Callable[[], Awaitable[object]] | None = None
+    ) -> None:
+        """Stops and starts an engine with the settings that it has. `settle` is awaited in between: memory of what
+        has ended comes back late."""
+        if settle is None:
+            await self._act(name, lambda container: self._docker.restart(container, grace_seconds))
+            return
+        await self.stop(name, grace_seconds)
+        await settle()
+        await self._act(name, self._docker.start)
 
     async def remove(self, name: str) -> None:
         """Removes an ended engine and its log."""

@@ -196,3 +196,19 @@ class MatchIndex:
         if self._severity < self.wanted.level:
             return False
         return not self.wanted.processes or self._process in self.wanted.processes
+
+
+_FOUND_BY = 120
+"""Characters of a line that are enough to find it again."""
+
+
+def last_line_with(buffer: LogBuffer, text: str, first: int = 0) -> int | None:
+    """Number of the last line from `first` on that holds `text`, as a person could read it; None when it has gone."""
+    wanted = text[:_FOUND_BY].strip()
+    if not wanted:
+        return None
+    for number in range(buffer.end - 1, max(buffer.first, first) - 1, -1):
+        line = buffer.line(number).text
+        if wanted in line or ("\x1b" in line and wanted in clean_line(line)):
+            return number
+    return None

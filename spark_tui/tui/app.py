@@ -19,6 +19,8 @@ from spark_tui.core.context import Context
 from spark_tui.core.jobs import JobView
 from spark_tui.core.store import World
 from spark_tui.domain.engine.container import DaemonFacts
+from spark_tui.domain.engine.explain import Explanation
+from spark_tui.domain.engine.explain_view import explain_view, proposal
 from spark_tui.domain.engine.view import EngineView
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.event import Event
@@ -26,6 +28,7 @@ from spark_tui.domain.host.gpu import GpuReading
 from spark_tui.domain.host.identity import HostIdentity
 from spark_tui.domain.host.memory import MemInfo
 from spark_tui.domain.presets.preset import PresetCatalogue
+from spark_tui.domain.quantities import GIB
 from spark_tui.domain.reading import NOT_READ_YET, Reading, value_of
 from spark_tui.tui.glyphs import Glyphs, choose
 from spark_tui.tui.keymap import bindings
@@ -62,6 +65,7 @@ class SparkApp(App[None]):
     def __init__(self, context: Context, glyphs: Glyphs | None = None) -> None:
         self.context = context  # screens are composed from it: it must be there before they are
         self.glyphs = glyphs or choose()
+        self._explained: dict[str, tuple[EngineView, Explanation]] = {}
         super().__init__()
         for theme in THEMES:
             self.register_theme(theme)
@@ -131,6 +135,35 @@ class SparkApp(App[None]):
     def selected_engine(self) -> EngineView | None:
         """The selected engine's latest view."""
         return next((view for view in value_of(self.engines) or () if view.name == self.selected), None)
+
+    def explain(self, view: EngineView) -> Explanation:
+        """What the engine's log means now; the same object until something that it rests on changes."""
+        memory = value_of(self.memory)
+        kept = self._explained.get(view.name)
+        if kept is None or kept[0] != view:
+            pool = None if memory is None else memory.total / GIB
+            explanation = explain_view(view, now=self.context.clock.now(), pool_gib=pool, taken_ports=self._ports(view))
+            kept = self._explained[view.name] = (view, explanation)
+        return kept[1]
+
+    def apply_remedy(self, view: EngineView | None) -> None:
+        """The launch form of the engine's preset, with the change written into it that its log proposes."""
+        from spark_tui.tui.screens.launch_form import LaunchForm
+
+        proposed = proposal(self.explain(view)) if view is not None else None
+        preset = self.presets.get(view.container.preset) if view is not None else None
+        if view is None or proposed is None:
+            self.notify("Nothing to apply: neither a cause nor a finding here proposes a change.", markup=False)
+        elif preset is None:
+            self.notify("It was not launched from a preset that is here: change its own settings.", markup=False)
+        else:
+            name = {"name": view.name} if view.name != preset.name else {}
+            self.push_screen(LaunchForm(self.context, preset, {**name, **dict(proposed.changes)}))
+
+    def _ports(self, view: EngineView) -> set[int]:
+        """Ports that other engines have."""
+        views = value_of(self.engines) or ()
+        return {other.port for other in views if other.port is not None and other.name != view.name}
 
     # --- what everyone can do -------------------------------------------------------------------------
 

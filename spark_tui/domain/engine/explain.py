@@ -147,6 +147,11 @@ class LogExplainer:
         """How many were read."""
         return self._lines
 
+    @property
+    def model(self) -> str:
+        """The model as the log names it; empty until it does."""
+        return self._tracker.timeline().facts.model
+
     def feed_many(self, batch: Iterable[tuple[str, str]]) -> None:
         """Lines as `(stamp, text)`; the stamp is RFC 3339 or empty. Docker's own log files (`{"log":...}`) are
         unpacked."""

@@ -9,7 +9,9 @@ from itertools import pairwise
 from spark_tui.domain.engine.container import ContainerFacts, ContainerStatus
 from spark_tui.domain.engine.endpoint import Endpoint, Health, ServedModel
 from spark_tui.domain.engine.runtimes import recognised, runtime_named, with_tag
+from spark_tui.domain.engine.serving_lines import ServingSample
 from spark_tui.domain.engine.timeline import EMPTY_TIMELINE, BootTimeline
+from spark_tui.domain.models.checkpoint import CheckpointFacts
 from spark_tui.domain.presets.container_spec import LABEL_PORT, LABEL_RUNTIME, PublishedPort
 from spark_tui.domain.secret import Secret
 
@@ -41,7 +43,11 @@ class Exposure(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class EngineView:
-    """One row of the engine list, and everything its detail shows. Equal views need no repaint."""
+    """One row of the engine list, and everything its detail shows. Equal views need no repaint.
+
+    `samples` are what it said about its serving, oldest first; `checkpoint` is its model where that is in the store;
+    `first_line` is the number in its log buffer of the line that evidence calls line 0.
+    """
 
     container: ContainerFacts
     state: EngineState
@@ -52,6 +58,9 @@ class EngineView:
     models: tuple[ServedModel, ...] = ()
     version: str = ""
     timeline: BootTimeline = EMPTY_TIMELINE
+    samples: tuple[ServingSample, ...] = ()
+    checkpoint: CheckpointFacts | None = None
+    first_line: int = 0
 
     @property
     def name(self) -> str:

@@ -20,7 +20,7 @@ from spark_tui.tui import format as fmt
 from spark_tui.tui.keymap import bindings
 from spark_tui.tui.screens.frame import FrameScreen
 from spark_tui.tui.widgets.boot_timeline import BootTimelineView
-from spark_tui.tui.widgets.engine_detail import EngineFacts, EngineSummary, JobSteps, LogTail, cause_of
+from spark_tui.tui.widgets.engine_detail import EngineFacts, EngineSummary, JobSteps, LogTail
 from spark_tui.tui.widgets.line import Line
 from spark_tui.tui.widgets.row_list import Column, Row, RowList
 
@@ -132,7 +132,8 @@ class HomeScreen(FrameScreen):
         steps.display = steps.job is not None
         steps.renew()
         facts = self.query_one(EngineFacts)
-        facts.engine = view
+        facts.explanation = self.spark.explain(view) if view is not None else None
+        facts.preset = view is not None and self.spark.presets.get(view.container.preset) is not None
         facts.renew()
         boot = self.query_one(BootTimelineView)
         boot.display = view is not None
@@ -171,19 +172,8 @@ class HomeScreen(FrameScreen):
         self.spark.switch_mode("presets")
 
     def action_apply_remedy(self) -> None:
-        """The launch form of the preset that failed, with the cause's change written into it."""
-        from spark_tui.tui.screens.launch_form import LaunchForm
-
-        view = self.selected_engine
-        cause = cause_of(view) if view is not None else None
-        preset = self.spark.presets.get(view.container.preset) if view is not None else None
-        if view is None or cause is None or not cause.override:
-            self.notify("Nothing to apply: no cause with a change is known here.", markup=False)
-        elif preset is None:
-            self.notify("It was not launched from a preset that is here: change its own settings.", markup=False)
-        else:
-            changes = {"name": view.name, **dict(cause.override)} if view.name != preset.name else dict(cause.override)
-            self.app.push_screen(LaunchForm(self.context, preset, changes))
+        """The launch form of its preset, with the change written into it that the cause or a finding proposes."""
+        self.spark.apply_remedy(self.selected_engine)
 
     def action_open_logs(self) -> None:
         """The selected engine's log."""
@@ -242,7 +232,7 @@ class HomeScreen(FrameScreen):
                 case "Stop":
                     await supervisor.stop(name)
                 case "Restart":
-                    await supervisor.restart(name)
+                    await supervisor.restart(name, settle=self.context.budget.await_return)
                 case "Remove":
                     await supervisor.remove(name)
                 case "Cancel":

@@ -13,14 +13,26 @@ from textual.widgets import Input
 
 from spark_tui.core.actions import Scope
 from spark_tui.core.log_buffer import LogBuffer
-from spark_tui.core.log_search import BadPattern, LineFilter, Query
+from spark_tui.core.log_search import BadPattern, LineFilter, Query, last_line_with
+from spark_tui.domain.engine.explain import Explanation
+from spark_tui.domain.engine.explain_view import Landmark, landmarks
+from spark_tui.domain.engine.verdict_lines import Tone
+from spark_tui.domain.engine.view import EngineView
 from spark_tui.tui import format as fmt
 from spark_tui.tui.keymap import bindings
 from spark_tui.tui.screens.frame import FrameScreen
 from spark_tui.tui.widgets.boot_timeline import BootTimelineView
+from spark_tui.tui.widgets.engine_detail import TONE_STYLE
 from spark_tui.tui.widgets.line import Line, spread
 from spark_tui.tui.widgets.log_view import LogView
 
+SIGN_STYLES = {
+    Tone.BAD: "error",
+    Tone.WARNING: "warning",
+    Tone.GOOD: "good",
+    Tone.PLAIN: "dim",
+    Tone.QUIET: "dim",
+}
 LEVELS = ((0, ""), (30, "warnings and errors"), (40, "errors only"))
 
 
@@ -60,6 +72,8 @@ class LogsScreen(FrameScreen):
         self._level = 0
         self._text = ""
         self._query: Query | None = None
+        self._landmarks: dict[int, Landmark] = {}
+        self._located: tuple[Explanation, int | None] | None = None
         self.query_one("#log-input").display = False
         self.bind_slice("selected", lambda _: self._show())
         self.bind_slice("engines", lambda _: self._show())
@@ -90,11 +104,25 @@ class LogsScreen(FrameScreen):
             boot.show(view.timeline, folded=True)
         if watch is not None:
             self.log_view.show(watch.buffer)
+            self._point_out(watch.buffer, view)
             pane.border_title = Content.assemble(fmt.safe(watch.container.name), "  ", fmt.state(watch.view()))
         else:
             self.log_view.show(LogBuffer())
             pane.border_title = "No engine is selected. 1 goes Home."
         self._renew_status()
+
+    def _point_out(self, buffer: LogBuffer, view: EngineView | None) -> None:
+        """Signs in the gutter where a line proves a cause, a finding or a verdict."""
+        found: tuple[Landmark, ...] = ()
+        if view is not None:
+            explanation = self.spark.explain(view)
+            if self._located is None or self._located[0] is not explanation:
+                lines = explanation.cause.lines if explanation.cause is not None else ()
+                deciding = last_line_with(buffer, lines[-1], view.first_line) if lines else None
+                self._located = (explanation, deciding)
+            found = landmarks(explanation, view.first_line, self._located[1])
+        self._landmarks = {landmark.line: landmark for landmark in found}
+        self.log_view.point_out({line: SIGN_STYLES[landmark.tone] for line, landmark in self._landmarks.items()})
 
     def _renew_status(self) -> None:
         log, status = self.log_view, self.query_one(LogStatus)
@@ -105,7 +133,15 @@ class LogsScreen(FrameScreen):
             words.append(f"matching {self._text!r}")
         if log.match_text:
             words.append(log.match_text)
-        status.left = fmt.safe(" " + "   ".join(words), "$dim")
+        here = self._landmarks.get(log.cursor) if log.cursor is not None else None
+        if here is not None and not log.match_text:
+            status.left = Content.assemble(
+                (f" {here.kind.value} ", f"bold {TONE_STYLE[here.tone]}".strip()), fmt.safe(here.text)
+            )
+        else:
+            if self._landmarks and not log.match_text:
+                words.append(f"{len(self._landmarks)} telling line{'s' * (len(self._landmarks) > 1)}: n, p")
+            status.left = fmt.safe(" " + "   ".join(words), "$dim")
         if log.following:
             status.right = Content.styled("following ", "$success")
         else:
@@ -179,12 +215,24 @@ class LogsScreen(FrameScreen):
         self.log_view.follow()
 
     def action_next_match(self) -> None:
-        """Next match."""
-        self.log_view.next_match()
+        """Next match; without a search the next line that proves something."""
+        self._jump(1)
 
     def action_previous_match(self) -> None:
-        """Previous match."""
-        self.log_view.previous_match()
+        """Previous match; without a search the previous line that proves something."""
+        self._jump(-1)
+
+    def _jump(self, step: int) -> None:
+        log = self.log_view
+        if log.match_text:
+            log.next_match() if step > 0 else log.previous_match()
+        elif not log.visit(step):
+            self.notify("No line here proves a cause, a finding or a verdict.", markup=False)
+        self._renew_status()
+
+    def action_apply_log_remedy(self) -> None:
+        """The launch form with the change that helps."""
+        self.spark.apply_remedy(self.selected_engine)
 
     def action_level(self) -> None:
         """All, warnings and worse, errors only."""

@@ -9,9 +9,11 @@ from textual.content import Content
 
 from spark_tui.core.jobs import JobView, Step, StepState
 from spark_tui.core.log_buffer import LogBuffer
-from spark_tui.domain.engine.failures import Cause, CauseId, explain_failure
+from spark_tui.domain.engine.explain import Explanation
+from spark_tui.domain.engine.explain_view import finding_rows, pairs_text, proposal
+from spark_tui.domain.engine.finding import Level
 from spark_tui.domain.engine.log_line import LineKind, parse_line
-from spark_tui.domain.engine.verdict_lines import Tone, VerdictLine, verdict_lines
+from spark_tui.domain.engine.verdict_lines import Tone, VerdictLine
 from spark_tui.domain.engine.view import EngineState, EngineView
 from spark_tui.domain.quantities import human_duration
 from spark_tui.tui import format as fmt
@@ -95,18 +97,21 @@ def _when(at: float) -> str:
 
 
 class EngineFacts(Line):
-    """Why it failed and what to do; else what its log proved: kernels, KV cache, graphs."""
+    """Why it failed and what to do; else what is worth attention, and what its log proved: kernels, KV cache, graphs.
+
+    `preset`: it was launched from a preset that is here, so that a change can be made by a key.
+    """
 
     def __init__(self) -> None:
         super().__init__(id="facts")
-        self.engine: EngineView | None = None
+        self.explanation: Explanation | None = None
+        self.preset = False
 
     def say(self, width: int) -> Content:
         """A few lines per row, each beside its label."""
-        view = self.engine
-        if view is None:
+        if self.explanation is None:
             return Content("")
-        rows = cause_rows(view) or verdict_lines(view.timeline.facts)
+        rows = explanation_rows(self.explanation, preset=self.preset)
         lines = [
             line
             for row in rows
@@ -125,30 +130,20 @@ def _label(label: str) -> str:
     return label[:1].lower() + label[1:] if label[1:2].islower() else label
 
 
-def cause_of(view: EngineView) -> Cause | None:
-    """Why an engine failed; None for one that serves, starts, or was stopped."""
-    container = view.container
-    if view.state is EngineState.SERVING:
-        return None
-    cause = explain_failure(
-        view.timeline,
-        exit_code=None if container.running else container.exit_code,
-        oom_killed=container.oom_killed,
-        error=container.error,
-    )
-    return None if cause is None or cause.id is CauseId.STOPPED else cause
-
-
-def cause_rows(view: EngineView) -> list[VerdictLine]:
-    """Why an engine failed, the line that decides, and the remedy; nothing for one that serves or was stopped."""
-    cause = cause_of(view)
+def explanation_rows(explanation: Explanation, *, preset: bool) -> list[VerdictLine]:
+    """The cause of a failure with its deciding line and its remedy; else what is wrong, the verdicts, and advice."""
+    proposed = proposal(explanation)
+    changes = proposed.changes if proposed is not None and preset else ()
+    cause = explanation.cause
     if cause is None:
-        return []
+        wrong = [found for found in explanation.findings if found.level is not Level.INFO]
+        advice = [found for found in explanation.findings if found.level is Level.INFO]
+        return [*finding_rows(wrong, changes), *explanation.rows, *finding_rows(advice, changes)]
     word = "perhaps" if cause.guess else "because"
     rows = [VerdictLine(word, cause.summary, Tone.BAD), VerdictLine("do", cause.remedy)]
     if cause.override:
-        pairs = " ".join(f"{key}={value}" for key, value in cause.override)
-        rows.append(VerdictLine("a applies", pairs if view.container.preset else f"{pairs} (no preset to set it in)"))
+        pairs = pairs_text(cause.override)
+        rows.append(VerdictLine("a applies", pairs if preset else f"{pairs} (no preset to set it in)"))
     if cause.lines:
         rows.append(VerdictLine("log", cause.lines[-1], Tone.QUIET))
     return rows

@@ -20,6 +20,8 @@ from spark_tui.tui.widgets.log_paint import LogStyles, PaintedLog
 from spark_tui.tui.widgets.log_reader import LogReader
 from spark_tui.tui.widgets.log_window import Row
 
+GUTTER_CELLS = 2
+
 
 class _Cell(NamedTuple):
     """All that decides how a row looks: equal ones need no repaint."""
@@ -29,6 +31,7 @@ class _Cell(NamedTuple):
     left: int
     wrap: bool
     bar: str
+    sign: str
 
 
 class LogCanvas(Widget):
@@ -40,6 +43,7 @@ class LogCanvas(Widget):
         "log-view--warning",
         "log-view--error",
         "log-view--match",
+        "log-view--good",
         "log-view--cursor",
         "log-view--bar",
     }
@@ -49,6 +53,7 @@ class LogCanvas(Widget):
     LogCanvas > .log-view--warning { color: $warning; }
     LogCanvas > .log-view--error { color: $error; }
     LogCanvas > .log-view--match { color: $background; background: $warning; text-style: bold; }
+    LogCanvas > .log-view--good { color: $success; }
     LogCanvas > .log-view--cursor { background: $cursor-row; }
     LogCanvas > .log-view--bar { color: $rule; }
     """
@@ -60,6 +65,8 @@ class LogCanvas(Widget):
         self._reader = LogReader(LogBuffer(), lambda number: len(self._paint.rows(number)))
         self._left = 0
         self._cells: list[_Cell] = []
+        self._signs: dict[int, str] = {}
+        """Lines with a sign in the gutter, and the style of it."""
 
     def on_resize(self, _: Resize) -> None:
         """Another size, other rows."""
@@ -80,7 +87,11 @@ class LogCanvas(Widget):
 
     @property
     def _text_width(self) -> int:
-        return max(1, self.size.width - 1)
+        return max(1, self.size.width - 1 - self._gutter)
+
+    @property
+    def _gutter(self) -> int:
+        return GUTTER_CELLS if self._signs else 0
 
     def _notice(self) -> tuple[str, str]:
         """What stands below the last line, and its style: why no more lines come, or why there are none."""
@@ -131,7 +142,8 @@ class LogCanvas(Widget):
         row = rows[y] if y < len(rows) else notice if y == len(rows) and notice[0] else None
         marked = y < len(rows) and self._reader.is_marked(rows[y].number)
         bar = self._glyphs.engine if y in thumb else " "
-        return _Cell(row, marked, self._left, self._paint.wrap, bar)
+        sign = self._signs.get(row.number, "") if isinstance(row, Row) and row.part == 0 else ""
+        return _Cell(row, marked, self._left, self._paint.wrap, bar, sign)
 
     def _thumb(self) -> range:
         """Rows of the scroll bar's thumb; empty while everything is in view."""
@@ -167,7 +179,15 @@ class LogCanvas(Widget):
             text, name = cell.row or ("", "dim")
             strip, left = Strip([Segment(text, self._style(name or "dim"))]), 0
         strip = self._within(strip, left, width).extend_cell_length(width, base).apply_style(base)
-        return Strip.join([strip, bar])
+        return Strip.join([self._sign(cell.sign, base), strip, bar])
+
+    def _sign(self, name: str, base: Style) -> Strip | None:
+        if not self._gutter:
+            return None
+        loud = name in ("error", "warning")
+        sign = self._glyphs.warning if loud else self._glyphs.bullet if name else ""
+        style = base + self._style(name) if name else base
+        return Strip([Segment(sign.ljust(GUTTER_CELLS), style)])
 
     def _within(self, strip: Strip, left: int, width: int) -> Strip:
         """What is in view of a line; a mark stands where it goes on beyond the edge."""

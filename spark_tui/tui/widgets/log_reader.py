@@ -28,6 +28,8 @@ class LogReader:
         self._cursor = 0
         self._mark: int | None = None
         self._end_when_left = 0
+        self.places: tuple[int, ...] = ()
+        """Numbers of the lines that somebody may want to jump to, ascending."""
         self.jumped_to: int | None = None
         """The line of a match that was jumped to, until somebody has brought the match into view."""
 
@@ -231,6 +233,24 @@ class LogReader:
         if self.following:
             return f"{len(matches):,} match{'es' if len(matches) > 1 else ''}"
         return f"match {min(bisect_left(matches, self._cursor) + 1, len(matches)):,} of {len(matches):,}"
+
+    # --- places ---------------------------------------------------------------------------------------
+
+    @property
+    def cursor(self) -> int | None:
+        """The line under the cursor; None while the end is followed."""
+        return None if self.following else self._cursor
+
+    def visit(self, step: int) -> bool:
+        """To the next place among the shown lines, or the previous one; whether there is any. The last is the last."""
+        shown = self.numbers
+        places = [line for line in self.places if (at := bisect_left(shown, line)) < len(shown) and shown[at] == line]
+        if not places:
+            return False
+        here = self.buffer.end if self.following else self._cursor
+        index = bisect_right(places, here) if step > 0 else bisect_left(places, here) - 1
+        self.go_to_line(places[max(0, min(index, len(places) - 1))])
+        return True
 
     # --- marked ---------------------------------------------------------------------------------------
 

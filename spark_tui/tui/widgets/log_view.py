@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import tzinfo
 from typing import ClassVar
@@ -161,6 +161,26 @@ class LogView(LogCanvas, can_focus=True):
         """Upwards."""
         with self._reading() as reader:
             reader.jump(-1)
+
+    def point_out(self, signs: Mapping[int, str]) -> None:
+        """Lines that get a sign in the gutter, with its style: `error`, `warning`, `good` or `dim`."""
+        if dict(signs) == self._signs:
+            return
+        with self._reading() as reader:
+            gutter, self._signs = self._gutter, dict(signs)
+            reader.places = tuple(sorted(signs))
+            if gutter != self._gutter:
+                self._forget()
+
+    def visit(self, step: int) -> bool:
+        """To the next line with a sign, or the previous one; whether there is any."""
+        with self._reading() as reader:
+            return reader.visit(step)
+
+    @property
+    def cursor(self) -> int | None:
+        """The line under the cursor; None while the end is followed."""
+        return self._reader.cursor
 
     def follow(self) -> None:
         """To the end, and stay there."""

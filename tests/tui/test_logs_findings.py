@@ -1,0 +1,85 @@
+"""In the log, the lines that prove something are marked, and `n` and `p` go from one to the next."""
+
+from __future__ import annotations
+
+from spark_tui.core.log_search import last_line_with
+from spark_tui.domain.engine.container import ContainerStatus
+from spark_tui.domain.presets.container_spec import LABEL_PRESET
+from spark_tui.tui.screens.launch_form import LaunchForm
+from spark_tui.tui.widgets.log_view import LogView
+from tests.log_fixtures import read_log, run_log
+from tests.tui.kit import QWEN, kit_of, seen
+
+GB10 = "gb10-vllm-0.20.2-qwen3.6-35b-a3b-mtp"
+FAILED = {"status": ContainerStatus.EXITED, "exit_code": 1}
+OURS = {"labels": ((LABEL_PRESET, QWEN.name),)}
+
+
+async def test_p_goes_to_the_line_that_decides_and_tells_the_cause() -> None:
+    kit = kit_of(QWEN)
+    kit.docker.add_container("qwen", lines=run_log("vllm-0.32-cpu-f_port"), **OURS, **FAILED)
+    async with seen(kit, (120, 36), "4") as sight:
+        await sight.until_seen("telling line")
+        await sight.press("p")
+        log = sight.app.screen.query_one(LogView)
+        assert log.cursor is not None
+        assert "Address already in use" in log.selected_text()
+        await sight.until_seen("cause", "8130")
+        await sight.press("a")
+        assert sight.on(LaunchForm).overrides.port == 8131
+
+
+async def test_n_and_p_walk_the_verdicts_of_a_healthy_engine_in_order() -> None:
+    kit = kit_of(QWEN)
+    kit.docker.add_container("qwen", lines=read_log(GB10))
+    kit.api.serve()
+    async with seen(kit, (120, 36), "4") as sight:
+        await sight.until_seen("telling lines")
+        await sight.press("p")
+        log = sight.app.screen.query_one(LogView)
+        last = log.cursor
+        assert last is not None
+        await sight.press("p")
+        assert log.cursor is not None
+        assert log.cursor < last
+        assert "verdict" in sight.text
+        await sight.press("n")
+        assert log.cursor == last
+        await sight.press("n")
+        assert log.cursor == last, "the last one is the last"
+
+
+async def test_with_a_search_the_same_keys_go_from_match_to_match() -> None:
+    kit = kit_of(QWEN)
+    kit.docker.add_container("qwen", lines=run_log("vllm-0.32-cpu-f_port"), **FAILED)
+    async with seen(kit, (120, 36), "4") as sight:
+        await sight.until_seen("telling line")
+        await sight.press("slash")
+        await sight.type("INFO")
+        await sight.press("enter")
+        await sight.until_seen("match")
+        log = sight.app.screen.query_one(LogView)
+        here = log.cursor
+        await sight.press("p")
+        assert log.cursor != here
+        assert "Address already in use" not in log.selected_text()
+
+
+async def test_where_nothing_is_proven_the_key_says_so() -> None:
+    kit = kit_of(QWEN)
+    kit.docker.add_container("qwen", lines=("hello", "world"))
+    async with seen(kit, (80, 24), "4") as sight:
+        await sight.until_seen("world")
+        await sight.press("n")
+        assert any("No line here proves" in notice.message for notice in sight.app._notifications)
+
+
+async def test_a_line_that_has_gone_is_not_found() -> None:
+    kit = kit_of(QWEN)
+    kit.docker.add_container("qwen", lines=("first", "\x1b[31msecond\x1b[0m words", "third"))
+    async with seen(kit, (80, 24), "4") as sight:
+        await sight.until_seen("third")
+        watch = kit.context.supervisor.get("qwen")
+        assert last_line_with(watch.buffer, "second words") == 1
+        assert last_line_with(watch.buffer, "first", first=1) is None
+        assert last_line_with(watch.buffer, "") is None
