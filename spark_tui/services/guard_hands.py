@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from spark_tui.domain.engine.container import ContainerFacts
+from spark_tui.domain.engine.runtimes import runtime_named
 from spark_tui.domain.engine.view import api_port, runtime_of
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.host.drop_caches import Route, compact_route, routes
@@ -55,7 +56,7 @@ class SystemGuardHands:
         dropper: SystemCacheDropper,
         *,
         root: Path = Path("/"),
-        ready: Callable[[int], bool] | None = None,
+        ready: Callable[[int, str], bool] | None = None,
     ) -> None:
         self._environ = environ
         self._dropper = dropper
@@ -133,7 +134,7 @@ class SystemGuardHands:
         port, start = api_port(facts), (facts.id, facts.started_at or 0.0)
         if port is None or start in self._ready_starts:
             return True
-        if self._ready(port):
+        if self._ready(port, runtime_named(runtime_of(facts)).health_path):
             self._ready_starts.add(start)
             return True
         return False
@@ -238,11 +239,11 @@ class SystemGuardHands:
         return True
 
 
-def answers(port: int) -> bool:
+def answers(port: int, path: str = "/health") -> bool:
     """Whether the server on that port of this machine takes requests: any answer but `not yet` (503) says so."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=HEALTH_SECONDS)
     try:
-        connection.request("GET", "/health", headers={"Connection": "close"})
+        connection.request("GET", path, headers={"Connection": "close"})
         return connection.getresponse().status < http.client.INTERNAL_SERVER_ERROR
     except (OSError, http.client.HTTPException):
         return False

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from spark_tui.domain.errors import PresetError
+from spark_tui.domain.presets.include import with_included
 from spark_tui.domain.presets.knobs import KNOBS
+from spark_tui.domain.presets.located import Node
 from spark_tui.domain.presets.preset import Origin, Preset, PresetCatalogue
 from spark_tui.domain.presets.recipe import preset_from
 from spark_tui.domain.text import truncate
@@ -40,7 +42,7 @@ class PresetFiles:
     def __init__(self, builtin: Path, user: Path | None = None) -> None:
         self._builtin = builtin
         self._user = user
-        self._read: dict[_Stamp, Preset | PresetError] = {}
+        self._read: dict[tuple[_Stamp, ...], Preset | PresetError] = {}
         self._reported: dict[str, PresetError] = {}
 
     def load(self) -> PresetCatalogue:
@@ -49,7 +51,7 @@ class PresetFiles:
         Files that have not changed since the last call are not read again, and an unchanged folder gives an equal
         catalogue.
         """
-        read: dict[_Stamp, Preset | PresetError] = {}
+        read: dict[tuple[_Stamp, ...], Preset | PresetError] = {}
         presets: dict[str, Preset] = {}
         problems: list[PresetError] = []
         for found in self._everything(read):
@@ -64,13 +66,13 @@ class PresetFiles:
         self._reported = {str(problem): self._reported.get(str(problem), problem) for problem in problems}
         return PresetCatalogue(tuple(presets[name] for name in sorted(presets)), tuple(self._reported.values()))
 
-    def _everything(self, read: dict[_Stamp, Preset | PresetError]) -> Iterator[Preset | PresetError]:
+    def _everything(self, read: dict[tuple[_Stamp, ...], Preset | PresetError]) -> Iterator[Preset | PresetError]:
         yield from self._folder(self._builtin, Origin.BUILTIN, read)
         if self._user is not None and (self._user.exists() or self._user.is_symlink()):
             yield from self._folder(self._user, Origin.USER, read)
 
     def _folder(
-        self, folder: Path, origin: Origin, read: dict[_Stamp, Preset | PresetError]
+        self, folder: Path, origin: Origin, read: dict[tuple[_Stamp, ...], Preset | PresetError]
     ) -> Iterator[Preset | PresetError]:
         try:
             # Editors leave lock files, and dangling links, that begin with a dot.
@@ -81,28 +83,72 @@ class PresetFiles:
         for path in files:
             yield self._file(path, origin, read)
 
-    def _file(self, path: Path, origin: Origin, read: dict[_Stamp, Preset | PresetError]) -> Preset | PresetError:
+    def _file(
+        self, path: Path, origin: Origin, read: dict[tuple[_Stamp, ...], Preset | PresetError]
+    ) -> Preset | PresetError:
         try:
             stamp = _stamp(path)
-            found = self._read.get(stamp) or _preset(path, origin)
+            stamps, found = self._kept(stamp) or self._new(path, origin, stamp)
         except PresetError as error:
             return error
         except OSError as error:
             return _unreadable(path, "The file", error)
-        read[stamp] = found
+        read[stamps] = found
         return found
+
+    def _kept(self, stamp: _Stamp) -> tuple[tuple[_Stamp, ...], Preset | PresetError] | None:
+        """What was read before, as long as neither the file nor one that it includes has changed."""
+        for stamps, found in self._read.items():
+            if stamps[0] == stamp and all(_is_still(other) for other in stamps[1:]):
+                return stamps, found
+        return None
+
+    def _new(self, path: Path, origin: Origin, stamp: _Stamp) -> tuple[tuple[_Stamp, ...], Preset | PresetError]:
+        """Raises OSError when a file cannot be read now; a mistake within it is a result, and is kept."""
+        stamps = [stamp]
+
+        def find(name: str, file: str) -> tuple[str, Node] | None:
+            base = self._named(name, file)
+            if base is None:
+                return None
+            stamps.append(_stamp(base))
+            return str(base), parse(read_text(base), str(base))
+
+        try:
+            _check_name(path)
+            document = parse(read_text(path), str(path))
+            chain: tuple[str, ...] = ()
+            if origin is Origin.USER:
+                document, chain = with_included(document, str(path), find, self._names())
+            preset = preset_from(document, name=path.stem, origin=origin, file=str(path))
+            return tuple(stamps), replace(preset, includes=chain)
+        except PresetError as error:
+            return tuple(stamps), error
+
+    def _named(self, name: str, file: str) -> Path | None:
+        """The file of a preset by its name: the person's own first, but for one that includes its own name."""
+        if Path(name).name != name or name in ("", ".", ".."):
+            return None
+        for folder in (self._user, self._builtin):
+            for suffix in SUFFIXES:
+                path = folder / f"{name}{suffix}" if folder is not None else None
+                if path is not None and path.is_file() and str(path) != file:
+                    return path
+        return None
+
+    def _names(self) -> list[str]:
+        folders = [folder for folder in (self._user, self._builtin) if folder is not None]
+        return [path.stem for folder in folders for path in folder.glob("*") if path.suffix in SUFFIXES]
 
 
 # --- files ------------------------------------------------------------------------------------------------
 
 
-def _preset(path: Path, origin: Origin) -> Preset | PresetError:
-    """Raises OSError when the file cannot be read now; a mistake within it is a result, and is kept."""
+def _is_still(stamp: _Stamp) -> bool:
     try:
-        _check_name(path)
-        return preset_from(parse(read_text(path), str(path)), name=path.stem, origin=origin, file=str(path))
-    except PresetError as error:
-        return error
+        return _stamp(Path(stamp.path)) == stamp
+    except (OSError, PresetError):
+        return False
 
 
 def _stamp(path: Path) -> _Stamp:

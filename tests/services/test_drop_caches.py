@@ -255,7 +255,7 @@ def described(*, image: str = "vllm/vllm-openai:nightly", pid: int = 4242) -> di
 
 def hands(daemon: Daemon, root: Path, *, ready: bool = False) -> SystemGuardHands:
     environ = {"DOCKER_HOST": f"unix://{daemon.path}", "HOME": str(root)}
-    return SystemGuardHands(environ, SystemCacheDropper(), root=root, ready=lambda _: ready)
+    return SystemGuardHands(environ, SystemCacheDropper(), root=root, ready=lambda _port, _path: ready)
 
 
 def process(root: Path, pid: int, identity: str = IDENTITY) -> Path:
@@ -283,7 +283,7 @@ def test_an_engine_that_has_answered_once_is_not_asked_again(daemon: Daemon, tmp
     process(tmp_path, 4242)
     polls: list[int] = []
 
-    def ready(port: int) -> bool:
+    def ready(port: int, _path: str) -> bool:
         polls.append(port)
         return len(polls) > 1
 

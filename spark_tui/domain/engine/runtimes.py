@@ -51,7 +51,8 @@ class Runtime:
     `version_paths` are tried in turn, `version_key` is the answer's key; no paths: it does not tell. `metrics_path` is
     empty where there is no Prometheus page, `metrics_option` what turns it on.
     `options` are spellings by recipe key, the first one to write. `lists_more`: its model list has more than it
-    serves. `caches` are the compile caches that it fills. `first_request` is what the warm-up pays for.
+    serves. `caches` are the compile caches that it fills. `first_request` is what the warm-up pays for, and
+    `first_request_seconds` how long it is waited for: vLLM compiles for 25 to 60 s, Ollama reads all weights.
     """
 
     id: str
@@ -80,6 +81,7 @@ class Runtime:
     lists_more: bool = False
     caches: tuple[str, ...] = ()
     first_request: str = "compiles kernels"
+    first_request_seconds: float = 300.0
 
     def spellings(self, key: str) -> tuple[str, ...]:
         """The option of a recipe key in all its spellings, the first one to write; empty where it has none."""
@@ -203,6 +205,7 @@ OLLAMA: Final = Runtime(
     model_name=ModelName.TAG,
     lists_more=True,
     first_request="loads the model into memory",
+    first_request_seconds=1800.0,
 )
 
 RUNTIMES: Final = (VLLM, SGLANG, TRTLLM, LLAMA_CPP, OLLAMA)

@@ -136,8 +136,8 @@ def _check_supported(reader: Reader) -> None:
     if (include := reader.entry("include")) is not None:
         reader.complain(
             include.line,
-            f"It builds on another recipe (include: {compact(include.node)}), which spark-tui does not follow.",
-            "Export it whole first (sparkrun recipe export), and put that file here.",
+            f"It builds on another recipe (include: {compact(include.node)}), which is only followed among presets.",
+            "Put it into your preset folder and include a preset by its name, or export it whole first.",
         )
     if (executor := reader.entry("executor")) is not None and compact(executor.node) not in ("", "docker"):
         reader.expected("executor", executor, "docker", "executor: docker")

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
+from spark_tui.domain.presets.image_reference import repository
 from spark_tui.domain.presets.rules_case import Advice, Case, Rule, Severity
 from spark_tui.domain.presets.rules_image_version import (
     NGC,
@@ -117,7 +118,7 @@ def provisional_image(case: Case) -> Advice | None:
 
 
 def floating_tag(case: Case) -> Advice | None:
-    """A tag that moves gives another vLLM on the next pull. A name without a registry is built here."""
+    """A tag that moves gives another server on the next pull. A name without a registry is built here."""
     image, tag = _image(case), tag_of(_image(case))
     if "@" in image or "/" not in image or _VERSIONED.search(tag):
         return None
@@ -126,9 +127,9 @@ def floating_tag(case: Case) -> Advice | None:
     pinned = digest.rpartition("@")[2]
     return Advice(
         Severity.NOTE,
-        f"The tag {tag} moves: the next pull may bring another vLLM.",
+        f"The tag {tag} moves: the next pull may bring another {case.preset.server.title}.",
         f"{image}" + (f", here {pinned}" if pinned else ""),
-        f"Once it works, pin it in the recipe: container: {name_of(image)}@{pinned or 'sha256:...'}",
+        f"Once it works, pin it in the recipe: container: {repository(image)}@{pinned or 'sha256:...'}",
     )
 
 

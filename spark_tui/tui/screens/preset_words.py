@@ -10,6 +10,7 @@ from textual.content import Content
 
 from spark_tui.domain.engine.container import ImageFacts
 from spark_tui.domain.errors import PresetError, SparkError
+from spark_tui.domain.presets.diff import Diff
 from spark_tui.domain.presets.fit import Change, Fit
 from spark_tui.domain.presets.fit_types import Verdict as FitVerdict
 from spark_tui.domain.presets.fit_words import fit_lines
@@ -175,6 +176,12 @@ def verdict(checked: Checked | None) -> Content:
     return Content.styled(*_SIGNS[worst])
 
 
+def severity_word(severity: Severity) -> Content:
+    """`error`, `warn` or `note` in its colour, as wide as a label."""
+    word, style = _SIGNS[severity]
+    return Content.styled(f"{word:<{LABEL_WIDTH}}", f"bold {style}")
+
+
 def fixes_of(findings: tuple[Finding, ...]) -> Iterable[tuple[str, str]]:
     """What ends the findings: of two that change the same setting, the worse one's, which come first."""
     chosen: dict[str, str] = {}
@@ -194,9 +201,8 @@ def check_parts(checked: Checked | None) -> list[Part]:
         return [sentence("Nothing to say against this preset as it is.", "$success")]
     parts: list[Part] = []
     for finding in checked:
-        word, style = _SIGNS[finding.severity]
         parts += [
-            (Content.styled(f"{word:<{LABEL_WIDTH}}", f"bold {style}"), told(finding.summary, "bold")),
+            (severity_word(finding.severity), told(finding.summary, "bold")),
             _field("do", finding.remedy),
             *([_field("seen", finding.evidence)] if finding.evidence else []),
             *([_field("fix", finding.fix_text)] if finding.fix else []),
@@ -233,7 +239,7 @@ def fit_parts(fit: Fit | None) -> list[Part]:
     ]
     if fit.changes:
         parts += [BLANK, sentence("What would help", "bold")]
-        parts += [sentence(_change(change), bullet="- ") for change in fit.changes]
+        parts += [sentence(change_text(change), bullet="- ") for change in fit.changes]
     parts.append(BLANK)
     parts += [
         (
@@ -246,9 +252,32 @@ def fit_parts(fit: Fit | None) -> list[Part]:
     return parts
 
 
-def _change(change: Change) -> str:
+def change_text(change: Change) -> str:
+    """What would help, with the setting that does it."""
     pairs = " ".join(f"{key}={value}" for key, value in change.pairs)
     return f"{change.summary} ({pairs})" if pairs else change.summary
+
+
+# --- running ----------------------------------------------------------------------------------------------
+
+
+def running_parts(found: Diff) -> list[Part]:
+    """Where the container of a preset is not what the preset says."""
+    if not found.container:
+        return [sentence("No container of this preset is here. Launch it, and this page compares the two.", "$dim")]
+    rows = found.differing
+    if not rows:
+        return [sentence(f"{found.container} runs exactly what this preset says.", "$success")]
+    count = "one setting differs" if len(rows) == 1 else f"{len(rows)} settings differ"
+    parts: list[Part] = [sentence(f"{found.container}: {count} from this preset.", "bold"), BLANK]
+    for row in rows:
+        parts += [
+            sentence(row.setting, "bold"),
+            _field("preset", row.preset or "absent"),
+            (Content.styled(f"{'running':<{LABEL_WIDTH}}", "$dim"), told(row.running or "absent", "$warning")),
+            BLANK,
+        ]
+    return parts[:-1]
 
 
 # --- the pages --------------------------------------------------------------------------------------------
@@ -291,6 +320,7 @@ def _values(preset: Preset, standing: ImageStanding) -> tuple[tuple[str, str], .
         ("image", f"{preset.image}, {standing.words}"),
         ("runtime", preset.runtime),
         ("sampling", ", ".join(f"{key} {value}" for key, value in facts.sampling)),
+        ("includes", ", ".join(preset.includes)),
         ("file", _place(preset)),
     )
 

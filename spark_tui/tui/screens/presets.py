@@ -43,6 +43,7 @@ from spark_tui.tui.screens.preset_words import (
     preset_row,
     problem_page,
     problem_row,
+    running_parts,
 )
 from spark_tui.tui.widgets.page import Page
 from spark_tui.tui.widgets.row_list import Row, RowList
@@ -56,7 +57,7 @@ ABOUT_NOW = frozenset(("engines_exceed_machine", "gated_without_token"))
 
 
 class PresetsScreen(FrameScreen):
-    """The list, and the selected preset's two pages."""
+    """The list, and the selected preset's pages."""
 
     SCOPE = Scope.PRESETS
     TAB = "show_presets"
@@ -80,6 +81,8 @@ class PresetsScreen(FrameScreen):
                     yield Page(LABEL_WIDTH, id="checks")
                 with TabPane("Fit", id="fit-page"), VerticalScroll(id="fit-scroll"):
                     yield Page(FIT_LABEL_WIDTH, id="fit")
+                with TabPane("Running", id="running-page"), VerticalScroll(id="running-scroll"):
+                    yield Page(LABEL_WIDTH, id="running")
 
     def on_mount(self) -> None:
         """Binds the list to the catalogue, and to what may change which images are here."""
@@ -94,6 +97,7 @@ class PresetsScreen(FrameScreen):
         self.bind_slice("docker", lambda _: self._look_again())
         self.bind_slice("jobs", lambda _: self._look_again())
         self.bind_slice("identity", lambda _: self._look_again())
+        self.bind_slice("engines", lambda _: self._show_running())
 
     # --- images ---------------------------------------------------------------------------------------
 
@@ -215,6 +219,7 @@ class PresetsScreen(FrameScreen):
             command.tell(())
             checks.tell(())
             fit.tell(())
+        self._show_running()
         key = self.query_one(RowList).key
         if key != self._shown:
             self._shown = key
@@ -233,6 +238,23 @@ class PresetsScreen(FrameScreen):
             return
         self._plan = plan
         page.tell(note_parts(plan, standing), text)
+
+    def _show_running(self) -> None:
+        """Where the container of this preset differs from what the preset says now."""
+        from spark_tui.core.preset_diff import preset_diff
+
+        preset, page = self.preset, self.query_one("#running", Page)
+        if preset is None:
+            page.tell(())
+            return
+        containers = tuple(view.container for view in self.engines())
+        image = self._standing(preset).image
+        try:
+            found = preset_diff(self.context.preflight, preset, Overrides(), image, containers)
+        except SparkError as error:
+            page.tell(failure_parts(error))
+        else:
+            page.tell(running_parts(found))
 
     # --- act ------------------------------------------------------------------------------------------
 

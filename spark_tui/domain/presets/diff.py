@@ -1,0 +1,130 @@
+"""What a preset says, what a launch would use, and what a running container really uses, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from spark_tui.domain.engine.container import ContainerFacts
+from spark_tui.domain.presets.container_spec import ContainerSpec, PublishedPort
+from spark_tui.domain.presets.secret_names import holds_secret, is_secret_name
+from spark_tui.domain.secret import MASK
+from spark_tui.domain.text import clean_line, truncate
+
+MAX_VALUE: Final = 400
+ANY_ADDRESS: Final = "*"
+ON: Final = "on"
+"""The value of an option that has none."""
+SET: Final = "set"
+"""The value of a variable that Docker does not tell us, or that we do not tell."""
+
+
+@dataclass(frozen=True, slots=True)
+class DiffRow:
+    """One setting; None where it is absent. `running` is None as well where nothing runs: see `Diff.container`."""
+
+    setting: str
+    preset: str | None
+    launch: str | None
+    running: str | None
+
+    def differs(self, *, running: bool) -> bool:
+        """Whether the columns say different things; with `running` the container's too. `set` agrees with any value."""
+        if self.preset != self.launch:
+            return True
+        return running and not _agree(self.launch, self.running)
+
+
+@dataclass(frozen=True, slots=True)
+class Diff:
+    """All settings, in the order of the command. `container` is empty when none of this preset is there."""
+
+    preset: str
+    rows: tuple[DiffRow, ...]
+    container: str = ""
+
+    @property
+    def differing(self) -> tuple[DiffRow, ...]:
+        """The rows whose columns differ."""
+        return tuple(row for row in self.rows if row.differs(running=bool(self.container)))
+
+
+def diff(preset: str, plain: ContainerSpec, launch: ContainerSpec, container: ContainerFacts | None) -> Diff:
+    """`plain` is the preset's own spec, `launch` the spec with a person's changes (the same without any)."""
+    first, second = _of_spec(plain), _of_spec(launch)
+    third = _of_container(container, launch) if container is not None else {}
+    names = dict.fromkeys((*first, *second, *third))
+    rows = tuple(DiffRow(name, first.get(name), second.get(name), third.get(name)) for name in names)
+    return Diff(preset, rows, container.name if container is not None else "")
+
+
+def _agree(launch: str | None, running: str | None) -> bool:
+    return launch == running or (launch is not None and running is not None and SET in (launch, running))
+
+
+def _of_spec(spec: ContainerSpec) -> dict[str, str]:
+    words = (*(spec.entrypoint or ()), *spec.command)
+    return {
+        "image": _shown(spec.image),
+        **_command(words),
+        **{f"env {variable.name}": _variable(variable.name, variable.value) for variable in spec.env},
+        "port": _ports(spec.ports),
+        **{f"mount {mount.target}": _shown(mount.source) for mount in spec.mounts},
+        "restart": spec.restart.name or "no",
+    }
+
+
+def _of_container(facts: ContainerFacts, launch: ContainerSpec) -> dict[str, str]:
+    """Variables only as far as the launch names them: an image brings dozens of its own."""
+    wanted = {variable.name for variable in launch.env}
+    return {
+        "image": _shown(facts.image),
+        **_command(facts.argv),
+        **{f"env {name}": SET for name in facts.environment if name in wanted},
+        "port": _ports(facts.ports),
+        **{f"mount {mount.target}": _shown(mount.source) for mount in facts.mounts},
+        "restart": facts.restart_policy or "no",
+    }
+
+
+def _command(words: Iterable[str]) -> dict[str, str]:
+    """`program` up to the first option, and each option with its value; one that comes twice has both."""
+    found: dict[str, str] = {}
+    name = "program"
+    values: list[str] = []
+
+    def close() -> None:
+        value = _shown(" ".join(values)) if values else ON
+        if is_secret_name(name.lstrip("-")) or holds_secret(value):
+            value = MASK
+        if name != "program" or values:
+            found[name] = f"{found[name]}, {value}" if name in found else value
+
+    for word in words:
+        if word.startswith("--") and len(word) > 2:
+            close()
+            option, equals, value = word.partition("=")
+            name, values = option.replace("_", "-"), [value] if equals else []
+        else:
+            values.append(word)
+    close()
+    return found
+
+
+def _variable(name: str, value: str) -> str:
+    return SET if is_secret_name(name) or holds_secret(value) else _shown(value)
+
+
+def _ports(ports: Iterable[PublishedPort]) -> str:
+    bound = {f"{port.host_ip or ANY_ADDRESS}:{port.host_port} -> {port.container_port}" for port in ports}
+    return ", ".join(sorted(bound)) or "none"
+
+
+def _shown(text: str) -> str:
+    return truncate(clean_line(text), MAX_VALUE)
+
+
+def as_mapping(row: DiffRow) -> Mapping[str, str | None]:
+    """For JSON."""
+    return {"setting": row.setting, "preset": row.preset, "launch": row.launch, "running": row.running}
