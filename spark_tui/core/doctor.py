@@ -1,0 +1,191 @@
+"""The doctor: gathers what its checks look at, and has them look."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from spark_tui.domain.doctor.check import DockerState, Readings, Result, TerminalState
+from spark_tui.domain.doctor.examine import examine
+from spark_tui.domain.engine.view import runtime_of
+from spark_tui.domain.errors import ImageNotFound, SparkError
+from spark_tui.domain.host.drop_caches import Access
+from spark_tui.domain.presets.container_spec import ContainerSpec, Gpus
+from spark_tui.domain.presets.preset import PresetCatalogue
+from spark_tui.domain.reading import Missing, Ok, Reading
+from spark_tui.services.ports import CacheDropper, ContainerEngine, GpuProbe, HostProbe, PresetSource, SecretStore
+from spark_tui.services.ports_doctor import DoctorProbe
+
+PROBE_NAME: Final = "spark-tui-doctor"
+PROBE_SECONDS: Final = 60.0
+TOKEN_BEGINNING: Final = "hf_"  # noqa: S105 - how tokens begin
+ASKED_SECONDS: Final = 10.0
+KIB: Final = 1024
+
+
+class Doctor:
+    """One examination per call. Reads; changes nothing but with `gpu_container`, which starts a container and removes
+    it again."""
+
+    def __init__(
+        self,
+        probe: DoctorProbe,
+        host: HostProbe,
+        gpu: GpuProbe,
+        docker: ContainerEngine,
+        dropper: CacheDropper | None,
+        secrets: SecretStore,
+        presets: PresetSource,
+        *,
+        store: Path,
+        caches: Path,
+    ) -> None:
+        self._probe = probe
+        self._host = host
+        self._gpu = gpu
+        self._docker = docker
+        self._dropper = dropper
+        self._secrets = secrets
+        self._presets = presets
+        self._store = store
+        self._caches = caches
+
+    async def examine(
+        self, terminal: TerminalState | None = None, *, gpu_container: bool = False
+    ) -> tuple[Result, ...]:
+        """Every check. Takes a few seconds at most, a minute with `gpu_container`. Never raises."""
+        return examine(await self.readings(terminal or TerminalState(interactive=False), gpu_container=gpu_container))
+
+    async def readings(self, terminal: TerminalState, *, gpu_container: bool = False) -> Readings:
+        """What the checks look at."""
+        files, gpu, docker, drop = await asyncio.gather(
+            asyncio.to_thread(self._read_files), self._gpu.read(), self._ask_docker(), self._access()
+        )
+        running, state = docker
+        catalogue = await asyncio.to_thread(self._presets.load)
+        wanted = sorted({port for preset in catalogue.presets if isinstance(port := preset.default("port"), int)})
+        taken = await asyncio.to_thread(self._probe.taken, wanted)
+        tried: Reading[str] = Missing("not asked for")
+        if gpu_container:
+            tried = await self._try_gpu(catalogue)
+        return replace(
+            files,
+            gpu=gpu,
+            drop=drop,
+            engines_run=running,
+            docker=state,
+            gpu_container=tried,
+            gated=tuple(preset.name for preset in catalogue.presets if preset.facts.gated),
+            ports=tuple((port, self._host.port_owner(port) or "somebody") for port in taken),
+            terminal=terminal,
+        )
+
+    def _read_files(self) -> Readings:
+        """What needs neither Docker nor the GPU."""
+        probe = self._probe
+        name, root = probe.user()
+        links, default = probe.links()
+        min_free = probe.kernel_number("vm/min_free_kbytes")
+        return Readings(
+            identity=self._host.identity(),
+            memory=self._host.memory(),
+            user=name,
+            root=root,
+            driver=probe.driver(),
+            min_free_bytes=Ok(min_free.value * KIB) if isinstance(min_free, Ok) else min_free,
+            watermark_boost=probe.kernel_number("vm/watermark_boost_factor"),
+            earlyoom=probe.earlyoom(),
+            shared=self._host.shared_files(),
+            orphans=probe.engine_processes(),
+            clock_synchronised=probe.clock_synchronised(),
+            toolkit=probe.toolkit(),
+            cdi=probe.cdi(),
+            registries=probe.registries(),
+            store=probe.folder(self._store),
+            caches=probe.folder(self._caches),
+            token=self._token(),
+            links=links,
+            default_link=default,
+        )
+
+    async def _ask_docker(self) -> tuple[bool, DockerState]:
+        """Whether an engine runs, and how Docker answers."""
+        in_group, relogin = self._probe.docker_group()
+        try:
+            async with asyncio.timeout(ASKED_SECONDS):
+                facts = await self._docker.daemon()
+                containers = await self._docker.containers()
+        except TimeoutError:
+            error = f"no answer within {ASKED_SECONDS:g} s"
+            return False, DockerState(reachable=False, error=error, in_group=in_group, relogin=relogin)
+        except SparkError as error:
+            return False, DockerState(
+                reachable=False, error_id=error.id, error=error.summary, remedy=error.remedy, in_group=in_group,
+                relogin=relogin,
+            )  # fmt: skip
+        running = any(container.running and runtime_of(container) for container in containers)
+        return running, DockerState(
+            reachable=True, version=facts.version, architecture=facts.architecture, in_group=in_group, relogin=relogin
+        )
+
+    async def _access(self) -> Reading[Access]:
+        if self._dropper is None:
+            return Missing("there is no cache to free in a simulation")
+        return Ok(await self._dropper.access())
+
+    def _token(self) -> Reading[bool]:
+        token = self._secrets.hf_token()
+        if token is None:
+            return Missing("neither in the environment nor in a token file")
+        return Ok(token.reveal().startswith(TOKEN_BEGINNING))
+
+    async def _try_gpu(self, catalogue: PresetCatalogue) -> Reading[str]:
+        """Starts the first local image of a preset with the GPU and a command that ends at once."""
+        for reference in dict.fromkeys(preset.reference for preset in catalogue.presets if not preset.cpu_only):
+            try:
+                image = await self._docker.image(reference)
+            except SparkError as error:
+                return Missing(error.summary)
+            if image is not None:
+                return await self._try_image(reference)
+        return Missing("no preset's image is on this machine yet")
+
+    async def _try_image(self, reference: str) -> Reading[str]:
+        spec = ContainerSpec(
+            name=PROBE_NAME, image=reference, entrypoint=("sleep",), command=("0",), gpus=Gpus(), network="none"
+        )
+        identity = ""
+        try:
+            async with asyncio.timeout(PROBE_SECONDS):
+                identity = await self._docker.create(spec)
+                await self._docker.start(identity)
+                return Ok("")
+        except ImageNotFound as error:
+            return Missing(error.summary)
+        except TimeoutError:
+            return Ok(f"no answer within {PROBE_SECONDS:g} s")
+        except SparkError as error:
+            return Ok(f"{error.summary} {error.detail}".strip())
+        finally:
+            if identity:
+                await self._docker.remove(identity, force=True)
+
+
+def terminal_state(
+    environ: Mapping[str, str], size: tuple[int, int], encoding: str, *, interactive: bool
+) -> TerminalState:
+    """What the environment says of the terminal."""
+    multiplexer = "tmux" if environ.get("TMUX") else "screen" if environ.get("STY") else ""
+    return TerminalState(
+        term=environ.get("TERM", ""),
+        colours=environ.get("COLORTERM", ""),
+        encoding=encoding,
+        width=size[0],
+        height=size[1],
+        ssh=bool(environ.get("SSH_CONNECTION") or environ.get("SSH_TTY")),
+        multiplexer=multiplexer,
+        interactive=interactive,
+    )

@@ -1,0 +1,65 @@
+"""Doctor: what is wrong is under the cursor at once, with its remedy; looking again and trying the GPU are keys."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from spark_tui.core.context import build_demo
+from spark_tui.domain.settings import Settings
+from spark_tui.tui.app import SparkApp
+from spark_tui.tui.glyphs import UNICODE
+from spark_tui.tui.screens.modals import ConfirmScreen
+from spark_tui.tui.widgets.row_list import RowList
+from tests.tui.kit import SIZES
+
+
+def text_of(app: SparkApp) -> str:
+    strips = app.screen._compositor.render_strips(app.size)
+    return "\n".join("".join(segment.text for segment in strip).rstrip() for strip in strips)
+
+
+async def settle(app: SparkApp, pilot: Any, *words: str) -> str:
+    for _ in range(200):
+        await pilot.pause(0.02)
+        if all(word in text_of(app) for word in words):
+            return text_of(app)
+    raise AssertionError(text_of(app))
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_the_first_problem_is_under_the_cursor_with_its_remedy(size: tuple[int, int]) -> None:
+    app = SparkApp(build_demo(), UNICODE)
+    async with app.run_test(size=size, notifications=True) as pilot:
+        await pilot.press("8")
+        await settle(app, pilot, "earlyoom", "--avoid", "WARN", "pass")
+        assert app.screen.query_one(RowList).key == "earlyoom"
+        await pilot.press("y")
+        assert "--avoid" in app.clipboard
+        await pilot.press("home", "y")
+        await settle(app, pilot, "PASS")
+        assert any("nothing to do here" in notice.message for notice in app._notifications)
+        await pilot.press("escape")
+        await settle(app, pilot, "[1 Home]")
+
+
+async def test_the_gpu_container_is_tried_only_after_a_yes() -> None:
+    app = SparkApp(build_demo(), UNICODE)
+    async with app.run_test(size=(120, 36)) as pilot:
+        await pilot.press("8")
+        await settle(app, pilot, "earlyoom")
+        await pilot.press("t")
+        assert isinstance(app.screen, ConfirmScreen)
+        await pilot.press("y")
+        await settle(app, pilot, "A container with the GPU starts.")
+
+
+async def test_read_only_has_no_such_key() -> None:
+    app = SparkApp(build_demo(Settings(read_only=True)), UNICODE)
+    async with app.run_test(size=(120, 36)) as pilot:
+        await pilot.press("8")
+        await settle(app, pilot, "earlyoom")
+        await pilot.press("t")
+        assert not isinstance(app.screen, ConfirmScreen)
+        assert "GPU container" not in text_of(app)

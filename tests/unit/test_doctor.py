@@ -1,0 +1,148 @@
+"""Each fault, planted in the readings of a healthy Spark, is found, named and given its remedy."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from spark_tui.domain.doctor.check import (
+    DockerState,
+    EngineProcess,
+    Link,
+    Readings,
+    StoreState,
+    TerminalState,
+    Verdict,
+)
+from spark_tui.domain.doctor.examine import CHECKS, examine, summary, worst
+from spark_tui.domain.host.detectors import SharedFile
+from spark_tui.domain.host.drop_caches import TEE_DROP, Access
+from spark_tui.domain.host.gpu import GpuReading
+from spark_tui.domain.host.identity import HostIdentity
+from spark_tui.domain.host.memory import MemInfo
+from spark_tui.domain.quantities import GIB, MIB
+from spark_tui.domain.reading import Missing, Ok
+
+STORE = StoreState("/home/u/vllm", exists=True, writable=True, free=900 * GIB, total=3700 * GIB)
+SWAP = 16 * GIB
+MEMORY = MemInfo(121 * GIB, 100 * GIB, 110 * GIB, cached=8 * GIB, swap_total=SWAP, swap_free=SWAP)
+DOCKER = DockerState(reachable=True, version="29.2.1", architecture="arm64", socket="/var/run/docker.sock")
+HEALTHY = Readings(
+    identity=HostIdentity("spark-7f3a", "DGX Spark", "6.14.0-1015-nvidia", "aarch64", 20, is_spark=True),
+    user="u",
+    driver=Ok("580.142"),
+    gpu=Ok(GpuReading("NVIDIA GB10", 3, 5.1, 41, 208, unified=True, driver="580.142")),
+    memory=Ok(MEMORY),
+    min_free_bytes=Ok(90 * MIB),
+    watermark_boost=Ok(15000),
+    earlyoom=Ok(""),
+    drop=Ok(Access(sudo=TEE_DROP)),
+    shared=Ok(()),
+    orphans=Ok(()),
+    clock_synchronised=Ok(True),
+    docker=DOCKER,
+    toolkit=Ok("/usr/bin/nvidia-ctk"),
+    cdi=Ok(()),
+    registries=Ok(("nvcr.io",)),
+    gpu_container=Ok(""),
+    store=Ok(STORE),
+    caches=Ok(replace(STORE, path="/home/u/.cache/spark-tui/engines")),
+    token=Ok(True),
+    links=Ok((Link("enP7s7", wireless=False, speed=10_000),)),
+    default_link="enP7s7",
+    terminal=TerminalState("xterm-256color", "truecolor", "UTF-8", 120, 36),
+)
+
+
+def outcome(seen: Readings, check: str) -> Any:
+    return next(result.outcome for result in examine(seen) if result.id == check)
+
+
+def test_a_healthy_spark_passes_everything() -> None:
+    results = examine(HEALTHY)
+    assert [(r.id, r.outcome.summary) for r in results if r.outcome.verdict is not Verdict.PASS] == []
+    assert worst(results) is Verdict.PASS
+    assert summary(results) == f"{len(CHECKS)} pass"
+
+
+W, F = Verdict.WARN, Verdict.FAIL
+DOWN = DockerState(reachable=False, error="Docker is not running")
+FORBIDDEN = DockerState(reachable=False, error_id="docker_socket_permission", error="permission denied")
+RELOGIN = DockerState(reachable=False, error="permission denied", in_group=True, relogin=True)
+FOREIGN = replace(STORE, foreign=3, foreign_example="/home/u/vllm/hub")
+
+FAULTS: list[tuple[str, dict[str, Any], Verdict, str]] = [
+    ("machine", {"identity": HostIdentity("pc", "", "6.1", "x86_64")}, W, "--demo"),
+    ("driver", {"driver": Missing("the NVIDIA kernel module is not loaded")}, F, "nvidia-smi"),
+    ("driver", {"driver": Ok("570.86.10")}, W, "full-upgrade"),
+    ("gpu", {"gpu": Missing("no answer within 1 s")}, F, "unplugged"),
+    ("power_state", {"gpu": Ok(GpuReading("NVIDIA GB10", 96, 17.0, 50, 650))}, W, "unplug"),
+    ("clock", {"clock_synchronised": Ok(False)}, W, "timedatectl"),
+    ("orphans", {"orphans": Ok((EngineProcess(4242, "VLLM::EngineCor", 8 * GIB),))}, W, "kill 4242"),
+    ("page_cache", {"memory": Ok(replace(MEMORY, free=20 * GIB, cached=80 * GIB))}, W, "drop-caches"),
+    ("drop_route", {"drop": Ok(Access(has_sudo=True))}, W, "--install"),
+    ("swap", {"memory": Ok(replace(MEMORY, swap_free=4 * GIB))}, W, "swapoff"),
+    ("min_free", {"min_free_bytes": Ok(6 * GIB)}, W, "vm.min_free_kbytes=90112"),
+    ("earlyoom", {"earlyoom": Ok("earlyoom -m 2 --prefer (vllm|ray|python3)")}, W, "--avoid"),
+    ("docker", {"docker": DOWN}, F, "systemctl start docker"),
+    ("docker", {"docker": FORBIDDEN}, F, "usermod -aG docker u"),
+    ("docker", {"docker": RELOGIN}, F, "log out and in"),
+    ("docker", {"docker": replace(DOCKER, version="20.10.5")}, W, "update"),
+    ("toolkit", {"toolkit": Ok("")}, F, "nvidia-container-toolkit"),
+    ("gpu_container", {"gpu_container": Ok("could not select device driver")}, F, "reboot"),
+    ("store", {"store": Ok(replace(STORE, exists=False))}, W, "mkdir -p /home/u/vllm"),
+    ("store", {"store": Ok(replace(STORE, writable=False))}, F, "chown -R u"),
+    ("ownership", {"store": Ok(FOREIGN)}, W, "chown -R u"),
+    ("room", {"store": Ok(replace(STORE, free=GIB))}, F, "models rm"),
+    ("room", {"store": Ok(replace(STORE, free=30 * GIB))}, W, "models rm"),
+    ("caches", {"caches": Ok(replace(STORE, writable=False))}, F, "chown -R u"),
+    ("token", {"token": Missing("neither in the environment nor in a token file")}, W, "hf auth login"),
+    ("token", {"token": Ok(False)}, W, "hf auth login"),
+    ("ports", {"ports": ((8000, "nginx (88)"),)}, W, "--port 8001"),
+    ("link", {"links": Ok((Link("wlP9s9", wireless=True),)), "default_link": "wlP9s9"}, W, "cable"),
+    ("terminal", {"terminal": TerminalState("linux", "", "ASCII", 120, 36)}, W, "LANG"),
+    ("terminal", {"terminal": TerminalState("xterm", "", "UTF-8", 70, 20)}, W, "Enlarge"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("check", "planted", "verdict", "remedy"), FAULTS)
+def test_a_fault_is_named_with_its_remedy(check: str, planted: dict[str, Any], verdict: Verdict, remedy: str) -> None:
+    found = outcome(replace(HEALTHY, **planted), check)
+    assert found.verdict is verdict
+    assert remedy in found.remedy
+    assert found.summary.endswith(".")
+
+
+def test_only_the_check_that_a_fault_concerns_changes() -> None:
+    sick = examine(replace(HEALTHY, clock_synchronised=Ok(False)))
+    assert [r.id for r in sick if r.outcome.verdict is not Verdict.PASS] == ["clock"]
+
+
+def test_leaked_shared_memory_is_found_and_named() -> None:
+    leak = SharedFile("psm_1a2b3c4d", 2 * GIB, 7200.0, open=False)
+    found = outcome(replace(HEALTHY, shared=Ok((leak,))), "shm_leaks")
+    assert found.verdict is Verdict.WARN
+    assert "/dev/shm/psm_1a2b3c4d" in found.remedy
+
+
+def test_what_could_not_be_read_is_skipped_with_its_reason_and_never_passed() -> None:
+    blind = Readings(identity=HEALTHY.identity, docker=DOCKER)
+    for result in examine(blind):
+        if result.id in ("machine", "docker", "ports"):
+            continue
+        assert result.outcome.verdict is not Verdict.PASS, result.id
+        assert result.outcome.evidence or result.outcome.verdict is not Verdict.SKIP or result.id == "terminal"
+
+
+def test_a_machine_without_a_gpu_is_no_failure_of_a_machine_that_never_had_one() -> None:
+    plain = replace(
+        HEALTHY, identity=HostIdentity("pc", "", "6.1", "x86_64"), gpu=Missing("none"), driver=Missing("none"),
+        toolkit=Ok(""),
+    )  # fmt: skip
+    assert worst(examine(plain)) is Verdict.WARN
+
+
+def test_ids_are_unique() -> None:
+    assert len({entry.id for entry in CHECKS}) == len(CHECKS)
