@@ -12,7 +12,17 @@ from textual.pilot import Pilot
 from spark_tui.core.context import build_demo
 from spark_tui.tui.app import SparkApp
 
-SCREENS = {"home": "1", "presets": "3", "logs": "4", "chat": "6"}
+SCREENS = {
+    "home": "1",
+    "models": "2",
+    "presets": "3",
+    "logs": "4",
+    "metrics": "5",
+    "chat": "6",
+    "bench": "7",
+    "doctor": "8",
+    "memory": "m",
+}
 
 
 async def settle(pilot: Pilot[None], seconds: float = 1.0) -> None:
