@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from spark_tui.domain.models.chat_template import ChatAbilities, abilities_of, licence_in, template_in
 from spark_tui.domain.models.checkpoint import CheckpointFacts, CheckpointProblem
 from spark_tui.domain.models.config import facts_from
 from spark_tui.domain.models.json_keys import MOST_BYTES, BadJson, read_object
@@ -33,6 +34,8 @@ CONFIG: Final = "config.json"
 INDEX: Final = "model.safetensors.index.json"
 MOST_FILES: Final = 4_000
 _MOST_CONFIG_BYTES: Final = 16 * 1024 * 1024
+_MOST_README_BYTES: Final = 256 * 1024
+_MOST_TEMPLATE_BYTES: Final = 4 * 1024 * 1024
 _MOST_PROBLEMS: Final = 10
 _REPO: Final = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?", re.ASCII)
 _REVISION: Final = re.compile(r"[A-Za-z0-9][\w./-]*", re.ASCII)
@@ -130,10 +133,28 @@ def _checkpoint(folder: Path) -> Reading[CheckpointFacts]:
         source=str(folder),
     )
     weights = summarise(tensors, layers=facts.layers, complete=complete) if tensors else None
+    chat = _chat(folder, facts.model_type, problems)
     findings = [f"{problem.file}: {problem.reason}" for problem in problems[:_MOST_PROBLEMS]]
     if len(problems) > _MOST_PROBLEMS:
         findings.append(f"and {len(problems) - _MOST_PROBLEMS} more files")
-    return Ok(replace(facts, weights=weights, findings=(*facts.findings, *findings)))
+    return Ok(
+        replace(
+            facts,
+            weights=weights,
+            chat=chat,
+            licence=licence_in(_text(folder / "README.md", _MOST_README_BYTES) or ""),
+            findings=(*facts.findings, *findings),
+        )
+    )
+
+
+def _chat(folder: Path, model_type: str, problems: list[CheckpointProblem]) -> ChatAbilities | None:
+    """What its chat template can do: a file of its own in newer checkpoints, part of the tokenizer's in older ones."""
+    template = _text(folder / "chat_template.jinja", _MOST_TEMPLATE_BYTES)
+    for name in ("chat_template.json", "tokenizer_config.json"):
+        if template is None and (found := _optional(folder / name, problems)) is not None:
+            template = template_in(found)
+    return None if template is None else abilities_of(template, model_type)
 
 
 def _files(folder: Path, index: Mapping[str, Any] | None) -> list[str]:
@@ -214,7 +235,11 @@ class _opened:  # noqa: N801 - used like a function
     """A plain file, opened for reading: a pipe or a device is refused instead of waited for."""
 
     def __init__(self, path: Path) -> None:
-        self.number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+        try:
+            self.number = os.open(path, flags | os.O_NOATIME)  # looking at a model is no use of it
+        except PermissionError:  # somebody else's file
+            self.number = os.open(path, flags)
         if not stat.S_ISREG(os.fstat(self.number).st_mode):
             os.close(self.number)
             raise OSError(22, "not a file")
@@ -235,10 +260,10 @@ class _opened:  # noqa: N801 - used like a function
         return b"".join(parts)
 
 
-def _text(path: Path) -> str | None:
+def _text(path: Path, most: int = 256) -> str | None:
     try:
         with _opened(path) as descriptor:
-            return descriptor.read(256).decode("utf-8", "replace")
+            return descriptor.read(most).decode("utf-8", "replace")
     except OSError:
         return None
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from spark_tui.domain.models.chat_template import ChatAbilities
+
 
 class LayerKind(StrEnum):
     """What one layer keeps of the tokens it has seen."""
@@ -128,11 +130,12 @@ class ModuleClass(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ModuleBytes:
-    """The tensors of one class: all their bytes, and those of them that are 16 bits wide or more."""
+    """The tensors of one class: all their bytes, those of them that are 16 bits wide or more, and their weights."""
 
     module: ModuleClass
     size: int
     wide: int
+    parameters: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,8 +162,9 @@ class CheckpointFacts:
     `attention` and `states` group the layers by what they keep; None where the config is of a kind that is not
     understood, and then nothing can be said about KV. `mtp_declared` counts the layers for drafting that the config
     names, `mtp_layers` those whose weights are really there (quantized checkpoints often drop them). `dtype` is the
-    dtype of what is not quantized. `weights` comes from the tensors' headers. `findings` are words about what looked
-    wrong. `source` says where all of it is from.
+    dtype of what is not quantized. `weights` comes from the tensors' headers. `chat` is None without a chat template;
+    `licence` is the model card's word, empty where it has none. `findings` are words about what looked wrong. `source`
+    says where all of it is from.
     """
 
     architecture: str = ""
@@ -183,6 +187,8 @@ class CheckpointFacts:
     tied_embeddings: bool | None = None
     weights: WeightSummary | None = None
     sampling: tuple[tuple[str, float], ...] = ()
+    chat: ChatAbilities | None = None
+    licence: str = ""
     findings: tuple[str, ...] = ()
     source: str = ""
 

@@ -85,16 +85,17 @@ def summarise(tensors: Iterable[Tensor], *, layers: int | None = None, complete:
     dtypes: Counter[str] = Counter()
     sizes: Counter[ModuleClass] = Counter()
     wide: Counter[ModuleClass] = Counter()
-    parameters = count = 0
+    weights: Counter[ModuleClass] = Counter()
+    count = 0
     for tensor in tensors:
         module = class_of(tensor.name, layers)
         dtypes[tensor.dtype] += tensor.size
         sizes[module] += tensor.size
         wide[module] += tensor.size if tensor.dtype in _WIDE else 0
-        parameters += _weights_in(tensor)
+        weights[module] += _weights_in(tensor)
         count += 1
-    modules = tuple(ModuleBytes(module, size, wide[module]) for module, size in sizes.most_common())
-    return WeightSummary(tuple(dtypes.most_common()), modules, parameters, count, complete)
+    modules = tuple(ModuleBytes(module, size, wide[module], weights[module]) for module, size in sizes.most_common())
+    return WeightSummary(tuple(dtypes.most_common()), modules, weights.total(), count, complete)
 
 
 def _weights_in(tensor: Tensor) -> int:
@@ -115,20 +116,27 @@ def decode_read(facts: CheckpointFacts) -> DecodeRead | None:
     summary = facts.weights
     if summary is None or not summary.complete:
         return None
-    heads = any(part.module is ModuleClass.HEAD for part in summary.by_module)
     size = wide = expert_bytes = 0.0
     for part in summary.by_module:
-        share = 1.0
-        if part.module in _NOT_READ or (part.module is ModuleClass.EMBEDDING and heads):
-            continue
+        share = read_share(part.module, facts)
+        if share is None:
+            return None
         if part.module is ModuleClass.EXPERTS:
-            if facts.experts is None:
-                return None
-            share = facts.experts.per_token / facts.experts.routed
             expert_bytes = part.size * share
         size += part.size * share
         wide += part.wide * share
     return DecodeRead(round(size), round(wide), round(expert_bytes))
+
+
+def read_share(module: ModuleClass, facts: CheckpointFacts) -> float | None:
+    """The share of a class of weights that one token reads; None for experts of which it is not told how many run."""
+    parts = facts.weights.by_module if facts.weights is not None else ()
+    heads = any(part.module is ModuleClass.HEAD for part in parts)
+    if module in _NOT_READ or (module is ModuleClass.EMBEDDING and heads):
+        return 0.0
+    if module is not ModuleClass.EXPERTS:
+        return 1.0
+    return None if facts.experts is None else facts.experts.per_token / facts.experts.routed
 
 
 def ceiling_of(reads: int, *, bound: bool = False) -> DecodeCeiling | None:

@@ -1,0 +1,363 @@
+"""models list, verify, rm: the checkpoints in the store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import aclosing
+from typing import Any, Final
+
+from spark_tui.cli import shapes
+from spark_tui.cli.asking import typed
+from spark_tui.cli.engines import ago
+from spark_tui.cli.session import Session, interrupted
+from spark_tui.cli.tables import Cell, Column, Table, bulleted
+from spark_tui.core.context import Context
+from spark_tui.core.library import LibraryEntry, LibraryView
+from spark_tui.domain.errors import ExitCode, RefusedError, SparkError
+from spark_tui.domain.models.store import (
+    Completeness,
+    Layout,
+    OtherCache,
+    StoredFile,
+    StoredModel,
+    StoredRevision,
+    StoreFinding,
+)
+from spark_tui.domain.models.store_delete import Deleted, DeletePlan, Extent
+from spark_tui.domain.models.store_use import ModelUse
+from spark_tui.domain.models.store_verify import FileCheck, VerifyProgress, fetch_again
+from spark_tui.domain.quantities import human_bytes, human_duration
+from spark_tui.domain.reading import reason_of, value_of
+from spark_tui.domain.text import clean_line
+
+STATE_STYLE: Final = {
+    Completeness.COMPLETE: "green",
+    Completeness.PARTIAL: "yellow",
+    Completeness.CORRUPT: "bold red",
+    Completeness.UNREFERENCED: "dim",
+    Completeness.UNKNOWN: "yellow",
+}
+_COLUMNS: Final = (
+    Column("MODEL", flexible=True),
+    Column("STATE"),
+    Column("SIZE", right=True),
+    Column("READ", right=True),
+    Column("USED BY", flexible=True),
+)
+_MOST_USERS: Final = 3
+_BAR: Final = 20
+
+
+# --- list -------------------------------------------------------------------------------------------------
+
+
+def list_models(session: Session) -> None:
+    """What is in the store, how whole it is, and who uses it; what else there is to know on standard error."""
+    found, now = session.run(_view)
+    if session.as_json:
+        session.out.json(_list_object(found))
+        return
+    if found.entries:
+        session.out.table(Table(_COLUMNS, tuple(_row(entry, now) for entry in found.entries)))
+    _tell(session, found)
+
+
+async def _view(context: Context) -> tuple[LibraryView, float]:
+    reading = await context.library.refresh()
+    view = value_of(reading)
+    if view is None:
+        raise SparkError(f"The store cannot be read: {reason_of(reading)}", "See the settings: is `store` right?")
+    return view, context.clock.now()
+
+
+def _row(entry: LibraryEntry, now: float) -> tuple[Cell | str, ...]:
+    model = entry.model
+    state = "downloading" if model.writing else model.completeness.value
+    return (
+        Cell(model.id, "bold"),
+        Cell(state, STATE_STYLE[model.completeness]),
+        human_bytes(model.size) if model.size else human_bytes(model.partial_bytes) if model.partials else "-",
+        "-" if model.used is None else ago(now - model.used),
+        _users(entry.uses),
+    )
+
+
+def _users(uses: Iterable[ModelUse]) -> str:
+    names = [use.name for use in uses]
+    more = f" and {len(names) - _MOST_USERS} more" if len(names) > _MOST_USERS else ""
+    return ", ".join(names[:_MOST_USERS]) + more
+
+
+def _tell(session: Session, view: LibraryView) -> None:
+    contents = view.contents
+    free = "" if contents.free is None else f"; {human_bytes(contents.free)} are free"
+    models = "1 model" if len(contents.models) == 1 else f"{len(contents.models)} models"
+    session.err.say(f"{models} in {contents.root}: {human_bytes(contents.disk)} of disk{free}.")
+    for entry in view.entries:
+        for words in entry.model.reasons:
+            session.err.note(f"{entry.model.id}: {words}")
+        _findings(session, entry.model.findings, f"{entry.model.id}: ")
+    _findings(session, contents.findings)
+    for other in contents.others:
+        session.err.note(_other_words(other))
+    if view.engines_unknown:
+        session.err.note(f"Which engines use them is not known: {view.engines_unknown}")
+
+
+def _findings(session: Session, findings: Iterable[StoreFinding], before: str = "") -> None:
+    for finding in findings:
+        remedy = f" {finding.remedy}" if finding.remedy else ""
+        session.err.note(f"{before}{finding.what}.{remedy}")
+
+
+def _other_words(other: OtherCache) -> str:
+    names = ", ".join(model.id for model in other.models[:3])
+    more = " ..." if len(other.models) > 3 else ""
+    return (
+        f"{other.path} holds {len(other.models)} more ({human_bytes(other.disk)}), which engines here do not see: "
+        f"{names}{more}. Look at them: spark-tui models list --store {_above_hub(other.path)}"
+    )
+
+
+def _above_hub(path: str) -> str:
+    return path.removesuffix("/hub")
+
+
+# --- verify -----------------------------------------------------------------------------------------------
+
+
+def verify(session: Session, name: str, revision: str) -> int:
+    """Hashes every file and names those to fetch again; the exit code is 1 when there are any."""
+    last: list[VerifyProgress] = []
+
+    async def work(context: Context) -> tuple[LibraryEntry, str]:
+        entry = await context.library.entry(name)
+        teller = _VerifyTeller(session)
+        async with aclosing(context.library.verify(entry.model.id, revision)) as found:
+            async for progress in found:
+                last[:] = [progress]
+                teller.tell(progress)
+        return entry, context.settings.store.as_posix()
+
+    entry, store = session.run(work, on_interrupt=interrupted)
+    session.err.settle()
+    outcome = last[0]
+    again = fetch_again(entry.model, [check.name for check in outcome.wrong], hub=f"{store}/hub")
+    if session.as_json:
+        session.out.json_line({"type": "result", **_outcome_object(outcome, again)})
+    else:
+        session.out.lines(f"{clean_line(each.name)}: {_check_words(each)}" for each in outcome.wrong)
+        told = outcome.unsure if outcome.matching else ()
+        session.out.lines(f"{clean_line(each.name)}: {_check_words(each)}" for each in told)
+        session.out.line(outcome.sentence)
+        if again:
+            session.err.say(f"Fetch again: {again}")
+    return ExitCode.FAILED if outcome.wrong else ExitCode.DONE
+
+
+def _check_words(check: FileCheck) -> str:
+    return f"{check.verdict.value}{f' ({clean_line(check.detail)})' if check.detail else ''}"
+
+
+class _VerifyTeller:
+    """A bar where a person watches, a line every tenth in a pipe, an object a second as data."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._tenth = 0
+        self._at = -1.0
+
+    def tell(self, progress: VerifyProgress) -> None:
+        """One progress."""
+        if progress.over:
+            return
+        if self._session.as_json:
+            if progress.seconds - self._at >= 1.0 or self._at < 0:
+                self._at = progress.seconds
+                self._session.out.json_line({"type": "progress", **_progress_object(progress)})
+        elif self._session.err.interactive:
+            self._session.err.standing(self._bar(progress))
+        elif int(progress.fraction * 10) > self._tenth:
+            self._tenth = int(progress.fraction * 10)
+            self._session.err.say(_figures(progress))
+
+    def _bar(self, progress: VerifyProgress) -> str:
+        full, empty = ("█", "░") if self._session.err.terminal.unicode else ("#", ".")
+        done = int(progress.fraction * _BAR)
+        return f"{full * done}{empty * (_BAR - done)}  {_figures(progress)}  {clean_line(progress.name)}"
+
+
+def _figures(progress: VerifyProgress) -> str:
+    rate = f"  {human_bytes(progress.rate)}/s" if progress.rate else ""
+    left = f"  {human_duration(progress.left_seconds)} left" if progress.left_seconds else ""
+    return f"{progress.fraction:4.0%} of {human_bytes(progress.total)}{rate}{left}"
+
+
+# --- rm ---------------------------------------------------------------------------------------------------
+
+
+def remove(
+    session: Session, name: str, *, revision: str, leftovers: bool, dry_run: bool, yes: bool, unchecked: bool
+) -> None:
+    """Shows what goes and what that frees, asks for the name, and deletes."""
+    extent = Extent.LEFTOVERS if leftovers else Extent.REVISION if revision else Extent.MODEL
+
+    async def prepare(context: Context) -> DeletePlan:
+        if not dry_run:
+            session.refuse_if_read_only(context)
+        return await context.library.plan_delete(name, extent, revision, unchecked=unchecked)
+
+    plan = session.run(prepare)
+    if dry_run:
+        _tell_plan(session, plan)
+        return
+    if plan.obstacles:
+        first = plan.obstacles[0]
+        raise RefusedError(f"{plan.model} is not deleted: {first.what}.", first.remedy or "Nothing was changed.")
+    session.err.say(plan.sentence)
+    if not yes and not typed(session, f"Type {clean_line(plan.name)} to delete: ", plan.name):
+        raise RefusedError(f"{plan.model} was not deleted.", "Type its name when asked, or say --yes.")
+
+    async def work(context: Context) -> Deleted:
+        return await context.library.delete(plan, plan.name, unchecked=unchecked)
+
+    done = session.run(work)
+    if session.as_json:
+        session.out.json({**_plan_object(done.plan), "deleted": True, "freed_bytes": done.freed})
+    else:
+        session.out.line(f"{plan.model}: deleted, {human_bytes(done.freed)} freed.")
+
+
+def _tell_plan(session: Session, plan: DeletePlan) -> None:
+    if session.as_json:
+        session.out.json({**_plan_object(plan), "deleted": False})
+        return
+    session.out.line(plan.sentence)
+    session.out.lines(f"  {clean_line(path)}" for path in (*plan.removes, *plan.shared))
+    if plan.obstacles:
+        session.out.line("It would be refused:")
+        words = [f"{each.what}. {each.remedy}".rstrip() for each in plan.obstacles]
+        session.out.lines(bulleted(words, session.out.terminal.width))
+
+
+# --- shapes -----------------------------------------------------------------------------------------------
+
+_NEVER: Final = "nothing of it has been read, or the file system does not keep it"
+
+
+def _list_object(view: LibraryView) -> dict[str, Any]:
+    contents = view.contents
+    return {
+        "store": contents.root,
+        "size_bytes": contents.size,
+        "disk_bytes": contents.disk,
+        **shapes.maybe("free_bytes", contents.free, "the file system does not say"),
+        "scan_seconds": round(contents.seconds, 4),
+        "models": [entry_object(entry, view.engines_unknown) for entry in view.entries],
+        "orphans_bytes": sum(each.disk for each in contents.orphans),
+        "other_caches": [
+            {"path": each.path, "disk_bytes": each.disk, "models": [model_object(model) for model in each.models]}
+            for each in contents.others
+        ],
+        "findings": [finding_object(each) for each in contents.findings],
+    }
+
+
+def entry_object(entry: LibraryEntry, unknown: str = "") -> dict[str, Any]:
+    """A model with who uses it. `unknown` is why nothing is known of engines."""
+    engines = None if unknown else [{"id": use.name, "sure": use.sure} for use in entry.engines]
+    found = model_object(entry.model) | {"engines": engines, "presets": list(entry.presets)}
+    return found | {"engines_reason": unknown} if unknown else found
+
+
+def model_object(model: StoredModel) -> dict[str, Any]:
+    """One model. `size` is what its files show, `disk` what they take."""
+    return {
+        "id": model.id,
+        "layout": "cache" if model.layout is Layout.CACHE else "folder",
+        "kind": model.kind.value,
+        "path": model.path,
+        "state": model.completeness.value,
+        "reasons": list(model.reasons),
+        "downloading": model.writing,
+        "size_bytes": model.size,
+        "disk_bytes": model.disk,
+        "loose_bytes": model.loose,
+        "partial_bytes": model.partial_bytes,
+        **shapes.maybe("used_at", shapes.moment(model.used), _NEVER),
+        **shapes.maybe("commit", model.commit, "nothing here tells it"),
+        "revisions": [_revision_object(each) for each in model.revisions],
+        "foreign_files": model.foreign,
+        "findings": [finding_object(each) for each in model.findings],
+    }
+
+
+def _revision_object(revision: StoredRevision) -> dict[str, Any]:
+    return {
+        **shapes.maybe("commit", revision.commit, "nothing here tells it"),
+        "refs": list(revision.refs),
+        "state": revision.completeness.value,
+        "reasons": list(revision.reasons),
+        "files": revision.files,
+        "size_bytes": revision.size,
+        **shapes.maybe("expected_bytes", revision.expected, "the Hub's listing is not here"),
+        "missing": list(revision.missing),
+        "path": revision.path,
+    }
+
+
+def finding_object(finding: StoreFinding) -> dict[str, Any]:
+    """Something to know."""
+    return {"what": finding.what, "remedy": finding.remedy, "path": finding.path}
+
+
+def file_object(file: StoredFile) -> dict[str, Any]:
+    """One file of a revision."""
+    told = file.expected
+    return {
+        "name": file.name,
+        **shapes.maybe("size_bytes", file.size, file.trouble or "there is no data"),
+        **shapes.maybe("expected_bytes", told.size if told else None, "the Hub's listing is not here"),
+        **shapes.maybe("digest", told.digest if told else "", "nothing here tells it"),
+        "algorithm": told.algorithm.value if told else "",
+        "trouble": file.trouble.value,
+    }
+
+
+def _progress_object(progress: VerifyProgress) -> dict[str, Any]:
+    return {
+        "id": progress.model,
+        "done_bytes": progress.done,
+        "total_bytes": progress.total,
+        "files_done": len(progress.checks),
+        "seconds": round(progress.seconds, 2),
+        **shapes.maybe("bytes_per_second", progress.rate and round(progress.rate), "not known yet"),
+    }
+
+
+def _outcome_object(outcome: VerifyProgress, again: str) -> dict[str, Any]:
+    return {
+        **_progress_object(outcome),
+        "revision": outcome.revision,
+        "verified": not outcome.wrong and not outcome.unsure and bool(outcome.checks),
+        "fetch_again": [check.name for check in outcome.wrong],
+        "command": again,
+        "files": [
+            {"name": each.name, "verdict": each.verdict.name.lower(), "size_bytes": each.size,
+             "algorithm": each.algorithm.value, "detail": each.detail}
+            for each in outcome.checks
+        ],
+    }  # fmt: skip
+
+
+def _plan_object(plan: DeletePlan) -> dict[str, Any]:
+    return {
+        "id": plan.model,
+        "extent": plan.extent.value,
+        "revision": plan.revision,
+        "freed_bytes": plan.freed,
+        "stays_bytes": plan.stays,
+        "files": plan.files,
+        "removes": [*plan.removes, *plan.shared],
+        "obstacles": [finding_object(each) for each in plan.obstacles],
+    }

@@ -1,0 +1,294 @@
+"""The model store for the front ends: what is there, who uses it, verifying and deleting. Nothing here blocks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+
+from spark_tui.core.store import Store
+from spark_tui.domain.engine.container import ContainerFacts
+from spark_tui.domain.errors import RefusedError, SparkError, UsageError
+from spark_tui.domain.event import Event, Severity, appended
+from spark_tui.domain.models.store import StoreContents, StoredFile, StoredModel, StoreFinding
+from spark_tui.domain.models.store_delete import Deleted, DeletePlan, Extent
+from spark_tui.domain.models.store_use import ModelUse, User, container_use, preset_use
+from spark_tui.domain.models.store_verify import VerifyProgress
+from spark_tui.domain.presets.preset import PresetCatalogue
+from spark_tui.domain.quantities import human_bytes
+from spark_tui.domain.reading import Missing, Ok, Reading, aged, value_of
+from spark_tui.services.ports import Clock, ContainerEngine, PresetSource
+from spark_tui.services.ports_store import ModelStore
+
+REFRESH_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryEntry:
+    """One model and who uses it: running engines first, presets last. `check` is the verification that runs now, or
+    the last one of this session; `failure` why it ended early."""
+
+    model: StoredModel
+    uses: tuple[ModelUse, ...] = ()
+    check: VerifyProgress | None = None
+    failure: str = ""
+
+    @property
+    def engines(self) -> tuple[ModelUse, ...]:
+        """Engines that run with it, or may."""
+        return tuple(use for use in self.uses if use.kind is User.ENGINE)
+
+    @property
+    def presets(self) -> tuple[str, ...]:
+        """Names of the presets that name it."""
+        return tuple(use.name for use in self.uses if use.kind is User.PRESET)
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryView:
+    """Everything that a Models screen shows. `engines_unknown` is why nothing can be said of engines, empty when it
+    can. Equal views need no repaint."""
+
+    contents: StoreContents
+    entries: tuple[LibraryEntry, ...] = ()
+    engines_unknown: str = ""
+
+    def get(self, model: str) -> LibraryEntry | None:
+        """The entry of that id, or of the folder of that name."""
+        found = self.contents.find(model)
+        return next((entry for entry in self.entries if found is not None and entry.model.id == found.id), None)
+
+
+class NoModels:
+    """The ModelStore of a world without one."""
+
+    async def scan(self, *, others: bool = True) -> StoreContents:
+        """Nothing is there."""
+        return StoreContents("", findings=(StoreFinding("there is no model store here", "Leave out --demo."),))
+
+    async def files(self, model: str, revision: str = "") -> tuple[StoredFile, ...]:
+        """Nothing is there."""
+        raise _none_here(model)
+
+    def verify(self, model: str, revision: str = "") -> AsyncGenerator[VerifyProgress, None]:
+        """Nothing is there."""
+        raise _none_here(model)
+
+    async def plan_delete(self, model: str, extent: Extent, revision: str = "") -> DeletePlan:
+        """Nothing is there."""
+        raise _none_here(model)
+
+    async def delete(self, plan: DeletePlan) -> Deleted:
+        """Nothing is there."""
+        raise _none_here(plan.model)
+
+    async def close(self) -> None:
+        """Nothing to end."""
+
+
+def _none_here(model: str) -> UsageError:
+    return UsageError(f"There is no model {model}: there is no model store here.", "Leave out --demo.")
+
+
+class Library:
+    """Publishes the slice `library` of the World. `root` and `home` are folders of the host."""
+
+    def __init__(
+        self,
+        models: ModelStore,
+        docker: ContainerEngine,
+        presets: PresetSource,
+        store: Store,
+        clock: Clock,
+        root: str,
+        home: str = "",
+    ) -> None:
+        self._models = models
+        self._docker = docker
+        self._presets = presets
+        self._store = store
+        self._clock = clock
+        self._root = root
+        self._home = home
+        self._checks: dict[str, VerifyProgress] = {}
+        self._failures: dict[str, str] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._scanning = asyncio.Lock()
+
+    # --- looking --------------------------------------------------------------------------------------
+
+    @property
+    def view(self) -> Reading[LibraryView]:
+        """The slice as it is."""
+        return self._store.world.library
+
+    async def run(self, interval: float = REFRESH_SECONDS) -> None:
+        """Looks again and again until cancelled: for as long as a screen shows it."""
+        while True:
+            await self.refresh()
+            await self._clock.sleep(interval)
+
+    async def refresh(self) -> Reading[LibraryView]:
+        """Looks now. A store that cannot be read leaves the last view, marked stale."""
+        async with self._scanning:
+            try:
+                contents = await self._models.scan()
+            except (SparkError, OSError) as error:
+                self._store.update(library=aged(self.view, str(error)))
+                return self.view
+            containers = await self._containers()
+        unknown = containers.reason if isinstance(containers, Missing) else ""
+        found = tuple(self._entry(model, value_of(containers) or ()) for model in contents.models)
+        self._store.update(library=Ok(LibraryView(contents, found, unknown), self._clock.now()))
+        return self.view
+
+    async def entry(self, model: str) -> LibraryEntry:
+        """One model, by id or by a folder's name, as it is now. Raises UsageError when there is none."""
+        view = value_of(await self.refresh())
+        found = view.get(model) if view is not None else None
+        if found is None:
+            await self._models.files(model)  # says what is not there, and what was probably meant
+            raise UsageError(f"There is no model {model} in the store.", "See: spark-tui models list")
+        return found
+
+    async def files(self, model: str, revision: str = "") -> tuple[StoredFile, ...]:
+        """Every file of a revision. Raises UsageError when there is none such."""
+        return await self._models.files(model, revision)
+
+    def _entry(self, model: StoredModel, containers: tuple[ContainerFacts, ...]) -> LibraryEntry:
+        uses = (*self._engine_uses(model, containers), *self._preset_uses(model))
+        order = list(User)
+        ordered = sorted(uses, key=lambda use: (use.kind is User.PRESET, order.index(use.kind), use.name))
+        return LibraryEntry(model, tuple(ordered), self._checks.get(model.id), self._failures.get(model.id, ""))
+
+    def _engine_uses(self, model: StoredModel, containers: tuple[ContainerFacts, ...]) -> list[ModelUse]:
+        views = {view.container.id: view.model for view in value_of(self._store.world.engines) or ()}
+        found = (container_use(model, each, views.get(each.id, "")) for each in containers)
+        return [use for use in found if use is not None]
+
+    def _preset_uses(self, model: StoredModel) -> list[ModelUse]:
+        if not self._store.world.presets.presets:
+            self._store.update(presets=self._presets.load())
+        catalogue: PresetCatalogue = self._store.world.presets
+        found = (preset_use(model, preset, self._root, self._home) for preset in catalogue.presets)
+        return [use for use in found if use is not None]
+
+    async def _containers(self) -> Reading[tuple[ContainerFacts, ...]]:
+        try:
+            return Ok(await self._docker.containers(), self._clock.now())
+        except SparkError as error:
+            return Missing(error.summary)
+
+    # --- verifying ------------------------------------------------------------------------------------
+
+    async def verify(self, model: str, revision: str = "") -> AsyncGenerator[VerifyProgress, None]:
+        """Progress of a verification; the last one is over. Closing it ends the reading. Raises UsageError."""
+        async with aclosing(self._models.verify(model, revision)) as found:
+            async for progress in found:
+                yield progress
+
+    def start_verify(self, model: str, revision: str = "") -> None:
+        """Verifies in the background: progress and outcome are in the model's entry. Raises RefusedError when that
+        model is being verified already."""
+        if model in self._tasks:
+            raise RefusedError(f"{model} is being verified already.", "Wait for it, or cancel it.")
+        self._failures.pop(model, None)
+        self._checks.pop(model, None)
+        self._tasks[model] = asyncio.create_task(self._verify(model, revision))
+
+    async def cancel_verify(self, model: str) -> None:
+        """Ends a verification; nothing of it is kept. None under way is no error."""
+        task = self._tasks.get(model)
+        if task is None:
+            return
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    def verifying(self, model: str) -> bool:
+        """Whether that model is being verified in the background now."""
+        return model in self._tasks
+
+    async def _verify(self, model: str, revision: str) -> None:
+        try:
+            async for progress in self.verify(model, revision):
+                self._checks[model] = progress
+                self._show(model)
+        except SparkError as error:
+            self._checks.pop(model, None)
+            self._failures[model] = str(error)
+        except asyncio.CancelledError:
+            self._checks.pop(model, None)
+            raise
+        else:
+            self._tell_outcome(model)
+        finally:
+            self._tasks.pop(model, None)
+            self._show(model)
+
+    def _tell_outcome(self, model: str) -> None:
+        check = self._checks.get(model)
+        if check is None:
+            return
+        bad = bool(check.wrong)
+        remedy = "Fetch those files again." if bad else ""
+        self._say(f"{model}: {check.sentence}", Severity.ERROR if bad else Severity.INFO, remedy)
+
+    def _show(self, model: str) -> None:
+        """The entry of a model with the state of its verification."""
+        view = value_of(self.view)
+        if view is None:
+            return
+        check, failure = self._checks.get(model), self._failures.get(model, "")
+        entries = tuple(
+            replace(entry, check=check, failure=failure) if entry.model.id == model else entry for entry in view.entries
+        )
+        self._store.update(library=Ok(replace(view, entries=entries), self._clock.now()))
+
+    # --- deleting -------------------------------------------------------------------------------------
+
+    async def plan_delete(
+        self, model: str, extent: Extent = Extent.MODEL, revision: str = "", *, unchecked: bool = False
+    ) -> DeletePlan:
+        """What a deletion would take and give back, with what stands in its way: an engine that uses the model, a
+        download, folders of root's. `unchecked`: it is deleted though Docker does not tell what its containers use.
+        Raises UsageError for a model or revision that is not there."""
+        plan = await self._models.plan_delete(model, extent, revision)
+        if extent is Extent.LEFTOVERS:
+            return plan
+        return replace(plan, obstacles=(*plan.obstacles, *await self._in_use(plan.model, unchecked=unchecked)))
+
+    async def delete(self, plan: DeletePlan, typed: str, *, unchecked: bool = False) -> Deleted:
+        """Does what `plan_delete` has told. `typed` is what the person has typed to confirm: it must be `plan.name`.
+
+        Everything is looked at once more: raises RefusedError when the model has come into use or has changed
+        meanwhile, SparkError when something could not be removed.
+        """
+        if typed != plan.name:
+            raise RefusedError(f"{plan.model} was not deleted.", f"To confirm, type exactly: {plan.name}")
+        fresh = await self.plan_delete(plan.model, plan.extent, plan.revision, unchecked=unchecked)
+        if fresh.obstacles:
+            first = fresh.obstacles[0]
+            raise RefusedError(f"{plan.model} is not deleted: {first.what}.", first.remedy or "Nothing was changed.")
+        await self.cancel_verify(plan.model)
+        done = await self._models.delete(plan)
+        self._say(f"{plan.model}: deleted, {human_bytes(done.freed)} freed")
+        await self.refresh()
+        return done
+
+    async def _in_use(self, model: str, *, unchecked: bool) -> list[StoreFinding]:
+        entry = await self.entry(model)
+        view = value_of(self.view)
+        if view is not None and view.engines_unknown and not unchecked:
+            words = f"whether an engine uses it is not known ({view.engines_unknown.rstrip('.')})"
+            return [StoreFinding(words, "Start Docker; or, if you are sure, say --unchecked.")]
+        return [StoreFinding(use.words, f"Stop it first: spark-tui down {use.name}") for use in entry.engines]
+
+    def _say(self, text: str, severity: Severity = Severity.INFO, remedy: str = "") -> None:
+        event = Event(self._clock.now(), severity, text, remedy)
+        self._store.update(events=appended(self._store.world.events, event))
+
+    async def close(self) -> None:
+        """Ends verifications."""
+        for model in tuple(self._tasks):
+            await self.cancel_verify(model)

@@ -1,0 +1,257 @@
+"""Downloads as values: what is asked for, what it will take, and how far it has come. Sizes in bytes, times in seconds
+since the epoch, speeds in bytes per second."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from spark_tui.domain.errors import SparkError
+from spark_tui.domain.models.hub import RepoFacts
+from spark_tui.domain.models.hub_errors import KEEP_FREE, error_named, no_room
+from spark_tui.domain.models.hub_files import LeftOut
+from spark_tui.domain.models.transfer_rate import seconds_left
+from spark_tui.domain.reading import NOT_READ_YET, Reading, value_of
+
+_READABLE: Final = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class DownloadRequest:
+    """What to fetch, and where to.
+
+    Without `target` it goes into the store's Hub cache, where every engine finds it by its Hub name. With one it
+    becomes that folder of the store; with `single` and one file, that very file. `url` is for a file that is not on
+    the Hub; it is never sent a token. `files` are paths or patterns, empty for what an engine needs; `everything`
+    leaves nothing out. `again` takes what is here for damaged, and fetches it anew. `preset` names whose part it is.
+    """
+
+    repo: str = ""
+    revision: str = "main"
+    files: tuple[str, ...] = ()
+    everything: bool = False
+    load_format: str = ""
+    target: str = ""
+    single: bool = False
+    url: str = ""
+    again: bool = False
+    preset: str = ""
+
+    @property
+    def id(self) -> str:
+        """The same for the same thing at the same place, so that it is never fetched twice at once."""
+        parts = (
+            self.repo,
+            self.revision,
+            *sorted(self.files),
+            str(self.everything),
+            self.load_format,
+            self.target,
+            self.url,
+        )
+        fingerprint = hashlib.sha256("\0".join(parts).encode("utf-8", "replace")).hexdigest()[:8]
+        readable = _READABLE.sub("-", self.title.replace("/", "--")).strip("-._")[:80] or "file"
+        return f"{readable}-{fingerprint}"
+
+    @property
+    def title(self) -> str:
+        """The repository, or the file's name."""
+        return self.repo or self.target.rpartition("/")[2] or self.url
+
+
+class DownloadPhase(StrEnum):
+    """Where a download stands. WAITING: for the network, or as long as the Hub asks. INTERRUPTED: its process is gone
+    (the machine was restarted, say) and nobody has told it to stop."""
+
+    QUEUED = "queued"
+    PREPARING = "preparing"
+    DOWNLOADING = "downloading"
+    WAITING = "waiting"
+    FINISHING = "finishing"
+    PAUSED = "paused"
+    INTERRUPTED = "interrupted"
+    FAILED = "failed"
+    DONE = "done"
+
+    @property
+    def active(self) -> bool:
+        """A process works on it, or waits for its turn."""
+        return self in (
+            DownloadPhase.QUEUED, DownloadPhase.PREPARING, DownloadPhase.DOWNLOADING, DownloadPhase.WAITING,
+            DownloadPhase.FINISHING,
+        )  # fmt: skip
+
+    @property
+    def resumable(self) -> bool:
+        """It can go on where it stopped."""
+        return self in (DownloadPhase.PAUSED, DownloadPhase.INTERRUPTED, DownloadPhase.FAILED)
+
+
+class FileState(StrEnum):
+    """Where one file stands. CHECKING: what was there before is read again, or the whole is compared with its hash."""
+
+    WAITING = "waiting"
+    CHECKING = "checking"
+    RUNNING = "running"
+    DONE = "done"
+
+
+@dataclass(frozen=True, slots=True)
+class FileProgress:
+    """One file. `size` None: not told. `done` counts what is on the disk, earlier runs included."""
+
+    path: str
+    size: int | None
+    done: int = 0
+    state: FileState = FileState.WAITING
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An error as the download's process told it."""
+
+    id: str
+    summary: str
+    remedy: str
+    detail: str = ""
+
+    @property
+    def error(self) -> SparkError:
+        """To raise it."""
+        return error_named(self.id, self.summary, self.remedy, self.detail)
+
+
+@dataclass(frozen=True, slots=True)
+class Download:
+    """One download. `waiting` says in words what it waits for. `speed` None: not known yet, or nothing runs.
+    `limit` is the cap that holds for it now; None: none."""
+
+    id: str
+    request: DownloadRequest
+    phase: DownloadPhase
+    files: tuple[FileProgress, ...] = ()
+    commit: str = ""
+    waiting: str = ""
+    speed: float | None = None
+    limit: float | None = None
+    failure: Failure | None = None
+    created: float = 0.0
+    ended: float | None = None
+    left_out: int = 0
+    log: str = ""
+
+    @property
+    def total(self) -> int | None:
+        """All of it; None before the files are known, or where one has no known size."""
+        sizes = [file.size for file in self.files]
+        if not sizes or None in sizes:
+            return None
+        return sum(size for size in sizes if size is not None)
+
+    @property
+    def done(self) -> int:
+        """What is on the disk."""
+        return sum(file.done for file in self.files)
+
+    @property
+    def files_done(self) -> int:
+        """Whole files."""
+        return sum(file.state is FileState.DONE for file in self.files)
+
+    @property
+    def fraction(self) -> float | None:
+        """0 to 1; None when the total is not known."""
+        total = self.total
+        if total == 0:
+            return 1.0
+        return None if total is None else min(1.0, self.done / total)
+
+    @property
+    def eta(self) -> float | None:
+        """Seconds that the rest will take at this speed; None when that cannot be told."""
+        total = self.total
+        return seconds_left(None if total is None else max(0, total - self.done), self.speed)
+
+
+@dataclass(frozen=True, slots=True)
+class Here:
+    """What is in the store already: bytes by path, parts of files included. `named`: an engine that asks for the model
+    finds all of it; data may be here under the name of another commit alone."""
+
+    sizes: Mapping[str, int]
+    named: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedFile:
+    """A file of a plan, and how much of it is on the disk already."""
+
+    path: str
+    size: int | None
+    here: int = 0
+
+    @property
+    def left(self) -> int | None:
+        """Bytes still to come."""
+        return None if self.size is None else max(0, self.size - self.here)
+
+
+@dataclass(frozen=True, slots=True)
+class DownloadPlan:
+    """A dry run: what a download would fetch. `facts` is None for a file that is not on the Hub. `choices` is filled
+    where a person has to name a file first. `named`: an engine would find what is here (see `Here`). `refusal` is why
+    it would fail now: gated, without room."""
+
+    request: DownloadRequest
+    facts: RepoFacts | None
+    files: tuple[PlannedFile, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
+    choices: tuple[tuple[str, int | None], ...] = ()
+    notes: tuple[str, ...] = ()
+    free: Reading[int] = NOT_READ_YET
+    named: bool = True
+    refusal: SparkError | None = None
+
+    @property
+    def total(self) -> int | None:
+        """All files together; None where one has no known size."""
+        sizes = [file.size for file in self.files]
+        return None if None in sizes else sum(size for size in sizes if size is not None)
+
+    @property
+    def left(self) -> int | None:
+        """Bytes still to come; None where one file has no known size."""
+        left = [file.left for file in self.files]
+        return None if None in left else sum(size for size in left if size is not None)
+
+    @property
+    def whole(self) -> bool:
+        """Everything is here already, and found by its name."""
+        return bool(self.files) and self.left == 0 and self.named
+
+    @property
+    def short(self) -> int | None:
+        """Bytes that the disk lacks: 0 when there is room, None when that cannot be told."""
+        free, left = value_of(self.free), self.left
+        return None if free is None or left is None else max(0, left + KEEP_FREE - free) if left else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How downloads share the line: bytes per second for all of them together (None: no cap), and how many run at
+    once; the others wait for their turn."""
+
+    bytes_per_second: float | None = None
+    at_once: int = 2
+
+
+def room_refusal(plans: Iterable[DownloadPlan], store: str) -> SparkError | None:
+    """Why several downloads together do not fit onto the disk, where each of them alone would."""
+    known = [plan for plan in plans if plan.left]
+    free = next((found for plan in known if (found := value_of(plan.free)) is not None), None)
+    left = sum(plan.left or 0 for plan in known)
+    return no_room(store, left, free) if free is not None and left and left + KEEP_FREE > free else None

@@ -1,0 +1,103 @@
+"""Who uses a stored model: presets by what they name, containers by what they name and what they can see."""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from spark_tui.domain.engine.container import ContainerFacts
+from spark_tui.domain.models.store import Layout, StoredModel
+from spark_tui.domain.presets.preset import Preset
+
+_STORE = "/models"
+
+
+class User(StrEnum):
+    """What uses it. An ended engine needs it again when it is started."""
+
+    PRESET = "preset"
+    ENGINE = "engine"
+    ENDED_ENGINE = "ended engine"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelUse:
+    """One user. `sure` is false for a container that can read the model and does not tell which one it reads."""
+
+    kind: User
+    name: str
+    sure: bool = True
+
+    @property
+    def words(self) -> str:
+        """`qwen36 runs with it`, `qwen36 may use it`."""
+        if self.kind is User.PRESET:
+            return f"the preset {self.name} serves it"
+        if not self.sure:
+            return f"{self.name} mounts the store, and does not tell which model it reads"
+        return f"{self.name} {'runs with it' if self.kind is User.ENGINE else 'needs it when it is started again'}"
+
+
+def preset_use(model: StoredModel, preset: Preset, root: str, home: str = "") -> ModelUse | None:
+    """Whether a preset names the model: to serve it, to draft with it, or as files that it needs."""
+    files = preset.facts.required_files
+    named = (
+        any(model.id in (file.repo, posixpath.join(_STORE, file.target)) for file in files)
+        or _names((preset.model, preset.command, *_texts(preset)), _ways(model, root, home))
+    )  # fmt: skip
+    return ModelUse(User.PRESET, preset.name) if named else None
+
+
+def container_use(model: StoredModel, container: ContainerFacts, named: str = "") -> ModelUse | None:
+    """Whether a container uses the model. `named` is the model that its server tells, empty when that is not known.
+
+    It must see the model through a mount: a name alone may mean a copy elsewhere.
+    """
+    kind = User.ENGINE if container.running else User.ENDED_ENGINE
+    seen = _seen(model.path, container)
+    if seen is None:
+        return None
+    texts = (*container.argv, container.model, named)
+    ways = (seen, model.id) if model.layout is Layout.CACHE else (seen,)
+    whole = any(f"{mount.source.rstrip('/')}/".startswith(f"{model.path}/") for mount in container.mounts)
+    if whole or _names(texts, ways):
+        return ModelUse(kind, container.name)
+    if named or container.model or not container.running:
+        return None
+    return ModelUse(kind, container.name, sure=False)
+
+
+def _texts(preset: Preset) -> Iterable[str]:
+    values = (value for _, value in (*preset.defaults, *preset.env))
+    return (value if isinstance(value, str) else json.dumps(value) for value in values)
+
+
+def _ways(model: StoredModel, root: str, home: str) -> tuple[str, ...]:
+    """How a preset may spell it: as the container sees it, or by its path on this machine."""
+    inside = posixpath.relpath(model.path, root) if model.path.startswith(root.rstrip("/") + "/") else ""
+    ways = [model.id, model.path, *([f"{_STORE}/{inside}"] if inside else [])]
+    if home and model.path.startswith(home.rstrip("/") + "/"):
+        ways.append("~" + model.path[len(home.rstrip("/")) :])
+    return tuple(ways)
+
+
+def _seen(path: str, container: ContainerFacts) -> str | None:
+    """Where the container sees a path of the host; None when it does not."""
+    for mount in sorted(container.mounts, key=lambda mount: -len(mount.source)):
+        source = mount.source.rstrip("/") or "/"
+        if path == source or path.startswith(source.rstrip("/") + "/"):
+            return posixpath.join(mount.target, path[len(source) :].lstrip("/")).rstrip("/")
+        if source.startswith(path + "/"):
+            return mount.target
+    return None
+
+
+def _names(texts: Iterable[str], ways: Iterable[str]) -> bool:
+    """Whether one of the texts holds one of the spellings as a whole word, or a path below it."""
+    pattern = "|".join(re.escape(way) for way in ways if way)
+    word = re.compile(rf"(?<![\w./~-])(?:{pattern})(?=/|[^\w.-]|$)")
+    return any(word.search(text) for text in texts if text)

@@ -1,0 +1,197 @@
+"""The simulated Spark's model store: a few checkpoints in every state that a person meets."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import replace
+from typing import Final
+
+from spark_tui.domain.errors import RefusedError, UsageError
+from spark_tui.domain.models.hub import RepoFile
+from spark_tui.domain.models.store import (
+    Algorithm,
+    Completeness,
+    Expected,
+    Layout,
+    OtherCache,
+    Partial,
+    Payload,
+    StoreContents,
+    StoredFile,
+    StoredModel,
+    StoredRevision,
+    StoreFinding,
+    Trouble,
+)
+from spark_tui.domain.models.store_delete import Deleted, DeletePlan, Extent
+from spark_tui.domain.models.store_verify import FileCheck, Verdict, VerifyProgress
+from spark_tui.domain.quantities import GIB
+from spark_tui.services.demo.container import RECORDED_MODEL, STORE
+from spark_tui.services.ports import Clock
+
+FREE: Final = 1843 * GIB
+RATE: Final = 2_400_000_000
+"""Bytes a second that a verification reads, on one NVMe disk."""
+_DAY: Final = 86_400.0
+_STEP_SECONDS: Final = 0.25
+_COMMIT: Final = "4f2c1e7a9b3d5860c1f2e3d4a5b6978812345678"
+_DIGEST: Final = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
+
+# name, GiB, shards, state, shards that are here, days since it was read
+_MODELS: Final = (
+    (RECORDED_MODEL, 21.3, 5, Completeness.COMPLETE, 5, 0.02),
+    ("nvidia/Qwen3.6-35B-A3B-NVFP4", 21.4, 5, Completeness.COMPLETE, 5, 0.1),
+    ("openai/gpt-oss-120b", 60.8, 15, Completeness.COMPLETE, 15, 2.0),
+    ("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-NVFP4", 17.9, 4, Completeness.PARTIAL, 3, 6.0),
+    ("unsloth/Qwen3.6-27B-NVFP4", 18.6, 4, Completeness.CORRUPT, 4, 31.0),
+)
+
+
+class DemoModels:
+    """The ModelStore port of a disk that is not there."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        now = clock.now()
+        self._models = {model.id: model for model in (*(_cached(now, *each) for each in _MODELS), _folder(now))}
+        self._other = OtherCache("/home/spark/.cache/huggingface/hub", (_elsewhere(now),), int(2.7 * GIB))
+
+    async def scan(self, *, others: bool = True) -> StoreContents:
+        """What is left of it."""
+        models = tuple(sorted(self._models.values(), key=lambda model: model.id.lower()))
+        return StoreContents(STORE, models, others=(self._other,) if others else (), free=FREE, seconds=0.03)
+
+    async def files(self, model: str, revision: str = "") -> tuple[StoredFile, ...]:
+        """Its shards and a config."""
+        return _files(self._named(model))
+
+    async def verify(self, model: str, revision: str = "") -> AsyncGenerator[VerifyProgress, None]:
+        """At the pace of a disk; the damaged one is found out."""
+        found = self._named(model)
+        start = self._clock.monotonic()
+        checks: list[FileCheck] = []
+        done = 0
+        for file in _files(found):
+            end = done + (file.size or 0)
+            while done < end:
+                await self._clock.sleep(_STEP_SECONDS)
+                done = min(end, done + int(RATE * _STEP_SECONDS))
+                seconds = self._clock.monotonic() - start
+                yield VerifyProgress(found.id, found.commit, done, found.size, file.name, tuple(checks), seconds)
+            checks.append(_check(file, found.completeness))
+        seconds = self._clock.monotonic() - start
+        yield VerifyProgress(found.id, found.commit, done, found.size, "", tuple(checks), seconds, over=True)
+
+    async def plan_delete(self, model: str, extent: Extent, revision: str = "") -> DeletePlan:
+        """All of it, or its unfinished download."""
+        found = self._named(model)
+        path = found.path[len(STORE) + 1 :]
+        if extent is Extent.LEFTOVERS:
+            none = () if found.partials else (StoreFinding("there is nothing to delete"),)
+            freed = found.partial_bytes
+            removes = tuple(f"{path}/blobs/{each.name}.incomplete" for each in found.partials)
+            return DeletePlan(found.id, extent, found.id, found.path, "", freed, 0, 1, (), removes, (), none)
+        return DeletePlan(found.id, Extent.MODEL, found.id, found.path, "", found.disk, 0, 12, (), (path,))
+
+    async def delete(self, plan: DeletePlan) -> Deleted:
+        """Nothing on this machine is touched."""
+        if plan.obstacles:
+            raise RefusedError(f"{plan.model} is not deleted: {plan.obstacles[0].what}.", "Nothing was changed.")
+        found = self._named(plan.model)
+        if plan.extent is Extent.LEFTOVERS:
+            self._models[found.id] = replace(found, partials=(), disk=found.disk - found.partial_bytes, findings=())
+        else:
+            del self._models[found.id]
+        return Deleted(plan, plan.freed, plan.files)
+
+    def sizes(self, model: str) -> dict[str, int]:
+        """Bytes by file name of what is whole; empty for a model that is not here."""
+        found = self._models.get(model)
+        return {file.name: file.size for file in _files(found) if file.size is not None} if found is not None else {}
+
+    def fetched(self, model: str, files: Sequence[RepoFile]) -> None:
+        """A download has ended: what it fetched is here."""
+        shards = sum(file.path.endswith(".safetensors") for file in files)
+        known = self._models.get(model)
+        if known is not None and known.completeness is Completeness.CORRUPT:  # the damaged file has come anew
+            shards = known.current.files - 3 if known.current is not None else shards
+            size = float(known.current.expected or known.size) if known.current is not None else float(known.size)
+        else:
+            size = float(sum(file.size or 0 for file in files))
+        now = self._clock.now()
+        whole = _cached(now, model, size / GIB, shards, Completeness.COMPLETE, shards, 0.0)
+        self._models[model] = replace(whole, modified=now)
+
+    async def close(self) -> None:
+        """Nothing to end."""
+
+    def _named(self, name: str) -> StoredModel:
+        found = StoreContents(STORE, tuple(self._models.values())).find(name)
+        if found is None:
+            raise UsageError(f"There is no model {name} in {STORE}.", "See what is there: spark-tui models list")
+        return found
+
+
+def _cached(now: float, name: str, gib: float, shards: int, state: Completeness, here: int, days: float) -> StoredModel:
+    size = int(gib * GIB * here / shards)
+    path = f"{STORE}/hub/models--{name.replace('/', '--')}"
+    partials: tuple[Partial, ...] = ()
+    reasons: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    if state is Completeness.PARTIAL:
+        partials = (Partial("9" * 64, int(1.2 * GIB), now - 5 * _DAY),)
+        missing = tuple(_shard(at, shards) for at in range(here + 1, shards + 1))
+        reasons = (f"{missing[0]} is not here (4.5 GiB)",)
+    elif state is Completeness.CORRUPT:
+        missing = (_shard(2, shards),)
+        reasons = (f"{missing[0]} has 3.1 GiB of 4.6 GiB",)
+    revision = StoredRevision(
+        _COMMIT, f"{path}/snapshots/{_COMMIT}", ("main",), here + 3, size, int(gib * GIB), state, reasons, missing, now
+    )
+    left = "an interrupted download has left 1.2 GiB"
+    findings = (StoreFinding(left, "Fetch it again, or remove what is left."),) if partials else ()
+    return StoredModel(
+        id=name, layout=Layout.CACHE, path=path, revisions=(revision,), commit=_COMMIT, completeness=state,
+        reasons=reasons, size=size, disk=size + sum(each.have for each in partials), partials=partials,
+        used=now - days * _DAY, modified=now - 40 * _DAY, findings=findings,
+    )  # fmt: skip
+
+
+def _folder(now: float) -> StoredModel:
+    size, path = int(3.3 * GIB), f"{STORE}/qwen3.5-27b-dflash"
+    revision = StoredRevision("", path, (), 5, size, None)
+    words = "5 of its files and folders belong to root: a container has fetched them"
+    finding = StoreFinding(words, f'sudo chown -R "$(id -u):$(id -g)" {path}', path)
+    return StoredModel(
+        id="/models/qwen3.5-27b-dflash", layout=Layout.FOLDER, path=path, revisions=(revision,), size=size, disk=size,
+        used=now - 12 * _DAY, modified=now - 50 * _DAY, foreign=5, owner="root", findings=(finding,),
+    )  # fmt: skip
+
+
+def _elsewhere(now: float) -> StoredModel:
+    return _cached(now, "Qwen/Qwen3-0.6B", 2.7, 1, Completeness.COMPLETE, 1, 80.0)
+
+
+def _shard(at: int, of: int) -> str:
+    return f"model-{at:05d}-of-{of:05d}.safetensors"
+
+
+def _files(model: StoredModel) -> tuple[StoredFile, ...]:
+    revision = model.current
+    missing = set(revision.missing) if revision is not None else set()
+    count = max(1, (revision.files if revision is not None else 1) - 3)
+    whole = model.completeness is not Completeness.PARTIAL
+    shards = [_shard(at, count if whole else count + 1) for at in range(1, count + 1)]
+    each = model.size // count
+    digest = Expected(each, _DIGEST, Algorithm.SHA256)
+    found = [StoredFile(name, Payload(name, each, each), _DIGEST, digest) for name in shards]
+    absent = [StoredFile(name, trouble=Trouble.ABSENT) for name in missing - set(shards)]
+    return tuple(sorted((*found, *absent), key=lambda file: file.name))
+
+
+def _check(file: StoredFile, state: Completeness) -> FileCheck:
+    if file.payload is None:
+        return FileCheck(file.name, Verdict.ABSENT)
+    if state is Completeness.CORRUPT and file.name.startswith("model-00002"):
+        return FileCheck(file.name, Verdict.SIZE, file.payload.size, detail="3,328,599,654 of 4,939,212,390 bytes")
+    return FileCheck(file.name, Verdict.MATCHES, file.payload.size, Algorithm.SHA256)

@@ -1,0 +1,281 @@
+"""models list, inspect, verify, rm: what a person reads, what a script gets, and how each of them ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spark_tui.domain.presets.container_spec import Mount
+from spark_tui.domain.presets.host_paths import HostPaths
+from spark_tui.domain.presets.preset import PresetCatalogue
+from spark_tui.domain.settings import Settings
+from spark_tui.services.checkpoints import StoreCheckpoints
+from spark_tui.services.model_store import FolderModelStore
+from tests.cli.world import TINY, StaticPresets, World
+from tests.store_kit import COMMIT, cached, files, local, weights
+
+README = b"---\nlicense: apache-2.0\n---\n# A model\n"
+TEMPLATE = b"{% if tools %}<tool_call>{% endif %}{% if enable_thinking %}<think>{% endif %}"
+
+
+class Store(FolderModelStore):
+    """A store that every command may open anew: closing a fake world's port ends nothing."""
+
+    async def close(self) -> None:
+        return
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    store = tmp_path / "vllm"
+    extra = {"README.md": README, "chat_template.jinja": TEMPLATE}
+    cached(store, "acme/tiny-1b", files(size=4000, seed=1) | extra, tree=True)
+    content = files(shards=3, seed=2)
+    del content["model-00003-of-00003.safetensors"]
+    cached(store, "acme/half", content)
+    local(store, "own", files(seed=3))
+    return store
+
+
+def world(root: Path) -> World:
+    return World(
+        models=Store(root),
+        checkpoints=StoreCheckpoints(root),
+        presets=StaticPresets(PresetCatalogue((TINY,))),
+        paths=HostPaths(str(root), "/caches", "/home/test"),
+        settings=Settings(store=root),
+    )
+
+
+def running(found: World, root: Path) -> World:
+    found.engine(argv=("vllm", "serve", "acme/tiny-1b"), mounts=(Mount(str(root), "/models"),))
+    return found
+
+
+# --- list -------------------------------------------------------------------------------------------------
+
+
+def test_the_list_says_how_whole_each_model_is_and_who_uses_it(root: Path) -> None:
+    result = running(world(root), root).run("models", "list")
+    assert result.code == 0
+    rows = [re.split(r"  +", line) for line in result.out.splitlines()]
+    assert rows[0] == ["MODEL", "STATE", "SIZE", "READ", "USED BY"]
+    assert [(row[0], row[1]) for row in rows[1:]] == [
+        ("/models/own", "complete"), ("acme/half", "partial"), ("acme/tiny-1b", "complete"),
+    ]  # fmt: skip
+    assert rows[3][4] == "tiny-1b, tiny-1b"
+    assert f"3 models in {root}:" in result.err
+    assert "note: acme/half: model-00003-of-00003.safetensors is not here" in result.err
+
+
+def test_models_alone_is_the_list(root: Path) -> None:
+    found = world(root)
+    assert found.run("models").out == found.run("models", "list").out
+
+
+def test_the_list_as_data(root: Path) -> None:
+    found = running(world(root), root).run("models", "list", "--json").json
+    assert found["store"] == str(root)
+    assert found["disk_bytes"] > 0
+    tiny = next(model for model in found["models"] if model["id"] == "acme/tiny-1b")
+    assert (tiny["state"], tiny["commit"], tiny["layout"]) == ("complete", COMMIT, "cache")
+    assert tiny["engines"] == [{"id": "tiny-1b", "sure": True}]
+    assert tiny["presets"] == ["tiny-1b"]
+    assert tiny["revisions"][0]["refs"] == ["main"]
+    half = next(model for model in found["models"] if model["id"] == "acme/half")
+    assert half["revisions"][0]["missing"] == ["model-00003-of-00003.safetensors"]
+    assert half["revisions"][0]["expected_bytes"] is None
+    assert half["revisions"][0]["expected_bytes_reason"]
+
+
+def test_without_docker_the_list_stands_and_engines_are_null_with_the_reason(root: Path) -> None:
+    found = world(root)
+    found.docker.go_down()
+    assert "Which engines use them is not known" in found.run("models").err
+    model = found.run("models", "--json").json["models"][0]
+    assert (model["engines"], bool(model["engines_reason"])) == (None, True)
+
+
+def test_an_empty_store_is_no_error(tmp_path: Path) -> None:
+    result = world(tmp_path / "none").run("models")
+    assert (result.code, result.out) == (0, "")
+    assert "the store does not exist yet" in result.err
+
+
+def test_names_with_control_codes_reach_no_terminal(root: Path) -> None:
+    local(root, "bad\x1b[31m\nname", files(), papers=False)
+    found = world(root)
+    for arguments in (("models",), ("models", "--json"), ("models", "inspect", "bad\x1b[31m\nname")):
+        result = found.run(*arguments)
+        assert "\x1b" not in result.out + result.err
+    assert found.run("models", "verify", "bad\x1b[31m\nname").code == 0
+
+
+def test_in_the_demo_there_is_an_answer(root: Path) -> None:
+    found = World()
+    assert found.run("models").code == 0
+    assert found.run("models", "rm", "x").code == 2
+
+
+# --- inspect ----------------------------------------------------------------------------------------------
+
+
+def test_a_checkpoint_is_told_in_words_and_in_figures(root: Path) -> None:
+    result = world(root).run("models", "inspect", "acme/tiny-1b")
+    assert result.code == 0, result.err
+    pairs = dict(
+        re.split(r"  +", line, maxsplit=1) for line in result.out.splitlines() if re.match(r"\w.*\S  +\S", line)
+    )
+    assert pairs["architecture"] == "LlamaForCausalLM (llama)"
+    assert pairs["licence"] == "apache-2.0"
+    assert pairs["chat template"] == "thinks, calls tools (switched by enable_thinking)"
+    assert "--tool-call-parser hermes" in pairs["parsers"]
+    assert pairs["KV cache"] == "256 bytes per token in bfloat16"
+    assert "One stream decodes at most" in result.out
+
+
+def test_the_inspection_as_data_with_its_files(root: Path) -> None:
+    found = world(root).run("models", "inspect", "acme/tiny-1b", "--json").json
+    assert found["checkpoint"]["chat"]["tool_call_parser"] == "hermes"
+    assert found["checkpoint"]["licence"] == "apache-2.0"
+    assert found["checkpoint"]["kv_bytes_per_token"] == 256
+    assert {each["name"] for each in found["files"]} >= {"config.json", "README.md"}
+    assert all(each["digest"] for each in found["files"])
+
+
+def test_a_model_without_its_config_is_told_as_far_as_it_goes(root: Path) -> None:
+    cached(root, "acme/bare", {"model.safetensors": weights(100)})
+    result = world(root).run("models", "inspect", "acme/bare")
+    assert result.code == 0
+    assert "Its files do not tell more: it has no config.json." in result.err
+    found = world(root).run("models", "inspect", "acme/bare", "--json").json
+    assert (found["checkpoint"], found["checkpoint_reason"]) == (None, "it has no config.json")
+
+
+def test_an_unknown_model_is_wrong_usage_with_near_names(root: Path) -> None:
+    for command in ("inspect", "verify", "rm"):
+        result = world(root).run("models", command, "acme/tiny-1c")
+        assert result.code == 2
+        assert "Did you mean acme/tiny-1b?" in result.err
+
+
+# --- verify -----------------------------------------------------------------------------------------------
+
+
+def damage(root: Path, name: str = "config.json") -> None:
+    path = (root / "hub/models--acme--tiny-1b/snapshots" / COMMIT / name).resolve()
+    path.write_bytes(path.read_bytes().replace(b"l", b"L"))
+
+
+def test_a_sound_model_verifies(root: Path) -> None:
+    result = world(root).run("models", "verify", "acme/tiny-1b")
+    assert result.code == 0
+    assert result.out.startswith("All 6 files are as the Hub has them")
+
+
+def test_damage_is_named_with_the_command_that_fetches_it_again_and_the_exit_code_tells(root: Path) -> None:
+    damage(root)
+    result = world(root).run("models", "verify", "acme/tiny-1b")
+    assert result.code == 1
+    assert result.out.splitlines()[0].startswith("config.json: differs from what the Hub has (git-sha1 is ")
+    assert f"hf download acme/tiny-1b config.json --force-download --cache-dir {root}/hub" in result.err
+
+
+def test_a_verification_as_data_ends_with_its_result(root: Path) -> None:
+    damage(root)
+    result = world(root).run("models", "verify", "acme/tiny-1b", "--json")
+    last = result.json_lines[-1]
+    assert result.code == 1
+    assert (last["type"], last["verified"], last["fetch_again"]) == ("result", False, ["config.json"])
+    assert {each["verdict"] for each in last["files"]} == {"matches", "differs"}
+
+
+def big(root: Path) -> None:
+    cached(root, "acme/big", files(size=40_000_000, shards=2, seed=9))
+
+
+def test_in_a_pipe_progress_is_plain_lines(root: Path) -> None:
+    big(root)
+    result = world(root).run("models", "verify", "acme/big")
+    assert "\r" not in result.err
+    assert result.code == 0
+
+
+def test_on_a_terminal_progress_is_a_bar_that_goes_away(root: Path) -> None:
+    big(root)
+    result = world(root).run("models", "verify", "acme/big", tty=True)
+    assert result.err.endswith("\x1b[K") or "%" not in result.err
+    assert "All 4 files" in result.out
+
+
+# --- rm ---------------------------------------------------------------------------------------------------
+
+
+def there(root: Path) -> bool:
+    return (root / "hub/models--acme--tiny-1b").exists()
+
+
+def test_a_dry_run_tells_what_goes_and_what_comes_back_and_touches_nothing(root: Path) -> None:
+    result = world(root).run("models", "rm", "acme/tiny-1b", "--dry-run")
+    assert result.code == 0
+    assert result.out.startswith("Deletes acme/tiny-1b and all its files, and frees ")
+    assert "  hub/models--acme--tiny-1b" in result.out
+    assert there(root)
+
+
+def test_the_name_must_be_typed(root: Path) -> None:
+    refused = world(root).run("models", "rm", "acme/tiny-1b", keyboard="y\n")
+    assert (refused.code, there(root)) == (4, True)
+    done = world(root).run("models", "rm", "acme/tiny-1b", keyboard="acme/tiny-1b\n")
+    assert (done.code, there(root)) == (0, False)
+    assert "freed" in done.out
+
+
+def test_nobody_at_the_keyboard_means_no_unless_it_was_said(root: Path) -> None:
+    assert world(root).run("models", "rm", "acme/tiny-1b", stdin="").code == 4
+    assert there(root)
+    found = world(root).run("models", "rm", "acme/tiny-1b", "--yes", "--json", stdin="").json
+    assert (found["deleted"], found["freed_bytes"] > 0) == (True, True)
+    assert not there(root)
+
+
+def test_an_engine_that_uses_it_is_in_the_way(root: Path) -> None:
+    found = running(world(root), root)
+    result = found.run("models", "rm", "acme/tiny-1b", "--yes")
+    assert result.code == 4
+    assert "tiny-1b runs with it" in result.err
+    assert "Stop it first: spark-tui down tiny-1b" in result.err
+    assert "It would be refused" in found.run("models", "rm", "acme/tiny-1b", "--dry-run").out
+    assert there(root)
+
+
+def test_read_only_refuses_and_still_tells_the_plan(root: Path) -> None:
+    assert world(root).run("models", "rm", "acme/tiny-1b", "--yes", "--read-only").code == 4
+    assert world(root).run("models", "rm", "acme/tiny-1b", "--dry-run", "--read-only").code == 0
+    assert there(root)
+
+
+def test_leftovers_alone(root: Path) -> None:
+    blob = root / "hub/models--acme--tiny-1b/blobs" / f"{'b' * 64}.incomplete"
+    blob.write_bytes(b"x" * 9000)
+    os.utime(blob, (1, 1))
+    assert world(root).run("models", "rm", "acme/tiny-1b", "--leftovers", "--yes").code == 0
+    assert there(root)
+    assert not blob.exists()
+
+
+def test_leftovers_and_a_revision_are_two_things(root: Path) -> None:
+    assert world(root).run("models", "rm", "acme/tiny-1b", "--leftovers", "--revision", "main").code == 2
+
+
+def test_every_command_prints_json_that_can_be_read(root: Path) -> None:
+    shapes: list[Any] = [
+        json.loads(world(root).run("models", *words, "--json").out)
+        for words in (("list",), ("inspect", "own"), ("rm", "own", "--dry-run"))
+    ]
+    assert [type(shape) for shape in shapes] == [dict, dict, dict]

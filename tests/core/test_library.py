@@ -1,0 +1,336 @@
+"""The library: who uses a model, verifying in the background, and no deletion under an engine's feet."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spark_tui.core.library import Library, LibraryEntry, LibraryView
+from spark_tui.core.store import Store
+from spark_tui.domain.engine.container import ContainerStatus
+from spark_tui.domain.errors import RefusedError, UsageError
+from spark_tui.domain.models.store_delete import Extent
+from spark_tui.domain.models.store_use import User
+from spark_tui.domain.presets.container_spec import LABEL_MODEL, Mount
+from spark_tui.domain.presets.preset import Preset, PresetFacts, RequiredFile
+from spark_tui.domain.reading import Missing, Stale, value_of
+from spark_tui.services.model_store import FolderModelStore
+from tests.core.kit import PRESET, FixedPresets
+from tests.fakes_docker import FakeDocker
+from tests.fakes_host import FakeClock
+from tests.store_kit import COMMIT, cached, files, local
+
+SERVE = ("vllm", "serve")
+
+
+class Shelf:
+    """A library on a store in a folder."""
+
+    def __init__(self, root: Path, *presets: Preset) -> None:
+        self.root = root
+        self.docker = FakeDocker()
+        self.clock = FakeClock()
+        self.models = FolderModelStore(root)
+        self.store = Store(self.clock)
+        catalogue = FixedPresets(*(presets or (PRESET,)))
+        self.library = Library(self.models, self.docker, catalogue, self.store, self.clock, str(root), "/home/test")
+
+    def engine(self, name: str, *argv: str, **changes: Any) -> None:
+        """A container that mounts the store."""
+        given: dict[str, Any] = {"mounts": (Mount(str(self.root), "/models"),)} | changes
+        self.docker.add_container(name, argv=(*SERVE, *argv), **given)
+
+    async def view(self) -> LibraryView:
+        view = value_of(await self.library.refresh())
+        assert view is not None
+        return view
+
+    async def uses(self, model: str) -> list[tuple[User, str, bool]]:
+        entry = (await self.view()).get(model)
+        assert entry is not None
+        return [(use.kind, use.name, use.sure) for use in entry.uses]
+
+
+@asynccontextmanager
+async def opened(root: Path, *presets: Preset) -> AsyncIterator[Shelf]:
+    shelf = Shelf(root, *presets)
+    try:
+        yield shelf
+    finally:
+        await shelf.library.close()
+        await shelf.models.close()
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    store = tmp_path / "vllm"
+    cached(store, "org/qwen", files(seed=1))
+    cached(store, "org/qwen-drafter", files(seed=2))
+    local(store, "own", files(seed=3))
+    return store
+
+
+# --- who uses it ------------------------------------------------------------------------------------------
+
+
+async def test_presets_are_found_by_the_model_that_they_serve_draft_with_or_need(root: Path) -> None:
+    presets = (
+        PRESET,
+        replace(PRESET, name="drafted", model="x/y", command='vllm serve x --spec \'{"model":"org/qwen-drafter"}\''),
+        replace(PRESET, name="path", model="/models/own"),
+        replace(PRESET, name="home", model=str(root / "own")),
+        replace(PRESET, name="needs", model="a/b", facts=PresetFacts(required_files=(RequiredFile("own", "c/d"),))),
+        replace(PRESET, name="other", model="org/qwen2"),
+    )
+    async with opened(root, *presets) as shelf:
+        assert await shelf.uses("org/qwen") == [(User.PRESET, "qwen", True)]
+        assert await shelf.uses("org/qwen-drafter") == [(User.PRESET, "drafted", True)]
+        names = [name for _, name, _ in await shelf.uses("/models/own")]
+        assert names == ["home", "needs", "path"]
+
+
+@pytest.mark.parametrize(
+    ("argv", "model"),
+    [
+        (("org/qwen",), "org/qwen"),
+        (("--model", "org/qwen"), "org/qwen"),
+        (("--model=org/qwen",), "org/qwen"),
+        (("x", "--speculative-config", '{"method":"eagle3","model":"org/qwen-drafter"}'), "org/qwen-drafter"),
+        (("/models/own",), "/models/own"),
+        (("/models/own/",), "/models/own"),
+        ((f"/models/hub/models--org--qwen/snapshots/{COMMIT}",), "org/qwen"),
+    ],
+)
+async def test_a_container_that_names_a_model_and_can_see_it_uses_it(
+    root: Path, argv: tuple[str, ...], model: str
+) -> None:
+    async with opened(root) as shelf:
+        shelf.engine("box", *argv)
+        using = [
+            entry.model.id for entry in (await shelf.view()).entries if any(use.name == "box" for use in entry.engines)
+        ]
+        assert model in using
+        if argv[0] != "x":
+            sure = [entry.model.id for entry in (await shelf.view()).entries if any(u.sure for u in entry.engines)]
+            assert sure == [model]
+
+
+async def test_a_container_that_names_a_model_and_cannot_see_the_store_has_a_copy_of_its_own(root: Path) -> None:
+    async with opened(root) as shelf:
+        shelf.engine("box", "org/qwen", mounts=(Mount("/elsewhere", "/models"),))
+        assert (User.ENGINE, "box", True) not in await shelf.uses("org/qwen")
+
+
+async def test_a_container_that_mounts_the_store_and_names_nothing_may_use_all_of_it(root: Path) -> None:
+    async with opened(root) as shelf:
+        shelf.engine("box")
+        for entry in (await shelf.view()).entries:
+            assert [(use.name, use.sure) for use in entry.engines] == [("box", False)]
+
+
+async def test_one_that_mounts_a_single_model_uses_that_one(root: Path) -> None:
+    async with opened(root) as shelf:
+        shelf.engine("box", mounts=(Mount(str(root / "own"), "/weights", read_only=True),))
+        assert (User.ENGINE, "box", True) in await shelf.uses("/models/own")
+        assert "box" not in [name for _, name, _ in await shelf.uses("org/qwen")]
+
+
+async def test_an_ended_container_is_told_and_stands_in_nobodys_way(root: Path) -> None:
+    async with opened(root) as shelf:
+        shelf.engine("box", "org/qwen", status=ContainerStatus.EXITED)
+        assert (User.ENDED_ENGINE, "box", True) in await shelf.uses("org/qwen")
+        assert (await shelf.library.plan_delete("org/qwen")).obstacles == ()
+
+
+async def test_our_label_tells_the_model_where_the_command_does_not(root: Path) -> None:
+    async with opened(root) as shelf:
+        shelf.engine("box", labels=((LABEL_MODEL, "org/qwen"),))
+        assert (User.ENGINE, "box", True) in await shelf.uses("org/qwen")
+        assert "box" not in [name for _, name, _ in await shelf.uses("/models/own")]
+
+
+async def test_without_docker_the_models_are_shown_and_engines_are_said_to_be_unknown(root: Path) -> None:
+    async with opened(root) as shelf:
+        shelf.docker.go_down()
+        view = await shelf.view()
+        assert len(view.entries) == 3
+        assert "Cannot reach Docker" in view.engines_unknown
+
+
+# --- the slice --------------------------------------------------------------------------------------------
+
+
+async def test_an_unchanged_store_changes_nothing_in_the_world(root: Path) -> None:
+    async with opened(root) as shelf:
+        await shelf.library.refresh()
+        before = shelf.store.world
+        await shelf.library.refresh()
+        assert shelf.store.world is before
+
+
+async def test_a_store_that_breaks_leaves_the_last_view_marked_stale(root: Path) -> None:
+    class Broken(FolderModelStore):
+        fails = False
+
+        async def scan(self, *, others: bool = True) -> Any:
+            if self.fails:
+                raise OSError(5, "Input/output error")
+            return await super().scan(others=others)
+
+    async with opened(root) as shelf:
+        broken = Broken(root)
+        library = Library(broken, shelf.docker, FixedPresets(PRESET), shelf.store, shelf.clock, str(root))
+        await library.refresh()
+        broken.fails = True
+        reading = await library.refresh()
+        assert isinstance(reading, Stale)
+        assert not isinstance(library.view, Missing)
+        await broken.close()
+
+
+async def test_the_loop_goes_on_while_a_scan_runs(root: Path) -> None:
+    async with opened(root) as shelf:
+        ticks = 0
+        scanning = asyncio.ensure_future(shelf.library.refresh())
+        while not scanning.done():
+            ticks += 1
+            await asyncio.sleep(0)
+        assert ticks > 3
+
+
+# --- verifying --------------------------------------------------------------------------------------------
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+def entry_of(shelf: Shelf, model: str) -> LibraryEntry:
+    view = value_of(shelf.library.view)
+    assert view is not None
+    entry = view.get(model)
+    assert entry is not None
+    return entry
+
+
+async def test_a_verification_runs_in_the_background_and_its_outcome_stays_in_the_entry(root: Path) -> None:
+    async with opened(root) as shelf:
+        await shelf.library.refresh()
+        shelf.library.start_verify("org/qwen")
+        with pytest.raises(RefusedError):
+            shelf.library.start_verify("org/qwen")
+        await until(lambda: not shelf.library.verifying("org/qwen"))
+        check = entry_of(shelf, "org/qwen").check
+        assert check is not None
+        assert check.over
+        assert check.matching == 4
+        await shelf.library.refresh()
+        assert entry_of(shelf, "org/qwen").check == check
+        assert shelf.store.world.events[-1].text.startswith("org/qwen: All 4 files are as the Hub has them")
+
+
+async def test_damage_is_an_error_in_the_feed_with_what_to_do(root: Path) -> None:
+    blob = (root / "hub/models--org--qwen/snapshots" / COMMIT / "config.json").resolve()
+    blob.write_bytes(blob.read_bytes().replace(b"l", b"L"))
+    async with opened(root) as shelf:
+        await shelf.library.refresh()
+        shelf.library.start_verify("org/qwen")
+        await until(lambda: not shelf.library.verifying("org/qwen"))
+        event = shelf.store.world.events[-1]
+        assert (event.severity.value, event.remedy) == ("error", "Fetch those files again.")
+
+
+async def test_a_cancelled_verification_leaves_no_outcome(root: Path) -> None:
+    async with opened(root) as shelf:
+        await shelf.library.refresh()
+        shelf.library.start_verify("org/qwen")
+        await asyncio.sleep(0)
+        await shelf.library.cancel_verify("org/qwen")
+        assert not shelf.library.verifying("org/qwen")
+        assert entry_of(shelf, "org/qwen").check is None
+        await shelf.library.cancel_verify("org/qwen")
+
+
+async def test_what_cannot_be_verified_says_why_in_the_entry(root: Path) -> None:
+    async with opened(root) as shelf:
+        await shelf.library.refresh()
+        shelf.library.start_verify("org/qwen", "v9")
+        await until(lambda: not shelf.library.verifying("org/qwen"))
+        assert "has no revision v9" in entry_of(shelf, "org/qwen").failure
+
+
+# --- deleting ---------------------------------------------------------------------------------------------
+
+
+async def test_a_model_is_deleted_after_its_name_was_typed(root: Path) -> None:
+    async with opened(root) as shelf:
+        plan = await shelf.library.plan_delete("org/qwen")
+        for typed in ("", "org/Qwen", "org/qwen ", "y"):
+            with pytest.raises(RefusedError, match="was not deleted"):
+                await shelf.library.delete(plan, typed)
+        assert (root / "hub/models--org--qwen").exists()
+        done = await shelf.library.delete(plan, "org/qwen")
+        assert done.freed == plan.freed > 0
+        assert not (root / "hub/models--org--qwen").exists()
+        view = value_of(shelf.library.view)
+        assert view is not None
+        assert view.get("org/qwen") is None
+        assert "deleted" in shelf.store.world.events[-1].text
+
+
+@pytest.mark.parametrize("argv", [("org/qwen",), ()])
+async def test_a_model_that_an_engine_uses_or_may_use_is_not_deleted(root: Path, argv: tuple[str, ...]) -> None:
+    async with opened(root) as shelf:
+        shelf.engine("box", *argv)
+        plan = await shelf.library.plan_delete("org/qwen")
+        assert plan.obstacles[0].remedy == "Stop it first: spark-tui down box"
+        with pytest.raises(RefusedError):
+            await shelf.library.delete(plan, plan.name)
+        assert (root / "hub/models--org--qwen").exists()
+
+
+async def test_an_engine_that_starts_between_the_question_and_the_answer_is_seen(root: Path) -> None:
+    async with opened(root) as shelf:
+        plan = await shelf.library.plan_delete("org/qwen")
+        assert plan.obstacles == ()
+        shelf.engine("box", "org/qwen")
+        with pytest.raises(RefusedError, match="box runs with it"):
+            await shelf.library.delete(plan, plan.name)
+        assert (root / "hub/models--org--qwen").exists()
+
+
+async def test_without_docker_nothing_is_deleted_unless_the_person_insists(root: Path) -> None:
+    async with opened(root) as shelf:
+        shelf.docker.go_down()
+        plan = await shelf.library.plan_delete("org/qwen")
+        assert "is not known" in plan.obstacles[0].what
+        assert (await shelf.library.plan_delete("org/qwen", unchecked=True)).obstacles == ()
+        await shelf.library.delete(plan, plan.name, unchecked=True)
+        assert not (root / "hub/models--org--qwen").exists()
+
+
+async def test_leftovers_may_go_while_an_engine_runs(root: Path) -> None:
+    base = root / "hub/models--org--qwen"
+    (base / "blobs" / f"{'a' * 64}.incomplete").write_bytes(b"x" * 5000)
+    async with opened(root) as shelf:
+        shelf.engine("box", "org/qwen")
+        plan = await shelf.library.plan_delete("org/qwen", Extent.LEFTOVERS)
+        await shelf.library.delete(plan, "org/qwen")
+        assert not list((base / "blobs").glob("*.incomplete"))
+
+
+async def test_a_name_that_is_not_there_is_wrong_usage_with_near_names(root: Path) -> None:
+    async with opened(root) as shelf:
+        with pytest.raises(UsageError, match="There is no model org/qwn") as caught:
+            await shelf.library.entry("org/qwn")
+        assert "org/qwen" in caught.value.remedy
+        with pytest.raises(UsageError):
+            await shelf.library.plan_delete("org/qwn")
