@@ -1,0 +1,51 @@
+"""Everything that a preset's launch reads from the Hub, as downloads: model, drafter, plugin files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from spark_tui.domain.models.download import DownloadRequest
+from spark_tui.domain.presets.plan import LaunchPlan
+from spark_tui.domain.presets.preset import RequiredFile
+from spark_tui.domain.presets.rules_case import Situation, case_of
+
+_REPO: Final = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
+_FETCH_THEMSELVES: Final = ("ollama",)
+"""Engines with a registry and a store of their own."""
+
+
+def downloads_of(plan: LaunchPlan) -> tuple[DownloadRequest, ...]:
+    """What to fetch before the launch, in the order in which it is needed; nothing for what lies in the store by path.
+
+    The launch's own settings count: a drafter or a model that was changed on the form is the one that is fetched.
+    """
+    return tuple(dict.fromkeys(_requests(plan)))
+
+
+def _requests(plan: LaunchPlan) -> Iterator[DownloadRequest]:
+    preset = plan.preset
+    for file in preset.facts.required_files:
+        yield _required(file, preset.name)
+    if preset.engine in _FETCH_THEMSELVES:
+        return
+    case = case_of(Situation(plan))
+    if _REPO.fullmatch(plan.model):
+        yield DownloadRequest(
+            plan.model,
+            preset.model_revision or "main",
+            load_format=case.option("--load-format") or "",
+            preset=preset.name,
+        )
+    drafter = case.speculation.drafter if case.speculation is not None else ""
+    if _REPO.fullmatch(drafter):
+        yield DownloadRequest(drafter, preset=preset.name)
+
+
+def _required(file: RequiredFile, preset: str) -> DownloadRequest:
+    if file.url:
+        return DownloadRequest(target=file.target, single=True, url=file.url, preset=preset)
+    if file.is_folder:
+        return DownloadRequest(file.repo, target=file.target, preset=preset)
+    return DownloadRequest(file.repo, files=(file.file,), target=file.target, single=True, preset=preset)
