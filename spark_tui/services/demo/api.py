@@ -18,6 +18,7 @@ from spark_tui.domain.chat import (
 from spark_tui.domain.engine.endpoint import Endpoint, Health, ServedModel
 from spark_tui.domain.errors import ApiKeyRejected, EngineUnreachable, ModelNotServed, ReplyCutOff
 from spark_tui.services.demo.answers import canned_answer, tokens_of
+from spark_tui.services.demo.chat_count import ChatCount
 from spark_tui.services.demo.chronicle import DECODE_RATE
 from spark_tui.services.demo.container import DemoContainer
 from spark_tui.services.demo.run import Run
@@ -63,11 +64,14 @@ class DemoApi:
         world.chats += 1
         prompt_tokens = _prompt_tokens(request)
         sent = 0
+        counted = ChatCount(run.tally, world.clock)
         try:
             async for event in self._answer(container, run, request, prompt_tokens):
                 sent += isinstance(event, ContentDelta | ReasoningDelta) and bool(event.text)
+                counted.event(event)
                 yield event
         finally:
+            counted.end()
             world.chats -= 1
             if container.run is run:
                 now = world.clock.now()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from spark_tui.domain.host.drop_caches import TEE_COMPACT, TEE_DROP, Access, Route
+from spark_tui.domain.host.drop_unit import SystemFile
 from spark_tui.services.demo.host import DemoHost
 
 
@@ -39,6 +40,14 @@ class DemoDropper:
         return 0
 
     def remove_grant(self) -> int:
+        """Nothing is removed."""
+        return 0
+
+    def write_files(self, files: Sequence[SystemFile]) -> int:
+        """Nothing is written."""
+        return 0
+
+    def remove_files(self, paths: Sequence[str]) -> int:
         """Nothing is removed."""
         return 0
 

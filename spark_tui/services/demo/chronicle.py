@@ -17,6 +17,9 @@ from spark_tui.services.ports import LogLine
 STATS_SECONDS: Final = 10.0  # VLLM_LOG_STATS_INTERVAL
 DECODE_RATE: Final = 41.8
 """Tokens per second of one stream, as the simulated engine reports and delivers them."""
+REQUEST_INTERVALS: Final = 3
+"""A request of the simulated traffic ends in every third interval of statistics."""
+PREFIX_HITS: Final = 0.714
 
 _API: Final = "(APIServer pid=1) INFO"
 _MICROSECOND: Final = 1_000_000
@@ -86,14 +89,33 @@ class Chronicle:
         return bisect_right(self._times, since // timedelta(microseconds=1))
 
     def _write_traffic(self, at: float, number: int) -> None:
-        rate = DECODE_RATE * (0.94 + 0.1 * noise("rate", number))
-        accepted = 2.6 + 0.6 * noise("accepted", number)
-        if number % 3 == 0:
+        rate = decode_rate(number)
+        if number % REQUEST_INTERVALS == 0:
             self.write(
                 at - 4.2, '(APIServer pid=1) INFO:     172.18.0.1:52114 - "POST /v1/chat/completions HTTP/1.1" 200 OK'
             )
-        self.write(at, _stats(180 + 900 * noise("prompt", number), rate, 1, 2 + 3 * noise("kv", number)))
-        self.write(at, _speculation(rate, accepted))
+        self.write(at, _stats(prompt_rate(number), rate, 1, kv_percent(number)))
+        self.write(at, _speculation(rate, accepted_length(number)))
+
+
+def decode_rate(number: int) -> float:
+    """Tokens written per second in an interval of the traffic."""
+    return DECODE_RATE * (0.94 + 0.1 * noise("rate", number))
+
+
+def prompt_rate(number: int) -> float:
+    """Prompt tokens read per second in an interval of the traffic."""
+    return 180 + 900 * noise("prompt", number)
+
+
+def kv_percent(number: int) -> float:
+    """How full the KV cache is at the end of an interval of the traffic."""
+    return 2 + 3 * noise("kv", number)
+
+
+def accepted_length(number: int) -> float:
+    """Tokens per step in an interval of the traffic, drafts and the model's own."""
+    return 2.6 + 0.6 * noise("accepted", number)
 
 
 def _access(client: int) -> str:
@@ -104,7 +126,7 @@ def _stats(prompt: float, generation: float, running: int, kv: float) -> str:
     return (
         f"{_API} <<time>> [loggers.py:259] Engine 000: Avg prompt throughput: {prompt:.1f} tokens/s, "
         f"Avg generation throughput: {generation:.1f} tokens/s, Running: {running} reqs, Waiting: 0 reqs, "
-        f"GPU KV cache usage: {kv:.1f}%, Prefix cache hit rate: 71.4%"
+        f"GPU KV cache usage: {kv:.1f}%, Prefix cache hit rate: {PREFIX_HITS:.1%}"
     )
 
 

@@ -6,11 +6,13 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from spark_tui.domain.engine.container import ContainerFacts, ContainerStatus
-from spark_tui.domain.presets.container_spec import LABEL_MODEL, LABEL_SERVED_NAME, PublishedPort
+from spark_tui.domain.presets.container_spec import LABEL_MODEL, LABEL_SERVED_NAME, Mount, PublishedPort
 from spark_tui.services.demo.chronicle import Chronicle
 from spark_tui.services.demo.run import Run
 
 RECORDED_MODEL: Final = "rdtand/Qwen3.6-35B-A3B-PrismaQuant-4.75bit-vllm"
+STORE: Final = "/home/spark/vllm"
+_MOUNTS: Final = (Mount(STORE, "/models"),)
 _DEFAULT_LENGTH: Final = 262_144
 _DEFAULT_UTILIZATION: Final = 0.8
 
@@ -97,4 +99,5 @@ class DemoContainer:
             created_at=self.created_at,
             started_at=last.started_at if last else None,
             finished_at=before if alive or last is None else last.ended_at,
+            mounts=_MOUNTS,
         )

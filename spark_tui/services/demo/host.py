@@ -25,6 +25,11 @@ _BUFFERS: Final = 180 * MIB
 _SLAB: Final = 940 * MIB
 _SHMEM: Final = 350 * MIB
 _MAPPED: Final = 420 * MIB
+_SLAB_FIXED: Final = 420 * MIB
+_STACKS: Final = 24 * MIB
+_TABLES: Final = 90 * MIB
+_DRIVER: Final = int(1.2 * GIB)
+"""What the driver holds for itself: 1.1 to 1.35 GiB on an idle desktop."""
 _SWAP: Final = 16_777_212 * 1024
 _UP_SECONDS: Final = 6 * 86_400.0 + 4 * 3600
 _DISK_FREE: Final = 2_448_240_345_088
@@ -59,6 +64,7 @@ class DemoHost:
         cache = max(0, min(self._cache, TOTAL_BYTES - used - _FLOOR_BYTES))
         free = TOTAL_BYTES - used - cache
         files = max(0, cache - _BUFFERS - _SLAB)
+        known = used - _SHMEM - _cuda(self._world, now) - _DRIVER
         return Ok(
             MemInfo(
                 total=TOTAL_BYTES,
@@ -75,6 +81,10 @@ class DemoHost:
                 inactive_file=files - files // 3,
                 swap_total=_SWAP,
                 swap_free=_SWAP,
+                anon=max(0, known - _SLAB_FIXED - _STACKS - _TABLES),
+                slab_unreclaimable=_SLAB_FIXED,
+                kernel_stack=_STACKS,
+                page_tables=_TABLES,
             ),
             now,
         )
@@ -180,6 +190,11 @@ def _used(world: DemoWorld, at: float) -> int:
     held = [run.held(at) for run in world.runs if run.started_at <= at]
     drift = _recorded(world, at).drift_bytes if any(run.stage(at) == "serve" for run in world.runs) else 0
     return BASE_BYTES + drift + sum(each.cpu + each.cuda for each in held)
+
+
+def _cuda(world: DemoWorld, at: float) -> int:
+    """Bytes that CUDA processes hold."""
+    return sum(run.held(at).cuda for run in world.runs if run.started_at <= at)
 
 
 def _activity(world: DemoWorld, now: float) -> Telemetry:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from spark_tui.domain.quantities import GIB
@@ -16,6 +16,7 @@ from spark_tui.services.demo.recording import (
     Script,
     boot_marks,
 )
+from spark_tui.services.demo.tally import Tally
 
 CPU_BYTES: Final = int(3.4 * GIB)
 CONTEXT_BYTES: Final = int(0.6 * GIB)
@@ -49,6 +50,7 @@ class Run:
     fails: bool = False
     traffic: bool = False
     ended_at: float | None = None
+    tally: Tally = field(default_factory=Tally)
 
     @property
     def exits_at(self) -> float | None:

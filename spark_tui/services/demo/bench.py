@@ -1,0 +1,128 @@
+"""The simulated engine under load: figures like a real one's, in a twentieth of the time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from typing import Final
+from urllib.parse import urlsplit
+
+from spark_tui.domain.bench.record import RequestRecord
+from spark_tui.domain.engine.endpoint import Endpoint
+from spark_tui.domain.errors import EngineUnreachable
+from spark_tui.services.demo.chronicle import DECODE_RATE
+from spark_tui.services.demo.run import noise
+from spark_tui.services.demo.world import REPLAY_SPEED, DemoWorld
+from spark_tui.services.ports_bench import Driven, Load, Shot, Tick, Volley
+
+_PREFILL_RATE: Final = 3000.0
+_FIRST_SECONDS: Final = 0.12
+_SLOWDOWN: Final = 0.11
+"""How much longer a step takes with each further stream: the weights are read once for all, the KV cache for each."""
+_TICK_SECONDS: Final = 0.25
+_TOKENS: Final = 4096
+
+
+class DemoLoad:
+    """The LoadDriver port. The times in its records are those of a real engine; what passes meanwhile is less."""
+
+    simulated = True
+
+    def __init__(self, world: DemoWorld) -> None:
+        self._world = world
+        self._volleys = 0
+
+    async def drive(self, endpoint: Endpoint, load: Load, stop: asyncio.Event) -> AsyncGenerator[Driven, None]:
+        """Records are made at once, and told when their time has come."""
+        self._require(endpoint)
+        clock = self._world.clock
+        self._volleys += 1
+        begun = clock.monotonic()
+        records = _records(load, begun, (self._world.seed, self._volleys))
+        end = max((record.ended for record in records), default=begun)
+        self._world.chats += load.streams
+        try:
+            while not stop.is_set() and (clock.monotonic() - begun) * REPLAY_SPEED < end - begun:
+                await clock.sleep(_TICK_SECONDS)
+                self._require(endpoint)
+                yield _tick(records, begun + (clock.monotonic() - begun) * REPLAY_SPEED)
+        finally:
+            self._world.chats -= load.streams
+        until = begun + (clock.monotonic() - begun) * REPLAY_SPEED
+        yield Volley(tuple(record for record in records if not stop.is_set() or record.ended <= until))
+
+    async def tokenize(self, endpoint: Endpoint, model: str, text: str) -> tuple[tuple[int, ...], int | None]:
+        """A token for each word."""
+        container = self._require(endpoint)
+        return tuple(hash_of(word) for word in text.split()), container
+
+    async def detokenize(self, endpoint: Endpoint, model: str, tokens: Sequence[int]) -> str:
+        """A word for each token."""
+        self._require(endpoint)
+        return " ".join(f"t{token}" for token in tokens)
+
+    async def metrics(self, endpoint: Endpoint) -> str:
+        """No page: there is nothing to be checked against."""
+        self._require(endpoint)
+        return ""
+
+    async def close(self) -> None:
+        """Nothing is kept open."""
+
+    def _require(self, endpoint: Endpoint) -> int:
+        """The context length of the engine that serves there. Raises EngineUnreachable."""
+        now = self._world.settle()
+        port = urlsplit(endpoint.base_url).port
+        container = None if port is None else self._world.on_port(port)
+        if container is None or container.run is None or not container.run.serves(now):
+            raise EngineUnreachable(f"Nothing answers at {endpoint.base_url}.", "Start the engine again.")
+        return container.max_model_len
+
+
+def hash_of(word: str) -> int:
+    """A token id that depends on nothing but the word."""
+    return int(noise("token", word) * _TOKENS)
+
+
+def _records(load: Load, begun: float, seed: tuple[int, int]) -> list[RequestRecord]:
+    """A closed loop by arithmetic: each stream takes the next request when it is free."""
+    free = [begun] * load.streams
+    records = []
+    for order, shot in enumerate(load.shots):
+        stream = min(range(load.streams), key=lambda index: free[index])
+        waits = order % load.streams if order < load.streams else 0  # all begin at once: prefill goes one by one
+        record = _record(shot, stream, free[stream], waits, load.streams, (*seed, shot.number))
+        free[stream] = record.ended
+        records.append(record)
+    return records
+
+
+def _record(shot: Shot, stream: int, sent: float, waits: int, streams: int, seed: tuple[int, ...]) -> RequestRecord:
+    first = _FIRST_SECONDS + (1 + 0.6 * waits) * shot.input_tokens / _PREFILL_RATE * (
+        0.97 + 0.06 * noise("first", *seed)
+    )
+    depth = 1 + shot.input_tokens / 400_000  # a longer context is read with each token
+    step = (1 + _SLOWDOWN * (streams - 1)) * depth / DECODE_RATE * (0.985 + 0.03 * noise("step", *seed))
+    chunks, at = [sent + first], sent + first
+    for number in range(1, shot.output_tokens):
+        at += step * (0.94 + 0.12 * noise("token", number, *seed))
+        chunks.append(at)
+    return RequestRecord(
+        number=shot.number,
+        stream=stream,
+        sent=sent,
+        ended=at + 0.001,
+        asked_input=shot.input_tokens,
+        asked_output=shot.output_tokens,
+        chunks=tuple(chunks),
+        prompt_tokens=shot.input_tokens,
+        completion_tokens=shot.output_tokens,
+        finish_reason="length",
+        status=200,
+    )
+
+
+def _tick(records: Sequence[RequestRecord], now: float) -> Tick:
+    done = sum(record.ended <= now for record in records)
+    begun = sum(record.sent <= now for record in records)
+    return Tick(done, begun - done, sum(at <= now for record in records for at in record.chunks))

@@ -1,0 +1,95 @@
+"""Conversations of a simulated Spark: kept in memory, gone with the program."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from spark_tui.domain.chat_reader import ThreadReader
+from spark_tui.domain.conversation import ChatThread, ConversationSummary, SearchHit
+from spark_tui.domain.errors import SparkError, UsageError
+from spark_tui.domain.text import clean_line
+
+
+@dataclass
+class MemoryConversations:
+    """The ConversationStore port. `elsewhere` are ids that another process has claimed; `failure` is raised by the
+    next writes while it is set."""
+
+    lines: dict[str, list[Mapping[str, Any]]] = field(default_factory=dict)
+    files: dict[str, bytes] = field(default_factory=dict)
+    claimed: set[str] = field(default_factory=set)
+    elsewhere: set[str] = field(default_factory=set)
+    failure: SparkError | None = None
+    _numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
+    _order: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def unreadable(self) -> tuple[str, ...]:
+        return ()
+
+    async def summaries(self) -> tuple[ConversationSummary, ...]:
+        return tuple(self._summary(id_) for id_ in sorted(self.lines, key=lambda id_: -self._order[id_]))
+
+    def _summary(self, id_: str) -> ConversationSummary:
+        thread = self._thread(id_)
+        return ConversationSummary(
+            id_, thread.title, thread.created_at, thread.created_at + self._order[id_], len(thread.exchanges),
+            tuple(dict.fromkeys(each.model for each in thread.exchanges)),
+            tuple(dict.fromkeys(each.engine for each in thread.exchanges)),
+            in_use=id_ in self.claimed | self.elsewhere,
+        )  # fmt: skip
+
+    async def read(self, conversation: str) -> ChatThread:
+        return self._thread(conversation)
+
+    def _thread(self, conversation: str) -> ChatThread:
+        if conversation not in self.lines:
+            raise UsageError(f"There is no conversation {conversation}.", "Choose another.")
+        reader = ThreadReader(lambda name: self.files.get(name, b""))
+        for record in self.lines[conversation]:
+            reader.read(record)
+        return reader.thread()
+
+    async def search(self, text: str, most: int = 50) -> tuple[SearchHit, ...]:
+        hits = []
+        for summary in await self.summaries():
+            for exchange in self._thread(summary.id).exchanges:
+                said = f"{exchange.question} {exchange.answer.content}"
+                if text.casefold() in said.casefold():
+                    at = said.casefold().find(text.casefold())
+                    hits.append(SearchHit(summary.id, summary.title, exchange.number, clean_line(said[at : at + 60])))
+        return tuple(hits[:most])
+
+    async def new_id(self, at: float) -> str:
+        return f"demo-{next(self._numbers)}"
+
+    async def claim(self, conversation: str) -> bool:
+        if conversation in self.elsewhere:
+            return False
+        self.claimed.add(conversation)
+        return True
+
+    async def release(self, conversation: str) -> None:
+        self.claimed.discard(conversation)
+
+    async def append(self, conversation: str, records: Sequence[Mapping[str, Any]], *, durable: bool = False) -> None:
+        if self.failure is not None:
+            raise self.failure
+        self.lines.setdefault(conversation, []).extend(records)
+        self._order[conversation] = next(self._numbers)
+
+    async def keep(self, conversation: str, data: bytes) -> str:
+        name = hashlib.sha256(data).hexdigest()[:40]
+        self.files[name] = data
+        return name
+
+    async def delete(self, conversation: str) -> None:
+        self._thread(conversation)
+        del self.lines[conversation]
+
+    async def close(self) -> None:
+        return

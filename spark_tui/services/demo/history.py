@@ -1,0 +1,183 @@
+"""The demo's history: in memory, with the starts that the simulated Spark had before the demo was opened."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict, deque
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from spark_tui.domain.engine.metric_series import Gap, Sample
+from spark_tui.domain.engine.timeline import Outcome, PhaseId
+from spark_tui.domain.history import LedgerState, Record, SeriesKey, StartRecord, StartSizes, Stretch
+from spark_tui.domain.reading import Ok, Reading
+from spark_tui.services.demo.container import RECORDED_MODEL
+from spark_tui.services.demo.world import FAILED_NAME, SERVING_NAME, VERSION, VLLM_IMAGE
+from spark_tui.services.ledger_blocks import Bins, storable
+from spark_tui.services.ports import Clock
+
+_KEPT_SAMPLES: Final = 3600
+_BRIDGE_SECONDS: Final = 12
+
+# What the recorded engine's own log says of its start (GB10, vLLM 0.20.2), and of one with a full memory.
+_SIZES: Final = StartSizes(
+    weights_gib=21.42,
+    kv_gib=28.18,
+    kv_tokens=1_258_291,
+    graphs_gib=0.37,
+    pool_gib=121.63,
+    utilization=0.5,
+    context=262144,
+)
+_COLD: Final = (
+    (PhaseId.CONFIG, 30.0),
+    (PhaseId.ENGINE_INIT, 11.0),
+    (PhaseId.WEIGHTS, 198.0),
+    (PhaseId.COMPILE, 117.0),
+    (PhaseId.KV_CACHE, 7.0),
+    (PhaseId.AUTOTUNE, 15.0),
+    (PhaseId.CAPTURE, 2.0),
+    (PhaseId.SERVER, 3.0),
+)
+_WARM: Final = tuple((phase, 9.0 if phase is PhaseId.COMPILE else seconds) for phase, seconds in _COLD)
+
+
+class DemoHistory:
+    """The HistoryLedger port. Nothing of it outlives the demo."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._samples: defaultdict[str, deque[Sample]] = defaultdict(lambda: deque(maxlen=_KEPT_SAMPLES))
+        self._starts = {start.key: start for start in _earlier(clock.now())}
+        self._records: dict[tuple[str, str, float], Record] = {}
+
+    @property
+    def state(self) -> LedgerState:
+        """See the port."""
+        return LedgerState(file="(in memory)")
+
+    def add_sample(self, sample: Sample) -> None:
+        """See the port."""
+        self._samples[sample.engine].append(sample)
+
+    def add_start(self, start: StartRecord) -> None:
+        """See the port."""
+        self._starts[start.key] = start
+
+    async def add_record(self, record: Record) -> None:
+        """See the port."""
+        self._records[(record.kind, record.key, record.at)] = record
+
+    async def series(
+        self, keys: Sequence[SeriesKey], since: float, until: float, buckets: int
+    ) -> Reading[tuple[Stretch, ...]]:
+        """See the port."""
+        return Ok(tuple(self._stretch(key, since, until, buckets) for key in keys), self._clock.now())
+
+    async def keys(self) -> Reading[tuple[SeriesKey, ...]]:
+        """See the port."""
+        found = {
+            SeriesKey(source, metric.value)
+            for source, samples in self._samples.items()
+            for sample in samples
+            for metric in sample.values
+        }
+        return Ok(tuple(sorted(found)), self._clock.now())
+
+    async def starts(
+        self, *, engine: str = "", preset: str = "", failed: bool = False, limit: int = 200
+    ) -> Reading[tuple[StartRecord, ...]]:
+        """See the port."""
+        found = [
+            start
+            for start in self._starts.values()
+            if engine in ("", start.engine) and preset in ("", start.preset) and (start.failed or not failed)
+        ]
+        found.sort(key=lambda start: start.at, reverse=True)
+        return Ok(tuple(found[:limit]), self._clock.now())
+
+    async def records(
+        self, kind: str, *, key: str | None = None, since: float | None = None, limit: int = 200
+    ) -> Reading[tuple[Record, ...]]:
+        """See the port."""
+        found = [
+            record
+            for record in self._records.values()
+            if record.kind == kind and key in (None, record.key) and record.at >= (since or 0.0)
+        ]
+        found.sort(key=lambda record: record.at, reverse=True)
+        return Ok(tuple(found[:limit]), self._clock.now())
+
+    async def flush(self) -> None:
+        """All is where it belongs."""
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+    def _stretch(self, key: SeriesKey, since: float, until: float, buckets: int) -> Stretch:
+        step = max(1, math.ceil((until - since) / max(1, buckets)))
+        begin = math.floor(since / step) * step
+        bins = Bins(max(1, math.ceil((until - begin) / step)))
+        gaps, restarts, last = [], [], -1
+        for sample in self._samples[key.source]:
+            index = int((sample.at - begin) // step)
+            if not 0 <= index < bins.size:
+                continue
+            if sample.gap:
+                gaps.append(Gap(sample.at, sample.at, sample.gap))
+            if sample.restarted:
+                restarts.append(sample.at)
+            value = next((storable(v) for metric, v in sample.values.items() if metric.value == key.metric), None)
+            if value is not None:
+                if 0 <= last < index - 1 and (index - last) * step <= _BRIDGE_SECONDS:
+                    for hole in range(last + 1, index):
+                        bins.take(hole, 1, bins.least[last], bins.mean(last), bins.greatest[last])
+                bins.add(index, value)
+                last = index
+        return _cut(key, bins, begin, step, tuple(gaps), tuple(restarts))
+
+
+def _cut(
+    key: SeriesKey, bins: Bins, begin: int, step: int, gaps: tuple[Gap, ...], restarts: tuple[float, ...]
+) -> Stretch:
+    least, mean, greatest = ([math.nan] * bins.size for _ in range(3))
+    for index, _, low, _, high in bins.filled():
+        least[index], mean[index], greatest[index] = low, bins.mean(index), high
+    times = tuple(float(begin + step * index) for index in range(bins.size))
+    return Stretch(key, float(step), times, tuple(least), tuple(mean), tuple(greatest), gaps, restarts)
+
+
+def _earlier(now: float) -> tuple[StartRecord, ...]:
+    """A cold start four days ago, a warm one the day after, and one that failed."""
+    cold = StartRecord(
+        "demo-1",
+        now - 4.2 * 86_400,
+        SERVING_NAME,
+        preset=SERVING_NAME,
+        image=VLLM_IMAGE,
+        image_id="sha256:the-one-before",
+        model=RECORDED_MODEL,
+        runtime="vllm",
+        version=VERSION,
+        ready=True,
+        outcome=Outcome.STOPPED,
+        warm=False,
+        seconds=sum(seconds for _, seconds in _COLD),
+        phases=_COLD,
+        sizes=_SIZES,
+        exit_code=0,
+        ended_at=now - 3.3 * 86_400,
+    )
+    warm = replace(
+        cold, container="demo-2", at=now - 3.2 * 86_400, warm=True, phases=_WARM,
+        seconds=sum(seconds for _, seconds in _WARM), ended_at=now - 2.9 * 86_400,
+    )  # fmt: skip
+    failed = replace(
+        cold, container="demo-3", at=now - 2.1 * 86_400, engine=FAILED_NAME, preset="", ready=False, warm=None,
+        outcome=Outcome.FAILED, seconds=None, phases=_COLD[:2], sizes=StartSizes(utilization=0.91),
+        failed_in=PhaseId.ENGINE_INIT, cause="free_memory_below_utilization",
+        failure="vLLM wants 110.7 GiB (0.91 of 121.6), and 109.5 GiB were free.", exit_code=1,
+        ended_at=now - 2.1 * 86_400 + 44,
+    )  # fmt: skip
+    return cold, warm, failed

@@ -1,0 +1,116 @@
+"""The metrics of simulated servers: they count what their logs report and what their chats deliver."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+from urllib.parse import urlsplit
+
+from spark_tui.domain.engine.endpoint import Endpoint
+from spark_tui.domain.engine.metric_names import Family, Slot
+from spark_tui.domain.engine.metric_page import MetricPage, page_of
+from spark_tui.domain.errors import EngineUnreachable
+from spark_tui.domain.quantities import GIB
+from spark_tui.services.demo.chronicle import (
+    PREFIX_HITS,
+    REQUEST_INTERVALS,
+    STATS_SECONDS,
+    accepted_length,
+    decode_rate,
+    kv_percent,
+    prompt_rate,
+)
+from spark_tui.services.demo.recording import KV_TOKENS_PER_GIB
+from spark_tui.services.demo.run import Run, noise
+from spark_tui.services.demo.tally import Tally
+from spark_tui.services.demo.world import DemoWorld
+
+_JITTER: Final = (0.86, 0.93, 1.0, 1.06, 1.31)
+"""How far the steps of an interval are from their mean."""
+_CHAT_KV: Final = 0.004
+
+
+class DemoMetrics:
+    """The MetricsSource port."""
+
+    def __init__(self, world: DemoWorld) -> None:
+        self._world = world
+
+    async def read(self, endpoint: Endpoint) -> MetricPage:
+        """What the server on that port has counted; raises EngineUnreachable where none is up."""
+        now = self._world.settle()
+        port = urlsplit(endpoint.base_url).port
+        container = None if port is None else self._world.on_port(port)
+        run = None if container is None else container.run
+        if run is None or not run.serves(now):
+            raise EngineUnreachable(
+                f"Nothing answers at {endpoint.base_url}.", "Wait until the engine is up, or start it."
+            )
+        if run.traffic:
+            _count_traffic(run, now)
+        return page_of(_samples(run, now))
+
+    async def close(self) -> None:
+        """Nothing is kept open."""
+
+
+def _count_traffic(run: Run, now: float) -> None:
+    """Brings the tally of a busy server up to now, interval by interval as its log has them."""
+    tally = run.tally
+    at = tally.until if tally.until is not None else run.ready_at
+    while at < now:
+        number = int((at - run.ready_at) / STATS_SECONDS) + 1
+        end = min(now, run.ready_at + number * STATS_SECONDS)
+        if end <= at:  # the interval's end, but for rounding
+            number, end = number + 1, min(now, run.ready_at + (number + 1) * STATS_SECONDS)
+        _count_interval(tally, number, end - at)
+        if end == run.ready_at + number * STATS_SECONDS and number % REQUEST_INTERVALS == 0:
+            took = STATS_SECONDS * REQUEST_INTERVALS * (0.93 + 0.06 * noise("took", number))
+            tally.request("length" if noise("reason", number) > 0.8 else "stop", took, 0.02 * noise("queued", number))
+            tally.ttft.observe(0.31 + 0.9 * noise("ttft", number) ** 2)
+        at = end
+    tally.until = at
+
+
+def _count_interval(tally: Tally, number: int, seconds: float) -> None:
+    rate, length = decode_rate(number), accepted_length(number)
+    computed = prompt_rate(number) * seconds
+    tally.prompt(computed / (1 - PREFIX_HITS), computed / (1 - PREFIX_HITS) * PREFIX_HITS)
+    drafts = rate / length * seconds / len(_JITTER)
+    for share in _JITTER:
+        tally.step(drafts * length, drafts, length / rate * share)
+
+
+def _samples(run: Run, now: float) -> Iterator[tuple[Slot, float]]:
+    tally = run.tally
+    busy = 1 if run.traffic else 0
+    number = int((now - run.ready_at) / STATS_SECONDS) + 1
+    capacity = run.kv_bytes / GIB * KV_TOKENS_PER_GIB
+    usage = (kv_percent(number) / 100 if run.traffic else 0.0) + _CHAT_KV * tally.running
+    told = (
+        (Family.STARTED, run.started_at),
+        (Family.PROMPT, tally.computed + tally.cached),
+        (Family.PROMPT_COMPUTED, tally.computed),
+        (Family.GENERATED, tally.generated),
+        (Family.RUNNING, busy + tally.running),
+        (Family.WAITING, 0),
+        (Family.KV_USAGE, usage),
+        (Family.KV_TOKENS, capacity),
+        (Family.PREFIX_QUERIES, tally.computed + tally.cached),
+        (Family.PREFIX_HITS, tally.cached),
+        (Family.PREEMPTIONS, 0),
+        (Family.DRAFTS, tally.drafts),
+        (Family.DRAFT_TOKENS, 3 * tally.drafts),
+        (Family.ACCEPTED, sum(tally.accepted)),
+    )
+    yield from ((Slot(family), float(value)) for family, value in told)
+    for reason in ("capacity", "deferred"):
+        yield Slot(Family.WAITING_BY_REASON, label=reason), 0.0
+    for reason, count in tally.finished.items():
+        yield Slot(Family.FINISHED, label=reason), float(count)
+    for position, accepted in enumerate(tally.accepted):
+        yield Slot(Family.ACCEPTED_BY_POSITION, label=str(position)), accepted
+    yield from tally.ttft.samples(Family.TTFT)
+    yield from tally.itl.samples(Family.ITL)
+    yield from tally.e2e.samples(Family.E2E)
+    yield from tally.queue.samples(Family.QUEUE)

@@ -1,0 +1,106 @@
+"""Engines' metrics pages over HTTP: bounded in time and size, with the key where the engine has one."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+from spark_tui.domain.api_errors import api_error
+from spark_tui.domain.engine.endpoint import Endpoint
+from spark_tui.domain.engine.metric_page import MetricPage
+from spark_tui.domain.engine.runtimes import Runtime, runtime_named
+from spark_tui.domain.errors import EngineFailed, MetricsUnavailable, SparkError
+from spark_tui.domain.quantities import human_bytes
+from spark_tui.services.engine_http import bearer, new_client
+from spark_tui.services.metrics_text import NotMetrics, PageReader
+from spark_tui.services.vllm_errors import unreachable
+
+if TYPE_CHECKING:
+    import httpx
+
+READ_SECONDS: Final = 4.0
+"""For the whole page. An API server that is busy with long prompts takes a second."""
+MAX_PAGE_BYTES: Final = 8 * 1024 * 1024
+"""vLLM's page has 60 kB, and 30 kB more for each further data-parallel engine."""
+MAX_ERROR_BYTES: Final = 16 * 1024
+_NO_SUCH_PAGE: Final = (404, 405, 501)
+
+
+class HttpMetrics:
+    """The MetricsSource port. One pool of connections per scheme, for all engines."""
+
+    def __init__(self, read_seconds: float = READ_SECONDS) -> None:
+        self._read_seconds = read_seconds
+        self._clients: dict[bool, httpx.AsyncClient] = {}
+        self._reader = PageReader()
+
+    def _http(self, endpoint: Endpoint) -> httpx.AsyncClient:
+        secure = endpoint.base_url.lower().startswith("https:")
+        if secure not in self._clients:
+            self._clients[secure] = new_client(self._read_seconds, secure=secure)
+        return self._clients[secure]
+
+    async def close(self) -> None:
+        """Closes all connections."""
+        clients, self._clients = self._clients, {}
+        for client in clients.values():
+            await client.aclose()
+
+    async def read(self, endpoint: Endpoint) -> MetricPage:
+        """One reading; raises as the port says."""
+        import httpx
+
+        runtime = runtime_named(endpoint.runtime)
+        if not runtime.metrics_path:
+            raise MetricsUnavailable(f"{runtime.title} publishes no metrics.", "Its log and its API are all it tells.")
+        try:
+            _check_port(endpoint.base_url)
+            async with asyncio.timeout(self._read_seconds):
+                status, body = await self._get(endpoint, runtime.metrics_path)
+        except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
+            raise unreachable(endpoint.base_url, error, self._read_seconds) from None
+        if status != 200:
+            raise _refusal(status, body, runtime)
+        if len(body) > MAX_PAGE_BYTES:
+            raise _no_page(endpoint, runtime, f"it has more than {human_bytes(MAX_PAGE_BYTES)}")
+        try:
+            return self._reader.read(body)
+        except NotMetrics as error:
+            raise _no_page(endpoint, runtime, str(error)) from None
+
+    async def _get(self, endpoint: Endpoint, path: str) -> tuple[int, bytes]:
+        """Status and body, as much of it as is of use."""
+        request = self._http(endpoint).stream("GET", endpoint.base_url + path, auth=bearer(endpoint))
+        async with request as response:
+            most = MAX_PAGE_BYTES + 1 if response.status_code == 200 else MAX_ERROR_BYTES
+            body = bytearray()
+            async for chunk in response.aiter_bytes():
+                body += chunk[: most - len(body)]
+                if len(body) >= most:
+                    break
+            return response.status_code, bytes(body)
+
+
+def _check_port(url: str) -> None:
+    """A label may name a port above 65535, at which the socket raises what no HTTP library expects."""
+    import httpx
+
+    try:
+        urlsplit(url).port  # noqa: B018 - the port is looked at when it is asked for
+    except ValueError as error:
+        raise httpx.InvalidURL(str(error)) from None
+
+
+def _refusal(status: int, body: bytes, runtime: Runtime) -> SparkError:
+    if status in _NO_SUCH_PAGE:
+        remedy = f"Start it with {runtime.metrics_option}." if runtime.metrics_option else "Is it that server at all?"
+        return MetricsUnavailable(f"{runtime.title} has no page {runtime.metrics_path} (HTTP {status}).", remedy)
+    return api_error(status, body.decode("utf-8", "replace"), path=runtime.metrics_path)
+
+
+def _no_page(endpoint: Endpoint, runtime: Runtime, why: str) -> EngineFailed:
+    remedy = "Check the address and the port: another program may listen there."
+    if runtime.id == "vllm":
+        remedy = "vLLM publishes none with --disable-log-stats. Otherwise another program may listen there."
+    return EngineFailed(f"{endpoint.base_url}{runtime.metrics_path} cannot be used: {why}.", remedy)

@@ -1,0 +1,209 @@
+"""The sliding window: rates, restarts, gaps, energy; and what becomes a series."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_tui.domain.engine.metric_change import Snapshot, restarted
+from spark_tui.domain.engine.metric_series import METRICS, MetricGroup, MetricId, SeriesView
+from spark_tui.domain.engine.metric_values import HostLook, engine_values, host_values, serving_sample
+from spark_tui.domain.engine.metric_window import MetricWindow
+from spark_tui.domain.engine.metrics import ONE_LOOK
+from spark_tui.domain.host.gpu import GpuProcess, GpuReading
+from spark_tui.domain.host.memory import MemInfo
+from spark_tui.domain.quantities import GIB
+from spark_tui.domain.reading import Missing, Ok, Reading, Stale, value_of
+from tests import metric_fixtures as pages
+
+
+def tokens(at: float, count: float, joules: float = 0.0, powered: float = 0.0, **more: float) -> Snapshot:
+    return Snapshot(at, pages.vllm(generation_tokens_total=count, **more), joules, powered)
+
+
+def rate(window: MetricWindow) -> Reading[float]:
+    metrics = window.metrics()
+    assert metrics is not None
+    return metrics.decode_rate
+
+
+# --- rates --------------------------------------------------------------------------------------------
+
+
+def test_one_look_gives_no_rate() -> None:
+    window = MetricWindow()
+    assert window.metrics() is None
+    window.add(tokens(0, 1000))
+    assert rate(window) == ONE_LOOK
+
+
+def test_speed_is_over_the_last_seconds_by_the_clock() -> None:
+    window = MetricWindow()
+    for second in range(21):
+        window.add(tokens(second * 1.1, 1000 + 44 * second))
+    assert value_of(rate(window)) == pytest.approx(40.0)
+    for second in range(21, 27):
+        window.add(tokens(second * 1.1, 1000 + 44 * 20))
+    assert rate(window) == Ok(0.0)
+
+
+@given(st.lists(st.tuples(st.floats(0.5, 5.0), st.integers(0, 500)), min_size=2, max_size=80))
+def test_no_rate_is_negative_and_the_window_stays_small(steps: list[tuple[float, int]]) -> None:
+    window, at, count = MetricWindow(), 0.0, 0
+    for seconds, more in steps:
+        at, count = at + seconds, count + more
+        assert window.add(tokens(at, count)) is False
+        metrics = window.metrics()
+        assert metrics is not None
+        if isinstance(metrics.decode_rate, Ok):
+            assert 0 <= metrics.decode_rate.value <= 1000
+        assert metrics.seconds is not None
+        assert metrics.seconds <= 65.0 + 5.0
+    assert len(window._recent) <= 12
+    assert len(window._coarse) <= 15
+
+
+# --- restarts -----------------------------------------------------------------------------------------
+
+
+def test_a_counter_that_falls_is_a_restart_and_never_a_negative_rate() -> None:
+    window = MetricWindow()
+    window.add(tokens(0, 1000))
+    window.add(tokens(1, 1040))
+    assert window.add(tokens(2, 30)) is True
+    assert rate(window) == ONE_LOOK
+    assert window.add(tokens(3, 70)) is False
+    assert rate(window) == Ok(40.0)
+
+
+def test_a_new_process_is_a_restart_although_its_counters_are_higher() -> None:
+    started = "process_start_time_seconds {}\nvllm:generation_tokens_total {}\n"
+    before, after = (pages.page_of_text(started.format(*pair)) for pair in ((100.0, 10), (500.5, 20)))
+    assert restarted(before, after)
+    assert not restarted(before, pages.page_of_text(started.format(100.25, 20)))
+
+
+def test_gauges_may_fall_and_series_may_appear() -> None:
+    before = pages.vllm(num_requests_running=8, kv_cache_usage_perc=0.9, generation_tokens_total=1)
+    after = pages.vllm(num_requests_running=0, kv_cache_usage_perc=0, generation_tokens_total=1, prompt_tokens_total=5)
+    assert not restarted(before, after)
+
+
+def test_the_real_pages_of_one_run_are_one_start() -> None:
+    for before, after in (("smol-12s", "smol-24s"), ("smol-24s", "smol-48s"), ("kv-pressure-1", "kv-pressure-8")):
+        assert not restarted(pages.page(before), pages.page(after))
+        assert restarted(pages.page(after), pages.page(before))
+
+
+def test_after_a_long_gap_the_window_begins_anew() -> None:
+    window = MetricWindow()
+    window.add(tokens(0, 0))
+    window.add(tokens(1, 40))
+    assert window.add(tokens(300, 400_000)) is False
+    assert rate(window) == ONE_LOOK
+
+
+def test_latency_of_a_window_forgets_what_was_before_it() -> None:
+    window = MetricWindow()
+    for second in range(0, 130, 5):
+        name = "smol-12s" if second == 0 else "smol-24s"
+        window.add(Snapshot(float(second), pages.page(name)))
+        metrics = window.metrics()
+        assert metrics is not None
+        assert isinstance(metrics.ttft, Ok) is (0 < second <= 60)
+    lifetime = window.lifetime()
+    assert lifetime is not None
+    assert isinstance(lifetime.ttft, Ok)
+
+
+def test_since_the_start_rates_need_to_know_when_that_was() -> None:
+    window = MetricWindow()
+    window.add(Snapshot(0.0, pages.page("tiny-after")))
+    began = 1795227401.12
+    unknown, known = window.lifetime(), window.lifetime(began + 100)
+    assert unknown is not None
+    assert known is not None
+    assert unknown.decode_rate == ONE_LOOK
+    assert value_of(known.decode_rate) == pytest.approx(147.0)
+
+
+# --- energy -------------------------------------------------------------------------------------------
+
+
+def test_energy_is_what_the_gpu_drew_by_the_tokens_of_the_window() -> None:
+    window = MetricWindow()
+    window.add(tokens(0, 0, joules=1000, powered=50))
+    window.add(tokens(10, 400, joules=1500, powered=60))
+    metrics = window.metrics()
+    assert metrics is not None
+    assert metrics.energy == Ok(1.25)
+
+
+@pytest.mark.parametrize(
+    ("after", "why"),
+    [(tokens(10, 400, joules=100, powered=2), "power was not known"), (tokens(10, 0, 500, 10), "no token")],
+)
+def test_energy_is_unknown_rather_than_wrong(after: Snapshot, why: str) -> None:
+    window = MetricWindow()
+    window.add(tokens(0, 0))
+    window.add(after)
+    metrics = window.metrics()
+    assert metrics is not None
+    assert isinstance(metrics.energy, Missing)
+    assert why in metrics.energy.reason
+
+
+# --- series -------------------------------------------------------------------------------------------
+
+
+def test_every_series_has_a_name_a_unit_and_a_place() -> None:
+    assert set(METRICS) == set(MetricId)
+    labels = [metric.label for metric in MetricId]
+    assert len(set(labels)) == len(labels)
+    assert {metric.group for metric in MetricId} == set(MetricGroup)
+
+
+def test_every_series_has_a_value_or_a_reason() -> None:
+    window = MetricWindow()
+    window.add(Snapshot(0.0, pages.page("smol-12s")))
+    window.add(Snapshot(12.0, pages.page("smol-24s")))
+    metrics = window.metrics()
+    assert metrics is not None
+    values, reasons = engine_values(metrics)
+    assert set(values) | set(reasons) == {metric for metric in MetricId if not metric.of_host}
+    assert not set(values) & set(reasons)
+    assert all(reasons.values())
+    assert values[MetricId.DECODE_RATE] > 0
+    assert "speculate" in reasons[MetricId.ACCEPTANCE]
+
+
+def test_the_box_in_series() -> None:
+    gpu = GpuReading("NVIDIA GB10", 96, 47.2, 62, 2411, processes=(GpuProcess(1, 70 * GIB),))
+    look = HostLook(Ok(gpu), Ok(MemInfo(total=121 * GIB, free=20 * GIB, available=30 * GIB)))
+    values, reasons = host_values(look)
+    assert reasons == {}
+    assert (values[MetricId.GPU_POWER], values[MetricId.MEMORY_ENGINES]) == (47.2, 70.0)
+    assert values[MetricId.MEMORY_AVAILABLE] == 30.0
+
+
+def test_a_stale_gpu_is_a_gap_and_not_its_last_figures() -> None:
+    look = HostLook(Stale(GpuReading("NVIDIA GB10", 96), 0.0, "the driver hangs"), Missing("no /proc"))
+    values, reasons = host_values(look)
+    assert values == {}
+    assert reasons[MetricId.GPU_UTILIZATION] == "the driver hangs"
+    assert reasons[MetricId.MEMORY_AVAILABLE] == "no /proc"
+
+
+def test_an_interval_for_the_findings() -> None:
+    sample = serving_sample(pages.between(pages.page("kv-pressure-1"), pages.page("kv-pressure-8"), 10.0), at=5.0)
+    assert (sample.at, sample.generation_rate, sample.preemptions) == (5.0, 197.5, 4)
+    assert sample.drafted is None
+
+
+def test_a_view_answers_for_a_time() -> None:
+    view = SeriesView(MetricId.RUNNING, (10.0, 11.0, 12.0), (1.0, float("nan"), 3.0))
+    assert (view.at(10.4), view.at(11.1), view.at(12.9), view.at(40.0)) == (1.0, None, 3.0, None)
+    assert view.last == 3.0
+    assert SeriesView(MetricId.RUNNING).last is None
+    assert SeriesView(MetricId.RUNNING).summary is None
