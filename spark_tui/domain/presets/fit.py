@@ -11,6 +11,7 @@ from spark_tui.domain.models.checkpoint import CheckpointFacts
 from spark_tui.domain.models.kv import KvLayout, KvSettings, kv_layout
 from spark_tui.domain.presets import fit_parts
 from spark_tui.domain.presets.fit_ask import Ask, ask_of
+from spark_tui.domain.presets.fit_layout import measured_layout
 from spark_tui.domain.presets.fit_types import (
     FEW_SEQUENCES,
     RESERVE_BYTES,
@@ -52,6 +53,8 @@ def fit(
     facts, basis = fit_parts.layers_from(checkpoint, plan.preset)
     ask = ask_of(plan, facts)
     layout = kv_layout(facts, ask.kv) if facts is not None else None
+    if layout is None and measured is not None:
+        layout, basis = measured_layout(measured, ask), Basis.MEASURED
     fixed = _fixed_parts(plan, ask, checkpoint, measured, drafter)
     cache_parts = _cache_parts(ask, layout, basis)
     whole = Fit(

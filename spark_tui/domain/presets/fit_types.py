@@ -76,7 +76,8 @@ class Neighbour:
 @dataclass(frozen=True, slots=True)
 class Measured:
     """Figures of an earlier start of this preset, from its log. `batched_tokens` and `utilization` are those of that
-    start: `overhead` (all but weights, KV cache and graphs) counts for the same batched tokens only."""
+    start: `overhead` (all but weights, KV cache and graphs) counts for the same batched tokens only. `kv_tokens` are
+    what the cache held of sequences of `context` tokens in `cache_dtype`."""
 
     weights: int | None = None
     kv_cache: int | None = None
@@ -84,6 +85,9 @@ class Measured:
     overhead: int | None = None
     batched_tokens: int | None = None
     source: str = ""
+    kv_tokens: int | None = None
+    context: int | None = None
+    cache_dtype: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +150,13 @@ class Fit:
     sequences: int = 1
     kv: KvFit | None = None
     decode: DecodeCeiling | None = None
+
+    @property
+    def only_neighbours(self) -> bool:
+        """It is BLOCKED, and would not be if the other engines were stopped."""
+        if self.verdict is not Verdict.BLOCKED or self.left is None or self.left >= 0:
+            return False
+        return self.left + sum(neighbour.holds or 0 for neighbour in self.neighbours) >= 0
 
     @property
     def unknown(self) -> tuple[Part, ...]:

@@ -1,0 +1,219 @@
+"""What this box remembers: starts as they end, samples as they come, records on request; and what follows from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final, TypeAlias
+
+from spark_tui.core.store import Store
+from spark_tui.domain.engine.container import ContainerFacts
+from spark_tui.domain.engine.eta import Eta, PastStart, eta
+from spark_tui.domain.engine.metric_series import MetricId, Sample
+from spark_tui.domain.engine.start_record import merged, past_starts, start_record
+from spark_tui.domain.engine.timeline import BootTimeline
+from spark_tui.domain.engine.view import EngineState, EngineView
+from spark_tui.domain.event import Event, Severity, appended
+from spark_tui.domain.history import BOX, HistoryOff, LedgerState, Record, SeriesKey, StartRecord, Stretch
+from spark_tui.domain.reading import Missing, Ok, Reading
+from spark_tui.services.ports import Clock
+from spark_tui.services.ports_history import HistoryLedger
+
+KNOWN_STARTS: Final = 500
+"""The latest starts are held in memory: estimates are asked for many times a second."""
+LOOK_SECONDS: Final = 5.0
+EVENT: Final = "event"
+"""The kind of the records that the event feed leaves: `key` is its text, `body` has severity and remedy."""
+
+_Seen: TypeAlias = tuple[BootTimeline, EngineState, bool, str]
+_ABSENT: Final = "no history is kept here"
+
+
+class History:
+    """One object for both front ends. `load` first: until then no start is known, and none is kept."""
+
+    def __init__(self, ledger: HistoryLedger, clock: Clock, store: Store) -> None:
+        self._ledger = ledger
+        self._clock = clock
+        self._store = store
+        self._starts: dict[tuple[str, float], StartRecord] = {}
+        self._seen: dict[str, _Seen] = {}
+        self._loaded = False
+        self._told = LedgerState()
+        self._last_event: Event | None = None
+
+    @property
+    def state(self) -> LedgerState:
+        """Whether it is kept, and if not why."""
+        return self._ledger.state
+
+    async def load(self) -> None:
+        """Reads the latest starts, once. A history that is off has none; `state` says why."""
+        if self._loaded:
+            return
+        reading = await self._ledger.starts(limit=KNOWN_STARTS)
+        if isinstance(reading, Ok):
+            self._starts = {start.key: start for start in reversed(reading.value)}
+        self._loaded = True
+
+    async def run(self) -> None:
+        """Keeps the event feed, and tells in it what becomes of the history itself. Until cancelled."""
+        await self.load()
+        while True:
+            self._tell()
+            await self._keep_events()
+            await self._clock.sleep(LOOK_SECONDS)
+
+    # --- starts ---------------------------------------------------------------------------------------
+
+    def observe(self, views: Iterable[EngineView]) -> None:
+        """Keeps every start that has come to serve or has ended since the last look. Cheap when nothing has."""
+        if not self._loaded:
+            return
+        for view in views:
+            container = view.container
+            seen = (view.timeline, view.state, container.running, view.version)
+            before = self._seen.get(container.id)
+            if before is not None and before[0] is seen[0] and before[1:] == seen[1:]:
+                continue
+            self._seen[container.id] = seen
+            record = start_record(view)
+            if record is not None:
+                self._keep(record)
+
+    def _keep(self, record: StartRecord) -> None:
+        known = self._starts.get(record.key)
+        record = record if known is None else merged(known, record)
+        if record != known:
+            self._starts[record.key] = record
+            self._ledger.add_start(record)
+
+    @property
+    def starts(self) -> tuple[StartRecord, ...]:
+        """The latest starts of this box, oldest first, without asking the disk."""
+        return tuple(self._starts.values())
+
+    def past(self, container: ContainerFacts) -> tuple[PastStart, ...]:
+        """The earlier starts that tell how long this container's will take, latest last."""
+        return past_starts(self._starts.values(), container)
+
+    def eta(self, view: EngineView) -> Eta:
+        """How long until that engine is ready."""
+        return eta(view.timeline, self._clock.now(), self.past(view.container))
+
+    async def find_starts(
+        self, *, engine: str = "", preset: str = "", failed: bool = False, limit: int = 200
+    ) -> Reading[tuple[StartRecord, ...]]:
+        """The latest starts from disk, newest first."""
+        return await self._ledger.starts(engine=engine, preset=preset, failed=failed, limit=limit)
+
+    # --- samples --------------------------------------------------------------------------------------
+
+    def note(self, sample: Sample) -> None:
+        """Keeps a look at an engine or at the box. Never waits and never raises."""
+        self._ledger.add_sample(sample)
+
+    async def series(
+        self, engine: str, metrics: Sequence[MetricId], since: float, until: float, buckets: int
+    ) -> Reading[tuple[Stretch, ...]]:
+        """A stretch of each of these metrics, of an engine or of the box as `MetricId.of_host` has it.
+
+        `since` and `until` are seconds since the epoch; at most `buckets` and one buckets. The newest ten seconds may
+        not be there yet: a live series has them. Missing says why nothing can be read.
+        """
+        keys = [SeriesKey(BOX if metric.of_host else engine, metric.value) for metric in metrics]
+        return await self._ledger.series(keys, since, until, buckets)
+
+    async def engines(self) -> Reading[tuple[str, ...]]:
+        """The engines of which samples are kept, by name; those that are gone too."""
+        found = await self._ledger.keys()
+        if isinstance(found, Missing):
+            return found
+        return Ok(tuple(dict.fromkeys(key.source for key in found.value if key.source != BOX)), self._clock.now())
+
+    # --- records --------------------------------------------------------------------------------------
+
+    async def add_record(self, record: Record) -> None:
+        """Keeps a record and returns when it is on disk. Raises HistoryOff when it cannot be kept."""
+        await self._ledger.add_record(record)
+
+    async def records(
+        self, kind: str, *, key: str | None = None, since: float | None = None, limit: int = 200
+    ) -> Reading[tuple[Record, ...]]:
+        """The latest records of a kind, newest first."""
+        return await self._ledger.records(kind, key=key, since=since, limit=limit)
+
+    # --- events ---------------------------------------------------------------------------------------
+
+    def _tell(self) -> None:
+        """What has become of the history goes into the feed, once."""
+        state, told = self._ledger.state, self._told
+        self._told = state
+        for note in state.notes:
+            if note not in told.notes:
+                self._say(Severity.WARNING, note)
+        if state.reason and not told.reason:
+            self._say(Severity.WARNING, f"The history is off: {state.reason}.", state.remedy)
+        elif told.reason and not state.reason:
+            self._say(Severity.INFO, "The history is kept again.")
+
+    def _say(self, severity: Severity, text: str, remedy: str = "") -> None:
+        event = Event(self._clock.now(), severity, text, remedy)
+        self._store.update(events=appended(self._store.world.events, event))
+
+    async def _keep_events(self) -> None:
+        """What the feed has told since the last time; what cannot be kept now is tried again."""
+        events = self._store.world.events
+        begin = 0
+        if self._last_event is not None:
+            begin = next((i + 1 for i in range(len(events) - 1, -1, -1) if events[i] is self._last_event), 0)
+        for event in events[begin:]:
+            body = {"severity": event.severity.value, "remedy": event.remedy}
+            try:
+                await self._ledger.add_record(Record(EVENT, event.text[:500], event.at, body))
+            except HistoryOff:
+                return  # `state` tells why, and `_tell` says so
+            self._last_event = event
+
+
+class NoHistory:
+    """The HistoryLedger of a world that remembers nothing."""
+
+    state = LedgerState(reason=_ABSENT)
+
+    def add_sample(self, sample: Sample) -> None:
+        """Nothing is kept."""
+
+    def add_start(self, start: StartRecord) -> None:
+        """Nothing is kept."""
+
+    async def add_record(self, record: Record) -> None:
+        """Nothing is kept, and who asks for it is told."""
+        raise HistoryOff("No history is kept here.", "Leave out --demo.")
+
+    async def series(
+        self, keys: Sequence[SeriesKey], since: float, until: float, buckets: int
+    ) -> Reading[tuple[Stretch, ...]]:
+        """Nothing."""
+        return Missing(_ABSENT)
+
+    async def keys(self) -> Reading[tuple[SeriesKey, ...]]:
+        """Nothing."""
+        return Missing(_ABSENT)
+
+    async def starts(
+        self, *, engine: str = "", preset: str = "", failed: bool = False, limit: int = 200
+    ) -> Reading[tuple[StartRecord, ...]]:
+        """Nothing."""
+        return Missing(_ABSENT)
+
+    async def records(
+        self, kind: str, *, key: str | None = None, since: float | None = None, limit: int = 200
+    ) -> Reading[tuple[Record, ...]]:
+        """Nothing."""
+        return Missing(_ABSENT)
+
+    async def flush(self) -> None:
+        """There is nothing to write."""
+
+    async def close(self) -> None:
+        """There is nothing to close."""

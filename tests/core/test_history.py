@@ -1,0 +1,289 @@
+"""The history's use: every start is kept once it has ended, and tells what the next one will take."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from spark_tui.core.history import EVENT
+from spark_tui.core.launch import LaunchRequest
+from spark_tui.domain.engine.container import ContainerStatus
+from spark_tui.domain.engine.endpoint import Health
+from spark_tui.domain.engine.eta import Basis
+from spark_tui.domain.engine.metric_series import MetricId, Sample
+from spark_tui.domain.engine.timeline import Outcome, PhaseId
+from spark_tui.domain.engine.view import EngineState
+from spark_tui.domain.errors import SparkError
+from spark_tui.domain.event import Severity
+from spark_tui.domain.history import HistoryOff, Record, SeriesKey, StartRecord, StartSizes, Stretch
+from spark_tui.domain.presets.container_spec import LABEL_PRESET, PublishedPort
+from spark_tui.domain.presets.fit_types import Basis as FitBasis
+from spark_tui.domain.presets.fit_types import PartId
+from spark_tui.domain.presets.plan import Overrides
+from spark_tui.domain.quantities import GIB
+from spark_tui.domain.reading import Missing, Ok
+from tests.core.kit import IMAGE, PRESET, Kit
+from tests.fakes_history import FakeHistory
+from tests.log_fixtures import read_log
+
+PORT = (PublishedPort(8000, 8000),)
+GB10 = "gb10-vllm-0.20.2-qwen3.6-35b-a3b-mtp"
+READY = (*read_log(GB10), "INFO:     Application startup complete.")
+FAILING = (*read_log(GB10)[:40], "ValueError: No available memory for the cache blocks.")
+
+
+def kit_with(history: FakeHistory) -> Kit:
+    kit = Kit()
+    kit.history = history
+    kit.context = kit.opened()
+    return kit
+
+
+async def test_a_start_is_kept_when_it_serves_with_its_phases_and_what_it_measured() -> None:
+    history = FakeHistory()
+    kit = kit_with(history)
+    kit.docker.add_container("one", ports=PORT, lines=READY, labels=((LABEL_PRESET, "qwen"),))
+    kit.api.serve()
+    async with kit.whole():
+        await kit.until(lambda: bool(history.kept))
+        [start] = history.known.values()
+        assert (start.engine, start.preset, start.image, start.ready) == ("one", "qwen", IMAGE, True)
+        assert start.image_id == f"sha256:{IMAGE}"
+        assert start.outcome is Outcome.READY
+        assert start.sizes.weights_gib == 21.42
+        assert start.sizes.kv_tokens == 5_463_232
+        assert PhaseId.WEIGHTS in dict(start.phases)
+        assert PhaseId.DOWNLOAD not in dict(start.phases), "a download happens once"
+
+
+async def test_a_start_that_fails_is_kept_with_its_cause() -> None:
+    history = FakeHistory()
+    kit = kit_with(history)
+    kit.docker.add_container("one", ports=PORT, lines=FAILING)
+    kit.api.state = Health.NOT_LISTENING
+    async with kit.whole():
+        await kit.until(lambda: bool(kit.context.supervisor.views()))
+        await kit.clock.advance(1)
+        assert history.kept == [], "it is still starting"
+        kit.docker.end("one", 1)
+        await kit.until(lambda: bool(history.kept))
+        start = history.kept[-1]
+        assert (start.failed, start.cause, start.exit_code) == (True, "no_kv_room", 1)
+        assert "No available memory" in start.line
+        assert start.failure
+        assert start.sizes.weights_gib is None or start.sizes.weights_gib > 0
+
+
+async def test_a_start_that_a_person_stops_has_not_failed() -> None:
+    history = FakeHistory()
+    kit = kit_with(history)
+    kit.docker.exit_code_on_stop = 137
+    kit.docker.add_container("one", ports=PORT, lines=FAILING[:20])
+    kit.api.state = Health.NOT_LISTENING
+    async with kit.whole():
+        await kit.until(lambda: bool(kit.context.supervisor.views()))
+        await kit.context.supervisor.stop("one")
+        await kit.until(lambda: bool(history.kept))
+        assert history.kept[-1].outcome is Outcome.STOPPED
+        assert (history.kept[-1].failed, history.kept[-1].failure) == (False, "")
+
+
+async def test_an_engine_that_dies_after_it_served_keeps_that_it_did() -> None:
+    history = FakeHistory()
+    kit = kit_with(history)
+    kit.docker.add_container("one", ports=PORT, lines=READY)
+    kit.api.serve()
+    async with kit.whole():
+        await kit.until(lambda: bool(history.kept))
+        kit.docker.end("one", 1)
+        await kit.until(lambda: history.kept[-1].outcome is Outcome.FAILED)
+        start = history.kept[-1]
+        assert start.ready
+        assert not start.failed
+        assert start.ended_at is not None
+        assert len(history.known) == 1, "it is one start"
+
+
+async def test_what_serves_for_days_is_written_once() -> None:
+    history = FakeHistory()
+    kit = kit_with(history)
+    kit.docker.add_container("one", ports=PORT, lines=READY)
+    kit.api.serve()
+    async with kit.whole():
+        await kit.until(lambda: bool(history.kept))
+        written = len(history.kept)
+        kit.docker.write("one", *(f"INFO 05-21 21:{n:02}:00 [x.py:1] Something" for n in range(60)))
+        await kit.clock.advance(300)
+        assert len(history.kept) == written
+    kit.context = kit.opened()
+    async with kit.whole():
+        await kit.until(lambda: bool(kit.context.supervisor.views()))
+        await kit.clock.advance(60)
+        assert len(history.kept) == written, "the next start of the program knows it already"
+
+
+async def test_a_log_that_was_rotated_away_takes_nothing_from_what_was_known() -> None:
+    history = FakeHistory()
+    kit = kit_with(history)
+    facts = kit.docker.add_container("one", ports=PORT, status=ContainerStatus.EXITED, exit_code=1, finished_at=9.0)
+    assert facts.started_at is not None
+    known = StartRecord(
+        facts.id, facts.started_at, "one", ready=True, outcome=Outcome.READY, seconds=90.0,
+        phases=((PhaseId.WEIGHTS, 60.0),), sizes=StartSizes(weights_gib=20.0),
+    )  # fmt: skip
+    history.known[known.key] = known
+    async with kit.whole():
+        await kit.until(lambda: bool(history.kept))
+        start = history.kept[-1]
+        assert start.outcome is Outcome.FAILED
+        assert (start.ready, start.seconds, start.sizes) == (True, 90.0, known.sizes)
+
+
+async def test_a_launch_from_the_command_line_leaves_its_start_behind() -> None:
+    history = FakeHistory()
+    kit = kit_with(history)
+    kit.docker.script(IMAGE, READY)
+    await kit.context.remember()
+    await kit.context.launcher.launch(LaunchRequest(PRESET, Overrides(), warm=False), kit.report)
+    await kit.context.close()
+    assert [start.preset for start in history.known.values()] == ["qwen"]
+    assert history.closed
+
+
+async def test_without_a_history_everything_else_works() -> None:
+    kit = Kit()
+    kit.docker.add_container("one", ports=PORT, lines=READY)
+    kit.api.serve()
+    async with kit.whole():
+        await kit.until(lambda: bool(kit.context.supervisor.views()))
+        await kit.clock.advance(30)
+        assert kit.context.history.starts == ()
+        assert isinstance(await kit.context.history.find_starts(), Missing)
+        with pytest.raises(HistoryOff):
+            await kit.context.history.add_record(Record("bench", "k", 0.0, 1))
+
+
+# --- the next start -------------------------------------------------------------------------------------------
+
+
+def past(kit: Kit, seconds: float, at: float, **changes: object) -> StartRecord:
+    start = StartRecord(
+        f"old{at}", at, "one", preset="qwen", image=IMAGE, image_id=f"sha256:{IMAGE}", model="org/qwen", ready=True,
+        phases=((PhaseId.CONFIG, 10.0), (PhaseId.ENGINE_INIT, 5.0), (PhaseId.WEIGHTS, seconds)),
+    )  # fmt: skip
+    return replace(start, **changes)  # type: ignore[arg-type]
+
+
+async def starting(kit: Kit, history: FakeHistory) -> tuple[Basis, int, float | None]:
+    """The estimate for an engine that has just begun to load its weights."""
+    kit.history = history
+    kit.context = kit.opened()
+    kit.api.state = Health.NOT_LISTENING
+    kit.docker.add_container("one", ports=PORT, labels=((LABEL_PRESET, "qwen"),))
+    kit.docker.write("one", "(EngineCore pid=1) INFO 05-21 21:00:00 [x.py:1] Starting to load model x...")
+    async with kit.whole():
+        await kit.until(lambda: any(v.timeline.current for v in kit.context.supervisor.views()))
+        await kit.clock.advance(1)
+        [view] = kit.context.supervisor.views()
+        assert view.state is EngineState.STARTING
+        found = kit.context.history.eta(view)
+    return found.basis, found.starts, found.seconds
+
+
+async def test_earlier_starts_of_the_same_preset_and_image_tell_how_long_it_takes() -> None:
+    kit = Kit()
+    history = FakeHistory(*(past(kit, 9000.0 + n, float(n)) for n in range(3)))
+    basis, starts, seconds = await starting(kit, history)
+    assert (basis, starts) == (Basis.HISTORY, 3)
+    assert seconds is not None
+    assert seconds > 1000
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"image_id": "sha256:newer", "image": "other"}, {"preset": "gemma"}, {"ready": False}, {"phases": ()}],
+    ids=["another-image", "another-preset", "never-served", "no-times"],
+)
+async def test_other_starts_tell_nothing(changes: dict[str, object]) -> None:
+    kit = Kit()
+    assert (await starting(kit, FakeHistory(past(kit, 100.0, 1.0, **changes))))[0] is not Basis.HISTORY
+
+
+async def test_a_fit_uses_what_an_earlier_start_measured() -> None:
+    kit = Kit()
+    start = past(kit, 1.0, 1.0, sizes=StartSizes(weights_gib=21.5, kv_gib=30.0, graphs_gib=0.4))
+    kit.history = FakeHistory(start)
+    kit.context = kit.opened()
+    before = await kit.context.fitting.fit(PRESET, Overrides())
+    assert before.part(PartId.WEIGHTS).size is None  # type: ignore[union-attr]
+    await kit.context.history.load()
+    found = await kit.context.fitting.fit(PRESET, Overrides())
+    weights = found.part(PartId.WEIGHTS)
+    assert weights is not None
+    assert (weights.size, weights.basis) == (int(21.5 * GIB), FitBasis.MEASURED)
+
+
+# --- samples, records, events ---------------------------------------------------------------------------------
+
+
+async def test_what_the_collectors_see_is_kept() -> None:
+    history = FakeHistory()
+    kit = kit_with(history)
+    async with kit.whole():
+        await kit.until(lambda: any(sample.values for sample in history.samples))
+        assert {sample.engine for sample in history.samples} == {""}
+        kit.context.history.note(Sample("one", 5.0, {MetricId.RUNNING: 1.0}))
+        assert history.samples[-1].engine == "one"
+
+
+async def test_a_series_of_the_box_is_the_same_whichever_engine_it_is_asked_for() -> None:
+    history = FakeHistory()
+    kit = kit_with(history)
+    key = SeriesKey("", MetricId.GPU_POWER)
+    history.stretches[key] = Stretch(key, 10.0, (0.0,), (1.0,), (2.0,), (3.0,))
+    history.stretches[SeriesKey("one", MetricId.RUNNING)] = Stretch(SeriesKey("one", MetricId.RUNNING), 10.0)
+    reading = await kit.context.history.series("one", [MetricId.GPU_POWER, MetricId.RUNNING], 0.0, 10.0, 10)
+    assert isinstance(reading, Ok)
+    assert reading.value[0].mean == (2.0,)
+    assert reading.value[1].key == SeriesKey("one", "running_requests")
+    assert await kit.context.history.engines() == Ok(("one",))
+
+
+async def test_the_event_feed_is_kept_each_event_once_and_later_where_it_could_not_be() -> None:
+    history = FakeHistory()
+    kit = kit_with(history)
+    async with kit.whole():
+        await kit.clock.advance(2)
+        kit.context.supervisor.say("the cache was dropped", Severity.WARNING, "Nothing.")
+        history.switch_off("the disk of /data is full")
+        await kit.clock.advance(20)
+        assert [r.key for r in history.noted] == []
+        assert [e.text for e in kit.context.store.world.events][-1] == "The history is off: the disk of /data is full."
+        kit.context.supervisor.say("the cache was dropped")
+        history.switch_on()
+        await kit.clock.advance(20)
+        told = [record.key for record in history.noted]
+        assert told.count("the cache was dropped") == 2
+        assert "The history is kept again." in told
+        assert history.noted[0] == Record(
+            EVENT, "the cache was dropped", history.noted[0].at, {"severity": "warning", "remedy": "Nothing."}
+        )
+
+
+async def test_a_file_that_was_set_aside_is_told_once() -> None:
+    history = FakeHistory()
+    history.note("The history could not be used. It is kept as x.")
+    kit = kit_with(history)
+    async with kit.whole():
+        await kit.clock.advance(60)
+        texts = [event.text for event in kit.context.store.world.events]
+        assert texts == ["The history could not be used. It is kept as x."]
+
+
+async def test_a_record_that_cannot_be_kept_is_an_error_with_a_remedy() -> None:
+    history = FakeHistory()
+    history.switch_off("the disk is full")
+    with pytest.raises(SparkError) as caught:
+        await kit_with(history).context.history.add_record(Record("bench", "k", 0.0, {}))
+    assert caught.value.remedy == "Make room."
