@@ -8,10 +8,18 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from spark_tui.domain.host.gpu import GpuProcess, GpuReading
+from spark_tui.domain.host.gpu import (
+    GpuProcess,
+    GpuReading,
+    Throttle,
+    Throttled,
+    throttled_between,
+    throttled_now,
+)
 from spark_tui.domain.reading import Missing, Ok, Reading
 from spark_tui.domain.text import clean_line
 from spark_tui.services.ports import Clock
@@ -38,6 +46,7 @@ class NvmlGpu:
         self._failures = 0
         self._not_before = 0.0
         self._why = Missing("not read yet")
+        self._counted: tuple[float, Mapping[Throttle, int]] = (0.0, {})
 
     @property
     def helper_pid(self) -> int | None:
@@ -72,11 +81,20 @@ class NvmlGpu:
             return await self._give_up(await self._helper.last_words(), self._backoff())
         if isinstance(answer.get("missing"), str):
             return await self._give_up(clean_line(answer["missing"]), RETRY_SECONDS)
-        reading = _reading(answer.get("gpu"))
+        reading = reading_of(answer.get("gpu"))
         if reading is None:
             return await self._give_up("the GPU helper gave no sensible answer", self._backoff())
         self._failures = 0
-        return Ok(reading, self._clock.now())
+        return Ok(replace(reading, throttled=self._throttled(answer["gpu"])), self._clock.now())
+
+    def _throttled(self, told: Mapping[str, Any]) -> tuple[Throttled, ...] | None:
+        """By the counters since the last answer; by the momentary bits where there are no counters."""
+        counters, now = _counters(told.get("throttle_ns")), self._clock.monotonic()
+        before, self._counted = self._counted, (now, counters)
+        if counters:
+            return throttled_between(before[1], counters, now - before[0]) if before[1] else None
+        bits = _whole(told.get("throttle_bits"))
+        return None if bits is None else throttled_now(bits)
 
     async def _late(self) -> Missing:
         """Nothing within the time of a call. A helper that has not answered yet gets some more; another is ended."""
@@ -98,6 +116,7 @@ class NvmlGpu:
         self._failures += 1
         self._not_before = self._clock.monotonic() + pause
         self._why = Missing(reason)
+        self._counted = (0.0, {})
         await self.close()
         return self._why
 
@@ -200,7 +219,7 @@ def _python_path() -> str:
     return os.pathsep.join(path for path in (own, os.environ.get("PYTHONPATH", "")) if path)
 
 
-def _reading(told: object) -> GpuReading | None:
+def reading_of(told: object) -> GpuReading | None:
     """The helper's JSON as a value; a field of the wrong type counts as not reported."""
     if not isinstance(told, dict):
         return None
@@ -217,6 +236,13 @@ def _reading(told: object) -> GpuReading | None:
         driver=clean_line(_text(told.get("driver"))),
         processes=tuple(map(_process, listed)) if isinstance(listed, list) else None,
     )
+
+
+def _counters(told: object) -> dict[Throttle, int]:
+    if not isinstance(told, dict):
+        return {}
+    kinds = {kind.value: kind for kind in Throttle}
+    return {kinds[name]: value for name, value in told.items() if name in kinds and _whole(value) is not None}
 
 
 def _process(told: Sequence[Any]) -> GpuProcess:

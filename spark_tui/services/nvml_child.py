@@ -24,6 +24,16 @@ COMM: Final = "spark-tui-gpu"
 _FIRST_GPU: Final = 0
 _ADDRESS_TRANSLATION: Final = 2  # NVML_DEVICE_ADDRESSING_MODE_ATS: the CPU's page tables, and its memory
 
+_COUNTERS: Final = {
+    "power cap": 74,
+    "sync boost": 76,
+    "thermal": 269,
+    "hardware thermal": 270,
+    "power brake": 271,
+}
+"""NVML_FI_DEV_CLOCKS_EVENT_REASON_*: the first two are those of the perf policies. A driver that does not know one says
+so for that one alone."""
+
 
 def main() -> int:
     """Answers requests until standard input ends. Returns 0, or 3 where there is nothing to read."""
@@ -77,7 +87,22 @@ class Gpu:
             "memory_total": total,
             "unified": total is None,
             "processes": self._processes(),
+            "throttle_ns": self._counters(),
+            "throttle_bits": self._ask_for("nvmlDeviceGetCurrentClocksEventReasons"),
         }
+
+    def _ask_for(self, function: str) -> Any:
+        """The answer of a function that older packages or drivers lack."""
+        ask = getattr(self._nvml, function, None)
+        return None if ask is None else self._try(ask, self._handle)
+
+    def _counters(self) -> dict[str, int] | None:
+        """Nanoseconds for which each reason has held the clock down, since the driver was loaded; None where no
+        counter is supported."""
+        fields = {number: name for name, number in _COUNTERS.items()}
+        values = self._try(self._nvml.nvmlDeviceGetFieldValues, self._handle, list(fields))
+        found = {fields[each.fieldId]: each.value.ullVal for each in values or () if each.nvmlReturn == 0}
+        return found or None
 
     def _memory(self, name: str | None) -> tuple[int | None, int | None]:
         """Used and total bytes of the GPU's own memory; None for both where it has none of its own.
@@ -95,8 +120,7 @@ class Gpu:
         return memory.used, memory.total
 
     def _addressing(self) -> int | None:
-        ask = getattr(self._nvml, "nvmlDeviceGetAddressingMode", None)  # since nvidia-ml-py 13
-        return None if ask is None else self._try(ask, self._handle)
+        return self._ask_for("nvmlDeviceGetAddressingMode")  # type: ignore[no-any-return]
 
     def _processes(self) -> list[list[Any]] | None:
         """`[pid, bytes or null, computes]` of every process with a context."""

@@ -12,6 +12,7 @@ from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
 from textual.events import DescendantFocus
 from textual.screen import ModalScreen
+from textual.timer import Timer
 from textual.widgets import Button, Input, Static
 
 from spark_tui.core.context import Context
@@ -22,6 +23,8 @@ from spark_tui.domain.presets.plan import LaunchPlan, Overrides, overrides_from_
 from spark_tui.domain.presets.preset import Preset
 from spark_tui.domain.text import clean_line, truncate
 from spark_tui.tui.screens.launch_fields import NEEDED, WRONG, FieldRow, FormField, fields_of
+from spark_tui.tui.screens.launch_judgement import JUDGE_SECONDS, Judgement, judge, judgement_parts
+from spark_tui.tui.screens.modals import ConfirmScreen
 from spark_tui.tui.screens.preset_words import LABEL_WIDTH, UNKNOWN_IMAGE, ImageStanding, failure_parts, note_parts
 from spark_tui.tui.widgets.page import Page, sentence, told
 
@@ -54,6 +57,10 @@ class LaunchForm(ModalScreen[str | None]):
         for row in self._rows:
             row.input.value = (changes or {}).get(row.field.key, "")
         self._standing = UNKNOWN_IMAGE
+        self._judging: Timer | None = None
+        self._plan: LaunchPlan | None = None
+        self.judgement: Judgement | None = None
+        """Fit and checks of the values as they stand; None while they are worked out."""
         self.overrides = Overrides()
         self.problem: SparkError | None = None
         """Why it cannot be launched as it stands; None when it can."""
@@ -109,6 +116,8 @@ class LaunchForm(ModalScreen[str | None]):
         for row in self._rows:
             problem = wrong.get(row.field.key)
             row.judge("" if problem is None else str(problem))
+        self._plan = plan
+        self._judge_soon()
         self._show(plan, blamed=bool(wrong))
 
     def _planned(self) -> LaunchPlan | None:
@@ -120,6 +129,23 @@ class LaunchForm(ModalScreen[str | None]):
             self.problem = error
             return None
         return plan
+
+    # --- fit and checks -------------------------------------------------------------------------------
+
+    def _judge_soon(self) -> None:
+        """Works out fit and checks once typing rests."""
+        if self._judging is not None:
+            self._judging.stop()
+        self.judgement = None
+        if self._plan is not None:
+            self._judging = self.set_timer(JUDGE_SECONDS, self._judge)
+
+    @work(exit_on_error=False, exclusive=True, group="judge")
+    async def _judge(self) -> None:
+        found = await judge(self._core, self._preset, self.overrides, self._standing.image)
+        if found.overrides == self.overrides:
+            self.judgement = found
+            self._show(self._plan, blamed=False)
 
     def _culprit(self) -> FieldRow | None:
         """The field without which there would be no problem, or another one."""
@@ -140,7 +166,8 @@ class LaunchForm(ModalScreen[str | None]):
         preview = self.query_one("#preview", Page)
         self.query_one("#launch", Button).disabled = plan is None
         if plan is not None:
-            preview.tell(note_parts(plan, self._standing), render_text(plan.spec))
+            words = [*judgement_parts(self.judgement), *note_parts(plan, self._standing)]
+            preview.tell(words, render_text(plan.spec))
         elif not blamed and self.problem is not None:
             preview.tell(self._why_not(self.problem))
         else:
@@ -191,8 +218,27 @@ class LaunchForm(ModalScreen[str | None]):
             self.notify(str(self.problem), severity="warning", markup=False)
             self._to_problem()
             return
+        judgement = self.judgement
+        if judgement is not None and judgement.blocked:
+            self._ask_twice(judgement)
+        else:
+            self._begin(force=False)
+
+    def _ask_twice(self, judgement: Judgement) -> None:
+        """What cannot fit is launched only by typing the preset's name."""
+        reasons = " ".join(judgement.fit.reasons) if judgement.fit is not None else ""
+        screen = ConfirmScreen(
+            "It does not fit. Launch it all the same?",
+            reasons,
+            verb="Launch",
+            type_to_confirm=self._preset.name,
+            because="It would fail, or freeze the machine.",
+        )
+        self.app.push_screen(screen, lambda yes: self._begin(force=True) if yes else None)
+
+    def _begin(self, *, force: bool) -> None:
         try:
-            self._core.jobs.launch(LaunchRequest(self._preset, self.overrides))
+            self._core.jobs.launch(LaunchRequest(self._preset, self.overrides, force=force))
         except SparkError as error:
             self.notify(str(error), severity="error", markup=False)
             return

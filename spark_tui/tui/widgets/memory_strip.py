@@ -1,6 +1,7 @@
 """The unified-memory strip: one pool, drawn to scale, and never more than the pool.
 
-Two lines at any width. What cannot be read says why; the four parts differ in shape as well as in colour.
+Two lines at any width, and a third one while an alarm stands. What cannot be read says why; the four parts differ in
+shape as well as in colour.
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ from collections.abc import Sequence
 
 from textual.content import Content
 
+from spark_tui.domain.host.alarm import Alarm
 from spark_tui.domain.host.gpu import GpuReading, engine_memory
 from spark_tui.domain.host.memory import MemInfo, strip_parts
+from spark_tui.domain.host.severity import Judgement, Level
 from spark_tui.domain.quantities import GIB, gib
 from spark_tui.domain.reading import NOT_READ_YET, Missing, Reading, Stale, reason_of, value_of
 from spark_tui.tui import format as fmt
@@ -18,6 +21,7 @@ from spark_tui.tui.glyphs import Glyphs
 from spark_tui.tui.widgets.line import Line, spread
 
 LABEL = " MEM "
+_LEVEL_STYLES = {Level.OK: "bold", Level.TIGHT: "bold $warning", Level.CRITICAL: "bold $error"}
 
 
 class MemoryStrip(Line):
@@ -29,21 +33,38 @@ class MemoryStrip(Line):
         self.memory: Reading[MemInfo] = NOT_READ_YET
         self.pressure: Reading[float] = NOT_READ_YET
         self.gpu: Reading[GpuReading] = NOT_READ_YET
+        self.judgement = Judgement()
+        self.alarms: tuple[Alarm, ...] = ()
 
     def say(self, width: int) -> Content:
-        """The bar, and the numbers under it."""
+        """The bar, the numbers under it, and the worst alarm under both."""
         memory = value_of(self.memory)
         if memory is None:
-            why = reason_of(self.memory)
-            return Content.assemble(
-                (LABEL, "bold"), fmt.safe(f"n/a: {why}", "$warning"), "\n", self._numbers(None, width)
-            )
-        return Content.assemble(self._bar(memory, width), "\n", self._numbers(memory, width))
+            first = Content.assemble((LABEL, "bold"), fmt.safe(f"n/a: {reason_of(self.memory)}", "$warning"))
+        else:
+            first = self._bar(memory, width)
+        lines = [first, self._numbers(memory, width)]
+        if self.alarms:
+            lines.append(self._banner(self.alarms[0], len(self.alarms) - 1, width))
+        return Content("\n").join(lines)
+
+    def _banner(self, alarm: Alarm, more: int, width: int) -> Content:
+        """` ! qwen: no token for 2m while requests run  restart it ...  (+1)`."""
+        style = fmt.SEVERITY_STYLE[alarm.severity]
+        whose = f"{alarm.engine}: " if alarm.engine else ""
+        right = Content.styled(f" +{more} more " if more else "", "$dim")
+        left = Content.assemble(
+            (f" {self._glyphs.warning}   ", f"bold {style}"),
+            fmt.safe(f"{whose}{alarm.text}", f"bold {style}"),
+            "  ",
+            fmt.safe(alarm.remedy, "$dim"),
+        )
+        return spread(left, right, width)
 
     def _bar(self, memory: MemInfo, width: int) -> Content:
         available = Content.assemble(
             "  ",
-            (gib(memory.available), _level_style(memory)),
+            (gib(memory.available), _LEVEL_STYLES[self.judgement.level]),
             (" GiB available of ", "$dim"),
             (f"{gib(memory.total)} ", "$dim"),
         )
@@ -121,12 +142,6 @@ def _cache_text(memory: MemInfo, *, details: bool) -> str:
 def _pressure_text(pressure: Reading[float]) -> str:
     value = value_of(pressure)
     return "n/a" if value is None else f"{value:.1f}"
-
-
-def _level_style(memory: MemInfo) -> str:
-    """4-5 % available is an ordinary day on a loaded Spark; below 3 % is not."""
-    share = memory.available / memory.total if memory.total else 0.0
-    return "bold $error" if share < 0.03 else "bold"
 
 
 def apportion(sizes: Sequence[int], cells: int) -> list[int]:

@@ -1,0 +1,190 @@
+"""Holds a launch against the memory there is now: what cannot fit is refused, what is on its way back is awaited.
+
+A box that runs out of unified memory freezes, and an engine's memory comes back a minute and more after it has ended
+on a Spark: so neither a container's state nor a pause decides, but MemAvailable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from spark_tui.core.cache import CacheControl
+from spark_tui.core.engines import EngineSupervisor
+from spark_tui.core.fitting import Fitting
+from spark_tui.core.store import Store
+from spark_tui.domain.engine.view import EngineView
+from spark_tui.domain.errors import RefusedError, SparkError
+from spark_tui.domain.host.drop_caches import WORTH_BYTES
+from spark_tui.domain.presets.fit import Fit, Verdict
+from spark_tui.domain.presets.fit_words import fit_lines
+from spark_tui.domain.presets.overrides import Overrides
+from spark_tui.domain.presets.preset import Preset
+from spark_tui.domain.quantities import GIB, MIB, gib, human_duration
+from spark_tui.domain.reading import Missing, value_of
+from spark_tui.services.ports import Clock
+
+RETURN_SECONDS: Final = 180.0
+"""So long after an engine's end its memory may still be on its way back: a minute is usual, three were seen."""
+STILL_SECONDS: Final = 30.0
+"""Memory that has not risen for so long does not come back by itself."""
+CALM_SECONDS: Final = 3.0
+"""Enough memory must have stood still for so long: vLLM fails its start when memory returns while it measures."""
+RISE_BYTES: Final = 128 * MIB
+LOOK_SECONDS: Final = 1.0
+NOTABLE_CACHE: Final = 4 * GIB
+"""Less page cache gives way by itself while an engine loads."""
+
+OVERRIDE: Final = "To launch it all the same: --force, or on screen type the preset's name."
+
+Tell = Callable[[str], None]
+Lacking = Callable[[], bool]
+
+
+def silent(_: str) -> None:
+    """Nobody listens."""
+
+
+class WillNotFit(RefusedError):
+    """The launch cannot fit into the memory that there is now."""
+
+    id = "does_not_fit"
+
+    def __init__(self, name: str, fit: Fit) -> None:
+        ways = " ".join(_way(change.summary, change.pairs) for change in fit.changes)
+        figures = "\n".join(f"{row.label.strip()}: {row.value} {row.note}".rstrip() for row in fit_lines(fit))
+        super().__init__(
+            f"{name} does not fit. {' '.join(fit.reasons)}",
+            f"{ways or 'Choose a smaller model, or stop what else holds memory.'} {OVERRIDE}",
+            detail=figures,
+        )
+        self.fit = fit
+
+
+def _way(summary: str, pairs: tuple[tuple[str, str], ...]) -> str:
+    settings = " ".join(f"--set {key}={value}" for key, value in pairs)
+    return f"{summary.rstrip('.')} ({settings})." if settings else summary
+
+
+def short_of_memory(fit: Fit) -> bool:
+    """It is memory that is lacking, rather than a share or a context that could never work."""
+    if fit.available is None:
+        return False
+    wanted = fit.claim if fit.claim is not None else fit.at_least
+    return wanted > fit.available or (fit.left is not None and fit.left < 0)
+
+
+class LaunchBudget:
+    """One for the program. `read` takes a new reading of host and GPU into the store."""
+
+    def __init__(
+        self,
+        fitting: Fitting,
+        cache: CacheControl,
+        supervisor: EngineSupervisor,
+        store: Store,
+        clock: Clock,
+        read: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._fitting = fitting
+        self._cache = cache
+        self._supervisor = supervisor
+        self._store = store
+        self._clock = clock
+        self._read = read
+
+    async def check(self, preset: Preset, overrides: Overrides, *, force: bool = False) -> Fit:
+        """The fit now. Raises WillNotFit for a launch that is BLOCKED, unless `force` is given or memory of an engine
+        that has just ended may still come back; `make_room` tells then. What is not known never refuses."""
+        candidate = await self._fitting.candidate(preset, overrides)
+        await self._look()
+        found = self._fitting.now(candidate)
+        awaited = short_of_memory(found) and bool(self._just_ended())
+        if found.verdict is Verdict.BLOCKED and not force and not awaited:
+            raise WillNotFit(overrides.name or preset.name, found)
+        return found
+
+    async def make_room(self, preset: Preset, overrides: Overrides, tell: Tell, *, force: bool = False) -> str:
+        """Just before the start: waits for memory on its way back, frees page cache that is in the way, and holds the
+        launch against what there is. Returns in words what it came to; raises WillNotFit like `check`."""
+        candidate = await self._fitting.candidate(preset, overrides)
+        done = [await self.await_return(tell, lambda: short_of_memory(self._fitting.now(candidate)))]
+        found = self._fitting.now(candidate)
+        if found.cache_to_drop >= WORTH_BYTES:
+            done.append(await self._free_cache(found, tell))
+            await self._look()
+            found = self._fitting.now(candidate)
+        if found.verdict is Verdict.BLOCKED and not force:
+            raise WillNotFit(overrides.name or preset.name, found)
+        return "; ".join(filter(None, (*done, _standing(found))))
+
+    # --- memory on its way back -----------------------------------------------------------------------
+
+    async def await_return(self, tell: Tell = silent, lacking: Lacking | None = None) -> str:
+        """Waits until memory of engines that have just ended has come back: until it stands still, longer while it is
+        still `lacking`, and never longer than it may take. Returns in words what came back; empty when no engine has
+        just ended."""
+        await self._look()
+        names = ", ".join(view.name for view in self._just_ended())
+        before = self._available()
+        if not names or before is None:
+            return ""
+        began = rose = self._clock.monotonic()
+        seen = before
+        while (now := self._clock.monotonic()) - began < RETURN_SECONDS:
+            lacks = lacking is not None and lacking()
+            if now - rose >= (STILL_SECONDS if lacks else CALM_SECONDS):
+                break
+            tell(f"waits for the memory of {names}: {gib(seen)} GiB available, {human_duration(now - began)}")
+            await self._clock.sleep(LOOK_SECONDS)
+            await self._look()
+            available = self._available()
+            if available is not None and available >= seen + RISE_BYTES:
+                seen, rose = available, self._clock.monotonic()
+        waited = human_duration(self._clock.monotonic() - began)
+        back = seen - before
+        return f"{gib(back)} GiB of {names} came back in {waited}" if back >= RISE_BYTES else f"waited {waited}"
+
+    def _just_ended(self) -> tuple[EngineView, ...]:
+        """Engines whose end is so recent that their memory may be missing yet."""
+        now = self._clock.now()
+        return tuple(
+            view
+            for view in self._supervisor.views()
+            if not view.container.running
+            and view.container.finished_at is not None
+            and 0 <= now - view.container.finished_at < RETURN_SECONDS
+        )
+
+    # --- page cache -----------------------------------------------------------------------------------
+
+    async def _free_cache(self, found: Fit, tell: Tell) -> str:
+        """By silent ways only; where there is none, the load guard and the engine have to cope."""
+        tell(f"frees page cache: {gib(found.cache_to_drop)} GiB are in the way")
+        try:
+            result = await self._cache.drop_quietly()
+        except SparkError as error:
+            return f"the page cache could not be freed ({error.summary.rstrip('.')})"
+        if result is None:
+            much = found.cache_to_drop >= NOTABLE_CACHE
+            return f"{gib(found.cache_to_drop)} GiB of page cache in the way (spark-tui drop-caches)" if much else ""
+        return f"{gib(result.released)} GiB of page cache freed"
+
+    # --- readings -------------------------------------------------------------------------------------
+
+    async def _look(self) -> None:
+        await self._read()
+        if isinstance(self._store.world.engines, Missing):
+            await self._supervisor.refresh()
+
+    def _available(self) -> int | None:
+        memory = value_of(self._store.world.memory)
+        return None if memory is None else memory.available
+
+
+def _standing(found: Fit) -> str:
+    """`READY: It fits, and leaves 12.1 GiB.`, for the step's line."""
+    if found.verdict is Verdict.UNKNOWN:
+        return "not known whether it fits"
+    first = found.reasons[0] if found.reasons else ""
+    return f"{found.verdict.value}: {first}"

@@ -1,0 +1,262 @@
+"""What the Memory screen says: the ledger's rows, processes, containers, the guard, the last drop, vital signs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+from textual.content import Content
+
+from spark_tui.core.memory_detail import ContainerShare, GuardStanding, MemoryDetail
+from spark_tui.domain.host.drop_caches import DropResult
+from spark_tui.domain.host.ledger import EngineShare, Ledger
+from spark_tui.domain.host.memory import MemInfo
+from spark_tui.domain.host.processes import ContainerMemory, HostProcess
+from spark_tui.domain.host.severity import Judgement, Level
+from spark_tui.domain.host.vitals import DiskRate, FaultRate, LinkRate, Vitals
+from spark_tui.domain.quantities import GIB, MIB, gib, human_bytes
+from spark_tui.domain.reading import Missing, Reading, reason_of, value_of
+from spark_tui.tui import format as fmt
+from spark_tui.tui.widgets.page import BLANK, Part, sentence, told
+from spark_tui.tui.widgets.row_list import Column, Row
+
+LABEL_WIDTH = 11
+DRIVER_GLYPH = "+"
+PARTS = (
+    ("engines", "$mem-engine"),
+    ("apps", "$mem-apps"),
+    ("driver", "$accent"),
+    ("cache", "$mem-cache"),
+    ("droppable", "$mem-cache"),
+    ("free", "$mem-free"),
+)
+"""The ledger's parts in the order in which they are drawn."""
+
+COLUMNS = (
+    Column("process", minimum=12),
+    Column("pid", width=7, right=True, hide_below=50),
+    Column("PSS", width=6, right=True),
+    Column("RSS", width=6, right=True, hide_below=40),
+    Column("GPU", width=6, right=True),
+    Column("container", width=18, hide_below=66),
+)
+NO_PROCESSES = Content.styled("Looking at processes ...", "$dim")
+
+
+# --- the ledger -------------------------------------------------------------------------------------------
+
+
+def ledger_lines(found: Ledger, mem: MemInfo, pressure: Reading[float], width: int) -> list[Content]:
+    """One line per part: its name, size, share of the pool, and who or what it is."""
+    words = _notes(found)
+    lines = []
+    for (name, style), size in zip(PARTS, found.sizes, strict=True):
+        unknown = (name == "engines" and found.engines is None) or (name == "driver" and found.driver is None)
+        figure = "   n/a     " if unknown else f"{gib(size):>6} GiB {size / found.total:>4.0%}"
+        lines.append(
+            Content.assemble(
+                (f"{name:<{LABEL_WIDTH}}", style if name != "free" else "$dim"),
+                (f"{figure:<16}", "bold"),
+                told(words[name], "$dim"),
+            )
+        )
+    lines.append(
+        Content.assemble(
+            (f"{'available':<{LABEL_WIDTH}}", ""),
+            (f"{gib(mem.available):>6} GiB {mem.available / mem.total:>4.0%} ", "bold"),
+            ("what a new engine can count on", "$dim"),
+        )
+    )
+    lines.append(_swap_line(mem, pressure))
+    return [line.truncate(width, ellipsis=True) for line in lines]
+
+
+def _notes(found: Ledger) -> dict[str, str]:
+    orphaned = f"; {gib(found.orphaned)} GiB of it held by nobody alive" if found.orphaned >= GIB // 4 else ""
+    return {
+        "engines": found.no_engines or _who(found.engines or ()),
+        "apps": "processes, shared memory, kernel",
+        "driver": found.no_driver or f"the GPU driver's own{orphaned}",
+        "cache": "page cache that stays after a drop",
+        "droppable": "page cache that D frees" if found.droppable is not None else "the kernel does not tell",
+        "free": "",
+    }
+
+
+def _who(shares: Iterable[EngineShare]) -> str:
+    named = [f"{share.name or 'pid ' + ', '.join(map(str, share.pids))} {gib(share.memory)}" for share in shares]
+    return ", ".join(named) or "no process computes on the GPU"
+
+
+def _swap_line(mem: MemInfo, pressure: Reading[float]) -> Content:
+    waiting = value_of(pressure)
+    told_pressure = reason_of(pressure) if waiting is None else f"{waiting:.1f} % of 10 s waited for memory"
+    return Content.assemble(
+        f"{'swap':<{LABEL_WIDTH}}",
+        (f"{gib(mem.swap_used):>6} of {gib(mem.swap_total)}  ", "bold"),
+        ("PSI ", "$dim"),
+        told(told_pressure, "$dim"),
+    )
+
+
+_LEVELS = {
+    Level.OK: ("OK", "$success"),
+    Level.TIGHT: ("TIGHT", "bold $warning"),
+    Level.CRITICAL: ("CRITICAL", "bold $error"),
+}
+
+
+def judgement_line(judgement: Judgement) -> Content:
+    """`OK`, or `TIGHT  3.0 GiB usable, close to the floor of 2.0`."""
+    word, style = _LEVELS[judgement.level]
+    reason = judgement.reason or "no cause for alarm by floor, trend and pressure"
+    return Content.assemble((f"{word:<{LABEL_WIDTH}}", style), fmt.safe(reason, "$dim"))
+
+
+# --- processes --------------------------------------------------------------------------------------------
+
+
+def process_rows(detail: MemoryDetail) -> list[Row]:
+    """One row each, the heaviest first."""
+    names = {share.id: share.name for share in detail.containers}
+    return [_process_row(each, names) for each in value_of(detail.processes) or ()]
+
+
+def _process_row(process: HostProcess, names: dict[str, str]) -> Row:
+    container = names.get(process.container, process.container[:12])
+    return Row(
+        str(process.pid),
+        (
+            fmt.safe(process.name),
+            Content.styled(str(process.pid), "$dim"),
+            _size(process.pss),
+            _size(process.rss, "$dim"),
+            _size(process.gpu, "$mem-engine"),
+            fmt.safe(container, "$secondary"),
+        ),
+    )
+
+
+def _size(size: int | None, style: str = "") -> Content:
+    """`78.2G`, `612M`; `-` where it is not known or nothing."""
+    if not size:
+        return Content.styled("-", "$dim")
+    return Content.styled(f"{size / GIB:.1f}G" if size >= GIB else f"{size / MIB:.0f}M", style)
+
+
+def no_processes(detail: MemoryDetail) -> Content:
+    """Why there are none."""
+    why = reason_of(detail.processes)
+    return NO_PROCESSES if why in ("", "not read yet") else fmt.safe(why, "$warning")
+
+
+# --- beside it --------------------------------------------------------------------------------------------
+
+
+def side_parts(detail: MemoryDetail, last_drop: DropResult | None, now: float) -> list[Part]:
+    """Containers, guard, last drop, machine."""
+    return [
+        *_container_parts(detail.containers),
+        BLANK,
+        *_guard_parts(detail.guard, now),
+        BLANK,
+        *_drop_parts(last_drop),
+        BLANK,
+        *_vital_parts(detail.vitals),
+    ]
+
+
+def _field(label: str, value: str, style: str = "") -> Part:
+    return Content.styled(f"{label:<{LABEL_WIDTH}}", "$dim"), told(value, style)
+
+
+def _container_parts(shares: tuple[ContainerShare, ...]) -> list[Part]:
+    parts = [sentence("Containers", "bold")]
+    for share in shares:
+        gpu = "GPU n/a" if share.gpu is None else f"GPU {gib(share.gpu)} GiB"
+        whose = "" if share.ours else "  (not started by spark-tui)"
+        parts.append(sentence(f"{share.name}: {gpu}, {_charged(share.cpu)}{whose}", bullet="- "))
+    return parts if shares else [*parts, sentence("No engine runs.", "$dim")]
+
+
+def _charged(cpu: Reading[ContainerMemory]) -> str:
+    found = value_of(cpu)
+    if found is None:
+        return f"CPU n/a: {reason_of(cpu)}"
+    swap = f", swap {human_bytes(found.swap)}" if found.swap else ""
+    cache = f" ({human_bytes(found.file)} of it page cache)" if found.file else ""
+    return f"CPU {human_bytes(found.current)}{cache}{swap}"
+
+
+def _guard_parts(guard: Reading[GuardStanding], now: float) -> list[Part]:
+    standing = value_of(guard)
+    if standing is None:
+        return [_field("guard", reason_of(guard), "$dim")]
+    if standing.running:
+        parts = [_field("guard", "runs: it stops an engine before memory runs out", "$success")]
+    else:
+        parts = [_field("guard", "does not run. For good: spark-tui guard --install", "$warning")]
+    last = standing.last
+    if last is not None:
+        whose = f" {last.engine}" if last.engine else ""
+        parts.append(
+            _field("last act", f"{fmt.ago(now - last.at)}, {_clock(last.at)}: {last.act}{whose}: {last.reason}")
+        )
+    return parts
+
+
+def _clock(at: float) -> str:
+    return datetime.fromtimestamp(at).astimezone().strftime("%d %b %H:%M")
+
+
+def _drop_parts(drop: DropResult | None) -> list[Part]:
+    if drop is None:
+        return [_field("last drop", "none since spark-tui was opened; D frees the page cache", "$dim")]
+    rows = (("free", drop.before.free, drop.after.free), ("cache", drop.before.cache, drop.after.cache))
+    figures = ", ".join(f"{name} {gib(before)} -> {gib(after)} GiB" for name, before, after in rows)
+    return [_field("last drop", drop.sentence), _field("", figures, "$dim")]
+
+
+def _vital_parts(vitals: Vitals) -> list[Part]:
+    loads = "  ".join(f"{each.name} {each.percent:.0f} % of {each.cpus}" for each in value_of(vitals.clusters) or ())
+    heat = "  ".join(
+        f"{each.name} {each.celsius:.0f} C" + (f" (off at {each.limit:.0f})" if each.limit else "")
+        for each in value_of(vitals.temperatures) or ()
+    )
+    disks = "  ".join(_disk(each) for each in value_of(vitals.disks) or ())
+    links = "  ".join(_link(each) for each in value_of(vitals.links) or () if each.up)
+    return [
+        sentence("Machine", "bold"),
+        _reading("processors", loads, vitals.clusters),
+        _reading("heat", heat, vitals.temperatures),
+        _reading("disk", disks, vitals.disks),
+        _reading("network", links or "no link is up", vitals.links),
+        _reading("faults", _faults(value_of(vitals.faults)), vitals.faults),
+    ]
+
+
+def _reading(label: str, text: str, reading: Reading[Any]) -> Part:
+    if isinstance(reading, Missing):
+        return _field(label, f"n/a: {reading.reason}", "$dim")
+    return _field(label, text)
+
+
+def _disk(disk: DiskRate) -> str:
+    return f"{disk.name} reads {_rate(disk.read)}, writes {_rate(disk.written)}, busy {disk.busy_percent:.0f} %"
+
+
+def _link(link: LinkRate) -> str:
+    return f"{link.name} in {_rate(link.received)}, out {_rate(link.sent)}"
+
+
+def _faults(faults: FaultRate | None) -> str:
+    if faults is None:
+        return ""
+    killed = f", the kernel has ended {faults.oom_kills} for memory since boot" if faults.oom_kills else ""
+    return f"{faults.major:.0f} major/s, swap in {faults.swapped_in:.0f}/s, out {faults.swapped_out:.0f}/s{killed}"
+
+
+def _rate(rate: float) -> str:
+    """Coarse: a quiet machine's crumbs are not repainted each time."""
+    return "0" if rate < 10_240 else f"{human_bytes(rate)}/s"

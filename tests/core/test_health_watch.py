@@ -1,0 +1,210 @@
+"""Engines that are wedged, a GPU stuck at low power, leaked shared memory: what is proved, told, and cleared."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from spark_tui.core.health_watch import HealthWatch, Tokens, no_tokens
+from spark_tui.domain.chat import ContentDelta
+from spark_tui.domain.engine.view import EngineState
+from spark_tui.domain.errors import BadRequest, EngineUnreachable
+from spark_tui.domain.event import Severity
+from spark_tui.domain.host.alarm import Alarm, AlarmKind
+from spark_tui.domain.host.detectors import FROZEN_SECONDS, PROBE_SECONDS, SharedFile, TokenSample
+from spark_tui.domain.host.gpu import GpuReading
+from spark_tui.domain.presets.container_spec import LABEL_PORT, LABEL_SERVED_NAME
+from spark_tui.domain.quantities import GIB, MIB
+from spark_tui.domain.reading import Missing, Ok
+from tests.core.kit import Kit
+
+LINE = (
+    "INFO 01-15 07:{:02d}:{:02d} [loggers.py:1] Engine 000: Avg prompt throughput: {} tokens/s, Avg generation "
+    "throughput: {} tokens/s, Running: {} reqs, Waiting: 0 reqs, GPU KV cache usage: 3.0%"
+)
+
+
+async def serving(kit: Kit) -> None:
+    """An engine that serves, under watch."""
+    labels = ((LABEL_PORT, "8000"), (LABEL_SERVED_NAME, "qwen"))
+    kit.docker.add_container("qwen", argv=("vllm", "serve", "m"), labels=labels)
+    kit.api.serve()
+    await kit.context.supervisor.look()
+    assert kit.context.supervisor.views()[0].state is EngineState.SERVING
+
+
+def watch(kit: Kit, tokens: Tokens = no_tokens, *, read_only: bool = False) -> HealthWatch:
+    context = kit.context
+    return HealthWatch(
+        context.store, kit.clock, kit.host, kit.api, context.supervisor, context.alarms, tokens, read_only=read_only
+    )
+
+
+def alarms(kit: Kit) -> tuple[Alarm, ...]:
+    return kit.context.store.world.alarms
+
+
+class Counters:
+    """Counters that a test moves."""
+
+    def __init__(self, kit: Kit) -> None:
+        self.kit, self.running, self.generated = kit, 2.0, 1000.0
+
+    def __call__(self, name: str) -> TokenSample:
+        return TokenSample(self.kit.clock.monotonic(), self.running, self.generated, 50.0)
+
+
+async def freeze(kit: Kit, health: HealthWatch, seconds: float = FROZEN_SECONDS + 10) -> None:
+    """Nothing moves for so long; looks every five seconds."""
+    for _ in range(int(seconds // 5)):
+        kit.clock.tick(5.0)
+        look = asyncio.create_task(health.look_at_engines())
+        await kit.until(look.done)
+        look.result()
+
+
+async def test_tokens_that_stand_still_while_requests_run_are_put_to_the_proof() -> None:
+    kit = Kit()
+    await serving(kit)
+    kit.api.answer = (1e6,)
+    await freeze(kit, watch(kit, Counters(kit)), FROZEN_SECONDS + PROBE_SECONDS)
+    [alarm] = alarms(kit)
+    assert (alarm.kind, alarm.severity, alarm.engine) == (AlarmKind.WEDGE, Severity.ERROR, "qwen")
+    assert "a one-token request was not answered" in alarm.text
+    assert "restart" in alarm.remedy
+    [(_, request)] = kit.api.requests
+    assert request.parameters.max_tokens == 1
+    assert kit.api.open_streams == 0, "the probe is not left behind"
+    assert [event.severity for event in kit.context.store.world.events if "one-token" in event.text] == [Severity.ERROR]
+    await kit.context.close()
+
+
+async def test_an_engine_that_answers_the_probe_is_not_accused() -> None:
+    kit = Kit()
+    await serving(kit)
+    kit.api.answer = (ContentDelta("x"),)
+    await freeze(kit, watch(kit, Counters(kit)))
+    assert len(kit.api.requests) == 1
+    assert alarms(kit) == ()
+    await kit.context.close()
+
+
+@pytest.mark.parametrize(
+    ("error", "accused"),
+    [(EngineUnreachable("It stopped answering.", "Look."), True), (BadRequest("No.", "Ask otherwise."), False)],
+)
+async def test_a_refusal_is_an_answer_and_a_broken_connection_is_none(
+    error: EngineUnreachable | BadRequest, accused: bool
+) -> None:
+    kit = Kit()
+    await serving(kit)
+    kit.api.answer = (error,)
+    await freeze(kit, watch(kit, Counters(kit)))
+    assert bool(alarms(kit)) is accused
+    await kit.context.close()
+
+
+async def test_progress_ends_the_alarm() -> None:
+    kit = Kit()
+    await serving(kit)
+    kit.api.answer = (EngineUnreachable("Gone.", "Look."),)
+    counters = Counters(kit)
+    health = watch(kit, counters)
+    await freeze(kit, health)
+    assert alarms(kit)
+    counters.generated += 5
+    await freeze(kit, health, 5)
+    assert alarms(kit) == ()
+    assert "tokens move again" in kit.context.store.world.events[-1].text
+    await kit.context.close()
+
+
+async def test_an_idle_engine_is_never_suspected() -> None:
+    kit = Kit()
+    await serving(kit)
+    counters = Counters(kit)
+    counters.running = 0
+    await freeze(kit, watch(kit, counters), 600)
+    assert (alarms(kit), kit.api.requests) == ((), [])
+    await kit.context.close()
+
+
+async def test_read_only_suspects_and_asks_nothing() -> None:
+    kit = Kit()
+    await serving(kit)
+    await freeze(kit, watch(kit, Counters(kit), read_only=True))
+    [alarm] = alarms(kit)
+    assert alarm.severity is Severity.WARNING
+    assert kit.api.requests == []
+    await kit.context.close()
+
+
+async def test_without_metrics_the_lines_of_the_log_tell() -> None:
+    kit = Kit()
+    await serving(kit)
+    kit.api.answer = (EngineUnreachable("Gone.", "Look."),)
+    health = watch(kit)
+    async with kit.supervised():
+        for minute in range(14):
+            kit.docker.write("qwen", LINE.format(10 + minute // 6, minute % 6 * 10, "0.0", "0.0", 3))
+            await kit.clock.advance(10)
+            look = asyncio.create_task(health.look_at_engines())
+            await kit.until(look.done)
+    assert [alarm.kind for alarm in alarms(kit)] == [AlarmKind.WEDGE]
+    await kit.context.close()
+
+
+# --- the GPU --------------------------------------------------------------------------------------------
+
+STUCK = GpuReading("NVIDIA GB10", 96, 19.5, 45, 799)
+HEALTHY = GpuReading("NVIDIA GB10", 96, 47.0, 70, 2411)
+
+
+def test_a_gpu_that_crawls_under_full_load_is_told_with_the_unplugging() -> None:
+    kit = Kit()
+    health = watch(kit)
+    for _ in range(9):
+        health.gpu_read(Ok(STUCK))
+        kit.clock.tick(2.0)
+    [alarm] = alarms(kit)
+    assert alarm.kind is AlarmKind.LOW_POWER
+    assert "799 MHz" in alarm.text
+    assert "unplug" in alarm.remedy
+    health.gpu_read(Ok(HEALTHY))
+    assert alarms(kit) == ()
+
+
+@pytest.mark.parametrize("reading", [Ok(HEALTHY), Missing("no GPU"), Ok(replace(STUCK, utilization_percent=5))])
+def test_load_rest_and_ignorance_are_no_stuck_state(reading: Ok[GpuReading] | Missing) -> None:
+    kit = Kit()
+    health = watch(kit)
+    for _ in range(20):
+        health.gpu_read(reading)
+        kit.clock.tick(2.0)
+    assert alarms(kit) == ()
+
+
+# --- shared memory --------------------------------------------------------------------------------------
+
+
+async def test_files_that_a_killed_engine_left_are_told_with_the_command_that_removes_them() -> None:
+    kit = Kit()
+    health = watch(kit)
+    kit.host.shared = Ok((SharedFile("psm_1a2b3c", 2 * GIB, 600.0, open=False), SharedFile("mine", GIB, 600.0)))
+    await health.look_at_shared_memory()
+    [alarm] = alarms(kit)
+    assert "2.0 GiB" in alarm.text
+    assert "/dev/shm/psm_1a2b3c" in alarm.remedy
+    assert "mine" not in alarm.remedy
+    kit.host.shared = Ok(())
+    await health.look_at_shared_memory()
+    assert alarms(kit) == ()
+
+
+async def test_crumbs_are_not_worth_an_alarm() -> None:
+    kit = Kit()
+    kit.host.shared = Ok((SharedFile("psm_1a2b3c", MIB, 600.0, open=False),))
+    await watch(kit).look_at_shared_memory()
+    assert alarms(kit) == ()

@@ -1,0 +1,90 @@
+"""Memory second by second: when an alarm stands, when it is over, and what the feed says of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from spark_tui.core.memory_watch import CALM_SECONDS
+from spark_tui.domain.event import Severity
+from spark_tui.domain.host.alarm import AlarmKind
+from spark_tui.domain.host.gpu import GpuProcess, GpuReading
+from spark_tui.domain.host.severity import Level
+from spark_tui.domain.quantities import GIB
+from spark_tui.domain.reading import Missing, Ok, value_of
+from tests.core.kit import Kit
+from tests.fakes_host import IDLE_MEMORY
+
+
+def seconds(kit: Kit, *available: float, pressure: float = 0.0) -> None:
+    """One reading a second with so many GiB available."""
+    kit.host.pressure_value = Ok(pressure)
+    for size in available:
+        mem = replace(IDLE_MEMORY, available=int(size * GIB), free=int(min(size, 1.5) * GIB))
+        kit.host.memory_value = Ok(mem, kit.clock.now())
+        kit.context.collectors.sample_host()
+        kit.clock.tick(1.0)
+
+
+def test_a_healthy_box_at_four_per_cent_raises_nothing() -> None:
+    kit = Kit()
+    seconds(kit, *[5.0, 4.9, 5.1] * 20)
+    world = kit.context.store.world
+    assert (world.judgement.level, world.alarms, world.events) == (Level.OK, (), ())
+
+
+def test_a_fall_is_an_alarm_before_the_floor_is_reached_and_told_once() -> None:
+    kit = Kit()
+    seconds(kit, 20, 17, 14, 11, 8, 5)
+    world = kit.context.store.world
+    assert world.judgement.level is Level.CRITICAL
+    [alarm] = world.alarms
+    assert (alarm.kind, alarm.severity) == (AlarmKind.MEMORY, Severity.ERROR)
+    assert "gone in" in alarm.text
+    seconds(kit, 4.0, 3.5, 3.2, 3.1)
+    assert len([event for event in kit.context.store.world.events if event.severity is Severity.ERROR]) == 1
+
+
+def test_it_is_over_only_when_memory_has_been_back_for_a_while() -> None:
+    kit = Kit()
+    seconds(kit, 1.5, 1.5)
+    seconds(kit, *[30.0] * int(CALM_SECONDS - 2))
+    assert kit.context.store.world.alarms
+    seconds(kit, 30.0, 30.0, 30.0, 30.0)
+    world = kit.context.store.world
+    assert (world.judgement.level, world.alarms) == (Level.OK, ())
+    assert "in order again" in world.events[-1].text
+
+
+def test_memory_that_cannot_be_read_keeps_what_was_known() -> None:
+    kit = Kit()
+    seconds(kit, 1.5)
+    kit.host.memory_value = Missing("no /proc")
+    kit.context.collectors.sample_host()
+    assert kit.context.store.world.judgement.level is Level.CRITICAL
+    assert kit.context.store.world.ledger == Missing("no /proc")
+
+
+async def test_the_ledger_knows_which_engine_holds_what() -> None:
+    kit = Kit()
+    facts = kit.docker.add_container("qwen", argv=("vllm", "serve", "m"))
+    kit.host.containers[77] = facts.id
+    used = replace(IDLE_MEMORY, free=30 * GIB, available=40 * GIB)
+    kit.host.memory_value = Ok(used)
+    kit.gpu.value = Ok(GpuReading("NVIDIA GB10", unified=True, processes=(GpuProcess(77, 60 * GIB),)))
+    await kit.context.supervisor.refresh()
+    await kit.context.collectors.collect_once()
+    kit.context.collectors.sample_host()
+    found = value_of(kit.context.store.world.ledger)
+    assert found is not None
+    assert found.engines is not None
+    assert [(share.name, share.memory) for share in found.engines] == [("qwen", 60 * GIB)]
+    assert sum(found.sizes) == used.total
+    await kit.context.close()
+
+
+def test_a_quiet_box_changes_nothing_in_the_world() -> None:
+    kit = Kit()
+    seconds(kit, 60.0)
+    before = kit.context.store.world
+    seconds(kit, 60.001, 60.002, 59.999)
+    assert kit.context.store.world == before

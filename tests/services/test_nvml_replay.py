@@ -1,0 +1,83 @@
+"""Readings of a real GPU (an H200, recorded by tests/real/nvml_capture.py), read again as on that day."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spark_tui.domain.host.gpu import GpuReading, Throttle, throttled_between
+from spark_tui.domain.host.ledger import ledger
+from spark_tui.domain.quantities import MIB
+from spark_tui.domain.reading import Ok
+from spark_tui.services.nvml import reading_of
+from tests.fakes_host import IDLE_MEMORY
+
+CAPTURE: dict[str, Any] = json.loads(
+    (Path(__file__).parent.parent / "fixtures" / "gpu" / "h200.json").read_text(encoding="utf-8")
+)
+
+
+def readings(part: str) -> list[GpuReading]:
+    found = [reading_of(line["gpu"]) for line in CAPTURE[part] if "gpu" in line]
+    assert found
+    return [reading for reading in found if reading is not None]
+
+
+@pytest.mark.parametrize("part", ["idle", "held", "busy"])
+def test_every_field_of_a_data_centre_gpu_is_read(part: str) -> None:
+    for line, reading in zip(CAPTURE[part][1:], readings(part), strict=True):
+        assert reading.name == "NVIDIA H200"
+        assert reading.driver == "580.159.04"
+        assert reading.unified is False, "it has memory of its own"
+        assert None not in (reading.utilization_percent, reading.power_watts, reading.temperature_c)
+        assert None not in (reading.sm_clock_mhz, reading.memory_used, reading.memory_total)
+        assert set(line["gpu"]["throttle_ns"]) < set(Throttle), "five counters, each by the name of its reason"
+
+
+def test_a_process_is_charged_what_its_context_and_its_allocation_take() -> None:
+    own, held = CAPTURE["own_pid"], CAPTURE["held_bytes"]
+    assert readings("idle")[0].processes == ()
+    for reading in readings("held"):
+        [process] = reading.processes or ()
+        assert (process.pid, process.compute) == (own, True)
+        assert process.memory is not None
+        assert held + 128 * MIB < process.memory < held + 1024 * MIB, "a context of its own comes on top"
+        assert reading.memory_used is not None
+        assert process.memory <= reading.memory_used
+
+
+def test_what_we_read_is_what_nvidia_smi_says() -> None:
+    row = [cell.strip() for cell in CAPTURE["nvidia_smi"].splitlines()[1].split(",")]
+    reading = readings("held")[-1]
+    assert row[:2] == [reading.name, reading.driver]
+    assert row[7] == f"{(reading.memory_total or 0) // MIB} MiB"
+    assert row[8] == "0x0000000000000000"
+    [pid, _] = CAPTURE["nvidia_smi_apps"].splitlines()[1].split(", ")
+    assert int(pid) == CAPTURE["own_pid"]
+
+
+def test_load_shows_in_every_vital_sign() -> None:
+    idle, busy = readings("idle")[-1], readings("busy")[-1]
+    assert busy.utilization_percent == 100
+    assert (busy.power_watts or 0) > 3 * (idle.power_watts or 0)
+    assert (busy.temperature_c or 0) > (idle.temperature_c or 0)
+    assert len(busy.processes or ()) == 2
+
+
+def test_a_gpu_with_memory_of_its_own_takes_no_part_of_the_pool() -> None:
+    found = ledger(IDLE_MEMORY, Ok(readings("busy")[-1], 0.0))
+    assert found.engines is None
+    assert "memory of its own" in found.no_engines
+
+
+def test_counters_that_stand_still_throttle_nothing() -> None:
+    before, after = ({Throttle(k): v for k, v in line["gpu"]["throttle_ns"].items()} for line in CAPTURE["busy"][1:3])
+    assert throttled_between(before, after, 1.0) == ()
+
+
+def test_an_answer_takes_milliseconds() -> None:
+    later = [line["took_seconds"] for part in ("idle", "held", "busy") for line in CAPTURE[part][2:]]
+    assert max(later) < 0.02

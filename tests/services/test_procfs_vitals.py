@@ -1,0 +1,262 @@
+"""Vital signs of a GB10 under an injected root, of a box that says nothing, and of this machine."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_tui.domain.host import vitals_parse as parse
+from spark_tui.domain.host.gpu import GpuProcess
+from spark_tui.domain.host.processes import parse_cgroup_memory
+from spark_tui.domain.host.vitals import CpuTimes, LinkRate, Temperature, VitalCounters, Vitals, vitals_between
+from spark_tui.domain.quantities import GIB, KIB, MIB
+from spark_tui.domain.reading import Missing, Ok, value_of
+from spark_tui.services.procfs_processes import PAGE
+from spark_tui.services.procfs_vitals import ProcfsVitals
+from tests.gb10_fixtures import GB10
+
+ID = "ab" * 32
+A725 = (0, 1, 2, 3, 4, 10, 11, 12, 13, 14)
+
+
+def put(root: Path, path: str, text: str) -> None:
+    file = root / path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text, encoding="utf-8")
+
+
+def fixture(name: str) -> str:
+    """A captured file without its source line."""
+    return (GB10 / name).read_text(encoding="utf-8").partition("\n")[2]
+
+
+def stat(busy: dict[int, int], idle: int = 1000) -> str:
+    lines = [f"cpu{cpu} {busy.get(cpu, 0)} 0 0 {idle} 5 0 0 0 0 0" for cpu in range(20)]
+    return "cpu 1 2 3 4 5 6 7 8 9 0\n" + "\n".join(lines) + "\nintr 12 3\n"
+
+
+def gb10(root: Path) -> None:
+    """A Spark as it was captured: chips and names of corpus files, counters of a quiet moment."""
+    put(root, "proc/cpuinfo", fixture("cpuinfo_gb10.txt"))
+    put(root, "proc/stat", stat({}))
+    for number, line in enumerate(line for line in fixture("sensors.txt").splitlines() if line[:1] not in ("#", "")):
+        chip, label, value = line.split("#")[0].strip().split("|")
+        folder = f"sys/class/hwmon/hwmon{number}"
+        put(root, f"{folder}/name", chip)
+        put(root, f"{folder}/temp1_input", value)
+        if label:
+            put(root, f"{folder}/temp1_label", label)
+    put(root, "sys/class/thermal/thermal_zone0/trip_point_0_type", "critical")
+    put(root, "sys/class/thermal/thermal_zone0/trip_point_0_temp", "104800")
+    put(root, "proc/diskstats", "   7 0 loop0 1 0 8 0 0 0 0 0 0 0 0\n" + disk("nvme0n1") + disk("nvme0n1p2"))
+    links = [line.split() for line in fixture("net_ip_br_link.txt").splitlines() if "<" in line]
+    put(root, "proc/net/dev", "Inter-|\n face |\n" + "".join(link(words[0]) for words in links))
+    for words in links:
+        put(root, f"sys/class/net/{words[0]}/operstate", words[1].lower())
+        put(root, f"sys/class/net/{words[0]}/speed", "10000" if words[1] == "UP" else "-1")
+    put(root, "proc/vmstat", "pgfault 9\npgmajfault 100\npswpin 0\npswpout 0\noom_kill 1\ncompact_stall 7\n")
+
+
+def disk(name: str, sectors: int = 0, busy_ms: int = 0) -> str:
+    return f" 259 0 {name} 10 0 {2048 + sectors} 5 20 0 4096 9 0 {50 + busy_ms} 14\n"
+
+
+def link(name: str, received: int = 1000, sent: int = 500) -> str:
+    return f"{name}: {received} 1 0 0 0 0 0 0 {sent} 1 0 0 0 0 0 0\n"
+
+
+class Seconds:
+    """A clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.at = 100.0
+
+    def __call__(self) -> float:
+        return self.at
+
+
+def test_a_gb10_has_two_kinds_of_processors_the_strong_ones_first(tmp_path: Path) -> None:
+    gb10(tmp_path)
+    clusters = value_of(ProcfsVitals(tmp_path).counters().clusters)
+    assert clusters is not None
+    assert [(each.name, len(each.cpus)) for each in clusters] == [("X925", 10), ("A725", 10)]
+    assert clusters[1].cpus == A725
+
+
+def test_the_kind_is_read_from_sysfs_where_it_is_there(tmp_path: Path) -> None:
+    put(tmp_path, "proc/stat", stat({}))
+    for cpu in range(20):
+        midr = 0x410FD871 if cpu in A725 else 0x410FD851
+        put(tmp_path, f"sys/devices/system/cpu/cpu{cpu}/regs/identification/midr_el1", f"{midr:#018x}\n")
+    clusters = value_of(ProcfsVitals(tmp_path).counters().clusters)
+    assert clusters is not None
+    assert [each.name for each in clusters] == ["X925", "A725"]
+
+
+def test_unknown_parts_are_told_apart_by_number_and_else_by_capacity() -> None:
+    assert [c.name for c in parse.clusters_of([0, 1], {0: 0xD4F, 1: 0xD85})] == ["X925", "part 0xd4f"]
+    assert [c.name for c in parse.clusters_of([0, 1], {}, {0: 1024, 1: 400})] == ["big", "little"]
+    assert [c.name for c in parse.clusters_of([0, 1], {0: 0xD85})] == ["CPU"], "half known is not known"
+    assert parse.clusters_of([]) == ()
+
+
+def test_rates_between_two_readings(tmp_path: Path) -> None:
+    gb10(tmp_path)
+    clock = Seconds()
+    probe = ProcfsVitals(tmp_path, monotonic=clock)
+    before = probe.counters()
+    clock.at += 2.0
+    put(tmp_path, "proc/stat", stat({0: 100, 5: 200, 6: 200}, idle=1100))
+    put(tmp_path, "proc/diskstats", disk("nvme0n1", sectors=4_000_000, busy_ms=1000))
+    put(tmp_path, "proc/net/dev", link("enP7s7", 3000, 700) + link("docker0", 9, 9) + link("veth1a2b", 9, 9))
+    put(tmp_path, "proc/vmstat", "pgmajfault 300\npswpin 0\npswpout 50\noom_kill 1\n")
+    found = vitals_between(before, probe.counters())
+    loads = {each.name: each.percent for each in value_of(found.clusters) or ()}
+    assert loads["X925"] == pytest.approx(100 * 400 / 1400)
+    assert loads["A725"] == pytest.approx(100 * 100 / 1100)
+    [rate] = value_of(found.disks) or ()
+    assert (rate.name, rate.read, rate.busy_percent) == ("nvme0n1", 4_000_000 * 512 / 2, 50.0)
+    assert value_of(found.links) == (LinkRate("enP7s7", 1000.0, 100.0, True, 10_000),)
+    faults = value_of(found.faults)
+    assert faults is not None
+    assert (faults.major, faults.swapped_out, faults.oom_kills) == (100.0, 25.0, 1)
+
+
+def test_temperatures_are_the_hottest_of_each_kind_and_a_card_that_is_down_has_none(tmp_path: Path) -> None:
+    gb10(tmp_path)
+    found = value_of(ProcfsVitals(tmp_path).counters().temperatures)
+    assert found == (
+        Temperature("SoC", 46.3, 104.8),
+        Temperature("NVMe", 40.85),
+        Temperature("ConnectX", 50.0),
+    )
+
+
+def test_without_hwmon_the_thermal_zones_speak(tmp_path: Path) -> None:
+    put(tmp_path, "proc/stat", stat({}))
+    for number, value in enumerate((46300, 72000, 51000)):
+        put(tmp_path, f"sys/class/thermal/thermal_zone{number}/type", "acpitz")
+        put(tmp_path, f"sys/class/thermal/thermal_zone{number}/temp", str(value))
+    assert value_of(ProcfsVitals(tmp_path).counters().temperatures) == (Temperature("SoC", 72.0),)
+
+
+def test_a_link_that_is_down_has_no_speed(tmp_path: Path) -> None:
+    gb10(tmp_path)
+    links = value_of(ProcfsVitals(tmp_path).counters().links)
+    assert links is not None
+    assert "docker0" not in links
+    assert "lo" not in links
+    assert (links["wlP9s9"].up, links["wlP9s9"].speed) == (False, None)
+    assert (links["enP7s7"].up, links["enP7s7"].speed) == (True, 10_000)
+
+
+def test_what_a_box_does_not_say_is_missing_with_its_reason(tmp_path: Path) -> None:
+    found = ProcfsVitals(tmp_path).counters()
+    for part in (found.cpus, found.clusters, found.temperatures, found.disks, found.links, found.faults):
+        assert isinstance(part, Missing)
+        assert part.reason
+    vitals = vitals_between(found, found)
+    assert isinstance(vitals.disks, Missing)
+
+
+def test_one_reading_gives_temperatures_and_says_that_rates_need_two(tmp_path: Path) -> None:
+    gb10(tmp_path)
+    found = vitals_between(None, ProcfsVitals(tmp_path).counters())
+    assert isinstance(found.temperatures, Ok)
+    assert isinstance(found.clusters, Missing)
+    assert "two readings" in found.clusters.reason
+
+
+def test_counters_that_fall_count_as_standing_still() -> None:
+    def reading(at: float, ticks: int) -> VitalCounters:
+        cpus = {0: CpuTimes(ticks, 2 * ticks)}
+        nothing = Missing("not here")
+        clusters = Ok(parse.clusters_of([0]))
+        return VitalCounters(at, clusters, Ok(cpus), nothing, nothing, nothing, nothing)
+
+    [load] = value_of(vitals_between(reading(1, 500), reading(2, 100)).clusters) or ()
+    assert load.percent == 0.0
+
+
+@given(st.text(max_size=400))
+def test_no_text_breaks_a_parser(text: str) -> None:
+    for parser in (parse.parse_cpus, parse.parse_faults, parse.parse_disks, parse.parse_links, parse.parse_parts):
+        parser(text)
+    parse_cgroup_memory(text, text, text, text)
+
+
+def test_this_machine_has_processors_and_faults() -> None:
+    probe = ProcfsVitals()
+    found = vitals_between(probe.counters(), probe.counters())
+    assert isinstance(found, Vitals)
+    assert isinstance(probe.counters().cpus, Ok)
+    assert isinstance(probe.counters().faults, Ok)
+
+
+# --- processes ------------------------------------------------------------------------------------------
+
+
+def process(root: Path, pid: int, name: str, rss: int, pss: int | None = None, cgroup: str = "0::/user.slice") -> None:
+    put(root, f"proc/{pid}/statm", f"{rss // PAGE * 3} {rss // PAGE} 10 1 0 5 0\n")
+    put(root, f"proc/{pid}/comm", f"{name}\n")
+    put(root, f"proc/{pid}/cgroup", f"{cgroup}\n")
+    if pss is not None:
+        put(root, f"proc/{pid}/smaps_rollup", f"00-ff ---p 0 [rollup]\nPss: {pss // KIB} kB\nSwapPss: 4 kB\n")
+
+
+def test_processes_are_ranked_by_what_they_hold_of_the_pool_cuda_included(tmp_path: Path) -> None:
+    process(tmp_path, 5190, "VLLM::EngineCor", 6 * GIB, 5 * GIB, f"0::/system.slice/docker-{ID}.scope")
+    process(tmp_path, 12, "gnome-shell", 800 * MIB, 500 * MIB)
+    process(tmp_path, 13, "other-user", 900 * MIB)
+    process(tmp_path, 14, "small", 1 * MIB, 1 * MIB)
+    process(tmp_path, 2, "kthreadd", 0)
+    gpu = (GpuProcess(5190, 70 * GIB), GpuProcess(12, 18 * MIB, compute=False))
+    found = value_of(ProcfsVitals(tmp_path).processes(gpu, 10))
+    assert found is not None
+    assert [(each.pid, each.name) for each in found] == [
+        (5190, "VLLM::EngineCor"),
+        (13, "other-user"),
+        (12, "gnome-shell"),
+    ]
+    engine, other, _ = found
+    assert (engine.pss, engine.gpu, engine.swap, engine.container) == (5 * GIB, 70 * GIB, 4 * KIB, ID)
+    assert (other.pss, other.rss) == (None, 900 * MIB), "what may not be read is not known, and not zero"
+
+
+def test_a_name_cannot_draw_on_the_screen(tmp_path: Path) -> None:
+    process(tmp_path, 9, "\x1b[31mred\x07", 64 * MIB)
+    found = value_of(ProcfsVitals(tmp_path).processes((), 10))
+    assert found is not None
+    assert found[0].name == "red"
+
+
+def test_what_the_kernel_charges_to_a_container(tmp_path: Path) -> None:
+    path = f"system.slice/docker-{ID}.scope"
+    process(tmp_path, 77, "vllm", GIB, cgroup=f"0::/{path}")
+    folder = f"sys/fs/cgroup/{path}"
+    put(tmp_path, f"{folder}/memory.current", f"{8 * GIB}\n")
+    put(tmp_path, f"{folder}/memory.stat", f"anon {5 * GIB}\nfile {3 * GIB}\nshmem {MIB}\n")
+    put(tmp_path, f"{folder}/memory.swap.current", "0\n")
+    put(tmp_path, f"{folder}/memory.max", "max\n")
+    found = value_of(ProcfsVitals(tmp_path).container_memory(77))
+    assert found is not None
+    assert (found.current, found.anon, found.file, found.swap, found.limit) == (8 * GIB, 5 * GIB, 3 * GIB, 0, None)
+
+
+@pytest.mark.parametrize("cgroup", ["12:memory:/docker/x", "0::/gone"])
+def test_a_container_that_cannot_be_looked_into_says_why(tmp_path: Path, cgroup: str) -> None:
+    process(tmp_path, 77, "vllm", GIB, cgroup=cgroup)
+    assert isinstance(ProcfsVitals(tmp_path).container_memory(77), Missing)
+    assert isinstance(ProcfsVitals(tmp_path).container_memory(78), Missing)
+
+
+def test_this_process_is_seen_with_its_own_share() -> None:
+    ballast = bytearray(64 * MIB)
+    found = value_of(ProcfsVitals().processes((GpuProcess(os.getpid(), None),), 400))
+    assert found is not None
+    own = next(each for each in found if each.pid == os.getpid())
+    assert own.rss >= len(ballast)

@@ -1,0 +1,188 @@
+"""The Memory screen: everything on it at every size, kept quiet, and safe against names from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from spark_tui.core.context import Context, Ports
+from spark_tui.core.memory_detail import GuardStanding, MemoryDetail
+from spark_tui.domain.host.drop_caches import DropResult, RouteKind
+from spark_tui.domain.host.gpu import GpuProcess, GpuReading
+from spark_tui.domain.host.guard import GuardEntry
+from spark_tui.domain.host.processes import ContainerMemory, HostProcess
+from spark_tui.domain.host.severity import Level
+from spark_tui.domain.host.vitals import VitalCounters
+from spark_tui.domain.presets.plan import HostPaths
+from spark_tui.domain.quantities import GIB, MIB
+from spark_tui.domain.reading import Missing, Ok, Reading, value_of
+from spark_tui.domain.settings import Settings
+from spark_tui.tui.screens import memory_words as words
+from spark_tui.tui.screens.home import HomeScreen
+from spark_tui.tui.screens.memory import MemoryScreen
+from spark_tui.tui.screens.presets import PresetsScreen
+from tests.core.kit import Kit
+from tests.fakes_host import IDLE_MEMORY
+from tests.tui.kit import ESCAPE, MARKUP, PRESET, SIZES, Sight, kit_of, seen
+
+GONE = Missing("not here")
+
+
+class FixedVitals:
+    """A VitalsProbe of given processes."""
+
+    def __init__(self, *found: HostProcess) -> None:
+        self.found = found
+        self.looks = 0
+
+    def counters(self) -> VitalCounters:
+        return VitalCounters(0.0, GONE, GONE, GONE, GONE, GONE, GONE)
+
+    def processes(self, gpu: Sequence[GpuProcess], limit: int) -> Reading[tuple[HostProcess, ...]]:
+        self.looks += 1
+        return Ok(self.found)
+
+    def container_memory(self, pid: int) -> Reading[ContainerMemory]:
+        return Ok(ContainerMemory(8 * GIB, file=3 * GIB))
+
+
+ENGINE = HostProcess(77, "VLLM::EngineCor", 6 * GIB, 5 * GIB, 0, 60 * GIB)
+
+
+def memory_kit(*processes: HostProcess, name: str = "qwen") -> tuple[Kit, FixedVitals]:
+    """An engine that holds 60 GiB of a Spark, and these processes."""
+    kit = kit_of(PRESET)
+    facts = kit.docker.add_container(name, argv=("vllm", "serve", "m"), pid=77)
+    kit.host.containers[77] = facts.id
+    kit.host.memory_value = Ok(replace(IDLE_MEMORY, free=30 * GIB, available=40 * GIB), kit.clock.now())
+    kit.gpu.value = Ok(GpuReading("NVIDIA GB10", unified=True, processes=(GpuProcess(77, 60 * GIB),)))
+    vitals = FixedVitals(*(processes or (replace(ENGINE, container=facts.id),)))
+    ports = Ports(
+        kit.clock, kit.docker, kit.api, kit.host, kit.gpu, kit.presets, kit.secrets, kit.archive, vitals=vitals
+    )
+    kit.context = Context(Settings(), ports, HostPaths("/store", "/caches", "/home/test"))
+    return kit, vitals
+
+
+async def opened(sight: Sight) -> None:
+    """Memory, with its closer look."""
+    await sight.until(lambda: value_of(sight.app.ledger) is not None and bool(sight.kit.context.supervisor.views()))
+    await sight.press("m")
+    sight.on(MemoryScreen)
+    await sight.until_seen("Who holds the pool", "VLLM::Engine")
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_the_ledger_adds_up_and_names_who_holds_what_at_every_size(size: tuple[int, int]) -> None:
+    kit, _ = memory_kit()
+    async with seen(kit, size) as sight:
+        await opened(sight)
+        await sight.until_seen("qwen 60.0")
+        for word in ("engines", "apps", "driver", "droppable", "free", "available", "swap", "PSI", "60.0 GiB"):
+            assert word in sight.text
+
+
+async def test_escape_and_the_same_key_go_back_to_where_it_was_opened() -> None:
+    kit, _ = memory_kit()
+    async with seen(kit) as sight:
+        sight.on(PresetsScreen)
+        await opened(sight)
+        await sight.press("escape")
+        sight.on(PresetsScreen)
+        await sight.press("m", "m")
+        sight.on(PresetsScreen)
+        await sight.press("1", "m", "escape")
+        sight.on(HomeScreen)
+
+
+async def test_nothing_is_read_while_it_is_hidden() -> None:
+    kit, vitals = memory_kit()
+    async with seen(kit) as sight:
+        await opened(sight)
+        await sight.press("escape")
+        before = vitals.looks
+        for _ in range(5):
+            await kit.clock.advance(10)
+            await sight.pilot.pause()
+        assert vitals.looks == before
+
+
+async def test_at_eighty_columns_everything_is_reached_by_scrolling() -> None:
+    kit, _ = memory_kit()
+    async with seen(kit, (80, 24)) as sight:
+        await opened(sight)
+        assert "Containers, guard" not in sight.text
+        await sight.press("pagedown", "pagedown")
+        await sight.until_seen("Containers, guard")
+        await sight.until_seen("CPU 8.0 GiB (3.0 GiB of it page cache)")
+
+
+async def test_names_from_outside_are_never_markup() -> None:
+    kit, _ = memory_kit(replace(ENGINE, name=f"VLLM::Engine {MARKUP}"), replace(ENGINE, pid=78, name=ESCAPE))
+    async with seen(kit, (200, 50)) as sight:
+        await opened(sight)
+        assert "[/red][bold]not markup" in sight.text
+        assert "\x1b" not in sight.text
+
+
+async def test_a_driver_that_tells_nothing_is_n_a_with_its_reason_and_not_zero() -> None:
+    kit, _ = memory_kit()
+    kit.gpu.value = Missing("no NVIDIA driver here")
+    async with seen(kit) as sight:
+        await opened(sight)
+        lines = [line for line in sight.text.splitlines() if "engines" in line and "n/a" in line]
+        assert lines
+        assert "no NVIDIA driver here" in lines[0]
+
+
+async def test_the_window_of_the_history_grows_and_comes_round() -> None:
+    kit, _ = memory_kit()
+    async with seen(kit) as sight:
+        await opened(sight)
+        for name in ("Last 1 h", "Last 6 h", "Last 15 min"):
+            await sight.press("w")
+            assert name in sight.text
+
+
+async def test_danger_stands_on_the_strip_and_in_the_ledger() -> None:
+    kit, _ = memory_kit()
+    async with seen(kit) as sight:
+        await opened(sight)
+        kit.host.memory_value = Ok(replace(IDLE_MEMORY, free=GIB, available=GIB), kit.clock.now())
+        await sight.until(lambda: sight.app.judgement.level is Level.CRITICAL)
+        await sight.until_seen("CRITICAL", "below the floor of 3.0", "Stop an engine")
+
+
+# --- words ----------------------------------------------------------------------------------------------
+
+
+def said(detail: MemoryDetail, drop: DropResult | None = None) -> str:
+    parts = words.side_parts(detail, drop, 10_000.0)
+    return "\n".join(f"{label.plain}{value.plain}" for label, value in parts)
+
+
+def test_the_guards_last_act_is_told_with_its_reason() -> None:
+    entry = GuardEntry(9_400.0, "stop the engine", "qwen", "1.2 GiB usable", "docker stop")
+    text = said(MemoryDetail(guard=Ok(GuardStanding(True, (entry,)))))
+    assert "it stops an engine before memory runs out" in text
+    assert "10m00s ago" in text
+    assert "stop the engine qwen: 1.2 GiB usable" in text
+
+
+def test_a_guard_that_does_not_run_says_how_to_get_one() -> None:
+    assert "guard --install" in said(MemoryDetail(guard=Ok(GuardStanding(False))))
+
+
+def test_a_drop_is_told_with_before_and_after() -> None:
+    before = replace(IDLE_MEMORY, free=10 * GIB, cached=30 * GIB)
+    after = replace(IDLE_MEMORY, free=38 * GIB, cached=2 * GIB)
+    text = said(MemoryDetail(), DropResult(RouteKind.SUDO, before, after, 1.2))
+    assert "Released 28.0 GiB" in text
+    assert "free 10.0 -> 38.0 GiB, cache 30.0 -> 2.0 GiB" in text
+
+
+def test_what_is_not_known_is_a_dash_and_never_zero() -> None:
+    [row] = words.process_rows(MemoryDetail(processes=Ok((HostProcess(9, "x", 12 * MIB),))))
+    assert [cell.plain for cell in row.cells[2:5]] == ["-", "12M", "-"]
