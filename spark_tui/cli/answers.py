@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from spark_tui.cli import shapes
+import math
+
+from spark_tui.cli import chat_shapes, shapes
 from spark_tui.cli.session import Session
-from spark_tui.core.conversation import ChatTarget
 from spark_tui.domain.chat import Answer
+from spark_tui.domain.conversation import Exchange
 from spark_tui.domain.quantities import human_duration
 from spark_tui.domain.text import clean
+
+UNSURE_TOKENS = 5
 
 
 class AnswerWriter:
     """Writes one answer. It is shown snapshots, and writes what is new in each."""
 
-    def __init__(self, session: Session, *, show_reasoning: bool) -> None:
+    def __init__(self, session: Session, *, show_reasoning: bool, carried: Answer | None = None) -> None:
+        """`carried` is an answer that goes on: what it has by now was written before."""
         self._session = session
         self._show_reasoning = show_reasoning
-        self._content = 0
-        self._reasoning = 0
-        self._last = ""
+        self._content = len(carried.content) if carried is not None else 0
+        self._reasoning = len(carried.reasoning) if carried is not None else 0
+        self._last = carried.content[-1:] if carried is not None else ""
         self._thinking = False
 
     # --- while it grows -------------------------------------------------------------------------------
@@ -70,35 +75,60 @@ class AnswerWriter:
         if self._last and not self._last.endswith("\n"):
             self._session.out.line()
 
-    def result(self, answer: Answer, target: ChatTarget) -> None:
-        """What came, and how fast."""
+    def result(self, exchange: Exchange, conversation: str = "") -> None:
+        """What came, and how fast; `conversation` is the id under which it is kept."""
+        answer, err = exchange.answer, self._session.err
         if self._session.as_json:
-            self._json_result(answer, target)
+            for call in answer.tool_calls:
+                self._session.out.json_line({"type": "tool_call", **shapes.tool_call(call)})
+            self._session.out.json_line({"type": "answer", **chat_shapes.answered(exchange, conversation)})
             return
         self._end_reasoning(answer)
         for call in answer.tool_calls:
-            self._session.err.say(f"tool call: {call.name}({call.arguments})")
-        self._session.err.say(figures(answer), "dim")
+            err.say(f"tool call: {call.name}({call.arguments})")
+        err.say(figures(exchange), "dim")
+        for line in unsure(answer):
+            err.say(line, "dim")
         if answer.finish_reason == "length":
-            self._session.err.note("The answer was cut off at the token limit; raise it with --max-tokens.")
+            err.note("The answer was cut off at the token limit; raise it with --max-tokens, or /continue.")
         elif not answer.content and not answer.tool_calls:
-            self._session.err.note("The model gave no answer" + (", only reasoning." if answer.reasoning else "."))
-
-    def _json_result(self, answer: Answer, target: ChatTarget) -> None:
-        for call in answer.tool_calls:
-            self._session.out.json_line({"type": "tool_call", **shapes.tool_call(call)})
-        self._session.out.json_line({"type": "answer", **shapes.answer(answer, target.engine, target.model)})
+            err.note("The model gave no answer" + (", only reasoning." if answer.reasoning else "."))
 
 
-def figures(answer: Answer) -> str:
+def figures(exchange: Exchange) -> str:
     """`ttft 0.41 s   41.8 tok/s   312 tokens   prompt 20`: what the server and the clock told."""
-    speed, usage = answer.decode_tokens_per_second, answer.usage
+    answer, side = exchange.answer, exchange.engine_side
+    prefill, speed, usage = answer.prefill_tokens_per_second, answer.decode_tokens_per_second, answer.usage
+    used = None if usage is None else usage.prompt_tokens + usage.completion_tokens
     parts = [
+        "stopped" if exchange.stopped else "",
         "" if answer.ttft is None else f"ttft {answer.ttft:.2f} s",
+        "" if side is None or side.queued is None else f"queued {side.queued:.2f} s",
+        "" if prefill is None else f"prefill {prefill:,.0f} tok/s",
         "" if speed is None else f"{speed:.1f} tok/s",
         "" if usage is None else f"{usage.completion_tokens} tokens",
         "" if usage is None or usage.reasoning_tokens is None else f"{usage.reasoning_tokens} of them reasoning",
         "" if usage is None else f"prompt {usage.prompt_tokens}",
         "" if usage is None or usage.cached_tokens is None else f"{usage.cached_tokens} of it cached",
+        "" if side is None or side.acceptance is None else f"drafts {side.acceptance:.0%} accepted",
+        "" if used is None or not exchange.limit else f"context {used / exchange.limit:.0%}",
     ]
     return "   ".join(filter(None, parts))
+
+
+def unsure(answer: Answer) -> list[str]:
+    """The tokens of which the model was least sure, with what else was likely; empty without log probabilities."""
+    tokens = sorted(answer.chances, key=lambda each: each.logprob)[:UNSURE_TOKENS]
+    lines = []
+    for each in tokens:
+        others = ", ".join(f"{_quoted(name)} {_percent(at)}" for name, at in each.likeliest if name != each.token)
+        lines.append(f"  {_quoted(each.token)} {_percent(each.logprob)}{f'   else {others}' if others else ''}")
+    return ["least sure of:", *lines] if lines else []
+
+
+def _quoted(token: str) -> str:
+    return repr(clean(token))
+
+
+def _percent(logprob: float) -> str:
+    return f"{math.exp(min(0.0, logprob)):.0%}"

@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeAlias
 
+from spark_tui.domain.chat_parameters import SERVER_DEFAULTS
+from spark_tui.domain.chat_parameters import ChatParameters as ChatParameters  # asked for together with a request
+
 
 class Role(StrEnum):
     """Who speaks, in the API's words."""
@@ -25,27 +28,33 @@ class ToolCall:
     arguments: str = ""
 
 
+class MediaKind(StrEnum):
+    """What can be sent beside text."""
+
+    IMAGE = "image"
+    AUDIO = "audio"
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """A picture or a sound that goes with a question. `media_type` is told by its bytes: `image/png`, `audio/wav`."""
+
+    kind: MediaKind
+    media_type: str
+    name: str
+    data: bytes = field(repr=False)
+
+
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One turn."""
+    """One turn. `reasoning` is sent as it stands: whoever writes the history decides whether it goes with it."""
 
     role: Role
     content: str
     reasoning: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class ChatParameters:
-    """Sampling and template settings; None leaves the server's default."""
-
-    temperature: float | None = None
-    top_p: float | None = None
-    max_tokens: int | None = None
-    seed: int | None = None
-    thinking: bool | None = None
-    reasoning_effort: str = ""
+    attachments: tuple[Attachment, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +68,17 @@ class ToolSpec:
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """What is sent. `model` is a served name; `tool_choice` is `auto`, `none`, `required`, or a tool's name."""
+    """What is sent. `model` is a served name; `tool_choice` is `auto`, `none`, `required`, or a tool's name.
+
+    `go_on`: the last message is the assistant's own, and the answer goes on where it ends.
+    """
 
     model: str
     messages: tuple[Message, ...]
-    parameters: ChatParameters = ChatParameters()
+    parameters: ChatParameters = SERVER_DEFAULTS
     tools: tuple[ToolSpec, ...] = ()
     tool_choice: str = ""
+    go_on: bool = False
 
 
 # --- stream events ------------------------------------------------------------------------------------
@@ -112,8 +125,27 @@ class Usage:
     cached_tokens: int | None = None
 
 
-ChatEvent: TypeAlias = ContentDelta | ReasoningDelta | ToolCallDelta | Finished | Usage
+@dataclass(frozen=True, slots=True)
+class TokenChances:
+    """A token of the answer, its natural log probability, and the likeliest ones in its place, itself among them."""
 
+    token: str
+    logprob: float
+    likeliest: tuple[tuple[str, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Chances:
+    """The log probabilities of the tokens that came last, where they were asked for."""
+
+    tokens: tuple[TokenChances, ...]
+
+
+ChatEvent: TypeAlias = ContentDelta | ReasoningDelta | ToolCallDelta | Finished | Usage | Chances
+
+
+PREFILL_TOKENS = 256
+"""A prompt of fewer tokens says nothing about how fast prompts are read."""
 
 # --- the answer ---------------------------------------------------------------------------------------
 
@@ -135,6 +167,9 @@ class Answer:
     first_tokens: int | None = None
     """Tokens made by `first_token_at`: parsers hold `<think>` and tool call marks back. None when the server counts
     only at the end."""
+    carried: int = 0
+    """Characters at the beginning of the content that an earlier request had brought: this one went on from there."""
+    chances: tuple[TokenChances, ...] = ()
 
     @property
     def ttft(self) -> float | None:
@@ -152,6 +187,19 @@ class Answer:
         seconds = self.last_token_at - self.first_token_at
         tokens = self.usage.completion_tokens - (1 if self.first_tokens is None else self.first_tokens)
         return tokens / seconds if tokens > 0 and seconds > 0 else None
+
+    @property
+    def prefill_tokens_per_second(self) -> float | None:
+        """Prompt tokens that were not cached, over the time to the first token; None until both are known, and for
+        fewer than PREFILL_TOKENS, whose time is all latency.
+
+        A lower bound: the time holds the way there, the queue and the first decoded token too. Where the server does
+        not tell what it had in its prefix cache, all of the prompt counts.
+        """
+        if self.usage is None or self.ttft is None or self.ttft <= 0:
+            return None
+        read = self.usage.prompt_tokens - (self.usage.cached_tokens or 0)
+        return read / self.ttft if read >= PREFILL_TOKENS else None
 
     @property
     def reasoning_seconds(self) -> float | None:
@@ -179,10 +227,13 @@ class AnswerBuilder:
     Growing strings in a frozen value copies all of them with each token: 7.2 s for 100,000 tokens, here 0.1 s.
     """
 
-    def __init__(self, started_at: float) -> None:
+    def __init__(self, started_at: float, *, content: str = "", reasoning: str = "") -> None:
+        """`content` and `reasoning` are what an earlier request brought, where this one goes on from there."""
         self._started_at = started_at
-        self._content: list[str] = []
-        self._reasoning: list[str] = []
+        self._carried = len(content)
+        self._content: list[str] = [content] if content else []
+        self._reasoning: list[str] = [reasoning] if reasoning else []
+        self._chances: list[TokenChances] = []
         self._calls: list[_GrowingCall] = []
         self._finish_reason = ""
         self._usage: Usage | None = None
@@ -191,7 +242,7 @@ class AnswerBuilder:
         self._answer_at: float | None = None
         self._first_tokens: int | None = None
         self._snapshot: Answer | None = None
-        self.size = 0
+        self.size = len(content) + len(reasoning)
         """Characters collected, of text, reasoning and tool calls together."""
 
     @classmethod
@@ -203,6 +254,7 @@ class AnswerBuilder:
         builder._finish_reason, builder._usage = answer.finish_reason, answer.usage
         builder._first_token_at, builder._last_token_at = answer.first_token_at, answer.last_token_at
         builder._answer_at, builder._first_tokens = answer.answer_at, answer.first_tokens
+        builder._carried, builder._chances = answer.carried, list(answer.chances)
         builder.size = len(answer.content) + len(answer.reasoning)
         builder.size += sum(len(call.id) + len(call.name) + len(call.arguments) for call in answer.tool_calls)
         return builder
@@ -228,6 +280,8 @@ class AnswerBuilder:
                     self._last_token_at = at  # the end-of-text token has no text, and is counted
             case Usage():
                 self._count(event)
+            case Chances(tokens):
+                self._chances.extend(tokens)
 
     def _token(self, text: str, at: float, *, answering: bool) -> None:
         if not text:  # the opening delta carries a role and an empty content: no token yet
@@ -265,6 +319,8 @@ class AnswerBuilder:
                 self._last_token_at,
                 self._answer_at,
                 self._first_tokens,
+                self._carried,
+                tuple(self._chances),
             )
         return self._snapshot
 

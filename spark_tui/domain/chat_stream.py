@@ -10,7 +10,16 @@ from collections.abc import Iterator
 from typing import Any
 
 from spark_tui.domain.api_errors import stream_error
-from spark_tui.domain.chat import ChatEvent, ContentDelta, Finished, ReasoningDelta, ToolCallDelta, Usage
+from spark_tui.domain.chat import (
+    Chances,
+    ChatEvent,
+    ContentDelta,
+    Finished,
+    ReasoningDelta,
+    TokenChances,
+    ToolCallDelta,
+    Usage,
+)
 from spark_tui.domain.errors import EngineFailed, ReplyCutOff
 from spark_tui.domain.text import clean_line, truncate
 
@@ -45,6 +54,8 @@ class StreamReader:
         if choice is not None:
             # A server that does not stream answers with one whole `message`.
             yield from self._delta(choice.get("delta") or choice.get("message"))
+            if chances := _chances(choice.get("logprobs")):
+                yield Chances(chances)
             reason = choice.get("finish_reason")
             if isinstance(reason, str) and reason:
                 self.finish_reason = reason
@@ -134,6 +145,26 @@ def _first(choices: Any) -> dict[str, Any] | None:
     if not isinstance(choices, list):
         return None
     return next((c for c in choices if isinstance(c, dict) and c.get("index", 0) in (0, None)), None)
+
+
+def _chances(told: Any) -> tuple[TokenChances, ...]:
+    """`logprobs.content` of a choice; a token without a number is passed over."""
+    content = told.get("content") if isinstance(told, dict) else None
+    found = (_token_chances(entry) for entry in content) if isinstance(content, list) else ()
+    return tuple(each for each in found if each is not None)
+
+
+def _token_chances(told: Any) -> TokenChances | None:
+    logprob = told.get("logprob") if isinstance(told, dict) else None
+    if not isinstance(logprob, int | float) or isinstance(logprob, bool):
+        return None
+    others = told.get("top_logprobs")
+    likeliest = tuple(
+        (_text(other.get("token")), float(other["logprob"]))
+        for other in (others if isinstance(others, list) else ())
+        if isinstance(other, dict) and isinstance(other.get("logprob"), int | float)
+    )
+    return TokenChances(_text(told.get("token")), float(logprob), likeliest)
 
 
 def _text(value: Any) -> str:

@@ -24,7 +24,7 @@ ASK = ("chat", "tiny-1b", "-m", "Why is the sky blue?")
 def test_the_answer_goes_to_stdout_and_its_figures_to_stderr() -> None:
     result = example().run(*ASK)
     assert (result.code, result.out) == (0, "Blue light scatters.\n")
-    assert result.err == "ttft 0.00 s   5 tokens   2 of them reasoning   prompt 12   8 of it cached\n"
+    assert result.err == "ttft 0.00 s   5 tokens   2 of them reasoning   prompt 12   8 of it cached   context 0%\n"
 
 
 def test_what_was_typed_reaches_the_engine() -> None:
@@ -124,7 +124,10 @@ def test_tool_calls_are_told() -> None:
 def test_an_answer_cut_at_the_limit_says_so() -> None:
     world = example()
     world.api.events = [ContentDelta("Blue"), Finished("length"), Usage(1, 1)]
-    assert "note: The answer was cut off at the token limit; raise it with --max-tokens." in world.run(*ASK).err
+    assert (
+        "note: The answer was cut off at the token limit; raise it with --max-tokens, or /continue."
+        in world.run(*ASK).err
+    )
 
 
 def test_only_reasoning_is_no_answer_and_says_so() -> None:

@@ -8,8 +8,8 @@ from contextlib import aclosing
 
 import pytest
 
-from spark_tui.core.conversation import FRAMES_PER_SECOND, ChatTarget, Conversation, Outcome
-from spark_tui.core.conversation_markdown import to_markdown
+from spark_tui.core.chat_target import ChatTarget
+from spark_tui.core.conversation import FRAMES_PER_SECOND, Conversation
 from spark_tui.domain.chat import (
     Answer,
     ChatEvent,
@@ -22,6 +22,9 @@ from spark_tui.domain.chat import (
     ToolCallDelta,
     Usage,
 )
+from spark_tui.domain.chat_settings import ChatSettings
+from spark_tui.domain.conversation import Outcome
+from spark_tui.domain.conversation_markdown import to_markdown
 from spark_tui.domain.engine.endpoint import Endpoint
 from spark_tui.domain.errors import ContextOverflow, EngineFailed, ReplyCutOff, SparkError, UsageError
 from tests.fakes_api import FakeEngineApi, Script
@@ -261,7 +264,7 @@ async def test_one_answer_at_a_time() -> None:
 
 async def test_the_conversation_so_far_is_sent_with_the_system_prompt_first() -> None:
     talk = Talk()
-    talk.conversation.system = "Be brief."
+    talk.conversation.settings = ChatSettings("Be brief.")
     await talk.asked("One", [ReasoningDelta("hm"), ContentDelta("1"), Finished("stop")])
     await talk.asked("Two")
     assert talk.sent() == (
@@ -275,7 +278,7 @@ async def test_the_conversation_so_far_is_sent_with_the_system_prompt_first() ->
 async def test_parameters_hold_for_the_next_question() -> None:
     talk = Talk()
     await talk.asked("One")
-    talk.conversation.parameters = ChatParameters(temperature=0.1)
+    talk.conversation.settings = ChatSettings(parameters=ChatParameters(temperature=0.1))
     await talk.asked("Two")
     assert [request.parameters.temperature for _, request in talk.api.requests] == [None, 0.1]
 
@@ -334,11 +337,11 @@ async def test_the_last_question_is_taken_back_to_ask_it_again() -> None:
 
 async def test_a_conversation_becomes_a_document() -> None:
     talk = Talk()
-    talk.conversation.system = "Be brief."
+    talk.conversation.settings = ChatSettings("Be brief.")
     script = [0.5, ReasoningDelta("Let me\nsee."), 1.0, ContentDelta("**42**"), 0.5, Finished("stop")]
     await talk.asked("What is it?", [*script, Usage(9, 31, 20, 8)])
     await talk.asked("Sure?", [ContentDelta("Ye"), ReplyCutOff("The answer broke off.", "Ask again.")])
-    assert to_markdown(talk.conversation.exchanges, system=talk.conversation.system) == (
+    assert to_markdown(talk.conversation.exchanges, system=talk.conversation.settings.system) == (
         "# Conversation with `qwen36` on `qwen`\n\n"
         "Begun 2027-01-15 08:00 UTC.\n\n"
         "## System\n\nBe brief.\n\n"

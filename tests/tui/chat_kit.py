@@ -20,11 +20,13 @@ from spark_tui.core.context import Context, Ports
 from spark_tui.domain.chat import ChatEvent, ChatRequest, ContentDelta, Finished, Usage
 from spark_tui.domain.engine.container import ContainerStatus
 from spark_tui.domain.engine.endpoint import Endpoint, Health, ServedModel
+from spark_tui.domain.errors import UsageError
 from spark_tui.domain.presets.container_spec import PublishedPort
 from spark_tui.domain.presets.plan import HostPaths
 from spark_tui.domain.presets.preset import PresetCatalogue
 from spark_tui.domain.reading import NOT_READ_YET
 from spark_tui.domain.settings import Settings
+from spark_tui.services.demo.conversations import MemoryConversations
 from spark_tui.tui.app import SparkApp
 from spark_tui.tui.glyphs import UNICODE
 from spark_tui.tui.screens.chat import ChatScreen
@@ -100,6 +102,27 @@ class ScriptedApi:
         """See the port."""
 
 
+class MemoryFiles:
+    """A PersonFiles in memory."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, bytes] = {}
+
+    async def read(self, path: str, most: int) -> bytes:
+        """See the port."""
+        if path not in self.files:
+            raise UsageError(f"{path} cannot be read.", "Check its name.")
+        return self.files[path]
+
+    async def write(self, path: str, text: str, *, replace: bool = False) -> str:
+        """See the port."""
+        self.files[path] = text.encode()
+        return path
+
+    async def close(self) -> None:
+        """See the port."""
+
+
 class NoPresets:
     """A PresetSource without presets."""
 
@@ -137,11 +160,13 @@ class Kit:
         self.clock = FakeClock()
         self.docker = FakeDocker()
         self.api = ScriptedApi()
+        self.kept = MemoryConversations()
+        self.files = MemoryFiles()
         for number, (name, model) in enumerate(engines.items()):
             self.add_engine(name, model, 8000 + number)
         ports = Ports(
             clock=self.clock, docker=self.docker, api=self.api, host=FakeHost(), gpu=FakeGpu(), presets=NoPresets(),
-            secrets=FakeSecrets(), archive=FakeArchive(),
+            secrets=FakeSecrets(), archive=FakeArchive(), conversations=self.kept, person_files=self.files,
         )  # fmt: skip
         self.context = Context(Settings(), ports, HostPaths("/store", "/caches", "/home/test"))
         self.app = ChatApp(self.context, UNICODE)

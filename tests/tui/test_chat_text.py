@@ -203,8 +203,8 @@ def test_what_the_server_does_not_count_is_not_shown_as_zero() -> None:
 
 def test_how_an_answer_ended_stands_before_its_figures() -> None:
     cut = Answer(0.0, "Yes", finish_reason="length", usage=Usage(1, 5))
-    assert figures_line(turn(cut), cut).plain == "cut at the token limit   5 tokens"
-    assert figures_line(turn(TIMED, stopped=True), TIMED).plain == "stopped   ttft 0.41 s   ^g asks again"
+    assert figures_line(turn(cut), cut).plain == "cut at the token limit   5 tokens   F4 goes on"
+    assert figures_line(turn(TIMED, stopped=True), TIMED).plain == "stopped   ttft 0.41 s   ^g asks again   F4 goes on"
 
 
 def test_reasoning_is_headed_by_what_is_known_of_it() -> None:

@@ -137,6 +137,15 @@ def test_a_speed_that_is_not_known_is_none_and_not_zero(events: tuple[Timed, ...
     assert answer(*events).decode_tokens_per_second is None
 
 
+@pytest.mark.parametrize(
+    ("usage", "speed"),
+    [(Usage(4000, 9), 2000.0), (Usage(4000, 9, None, 3000), 500.0), (Usage(4000, 9, None, 3900), None)],
+)
+def test_prefill_is_what_was_not_cached_over_the_time_to_the_first_token(usage: Usage, speed: float | None) -> None:
+    told = answer((2.0, ContentDelta("a")), (3.0, Finished("stop")), (3.0, usage))
+    assert told.prefill_tokens_per_second == speed
+
+
 def test_reasoning_ends_where_the_answer_begins() -> None:
     told = answer((1.0, ReasoningDelta("hm")), (3.0, ReasoningDelta("so")))
     assert told.reasoning_seconds == 2.0

@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_tui.domain.chat import ChatParameters, ChatRequest, Message, Role, ToolCall, ToolSpec
+from spark_tui.domain.chat import (
+    Attachment,
+    ChatParameters,
+    ChatRequest,
+    MediaKind,
+    Message,
+    Role,
+    ToolCall,
+    ToolSpec,
+)
 from spark_tui.domain.chat_request import request_body, request_bytes
 from spark_tui.domain.errors import UsageError
 
@@ -31,6 +40,38 @@ def test_parameters_go_by_their_names() -> None:
     assert (body["temperature"], body["top_p"], body["max_tokens"], body["seed"]) == (0.0, 0.9, 7, 1)
     assert body["chat_template_kwargs"] == {"enable_thinking": False}
     assert body["reasoning_effort"] == "low"
+
+
+def test_every_setting_reaches_the_api_by_its_own_name() -> None:
+    parameters = ChatParameters(
+        top_k=20, min_p=0.05, presence_penalty=1.5, frequency_penalty=-0.5, repetition_penalty=1.1,
+        stop=("END", "\n\n"),
+        thinking=True, preserve_thinking=True, thinking_budget=512, schema='{"type":"object"}', logprobs=3,
+    )  # fmt: skip
+    body = request_body(ChatRequest("m", HI, parameters))
+    assert {name: body[name] for name in ("top_k", "min_p", "presence_penalty", "repetition_penalty")} == {
+        "top_k": 20, "min_p": 0.05, "presence_penalty": 1.5, "repetition_penalty": 1.1,
+    }  # fmt: skip
+    assert (body["frequency_penalty"], body["stop"], body["thinking_token_budget"]) == (-0.5, ["END", "\n\n"], 512)
+    assert body["chat_template_kwargs"] == {"enable_thinking": True, "preserve_thinking": True}
+    assert body["response_format"]["json_schema"]["schema"] == {"type": "object"}
+    assert (body["logprobs"], body["top_logprobs"]) == (True, 3)
+
+
+def test_pictures_and_sounds_are_parts_before_the_text() -> None:
+    picture = Attachment(MediaKind.IMAGE, "image/png", "a.png", b"\x89PNG")
+    sound = Attachment(MediaKind.AUDIO, "audio/wav", "a.wav", b"RIFF")
+    [message] = request_body(ChatRequest("m", (Message(Role.USER, "What?", attachments=(picture, sound)),)))["messages"]
+    image, audio, text = message["content"]
+    assert image == {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw=="}}
+    assert audio == {"type": "input_audio", "input_audio": {"data": "UklGRg==", "format": "wav"}}
+    assert text == {"type": "text", "text": "What?"}
+    assert "iVBOR" not in repr(picture)
+
+
+def test_an_answer_goes_on_where_the_last_message_ends() -> None:
+    body = request_body(ChatRequest("m", (*HI, Message(Role.ASSISTANT, "Half an")), go_on=True))
+    assert (body["continue_final_message"], body["add_generation_prompt"]) == (True, False)
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])

@@ -6,15 +6,17 @@ import json
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_tui.domain.chat import (
     Answer,
     AnswerBuilder,
+    Chances,
     ContentDelta,
     Finished,
     ReasoningDelta,
+    TokenChances,
     ToolCall,
     ToolCallDelta,
     Usage,
@@ -43,12 +45,24 @@ def replay(raw: bytes, cuts: tuple[int, ...] = ()) -> tuple[Answer, SparkError |
 
 
 @pytest.mark.parametrize("name", api_fixtures.STREAMS)
+@settings(max_examples=25, deadline=None)
 @given(cuts=st.lists(st.integers(0, 10**6), max_size=20))
 def test_a_transcript_replays_to_the_same_answer_whatever_the_chunks(name: str, cuts: list[int]) -> None:
     raw = api_fixtures.stream(name)
     (whole, problem), (cut, cut_problem) = replay(raw), replay(raw, tuple(cuts))
     assert cut == whole
     assert type(problem) is type(cut_problem)
+
+
+def test_every_recorded_stream_is_replayed() -> None:
+    assert len(api_fixtures.STREAMS) == 38
+    assert {name.partition("-")[0] for name in api_fixtures.STREAMS} >= {
+        "chat",
+        "crash",
+        "drain",
+        "kvpressure",
+        "think",
+    }
 
 
 CUT_SHORT = {
@@ -58,6 +72,10 @@ CUT_SHORT = {
     "crash-worker-sigkill-client2": EngineFailed,
     "sigterm-inflight-client1": ReplyCutOff,
     "sigterm-inflight-client2": ReplyCutOff,
+    "sigterm-inflight-client3": ReplyCutOff,
+    "sigterm-inflight-client4": ReplyCutOff,
+    "sigterm-inflight-client5": ReplyCutOff,
+    "sigterm-inflight-client6": ReplyCutOff,
 }
 
 
@@ -142,6 +160,23 @@ def chunk(delta: object, **more: object) -> str:
         (chunk({"reasoning_content": "a"}), [ReasoningDelta("a")]),
         (chunk({"reasoning": "a", "content": "b"}), [ReasoningDelta("a"), ContentDelta("b")]),
         (chunk({"content": "a"}, finish_reason="stop"), [ContentDelta("a"), Finished("stop")]),
+        (
+            chunk(
+                {"content": "a"},
+                logprobs={
+                    "content": [
+                        {
+                            "token": "a",
+                            "logprob": -0.1,
+                            "top_logprobs": [{"token": "a", "logprob": -0.1}, {"token": "b"}],
+                        },
+                        {"token": "c"},
+                        None,
+                    ]
+                },
+            ),
+            [ContentDelta("a"), Chances((TokenChances("a", -0.1, (("a", -0.1),)),))],
+        ),
         (chunk({"content": None, "reasoning_content": None, "tool_calls": None}, finish_reason=None), []),
         (chunk({"content": "a", "unheard_of": {"x": 1}}, logprobs=None, token_ids=[1]), [ContentDelta("a")]),
         (chunk({"tool_calls": [{"function": {"name": "f", "arguments": None}}]}), [ToolCallDelta(0, "", "f", "")]),

@@ -2,232 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from contextlib import aclosing, suppress
-from typing import ClassVar
-
 from textual import work
-from textual.app import ComposeResult
-from textual.binding import BindingType
-from textual.containers import Container
-from textual.events import DescendantBlur, DescendantFocus
-from textual.timer import Timer
-from textual.worker import Worker, WorkerState
 
-from spark_tui.core.actions import Scope
-from spark_tui.core.conversation import ChatTarget, Conversation
-from spark_tui.domain.chat import Answer
+from spark_tui.core.chat_target import target_of
+from spark_tui.core.conversation import Conversation
+from spark_tui.domain.chat_media import check_taken, check_together
 from spark_tui.domain.engine.view import EngineState
-from spark_tui.domain.errors import EngineUnreachable, SparkError
+from spark_tui.domain.errors import SparkError
 from spark_tui.domain.quantities import human_count
-from spark_tui.domain.reading import reason_of
 from spark_tui.domain.text import clean
-from spark_tui.tui.keymap import bindings
 from spark_tui.tui.screens import chat_words as words
-from spark_tui.tui.screens.frame import FrameScreen
-from spark_tui.tui.widgets.bars import KeyBar
+from spark_tui.tui.screens.chat_compare import CompareScreen
+from spark_tui.tui.screens.chat_dialogs import ChoiceDialog, TextDialog
+from spark_tui.tui.screens.chat_ground import LATE_ESC_SECONDS, ChatGround
+from spark_tui.tui.screens.chat_list import ConversationsDialog
+from spark_tui.tui.screens.chat_settings import ChatSettingsPanel
+from spark_tui.tui.widgets.markdown import code_blocks
 from spark_tui.tui.widgets.prompt import Prompt
-from spark_tui.tui.widgets.transcript import Transcript
 from spark_tui.tui.widgets.turn import Turn
 
-FRAME_SECONDS = 0.1
-NOTE_SECONDS = 4.0
-LATE_ESC_SECONDS = 1.0
-"""Esc pressed to stop an answer that has just ended must not leave the prompt: what is typed next would be keys."""
 
+class ChatScreen(ChatGround):
+    """What a person can do in a conversation, key by key."""
 
-class ChatScreen(FrameScreen):
-    """One conversation with whatever engine is selected."""
-
-    SCOPE = Scope.CHAT
-    TAB = "show_chat"
-    CSS_PATH = "chat.tcss"
-    BINDINGS: ClassVar[list[BindingType]] = bindings(Scope.CHAT)
-    AUTO_FOCUS = ""
-
-    def compose_body(self) -> ComposeResult:
-        """The transcript, one line of status, the prompt."""
-        yield Transcript(self.spark.glyphs, id="transcript")
-        yield words.ChatStatus()
-        with Container(id="prompt-pane", classes="pane"):
-            yield Prompt(id="prompt")
-
-    def on_mount(self) -> None:
-        """Binds the screen to the selected engine."""
-        self._conversation = self._new_conversation()
-        self._previous: Conversation | None = None
-        self._ended_at: float | None = None
-        self._shown = False
-        self._may_focus = True
-        self._note = ""
-        self._note_timer: Timer | None = None
-        self._frames = self.set_interval(FRAME_SECONDS, self._frame, pause=True)
-        for name in ("engines", "selected"):
-            self.bind_slice(name, lambda _: self._show_engine())
-
-    async def on_unmount(self) -> None:
-        """Closes the connection of an answer that is still coming."""
-        await self._conversation.close()
-
-    def on_screen_suspend(self) -> None:
-        """Nothing is painted on a hidden screen; the answer goes on."""
-        self._frames.pause()
-        if self not in self.app.screen_stack:  # another screen, not a dialog over this one
-            self._may_focus = True
-
-    def on_screen_resume(self) -> None:
-        """Shows what has come meanwhile, and is ready to write."""
-        if self._conversation.live:
-            self._frames.resume()
-        self._shown = True
-        self._show_all()
-        self._focus_prompt()
-
-    def _focus_prompt(self) -> None:
-        """The prompt has the focus once there is someone to talk to, once per visit; until then digits are keys."""
-        if not self._shown:
-            return
-        if self._may_focus and words.problem_with(self.selected_engine) is None:
-            self._may_focus = False
-            self.set_focus(self._prompt)  # at once: `focus()` comes later, and both branches may be asked in a row
-        elif self.focused is None:
-            self.set_focus(self._transcript)
-
-    # --- parts ----------------------------------------------------------------------------------------
-
-    @property
-    def _transcript(self) -> Transcript:
-        return self.query_one(Transcript)
-
-    @property
-    def _prompt(self) -> Prompt:
-        return self.query_one(Prompt)
-
-    def _new_conversation(self) -> Conversation:
-        return Conversation(self.context.api, self.context.clock)
-
-    # --- show -----------------------------------------------------------------------------------------
-
-    def _show_all(self) -> None:
-        why = reason_of(self.spark.engines)
-        empty = words.empty(self.selected_engine, why, has_previous=self._previous is not None)
-        self._transcript.show(words.turns(self._conversation.exchanges), empty)
-        self._show_status()
-        self._show_keys()
-
-    def _frame(self) -> None:
-        """Ten times a second while an answer comes."""
-        self._transcript.show(words.turns(self._conversation.exchanges))
-        self._show_status()
-
-    def _show_engine(self) -> None:
-        self.query_one("#prompt-pane").border_title = words.title(self.selected_engine)
-        self._prompt.say(words.placeholder(self.selected_engine, reason_of(self.spark.engines)))
-        self._show_all()
-        self._focus_prompt()
-
-    def _show_status(self) -> None:
-        status, last = self.query_one(words.ChatStatus), self._conversation.last
-        if self._note:
-            status.left = words.note(self._note)
-        elif last is not None and last.live:
-            status.left = words.doing(last, self.context.clock.monotonic())
-        else:
-            status.left = words.room_used(last, self.selected_engine)
-        key = "^End" if self._prompt.has_focus and self._prompt.text else "End"
-        status.right = words.below(0 if self._transcript.following else self._transcript.below, key)
-        status.renew()
-
-    def _say(self, note: str) -> None:
-        """A word in the status line for some seconds: a toast would lie over the prompt."""
-        if self._note_timer is not None:
-            self._note_timer.stop()
-        self._note, self._note_timer = note, self.set_timer(NOTE_SECONDS, self._unsay)
-        self._show_status()
-
-    def _unsay(self) -> None:
-        self._note = ""
-        self._show_status()
-
-    def _show_keys(self) -> None:
-        writing = self._prompt.has_focus
-        bar, pane = self.query_one(KeyBar), self.query_one("#prompt-pane")
-        last = self._conversation.last
-        bar.actions = words.footer(live=self._conversation.live, writing=writing, started=last is not None)
-        bar.renew()
-        hint = "Enter sends  ^j new line" if writing else "Enter or Tab to write"
-        if pane.border_subtitle != hint:
-            pane.border_subtitle = hint
-
-    def on_descendant_focus(self, event: DescendantFocus) -> None:
-        """Other keys work in the prompt."""
-        self._show_keys()
-
-    def on_descendant_blur(self, event: DescendantBlur) -> None:
-        """Other keys work outside the prompt."""
-        self._show_keys()
-
-    def on_transcript_moved(self) -> None:
-        """What lies below is on screen at once."""
-        self._show_status()
-
-    # --- ask ------------------------------------------------------------------------------------------
-
-    def on_prompt_submitted(self, event: Prompt.Submitted) -> None:
-        """Sends, when there is someone to send to; else the text stays in the prompt."""
-        if self._conversation.live:
-            self._say("An answer is coming: Esc stops it.")
-        elif target := self._target():
-            self._prompt.accept()
-            self._ask(event.text.strip("\n"), target)
-
-    def _target(self) -> ChatTarget | None:
-        """Whom to ask; tells why when there is nobody."""
-        view, problem = self.selected_engine, words.problem_with(self.selected_engine)
-        watch = self.context.supervisor.find(view.name) if view is not None else None
-        endpoint = watch.endpoint if watch is not None else None
-        if view is not None and endpoint is not None and problem is None:
-            return ChatTarget(view.name, endpoint, view.served_name)
-        problem = problem or EngineUnreachable("The engine is gone.", "1 shows what runs.")
-        self.notify(f"{problem.summary}\n{problem.remedy}", severity="warning", markup=False)
-        return None
-
-    def _ask(self, question: str, target: ChatTarget) -> None:
-        self._read(self._conversation.ask(question, target))
-        self._previous = None
-        self._transcript.action_follow()
-        self._frames.resume()
-        self._show_all()
-
-    @work(exit_on_error=False, group="answer")
-    async def _read(self, answers: AsyncGenerator[Answer, None]) -> None:
-        """Waits for the end of an answer, wherever the person is; the frames show what has come."""
-        with suppress(SparkError):  # it stands in the transcript, where it happened
-            async with aclosing(answers):
-                async for _ in answers:
-                    pass
-        self._over()
-
-    def _over(self) -> None:
-        """The answer ended, failed or was stopped."""
-        if self._conversation.live:  # the next one is coming already
-            return
-        self._ended_at = self.context.clock.monotonic()
-        self._frames.pause()
-        if self.is_current:
-            self._show_all()
-
-    def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
-        """A failure that nobody foresaw stands in the transcript too; here it goes to the log."""
-        if event.worker.group == "answer" and event.state is WorkerState.ERROR:
-            self.log.error(event.worker.error)
-            self._over()
-
-    # --- keys -----------------------------------------------------------------------------------------
+    _code_back = 0
+    _code_of: tuple[int, int] = (0, 0)
 
     def action_stop_answer(self) -> None:
-        """Stops the answer; else leaves the prompt; else goes Home."""
+        """Stops the answer; else leaves tool calls unanswered; else leaves the prompt; else goes Home."""
         if self._stop():
+            return
+        if self._editing and self._prompt.has_focus:
+            self._editing = 0
+            self._prompt.load_text("")
+            self._show_all()
+            return
+        if self._open_calls and self._prompt.has_focus and self._conversation.last is not None:
+            self._calls_left = self._conversation.last.number
+            self._results = []
+            self._show_all()
             return
         if not self._prompt.has_focus:
             self.spark.switch_mode("home")
@@ -249,18 +62,151 @@ class ChatScreen(FrameScreen):
         if self._conversation.last is None:
             self._say("Nothing was asked yet.")
         elif target := self._target():
-            self._ask(self._conversation.take_back(), target)
+            self._stop()
+            self._begin(lambda: self._conversation.regenerate(target))
+
+    def action_go_on(self) -> None:
+        """Lets a stopped or cut answer go on."""
+        last = self._conversation.last
+        if last is None or not last.unfinished:
+            self._say("The last answer came to its end." if last is not None else "Nothing was asked yet.")
+        elif target := self._target():
+            self._begin(lambda: self._conversation.go_on(target))
+
+    # --- edit, fork, make room ------------------------------------------------------------------------
+
+    def action_edit_question(self) -> None:
+        """The last question comes back into the prompt; what followed it is taken back when it is sent."""
+        last = next((each for each in reversed(self._conversation.exchanges) if not each.tool_answers), None)
+        if last is None:
+            self._say("Nothing was asked yet.")
+            return
+        self._stop()
+        self._editing = last.number
+        self._prompt.load_text(last.question)
+        self._prompt.move_cursor(self._prompt.document.end)
+        self._prompt.focus()
+        self._show_all()
+
+    @work(exit_on_error=False, group="conversation")
+    async def action_fork_chat(self) -> None:
+        """Goes on in a copy."""
+        last = self._conversation.last
+        if last is None or last.live:
+            self._say("A fork begins with an answer.")
+            return
+        try:
+            fork = await self.context.conversations.fork(self._conversation.thread(), last.number)
+        except SparkError as error:
+            self.spark.report(error)
+            return
+        self._go_over(fork)
+        self._say("This is the copy now; the other one stays as it was.")
+
+    @work(exit_on_error=False, group="conversation")
+    async def action_make_room(self) -> None:
+        """Proposals, of which the person chooses one; nothing is left out by itself."""
+        use = self._use()
+        trims = self._conversation.trims(use) if use is not None else ()
+        choices = [(str(trim.sent_from), trim.sentence) for trim in trims]
+        if self._conversation.sent_from:
+            choices.append(("0", "send all of it again"))
+        if not choices:
+            self._say("There is room enough, or nothing that could be left out.")
+            return
+        chosen = await self.app.push_screen_wait(ChoiceDialog("Make room", choices))
+        if chosen is not None:
+            self._conversation.trim(int(chosen))
+            self._show_all()
+
+    # --- conversations --------------------------------------------------------------------------------
 
     def action_new_chat(self) -> None:
         """Begins anew; with nothing said yet, brings the last conversation back."""
         self._stop()
         if self._conversation.last is not None:
+            self._let_go(self._previous)
             self._previous, self._conversation = self._conversation, self._new_conversation()
         elif self._previous is not None:
             self._conversation, self._previous = self._previous, None
+        self._begin_at_the_end()
+
+    def _go_over(self, conversation: Conversation) -> None:
+        """To another conversation; the one that was shown is closed."""
+        self._stop()
+        self._let_go(self._conversation)
+        self._conversation, self._chosen = conversation, conversation.settings
+        self._begin_at_the_end()
+
+    def _begin_at_the_end(self) -> None:
+        self._results, self._calls_left, self._editing = [], 0, 0
         self._transcript.set_reasoning(None)
         self._transcript.action_follow()
         self._show_all()
+
+    @work(exit_on_error=False, group="conversation")
+    async def action_open_conversation(self) -> None:
+        """Another conversation, from the list."""
+        chosen = await self.app.push_screen_wait(ConversationsDialog(self.context.conversations, self._conversation.id))
+        if chosen is None or chosen == self._conversation.id:
+            return
+        try:
+            self._go_over(await self.context.conversations.open(chosen))
+        except SparkError as error:
+            self.spark.report(error)
+
+    @work(exit_on_error=False, group="conversation")
+    async def action_save_chat(self) -> None:
+        """Writes it to a file."""
+        if self._conversation.last is None:
+            self._say("Nothing was said yet.")
+            return
+        dialog = TextDialog(
+            "Save the conversation", "NAME.md is for reading, NAME.json can be imported again.",
+            placeholder="~/talk.md",
+        )  # fmt: skip
+        path = await self.app.push_screen_wait(dialog)
+        if path is None:
+            return
+        try:
+            written = await self.context.conversations.put_out(self._conversation.thread(), path)
+        except SparkError as error:
+            self.spark.report(error)
+        else:
+            self._say(f"Written: {written}")
+
+    # --- what is sent ---------------------------------------------------------------------------------
+
+    @work(exit_on_error=False, group="conversation")
+    async def action_chat_settings(self) -> None:
+        """Everything that holds for the next question."""
+        panel = ChatSettingsPanel(self.context.conversations, self._chosen, self._defaults_here)
+        chosen = await self.app.push_screen_wait(panel)
+        if chosen is not None:
+            self._chosen = chosen
+            count = len(chosen.parameters.told()) + bool(chosen.system) + bool(chosen.tools)
+            self._say(f"For the next question: {count} settings of yours." if count else "The defaults hold again.")
+
+    @work(exit_on_error=False, group="conversation")
+    async def action_attach(self) -> None:
+        """A picture or a sound by its path; once more adds another, an empty path takes them all away."""
+        dialog = TextDialog("Attach", "A picture or a sound for the next question.", placeholder="~/photo.jpg")
+        path = await self.app.push_screen_wait(dialog)
+        if path is None:
+            self._attached = ()
+            self._show_keys()
+            return
+        try:
+            attached = (*self._attached, await self.context.conversations.attachment(path))
+            check_together(attached)
+            check_taken(attached, self._defaults_here.modalities, words.name_of(self.selected_engine))
+        except SparkError as error:
+            self.spark.report(error)
+            return
+        self._attached = attached
+        self._show_keys()
+
+    # --- look and copy --------------------------------------------------------------------------------
 
     def action_toggle_reasoning(self) -> None:
         """Shows all reasoning, from the last one's headline on; or folds it, and follows the end again."""
@@ -296,6 +242,49 @@ class ChatScreen(FrameScreen):
         text = clean(text).strip("\n")
         self.app.copy_to_clipboard(text)
         self._say(f"Copied the last answer: {human_count(len(text))} characters.")
+
+    def action_copy_code(self) -> None:
+        """The last code block of the conversation; pressed again, the one before it."""
+        blocks = [code for each in self._conversation.exchanges for code in code_blocks(each.answer.content)]
+        if not blocks:
+            self._say("There is no code here.")
+            return
+        now = (len(blocks), self._conversation.exchanges[-1].number)
+        self._code_back = self._code_back + 1 if now == self._code_of else 1
+        self._code_of = now
+        back = (self._code_back - 1) % len(blocks) + 1
+        code = clean(blocks[-back])
+        self.app.copy_to_clipboard(code)
+        lines = code.count("\n") + 1
+        self._say(f"Copied code {len(blocks) - back + 1} of {len(blocks)}: {lines} lines. Again: the one before.")
+
+    @work(exit_on_error=False, group="conversation")
+    async def action_compare(self) -> None:
+        """The last question to another engine, side by side."""
+        last, here = self._conversation.last, self._target()
+        others = [view for view in self.engines() if view.state is EngineState.SERVING and view.served_name]
+        others = [view for view in others if self.spark.selected != view.name]
+        if last is None or not last.question or here is None:
+            self._say("Ask something first: then two engines can be compared.")
+            return
+        if not others:
+            self._say("No other engine serves here.")
+            return
+        name = others[0].name
+        if len(others) > 1:
+            choices = [(view.name, f"{view.served_name} on {view.name}") for view in others]
+            chosen = await self.app.push_screen_wait(ChoiceDialog("Compare with", choices))
+            if chosen is None:
+                return
+            name = chosen
+        view = next(each for each in others if each.name == name)
+        watch = self.context.supervisor.find(name)
+        if watch is None or watch.endpoint is None:
+            self._say(f"{name} is gone.")
+            return
+        settings = self._chosen.over(self._defaults_here.settings)
+        targets = (here, target_of(view, watch.endpoint))
+        self.app.push_screen(CompareScreen(self.context, last, settings, targets))
 
     def on_prompt_edge(self, event: Prompt.Edge) -> None:
         """Home and End in an empty prompt are meant for the transcript."""

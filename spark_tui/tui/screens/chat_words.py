@@ -7,11 +7,14 @@ from dataclasses import replace
 from textual.content import Content
 
 from spark_tui.core.actions import Action, Scope, action, of_scope
-from spark_tui.core.conversation import Exchange
+from spark_tui.domain.chat import ToolCall
+from spark_tui.domain.chat_context import ContextUse, Room
+from spark_tui.domain.conversation import Exchange
 from spark_tui.domain.engine.view import EngineState, EngineView
 from spark_tui.domain.errors import EngineUnreachable, ModelNotServed, SparkError
 from spark_tui.domain.quantities import human_count, short_tokens
 from spark_tui.domain.reading import NOT_READ_YET
+from spark_tui.domain.text import truncate
 from spark_tui.tui import format as fmt
 from spark_tui.tui.keymap import shown
 from spark_tui.tui.widgets.line import Line, spread
@@ -33,12 +36,22 @@ class ChatStatus(Line):
         return spread(self.left, self.right, width)
 
 
-def turns(exchanges: tuple[Exchange, ...]) -> tuple[Turn, ...]:
+def turns(exchanges: tuple[Exchange, ...], sent_from: int = 0) -> tuple[Turn, ...]:
     """The transcript: two turns for each exchange. A change of the engine is noted where it happened."""
     told: list[Turn] = []
     before = ""
     for said in exchanges:
-        told.append(Turn(2 * said.number, "you", said.question))
+        unsent = said.number < sent_from
+        told.append(
+            Turn(
+                2 * said.number,
+                "you",
+                said.question,
+                files=tuple(f"{each.kind.value} {each.name}" for each in said.attachments),
+                results=tuple((each.name, each.content) for each in said.tool_answers),
+                unsent=unsent,
+            )
+        )
         note = f"on {said.engine}, before on {before}" if before and before != said.engine else ""
         before = said.engine
         told.append(
@@ -50,6 +63,10 @@ def turns(exchanges: tuple[Exchange, ...]) -> tuple[Turn, ...]:
                 live=said.live,
                 stopped=said.stopped,
                 error=said.error,
+                waits=said is exchanges[-1] and bool(said.open_calls),
+                unsent=unsent,
+                side=said.engine_side,
+                limit=said.limit,
             )
         )
     return tuple(told)
@@ -73,6 +90,16 @@ def problem_with(view: EngineView | None) -> SparkError | None:
             "Its API wants a key that spark-tui does not have, or it has just started.",
         )
     return None
+
+
+def brief(question: str) -> str:
+    """A question on one short line."""
+    return truncate(" ".join(question.split()), 60)
+
+
+def name_of(view: EngineView | None) -> str:
+    """What the model is called."""
+    return (view.served_name or view.name) if view is not None else "the model"
 
 
 def title(view: EngineView | None) -> Content:
@@ -159,15 +186,37 @@ def doing(live: Exchange, now: float) -> Content:
     )
 
 
-def room_used(last: Exchange | None, view: EngineView | None) -> Content:
-    """How much of the context the conversation takes, as the server counted it; empty while that is not known."""
-    usage = last.answer.usage if last is not None else None
-    if last is None or usage is None or view is None or last.engine != view.name:
+def room_used(use: ContextUse | None) -> Content:
+    """How much of the context the next request takes; empty while that is not known. Near the end it says the key."""
+    if use is None or not use.tokens:
         return Content("")
-    used = human_count(usage.prompt_tokens + usage.completion_tokens)
-    window = view.models[0].max_model_len if view.models else None
-    of = f" of {human_count(window)}" if window else ""
-    return Content.styled(f" context {used}{of} tokens", "$dim")
+    of = f" of {human_count(use.limit)}" if use.limit else ""
+    text = f" context {'' if use.counted else 'about '}{human_count(use.tokens)}{of} tokens"
+    if use.room not in (Room.NEAR, Room.OVER):
+        return Content.styled(text, "$dim")
+    word = "does not fit" if use.room is Room.OVER else "nearly full"
+    key = shown(action("make_room").keys[0])
+    return Content.assemble((f"{text}: {word}   ", "$warning"), (key, KEY), (" makes room", "$dim"))
+
+
+def hint(*, writing: bool, files: tuple[str, ...], call: bool) -> Content:
+    """What stands at the foot of the prompt: what Enter does, and what goes with it."""
+    if call:
+        return Content("Enter gives the result  Esc leaves it out")
+    keys = "Enter sends  ^j new line" if writing else "Enter or Tab to write"
+    return (
+        Content.assemble(("with ", "$dim"), fmt.safe(", ".join(files), "$secondary"), f"   {keys}")
+        if files
+        else Content(keys)
+    )
+
+
+def result_title(call: ToolCall, number: int, count: int) -> Content:
+    """Whose result is typed: `result of weather({"city": "Bern"})  1 of 2`."""
+    which = f"  {number} of {count}" if count > 1 else ""
+    return Content.assemble(
+        "result of ", fmt.safe(call.name or "the tool", "bold"), fmt.safe(truncate(f"({call.arguments})", 60)), which
+    )
 
 
 def below(lines: int, key: str) -> Content:

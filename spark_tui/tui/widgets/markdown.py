@@ -129,6 +129,15 @@ def parse(text: str, *, highlighted: bool = True) -> tuple[Block, ...]:
     return tuple(_blocks(iter(found), "", highlighted))
 
 
+def code_blocks(text: str) -> list[str]:
+    """The code blocks of a Markdown text, as they were written and cleaned, without their fences."""
+    if "```" not in text and "~~~" not in text and "    " not in text:
+        return []
+    return [
+        token.content.removesuffix("\n") for token in block_tokens(clean(text)) if token.type in ("fence", "code_block")
+    ]
+
+
 def _blocks(stream: Iterator[Token], until: str, highlighted: bool) -> Iterator[Block]:
     for token in stream:
         if token.type == until:

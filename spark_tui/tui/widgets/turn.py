@@ -9,6 +9,7 @@ from textual.content import Content
 
 from spark_tui.core.actions import action
 from spark_tui.domain.chat import Answer, ToolCall
+from spark_tui.domain.conversation import EngineSide
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.quantities import human_count
 from spark_tui.domain.text import clean, clean_line
@@ -27,7 +28,11 @@ _ORDINARY_ENDS = ("", "stop", "tool_calls", "length")
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What one speaker said. `answer` is None for the person's own turns; `live` while more may come."""
+    """What one speaker said. `answer` is None for the person's own turns; `live` while more may come.
+
+    `files` are pictures and sounds that went with a question, `results` what was typed for tool calls: name and text.
+    `waits`: the tool calls wait for the person. `unsent`: it is no longer sent. `limit`: of the context, in tokens.
+    """
 
     key: int
     label: str
@@ -37,6 +42,12 @@ class Turn:
     live: bool = False
     stopped: bool = False
     error: SparkError | None = None
+    files: tuple[str, ...] = ()
+    results: tuple[tuple[str, str], ...] = ()
+    waits: bool = False
+    unsent: bool = False
+    side: EngineSide | None = None
+    limit: int | None = None
 
     @property
     def reasons_now(self) -> bool:
@@ -84,7 +95,12 @@ class TurnLines:
         return laid
 
     def _question(self, turn: Turn, open_: bool) -> Laid:
-        return Laid(turn, open_, [self._cut(_label(turn, "bold $secondary")), *plain_lines(turn.text, self.width)])
+        lines = [self._cut(_label(turn, "bold $secondary"))]
+        lines += [self._cut(Content.assemble(("with ", "$dim"), fmt.safe(name))) for name in turn.files]
+        for name, text in turn.results:
+            lines.append(self._cut(Content.assemble(("result of ", "$dim"), fmt.safe(name, "bold $secondary"))))
+            lines += lay_out([Code("", Content(clean(text).expandtabs(4)))], self.width, self._glyphs)
+        return Laid(turn, open_, lines if turn.results else [*lines, *plain_lines(turn.text, self.width)])
 
     def _answer(self, turn: Turn, open_: bool) -> Laid:
         answer = turn.answer
@@ -99,7 +115,7 @@ class TurnLines:
                 laid.lines.append(_BLANK)
         laid.lines.extend(self._content(turn))
         for call in answer.tool_calls:
-            laid.lines.extend([_BLANK, *self._tool_call(call, live=turn.live)])
+            laid.lines.extend([*([_BLANK] if laid.lines[-1] else []), *self._tool_call(call, turn)])
         if turn.live:
             self._mark_end(laid)
         else:
@@ -131,14 +147,14 @@ class TurnLines:
             self._live[turn.key] = LivePlain(self.width - 2), LiveMarkdown(self.width, self._glyphs)
         return self._live[turn.key]
 
-    def _tool_call(self, call: ToolCall, *, live: bool) -> list[Content]:
+    def _tool_call(self, call: ToolCall, turn: Turn) -> list[Content]:
         headline = Content.assemble(
             ("asks for tool ", "$dim"),
             fmt.safe(call.name or "(no name yet)", "bold $secondary"),
-            ("   not run: there are no tools here", "$dim"),
+            ("   not run: you type its result" if turn.waits else "   not run", "$dim"),
         )
         # Cleaned last: what JSON escapes (`\\u202e`) is a character once it is read. While it grows, its end is enough.
-        text = call.arguments[-OPEN_CHARS:] if live else pretty_json(call.arguments)
+        text = call.arguments[-OPEN_CHARS:] if turn.live else pretty_json(call.arguments)
         arguments = Code("", Content(clean(text).expandtabs(4)))
         return [self._cut(headline), *lay_out([arguments], self.width, self._glyphs)]
 
@@ -170,6 +186,8 @@ class TurnLines:
 
 def _label(turn: Turn, style: str) -> Content:
     label = fmt.safe(turn.label, style)
+    if turn.unsent:
+        label = Content.assemble(label, ("   not sent any more", "$dim"))
     return Content.assemble(label, "   ", fmt.safe(turn.note, "$warning")) if turn.note else label
 
 
@@ -197,27 +215,41 @@ def figures_line(turn: Turn, answer: Answer) -> Content:
         words.append(Content.styled("cut at the token limit", "$warning"))
     elif answer.finish_reason not in _ORDINARY_ENDS:
         words.append(fmt.safe(f"ended: {answer.finish_reason}", "$warning"))
-    words += [
-        Content.styled(word, "$dim") for word in _figures(answer, complete=not turn.stopped and turn.error is None)
-    ]
+    words += [Content.styled(word, "$dim") for word in _figures(turn, answer)]
     if turn.stopped or turn.error is not None:
         words.append(Content.styled(f"{shown(action('regenerate').keys[0])} asks again", "$dim"))
+    if may_go_on(turn):
+        words.append(Content.styled(f"{shown(action('go_on').keys[0])} goes on", "$dim"))
     return Content("   ").join(words)
 
 
-def _figures(answer: Answer, *, complete: bool) -> list[str]:
+def may_go_on(turn: Turn) -> bool:
+    """The answer was stopped, broke off or was cut, after its text had begun."""
+    answer = turn.answer
+    if turn.live or answer is None or answer.tool_calls or not answer.content.strip():
+        return False
+    return turn.stopped or turn.error is not None or answer.finish_reason == "length"
+
+
+def _figures(turn: Turn, answer: Answer) -> list[str]:
+    side, usage = turn.side, answer.usage
     words = []
     if answer.ttft is not None:
         words.append(f"ttft {answer.ttft:.2f} s")
+    if side is not None and side.queued is not None:
+        words.append(f"queued {side.queued:.2f} s")
+    if (rate := answer.prefill_tokens_per_second) is not None:
+        words.append(f"prefill {rate:,.0f} tok/s")
     if (rate := answer.decode_tokens_per_second) is not None:
         words.append(f"{rate:.1f} tok/s")
-    usage = answer.usage
     if usage is not None:
         words.append(tokens(usage.completion_tokens))
         if usage.cached_tokens is not None and usage.prompt_tokens > 0:
             words.append(f"prefix cached {usage.cached_tokens / usage.prompt_tokens:.0%}".replace("%", " %"))
-    elif complete:
+    elif not turn.stopped and turn.error is None:
         words.append("tokens not reported")
+    if side is not None and side.acceptance is not None:
+        words.append(f"drafts accepted {side.acceptance:.0%}".replace("%", " %"))
     return words
 
 

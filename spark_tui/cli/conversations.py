@@ -1,0 +1,143 @@
+"""conversations: what was said to models and is kept; list, search, show, export, import, rename, remove."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from functools import partial
+
+from spark_tui.cli import chat_shapes
+from spark_tui.cli.asking import confirm
+from spark_tui.cli.session import Session
+from spark_tui.cli.tables import Column, Table
+from spark_tui.core.context import Context
+from spark_tui.domain.conversation import ChatThread, ConversationSummary, SearchHit
+from spark_tui.domain.conversation_import import exported
+
+HEADINGS = (
+    Column("ID"),
+    Column("TITLE", flexible=True),
+    Column("CHANGED"),
+    Column("N", right=True),
+    Column("MODEL", flexible=True),
+)
+
+
+def table_of(found: tuple[ConversationSummary, ...]) -> Table:
+    """A list of conversations for people."""
+    return Table(
+        HEADINGS,
+        tuple(
+            (
+                each.id,
+                each.title + (" (open)" if each.in_use else ""),
+                f"{datetime.fromtimestamp(each.changed_at).astimezone():%Y-%m-%d %H:%M}",
+                str(each.exchanges),
+                ", ".join(each.models),
+            )
+            for each in found
+        ),
+    )
+
+
+def list_conversations(session: Session, search: str = "") -> None:
+    """All of them, or those in which something was said."""
+    if search:
+        _search(session, search)
+        return
+
+    async def look(context: Context) -> tuple[tuple[ConversationSummary, ...], tuple[str, ...]]:
+        return await context.conversations.summaries(), context.conversations.problems
+
+    found, problems = session.run(look)
+    for problem in problems:
+        session.err.note(problem)
+    if session.as_json:
+        session.out.json([chat_shapes.summary(each) for each in found])
+    elif found:
+        session.out.table(table_of(found))
+    else:
+        session.err.say("No conversations yet: spark-tui chat NAME")
+
+
+def _search(session: Session, text: str) -> None:
+    async def look(context: Context) -> tuple[SearchHit, ...]:
+        return await context.conversations.search(text)
+
+    hits = session.run(look)
+    if session.as_json:
+        session.out.json(
+            [{"id": hit.id, "title": hit.title, "number": hit.number, "excerpt": hit.excerpt} for hit in hits]
+        )
+    elif hits:
+        columns = (Column("ID"), Column("N", right=True), Column("TITLE", flexible=True), Column("TEXT", flexible=True))
+        rows = tuple((hit.id, str(hit.number or ""), hit.title, hit.excerpt) for hit in hits)
+        session.out.table(Table(columns, rows))
+    else:
+        session.err.say("Nobody said that.")
+
+
+def show_conversation(session: Session, name: str) -> None:
+    """One of them, as Markdown or as data."""
+    thread = session.run(partial(_read, name))
+    if session.as_json:
+        session.out.json(chat_shapes.thread(thread))
+    else:
+        session.out.write(exported(thread, "markdown"))
+    if thread.damaged:
+        session.err.note(f"{thread.damaged} lines of its file could not be read, and were passed over.")
+
+
+async def _read(name: str, context: Context) -> ChatThread:
+    return await context.conversations.read(name)
+
+
+def export_conversation(session: Session, name: str, form: str, output: str, *, force: bool) -> None:
+    """To standard output, or to a file, where none is lost."""
+    thread = session.run(partial(_read, name))
+    if not output:
+        session.out.write(exported(thread, form))
+        return
+
+    async def write(context: Context) -> str:
+        return await context.conversations.files.write(output, exported(thread, form), replace=force)
+
+    session.err.say(f"Written: {session.run(write)}")
+
+
+def import_conversation(session: Session, path: str) -> None:
+    """A conversation from a file; prints its id."""
+
+    async def take_in(context: Context) -> tuple[str, str, int]:
+        made = await context.conversations.take_in(path)
+        try:
+            return made.id, made.title, len(made.exchanges)
+        finally:
+            await made.close()
+
+    id_, title, count = session.run(take_in)
+    if session.as_json:
+        session.out.json({"id": id_, "title": title, "exchanges": count})
+    else:
+        session.out.line(id_)
+        session.err.say(f"{title}: {count} exchanges. Go on with it: spark-tui chat NAME --continue {id_}")
+
+
+def rename_conversation(session: Session, name: str, title: str) -> None:
+    """Calls it so from now on."""
+
+    async def rename(context: Context) -> str:
+        return await context.conversations.rename(name, title)
+
+    session.err.say(f"{session.run(rename)}: {title}")
+
+
+def remove_conversation(session: Session, name: str, *, yes: bool) -> None:
+    """Deletes it, with its pictures."""
+    thread = session.run(partial(_read, name))
+    if not confirm(session, f"Delete {thread.title!r}, {len(thread.exchanges)} exchanges?", yes=yes):
+        return
+
+    async def delete(context: Context) -> str:
+        return await context.conversations.delete(thread.id)
+
+    session.err.say(f"Deleted: {session.run(delete)}")

@@ -1,0 +1,284 @@
+"""How an answer is made: sampling, reasoning and form. Each setting has a name, a range and a way to be written.
+
+Ranges are those of vLLM 0.32 (`SamplingParams._verify_args`, `ChatCompletionRequest`), which refuses the rest.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final, TypeAlias
+
+from spark_tui.domain.errors import UsageError
+from spark_tui.domain.settings import suggestion
+from spark_tui.domain.text import clean_line, truncate
+
+Value: TypeAlias = "float | int | bool | str | tuple[str, ...] | None"
+
+EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+"""vLLM 0.32; up to 0.19 only low, medium and high."""
+MOST_STOPS: Final = 16
+MOST_STOP_CHARS: Final = 200
+MOST_SCHEMA_CHARS: Final = 200_000
+_WORDS: Final = {
+    "on": True,
+    "true": True,
+    "yes": True,
+    "1": True,
+    "off": False,
+    "false": False,
+    "no": False,
+    "0": False,
+}
+_UNSET: Final = ("", "default", "auto")
+_NUMBER: Final = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?")
+
+
+class ParameterError(UsageError):
+    """A setting of the chat that cannot be used; `field` is its name."""
+
+    id = "chat_parameter_invalid"
+
+    def __init__(self, field: str, summary: str, remedy: str, *, detail: str = "") -> None:
+        super().__init__(summary, remedy, detail=detail)
+        self.field = field
+
+
+@dataclass(frozen=True, slots=True)
+class ChatParameters:
+    """Sampling and template settings; None, an empty text and an empty tuple leave the server's default.
+
+    `thinking` and `preserve_thinking` go to the chat template (`enable_thinking`, `preserve_thinking`);
+    `thinking_budget` is the most tokens of reasoning (vLLM from 0.19, `thinking_token_budget`); `schema` is a JSON
+    schema, as JSON text, that the answer must follow; `logprobs` is how many likely tokens are told for each token.
+    """
+
+    temperature: float | None = None
+    top_p: float | None = None
+    max_tokens: int | None = None
+    seed: int | None = None
+    thinking: bool | None = None
+    reasoning_effort: str = ""
+    top_k: int | None = None
+    min_p: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    repetition_penalty: float | None = None
+    stop: tuple[str, ...] = ()
+    preserve_thinking: bool | None = None
+    thinking_budget: int | None = None
+    schema: str = ""
+    logprobs: int | None = None
+
+    def told(self) -> dict[str, Value]:
+        """The settings that are set, by name."""
+        values = ((each.name, getattr(self, each.name)) for each in fields(self))
+        return {name: value for name, value in values if value is not None and value not in ("", ())}
+
+    def over(self, defaults: ChatParameters) -> ChatParameters:
+        """These, and where nothing is set those of `defaults`."""
+        return replace(defaults, **self.told())  # type: ignore[arg-type]
+
+
+SERVER_DEFAULTS: Final = ChatParameters()
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting: how it is called, what it may be, and what it does."""
+
+    name: str
+    label: str
+    help: str
+    range: str
+    read: Callable[[object], Value]
+
+
+def _number(low: float, high: float, *, open_low: bool = False) -> Callable[[object], Value]:
+    def read(told: object) -> Value:
+        is_number = isinstance(told, int | float) and not isinstance(told, bool)
+        is_written = isinstance(told, str) and _NUMBER.fullmatch(told.strip()) is not None
+        value = float(str(told)) if is_number or is_written else math.nan
+        if not (low <= value <= high) or (open_low and value == low):
+            raise ValueError
+        return value
+
+    return read
+
+
+def _whole(low: int, high: int) -> Callable[[object], Value]:
+    def read(told: object) -> Value:
+        if isinstance(told, str) and re.fullmatch(r"[+-]?\d{1,19}", told.strip().replace(",", "").replace("_", "")):
+            told = int(told.strip().replace(",", "").replace("_", ""))
+        if isinstance(told, float) and told.is_integer():
+            told = int(told)
+        if not isinstance(told, int) or isinstance(told, bool) or not low <= told <= high:
+            raise ValueError
+        return told
+
+    return read
+
+
+def _switch(told: object) -> Value:
+    if isinstance(told, bool):
+        return told
+    if isinstance(told, str) and told.strip().lower() in _WORDS:
+        return _WORDS[told.strip().lower()]
+    raise ValueError
+
+
+def _effort(told: object) -> Value:
+    if isinstance(told, str) and told.strip().lower() in EFFORTS:
+        return told.strip().lower()
+    raise ValueError
+
+
+def _stops(told: object) -> Value:
+    """One text, or a JSON list of texts; `\\n` in one is a line end."""
+    if isinstance(told, str):
+        text = told.strip()
+        parsed = _json(text) if text.startswith(("[", '"')) else told
+        told = [parsed] if isinstance(parsed, str) else parsed
+    if not isinstance(told, list | tuple) or len(told) > MOST_STOPS:
+        raise ValueError
+    texts = tuple(text.replace("\\n", "\n") for text in told if isinstance(text, str) and text)
+    if len(texts) != len(told) or any(len(text) > MOST_STOP_CHARS for text in texts):
+        raise ValueError
+    return texts
+
+
+def _schema(told: object) -> Value:
+    """A JSON schema as text or as an object; kept as text."""
+    value = _json(told) if isinstance(told, str) else told
+    if not isinstance(value, Mapping):
+        raise ValueError
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    if len(text) > MOST_SCHEMA_CHARS:
+        raise ValueError
+    return text
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError from None
+
+
+SETTINGS: Final = (
+    Setting("temperature", "temperature", "higher is more varied, 0 always takes the likeliest token",
+            "a number from 0 to 2", _number(0, 2)),
+    Setting("top_p", "top p", "only the likeliest tokens that together have this probability",
+            "a number above 0, at most 1", _number(0, 1, open_low=True)),
+    Setting("top_k", "top k", "only so many of the likeliest tokens; 0 is all", "a whole number, 0 or more",
+            _whole(0, 10_000_000)),
+    Setting("min_p", "min p", "only tokens with this share of the likeliest one's probability",
+            "a number from 0 to 1", _number(0, 1)),
+    Setting("max_tokens", "max tokens", "the longest answer, reasoning included", "a whole number, 1 or more",
+            _whole(1, 100_000_000)),
+    Setting("thinking", "thinking", "whether a reasoning model reasons (enable_thinking of its template)",
+            "on or off", _switch),
+    Setting("reasoning_effort", "effort", "how long it reasons (gpt-oss, Mistral and others)",
+            f"one of {', '.join(EFFORTS)}", _effort),
+    Setting("thinking_budget", "budget", "the most tokens of reasoning (vLLM from 0.19)", "a whole number, 0 or more",
+            _whole(0, 100_000_000)),
+    Setting("preserve_thinking", "keep thinking", "send the reasoning of earlier answers too", "on or off", _switch),
+    Setting("presence_penalty", "presence", "above 0 speaks of new things", "a number from -2 to 2", _number(-2, 2)),
+    Setting("frequency_penalty", "frequency", "above 0 repeats words less", "a number from -2 to 2", _number(-2, 2)),
+    Setting("repetition_penalty", "repetition", "above 1 repeats less, of the prompt too",
+            "a number above 0, at most 10", _number(0, 10, open_low=True)),
+    Setting("seed", "seed", "the same seed, the same answer, as far as the engine can", "a whole number",
+            _whole(-(2**63), 2**63 - 1)),
+    Setting("stop", "stop", "the answer ends before this text; a JSON list for several",
+            f"a text of up to {MOST_STOP_CHARS} characters, or a JSON list of up to {MOST_STOPS}", _stops),
+    Setting("schema", "schema", "the answer is JSON of this schema", "a JSON schema, as a JSON object", _schema),
+    Setting("logprobs", "logprobs", "how many likely tokens are told for each token; 0 is the one taken",
+            "a whole number from 0 to 20", _whole(0, 20)),
+)  # fmt: skip
+NAMES: Final = tuple(setting.name for setting in SETTINGS)
+_ALIASES: Final = {
+    "effort": "reasoning_effort",
+    "think": "thinking",
+    "enable_thinking": "thinking",
+    "budget": "thinking_budget",
+    "reasoning_budget": "thinking_budget",
+    "thinking_token_budget": "thinking_budget",
+    "max_completion_tokens": "max_tokens",
+    "json_schema": "schema",
+    "response_schema": "schema",
+    "top_logprobs": "logprobs",
+}
+
+
+def setting(name: str) -> Setting:
+    """The setting of that name, or of an alias. Raises ParameterError for one that there is not."""
+    plain = name.strip().lower().replace("-", "_").replace(" ", "_")
+    plain = _ALIASES.get(plain, plain)
+    found = next((each for each in SETTINGS if each.name == plain), None)
+    if found is not None:
+        return found
+    near = suggestion(plain, (*NAMES, *_ALIASES))
+    raise ParameterError(
+        name,
+        f"There is no chat setting {_short(name)}.",
+        f"Did you mean {near}?" if near else f"The settings are: {', '.join(NAMES)}.",
+    )
+
+
+def changed(parameters: ChatParameters, name: str, told: object) -> ChatParameters:
+    """With that setting read from text or from a JSON value; nothing, `default` and null leave it to the server.
+
+    Raises ParameterError, which names the setting and what it may be.
+    """
+    found = setting(name)
+    unset = told is None or (isinstance(told, str) and told.strip().lower() in _UNSET)
+    try:
+        value: Any = getattr(SERVER_DEFAULTS, found.name) if unset else found.read(told)
+    except ValueError:
+        raise ParameterError(
+            found.name,
+            f"{found.name} must be {found.range}; it is {_short(str(told))}.",
+            "Correct it, or say `default` to leave it to the server.",
+        ) from None
+    return replace(parameters, **{found.name: value})
+
+
+def parameters_from(told: Mapping[str, object]) -> ChatParameters:
+    """All settings in a JSON object. Raises ParameterError for the first that is unknown or out of range."""
+    parameters = SERVER_DEFAULTS
+    for name, value in told.items():
+        parameters = changed(parameters, str(name), value)
+    return parameters
+
+
+def known_parameters(pairs: Iterable[tuple[str, object]]) -> tuple[ChatParameters, tuple[str, ...]]:
+    """Those of the pairs that can be used, and a sentence for each that cannot: recipes hold what they like."""
+    parameters, problems = SERVER_DEFAULTS, []
+    for name, value in pairs:
+        try:
+            parameters = changed(parameters, name, value)
+        except ParameterError as error:
+            problems.append(error.summary)
+    return parameters, tuple(problems)
+
+
+def written(value: Value) -> str:
+    """A setting's value as it is typed: `on`, `0.6`, `["a", "b"]`; empty when it is not set."""
+    match value:
+        case None | "" | ():
+            return ""
+        case bool():
+            return "on" if value else "off"
+        case tuple():
+            return json.dumps(list(value), ensure_ascii=False)
+        case float():
+            return f"{value:g}"
+        case _:
+            return str(value)
+
+
+def _short(text: str) -> str:
+    return truncate(clean_line(text), 60) or "empty"

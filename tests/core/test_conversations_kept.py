@@ -1,0 +1,490 @@
+"""Conversations are written down while they go on, and can be edited, forked, gone on with and trimmed."""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spark_tui.core.chat_meter import EngineCounters, EngineMeter, engine_side, meter_on
+from spark_tui.core.chat_target import ChatTarget, advised
+from spark_tui.core.conversation import Conversation
+from spark_tui.core.conversations import Conversations
+from spark_tui.domain.chat import (
+    Attachment,
+    ChatParameters,
+    ContentDelta,
+    Finished,
+    MediaKind,
+    Message,
+    ReasoningDelta,
+    Role,
+    ToolCallDelta,
+    Usage,
+)
+from spark_tui.domain.chat_settings import ChatSettings
+from spark_tui.domain.conversation import EngineSide, Exchange, Outcome
+from spark_tui.domain.engine.endpoint import Endpoint
+from spark_tui.domain.engine.metric_names import Family, Part, Slot
+from spark_tui.domain.engine.metric_page import MetricPage, page_of
+from spark_tui.domain.errors import ApiKeyRejected, EngineUnreachable, RefusedError, ReplyCutOff, SparkError, UsageError
+from spark_tui.domain.presets.preset import Origin, Preset, PresetFacts, RequiredFile
+from spark_tui.domain.secret import Secret
+from spark_tui.services.demo.conversations import MemoryConversations
+from tests.core.kit import FixedPresets
+from tests.fakes_api import FakeEngineApi, Script
+from tests.fakes_host import FakeClock, settle
+
+ENDPOINT = Endpoint("http://127.0.0.1:8000")
+TARGET = ChatTarget("spark", ENDPOINT, "qwen", 4096)
+PICTURE = Attachment(MediaKind.IMAGE, "image/png", "a.png", b"\x89PNG\r\n\x1a\n")
+CALL = (ToolCallDelta(0, "c1", "weather", '{"city": "Bern"}'), Finished("tool_calls"))
+
+
+class Files:
+    """PersonFiles in memory."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, bytes] = {}
+
+    async def read(self, path: str, most: int) -> bytes:
+        if path not in self.files:
+            raise UsageError(f"{path} cannot be read.", "Check its name.")
+        return self.files[path]
+
+    async def write(self, path: str, text: str, *, replace: bool = False) -> str:
+        self.files[path] = text.encode()
+        return path
+
+    async def close(self) -> None:
+        return
+
+
+class Kept:
+    """Conversations on fakes."""
+
+    def __init__(self, *presets: Preset) -> None:
+        self.clock = FakeClock()
+        self.api = FakeEngineApi(self.clock)
+        self.store = MemoryConversations()
+        self.files = Files()
+        self.conversations = self.opened(*presets)
+
+    def opened(self, *presets: Preset) -> Conversations:
+        """As when the program is opened once more."""
+        return Conversations(
+            self.api, self.clock, FixedPresets(*presets), Path("/store"), store=self.store, files=self.files
+        )
+
+    async def run(self, answers: Any) -> SparkError | None:
+        """Reads an answer to its end."""
+        try:
+            async with aclosing(answers):
+                async for _ in answers:
+                    pass
+        except SparkError as error:
+            return error
+        return None
+
+    async def ask(self, conversation: Conversation, question: str, *script: Script, **more: Any) -> SparkError | None:
+        self.api.scripts.extend(script)
+        error = await self.run(conversation.ask(question, TARGET, **more))
+        await conversation.journal.flush() if conversation.journal else None
+        return error
+
+    def sent(self) -> list[tuple[str, str]]:
+        return [(m.role.value, m.content) for m in self.api.requests[-1][1].messages]
+
+
+def said(conversation: Conversation) -> list[tuple[str, str]]:
+    return [(each.question, each.answer.content) for each in conversation.exchanges]
+
+
+def same(one: tuple[Exchange, ...], other: tuple[Exchange, ...]) -> bool:
+    """But for the clock that times are told on."""
+    return [(e.question, e.answer.content, e.answer.usage, e.answer.ttft, e.outcome, e.settings) for e in one] == [
+        (e.question, e.answer.content, e.answer.usage, e.answer.ttft, e.outcome, e.settings) for e in other
+    ]
+
+
+# --- written down -------------------------------------------------------------------------------------------
+
+
+async def test_a_conversation_comes_back_with_answers_settings_timings_and_pictures() -> None:
+    kept = Kept()
+    conversation = kept.conversations.new(ChatSettings("Be brief.", ChatParameters(temperature=0.5)))
+    await kept.ask(conversation, "Why?", [ContentDelta("So."), Finished("stop"), Usage(9, 3)], attachments=(PICTURE,))
+    conversation.settings = ChatSettings("Be long.")
+    await kept.ask(conversation, "And?", [ContentDelta("Half"), ReplyCutOff("It broke.", "Again.")])
+    await conversation.close()
+    back = await kept.opened().open("last")
+    assert same(back.exchanges, conversation.exchanges)
+    assert back.exchanges[0].attachments == (PICTURE,)
+    assert back.exchanges[0].settings.parameters.temperature == 0.5
+    assert back.exchanges[1].limit == 4096
+    assert str(back.exchanges[1].error) == "It broke. Again."
+    assert (back.title, back.settings.system) == ("Why?", "Be long.")
+    assert kept.store.claimed == set()
+
+
+async def test_nothing_is_written_before_something_is_said() -> None:
+    kept = Kept()
+    conversation = kept.conversations.new()
+    await conversation.close()
+    assert kept.store.lines == {}
+    private = kept.conversations.new(keep=False)
+    await kept.ask(private, "Secret?")
+    assert kept.store.lines == {}
+    assert private.id == ""
+
+
+async def test_an_answer_is_written_while_it_comes() -> None:
+    kept = Kept()
+    conversation = kept.conversations.new()
+    script = [part for n in range(10) for part in (1.0, ReasoningDelta("r") if n < 4 else ContentDelta(f"w{n} "))]
+    kept.api.scripts.append([*script, 600.0])
+    conversation.ask("Count", TARGET)
+    await kept.clock.advance(9.5)
+    await settle()
+    [thread_id] = kept.store.lines
+    killed = await kept.store.read(thread_id)
+    assert killed.exchanges[0].answer.content.startswith("w4 w5")
+    assert killed.exchanges[0].answer.reasoning == "rrrr"
+    assert killed.exchanges[0].outcome is Outcome.FAILED
+    conversation.stop()
+    await conversation.close()
+    whole = (await kept.store.read(thread_id)).exchanges[0]
+    assert whole.answer.content == conversation.exchanges[0].answer.content
+    assert whole.outcome is Outcome.STOPPED
+
+
+async def test_a_disk_that_is_full_stops_nothing_and_is_caught_up_with() -> None:
+    kept = Kept()
+    conversation = kept.conversations.new()
+    kept.store.failure = SparkError("The disk is full.", "Make room.")
+    await kept.ask(conversation, "One")
+    assert conversation.unsaved is kept.store.failure
+    await kept.ask(conversation, "Two")
+    kept.store.failure = None
+    await kept.ask(conversation, "Three")
+    assert conversation.unsaved is None
+    assert same((await kept.store.read(conversation.id)).exchanges, conversation.exchanges)
+
+
+async def test_where_another_process_writes_a_copy_is_begun() -> None:
+    kept = Kept()
+    first = kept.conversations.new()
+    await kept.ask(first, "One", [ContentDelta("1"), Finished("stop")], attachments=(PICTURE,))
+    kept.store.elsewhere.add(first.id)
+    second = await kept.opened().open(first.id)
+    await kept.ask(second, "Two")
+    assert second.journal is not None
+    assert second.journal.moved_from == first.id
+    assert second.id != first.id
+    assert len((await kept.store.read(first.id)).exchanges) == 1
+    copy = await kept.store.read(second.id)
+    assert [each.question for each in copy.exchanges] == ["One", "Two"]
+    assert (copy.title, copy.parent) == ("One (copy)", first.id)
+    assert copy.exchanges[0].attachments == (PICTURE,)
+
+
+# --- change -------------------------------------------------------------------------------------------------
+
+
+async def test_a_question_is_edited_in_its_place_and_what_followed_is_taken_back() -> None:
+    kept = Kept()
+    conversation = kept.conversations.new()
+    for question in ("One", "Two", "Three"):
+        await kept.ask(conversation, question, [ContentDelta(question.lower()), Finished("stop")])
+    kept.api.scripts.append([ContentDelta("zwei"), Finished("stop")])
+    await kept.run(conversation.edit(2, "Zwei", TARGET))
+    assert said(conversation) == [("One", "one"), ("Zwei", "zwei")]
+    assert kept.sent() == [("user", "One"), ("assistant", "one"), ("user", "Zwei")]
+    await conversation.close()
+    assert said(await kept.opened().open("last")) == said(conversation)
+    with pytest.raises(UsageError, match="no exchange 2"):
+        conversation.edit(2, "x", TARGET)
+
+
+async def test_a_retry_after_a_lost_connection_is_no_second_turn() -> None:
+    kept = Kept()
+    conversation = kept.conversations.new()
+    error = await kept.ask(conversation, "Why?", [ContentDelta("Ha"), EngineUnreachable("Gone.", "Start it.")])
+    assert isinstance(error, EngineUnreachable)
+    kept.api.scripts.append([EngineUnreachable("Gone.", "Start it.")])
+    assert await kept.run(conversation.regenerate(TARGET)) is not None
+    kept.api.scripts.append([ContentDelta("Because."), Finished("stop")])
+    assert await kept.run(conversation.regenerate(TARGET)) is None
+    assert said(conversation) == [("Why?", "Because.")]
+    assert kept.sent() == [("user", "Why?")]
+    await conversation.close()
+    assert said(await kept.opened().open("last")) == [("Why?", "Because.")]
+
+
+@pytest.mark.parametrize("how", ["stopped", "cut", "broken"])
+async def test_an_answer_goes_on_where_it_ended(how: str) -> None:
+    kept = Kept()
+    conversation = kept.conversations.new()
+    ends: dict[str, list[Any]] = {"stopped": [600.0], "cut": [Finished("length")], "broken": [ReplyCutOff("x", "y")]}
+    kept.api.scripts.append([1.0, ReasoningDelta("hm"), ContentDelta("Once upon"), *ends[how]])
+    conversation.ask("Tell", TARGET)
+    await kept.clock.advance(2.0)
+    conversation.stop()
+    kept.api.scripts.append([1.0, ContentDelta(" a time"), Finished("stop"), Usage(20, 3)])
+    answers = conversation.go_on(TARGET)
+    await kept.clock.advance(2.0)
+    await kept.run(answers)
+    request = kept.api.requests[-1][1]
+    assert request.go_on
+    assert request.messages == (Message(Role.USER, "Tell"), Message(Role.ASSISTANT, "Once upon", "hm"))
+    assert request.parameters.thinking is False
+    [exchange] = conversation.exchanges
+    assert (exchange.answer.content, exchange.answer.reasoning) == ("Once upon a time", "hm")
+    assert exchange.answer.ttft == pytest.approx(1.0)
+    assert exchange.settings.parameters.thinking is None
+    await conversation.close()
+    [back] = (await kept.opened().open("last")).exchanges
+    assert (back.answer.content, back.answer.carried) == ("Once upon a time", 9)
+    with pytest.raises(UsageError, match="came to its end"):
+        conversation.go_on(TARGET)
+
+
+async def test_an_answer_that_cannot_go_on_loses_nothing() -> None:
+    kept = Kept()
+    conversation = kept.conversations.new()
+    await kept.ask(conversation, "Tell", [ContentDelta("Once"), Finished("length")])
+    kept.api.scripts.append([EngineUnreachable("Gone.", "Start it.")])
+    await kept.run(conversation.go_on(TARGET))
+    assert said(conversation) == [("Tell", "Once")]
+    assert conversation.exchanges[0].unfinished
+    await kept.ask(conversation, "Other", [ReasoningDelta("only"), Finished("length")])
+    with pytest.raises(UsageError, match="only reasoning"):
+        conversation.go_on(TARGET)
+
+
+async def test_tool_calls_are_answered_by_the_person() -> None:
+    kept = Kept()
+    conversation = kept.conversations.new()
+    await kept.ask(conversation, "Weather?", list(CALL))
+    assert conversation.last is not None
+    [call] = conversation.last.open_calls
+    assert (call.name, call.arguments) == ("weather", '{"city": "Bern"}')
+    with pytest.raises(UsageError, match="1 tool calls; 2 results"):
+        conversation.answer_tools(["a", "b"], TARGET)
+    kept.api.scripts.append([ContentDelta("Sunny."), Finished("stop")])
+    await kept.run(conversation.answer_tools(["22 C"], TARGET))
+    assert kept.sent() == [("user", "Weather?"), ("assistant", ""), ("tool", "22 C")]
+    await kept.ask(conversation, "Thanks")
+    assert [role for role, _ in kept.sent()] == ["user", "assistant", "tool", "assistant", "user"]
+    await conversation.close()
+    back = await kept.opened().open("last")
+    assert back.messages("x") == conversation.messages("x")
+    kept.api.scripts.append([ContentDelta("Again."), Finished("stop")])
+    conversation.cut(3)
+    await kept.run(conversation.regenerate(TARGET))
+    assert kept.sent()[-1] == ("tool", "22 C")
+
+
+async def test_a_fork_begins_as_the_other_does_and_leaves_it_alone() -> None:
+    kept = Kept()
+    conversation = kept.conversations.new(ChatSettings("sys"))
+    for question in ("One", "Two", "Three"):
+        await kept.ask(conversation, question, [ContentDelta(question.lower()), Finished("stop")])
+    fork = await kept.conversations.fork(conversation.thread(), 2)
+    await kept.ask(fork, "Drei")
+    assert [q for q, _ in said(fork)] == ["One", "Two", "Drei"]
+    assert [q for q, _ in said(conversation)] == ["One", "Two", "Three"]
+    assert kept.sent()[0] == ("system", "sys")
+    await fork.close()
+    assert [each.title for each in await kept.conversations.summaries()] == ["One (fork)", "One"]
+    with pytest.raises(UsageError, match="nothing to fork"):
+        await kept.conversations.fork(kept.conversations.new().thread(), 1)
+
+
+async def test_pictures_are_not_sent_to_a_model_that_takes_none() -> None:
+    kept = Kept()
+    conversation = kept.conversations.new()
+    text_only = ChatTarget("spark", ENDPOINT, "qwen", modalities=("text",))
+    with pytest.raises(RefusedError, match="takes no pictures"):
+        conversation.ask("What?", text_only, (PICTURE,))
+    assert conversation.exchanges == ()
+    await kept.ask(conversation, "What?", [ContentDelta("A cat"), Finished("stop")], attachments=(PICTURE,))
+    assert kept.api.requests[-1][1].messages[0].attachments == (PICTURE,)
+    with pytest.raises(RefusedError):
+        conversation.regenerate(text_only)
+    assert said(conversation) == [("What?", "A cat")]
+
+
+async def test_a_trim_is_chosen_kept_and_taken_back() -> None:
+    kept = Kept()
+    conversation = kept.conversations.new()
+    for number in range(1, 5):
+        script = [ContentDelta("a" * 3600), Finished("stop"), Usage(1000 * number, 900)]
+        await kept.ask(conversation, f"q{number}", script)
+    trims = conversation.trims(conversation.use(TARGET))
+    conversation.trim(trims[-1].sent_from)
+    await kept.ask(conversation, "last")
+    assert [content for role, content in kept.sent() if role == "user"] == ["q3", "q4", "last"]
+    await conversation.close()
+    back = await kept.opened().open("last")
+    assert back.sent_from == 3
+    back.trim(0)
+    await kept.ask(back, "all")
+    assert kept.sent()[0] == ("user", "q1")
+
+
+# --- the list -----------------------------------------------------------------------------------------------
+
+
+async def test_conversations_are_found_renamed_exported_imported_and_deleted() -> None:
+    kept = Kept()
+    conversation = kept.conversations.new()
+    await kept.ask(conversation, "Why is it so?", [ContentDelta("CUDA graphs."), Finished("stop")])
+    await conversation.close()
+    name = conversation.id
+    assert await kept.conversations.rename(name[-2:], "  Kernel   hunt ") == name
+    [hit] = await kept.conversations.search("cuda")
+    assert (hit.id, hit.title) == (name, "Kernel hunt")
+    for path in ("/out/talk.json", "/out/talk.md"):
+        await kept.conversations.put_out(await kept.conversations.read("last"), path)
+        made = await kept.conversations.take_in(path)
+        assert said(made) == [("Why is it so?", "CUDA graphs.")]
+        assert made.title == "Kernel hunt"
+    assert len(await kept.conversations.summaries()) == 3
+    await kept.conversations.delete(name)
+    with pytest.raises(UsageError, match="There is no conversation"):
+        await kept.conversations.open(name)
+    with pytest.raises(UsageError, match="2 conversations are called demo"):
+        await kept.conversations.open("demo")
+
+
+async def test_without_a_store_talking_works_and_the_list_says_why_it_is_not_there() -> None:
+    kept = Kept()
+    conversations = Conversations(kept.api, kept.clock, FixedPresets(), Path("/store"))
+    conversation = conversations.new()
+    await kept.ask(conversation, "Hello")
+    assert conversation.exchanges[0].outcome is Outcome.COMPLETE
+    with pytest.raises(RefusedError):
+        await conversations.summaries()
+    fork = await conversations.fork(conversation.thread(), 1)
+    assert said(fork) == said(conversation)
+
+
+# --- what the preset knows ----------------------------------------------------------------------------------
+
+MISTRAL = Preset(
+    "mistral", Origin.BUILTIN, "mistral.yaml", "org/m", "image",
+    facts=PresetFacts(
+        sampling=(("temperature", 0.7),), modalities=("text", "image"),
+        required_files=(RequiredFile("m/SYSTEM_PROMPT.txt", "org/m", "SYSTEM_PROMPT.txt", for_chat=True),),
+    ),
+)  # fmt: skip
+
+
+async def test_a_recipes_system_prompt_is_read_from_the_store() -> None:
+    kept = Kept(MISTRAL)
+    missing = await kept.conversations.defaults("mistral", "Mistral")
+    assert missing.settings.system == ""
+    assert "/store/m/SYSTEM_PROMPT.txt is not there" in missing.problems[0]
+    kept.files.files["/store/m/SYSTEM_PROMPT.txt"] = b"You are {name}; it is {today}.\n"
+    defaults = await kept.conversations.defaults("mistral", "Mistral")
+    assert defaults.settings == ChatSettings("You are Mistral; it is 2027-01-15.", ChatParameters(temperature=0.7))
+    assert defaults.modalities == ("text", "image")
+    assert (await kept.conversations.defaults("", "x")).settings == ChatSettings()
+
+
+# --- what the engine did ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "side"),
+    [
+        (EngineCounters(1.0, 4, 100, 60), EngineCounters(1.5, 5, 130, 80), EngineSide(0.5, 30, 20)),
+        (EngineCounters(1.0, 4), EngineCounters(3.0, 6), EngineSide(1.0, shared=True)),
+        (EngineCounters(1.0, 4), EngineCounters(0.1, 1), None),
+        (EngineCounters(), EngineCounters(), None),
+        (EngineCounters(1.0, 4, 0, 0), EngineCounters(1.0, 5, 0, 0), EngineSide(0.0)),
+    ],
+)
+def test_what_lies_between_two_readings_is_the_answers(
+    before: EngineCounters, after: EngineCounters, side: EngineSide | None
+) -> None:
+    assert engine_side(before, after) == side
+
+
+async def test_an_answer_is_measured_and_the_measure_is_kept() -> None:
+    kept = Kept()
+    readings = iter([EngineCounters(1.0, 4, 100, 60), EngineCounters(1.25, 5, 130, 80)])
+
+    async def read(_: ChatTarget) -> EngineCounters | None:
+        return next(readings)
+
+    conversations = Conversations(
+        kept.api, kept.clock, FixedPresets(), Path("/"), store=kept.store, meter=lambda: EngineMeter(read)
+    )
+    conversation = conversations.new()
+    await kept.ask(conversation, "Why?")
+    await settle()
+    assert conversation.exchanges[0].engine_side == EngineSide(0.25, 30, 20)
+    await conversation.close()
+    assert (await kept.store.read(conversation.id)).exchanges[0].engine_side == EngineSide(0.25, 30, 20)
+
+
+class Pages:
+    """A MetricsSource: a page for each reading, or the error that it raises."""
+
+    def __init__(self, *pages: MetricPage | SparkError) -> None:
+        self.pages = list(pages)
+
+    async def read(self, endpoint: Endpoint) -> MetricPage:
+        page = self.pages.pop(0)
+        if isinstance(page, SparkError):
+            raise page
+        return page
+
+    async def close(self) -> None:
+        return
+
+
+def _page(queue: float, count: float, drafted: float, accepted: float) -> MetricPage:
+    return page_of(
+        [
+            (Slot(Family.QUEUE, Part.SUM), queue), (Slot(Family.QUEUE, Part.COUNT), count),
+            (Slot(Family.DRAFT_TOKENS), drafted), (Slot(Family.ACCEPTED), accepted),
+        ]
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("pages", "side"),
+    [
+        ((_page(1, 4, 100, 60), _page(1.5, 5, 130, 80)), EngineSide(0.5, 30, 20)),
+        ((SparkError("No metrics.", "x"), _page(1.5, 5, 130, 80)), None),
+        ((_page(1, 4, 100, 60), SparkError("No metrics.", "x")), None),
+    ],
+    ids=["measured", "not before", "not after"],
+)
+async def test_metrics_pages_measure_an_answer_and_their_failure_is_nobodys(
+    pages: tuple[MetricPage | SparkError, ...], side: EngineSide | None
+) -> None:
+    kept = Kept()
+    conversation = Conversation(kept.api, kept.clock, meter=meter_on(Pages(*pages)))
+    assert await kept.run(conversation.ask("Why?", TARGET)) is None
+    await conversation.settle()
+    assert conversation.exchanges[0].engine_side == side
+    await conversation.close()
+
+
+# --- errors -------------------------------------------------------------------------------------------------
+
+
+def test_a_rejected_key_says_where_the_key_is() -> None:
+    refused = ApiKeyRejected("The engine wants another API key.", "Set it.")
+    ours = ChatTarget("spark", Endpoint("http://x", Secret("planted")), "m")
+    told = advised(refused, ours, Path("/cfg/secrets/spark.env"))
+    assert "/cfg/secrets/spark.env" in told.remedy
+    assert "planted" not in str(told)
+    foreign = advised(refused, TARGET, Path("/cfg/secrets/spark.env"))
+    assert "launched elsewhere" in foreign.remedy

@@ -1,0 +1,115 @@
+"""What a chat costs: the stream, the notes on disk, the transcript, and what a long conversation adds to each."""
+
+from __future__ import annotations
+
+import json
+import time
+import tracemalloc
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from pathlib import Path
+
+from spark_tui.core.chat_journal import Journal
+from spark_tui.core.chat_target import ChatTarget
+from spark_tui.core.conversation import Conversation
+from spark_tui.domain.chat import Answer, AnswerBuilder, ChatEvent, ChatRequest, Usage
+from spark_tui.domain.chat_stream import StreamReader
+from spark_tui.domain.conversation import ChatThread, Exchange, Outcome
+from spark_tui.domain.engine.endpoint import Endpoint
+from spark_tui.domain.sse import SseDecoder
+from spark_tui.services.clock import SystemClock
+from spark_tui.services.conversations import FileConversations
+from spark_tui.tui.glyphs import UNICODE
+from spark_tui.tui.screens.chat_words import turns
+from spark_tui.tui.widgets.turn import TurnLines
+from tests.fakes_api import FakeEngineApi
+
+TARGET = ChatTarget("e", Endpoint("http://127.0.0.1:1"), "m", 262_144)
+TOKENS = 10_000
+WORDS = ("The ", "model ", "writes ", "**words** ", "and\n\n", "paragraphs ")
+
+
+def wire(tokens: int) -> bytes:
+    """A stream as vLLM sends it, usage on every chunk."""
+    chunks = []
+    for number in range(tokens):
+        delta = {"content": WORDS[number % len(WORDS)]}
+        usage = {"prompt_tokens": 100, "completion_tokens": number + 1, "total_tokens": 101 + number}
+        chunk = {"id": "x", "choices": [{"index": 0, "delta": delta, "finish_reason": None}], "usage": usage}
+        chunks.append(f"data: {json.dumps(chunk)}\n\n")
+    chunks.append('data: {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}\n\ndata: [DONE]\n\n')
+    return "".join(chunks).encode()
+
+
+class Wire(FakeEngineApi):
+    """Decodes recorded bytes, packet by packet."""
+
+    raw = b""
+
+    async def chat(self, endpoint: Endpoint, request: ChatRequest) -> AsyncGenerator[ChatEvent, None]:
+        decoder, reader = SseDecoder(), StreamReader()
+        for at in range(0, len(self.raw), 700):
+            for data in decoder.feed(self.raw[at : at + 700]):
+                for event in reader.read(data):
+                    yield event
+
+
+async def test_a_stream_of_a_thousand_tokens_per_second_takes_less_than_half_a_core(tmp_path: Path) -> None:
+    api = Wire(SystemClock())
+    api.raw = wire(TOKENS)
+    store = FileConversations(tmp_path)
+    journal = Journal(store, SystemClock(), ChatThread(), exists=False)
+    conversation = Conversation(api, SystemClock(), journal=journal)
+    began = time.process_time()
+    async with aclosing(conversation.ask("Go", TARGET)) as answers:
+        async for _ in answers:
+            pass
+    seconds = time.process_time() - began
+    await conversation.close()
+    await store.close()
+    print(f"\n{TOKENS:,} tokens read and written down: {seconds:.2f} s, {seconds / TOKENS * 1e6:.0f} us each")
+    assert seconds / TOKENS * 1000 < 0.3, "what is left of the half core is for the screen"
+
+
+def exchange(number: int, tokens: int, *, live: bool = False) -> Exchange:
+    text = "".join(WORDS[n % len(WORDS)] for n in range(tokens))
+    answer = Answer(0.0, text, "", (), "" if live else "stop", Usage(100, tokens), 0.4, 9.0)
+    return Exchange(number, "q", "e", "m", 1.0, answer, Outcome.LIVE if live else Outcome.COMPLETE, limit=262_144)
+
+
+def _frame_seconds(before: tuple[Exchange, ...]) -> float:
+    """The least time of one frame of an answer that grows below these exchanges."""
+    layout = TurnLines(100, UNICODE)
+    builder = AnswerBuilder(0.0)
+    times = []
+    for number in range(40):
+        builder = AnswerBuilder.of(builder.snapshot())
+        for event in StreamReader().read(json.dumps({"choices": [{"delta": {"content": WORDS[number % 6] * 5}}]})):
+            builder.add(event, 1.0)
+        live = Exchange(10_000, "q", "e", "m", 1.0, builder.snapshot())
+        began = time.perf_counter()
+        for turn in turns((*before, live)):
+            layout.lay(turn, open_=False)
+        times.append(time.perf_counter() - began)
+    return sorted(times)[len(times) // 2]
+
+
+def test_a_frame_below_a_hundred_thousand_tokens_costs_little_more_than_below_none() -> None:
+    empty = _frame_seconds(())
+    full = _frame_seconds(tuple(exchange(n, 1000) for n in range(1, 101)))
+    print(f"\na frame: {empty * 1e3:.2f} ms below nothing, {full * 1e3:.2f} ms below 100 answers of 1,000 tokens")
+    assert full - empty < 0.003, "at ten frames a second that is 3 % of a core"
+
+
+def test_ten_thousand_tokens_of_transcript_take_less_than_five_megabytes() -> None:
+    layout = TurnLines(100, UNICODE)
+    for turn in turns((exchange(9999, 10),)):  # what is imported once
+        layout.lay(turn, open_=False)
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    kept = tuple(exchange(n, 1000) for n in range(1, 11))
+    laid = [layout.lay(turn, open_=False) for turn in turns(kept)]
+    used = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    print(f"\n{TOKENS:,} tokens of transcript: {used / 1e6:.2f} MB in {sum(len(each.lines) for each in laid):,} lines")
+    assert used < 5e6

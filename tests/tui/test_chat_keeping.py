@@ -1,0 +1,345 @@
+"""The Chat screen: settings, tool results, editing, forking, going on, room, files, and conversations that are kept."""
+
+from __future__ import annotations
+
+import base64
+
+import pytest
+from textual.widgets import Input, TextArea
+
+from spark_tui.domain.chat import ContentDelta, ReasoningDelta, Role, ToolCallDelta, Usage
+from spark_tui.domain.conversation import EngineSide
+from spark_tui.domain.errors import EngineUnreachable, ReplyCutOff, SparkError
+from spark_tui.tui.screens.chat_compare import CompareScreen
+from tests.tui.chat_kit import Kit, Reply, chatting
+
+TWO = {"gpt": "gpt-oss-120b", "qwen": "qwen36-35b"}
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(8)
+
+
+def contents(reply: Reply) -> list[str]:
+    return [message.content for message in reply.request.messages]
+
+
+async def again(kit: Kit, *keys: str) -> Reply:
+    """Presses keys that make the screen ask, and returns the answer that the test may write."""
+    before = len(kit.api.replies)
+    await kit.pilot.press(*keys)
+    await kit.until(lambda: len(kit.api.replies) > before, "asked")
+    return kit.api.replies[-1]
+
+
+async def finish(kit: Kit, reply: Reply, text: str, usage: Usage | None = None) -> None:
+    reply.send(ContentDelta(text))
+    reply.end(usage=usage)
+    await kit.until(lambda: not kit.transcript.turns[-1].live, "answered")
+
+
+# --- settings -----------------------------------------------------------------------------------------------
+
+
+async def test_settings_are_set_in_the_panel_and_hold_from_the_next_question_on() -> None:
+    async with chatting() as kit:
+        await kit.pilot.press("ctrl+o")
+        await kit.until_seen("For the next question", "temperature", "the server's own")
+        await kit.type("0.3")
+        kit.app.screen.query_one("#field-system", TextArea).load_text("Be brief.")
+        kit.app.screen.query_one("#field-thinking", Input).value = "off"
+        await kit.pilot.press("ctrl+o")
+        await kit.until_seen("For the next question: 3 settings of yours.")
+        reply = await kit.ask("Why?")
+        assert reply.request.parameters.temperature == 0.3
+        assert reply.request.parameters.thinking is False
+        assert reply.request.messages[0].role is Role.SYSTEM
+
+
+async def test_a_setting_that_cannot_be_used_says_so_where_it_stands() -> None:
+    async with chatting() as kit:
+        await kit.pilot.press("ctrl+o")
+        await kit.until_seen("For the next question")
+        kit.app.screen.query_one("#field-top_p", Input).value = "7"
+        await kit.pilot.press("enter")
+        await kit.until_seen("top_p must be a number above 0, at most 1; it is 7.")
+        assert kit.app.screen.focused is kit.app.screen.query_one("#field-top_p")
+        await kit.pilot.press("escape")
+        reply = await kit.ask()
+        assert reply.request.parameters.told() == {}
+
+
+async def test_tools_come_from_a_file_and_a_person_types_their_results() -> None:
+    async with chatting() as kit:
+        kit.files.files["tools.json"] = b'[{"name": "weather"}, {"name": "time"}]'
+        await kit.pilot.press("ctrl+o")
+        await kit.until_seen("For the next question")
+        kit.app.screen.query_one("#field-tools", Input).value = "tools.json"
+        await kit.pilot.press("enter")
+        await kit.until_seen("1 settings of yours")
+        reply = await kit.ask("Weather and time?")
+        assert [tool.name for tool in reply.request.tools] == ["weather", "time"]
+        reply.send(ToolCallDelta(0, "a", "weather", '{"city": "[b]Bern"}'), ToolCallDelta(1, "b", "time", "{}"))
+        reply.end("tool_calls")
+        await kit.until_seen("result of weather", "1 of 2", "Enter gives the result", "not run: you type its result")
+        await kit.type("22 C")
+        await kit.pilot.press("enter")
+        await kit.until_seen("result of time", "2 of 2")
+        await kit.type("noon")
+        second = await again(kit, "enter")
+        assert [(m.role.value, m.content) for m in second.request.messages] == [
+            ("user", "Weather and time?"), ("assistant", ""), ("tool", "22 C"), ("tool", "noon"),
+        ]  # fmt: skip
+        await finish(kit, second, "Sunny at noon.")
+        assert "result of weather" in kit.said()
+        assert "you type its result" not in kit.said()
+
+
+async def test_tool_calls_can_be_left_unanswered() -> None:
+    async with chatting() as kit:
+        reply = await kit.ask("Weather?")
+        reply.send(ToolCallDelta(0, "a", "weather", "{}"))
+        reply.end("tool_calls")
+        await kit.until_seen("result of weather")
+        await kit.pilot.press("escape")
+        await kit.until_seen("to qwen36-35b")
+        assert contents(await kit.ask("Never mind")) == ["Never mind"]
+
+
+# --- change -------------------------------------------------------------------------------------------------
+
+
+async def test_the_last_question_is_edited_in_the_prompt() -> None:
+    async with chatting() as kit:
+        await kit.answered("One.", "first")
+        await kit.answered("Two.", "secnd")
+        await kit.pilot.press("f2")
+        await kit.until_seen("edits your question")
+        assert kit.prompt.text == "secnd"
+        await kit.pilot.press("escape")
+        assert (kit.prompt.text, len(kit.transcript.turns)) == ("", 4)
+        await kit.pilot.press("f2")
+        await kit.until(lambda: kit.prompt.text == "secnd")
+        await kit.pilot.press("backspace", "backspace")
+        await kit.type("ond")
+        reply = await again(kit, "enter")
+        assert contents(reply) == ["first", "One.", "second"]
+        await finish(kit, reply, "Zwei.")
+        assert "secnd" not in kit.said()
+
+
+@pytest.mark.parametrize("how", ["stopped", "cut", "broken"])
+async def test_an_answer_goes_on_by_a_key(how: str) -> None:
+    async with chatting() as kit:
+        reply = await kit.ask("Tell")
+        reply.send(ContentDelta("Once upon"))
+        await kit.until_seen("Once upon")
+        if how == "stopped":
+            await kit.pilot.press("escape")
+        elif how == "cut":
+            reply.end("length")
+        else:
+            reply.fail(ReplyCutOff("The engine aborted the answer.", "Start it again."))
+        await kit.until_seen("F4 goes on")
+        second = await again(kit, "f4")
+        assert (contents(second), second.request.go_on) == (["Tell", "Once upon"], True)
+        await finish(kit, second, " a time.")
+        assert "Once upon a time." in kit.said()
+        assert len(kit.transcript.turns) == 2
+
+
+async def test_an_answer_that_came_to_its_end_does_not_go_on() -> None:
+    async with chatting() as kit:
+        await kit.answered()
+        await kit.pilot.press("f4")
+        await kit.until_seen("came to its end")
+        assert len(kit.api.replies) == 1
+
+
+async def test_a_retry_after_a_lost_connection_is_one_turn() -> None:
+    async with chatting() as kit:
+        reply = await kit.ask("Why?")
+        reply.fail(EngineUnreachable("Nothing answers.", "Start it."))
+        await kit.until_seen("Nothing answers.")
+        second = await again(kit, "ctrl+g")
+        assert contents(second) == ["Why?"]
+        await finish(kit, second, "Because.")
+        assert kit.said().count("Why?") == 1
+
+
+async def test_a_fork_leaves_the_other_conversation_as_it_was() -> None:
+    async with chatting() as kit:
+        await kit.answered("One.", "first")
+        await kit.pilot.press("f3")
+        await kit.until_seen("This is the copy now")
+        await kit.answered("Two.", "second")
+        await kit.until(lambda: len(kit.kept.lines) == 2, "both kept")
+        await kit.pilot.press("ctrl+l")
+        await kit.until_seen("first (fork)  (here)")
+
+
+async def test_room_is_made_only_by_a_person() -> None:
+    async with chatting() as kit:
+        for number in range(1, 4):
+            await kit.answered("a" * 4000, f"q{number}", Usage(80_000 * number, 10_000))
+        await kit.until_seen("context 250,000 of 262,144 tokens: nearly full   F7 makes room")
+        await kit.pilot.press("f7")
+        await kit.until_seen("Make room", "leave out the")
+        await kit.pilot.press("end", "enter")
+        await kit.until(lambda: kit.transcript.turns[0].unsent, "left out")
+        reply = await kit.ask("q4")
+        assert "q1" not in contents(reply)
+        assert "not sent any more" in kit.said()
+        await finish(kit, reply, "x")
+        await kit.pilot.press("f7")
+        await kit.until_seen("send all of it again")
+        await kit.pilot.press("end", "enter")
+        await kit.until(lambda: not kit.transcript.turns[0].unsent)
+
+
+# --- files --------------------------------------------------------------------------------------------------
+
+
+async def test_a_picture_goes_with_the_next_question_only() -> None:
+    async with chatting() as kit:
+        kit.files.files["a.png"] = PNG
+        await kit.pilot.press("f8")
+        await kit.until_seen("Attach")
+        await kit.type("a.png")
+        await kit.pilot.press("enter")
+        await kit.until_seen("with a.png")
+        first = await kit.ask("What?")
+        assert [each.name for each in first.request.messages[0].attachments] == ["a.png"]
+        await finish(kit, first, "A cat.")
+        assert "with image a.png" in kit.said()
+        second = await kit.ask("And?")
+        assert second.request.messages[-1].attachments == ()
+
+
+async def test_a_file_that_cannot_be_sent_is_refused_at_once() -> None:
+    async with chatting() as kit:
+        kit.files.files["a.pdf"] = b"%PDF"
+        await kit.pilot.press("f8")
+        await kit.until_seen("Attach")
+        await kit.type("a.pdf")
+        await kit.pilot.press("enter")
+        await kit.until_seen("neither a picture nor a sound")
+
+
+async def test_a_conversation_is_saved_to_a_file() -> None:
+    async with chatting() as kit:
+        await kit.answered("Because.", "Why?")
+        await kit.pilot.press("f9")
+        await kit.until_seen("Save the conversation")
+        await kit.type("x.md")
+        await kit.pilot.press("enter")
+        await kit.until_seen("Written: x.md")
+        assert b"Because." in kit.files.files["x.md"]
+
+
+async def test_code_is_copied_block_by_block_from_the_last_one_on() -> None:
+    async with chatting() as kit:
+        written: list[str] = []
+        await kit.answered("```py\nfirst = 1\n```\ntext\n```\nsecond\x1b[2J\n```")
+        driver = kit.app._driver
+        assert driver is not None
+        driver.write = written.append  # type: ignore[method-assign,assignment]
+        for code, place in ((b"second", "2 of 2"), (b"first = 1", "1 of 2"), (b"second", "2 of 2")):
+            written.clear()
+            await kit.pilot.press("f6")
+            await kit.until_seen(f"Copied code {place}: 1 lines.")
+            payload = base64.b64encode(code).decode()
+            assert any(f"\x1b]52;c;{payload}\x07" in text for text in written)
+
+
+# --- conversations ------------------------------------------------------------------------------------------
+
+
+async def test_a_kept_conversation_is_opened_found_renamed_and_deleted() -> None:
+    async with chatting() as kit:
+        await kit.answered("CUDA graphs.", "Why so slow?")
+        await kit.pilot.press("ctrl+n")
+        await kit.answered("Two.", "Other")
+        await kit.pilot.press("ctrl+n")
+        await kit.pilot.press("ctrl+l")
+        await kit.until_seen("Why so slow?", "Other")
+        await kit.type("cuda")
+        await kit.until(lambda: "Other" not in kit.seen())
+        await kit.pilot.press("f2")
+        await kit.until_seen("Rename")
+        await kit.pilot.press("end")
+        await kit.type(" x")
+        await kit.pilot.press("enter")
+        await kit.until_seen("Why so slow? x")
+        await kit.pilot.press("enter")
+        await kit.until(lambda: "CUDA graphs." in kit.seen() and kit.app.screen.query("#transcript"), "opened")
+        reply = await kit.ask("And?")
+        assert contents(reply) == ["Why so slow?", "CUDA graphs.", "And?"]
+        await finish(kit, reply, "x")
+        await kit.pilot.press("ctrl+l")
+        await kit.until_seen("(here)")
+        await kit.pilot.press("down", "delete")
+        await kit.until_seen("This one is open")
+        await kit.pilot.press("down", "delete")
+        await kit.until_seen("Delete 'Other'?")
+        await kit.pilot.press("y")
+        await kit.until(lambda: len(kit.kept.lines) == 1, "deleted")
+
+
+async def test_what_was_said_is_kept_and_what_cannot_be_kept_is_told() -> None:
+    async with chatting() as kit:
+        kit.kept.failure = SparkError("The disk is full.", "Make room.")
+        await kit.answered("One.", "first")
+        await kit.until(lambda: kit.chat._conversation.unsaved is not None, "not kept")
+        kit.kept.failure = None
+        await kit.answered("Two.", "second")
+        await kit.until(lambda: bool(kit.kept.lines), "kept")
+        [name] = kit.kept.lines
+        await kit.until(
+            lambda: len(kit.kept._thread(name).exchanges) == 2 and not kit.kept._thread(name).exchanges[1].live
+        )
+
+
+async def test_hostile_titles_and_results_are_text() -> None:
+    async with chatting() as kit:
+        reply = await kit.ask("[/red][@click=app.quit]x")
+        reply.send(ToolCallDelta(0, "a", "[bold]\x1b[2Jevil[/x]", '{"[/]": "\x1b]52;c;x\x07"}'))
+        reply.end("tool_calls")
+        await kit.until_seen("result of [bold]evil[/x]")
+        await kit.pilot.press("escape", "ctrl+l")
+        await kit.until_seen("[/red][@click=app.quit]x")
+        assert "\x1b" not in kit.seen()
+
+
+# --- two engines --------------------------------------------------------------------------------------------
+
+
+async def test_two_engines_answer_one_question_side_by_side() -> None:
+    async with chatting(TWO, size=(120, 36)) as kit:
+        await kit.answered("I am gpt.", "Who?")
+        await kit.pilot.press("f5")
+        await kit.until(lambda: len(kit.api.replies) == 3, "both asked")
+        assert isinstance(kit.app.screen, CompareScreen)
+        one, other = kit.api.replies[1:]
+        assert (one.request.model, other.request.model) == ("gpt-oss-120b", "qwen36-35b")
+        assert contents(one) == contents(other) == ["Who?"]
+        one.send(ContentDelta("left"))
+        one.end(usage=Usage(5, 9))
+        other.send(ReasoningDelta("hm"), ContentDelta("right"))
+        await kit.until_seen("left", "right", "gpt-oss-120b on gpt", "qwen36-35b on qwen")
+        await kit.pilot.press("escape")
+        await kit.until(lambda: other.closed, "stopped")
+        assert [each.question for each in kit.chat._conversation.exchanges] == ["Who?"]
+
+
+async def test_with_one_engine_there_is_nothing_to_compare() -> None:
+    async with chatting() as kit:
+        await kit.answered()
+        await kit.pilot.press("f5")
+        await kit.until_seen("No other engine serves here.")
+
+
+async def test_what_the_engines_metrics_tell_stands_under_the_answer() -> None:
+    async with chatting() as kit:
+        await kit.answered(usage=Usage(5, 9))
+        turn = kit.chat._conversation._turns[-1]
+        turn.measured(EngineSide(1.25, 30, 20))
+        kit.chat._show_all()
+        await kit.until_seen("queued 1.25 s", "drafts accepted 67 %")

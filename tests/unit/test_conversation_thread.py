@@ -1,0 +1,379 @@
+"""A conversation sends what templates can take, knows its size, and survives files and crashes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_tui.domain import chat_records as records
+from spark_tui.domain.chat import Answer, Attachment, ChatParameters, MediaKind, Role, TokenChances, ToolCall, Usage
+from spark_tui.domain.chat_context import Room, context_use, estimated_tokens, proposals
+from spark_tui.domain.chat_reader import ThreadReader, thread_of_json
+from spark_tui.domain.chat_settings import ChatSettings
+from spark_tui.domain.conversation import (
+    ChatThread,
+    EngineSide,
+    Exchange,
+    Outcome,
+    Say,
+    ToolAnswer,
+    history,
+    title_of,
+)
+from spark_tui.domain.conversation_import import exported, imported
+from spark_tui.domain.errors import SparkError, UsageError
+
+PLAIN = ChatSettings()
+PICTURE = Attachment(MediaKind.IMAGE, "image/png", "a.png", b"\x89PNG")
+CALL = ToolCall("c1", "weather", '{"city": "Bern"}')
+
+
+def exchange(number: int, question: str = "", content: str = "", **more: Any) -> Exchange:
+    answer = Answer(
+        0.0,
+        content,
+        more.pop("reasoning", ""),
+        more.pop("calls", ()),
+        more.pop("finish", "stop"),
+        more.pop("usage", None),
+    )
+    return Exchange(
+        number, question, more.pop("engine", "e"), more.pop("model", "m"), 1.0, answer,
+        **{"outcome": Outcome.COMPLETE, **more},
+    )  # fmt: skip
+
+
+def sent(
+    exchanges: list[Exchange], say: Say | None, settings: ChatSettings = PLAIN, **more: int
+) -> list[tuple[str, str]]:
+    return [(m.role.value, m.content) for m in history(exchanges, settings, say, **more)]
+
+
+# --- what is sent -------------------------------------------------------------------------------------------
+
+
+def test_tool_calls_go_back_with_their_answers_and_the_reasoning_that_led_to_them() -> None:
+    asked = exchange(1, "Weather?", reasoning="I need a tool.", calls=(CALL,), finish="tool_calls")
+    say = Say(tool_answers=(ToolAnswer("c1", "weather", "sunny"),))
+    user, assistant, tool = history([asked], PLAIN, say)
+    assert (user.role, user.content) == (Role.USER, "Weather?")
+    assert (assistant.tool_calls, assistant.reasoning) == ((CALL,), "I need a tool.")
+    assert (tool.role, tool.content, tool.tool_call_id) == (Role.TOOL, "sunny", "c1")
+
+
+def test_after_a_round_of_tools_the_calls_stay_and_the_reasoning_goes() -> None:
+    exchanges = [
+        exchange(1, "Weather?", reasoning="hm", calls=(CALL,)),
+        exchange(2, content="Sunny.", tool_answers=(ToolAnswer("c1", "weather", "sunny"),)),
+    ]
+    told = history(exchanges, PLAIN, Say("Thanks"))
+    assert [m.role.value for m in told] == ["user", "assistant", "tool", "assistant", "user"]
+    assert told[1].tool_calls == (CALL,)
+    assert not any(m.reasoning for m in told)
+    kept = history(exchanges, ChatSettings(parameters=ChatParameters(preserve_thinking=True)), Say("Thanks"))
+    assert kept[1].reasoning == "hm"
+
+
+def test_tool_calls_that_nobody_answered_are_left_out_with_their_question() -> None:
+    assert sent([exchange(1, "Weather?", calls=(CALL,))], Say("Never mind")) == [("user", "Never mind")]
+
+
+def test_a_round_whose_last_answer_failed_is_cut_back_to_what_was_answered() -> None:
+    exchanges = [
+        exchange(1, "Weather?", "Let me look.", calls=(CALL,)),
+        exchange(2, outcome=Outcome.FAILED, tool_answers=(ToolAnswer("c1", "weather", "sunny"),)),
+    ]
+    told = history(exchanges, PLAIN, Say("And?"))
+    assert [(m.role.value, m.content) for m in told] == [
+        ("user", "Weather?"), ("assistant", "Let me look."), ("user", "And?"),
+    ]  # fmt: skip
+    assert told[1].tool_calls == ()
+
+
+def test_calls_without_ids_get_some_that_match_their_answers() -> None:
+    asked = exchange(3, "x", calls=(ToolCall("", "f", "{}"), ToolCall("", "g", "{}")))
+    ids = [call.id for call in asked.open_calls]
+    assert len(set(ids)) == 2
+    told = history([asked], PLAIN, Say(tool_answers=tuple(ToolAnswer(i, "f", "1") for i in ids)))
+    assert [call.id for call in told[1].tool_calls] == ids
+
+
+def test_an_answer_goes_on_after_itself() -> None:
+    exchanges = [exchange(1, "a", "b"), exchange(2, "Tell", "Once upon", outcome=Outcome.STOPPED, reasoning="hm")]
+    assert exchanges[1].unfinished
+    assert sent(exchanges, None) == [("user", "a"), ("assistant", "b"), ("user", "Tell"), ("assistant", "Once upon")]
+
+
+def test_what_was_trimmed_is_not_sent_and_the_system_prompt_stays() -> None:
+    exchanges = [exchange(1, "a", "b"), exchange(2, "c", "d")]
+    told = sent(exchanges, Say("e"), ChatSettings("sys"), sent_from=2)
+    assert told == [("system", "sys"), ("user", "c"), ("assistant", "d"), ("user", "e")]
+
+
+def test_a_picture_that_is_gone_is_told_and_not_sent() -> None:
+    gone = replace(PICTURE, data=b"")
+    [message] = history([], PLAIN, Say("What?", (gone, PICTURE)))
+    assert message.attachments == (PICTURE,)
+    assert message.content == "(image a.png is no longer there)\nWhat?"
+
+
+TEXT = st.sampled_from(["", " ", "x", "yes"])
+EXCHANGES = st.lists(
+    st.builds(
+        lambda q, c, calls, tools, outcome: (q, c, calls, tools, outcome),
+        TEXT, TEXT, st.booleans(), st.booleans(), st.sampled_from([Outcome.COMPLETE, Outcome.FAILED, Outcome.STOPPED]),
+    ),
+    max_size=7,
+)  # fmt: skip
+
+
+@given(EXCHANGES, st.integers(0, 8))
+def test_speakers_always_take_turns(told: list[tuple[str, str, bool, bool, Outcome]], sent_from: int) -> None:
+    exchanges: list[Exchange] = []
+    for number, (question, content, calls, tools, outcome) in enumerate(told, 1):
+        answering = tools and bool(exchanges) and bool(exchanges[-1].open_calls)
+        answers = (ToolAnswer(exchanges[-1].open_calls[0].id, "f", "r"),) if answering else ()
+        made = exchange(number, "" if answers else question, content, calls=(CALL,) if calls else (), outcome=outcome)
+        exchanges.append(replace(made, tool_answers=answers))
+    roles = [m.role.value for m in history(exchanges, PLAIN, Say("now"), sent_from=sent_from)]
+    assert roles[0] == "user"
+    assert roles[-1] == "user"
+    after = {"user": {"assistant"}, "assistant": {"user", "tool"}, "tool": {"assistant", "tool"}}
+    assert all(second in after[first] for first, second in pairwise(roles))
+
+
+# --- room ---------------------------------------------------------------------------------------------------
+
+
+def _long(count: int) -> list[Exchange]:
+    return [exchange(n, "q" * 360, "a" * 3600, usage=Usage(1100 * n, 1000)) for n in range(1, count + 1)]
+
+
+def test_the_engines_own_count_is_what_counts() -> None:
+    use = context_use(_long(3), PLAIN, Say("x" * 36), limit=8192, model="m")
+    assert use.tokens == 4300 + 10 + 8
+    assert use.room is Room.ENOUGH
+    assert not use.counted
+    unknown = context_use(_long(3), PLAIN, Say(), limit=None, model="m")
+    assert (unknown.tokens, unknown.room, unknown.counted) == (4300, Room.UNKNOWN, True)
+
+
+def test_reasoning_is_not_counted_for_the_next_question_unless_it_is_sent() -> None:
+    told = [exchange(1, "q", "a", usage=Usage(100, 500, 400))]
+    assert context_use(told, PLAIN, Say(""), limit=9000, model="m").tokens == 200
+    kept = [replace(told[0], settings=ChatSettings(parameters=ChatParameters(preserve_thinking=True)))]
+    assert context_use(kept, PLAIN, Say(""), limit=9000, model="m").tokens == 600
+
+
+def test_another_models_count_says_nothing() -> None:
+    assert context_use(_long(1), PLAIN, Say(""), limit=9000, model="other").tokens == estimated_tokens("x" * 3960) + 16
+
+
+@pytest.mark.parametrize(
+    ("limit", "max_tokens", "room"),
+    [(4400, None, Room.NEAR), (4200, None, Room.OVER), (8192, 4000, Room.OVER), (8192, 100, Room.ENOUGH)],
+)
+def test_it_is_said_before_it_is_too_much(limit: int, max_tokens: int | None, room: Room) -> None:
+    settings = ChatSettings(parameters=ChatParameters(max_tokens=max_tokens))
+    assert context_use(_long(3), settings, Say(""), limit=limit, model="m").room is room
+
+
+def test_after_a_trim_the_estimate_keeps_the_measure_of_the_last_count() -> None:
+    exchanges = [exchange(n, "q", "a" * 3600, usage=Usage(9000 * n, 1000)) for n in range(1, 4)]
+    whole = context_use(exchanges, PLAIN, Say(), limit=32768, model="m")
+    trimmed = context_use(exchanges, PLAIN, Say(), limit=32768, model="m", sent_from=3)
+    assert (whole.tokens, whole.counted) == (28_000, True)
+    assert 28_000 / 3 * 0.9 < trimmed.tokens < 28_000 / 3 * 1.1
+    assert not trimmed.counted
+
+
+def test_proposals_leave_out_the_oldest_and_keep_the_last() -> None:
+    exchanges = _long(5)
+    use = context_use(exchanges, PLAIN, Say("x"), limit=6500, model="m")
+    mild, roomy = proposals(exchanges, use)
+    assert (mild.sent_from, mild.left_out) == (2, 1)
+    assert (roomy.sent_from, roomy.left_out) == (4, 3)
+    assert mild.sentence == "leave out the oldest exchange: about 1,301 tokens"
+    assert proposals(exchanges[:1], use) == ()
+    after = context_use(exchanges, PLAIN, Say("x"), limit=6500, model="m", sent_from=roomy.sent_from)
+    assert after.room is Room.ENOUGH
+
+
+def test_a_cut_never_parts_tool_calls_from_their_answers() -> None:
+    exchanges = [
+        exchange(1, "q" * 9000, "", calls=(CALL,)),
+        exchange(2, "", "a" * 9000, tool_answers=(ToolAnswer("c1", "f", "r"),)),
+        exchange(3, "q", "a"),
+    ]
+    use = context_use(exchanges, PLAIN, Say("x"), limit=4000, model="m")
+    assert [trim.sent_from for trim in proposals(exchanges, use)] == [3]
+
+
+# --- files --------------------------------------------------------------------------------------------------
+
+FULL = ChatThread(
+    "20260101-000000-abc", "Kernel hunt", 12.5,
+    ChatSettings("Be brief.", ChatParameters(temperature=0.5)),
+    (
+        Exchange(
+            1, "What \x1b[31mis\ud800 it?", "spark", "qwen", 13.0,
+            Answer(
+                0.0, "A cat", "I see.", (), "length", Usage(10, 5, 2, 8), 0.4, 1.5, 1.0, 1,
+                chances=(TokenChances("A", -0.5, (("A", -0.5), ("The", -1.5))),),
+            ),
+            Outcome.COMPLETE, None, (PICTURE,), (), ChatSettings("Be brief."), 4096,
+            engine_side=EngineSide(0.25, 30, 20, shared=True),
+        ),
+        Exchange(
+            2, "", "spark", "qwen", 14.0, Answer(0.0, "So it is", carried=5), Outcome.FAILED,
+            SparkError("It broke.", "Again."), (), (ToolAnswer("c", "f", "42"),),
+            ChatSettings("Be brief.", ChatParameters(temperature=0.5)), None, 2,
+        ),
+    ),
+    2, "", 2,
+)  # fmt: skip
+
+
+def read_back(lines: list[Any]) -> ChatThread:
+    reader = ThreadReader({"kept": PICTURE.data}.get)  # type: ignore[arg-type]
+    for line in lines:
+        reader.read(line)
+    return reader.thread()
+
+
+def same(one: ChatThread, other: ChatThread) -> bool:
+    def plain(thread: ChatThread) -> ChatThread:
+        exchanges = tuple(replace(each, error=None) for each in thread.exchanges)
+        return replace(thread, exchanges=exchanges)
+
+    return plain(one) == plain(other) and [str(e.error) for e in one.exchanges] == [
+        str(e.error) for e in other.exchanges
+    ]
+
+
+def test_a_conversation_survives_its_file_with_all_it_knows() -> None:
+    lines = [json.loads(json.dumps(line)) for line in records.records_of(FULL, lambda _: "kept")]
+    assert same(read_back(lines), FULL)
+
+
+def test_an_export_can_be_imported_again_whole() -> None:
+    told = json.loads(exported(FULL, "json"))
+    assert same(replace(thread_of_json(told), id=FULL.id), FULL)
+    assert same(replace(imported(exported(FULL, "json"), "x", 0.0), id=FULL.id), FULL)
+
+
+def test_parts_of_an_answer_that_was_killed_are_kept_and_it_says_so() -> None:
+    begun = exchange(1, "q", outcome=Outcome.LIVE)
+    lines = [
+        records.header(ChatThread("x")),
+        records.asked(begun, ()),
+        records.part(1, "Half ", ""),
+        records.part(1, "an", "r"),
+    ]
+    [found] = read_back(lines).exchanges
+    assert (found.answer.content, found.answer.reasoning, found.outcome) == ("Half an", "r", Outcome.FAILED)
+    assert found.error is not None
+    assert "ended while this answer came" in found.error.summary
+    assert found.unfinished
+
+
+def test_what_was_taken_back_is_gone_and_its_number_is_not_used_again() -> None:
+    lines = [records.asked(exchange(n, f"q{n}"), ()) for n in (1, 2, 3)]
+    thread = read_back([*lines, records.cut(2), records.answered(exchange(3, "q3", "late"))])
+    assert [each.number for each in thread.exchanges] == [1]
+    assert thread.last_number == 3
+
+
+JUNK = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 5) | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+KEYS = sorted({key for line in records.records_of(FULL, lambda _: "kept") for key in line})
+
+
+@given(
+    st.lists(
+        st.dictionaries(st.sampled_from(KEYS), JUNK, max_size=8).map(
+            lambda d: {"type": "answered", "number": 1, **d} if len(d) % 2 else {"type": "asked", **d}
+        )
+        | JUNK,
+        max_size=6,
+    )
+)
+def test_no_file_makes_reading_fail_and_what_is_sound_in_it_is_kept(junk: list[Any]) -> None:
+    lines = records.records_of(FULL, lambda _: "kept")
+    thread = read_back([*lines[:1], *junk, *lines[1:]])
+    assert thread.title == FULL.title
+    assert [each.number for each in thread.exchanges if each.number <= 2] == [1, 2]
+
+
+@given(JUNK)
+def test_any_json_is_imported_or_refused_with_a_remedy(told: Any) -> None:
+    for text in (json.dumps(told), json.dumps({"format": records.FORMAT, "exchanges": [told]}), json.dumps([told])):
+        try:
+            imported(text, "x", 0.0)
+        except UsageError as error:
+            assert error.remedy
+
+
+# --- Markdown and messages ----------------------------------------------------------------------------------
+
+
+def test_markdown_comes_back_with_its_speakers_code_and_reasoning() -> None:
+    code = "Look:\n\n```md\n## You\nnot a heading\n```"
+    thread = ChatThread(
+        title="T", settings=ChatSettings("Be brief."),
+        exchanges=(
+            exchange(1, code, "## You\n\nis a heading of mine", reasoning="hm\n\nso", usage=Usage(3, 4)),
+            exchange(2, "Bye", "", outcome=Outcome.FAILED, error=SparkError("It broke.", "Again.")),
+        ),
+    )  # fmt: skip
+    back = imported(exported(thread, "markdown"), "x.md", 7.0)
+    assert (back.title, back.settings.system) == ("T", "Be brief.")
+    assert [(e.question, e.answer.content, e.answer.reasoning, e.model) for e in back.exchanges] == [
+        (code, "## You\n\nis a heading of mine", "hm\n\nso", "m"), ("Bye", "", "", "m"),
+    ]  # fmt: skip
+
+
+SAID = st.text(alphabet="ab #`~\\\n*>You", max_size=30)
+
+
+@given(st.lists(st.tuples(SAID, SAID), min_size=1, max_size=3))
+def test_no_text_escapes_its_place_in_markdown(told: list[tuple[str, str]]) -> None:
+    thread = ChatThread(exchanges=tuple(exchange(n, q, a) for n, (q, a) in enumerate(told, 1)))
+    back = imported(exported(thread, "markdown"), "x.md", 0.0)
+    assert len(back.exchanges) == len(told)
+
+
+def test_a_list_of_messages_is_a_conversation() -> None:
+    messages = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": [{"type": "text", "text": "Hi"}, {"type": "image_url", "image_url": {}}]},
+        {"role": "assistant", "content": "Ho", "reasoning_content": "hm"},
+        {"role": "user", "content": "Bye"},
+    ]
+    for told in (messages, {"model": "gpt", "messages": messages}):
+        back = imported(json.dumps(told), "x.json", 7.0)
+        assert back.settings.system == "Be brief."
+        assert [(e.question, e.answer.content) for e in back.exchanges] == [("Hi", "Ho"), ("Bye", "")]
+    assert back.exchanges[0].model == "gpt"
+    assert back.title == "Hi"
+
+
+@pytest.mark.parametrize("text", ["", "hello", "{}", "[]", "[1]", "{", '{"format": "spark-tui-conversation"}'])
+def test_what_is_no_conversation_is_refused(text: str) -> None:
+    with pytest.raises(UsageError):
+        imported(text, "x", 0.0)
+
+
+def test_a_title_is_the_first_line_that_says_something() -> None:
+    assert title_of("\n \x1b[2J\n  Why  is\tit so? \nBecause") == "Why is it so?"
+    assert title_of("", (PICTURE,)) == "a.png"
+    assert len(title_of("x" * 500)) == 60
