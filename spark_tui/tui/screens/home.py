@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 from typing import ClassVar
 
@@ -13,6 +14,8 @@ from textual.content import Content
 
 from spark_tui.core.actions import Scope
 from spark_tui.core.jobs import JobView, StepState
+from spark_tui.core.metrics import HOST
+from spark_tui.domain.engine.metric_series import Sample
 from spark_tui.domain.engine.view import EngineState, EngineView
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.reading import reason_of
@@ -21,6 +24,7 @@ from spark_tui.tui.keymap import bindings
 from spark_tui.tui.screens.frame import FrameScreen
 from spark_tui.tui.widgets.boot_timeline import BootTimelineView
 from spark_tui.tui.widgets.engine_detail import EngineFacts, EngineSummary, JobSteps, LogTail
+from spark_tui.tui.widgets.graph_spark import WINDOW_SECONDS, EngineGraphs
 from spark_tui.tui.widgets.line import Line
 from spark_tui.tui.widgets.row_list import Column, Row, RowList
 
@@ -73,6 +77,7 @@ class HomeScreen(FrameScreen):
             with Container(id="engines-pane", classes="pane") as engines:
                 engines.border_title = "Engines"
                 yield RowList(COLUMNS, NO_ENGINE, id="engine-list")
+                yield EngineGraphs(self.spark.glyphs, id="engine-graphs")
             with Vertical(id="detail-pane", classes="pane"):
                 yield EngineSummary()
                 yield JobSteps(self.spark.glyphs)
@@ -90,14 +95,43 @@ class HomeScreen(FrameScreen):
         self.bind_slice("selected", lambda _: self._show_selected())
         self.bind_slice("events", lambda _: self.query_one(EventFeed).renew())
         self._tail_timer = self.set_interval(0.5, self._renew_tail, pause=True)
+        self._unsubscribe: Callable[[], None] | None = None
 
     def on_screen_suspend(self) -> None:
         """Nothing ticks on a hidden screen."""
         self._tail_timer.pause()
+        self._end_following()
 
     def on_screen_resume(self) -> None:
         """Catches up."""
         self._tail_timer.resume()
+        if self._unsubscribe is None:
+            self._unsubscribe = self.context.metrics.subscribe(self._sampled)
+        self._renew_graphs()
+
+    def on_unmount(self) -> None:
+        """The screen is gone."""
+        self._end_following()
+
+    def _end_following(self) -> None:
+        if self._unsubscribe is not None:
+            self._unsubscribe()
+            self._unsubscribe = None
+
+    def _sampled(self, sample: Sample) -> None:
+        """The box is looked at once a second, whatever becomes of the engines."""
+        if sample.engine == HOST:
+            self.call_later(self._renew_graphs)
+
+    def _renew_graphs(self) -> None:
+        """Of the selected engine, as long as it serves. Home asks no engine more often for it: each question is a
+        line in the engine's own log."""
+        view, metrics, now = self.selected_engine, self.context.metrics, self.context.clock.now()
+        if view is None or view.state is not EngineState.SERVING:
+            self.query_one(EngineGraphs).show(None, now)
+            return
+        name = view.name
+        self.query_one(EngineGraphs).show(lambda metric: metrics.series(name, metric, WINDOW_SECONDS), now)
 
     # --- show -----------------------------------------------------------------------------------------
 
@@ -138,8 +172,10 @@ class HomeScreen(FrameScreen):
         boot = self.query_one(BootTimelineView)
         boot.display = view is not None
         if view is not None:
-            boot.show(view.timeline, folded=view.state is not EngineState.STARTING)
+            past = self.context.history.past(view.container) if view.timeline.current is not None else ()
+            boot.show(view.timeline, folded=view.state is not EngineState.STARTING, past=past)
         self._renew_tail()
+        self._renew_graphs()
 
     def _welcome(self) -> Content:
         return Content.assemble(

@@ -1,0 +1,251 @@
+"""A whole graph as rows of characters: headline, curves with the value axis, time axis. Pure.
+
+decode  41.8 tok/s                                   0 / 38.2 / 44.0
+  50 ┤                    ⢀⠤⠤⠤⠤⠤⠤⠤⠤⠤⠤⠤⠤⠤⠤⠤⠤⠤⠤⠤⠤
+     │                    ⡸
+   0 ┤⣀⣀⣀⣀⣀⣀⣀⣀⣀⣀⣀⣀⣀⣀⣀⣀⣀⣀⣀⣀⠇
+     └───────12:31─────────────12:32────×××──────12:33────────
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import tzinfo
+from typing import Final
+
+from spark_tui.domain.engine.metric_series import Gap, SeriesView
+from spark_tui.domain.graph_buckets import Bucket, totals
+from spark_tui.domain.graph_curve import Curve
+from spark_tui.domain.graph_scale import LABEL_CELLS, Scale, next_scale, nice_scale, tick_texts, value_text
+from spark_tui.domain.graph_time import TimeAxis, time_axis, time_ticks
+from spark_tui.tui.widgets.graph_raster import (
+    CURVE_PENS,
+    MARKS,
+    MAX_CURVES,
+    PARTS,
+    Canvas,
+    GraphKind,
+    Pen,
+    Row,
+    draw_curves,
+    row_of,
+)
+
+MARGIN: Final = LABEL_CELLS + 1
+"""Cells left of the curves, the same in every graph: graphs above one another have one time axis."""
+
+MINIMUM_ROWS: Final = 4
+MINIMUM_COLUMNS: Final = MARGIN + 8
+AXIS_ROWS: Final = 5
+"""From this height on there is a time axis."""
+
+NONE: Final = "-"
+RESTART: Final = "R"
+"""On the time axis: a new start of the engine was seen here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What a graph is about. `thresholds` are lines across it; a value at or beyond `alarm` is a warning (below it,
+    where `alarm_below`)."""
+
+    title: str
+    unit: str
+    domain: tuple[float, float | None] = (0.0, None)
+    decimals: int = 1
+    alarm: float | None = None
+    alarm_below: bool = False
+
+    def alarming(self, value: float) -> bool:
+        """Whether a value deserves attention."""
+        if self.alarm is None:
+            return False
+        return value <= self.alarm if self.alarm_below else value >= self.alarm
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """How a person looks: up to when, over how many seconds, at which time the cursor stands."""
+
+    now: float
+    window: float
+    cursor: float | None = None
+    zone: tzinfo | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """Rows of equal width, and where the cells are that fill up while the rest stands still.
+
+    `cursor` are the cells that stand over column `cursor_at`, from row 1 down, where there is a cursor.
+    """
+
+    rows: tuple[Row, ...] = ()
+    live: range = range(0)
+    curve_rows: range = range(0)
+    axis: TimeAxis | None = None
+    scale: Scale | None = None
+    cursor: tuple[Row, ...] = ()
+    cursor_at: int = 0
+
+
+def picture_of(
+    subject: Subject, curves: Sequence[Curve], view: View, kind: GraphKind, width: int, height: int, before: Picture
+) -> Picture:
+    """The picture at a size; empty where there is no room. `before` keeps the scale from jumping."""
+    if width < MINIMUM_COLUMNS or height < MINIMUM_ROWS:
+        return Picture()
+    rows = height - 2 if height >= AXIS_ROWS else height - 1
+    axis = time_axis(view.window, width - MARGIN, view.now, parts=PARTS)
+    curves = curves[:MAX_CURVES]
+    found = [curve.buckets(axis) for curve in curves]
+    settled = [parts[: len(parts) - axis.live * PARTS] for parts in found]
+    scale = _scale(subject, found, rows, before)
+    canvas = Canvas(axis.columns, rows)
+    if subject.alarm is not None and scale.low <= subject.alarm <= scale.high:
+        y = row_of(scale, subject.alarm, kind, rows)
+        for x in range(axis.columns):
+            canvas.put(x, y, MARKS[kind].threshold, Pen.THRESHOLD)
+    draw_curves(canvas, kind, found, scale)
+    column = axis.column(view.cursor) if view.cursor is not None else None
+    if column is not None:  # the cells under the cursor are all that the headline speaks of
+        settled = [parts[column * PARTS : (column + 1) * PARTS] for parts in found]
+        shown = [next((part for part in reversed(parts) if part is not None), None) for parts in settled]
+    else:
+        shown = [_now(curve.series) for curve in curves]
+    lines = [_headline(subject, curves, shown, settled, kind, width)]
+    labels = _labels(scale, subject.unit, kind, rows)
+    for y, row in enumerate(canvas.lines()):
+        side = MARKS[kind].tick if y in labels else MARKS[kind].side
+        lines.append(Row(f"{labels.get(y, ''):>{LABEL_CELLS}}{side}{row.text}", Pen.QUIET * MARGIN + row.pens))
+    if height >= AXIS_ROWS:
+        lines.append(_time_line(axis, curves, kind, view.zone))
+    live, cursor = range(width - axis.live, width), _cursor(canvas, column, kind, foot=height >= AXIS_ROWS)
+    return Picture(tuple(lines), live, range(1, 1 + rows), axis, scale, cursor, MARGIN + (column or 0))
+
+
+def _scale(subject: Subject, found: Sequence[Sequence[Bucket | None]], rows: int, before: Picture) -> Scale:
+    known = [part for parts in found for part in parts if part is not None]
+    low = min((part.low for part in known), default=0.0)
+    high = max((part.high for part in known), default=0.0)
+    wanted = nice_scale(low, high, domain=subject.domain, unit=subject.unit, ticks=max(1, (rows - 1) // 2))
+    return next_scale(before.scale, wanted)
+
+
+def _now(series: SeriesView) -> Bucket | None:
+    """The latest value, where there is one."""
+    last = series.last
+    return None if last is None or not math.isfinite(last) else Bucket(last, last, last, last, 1, True)
+
+
+def _cursor(canvas: Canvas, column: int | None, kind: GraphKind, *, foot: bool) -> tuple[Row, ...]:
+    """One cell per row: the curves that it goes through, a line between them, and its foot on the time axis."""
+    if column is None:
+        return ()
+    cells = [canvas.get(column, y) for y in range(canvas.rows)]
+    rows = [Row(char, pen.upper()) if pen in CURVE_PENS else Row(MARKS[kind].cursor, Pen.CURSOR) for char, pen in cells]
+    return (*rows, Row(MARKS[kind].foot, Pen.CURSOR)) if foot else tuple(rows)
+
+
+def _labels(scale: Scale, unit: str, kind: GraphKind, rows: int) -> dict[int, str]:
+    """Row -> label; the foot and the top come first when two would share a row."""
+    ticks = scale.ticks()
+    texts = tick_texts(ticks, unit)
+    found: dict[int, str] = {}
+    for index in (0, len(ticks) - 1, *range(1, len(ticks) - 1)):
+        found.setdefault(row_of(scale, ticks[index], kind, rows), texts[index])
+    return found
+
+
+# --- headline ---------------------------------------------------------------------------------------------
+
+
+def _headline(
+    subject: Subject,
+    curves: Sequence[Curve],
+    shown: Sequence[Bucket | None],
+    settled: Sequence[Sequence[Bucket | None]],
+    kind: GraphKind,
+    width: int,
+) -> Row:
+    """Title and values at the left, where what changes each second is cheap to repaint; least, mean and greatest at
+    the right as far as there is room."""
+    head = Row("", "")
+    for unit_in_title, gap in ((False, 2), (True, 2), (True, 1)):
+        head = _head(subject, curves, shown, kind, gap, unit_in_title=unit_in_title and len(curves) > 1)
+        if len(head.text) <= width:
+            break
+    tail = _summary(subject, settled[0]) if len(settled) == 1 else ""
+    if tail and len(head.text) + 3 + len(tail) <= width:
+        room = width - len(head.text) - len(tail)
+        return Row(head.text + " " * room + tail, head.pens + Pen.NOTHING * room + Pen.QUIET * len(tail))
+    return Row(f"{head.text[:width]:<{width}}", f"{head.pens[:width]:<{width}}")
+
+
+def _head(
+    subject: Subject,
+    curves: Sequence[Curve],
+    shown: Sequence[Bucket | None],
+    kind: GraphKind,
+    gap: int,
+    *,
+    unit_in_title: bool,
+) -> Row:
+    """The title, then each curve's mark, name and value; their common unit beside the title where room is scarce."""
+    told = unit_in_title and subject.unit not in ("s", "req", "")
+    text, pens = subject.title, Pen.TITLE * len(subject.title)
+    if told:
+        text, pens = f"{text} {subject.unit}", pens + Pen.QUIET * (len(subject.unit) + 1)
+    for number, (curve, bucket) in enumerate(zip(curves, shown, strict=True)):
+        mark = f"{MARKS[kind].swatches[number]} {curve.name} " if curve.name else ""
+        value = NONE if bucket is None else value_text(bucket.last, subject.unit, subject.decimals)
+        if told:
+            value = value.removesuffix(f" {subject.unit}")
+        alarm = "!" if bucket is not None and number == 0 and subject.alarming(bucket.last) else ""
+        pen = Pen.WARNING if alarm else Pen.QUIET if bucket is None else CURVE_PENS[number]
+        text += " " * gap + mark + value + alarm
+        pens += Pen.NOTHING * gap + CURVE_PENS[number] * min(1, len(mark)) + Pen.QUIET * max(0, len(mark) - 1)
+        pens += pen * (len(value) + len(alarm))
+    return Row(text, pens)
+
+
+def _summary(subject: Subject, parts: Sequence[Bucket | None]) -> str:
+    """`0 / 38.2 / 44.0`: least, mean and greatest of what is in the picture, but for the part that still fills up."""
+    known = totals(parts)
+    if known is None:
+        return ""
+    words = [value_text(value, subject.unit, subject.decimals) for value in known]
+    if subject.unit and all(word.endswith(f" {subject.unit}") for word in words):
+        words = [word.removesuffix(f" {subject.unit}") for word in words]
+    return " / ".join(words)
+
+
+# --- time axis --------------------------------------------------------------------------------------------
+
+
+def _time_line(axis: TimeAxis, curves: Sequence[Curve], kind: GraphKind, zone: tzinfo | None) -> Row:
+    """The foot: round times, a mark where the engine could not be asked and one where it started anew."""
+    marks = MARKS[kind]
+    text = [marks.line] * axis.columns
+    pens: list[str] = [Pen.QUIET] * axis.columns
+    for column in sorted({x for curve in curves for gap in curve.gaps for x in _columns_of(axis, gap)}):
+        text[column], pens[column] = marks.gap, Pen.WARNING
+    for found in (axis.column(time) for curve in curves for time in curve.restarts):
+        if found is not None:
+            text[found], pens[found] = RESTART, Pen.WARNING
+    for column, label in time_ticks(axis, zone):
+        place = slice(column - len(label) // 2, column - len(label) // 2 + len(label))
+        if place.start >= 0 and set(text[place]) == {marks.line} and place.stop <= axis.columns:
+            text[place] = label
+    margin = " " * LABEL_CELLS + marks.corner
+    return Row(margin + "".join(text), Pen.QUIET * MARGIN + "".join(pens))
+
+
+def _columns_of(axis: TimeAxis, gap: Gap) -> range:
+    """The columns that a gap touches; a short one has at least one."""
+    if gap.end < axis.begin or gap.begin >= axis.end:
+        return range(0)
+    first, last = axis.column(max(gap.begin, axis.begin)), axis.column(gap.end)
+    return range(first or 0, (axis.columns - 1 if last is None else last) + 1)

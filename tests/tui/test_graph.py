@@ -1,0 +1,389 @@
+"""Graphs: extremes are seen, holes are holes, nothing leaves the box, and a new sample touches few cells."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from textual.app import App, ComposeResult
+from textual.geometry import Region
+
+from spark_tui.domain.engine.metric_series import Gap, MetricId, SeriesView
+from spark_tui.domain.graph_buckets import Bucket
+from spark_tui.domain.graph_curve import Curve
+from spark_tui.domain.graph_scale import Scale
+from spark_tui.domain.graph_time import WINDOWS
+from spark_tui.tui.glyphs import ASCII, CONSOLE, UNICODE, Glyphs
+from spark_tui.tui.themes import SPARK_DARK, SPARK_LIGHT
+from spark_tui.tui.widgets.graph import Graph, GraphPatch
+from spark_tui.tui.widgets.graph_paint import carried_pens
+from spark_tui.tui.widgets.graph_picture import MARGIN, Picture, Subject, View, picture_of
+from spark_tui.tui.widgets.graph_raster import (
+    MARKS,
+    Canvas,
+    GraphKind,
+    Pen,
+    Row,
+    draw_curves,
+    kind_for,
+    kinds_for,
+    row_of,
+)
+from spark_tui.tui.widgets.graph_spark import EngineGraphs, sparkline
+
+NOW = 1_763_733_000.0
+NAN = math.nan
+DECODE = Subject("decode", "tok/s")
+SCALE = Scale(0.0, 100.0, 25.0)
+CONSOLE_FONT = set(" .,:;!?'\"+-=*#%/()0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ│┤└─░▒█▲×•")
+"""What the Linux console's font has (Debian console-setup, Lat15-Fixed16), of the characters that a graph may use."""
+
+kinds = st.sampled_from(GraphKind)
+extremes_of_columns = st.lists(st.none() | st.tuples(st.floats(0, 100), st.floats(0, 100)), min_size=1, max_size=20)
+anything = st.floats(allow_nan=True, allow_infinity=True)
+
+
+def steady(value: float, *, metric: MetricId = MetricId.DECODE_RATE, seconds: int = 400) -> SeriesView:
+    return series([value] * seconds, metric=metric)
+
+
+def series(
+    values: Sequence[float], *, metric: MetricId = MetricId.DECODE_RATE, end: float = NOW, gaps: tuple[Gap, ...] = ()
+) -> SeriesView:
+    """One value a second, the last one at `end`."""
+    return SeriesView(metric, tuple(end - len(values) + 1 + n for n in range(len(values))), tuple(values), gaps)
+
+
+def picture(*curves: Curve, kind: GraphKind = GraphKind.BRAILLE, view: View | None = None, subject: Subject = DECODE,
+            width: int = 80, height: int = 8) -> Picture:  # fmt: skip
+    return picture_of(subject, curves, view or View(NOW, 60), kind, width, height, Picture())
+
+
+def plot(shown: Picture) -> list[str]:
+    """The curves alone."""
+    return [shown.rows[y].text[MARGIN:] for y in shown.curve_rows]
+
+
+def with_cursor(shown: Picture) -> list[str]:
+    """The rows, with the cursor over them."""
+    rows = [list(row.text) for row in shown.rows]
+    for y, cell in enumerate(shown.cursor, start=1):
+        rows[y][shown.cursor_at] = cell.text
+    return ["".join(row) for row in rows]
+
+
+def bar(low: float, high: float | None = None) -> Bucket:
+    top = low if high is None else high
+    return Bucket(low, top, top, top, 1, True)
+
+
+# --- curves -----------------------------------------------------------------------------------------------
+
+
+@given(kinds, st.integers(1, 12), extremes_of_columns)
+def test_least_and_greatest_are_seen_and_a_hole_is_empty(
+    kind: GraphKind, rows: int, extremes: list[tuple[float, float] | None]
+) -> None:
+    parts = [None if pair is None else bar(min(pair), max(pair)) for pair in extremes for _ in range(2)]
+    canvas = Canvas(len(extremes), rows)
+    draw_curves(canvas, kind, [parts], SCALE)
+    for x, pair in enumerate(extremes):
+        drawn = [y for y in range(rows) if canvas.get(x, y)[0] != " "]
+        if pair is None:
+            assert drawn == []
+        else:
+            assert row_of(SCALE, max(pair), kind, rows) == drawn[0] or kind is GraphKind.BRAILLE
+            assert row_of(SCALE, min(pair), kind, rows) in drawn
+            assert row_of(SCALE, max(pair), kind, rows) in drawn
+
+
+@given(kinds, st.integers(1, 12), extremes_of_columns)
+def test_the_second_curve_keeps_its_extremes_too(
+    kind: GraphKind, rows: int, extremes: list[tuple[float, float] | None]
+) -> None:
+    parts = [None if pair is None else bar(min(pair), max(pair)) for pair in extremes for _ in range(2)]
+    canvas = Canvas(len(extremes), rows)
+    draw_curves(canvas, kind, [[None] * len(parts), parts], SCALE)
+    for x, pair in enumerate(extremes):
+        drawn = [y for y in range(rows) if canvas.get(x, y)[1] == Pen.SECOND]
+        assert bool(drawn) == (pair is not None)
+        if pair is not None:
+            span = [int(min(rows - 1, SCALE.share(v) * rows)) for v in (max(pair), min(pair))]
+            assert len(drawn) >= span[0] - span[1]
+
+
+@pytest.mark.parametrize("kind", list(GraphKind))
+def test_zero_is_drawn_and_unknown_is_not(kind: GraphKind) -> None:
+    shown = plot(picture(Curve("", series([0.0] * 30 + [NAN] * 30)), kind=kind, height=8))
+    foot = shown[-1]
+    assert foot[10:36].strip(" ") == foot[10:36]
+    assert not foot[40:].strip()
+
+
+@pytest.mark.parametrize("kind", list(GraphKind))
+def test_a_short_gap_is_marked_on_the_time_axis_even_where_it_is_too_narrow_to_be_seen(kind: GraphKind) -> None:
+    values = [40.0] * 3600
+    values[1800] = NAN
+    gap = Gap(NOW - 1800, NOW - 1799, "connection refused")
+    shown = picture(Curve("", series(values, gaps=(gap,))), kind=kind, view=View(NOW, 3600))
+    assert shown.rows[-1].text.count(MARKS[kind].gap) == 1
+
+
+@pytest.mark.parametrize("kind", list(GraphKind))
+def test_two_curves_differ_without_colour(kind: GraphKind) -> None:
+    shown = picture(Curve("p50", steady(20.0)), Curve("p95", steady(60.0)), kind=kind, height=12)
+    per_pen = {
+        pen: {
+            char
+            for y in shown.curve_rows
+            for char, own in zip(shown.rows[y].text[MARGIN:], shown.rows[y].pens[MARGIN:], strict=True)
+            if own == pen
+        }
+        for pen in (Pen.FIRST, Pen.SECOND)
+    }
+    assert per_pen[Pen.FIRST] and per_pen[Pen.SECOND]
+    assert per_pen[Pen.FIRST].isdisjoint(per_pen[Pen.SECOND])
+    assert len(set(MARKS[kind].swatches)) == 2
+
+
+@given(
+    kinds,
+    st.integers(0, 90),
+    st.integers(0, 20),
+    st.sampled_from(WINDOWS),
+    st.lists(st.tuples(st.floats(0.1, 500), anything), max_size=40),
+    st.lists(st.tuples(st.floats(0.1, 500), anything), max_size=40),
+    st.sampled_from([DECODE, Subject("KV", "%", (0.0, 100.0), alarm=90.0), Subject("TTFT", "s"), Subject("q", "req")]),
+    st.none() | st.floats(-4e5, 100),
+)
+def test_whatever_the_numbers_the_picture_is_a_full_box(
+    kind: GraphKind,
+    width: int,
+    height: int,
+    window: int,
+    one: list[tuple[float, float]],
+    other: list[tuple[float, float]],
+    subject: Subject,
+    cursor: float | None,
+) -> None:
+    curves = []
+    for name, samples in (("a", one), ("b", other)):
+        times, time = [], NOW - sum(step for step, _ in samples)
+        for step, _ in samples:
+            time += step
+            times.append(time)
+        values = tuple(value for _, value in samples)
+        curves.append(Curve(name, SeriesView(MetricId.DECODE_RATE, tuple(times), values, (Gap(NOW - 9, NOW, "x"),))))
+    view = View(NOW, window, None if cursor is None else NOW + cursor)
+    shown = picture(*curves, kind=kind, view=view, subject=subject, width=width, height=height)
+    assert len(shown.rows) in (0, height)
+    for row in shown.rows:
+        assert len(row.text) == len(row.pens) == width
+        assert set(row.pens) <= {pen.value for pen in Pen}
+        assert len(carried_pens(row)) == width
+    assert all(len(cell.text) == len(cell.pens) == 1 for cell in shown.cursor)
+    assert not shown.cursor or (shown.cursor_at < width and len(shown.cursor) < height)
+
+
+@pytest.mark.parametrize("kind", [GraphKind.CONSOLE, GraphKind.ASCII])
+def test_a_console_gets_only_what_its_font_has(kind: GraphKind) -> None:
+    allowed = CONSOLE_FONT if kind is GraphKind.CONSOLE else {chr(code) for code in range(32, 127)}
+    curves = (Curve("a", series([math.sin(n) * 40 + 50 for n in range(60)])), Curve("b", steady(70)))
+    gap = (Gap(NOW - 20, NOW - 15, "x"),)
+    for curve in (curves, (Curve("", series([1.0, NAN] * 30, gaps=gap)),)):
+        shown = picture(
+            *curve, kind=kind, view=View(NOW, 60, NOW - 30), subject=Subject("x", "%", (0.0, 100.0), alarm=90.0)
+        )
+        assert len(shown.cursor) == len(shown.rows) - 1
+        assert set("".join(with_cursor(shown))) <= allowed
+
+
+def test_every_terminal_gets_the_best_that_it_can_show() -> None:
+    assert [kind_for(glyphs) for glyphs in (UNICODE, CONSOLE, ASCII)] == [
+        GraphKind.BRAILLE,
+        GraphKind.CONSOLE,
+        GraphKind.ASCII,
+    ]
+    assert kinds_for(CONSOLE) == (GraphKind.CONSOLE, GraphKind.ASCII)
+
+
+# --- words ------------------------------------------------------------------------------------------------
+
+
+def test_the_headline_tells_now_and_the_range() -> None:
+    head = picture(Curve("", series([10.0] * 30 + [40.0] * 30))).rows[0].text
+    assert head.startswith("decode  40.0 tok/s")
+    assert head.rstrip().endswith("40.0")
+    assert "10.0 / " in head
+
+
+def test_the_headline_tells_the_values_under_the_cursor() -> None:
+    curve = Curve("", series([10.0] * 30 + [40.0] * 30))
+    assert "10.0 tok/s" in picture(curve, view=View(NOW, 60, NOW - 45)).rows[0].text
+    assert picture(curve, view=View(NOW, 60, NOW - 3000)).rows[0].text.startswith("decode  40.0 tok/s")
+
+
+def test_what_is_not_known_now_is_not_the_last_value() -> None:
+    head = picture(Curve("", series([40.0] * 30 + [NAN] * 5))).rows[0].text
+    assert head.startswith("decode  - ")
+
+
+def test_an_alarming_value_has_a_mark_and_not_only_a_colour() -> None:
+    subject = Subject("KV cache", "%", (0.0, 100.0), alarm=90.0)
+    assert "95.0 %!" in picture(Curve("", steady(95.0)), subject=subject).rows[0].text
+    assert "!" not in picture(Curve("", steady(50.0)), subject=subject).rows[0].text
+    low = Subject("available", "GiB", alarm=3.0, alarm_below=True)
+    assert "2.0 GiB!" in picture(Curve("", steady(2.0)), subject=low).rows[0].text
+
+
+def test_the_axis_labels_tell_foot_and_top() -> None:
+    rows = [row.text[:MARGIN] for row in picture(Curve("", steady(46.0)), height=9).rows]
+    assert [row.strip("┤ ") for row in rows if row.endswith("┤")] == ["60", "40", "20", "0"]
+
+
+def test_too_small_a_box_stays_empty_and_a_low_one_has_no_time_axis() -> None:
+    curve = Curve("", steady(40.0))
+    assert picture(curve, width=10).rows == ()
+    assert picture(curve, height=3).rows == ()
+    assert "└" not in "".join(row.text for row in picture(curve, height=4).rows)
+
+
+# --- repaint ----------------------------------------------------------------------------------------------
+
+
+class GraphApp(App[None]):
+    """One graph."""
+
+    def __init__(self, glyphs: Glyphs = UNICODE) -> None:
+        super().__init__()
+        for theme in (SPARK_DARK, SPARK_LIGHT):
+            self.register_theme(theme)
+        self.theme = SPARK_DARK.name
+        self._glyphs = glyphs
+        self.read: dict[MetricId, SeriesView] = {}
+
+    def compose(self) -> ComposeResult:
+        yield Graph(self._glyphs)
+        yield EngineGraphs(self._glyphs)
+
+
+def watched(graph: Graph) -> list[Region]:
+    """The regions that are repainted from now on, edge cells given in the graph's own coordinates."""
+    seen: list[Region] = []
+    for widget in (graph, *graph.query(GraphPatch)):
+        refresh, offset = (
+            widget.refresh,
+            (0, 0) if isinstance(widget, Graph) else widget.region.offset - graph.region.offset,
+        )
+
+        def record(*regions: Region, refresh=refresh, offset=offset, widget=widget, **more):
+            seen.extend(region.translate(offset) for region in regions or (Region(0, 0, *widget.size),))
+            return refresh(*regions, **more)
+
+        widget.refresh = record  # type: ignore[method-assign]
+    return seen
+
+
+async def test_a_new_sample_repaints_the_edge_and_the_value_and_nothing_else() -> None:
+    app = GraphApp()
+    async with app.run_test(size=(80, 20)) as pilot:
+        graph = app.query_one(Graph)
+        values = [40.0 + n % 3 for n in range(100)]
+        graph.draw(DECODE, [Curve("", series(values, end=NOW + 0.5))], View(NOW + 0.5, 60))
+        await pilot.pause()
+        seen = watched(graph)
+        graph.draw(DECODE, [Curve("", series([*values, 43.0], end=NOW + 1.5))], View(NOW + 1.5, 60))
+        await pilot.pause()
+        assert seen
+        assert sum(region.area for region in seen) < 60, seen
+        before = len(seen)
+        graph.draw(DECODE, [Curve("", series([*values, 43.0], end=NOW + 1.5))], View(NOW + 1.6, 60))
+        assert len(seen) == before, "nothing new, nothing repainted"
+
+
+@pytest.mark.parametrize("glyphs", [UNICODE, CONSOLE, ASCII], ids=lambda glyphs: glyphs.name)
+async def test_what_is_painted_is_the_picture_after_any_number_of_steps(glyphs: Glyphs) -> None:
+    app = GraphApp(glyphs)
+    async with app.run_test(size=(60, 20)) as pilot:
+        graph = app.query_one(Graph)
+        values: list[float] = []
+        for second in range(40):
+            values.append(NAN if 15 < second < 20 else 30.0 + 20 * math.sin(second / 3))
+            cursor = NOW + 12 if 20 < second < 30 else None
+            graph.draw(DECODE, [Curve("", series(values, end=NOW + second))], View(NOW + second, 60, cursor))
+            await pilot.pause()
+            strips = app.screen._compositor.render_strips(app.size)
+            painted = ["".join(part.text for part in strip) for strip in strips[: graph.size.height]]
+            assert painted == with_cursor(graph.picture)
+
+
+async def test_another_size_and_other_colours_are_taken_up() -> None:
+    app = GraphApp()
+    async with app.run_test(size=(60, 20)) as pilot:
+        graph = app.query_one(Graph)
+        graph.draw(DECODE, [Curve("", steady(40.0))], View(NOW, 60))
+        await pilot.pause()
+        dark = graph.render_line(0)
+        await pilot.resize_terminal(100, 30)
+        await pilot.pause()
+        assert len(graph.rows[0].text) == 100
+        app.theme = SPARK_LIGHT.name
+        await pilot.pause()
+        assert {part.style for part in graph.render_line(0)} != {part.style for part in dark}
+
+
+def test_blanks_do_not_part_a_run() -> None:
+    assert carried_pens(Row("ab  c d", "pp  p s")) == "pppppps"
+
+
+# --- small graphs -----------------------------------------------------------------------------------------
+
+
+def test_a_sparkline_shows_peaks_zero_and_holes() -> None:
+    values = [0.0] * 100 + [NAN] * 100 + [40.0] * 100
+    line = sparkline(series(values), NOW, 15, "▁▂▃▄▅▆▇█")
+    assert len(line) == 15
+    assert set(line[1:4]) == {"▁"}
+    assert set(line[6:8]) == {" "}
+    assert set(line[11:14]) == {"█"}
+
+
+@given(st.lists(anything, max_size=50), st.integers(1, 40), st.sampled_from(["▁▂▃▄▅▆▇█", ".░▒█", "_.:=#"]))
+def test_a_sparkline_is_always_as_wide_as_asked(values: list[float], cells: int, levels: str) -> None:
+    assert len(sparkline(series(values), NOW, cells, levels)) == cells
+
+
+def four(value: float | None = 41.8) -> dict[MetricId, SeriesView]:
+    values = [NAN if value is None else value] * 300
+    return {metric: series(values, metric=metric) for metric in MetricId}
+
+
+@pytest.mark.parametrize(("width", "lines"), [(40, 4), (80, 2), (20, 0)])
+async def test_home_shows_four_small_graphs_in_the_room_there_is(width: int, lines: int) -> None:
+    app = GraphApp()
+    async with app.run_test(size=(width, 20)) as pilot:
+        graphs = app.query_one(EngineGraphs)
+        graphs.show(four().__getitem__, NOW)
+        await pilot.pause()
+        assert graphs.size.height == lines
+        text = "\n".join(row.text for row in graphs.rows)
+        if lines:
+            assert all(word in text for word in ("decode    41.8 tok/s", "TTFT p95", "KV cache", "42 run 42 wait"))
+        assert all(len(row.text) == len(row.pens) == width for row in graphs.rows)
+
+
+async def test_what_an_engine_does_not_tell_is_not_drawn() -> None:
+    app = GraphApp()
+    async with app.run_test(size=(80, 20)) as pilot:
+        graphs = app.query_one(EngineGraphs)
+        told = {**four(), MetricId.TTFT_P95: series([NAN] * 10, metric=MetricId.TTFT_P95)}
+        graphs.show(told.__getitem__, NOW)
+        await pilot.pause()
+        assert "TTFT" not in "".join(row.text for row in graphs.rows)
+        graphs.show(None, NOW)
+        await pilot.pause()
+        assert graphs.rows == []
+        assert graphs.size.height == 0
