@@ -113,8 +113,8 @@ def _nemotron() -> CheckpointFacts:
 
 def _dense() -> CheckpointFacts:
     parts: Parts = (
-        (ModuleClass.MLP, 17.1, _NVFP4), (ModuleClass.STATE, 4.7, _WIDE), (ModuleClass.ATTENTION, 1.7, _NVFP4),
-        (ModuleClass.EMBEDDING, 1.27, _WIDE), (ModuleClass.HEAD, 1.27, _WIDE), (ModuleClass.VISION, 0.45, _WIDE),
+        (ModuleClass.MLP, 19.4, _NVFP4), (ModuleClass.STATE, 1.6, _WIDE), (ModuleClass.ATTENTION, 1.7, _NVFP4),
+        (ModuleClass.EMBEDDING, 1.2, _WIDE), (ModuleClass.HEAD, 1.2, _WIDE), (ModuleClass.VISION, 0.25, _WIDE),
     )  # fmt: skip
     return CheckpointFacts(
         architecture="Qwen3_5ForConditionalGeneration", model_type="qwen3_5", dtype="bfloat16",

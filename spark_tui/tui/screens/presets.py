@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Sequence
 from typing import ClassVar
 
 from textual import work
@@ -320,6 +321,20 @@ class PresetsScreen(FrameScreen):
         box = self.query_one("#filter", Input)
         box.display = True
         box.focus()
+
+    def look_for(self, text: str, names: Sequence[str]) -> None:
+        """Shows these presets, asked for by another screen: those that `text` finds, when it finds them all, else the
+        first of them among all others."""
+        wanted = [preset for preset in self.spark.presets.presets if preset.name in names]
+        if not wanted:
+            return
+        found = all(matches(preset, text.lower().split()) for preset in wanted)
+        box = self.query_one("#filter", Input)
+        box.value = text if found else wanted[0].name if len(wanted) == 1 else ""
+        box.display = bool(box.value)
+        self._show()
+        self.query_one(RowList).select(min(wanted, key=order).name)
+        self.query_one(RowList).focus()
 
     def on_input_changed(self, _: Input.Changed) -> None:
         """The list follows the filter."""

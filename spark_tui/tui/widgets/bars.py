@@ -64,14 +64,24 @@ class TabBar(Line):
         self._current = current
 
     def say(self, width: int) -> Content:
-        """`[1 Home]  3 Presets  4 Logs  6 Chat`; digits and names only as far as they fit."""
+        """`[1 Home]  3 Presets  4 Logs  6 Chat`; closer together where it is narrow."""
         parts: list[Content] = [Content(" ")]
+        gap = " " if sum(len(tab.label) + 5 for tab in self._tabs) < width else ""
         for tab in self._tabs:
             here = tab.id == self._current
-            text = f"[{tab.keys[0]} {tab.label}]" if here else f" {tab.keys[0]} {tab.label} "
+            key = shown(tab.keys[0])
+            text = f"[{key} {tab.label}]" if here else f" {key} {tab.label} "
             parts.append(Content.styled(text, "bold $primary" if here else "$dim"))
-            parts.append(Content(" "))
+            parts.append(Content(gap))
         return Content.assemble(*parts).truncate(width, ellipsis=False)
+
+
+HELP = "help"
+
+
+def _key_cells(action: Action) -> int:
+    """Cells of `x Stop  `."""
+    return len(shown(action.keys[0])) + len(action.label) + 3
 
 
 class KeyBar(Line):
@@ -83,19 +93,29 @@ class KeyBar(Line):
         self.docker: Reading[DaemonFacts] = NOT_READ_YET
 
     def say(self, width: int) -> Content:
-        """`l Launch  x Stop  ? Help  ^p Palette                docker OK`; the last keys go first when it is narrow."""
+        """`l Launch  x Stop  ? Help  ^p Palette                docker OK`.
+
+        Where it is narrow the last keys go first, and help, which tells them all, never.
+        """
         right = self._docker()
-        room = width - right.cell_length - 2
         parts: list[Content] = [Content(" ")]
-        used = 1
-        for action in self.actions:
+        for action in self._fitting(width - right.cell_length - 3):
             key = shown(action.keys[0])
-            size = len(key) + len(action.label) + 3
-            if used + size > room:
-                break
             parts += [Content.styled(key, "bold $footer-key-foreground"), Content.styled(f" {action.label}  ", "$dim")]
-            used += size
         return spread(Content.assemble(*parts), right, width)
+
+    def _fitting(self, room: int) -> list[Action]:
+        """The actions that there is room for, in their order."""
+        chosen = [action for action in self.actions if action.id == HELP]
+        room -= sum(map(_key_cells, chosen))
+        for action in self.actions:
+            if action.id == HELP:
+                continue
+            if _key_cells(action) > room:
+                break
+            room -= _key_cells(action)
+            chosen.append(action)
+        return [action for action in self.actions if action in chosen]
 
     def _docker(self) -> Content:
         match self.docker:

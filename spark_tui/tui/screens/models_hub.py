@@ -1,0 +1,350 @@
+"""The Hub, from the Models screen: search it, look at a repository, and begin to fetch it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from textual import work
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.content import Content
+from textual.events import DescendantFocus
+from textual.screen import ModalScreen
+from textual.widgets import Input, Static
+
+from spark_tui.core.context import Context
+from spark_tui.domain.errors import SparkError, UsageError
+from spark_tui.domain.models.checkpoint import WeightFormat
+from spark_tui.domain.models.download import DownloadPlan, DownloadRequest
+from spark_tui.domain.models.hub import SearchHit, SearchQuery, Sort
+from spark_tui.domain.models.inspection import Inspection, inspect
+from spark_tui.domain.models.weights import format_in
+from spark_tui.domain.quantities import parse_bytes
+from spark_tui.domain.reading import Missing, Ok, Reading, value_of
+from spark_tui.tui import format as fmt
+from spark_tui.tui.screens.models_hub_words import (
+    CHOICE_COLUMNS,
+    HIT_COLUMNS,
+    choice_row,
+    hit_line,
+    hit_row,
+    plan_keys,
+    plan_parts,
+    refusal_parts,
+)
+from spark_tui.tui.screens.models_pages import LABEL_WIDTH
+from spark_tui.tui.widgets.page import Page, sentence
+from spark_tui.tui.widgets.row_list import RowList
+
+SORTS = {Sort.DOWNLOADS: "downloads", Sort.TRENDING: "trending", Sort.UPDATED: "newest", Sort.LIKES: "likes"}
+NOTHING = "Nothing on the Hub fits that. Fewer words, another format, or F2 may find more."
+ASK = "Type what you look for, and press Enter. Fields may stay empty."
+
+
+@dataclass(slots=True)
+class HubSearch:
+    """The last search, so that it stands there when the dialog is opened again."""
+
+    words: str = ""
+    formats: str = ""
+    publisher: str = ""
+    most: str = ""
+    fits: bool = True
+    sort: Sort = Sort.DOWNLOADS
+    hits: tuple[SearchHit, ...] | None = None
+    key: str = ""
+
+    def query(self) -> SearchQuery:
+        """What to ask. Raises UsageError for what cannot be understood."""
+        formats = tuple(dict.fromkeys(_format(word) for word in self.formats.replace(",", " ").split()))
+        return SearchQuery(
+            self.words.strip(), formats, self.publisher.strip(), _size(self.most), self.fits,
+            sort=self.sort,
+        )  # fmt: skip
+
+
+def _format(word: str) -> WeightFormat:
+    found = format_in(word)
+    if found is None:
+        raise UsageError(f"{word!r} is no format of weights.", "Write for example: nvfp4, fp8, mxfp4, bf16, int4.")
+    return found
+
+
+def _size(text: str) -> int | None:
+    if not text.strip():
+        return None
+    try:
+        return parse_bytes(text)
+    except ValueError as error:
+        raise UsageError(f"Up to: {error}.", "Write for example 70g or 500m.") from None
+
+
+class SearchDialog(ModalScreen[str | None]):
+    """Answers the id of a download that was begun; None when the person leaves."""
+
+    CSS_PATH = "models_hub.tcss"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "leave", "Back"),
+        Binding("down", "into_list", "List", show=False),
+        Binding("up", "into_fields", "Fields", show=False),
+        Binding("slash", "into_fields", "Fields", show=False),
+        Binding("enter", "open", "Look"),
+        Binding("f2", "toggle_fits", "Fits"),
+        Binding("f3", "next_sort", "Order"),
+    ]
+    FIELDS = (
+        ("words", "words: qwen3.6, coder, ..."),
+        ("formats", "format: nvfp4 fp8"),
+        ("publisher", "publisher: nvidia"),
+        ("most", "up to: 70g"),
+    )
+
+    def __init__(self, context: Context, search: HubSearch) -> None:
+        super().__init__()
+        self._core = context
+        self._search = search
+
+    def compose(self) -> ComposeResult:
+        """The fields, the hits, and what is to say of the one under the cursor."""
+        with Vertical(classes="dialog", id="search") as dialog:
+            dialog.border_title = "Search the Hub"
+            dialog.border_subtitle = "Enter searches, looks   F2 fits   F3 order   Esc back"
+            with Horizontal(id="search-fields"):
+                for name, hint in self.FIELDS:
+                    value = getattr(self._search, name)
+                    yield Input(value, placeholder=hint, id=f"by-{name}", compact=True, select_on_focus=False)
+            yield Static("", id="search-ways", markup=False)
+            yield RowList(HIT_COLUMNS, Content(ASK), titles=True, gap=1, id="hits")
+            yield Static("", id="search-foot")
+
+    def on_mount(self) -> None:
+        """What the last search found, or an empty field."""
+        self._tell_ways()
+        if self._search.hits is None:
+            self.query_one("#by-words", Input).focus()
+        else:
+            self._show_hits()
+            self.query_one(RowList).select(self._search.key)
+            self.query_one(RowList).focus()
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Kept, and asked with Enter: the Hub is not asked for every letter."""
+        setattr(self._search, str(event.input.id).removeprefix("by-"), event.value)
+
+    def on_input_submitted(self) -> None:
+        """Enter in a field."""
+        self._ask()
+
+    @work(exit_on_error=False, exclusive=True, group="search")
+    async def _ask(self) -> None:
+        rows = self.query_one(RowList)
+        try:
+            query = self._search.query()
+            self._foot(Content.styled("Asking the Hub ...", "$dim"))
+            self._search.hits = await self._core.hub.search(query)
+        except SparkError as error:
+            self._foot(Content("\n").join([fmt.safe(error.summary, "bold $error"), fmt.safe(error.remedy)]))
+            return
+        self._show_hits()
+        if rows.key:
+            rows.focus()
+
+    def _show_hits(self) -> None:
+        hits, now = self._search.hits or (), self._core.clock.now()
+        self.query_one(RowList).show([hit_row(hit, now) for hit in hits], Content(NOTHING))
+        self.query_one("#search").border_title = f"Search the Hub: {len(hits)} found" if hits else "Search the Hub"
+        self._tell_hit()
+
+    def on_row_list_moved(self, event: RowList.Moved) -> None:
+        """Another hit."""
+        self._search.key = event.key or self._search.key
+        self._tell_hit()
+
+    def on_descendant_focus(self, _: DescendantFocus) -> None:
+        """What is to say of the hit, once the list is used."""
+        if self.focused is self.query_one(RowList):
+            self._tell_hit()
+
+    def _tell_hit(self) -> None:
+        hit = self._hit()
+        self._foot(hit_line(hit) if hit is not None else Content(""))
+
+    def _hit(self) -> SearchHit | None:
+        key = self.query_one(RowList).key
+        return next((hit for hit in self._search.hits or () if hit.repo == key), None)
+
+    def _foot(self, content: Content) -> None:
+        self.query_one("#search-foot", Static).update(content)
+
+    def _tell_ways(self) -> None:
+        fits = "what fits one Spark, or may" if self._search.fits else "all sizes"
+        self.query_one("#search-ways", Static).update(f"F2 {fits}   F3 order: {SORTS[self._search.sort]}")
+
+    # --- keys -----------------------------------------------------------------------------------------
+
+    def action_toggle_fits(self) -> None:
+        """Leaves out what one Spark cannot hold, or does not."""
+        self._search.fits = not self._search.fits
+        self._asked_otherwise()
+
+    def action_next_sort(self) -> None:
+        """Another order."""
+        order = list(SORTS)
+        self._search.sort = order[(order.index(self._search.sort) + 1) % len(order)]
+        self._asked_otherwise()
+
+    def _asked_otherwise(self) -> None:
+        self._tell_ways()
+        if self._search.hits is not None:
+            self._ask()
+
+    def action_into_list(self) -> None:
+        """From the fields into the list."""
+        self.query_one(RowList).focus()
+
+    def action_into_fields(self) -> None:
+        """From the list to the words."""
+        self.query_one("#by-words", Input).focus()
+
+    def action_open(self) -> None:
+        """Looks at the repository under the cursor."""
+        hit = self._hit()
+        if hit is None:
+            self._ask()
+        else:
+            self.app.push_screen(FetchDialog(self._core, DownloadRequest(hit.repo)), self._looked)
+
+    def _looked(self, id_: str | None) -> None:
+        if id_ is not None:
+            self.dismiss(id_)
+
+    def action_leave(self) -> None:
+        """Back."""
+        self.dismiss(None)
+
+
+class FetchDialog(ModalScreen[str | None]):
+    """What a download would fetch, what the checkpoint is, and whether it may. Answers the id of the one begun."""
+
+    CSS_PATH = "models_hub.tcss"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "leave", "Back"),
+        Binding("enter", "fetch", "Fetch"),
+        Binding("a", "everything", "All files"),
+        Binding("y", "copy", "Copy the page's address"),
+    ]
+
+    def __init__(self, context: Context, request: DownloadRequest) -> None:
+        super().__init__()
+        self._core = context
+        self._request = request
+        self._plan: DownloadPlan | SparkError | None = None
+        self._checkpoint: Reading[Inspection] | None = None
+
+    def compose(self) -> ComposeResult:
+        """The page; a list where one of several has to be chosen first."""
+        with Vertical(classes="dialog", id="fetch") as dialog:
+            dialog.border_title = fmt.safe(self._request.title)
+            yield RowList(CHOICE_COLUMNS, Content(""), gap=1, id="fetch-choices")
+            with VerticalScroll(id="fetch-scroll"):
+                yield Page(LABEL_WIDTH, id="fetch-page")
+            yield Static("", id="fetch-keys", markup=False)
+
+    def on_mount(self) -> None:
+        """Asks."""
+        self.query_one(RowList).display = False
+        self.query_one("#fetch-scroll").focus()
+        self._look()
+
+    @work(exit_on_error=False, exclusive=True, group="look")
+    async def _look(self) -> None:
+        """First what it takes, then, by the headers on the Hub, what it is."""
+        self._plan = None
+        self._show()
+        try:
+            self._plan = await self._core.downloads.plan(self._request)
+        except SparkError as error:
+            self._plan = error
+        self._show()
+        facts = self._plan.facts if isinstance(self._plan, DownloadPlan) else None
+        if facts is None or self._checkpoint is not None:
+            return
+        try:
+            read = await self._core.hub.inspect(facts)
+            value = value_of(read)
+            missing = read if isinstance(read, Missing) else Missing("it was not read")
+            self._checkpoint = missing if value is None else Ok(inspect(value, facts.repo))
+        except SparkError as error:
+            self._checkpoint = Missing(error.summary)
+        self._show()
+
+    def _show(self) -> None:
+        plan, page = self._plan, self.query_one(Page)
+        if plan is None:
+            page.tell([sentence("Asking the Hub ...", "$dim")])
+        elif isinstance(plan, SparkError):
+            page.tell(refusal_parts(plan))
+        else:
+            page.tell(plan_parts(plan, self._checkpoint))
+            self._show_choices(plan)
+        self._tell_keys()
+
+    def _tell_keys(self) -> None:
+        read_only = self._core.settings.read_only
+        self.query_one("#fetch-keys", Static).update(plan_keys(self._plan, read_only=read_only))
+
+    def _show_choices(self, plan: DownloadPlan) -> None:
+        rows = self.query_one(RowList)
+        rows.display = bool(plan.choices)
+        if plan.choices:
+            rows.styles.height = min(len(plan.choices), 12)
+            rows.show([choice_row(name, size) for name, size in plan.choices])
+            rows.focus()
+
+    # --- keys -----------------------------------------------------------------------------------------
+
+    def action_fetch(self) -> None:
+        """Chooses where there is a choice; else begins, if nothing stands in its way."""
+        plan = self._plan
+        if not isinstance(plan, DownloadPlan):
+            return
+        if plan.choices:
+            self._request = replace(self._request, files=(self.query_one(RowList).key,))
+            self._look()
+        elif self._core.settings.read_only:
+            self.notify("Read-only: nothing is fetched.", severity="warning", markup=False)
+        elif plan.refusal is not None:
+            self.notify(f"{plan.refusal.summary}\n{plan.refusal.remedy}", severity="error", markup=False)
+        elif plan.whole:
+            self.notify("All of it is here already.", markup=False)
+        else:
+            self._start()
+
+    @work(exit_on_error=False, exclusive=True, group="start")
+    async def _start(self) -> None:
+        try:
+            id_ = await self._core.downloads.start(self._request)
+        except SparkError as error:
+            self._plan = error
+            self._show()
+        else:
+            self.dismiss(id_)
+
+    def action_everything(self) -> None:
+        """All files, those too that no engine here reads; or again only what is needed."""
+        if isinstance(self._plan, DownloadPlan) and not self._request.files:
+            self._request = replace(self._request, everything=not self._request.everything)
+            self._look()
+
+    def action_copy(self) -> None:
+        """Where a person reads the card, and accepts terms."""
+        facts = self._plan.facts if isinstance(self._plan, DownloadPlan) else None
+        if facts is not None and facts.page:
+            self.app.copy_to_clipboard(facts.page)
+            self.notify(f"Copied: {facts.page}", markup=False)
+
+    def action_leave(self) -> None:
+        """Back."""
+        self.dismiss(None)

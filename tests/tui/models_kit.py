@@ -1,0 +1,80 @@
+"""The Models screen on fakes: a real store in a folder or the simulated one, a Hub and downloads that a test moves."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from spark_tui.core.context import Context
+from spark_tui.domain.presets.container_spec import Mount
+from spark_tui.domain.presets.host_paths import HostPaths
+from spark_tui.domain.presets.preset import Preset
+from spark_tui.domain.settings import Settings
+from spark_tui.services.checkpoints import StoreCheckpoints
+from spark_tui.services.demo.checkpoints import DemoCheckpoints
+from spark_tui.services.demo.downloads import DemoDownloads
+from spark_tui.services.demo.hub import DemoHub
+from spark_tui.services.demo.models import DemoModels
+from spark_tui.services.model_store import FolderModelStore
+from spark_tui.services.ports import CheckpointSource
+from spark_tui.services.ports_hub import Downloader, HubClient
+from spark_tui.services.ports_store import ModelStore
+from spark_tui.tui.app import SparkApp
+from spark_tui.tui.glyphs import UNICODE
+from spark_tui.tui.screens.models_ground import ModelsGround
+from spark_tui.tui.widgets.page import Page
+from tests.core.kit import Kit
+from tests.fakes_hub import FakeDownloader, FakeHub
+from tests.tui.kit import Sight
+
+
+class Stock(Kit):
+    """A Kit with a store in `root`; with `simulated`, the one of the demo."""
+
+    def __init__(self, root: Path, *presets: Preset, simulated: bool = False, read_only: bool = False) -> None:
+        super().__init__(*presets)
+        self.root = root
+        self.hub, self.downloader = FakeHub(), FakeDownloader()
+        hub: HubClient = self.hub
+        downloader: Downloader = self.downloader
+        models: ModelStore = FolderModelStore(root, home=root / "home")
+        checkpoints: CheckpointSource = StoreCheckpoints(root)
+        if simulated:
+            simulation, shelf = DemoModels(self.clock), DemoHub(self.clock)
+            hub, models, checkpoints = shelf, simulation, DemoCheckpoints()
+            downloader = DemoDownloads(self.clock, shelf, simulation)
+        ports = replace(self.context._ports, models=models, hub=hub, downloader=downloader, checkpoints=checkpoints)  # type: ignore[type-var]
+        settings = replace(Settings(), read_only=read_only)
+        self.context = Context(settings, ports, HostPaths(str(root), "/caches", "/home/test"))
+
+    def engine(self, name: str, *argv: str) -> None:
+        """A container that mounts the store and serves."""
+        self.docker.add_container(name, argv=("vllm", "serve", *argv), mounts=(Mount(str(self.root), "/models"),))
+
+
+@asynccontextmanager
+async def seen(kit: Stock, size: tuple[int, int] = (120, 36), *keys: str) -> AsyncIterator[Sight]:
+    """The app, opened on the Models screen once the store was looked through, after these keys."""
+    app = SparkApp(kit.context, UNICODE)
+    async with app.run_test(size=size, notifications=True) as pilot:
+        sight = Sight(kit, app, pilot)
+        await sight.until(lambda: bool(app.presets.presets))
+        await sight.press("2")
+        await sight.until(lambda: isinstance(app.screen, ModelsGround) and app.screen.library is not None)
+        await sight.pilot.pause()
+        for key in keys:
+            await sight.press(key)
+        yield sight
+
+
+def page(sight: Sight, which: str) -> str:
+    """The whole text of a page, also what is scrolled away."""
+    return sight.app.screen.query_one(f"#{which}", Page).say(160).plain
+
+
+def row_of(sight: Sight, name: str) -> str:
+    """The list's part of the line of that model."""
+    cells = (line.split("│")[1] for line in sight.text.splitlines() if line.startswith("│"))
+    return next((cell for cell in cells if f" {name}" in cell), "")

@@ -1,0 +1,612 @@
+"""The Models screen: what lists and pages say, what keys do, and what hostile names cannot do."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from textual.widgets import Input, TabbedContent
+
+from spark_tui.domain.models import hub_errors
+from spark_tui.domain.models.checkpoint import WeightFormat
+from spark_tui.domain.models.download import DownloadPhase, DownloadRequest
+from spark_tui.domain.models.hub import FormatBasis, Formats, Gating, SearchHit, Sort
+from spark_tui.domain.quantities import GIB
+from spark_tui.domain.reading import Ok, value_of
+from spark_tui.tui.screens.chat_dialogs import ChoiceDialog, TextDialog
+from spark_tui.tui.screens.help import HelpScreen
+from spark_tui.tui.screens.home import HomeScreen
+from spark_tui.tui.screens.modals import ConfirmScreen
+from spark_tui.tui.screens.models import ModelsScreen
+from spark_tui.tui.screens.models_hub import FetchDialog, SearchDialog
+from spark_tui.tui.screens.models_hub_words import hit_row
+from spark_tui.tui.screens.models_words import download_row
+from spark_tui.tui.screens.presets import PresetsScreen
+from spark_tui.tui.widgets.row_list import RowList
+from tests.core.kit import PRESET
+from tests.fakes_hub import card
+from tests.store_kit import COMMIT, cached, files, local
+from tests.tui.kit import SIZES, Sight
+from tests.tui.models_kit import Stock, page, row_of, seen
+
+QWEN = replace(PRESET, name="qwen-fast", model="org/qwen")
+TINY = (("config.json", 100), ("model.safetensors", 10 * GIB), ("original/model.pth", 10 * GIB))
+HIT = SearchHit(
+    "acme/tiny-NVFP4", "acme", Formats((WeightFormat.NVFP4,), FormatBasis.NAME), 8_000_000_000, 5 * GIB, 6 * GIB,
+    downloads=1234, licence="mit", task="text-generation",
+)  # fmt: skip
+
+
+@pytest.fixture
+def kit(tmp_path: Path) -> Stock:
+    """Two models of the cache and a folder, one of them without a shard, and a Hub with one repository."""
+    root = tmp_path / "vllm"
+    cached(root, "org/qwen", files(seed=1))
+    lame = cached(root, "org/lame", files(seed=2, shards=3))
+    (lame / "snapshots" / COMMIT / "model-00003-of-00003.safetensors").unlink()
+    local(root, "own", files(seed=3))
+    found = Stock(root, QWEN)
+    found.hub.add(card("acme/tiny-NVFP4", *TINY))
+    found.hub.hits = (HIT,)
+    found.host.free = Ok(100 * GIB)
+    return found
+
+
+def list_key(sight: Sight) -> str:
+    return sight.app.screen.query_one("#model-list", RowList).key
+
+
+async def go_to(sight: Sight, model: str) -> None:
+    sight.app.screen.query_one("#model-list", RowList).select(model)
+    await sight.pilot.pause()
+
+
+# --- lists and pages --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_the_list_tells_state_format_and_size_and_the_disk_what_is_free(
+    kit: Stock, size: tuple[int, int]
+) -> None:
+    async with seen(kit, size) as sight:
+        await sight.until(lambda: "BF16" in row_of(sight, "qwen"))
+        assert "complete" in row_of(sight, "qwen")
+        assert "KiB" in row_of(sight, "qwen")
+        assert "partial" in row_of(sight, "lame")
+        assert "complete" in row_of(sight, "own")
+        assert " free" in sight.text
+        assert ("3, " if size[1] < 30 else "3 models") in sight.text
+
+
+async def test_a_model_tells_its_state_with_reasons_its_users_and_what_it_will_do(kit: Stock) -> None:
+    kit.engine("serving", "org/qwen")
+    async with seen(kit) as sight:
+        await sight.until(lambda: "model-00003-of-00003.safetensors is not here" in page(sight, "overview"))
+        assert "g fetches what lacks" in page(sight, "overview")
+        await go_to(sight, "org/qwen")
+        await sight.until(lambda: "tokens/s on a Spark" in page(sight, "overview"))
+        text = page(sight, "overview")
+        for words in ("serving runs with it", "qwen-fast", str(kit.root), COMMIT[:12]):
+            assert words in text
+        assert "in use" in row_of(sight, "qwen")
+
+
+async def test_the_pages_tell_files_and_checkpoint_and_the_cursor_stays_in_the_list(kit: Stock) -> None:
+    async with seen(kit) as sight:
+        await go_to(sight, "org/qwen")
+        await sight.press("right")
+        await sight.until(lambda: "model-00002-of-00002.safetensors" in page(sight, "files"))
+        await sight.press("right")
+        assert sight.app.screen.query_one(TabbedContent).active == "inspect-page"
+        await sight.until(lambda: "LlamaForCausalLM (llama)" in page(sight, "inspect"))
+        for words in ("KV cache", "ceiling", "4,096 tokens"):
+            assert words in page(sight, "inspect")
+        assert isinstance(sight.app.focused, RowList)
+        await sight.press("left", "left")
+        assert sight.app.screen.query_one(TabbedContent).active == "overview-page"
+
+
+async def test_an_empty_store_says_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "vllm").mkdir()
+    async with seen(Stock(tmp_path / "vllm")) as sight:
+        await sight.until_seen("No models are in", "Press s to search the Hub")
+        await sight.press("v", "delete", "g", "c", "p", "u", "enter")
+        sight.on(ModelsScreen)
+
+
+async def test_findings_of_the_store_and_other_caches_stand_in_the_list(tmp_path: Path) -> None:
+    async with seen(Stock(tmp_path, simulated=True)) as sight:
+        await sight.until_seen("Elsewhere", "1 model in")
+        await sight.press("end")
+        assert "Qwen/Qwen3-0.6B" in page(sight, "overview")
+        assert "spark-tui models list --store" in page(sight, "overview")
+    async with seen(Stock(tmp_path / "nowhere")) as sight:
+        await sight.until_seen("To know", "the store does not exist yet")
+        assert "It is made with the first download" in page(sight, "overview")
+
+
+async def test_without_docker_the_engines_are_unknown_and_that_is_said(kit: Stock) -> None:
+    kit.docker.go_down()
+    async with seen(kit) as sight:
+        await sight.until(lambda: "not known:" in page(sight, "overview"))
+
+
+# --- keys -------------------------------------------------------------------------------------------------
+
+
+async def test_enter_shows_the_presets_that_use_it_and_else_its_checkpoint(kit: Stock) -> None:
+    async with seen(kit) as sight:
+        await go_to(sight, "org/lame")
+        await sight.press("enter")
+        assert sight.app.screen.query_one(TabbedContent).active == "inspect-page"
+        await go_to(sight, "org/qwen")
+        await sight.press("enter")
+        await sight.until(lambda: isinstance(sight.app.screen, PresetsScreen))
+        await sight.until(lambda: sight.app.screen.query_one("#filter", Input).value == "org/qwen")
+        assert sight.app.screen.query_one("#preset-list", RowList).key == "qwen-fast"
+
+
+async def test_the_filter_finds_by_state_and_by_preset(kit: Stock) -> None:
+    async with seen(kit, (120, 36), "slash") as sight:
+        await sight.type("partial")
+        assert list_key(sight) == "org/lame"
+        assert "1 of 3" in sight.text
+        await sight.press("escape", "slash")
+        await sight.type("qwen-fast")
+        await sight.press("enter")
+        assert list_key(sight) == "org/qwen"
+        await sight.press("slash")
+        await sight.type("zzz")
+        assert "No model matches. Esc clears the filter." in sight.text
+
+
+async def test_escape_goes_one_step_back_each_time(kit: Stock) -> None:
+    async with seen(kit, (120, 36), "slash") as sight:
+        await sight.type("org")
+        await sight.press("enter", "tab")
+        await sight.press("escape")
+        assert isinstance(sight.app.focused, RowList)
+        await sight.press("escape")
+        assert "of 3" not in sight.text
+        await sight.press("escape")
+        sight.on(HomeScreen)
+
+
+async def test_keys_that_mean_nothing_change_nothing(kit: Stock) -> None:
+    async with seen(kit) as sight:
+        await sight.until(lambda: "BF16" in row_of(sight, "own"))
+        before = sight.text
+        await sight.press("z", "Z", "9", "f5", "ctrl+b", "tilde", "home")
+        assert sight.text == before
+        await sight.press("question_mark")
+        sight.on(HelpScreen)
+
+
+# --- verify -----------------------------------------------------------------------------------------------
+
+
+async def test_a_whole_model_is_verified_and_says_so(kit: Stock) -> None:
+    async with seen(kit) as sight:
+        await go_to(sight, "org/qwen")
+        await sight.press("v")
+        await sight.until(lambda: "verified" in row_of(sight, "qwen"))
+        assert "All 4 files are as the Hub has them" in page(sight, "overview")
+        assert "matches" in page(sight, "files")
+
+
+async def test_a_damaged_file_is_named_and_g_fetches_that_one_again(kit: Stock) -> None:
+    blob = os.path.realpath(kit.root / f"hub/models--org--qwen/snapshots/{COMMIT}/model-00001-of-00002.safetensors")
+    data = bytearray(Path(blob).read_bytes())
+    data[-1] ^= 1
+    Path(blob).write_bytes(data)
+    kit.hub.add(card("org/qwen", *((name, len(body)) for name, body in files(seed=1).items())))
+    async with seen(kit) as sight:
+        await go_to(sight, "org/qwen")
+        await sight.press("v")
+        await sight.until(lambda: "damaged" in row_of(sight, "qwen"))
+        assert "model-00001-of-00002.safetensors differs from what the Hub has" in page(sight, "overview")
+        await sight.press("u")
+        assert sight.app.clipboard.startswith("hf download org/qwen model-00001-of-00002.safetensors")
+        await sight.press("g")
+        sight.on(FetchDialog)
+        await sight.until_seen("Files to fetch: 1", "Enter fetches")
+        await sight.press("enter")
+        await sight.until(lambda: bool(kit.downloader.started))
+        started = kit.downloader.started[0]
+        assert (started.files, started.again, started.revision) == (("model-00001-of-00002.safetensors",), True, COMMIT)
+
+
+async def test_c_ends_a_verification_and_keeps_nothing_of_it(tmp_path: Path) -> None:
+    kit = Stock(tmp_path, simulated=True)
+    async with seen(kit, (120, 36), "v") as sight:
+        await kit.clock.advance(3.0)
+        await sight.until(lambda: "verify " in row_of(sight, "gpt-oss-120b"))
+        await sight.press("c")
+        await sight.until(lambda: "complete" in row_of(sight, "gpt-oss-120b"))
+        assert "verifying" not in page(sight, "overview")
+
+
+# --- delete -----------------------------------------------------------------------------------------------
+
+
+async def test_deleting_shows_what_comes_free_and_needs_the_name(kit: Stock) -> None:
+    async with seen(kit) as sight:
+        await go_to(sight, "org/lame")
+        await sight.press("delete")
+        await sight.until(lambda: isinstance(sight.app.screen, (ConfirmScreen, ChoiceDialog)))
+        if isinstance(sight.app.screen, ChoiceDialog):  # the shard that no name leads to is left over: all, or that
+            assert "left" in sight.text
+            await sight.press("enter")
+            await sight.until(lambda: isinstance(sight.app.screen, ConfirmScreen))
+        assert "come free?" in sight.text
+        await sight.type("org/lam")
+        await sight.press("enter")
+        sight.on(ConfirmScreen)
+        await sight.type("e")
+        await sight.press("enter")
+        await sight.until(lambda: not row_of(sight, "lame"))
+    assert not (kit.root / "hub" / "models--org--lame").exists()
+    assert (kit.root / "hub" / "models--org--qwen").exists()
+
+
+async def test_what_an_engine_uses_is_not_deleted(kit: Stock) -> None:
+    kit.engine("serving", "org/qwen")
+    async with seen(kit) as sight:
+        await sight.until(lambda: "in use" in row_of(sight, "qwen"))
+        await go_to(sight, "org/qwen")
+        await sight.press("delete")
+        await sight.until_seen("is not deleted", "spark-tui down serving")
+        sight.on(ModelsScreen)
+    assert (kit.root / "hub" / "models--org--qwen").exists()
+
+
+async def test_one_revision_of_several_can_be_deleted_alone(kit: Stock) -> None:
+    other = "f" * 40
+    cached(kit.root, "org/qwen", files(seed=9), commit=other, refs=())
+    async with seen(kit) as sight:
+        await go_to(sight, "org/qwen")
+        await sight.press("delete")
+        await sight.until_seen("all of it", "revision fffffff", f"revision {COMMIT[:7]} main")
+        view = value_of(kit.context.store.world.library)
+        model = view.contents.find("org/qwen") if view is not None else None
+        assert model is not None
+        sight.app.screen.query_one(RowList).select(str([each.commit for each in model.revisions].index(other) + 1))
+        await sight.press("enter")
+        await sight.until_seen("Deletes revision fffffff", "come free?")
+        await sight.type("fffffff")
+        await sight.press("enter")
+        await sight.until(lambda: not (kit.root / "hub/models--org--qwen/snapshots" / other).exists())
+    assert (kit.root / "hub/models--org--qwen/snapshots" / COMMIT).exists()
+
+
+# --- the Hub ----------------------------------------------------------------------------------------------
+
+
+async def test_a_search_asks_with_what_the_fields_say_and_only_with_enter(kit: Stock) -> None:
+    async with seen(kit, (120, 36), "s") as sight:
+        await sight.type("tiny 8b?")
+        await sight.press("tab")
+        await sight.type("nvfp4")
+        await sight.press("tab", "tab")
+        await sight.type("70g")
+        assert not kit.hub.queries
+        await sight.press("enter")
+        await sight.until_seen("1 found", "tiny-NVFP4", "fits", "The format is known by its name")
+        asked = kit.hub.queries[0]
+        assert (asked.text, asked.formats, asked.most_bytes, asked.fits) == (
+            "tiny 8b?", (WeightFormat.NVFP4,), 70 * GIB, True,
+        )  # fmt: skip
+        await sight.press("f3")
+        await sight.until(lambda: len(kit.hub.queries) == 2)
+        assert kit.hub.queries[1].sort is Sort.TRENDING
+        await sight.press("escape", "s")
+        assert "tiny-NVFP4" in sight.text, "the last search stands there"
+
+
+async def test_files_and_sizes_come_before_a_download_and_enter_begins_it(kit: Stock) -> None:
+    async with seen(kit, (120, 36), "s", "enter") as sight:
+        await sight.until_seen("1 found")
+        await sight.press("enter")
+        await sight.until_seen(
+            "10.0 GiB in 2 files", "100 GiB are free", "Left out: 1 files", "another copy of the weights"
+        )
+        assert not kit.downloader.started
+        await sight.press("enter")
+        await sight.until(lambda: isinstance(sight.app.screen, ModelsScreen))
+        assert kit.downloader.started == [DownloadRequest("acme/tiny-NVFP4")]
+        await sight.until_seen("fetching", "25%", "250 B/s", "3s")
+
+
+async def test_all_files_can_be_asked_for(kit: Stock) -> None:
+    async with seen(kit, (120, 36), "s", "enter") as sight:
+        await sight.until_seen("1 found")
+        await sight.press("enter")
+        await sight.until_seen("Left out")
+        await sight.press("a")
+        await sight.until_seen("20.0 GiB in 3 files")
+        await sight.press("enter")
+        await sight.until(lambda: bool(kit.downloader.started))
+        assert kit.downloader.started[0].everything
+
+
+async def test_gated_models_say_what_to_do_and_are_not_begun(kit: Stock) -> None:
+    kit.hub.add(card("acme/tiny-NVFP4", *TINY, gating=Gating.AUTO))
+    kit.hub.refused["acme/tiny-NVFP4"] = hub_errors.gated("https://hub", "acme/tiny-NVFP4", known=False)
+    async with seen(kit, (120, 36), "s", "enter") as sight:
+        await sight.until_seen("1 found")
+        await sight.press("enter")
+        await sight.until_seen("https://hub/acme/tiny-NVFP4", "terms to accept")
+        await sight.press("enter")
+        sight.on(FetchDialog)
+        assert not kit.downloader.started
+        await sight.press("y")
+        assert sight.app.clipboard == "https://hub/acme/tiny-NVFP4"
+
+
+async def test_of_many_gguf_files_one_is_chosen(kit: Stock) -> None:
+    kit.hub.add(card("acme/tiny-NVFP4", ("a-Q4.gguf", 4 * GIB), ("a-Q8.gguf", 8 * GIB)))
+    async with seen(kit, (120, 36), "s", "enter") as sight:
+        await sight.until_seen("1 found")
+        await sight.press("enter")
+        await sight.until_seen("a-Q4.gguf", "a-Q8.gguf", "Enter chooses")
+        await sight.press("down", "enter")
+        await sight.until_seen("8.0 GiB in 1 files", "Enter fetches")
+        await sight.press("enter")
+        await sight.until(lambda: bool(kit.downloader.started))
+        assert kit.downloader.started[0].files == ("a-Q8.gguf",)
+
+
+@pytest.mark.parametrize("word", ["nvfp5", "🙂", "[red]"])
+async def test_a_field_that_cannot_be_understood_says_what_to_write(kit: Stock, word: str) -> None:
+    async with seen(kit, (120, 36), "s", "tab") as sight:
+        sight.app.screen.query_one("#by-formats", Input).value = word
+        await sight.press("enter")
+        await sight.until_seen("is no format of weights", "nvfp4, fp8")
+        assert not kit.hub.queries
+        sight.on(SearchDialog)
+
+
+async def test_a_hub_that_does_not_answer_is_told_with_the_remedy(kit: Stock) -> None:
+    kit.hub.broken = hub_errors.offline("https://hub.example", "no route")
+    async with seen(kit, (120, 36), "s", "enter") as sight:
+        await sight.until_seen("hub.example does not answer", "whether this machine is online")
+        kit.hub.broken = None
+        await sight.press("enter")
+        await sight.until_seen("1 found")
+        kit.hub.broken = hub_errors.offline("https://hub.example", "no route")
+        await sight.press("enter")
+        await sight.until_seen("hub.example does not answer")
+        await sight.press("enter")
+        sight.on(FetchDialog)
+
+
+async def test_g_completes_what_is_partial_at_the_commit_that_is_here(kit: Stock) -> None:
+    kit.hub.add(card("org/lame", *((name, len(body)) for name, body in files(seed=2, shards=3).items())))
+    async with seen(kit) as sight:
+        await go_to(sight, "org/lame")
+        await sight.press("g")
+        await sight.until_seen("Enter fetches")
+        await sight.press("enter")
+        await sight.until(lambda: bool(kit.downloader.started))
+        assert kit.downloader.started == [DownloadRequest("org/lame", COMMIT)]
+        await sight.until(lambda: "fetch 25%" in row_of(sight, "lame"))
+
+
+async def test_where_a_folder_is_from_is_not_known(kit: Stock) -> None:
+    async with seen(kit) as sight:
+        await go_to(sight, "/models/own")
+        await sight.press("g")
+        await sight.until_seen("Where this folder is from is not known")
+        sight.on(ModelsScreen)
+
+
+# --- downloads --------------------------------------------------------------------------------------------
+
+
+async def started(kit: Stock, sight: Sight) -> str:
+    id_ = await kit.context.downloads.start(DownloadRequest("acme/tiny-NVFP4"))
+    await sight.until_seen("fetching")
+    return id_
+
+
+async def test_p_pauses_and_goes_on_and_c_asks_what_becomes_of_what_has_arrived(kit: Stock) -> None:
+    async with seen(kit) as sight:
+        id_ = await started(kit, sight)
+        await sight.press("tab")
+        assert "revision" in page(sight, "overview")
+        assert "model.safetensors" in page(sight, "files")
+        await sight.press("p")
+        await sight.until_seen("paused")
+        await sight.press("p")
+        await sight.until_seen("fetching")
+        await sight.press("c")
+        await sight.until_seen("Leave it as it is", "keep the 250 B")
+        await sight.press("enter")
+        assert id_ in kit.downloader.known
+        await sight.press("c")
+        await sight.until(lambda: isinstance(sight.app.screen, ChoiceDialog))
+        await sight.press("down", "down", "enter")
+        await sight.until(lambda: id_ not in kit.downloader.known)
+        assert kit.downloader.discarded == [id_]
+        await sight.until(lambda: "fetching" not in sight.text)
+        assert isinstance(sight.app.focused, RowList)
+        await sight.press("p", "c")
+        sight.on(ModelsScreen)
+
+
+async def test_a_failure_stands_there_with_its_remedy_and_g_goes_on(kit: Stock) -> None:
+    async with seen(kit) as sight:
+        id_ = await started(kit, sight)
+        kit.downloader.fail(id_, hub_errors.no_room("/store", 10 * GIB, GIB))
+        await sight.until_seen("failed")
+        await sight.press("tab")
+        problem = kit.downloader.known[id_].failure
+        assert problem is not None
+        assert problem.summary in page(sight, "overview")
+        assert problem.remedy in page(sight, "overview")
+        await sight.press("g")
+        await sight.until_seen("fetching")
+
+
+async def test_what_has_ended_well_leaves_the_strip(kit: Stock) -> None:
+    async with seen(kit) as sight:
+        id_ = await started(kit, sight)
+        kit.downloader.finish(id_)
+        await sight.until(lambda: "fetching" not in sight.text)
+        assert not sight.app.screen.query_one("#download-list").display
+
+
+async def test_progress_is_painted_once_a_second_at_most(kit: Stock) -> None:
+    async with seen(kit) as sight:
+        id_ = await started(kit, sight)
+        await kit.clock.advance(2.0)
+        await sight.pilot.pause()
+        download = kit.downloader.known[id_]
+        begin = sight.text
+        assert "25%" in begin
+        for done in (300, 400, 500):
+            moved = replace(download, files=(replace(download.files[0], done=done),))
+            sight.app.downloads = Ok((moved,))
+            await sight.pilot.pause()
+        assert "50%" not in sight.text
+        kit.downloader.known[id_] = moved
+        await sight.until_seen("50%")
+
+
+async def test_nobody_looks_into_the_store_while_the_screen_is_hidden(tmp_path: Path) -> None:
+    kit = Stock(tmp_path, simulated=True)
+    scans = counted(kit)
+    async with seen(kit) as sight:
+        assert scans() > 0
+        await sight.press("1")
+        before = scans()
+        await kit.clock.advance(60.0)
+        assert scans() == before
+        await sight.press("2")
+        await sight.until(lambda: scans() > before)
+
+
+def counted(kit: Stock) -> Callable[[], int]:
+    """How often the store was looked through."""
+    models: Any = kit.context._ports.models
+    plain, calls = models.scan, [0]
+
+    async def scan(*, others: bool = True) -> Any:
+        calls[0] += 1
+        return await plain(others=others)
+
+    models.scan = scan
+    return lambda: calls[0]
+
+
+async def test_the_bandwidth_is_capped_and_freed_by_a_key(kit: Stock) -> None:
+    async with seen(kit, (120, 36), "b") as sight:
+        await sight.until(lambda: isinstance(sight.app.screen, TextDialog))
+        await sight.type("50m")
+        await sight.press("enter")
+        await sight.until(lambda: kit.downloader.limit.bytes_per_second == 50 * 1024 * 1024)
+        await sight.press("b")
+        await sight.until(lambda: isinstance(sight.app.screen, TextDialog))
+        sight.app.screen.query_one(Input).value = "fast"
+        await sight.press("enter")
+        await sight.until_seen("Not a speed")
+        await sight.press("b")
+        await sight.until(lambda: isinstance(sight.app.screen, TextDialog))
+        sight.app.screen.query_one(Input).value = "none"
+        await sight.press("enter")
+        await sight.until(lambda: kit.downloader.limit.bytes_per_second is None)
+
+
+# --- safety -----------------------------------------------------------------------------------------------
+
+
+async def test_in_read_only_mode_nothing_is_fetched_paused_or_deleted(kit: Stock, tmp_path: Path) -> None:
+    safe = Stock(kit.root, QWEN, read_only=True)
+    safe.hub.add(card("acme/tiny-NVFP4", *TINY))
+    safe.hub.hits = (HIT,)
+    async with seen(safe, (120, 36), "g", "delete", "p", "b") as sight:
+        sight.on(ModelsScreen)
+        await sight.press("s", "enter")
+        await sight.until_seen("1 found")
+        await sight.press("enter")
+        await sight.until_seen("10.0 GiB in 2 files")
+        assert "Enter fetches" not in sight.text
+        await sight.press("enter")
+        await sight.until_seen("Read-only: nothing is fetched.")
+        assert not safe.downloader.started
+
+
+async def test_files_of_root_are_shown_with_the_command_that_mends_it(tmp_path: Path) -> None:
+    async with seen(Stock(tmp_path, simulated=True)) as sight:
+        await go_to(sight, "/models/qwen3.5-27b-dflash")
+        assert "belong to root" in page(sight, "overview")
+        await sight.press("u")
+        assert sight.app.clipboard.startswith("sudo chown -R")
+        await sight.press("home", "u")
+        await sight.until_seen("Nothing here needs a command.")
+
+
+HOSTILE = "[/red][bold]x\x1b[31m\x07y\u202ez"
+
+
+async def test_hostile_names_of_folders_and_files_are_cleaned_and_never_markup(tmp_path: Path) -> None:
+    root = tmp_path / "vllm"
+    local(root, f"{HOSTILE}\n2".replace("/", "|"), {**files(seed=1), f"{HOSTILE}.safetensors".replace("/", "|"): b"x"})
+    cached(root, "org/[bold]qwen[", files(seed=2))
+    kit = Stock(root)
+    async with seen(kit) as sight:
+        await sight.until(lambda: "[|red][bold]xyz 2" in sight.text)
+        await sight.press("end", "right")
+        await sight.until(lambda: "[|red][bold]xyz.safetensors" in page(sight, "files"))
+        await sight.press("left", "v", "g", "u")
+        await sight.press("delete")
+        await sight.until(lambda: isinstance(sight.app.screen, ConfirmScreen))
+        assert "\x1b" not in sight.text
+        await sight.press("escape", "home", "right", "right", "enter")
+
+
+def test_hostile_answers_of_the_hub_stay_on_one_line_and_lose_their_codes(kit: Stock) -> None:
+    hit = replace(HIT, repo=f"a/{HOSTILE}\nb", publisher="\x1b]0;t\x07")
+    text = " ".join(cell.plain for cell in hit_row(hit, 0.0).cells)
+    assert "\x1b" not in text
+    assert "\n" not in text
+    assert "\u202e" not in text
+
+
+async def test_a_hostile_failure_of_a_download_is_plain_text(kit: Stock) -> None:
+    async with seen(kit) as sight:
+        id_ = await started(kit, sight)
+        kit.downloader.fail(id_, hub_errors.HubFailed(HOSTILE, HOSTILE, detail=HOSTILE * 5000))
+        await sight.until_seen("failed")
+        await sight.press("tab")
+        assert "[/red][bold]xyz" in page(sight, "overview")
+        assert len(page(sight, "overview")) < 10_000
+
+
+@pytest.mark.parametrize("phase", list(DownloadPhase))
+def test_every_phase_of_a_download_has_a_row(phase: DownloadPhase) -> None:
+    from spark_tui.domain.models.download import Download
+
+    row = download_row(Download("id", DownloadRequest("a/b"), phase), "#", ".")
+    assert row.cells[2].plain
+    assert row.cells[3].plain == "?", "unknown is not zero"
+
+
+# --- layout -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 36)], ids=["80x24", "120x36"])
+async def test_layout(size: tuple[int, int], tmp_path: Path, snapshot: Any) -> None:
+    from pytest_textual_snapshot import SVGImageExtension
+
+    async with seen(Stock(tmp_path, simulated=True), size) as sight:
+        await sight.until_seen("docker OK", "GPU", "paused")
+        await go_to(sight, "unsloth/Qwen3.6-27B-NVFP4")
+        await sight.until(lambda: "NVFP4" in row_of(sight, "Qwen3.6-27B-NVFP4").split("corrupt")[-1])
+        await sight.until(lambda: "tokens/s" in page(sight, "overview"))
+        picture = sight.app.export_screenshot(title="models", simplify=True)
+    assert picture == snapshot.use_extension(SVGImageExtension)
