@@ -1,0 +1,1 @@
+"""Benchmarks: what is asked, what was measured, what it means, and what it may be compared with."""

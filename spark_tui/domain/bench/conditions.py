@@ -1,0 +1,153 @@
+"""Everything that decides a benchmark's number, besides the load: without it no two numbers may be compared."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from spark_tui.domain.engine.container import ImageFacts
+from spark_tui.domain.engine.secrets import mask_secrets
+from spark_tui.domain.engine.view import EngineView
+from spark_tui.domain.host.gpu import GpuReading
+from spark_tui.domain.host.identity import HostIdentity
+from spark_tui.domain.presets.shell_words import words_of
+from spark_tui.domain.presets.vllm_command import option
+
+_ADDRESS: Final = ("--host", "--port", "--served-model-name", "--api-key", "--uvicorn-log-level")
+"""Options that decide no number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """The engine and the box as they were. Empty or None: not known. Lengths in tokens.
+
+    `flags` are the engine's options, one `--name value` each, keys masked. `image_id` names the image exactly,
+    `image_digest` what its registry calls it. `engine_seconds` is how long it had served. `prefix_caching` is the
+    engine's own setting. `simulated` results come from the demo and are compared with nothing.
+    """
+
+    engine: str
+    model: str
+    served_name: str = ""
+    revision: str = ""
+    quantization: str = ""
+    runtime: str = ""
+    version: str = ""
+    image: str = ""
+    image_id: str = ""
+    image_digest: str = ""
+    preset: str = ""
+    flags: tuple[str, ...] = ()
+    environment: tuple[str, ...] = ()
+    context_tokens: int | None = None
+    most_sequences: int | None = None
+    kv_tokens: int | None = None
+    kv_cache_dtype: str = ""
+    speculation: str = ""
+    attention: str = ""
+    linear_kernel: str = ""
+    moe_kernel: str = ""
+    eager: bool | None = None
+    prefix_caching: bool | None = None
+    engine_seconds: float | None = None
+    platform: str = ""
+    hostname: str = ""
+    is_spark: bool = False
+    kernel: str = ""
+    gpu: str = ""
+    driver: str = ""
+    tool_version: str = ""
+    python: str = ""
+    simulated: bool = False
+
+
+def conditions_of(
+    view: EngineView,
+    *,
+    host: HostIdentity,
+    image: ImageFacts | None,
+    gpu: GpuReading | None,
+    now: float,
+    tool_version: str,
+    python: str = "",
+    quantization: str = "",
+    context: int | None = None,
+    simulated: bool = False,
+) -> Conditions:
+    """What is known of an engine that serves. `now` is seconds since the epoch; `quantization` and `context` are used
+    where the engine's log has said nothing."""
+    container, facts = view.container, view.timeline.facts
+    words = words_of(container.argv)
+    started = container.started_at
+    return Conditions(
+        engine=view.name,
+        model=view.model,
+        served_name=view.served_name,
+        revision=option(words, "--revision") or "",
+        quantization=facts.quantization or ("none" if facts.unquantized else "") or quantization,
+        runtime=view.runtime,
+        version=view.version or facts.version,
+        image=container.image,
+        image_id=container.image_id,
+        image_digest=image.digest if image else "",
+        preset=container.preset,
+        flags=flags_of(words),
+        environment=tuple(sorted(container.environment)),
+        context_tokens=context or facts.max_model_len,
+        most_sequences=_number(option(words, "--max-num-seqs")),
+        kv_tokens=facts.kv_tokens,
+        kv_cache_dtype=facts.kv_cache_dtype or option(words, "--kv-cache-dtype") or "",
+        speculation=facts.speculation,
+        attention=facts.attention,
+        linear_kernel=facts.fp4_linear,
+        moe_kernel=facts.fp4_moe,
+        eager=facts.eager or None,
+        prefix_caching=facts.prefix_caching,
+        engine_seconds=None if started is None else max(0.0, now - started),
+        platform=host.product,
+        hostname=host.hostname,
+        is_spark=host.is_spark,
+        kernel=host.kernel,
+        gpu=gpu.name if gpu else "",
+        driver=gpu.driver if gpu else "",
+        tool_version=tool_version,
+        python=python,
+        simulated=simulated,
+    )
+
+
+def flags_of(words: Sequence[str]) -> tuple[str, ...]:
+    """The options in a command, sorted, each with its values and with keys masked; those of the address left out."""
+    found: list[list[str]] = []
+    for word in words:
+        if word.startswith("--"):
+            name, equals, value = word.partition("=")
+            found.append([name, value] if equals else [name])
+        elif found:
+            found[-1].append(word)
+    kept = [" ".join(each) for each in found if each[0] not in _ADDRESS]
+    return tuple(sorted(mask_secrets(text) for text in kept))
+
+
+def quantization_words(name: str, config: str) -> str:
+    """How people call a quantization, from the engine's word for it and from the model's name: `NVFP4`, `FP8`.
+
+    The engine names the format's owner (`modelopt`, `compressed-tensors`), which says nothing of the bits; the name
+    of the checkpoint then tells, as far as it does.
+    """
+    for text in (config, name):
+        found = _KNOWN.search(text)
+        if found:
+            return found[0].upper().replace("BFLOAT16", "BF16")
+    return "BF16" if config == "none" else config
+
+
+_KNOWN: Final = re.compile(
+    r"nvfp4|mxfp4|mxfp8|w4a16|w8a8|fp8|awq|gptq(?:-int4)?|int4|int8|bfloat16|bf16|q\d_k_[msl]|q8_0", re.IGNORECASE
+)
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isdecimal() and len(text) < 10 else None

@@ -1,0 +1,147 @@
+"""What a benchmark asks of an engine, and what speaks against asking it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from spark_tui.domain.errors import ContextOverflow, UsageError
+from spark_tui.domain.quantities import human_count
+
+MOST_CONCURRENCY: Final = 1024
+MOST_REQUESTS: Final = 100_000
+MOST_TOKENS: Final = 4_000_000
+
+
+class Content(StrEnum):
+    """What the prompts are made of.
+
+    Random tokens defeat every cache and every guess; prose lets speculative decoding guess as it does in real use.
+    """
+
+    RANDOM = "random"
+    PROSE = "prose"
+
+
+class PromptCache(StrEnum):
+    """Whether prompts may be found in the engine's prefix cache."""
+
+    COLD = "cold"
+    WARM = "warm"
+
+
+class PromptForm(StrEnum):
+    """How prompts are sent: as token ids, whose number is exact and which the server need not tokenize; or as text."""
+
+    TOKENS = "tokens"
+    TEXT = "text"
+
+
+@dataclass(frozen=True, slots=True)
+class BenchPlan:
+    """The load. All lengths in tokens.
+
+    Each of `concurrency` is a level: so many streams, each sending its next request as soon as the last one has ended
+    (a closed loop, like `vllm bench serve --max-concurrency`). A level is measured in `passes`, and in every pass each
+    stream sends `rounds` requests; the passes of all levels are interleaved, so that a box that grows hot, or slow,
+    does so for all levels alike. `depths` are prompt lengths at which prefill and decode of one stream are measured.
+    `temperature` None leaves sampling to the server.
+    """
+
+    input_tokens: int = 1024
+    output_tokens: int = 128
+    concurrency: tuple[int, ...] = (1, 2, 4, 8)
+    depths: tuple[int, ...] = ()
+    passes: int = 3
+    rounds: int = 2
+    warmup: int = 2
+    content: Content = Content.RANDOM
+    prompt_cache: PromptCache = PromptCache.COLD
+    form: PromptForm = PromptForm.TOKENS
+    temperature: float | None = 0.0
+    seed: int = 1
+
+    def requests(self, streams: int) -> int:
+        """Requests of one pass at that level."""
+        return streams * self.rounds
+
+    @property
+    def total_requests(self) -> int:
+        """All that are measured, without the warm-up."""
+        return self.passes * (sum(self.requests(streams) for streams in self.concurrency) + len(self.depths))
+
+    @property
+    def longest(self) -> int:
+        """The longest prompt with its answer."""
+        return max((self.input_tokens, *self.depths)) + self.output_tokens
+
+
+def check_plan(plan: BenchPlan) -> None:
+    """Raises UsageError for a load that makes no sense."""
+    if not plan.concurrency and not plan.depths:
+        raise UsageError("There is nothing to measure.", "Give --concurrency, --prefill-depths, or both.")
+    for label, value, most in (
+        ("--input", plan.input_tokens, MOST_TOKENS),
+        ("--output", plan.output_tokens, MOST_TOKENS),
+        ("--passes", plan.passes, 100),
+        ("--rounds", plan.rounds, 1000),
+        *(("--concurrency", streams, MOST_CONCURRENCY) for streams in plan.concurrency),
+        *(("--prefill-depths", depth, MOST_TOKENS) for depth in plan.depths),
+    ):
+        if not 1 <= value <= most:
+            raise UsageError(f"{label} must be 1 to {human_count(most)}; it is {value}.", "Change it.")
+    if plan.output_tokens < 2:
+        raise UsageError("--output must be at least 2 tokens.", "One token has no time between tokens to measure.")
+    if plan.warmup < 0:
+        raise UsageError("--warmup cannot be negative.", "0 leaves it out.")
+    if len(set(plan.concurrency)) < len(plan.concurrency) or len(set(plan.depths)) < len(plan.depths):
+        raise UsageError("A level or a depth is given twice.", "Give each once; --passes repeats them.")
+    if plan.total_requests > MOST_REQUESTS:
+        raise UsageError(
+            f"That would be {human_count(plan.total_requests)} requests.", "Take fewer levels, passes or rounds."
+        )
+
+
+def check_context(plan: BenchPlan, context: int | None) -> None:
+    """Raises ContextOverflow where a prompt with its answer is longer than the engine's context; nothing is sent."""
+    if context is None or plan.longest <= context:
+        return
+    room = context - plan.output_tokens
+    most = f"At most {human_count(room)} prompt tokens fit beside {plan.output_tokens}" if room > 0 else "Shorten both"
+    raise ContextOverflow(
+        f"The longest request is {human_count(plan.longest)} tokens, the engine's context {human_count(context)}.",
+        f"{most}: change --input, --output or --prefill-depths, or launch it with a larger max_model_len.",
+        limit=context,
+        answer_tokens=plan.output_tokens,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """One uninterrupted measurement: `streams` streams with prompts of `input_tokens`, `requests` altogether.
+
+    `number` counts the passes from 1; `depth` says that it belongs to a prefill depth and not to the sweep.
+    """
+
+    number: int
+    streams: int
+    requests: int
+    input_tokens: int
+    output_tokens: int
+    depth: bool = False
+
+
+def segments(plan: BenchPlan) -> tuple[Segment, ...]:
+    """All measurements in their order. Every second pass goes the other way round (1 2 4, 4 2 1, 1 2 4): what drifts
+    in one direction then favours no level."""
+    found: list[Segment] = []
+    for number in range(1, plan.passes + 1):
+        levels = [
+            Segment(number, streams, plan.requests(streams), plan.input_tokens, plan.output_tokens)
+            for streams in plan.concurrency
+        ]
+        depths = [Segment(number, 1, 1, depth, plan.output_tokens, depth=True) for depth in plan.depths]
+        one_pass = levels + depths
+        found += one_pass if number % 2 else reversed(one_pass)
+    return tuple(found)

@@ -1,0 +1,199 @@
+"""Throughput by the number of streams, as a picture: the curve, what it is held against, and its knee.
+
+tok/s by streams   ━ all together   ┅ half of perfect scaling   knee 8
+   200 ┤                 knee
+       │                   │    ⣀⣀⠤•
+   100 ┤           ⣀⠤•⠒⠉⠉⠉⠉•⠉⠉
+       │   ⣀⠤•⠒⠉⠉
+     0 ┤•⠉
+       └1───2────────4─────8────────16
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from textual.events import Resize
+
+from spark_tui.domain.graph_buckets import Bucket
+from spark_tui.domain.graph_scale import LABEL_CELLS, Scale, nice_scale, tick_texts
+from spark_tui.tui.glyphs import Glyphs
+from spark_tui.tui.widgets.graph_paint import PennedRows, changed_regions
+from spark_tui.tui.widgets.graph_raster import MARKS, PARTS, Canvas, GraphKind, Pen, Row, draw_curves, kind_for, row_of
+
+MARGIN = LABEL_CELLS + 1
+LEAST_ROWS = 5
+LEAST_COLUMNS = MARGIN + 16
+RIGHT = 2
+"""Cells right of the last level, for half of its label."""
+
+
+@dataclass(frozen=True, slots=True)
+class Curves:
+    """What is drawn: tokens per second by the number of streams, with a name each; `knee` in streams."""
+
+    name: str = ""
+    rates: tuple[tuple[int, float], ...] = ()
+    other_name: str = ""
+    other: tuple[tuple[int, float], ...] = ()
+    knee: int | None = None
+    knee_words: str = ""
+
+
+class BenchCurve(PennedRows):
+    """Draws Curves; takes no room while there are fewer than two levels. Only rows that differ are repainted."""
+
+    DEFAULT_CSS = """
+    BenchCurve { width: 1fr; height: 9; }
+    """
+
+    def __init__(self, glyphs: Glyphs, *, id: str | None = None) -> None:  # noqa: A002 - Textual's name
+        super().__init__(id=id)
+        self._kind = kind_for(glyphs)
+        self._curves = Curves()
+        self._rows: tuple[Row, ...] = ()
+        self.display = False
+
+    @property
+    def rows(self) -> Sequence[Row]:
+        """The picture's."""
+        return self._rows
+
+    def draw(self, curves: Curves) -> None:
+        """Shows these."""
+        self._curves = curves
+        self.display = len(curves.rates) > 1
+        self._renew()
+
+    def on_resize(self, _: Resize) -> None:
+        """Another size, another picture."""
+        self._renew()
+
+    def _renew(self) -> None:
+        old, self._rows = self._rows, curve_rows(self._curves, self._kind, self.size.width, self.size.height)
+        if [len(row.text) for row in old] != [len(row.text) for row in self._rows]:
+            self.refresh()
+        elif regions := changed_regions(old, self._rows):
+            self.refresh(*regions)
+
+
+def curve_rows(curves: Curves, kind: GraphKind, width: int, height: int) -> tuple[Row, ...]:
+    """The picture in rows of that width; none where there is no room or nothing to draw."""
+    if width < LEAST_COLUMNS or height < LEAST_ROWS or len(curves.rates) < 2:
+        return ()
+    columns, rows = width - MARGIN - RIGHT, height - 2
+    known = dict(curves.rates)
+    axis = _Axis(sorted({*known, *dict(curves.other)} if curves.other_name else known), columns)
+    scale = nice_scale(0.0, _top(curves), unit="tok/s", ticks=max(1, (rows - 1) // 2))
+    canvas = Canvas(columns, rows)
+    buckets = [_buckets(axis, known, scale), _buckets(axis, dict(curves.other), scale)]
+    draw_curves(canvas, kind, buckets, scale)
+    _knee(canvas, axis, curves.knee, kind)
+    for streams, rate in curves.rates:
+        canvas.put(axis.column(streams), row_of(scale, rate, kind, rows), MARKS[kind].dot, Pen.TITLE)
+    labels = _labels(scale, kind, rows)
+    lines = [_headline(curves, kind, width)]
+    for y, row in enumerate(canvas.lines()):
+        side = MARKS[kind].tick if y in labels else MARKS[kind].side
+        text = f"{labels.get(y, ''):>{LABEL_CELLS}}{side}{row.text}"
+        lines.append(Row(text + " " * RIGHT, Pen.QUIET * MARGIN + row.pens + Pen.NOTHING * RIGHT))
+    return (*lines, _foot(axis, curves, kind))
+
+
+class _Axis:
+    """Streams on a scale of doublings: 1, 2, 4 and 8 are equally far apart."""
+
+    def __init__(self, levels: Sequence[int], columns: int) -> None:
+        self.levels = levels
+        self.columns = columns
+        self._low = math.log2(levels[0])
+        self._span = max(1e-9, math.log2(levels[-1]) - self._low)
+
+    def column(self, streams: float) -> int:
+        return round((math.log2(streams) - self._low) / self._span * (self.columns - 1))
+
+    def at(self, share: float) -> float:
+        """Doublings at a share of the width."""
+        return self._low + share * self._span
+
+
+def _top(curves: Curves) -> float:
+    shown = [rate for _, rate in curves.rates]
+    return max([*shown, *(rate for _, rate in curves.other)]) if curves.other_name else max(shown)
+
+
+def _buckets(axis: _Axis, rates: Mapping[int, float], scale: Scale) -> list[Bucket | None]:
+    """Values between the levels, straight from one to the next; nothing beyond them or above the scale."""
+    count = axis.columns * PARTS
+    places = sorted((math.log2(streams), rate) for streams, rate in rates.items())
+    found: list[Bucket | None] = []
+    for number in range(count):
+        value = _between(places, axis.at(number / max(1, count - 1)))
+        inside = value is not None and value <= scale.high
+        found.append(Bucket(value, value, value, value, 1, True) if inside and value is not None else None)
+    return found
+
+
+def _between(places: Sequence[tuple[float, float]], x: float) -> float | None:
+    if not places or x < places[0][0] - 1e-9 or x > places[-1][0] + 1e-9:
+        return None
+    after = min(max(1, bisect_right(places, (x, math.inf))), len(places) - 1)
+    (x0, y0), (x1, y1) = places[max(0, after - 1)], places[after]
+    return y0 if x1 <= x0 else y0 + (y1 - y0) * min(1.0, max(0.0, (x - x0) / (x1 - x0)))
+
+
+def _knee(canvas: Canvas, axis: _Axis, knee: int | None, kind: GraphKind) -> None:
+    """A line at the knee, behind the curves."""
+    if knee is None:
+        return
+    x = axis.column(knee)
+    for y in range(canvas.rows):
+        if canvas.get(x, y)[0] == " ":
+            canvas.put(x, y, MARKS[kind].side, Pen.WARNING)
+
+
+def _labels(scale: Scale, kind: GraphKind, rows: int) -> dict[int, str]:
+    """Row -> label; the foot and the top come first when two would share a row."""
+    ticks = scale.ticks()
+    texts = tick_texts(ticks, "tok/s")
+    found: dict[int, str] = {}
+    for index in (0, len(ticks) - 1, *range(1, len(ticks) - 1)):
+        found.setdefault(row_of(scale, ticks[index], kind, rows), texts[index])
+    return found
+
+
+def _headline(curves: Curves, kind: GraphKind, width: int) -> Row:
+    swatches = MARKS[kind].swatches
+    parts = [("tok/s by streams", Pen.TITLE)]
+    if curves.name:
+        parts += [(f"   {swatches[0]}", Pen.FIRST), (f" {curves.name}", Pen.QUIET)]
+    if curves.other:
+        told = curves.other_name or "half of perfect scaling"
+        parts += [(f"   {swatches[1]}", Pen.SECOND), (f" {told}", Pen.QUIET)]
+    if curves.knee_words:
+        parts.append((f"   {MARKS[kind].side} {curves.knee_words}", Pen.WARNING))
+    text = "".join(part for part, _ in parts)
+    pens = "".join(pen * len(part) for part, pen in parts)
+    return Row(f"{text[:width]:<{width}}", f"{pens[:width]:<{width}}")
+
+
+def _foot(axis: _Axis, curves: Curves, kind: GraphKind) -> Row:
+    """The levels, each under its point, as far as they have room."""
+    marks = MARKS[kind]
+    text = [*marks.line * axis.columns, *" " * RIGHT]
+    pens: list[str] = [Pen.QUIET] * len(text)
+    first = [axis.levels[0], axis.levels[-1], *([curves.knee] if curves.knee else [])]
+    for streams in dict.fromkeys((*first, *axis.levels)):
+        label, x = str(streams), axis.column(streams)
+        begin = min(max(0, x - (len(label) - 1) // 2), len(text) - len(label))
+        around = text[max(0, begin - 1) : begin + len(label) + 1]
+        if any(char.isdigit() for char in around):
+            continue
+        text[begin : begin + len(label)] = label
+        if streams == curves.knee:
+            pens[begin : begin + len(label)] = Pen.WARNING * len(label)
+    margin = " " * LABEL_CELLS + marks.corner
+    return Row(margin + "".join(text), Pen.QUIET * MARGIN + "".join(pens))

@@ -1,0 +1,179 @@
+"""bench and results on the simulated Spark and on a scripted server: text, data, exit codes, interruption."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spark_tui.cli.main import run
+from spark_tui.cli.session import Options, Streams
+from spark_tui.core.context import Context, build_demo
+from spark_tui.services.bench_results import MemoryResults
+from tests.cli.world import Result, Stream
+
+NAME = "qwen3.6-35b"
+SMALL = ("--concurrency", "1,2", "--output", "16", "--input", "64", "--passes", "2", "--rounds", "1", "--warmup", "0")
+
+
+class Demo:
+    """The simulated Spark, opened anew by every command, with results that stay."""
+
+    def __init__(self) -> None:
+        self.kept = MemoryResults()
+
+    def open(self, options: Options, environment: Mapping[str, str]) -> Context:
+        context = build_demo()
+        ports: Any = context._ports
+        object.__setattr__(ports, "results", self.kept)
+        return context
+
+    def run(self, *arguments: str, tty: bool = False) -> Result:
+        out, err = Stream(tty=tty), Stream(tty=tty)
+        code = run(["--demo", *arguments], Streams(Stream(tty=True), out, err, {}), self.open)
+        return Result(code, out.getvalue(), err.getvalue())
+
+
+@pytest.fixture(scope="module")
+def demo() -> Demo:
+    """With two results in it."""
+    made = Demo()
+    assert made.run("bench", NAME, *SMALL).code == 0
+    assert made.run("bench", NAME, *SMALL, "--prefill-depths", "2048").code == 0
+    return made
+
+
+def test_a_benchmark_prints_its_table_on_stdout_and_its_course_on_stderr() -> None:
+    result = Demo().run("bench", NAME, *SMALL, "--prefill-depths", "2048")
+    assert result.code == 0
+    lines = result.out.splitlines()
+    assert lines[1].split()[:3] == ["STREAMS", "TOK/S", "±"]
+    assert [line.split()[0] for line in lines[2:4]] == ["1", "2"]
+    assert lines[4].split()[0] == "DEPTH"
+    assert lines[6].startswith("single 4")
+    assert "pass 1  1 stream " in result.err
+    assert "simulated" in result.err
+    assert "kept as" not in result.err, "nothing is kept of a simulation"
+
+
+def test_on_a_terminal_one_line_moves() -> None:
+    result = Demo().run("bench", NAME, *SMALL, tty=True)
+    assert "\r\x1b[K" in result.err
+    assert "requests" in result.err
+
+
+def test_as_data_a_run_is_one_object_with_units_in_its_keys() -> None:
+    result = Demo().run("bench", NAME, *SMALL, "--json")
+    run = result.json
+    assert (run["ending"], run["simulated"], run["conditions"]["engine"]) == ("completed", True, NAME)
+    assert [level["id"] for level in run["levels"]] == ["streams-1", "streams-2"]
+    first = run["levels"][0]
+    assert first["ttft_seconds"]["p50"] > 0.1
+    assert first["requests"] == {"complete": 2, "short": 0, "truncated": 0, "failed": 0, "cancelled": 0}
+    assert 35 < run["single_stream_tokens_per_second"] < 50
+    assert run["paired_with"] is None and run["paired_with_reason"]
+    assert first["cached_tokens"] is None and first["cached_tokens_reason"]
+    assert _nulls_without_reason(run) == []
+
+
+def _nulls_without_reason(told: Any, path: str = "") -> list[str]:
+    if isinstance(told, list):
+        return [found for item in told for found in _nulls_without_reason(item, path)]
+    if not isinstance(told, dict):
+        return []
+    missing = [f"{path}.{key}" for key, value in told.items() if value is None and f"{key}_reason" not in told]
+    return missing + [found for key, value in told.items() for found in _nulls_without_reason(value, f"{path}.{key}")]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("bench", "nope"), 1, "no engine named nope"),
+        (("bench", NAME, "--input", "300000"), 1, "context 262,144"),
+        (("bench", NAME, "--concurrency", "1,x"), 2, "not a list of whole numbers"),
+        (("bench", NAME, "--concurrency", ""), 2, "nothing to measure"),
+        (("bench", NAME, "--output", "1"), 2, "at least 2"),
+        (("bench", NAME, "--ab", NAME), 2, "one and the same"),
+        (("bench", "qwen-try"), 3, "does not run"),
+        (("results", "show", "nope"), 2, "no result nope"),
+        (("results", "compare", "nope"), 2, "no result nope"),
+        (("results", "mark", "m", "failed"), 2, "needs its reason"),
+    ],
+)
+def test_what_cannot_be_done_says_why(arguments: tuple[str, ...], code: int, words: str) -> None:
+    result = Demo().run(*arguments)
+    assert (result.code, words in result.err) == (code, True), result.err
+
+
+# --- results -------------------------------------------------------------------------------------------
+
+
+def test_the_ledger_lists_the_newest_first(demo: Demo) -> None:
+    listed = demo.run("results", "--json").json
+    assert len(listed) == 2
+    assert {each["status"] for each in listed} == {"benchmarked"}
+    text = demo.run("results", "list", "--model", "qwen").out.splitlines()
+    assert text[0].split()[:3] == ["ID", "WHEN", "STATUS"]
+    assert [line.split()[0] for line in text[1:]] == [each["id"] for each in listed]
+    assert demo.run("results", "list", "--status", "failed").out == ""
+
+
+def test_a_result_is_shown_in_full(demo: Demo) -> None:
+    shown = demo.run("results", "show", "last")
+    assert "DEPTH" in shown.out
+    whole = demo.run("results", "show", "last", "--json").json
+    assert [level["id"] for level in whole["run"]["levels"]] == ["streams-1", "streams-2", "depth-2048"]
+    assert _nulls_without_reason(whole) == []
+
+
+def test_the_last_is_compared_with_the_one_before(demo: Demo) -> None:
+    compared = demo.run("results", "compare", "last")
+    assert compared.code == 0
+    assert "1 streams" in compared.out and "no difference shown" in compared.out
+    assert "not measured in turn" in compared.err
+    told = demo.run("results", "compare", "last", "--json").json
+    assert told["comparable"] is True
+    assert [level["id"] for level in told["levels"]] == ["streams-1", "streams-2"]
+
+
+def test_another_load_is_not_compared_and_the_exit_code_says_so(demo: Demo) -> None:
+    store = Demo()
+    store.run("bench", NAME, *SMALL)
+    store.run("bench", NAME, *SMALL[:2], "--input", "128", "--output", "16", "--passes", "2", "--warmup", "0")
+    ids = [each["id"] for each in store.run("results", "--json").json]
+    compared = store.run("results", "compare", *ids)
+    assert compared.code == 1
+    assert "not comparable: input tokens: 128 -> 64" in compared.out
+
+
+@pytest.mark.parametrize("format_", ["markdown", "csv", "json"])
+def test_results_are_exported(demo: Demo, format_: str) -> None:
+    text = demo.run("results", "export", "--format", format_).out
+    if format_ == "markdown":
+        assert text.startswith("# Benchmarks\n")
+        assert "## Benchmarked (2)" in text
+    elif format_ == "csv":
+        assert [row["streams"] for row in csv.DictReader(io.StringIO(text))] == ["1", "2", "1", "1", "2"][:5]
+    else:
+        assert '"version": 1' in text
+
+
+def test_a_verdict_is_kept_without_a_measurement() -> None:
+    store = Demo()
+    assert store.run("results", "mark", "acme/big", "failed", "CUDA error 35", "--quantization", "NVFP4").code == 0
+    (kept,) = store.run("results", "--json").json
+    assert (kept["status"], kept["model"], kept["cause"]) == ("failed", "acme/big", "CUDA error 35")
+    assert kept["single_stream_tokens_per_second"] is None
+    assert "CUDA error 35" in store.run("results", "show", "last").out
+
+
+def test_on_a_real_box_results_go_into_the_data_folder(tmp_path: Path) -> None:
+    out, err = Stream(), Stream()
+    environment = {"HOME": str(tmp_path), "XDG_DATA_HOME": str(tmp_path / "data")}
+    streams = Streams(Stream(tty=True), out, err, environment)
+    assert run(["results", "mark", "acme/big", "working"], streams) == 0
+    assert (tmp_path / "data" / "spark-tui" / "benchmarks" / "results.jsonl").stat().st_mode & 0o777 == 0o600

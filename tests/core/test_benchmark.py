@@ -1,0 +1,375 @@
+"""Benchmarks over real HTTP against a scripted server: figures, failures, stops, two in turn."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+
+from spark_tui.core.bench_progress import BenchProgress, BenchStep
+from spark_tui.core.context import Context, Ports
+from spark_tui.domain.bench.plan import BenchPlan, Content, PromptCache, PromptForm
+from spark_tui.domain.bench.result import Status
+from spark_tui.domain.bench.run import Ending
+from spark_tui.domain.engine.container import ContainerStatus
+from spark_tui.domain.engine.endpoint import Health, ServedModel
+from spark_tui.domain.errors import ContextOverflow, EngineFailed, EngineUnreachable, RefusedError, UsageError
+from spark_tui.domain.host.gpu import GpuReading
+from spark_tui.domain.presets.container_spec import (
+    LABEL_API_KEY_FILE,
+    LABEL_MODEL,
+    LABEL_PORT,
+    LABEL_PRESET,
+    LABEL_RUNTIME,
+    LABEL_SERVED_NAME,
+)
+from spark_tui.domain.presets.host_paths import HostPaths
+from spark_tui.domain.quantities import GIB
+from spark_tui.domain.reading import Ok
+from spark_tui.domain.secret import Secret
+from spark_tui.domain.settings import Settings
+from spark_tui.services.bench_http import HttpLoadDriver
+from spark_tui.services.bench_results import MemoryResults
+from spark_tui.services.clock import SystemClock
+from tests.bench_server import BenchServer
+from tests.core.kit import IMAGE, FixedPresets
+from tests.fakes_api import FakeEngineApi
+from tests.fakes_docker import FakeDocker
+from tests.fakes_host import IDLE_MEMORY, FakeArchive, FakeGpu, FakeHost, FakeSecrets
+
+PLAN = BenchPlan(input_tokens=32, output_tokens=8, concurrency=(1, 2), passes=2, rounds=1, warmup=1)
+
+
+class Lab:
+    """A core whose load is real and whose engines are scripted servers."""
+
+    def __init__(self) -> None:
+        self.clock = SystemClock()
+        self.docker = FakeDocker()
+        self.api = FakeEngineApi(self.clock, Health.OK, (ServedModel("tiny", "acme/tiny", 4096),))
+        self.host = FakeHost()
+        self.gpu = FakeGpu(Ok(GpuReading("NVIDIA GB10", 96, 50.0, 60, 2400, unified=True, driver="580.142"), 0.0))
+        self.secrets = FakeSecrets()
+        self.driver = HttpLoadDriver()
+        self.docker.add_image(IMAGE)
+        ports = Ports(
+            self.clock, self.docker, self.api, self.host, self.gpu, FixedPresets(), self.secrets, FakeArchive(),
+            load=self.driver, results=MemoryResults(),
+        )  # fmt: skip
+        self.context = Context(Settings(), ports, HostPaths("/store", "/caches", "/home/test"))
+        self.seen: list[BenchProgress] = []
+
+    def engine(self, server: BenchServer, name: str = "tiny", *, key: str = "", **changes: object) -> None:
+        """A container whose API is that server."""
+        labels = [
+            (LABEL_PRESET, name), (LABEL_MODEL, "acme/tiny"), (LABEL_SERVED_NAME, "tiny"), (LABEL_RUNTIME, "vllm"),
+            (LABEL_PORT, str(server.port)),
+        ]  # fmt: skip
+        if key:
+            path = self.secrets.env_file(name, {"VLLM_API_KEY": Secret(key)})
+            labels.append((LABEL_API_KEY_FILE, str(path)))
+        argv = ("vllm", "serve", "acme/tiny", "--max-num-seqs", "4", "--port", "8000")
+        self.docker.add_container(name, image=IMAGE, labels=tuple(labels), argv=argv, **changes)  # type: ignore[arg-type]
+
+    async def until(self, condition: object) -> None:
+        """Until what was seen fulfils it."""
+        while not condition():  # type: ignore[operator]
+            await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[BenchServer]:
+    async with BenchServer().running() as found:
+        yield found
+
+
+@pytest.fixture
+async def lab(server: BenchServer) -> AsyncIterator[Lab]:
+    made = Lab()
+    made.engine(server)
+    yield made
+    await made.context.close()
+
+
+async def test_a_sweep_with_depths_measures_what_the_server_does(lab: Lab, server: BenchServer) -> None:
+    server.first, server.step = 0.05, 0.02
+    run = await lab.context.benchmark.run("tiny", replace(PLAN, depths=(64,)), lab.seen.append)
+    assert run.ending is Ending.COMPLETED
+    assert [(level.streams, level.input_tokens, level.passes) for level in run.levels] == [
+        (1, 32, 2), (2, 32, 2), (1, 64, 2)
+    ]  # fmt: skip
+    one = run.sweep[0]
+    assert one.ttft is not None and one.tpot is not None and one.itl is not None
+    assert 0.05 <= one.ttft.least < 0.15
+    assert 0.02 <= one.tpot.p50 < 0.06
+    assert one.itl.count == 2 * 7
+    assert run.counts.complete == 2 + 4 + 2
+    assert run.counts.bad == 0
+    assert {check.what: check.agrees for check in run.checks if "tokens" in check.what} == {
+        "output tokens": True, "prompt tokens": True
+    }  # fmt: skip
+    assert run.box.power_watts_mean == 50.0
+    assert run.box.joules_per_token is not None
+    assert run.lateness is not None and run.lateness.count > 5
+    assert run.conditions.flags == ("--max-num-seqs 4",)
+    assert (run.conditions.driver, run.conditions.context_tokens) == ("580.142", 4096)
+    assert lab.context.results.all()[0].run == run
+
+
+async def test_every_stream_is_kept_busy_and_no_more(lab: Lab, server: BenchServer) -> None:
+    await lab.context.benchmark.run("tiny", replace(PLAN, concurrency=(3,), warmup=0, rounds=3), lab.seen.append)
+    assert server.most_open == 3
+    assert len(server.bodies) == 2 * 9
+
+
+async def test_what_is_sent_is_what_was_planned(lab: Lab, server: BenchServer) -> None:
+    await lab.context.benchmark.run("tiny", replace(PLAN, warmup=0), lab.seen.append)
+    for body in server.bodies:
+        assert len(body["prompt"]) == 32
+        assert (body["max_tokens"], body["ignore_eos"], body["temperature"]) == (8, True, 0.0)
+        assert body["stream_options"] == {"include_usage": True}
+    prompts = [tuple(body["prompt"]) for body in server.bodies]
+    assert len(set(prompts)) == len(prompts)
+    first = set(prompts)
+    await lab.context.benchmark.run("tiny", replace(PLAN, warmup=0), lab.seen.append)
+    assert not first & {tuple(body["prompt"]) for body in server.bodies[len(prompts) :]}, "a run of its own"
+
+
+@pytest.mark.parametrize("content", Content)
+async def test_the_same_prompt_each_time_only_when_asked_for(lab: Lab, server: BenchServer, content: Content) -> None:
+    plan = replace(PLAN, prompt_cache=PromptCache.WARM, content=content)
+    run = await lab.context.benchmark.run("tiny", plan, lab.seen.append)
+    assert len({tuple(body["prompt"]) for body in server.bodies}) == 1
+    assert "prefix cache" in " ".join(run.caveats)
+
+
+async def test_prompts_as_text_have_the_length_that_the_server_counts(lab: Lab, server: BenchServer) -> None:
+    run = await lab.context.benchmark.run("tiny", replace(PLAN, form=PromptForm.TEXT), lab.seen.append)
+    assert all(isinstance(body["prompt"], str) for body in server.bodies)
+    assert sum(level.wrong_lengths for level in run.levels) == 0
+
+
+async def test_a_server_that_cannot_tokenize_is_measured_all_the_same(lab: Lab, server: BenchServer) -> None:
+    server.tokenizes = False
+    run = await lab.context.benchmark.run("tiny", PLAN, lab.seen.append)
+    assert run.counts.complete == 6
+    assert any("cannot tokenize" in caveat for caveat in run.caveats)
+
+
+async def test_a_key_goes_into_its_header_and_nowhere_else(server: BenchServer) -> None:
+    lab = Lab()
+    lab.engine(server, key="planted-key")
+    run = await lab.context.benchmark.run("tiny", PLAN, lab.seen.append)
+    assert {headers["authorization"] for headers in server.headers} == {"Bearer planted-key"}
+    assert "planted-key" not in repr((run, lab.seen))
+    await lab.context.close()
+
+
+# --- what goes wrong -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("how", "count", "words"),
+    [
+        ("refuse", "failed", "no more requests"),
+        ("break", "truncated", "broke"),
+        ("error", "truncated", ""),
+        ("short", "short", ""),
+    ],
+)
+async def test_bad_requests_are_reported_beside_the_figures(
+    lab: Lab, server: BenchServer, how: str, count: str, words: str
+) -> None:
+    server.fail = lambda number, body: how if number % 3 == 2 else ""
+    run = await lab.context.benchmark.run("tiny", replace(PLAN, warmup=0), lab.seen.append)
+    assert run.ending is Ending.COMPLETED
+    assert getattr(run.counts, count) == 2
+    assert run.counts.complete == 4
+    assert any("2 of 6 requests" in caveat for caveat in run.caveats)
+    errors = " ".join(text for level in run.levels for text, _ in level.errors)
+    assert words in errors.lower()
+    assert sum(level.ttft.count for level in run.levels if level.ttft) == 4
+
+
+async def test_an_engine_that_dies_in_the_middle_leaves_what_was_measured(lab: Lab, server: BenchServer) -> None:
+    server.fail = lambda number, body: "refuse" if number >= 4 else ""
+    run = await lab.context.benchmark.run("tiny", replace(PLAN, warmup=0, passes=9), lab.seen.append)
+    assert run.ending is Ending.FAILED
+    assert run.reason.startswith("tiny does not answer any more: ")
+    assert run.counts.complete == 4
+    assert len(server.bodies) < 12, "it did not go on for all nine passes"
+    kept = lab.context.results.all()[0]
+    assert (kept.status, kept.reason) == (Status.BENCHMARKED, run.reason)
+
+
+async def test_an_engine_that_answers_nothing_is_an_error_and_no_result(lab: Lab, server: BenchServer) -> None:
+    server.fail = lambda number, body: "refuse"
+    with pytest.raises(EngineFailed, match="none of 1 warm-up requests"):
+        await lab.context.benchmark.run("tiny", PLAN, lab.seen.append)
+    assert lab.context.results.all() == ()
+
+
+async def test_requests_of_others_are_told(lab: Lab, server: BenchServer) -> None:
+    server.fail = lambda number, body: _count(server)
+    run = await lab.context.benchmark.run("tiny", PLAN, lab.seen.append)
+    assert any("requests of others" in caveat for caveat in run.caveats)
+
+
+def _count(server: BenchServer) -> str:
+    server.others += 1
+    return ""
+
+
+async def test_the_context_is_never_exceeded(lab: Lab, server: BenchServer) -> None:
+    with pytest.raises(ContextOverflow):
+        await lab.context.benchmark.run("tiny", replace(PLAN, depths=(4090,)), lab.seen.append)
+    lab.api.served = (ServedModel("tiny", "acme/tiny", None),)
+    with pytest.raises(ContextOverflow):  # here only /tokenize tells
+        await lab.context.benchmark.run("tiny", replace(PLAN, depths=(4090,)), lab.seen.append)
+    assert server.bodies == []
+
+
+async def test_nothing_begins_when_memory_is_short_already(lab: Lab, server: BenchServer) -> None:
+    lab.host.memory_value = Ok(replace(IDLE_MEMORY, available=GIB, free=GIB), 0.0)
+    with pytest.raises(RefusedError, match=r"1\.0 GiB"):
+        await lab.context.benchmark.run("tiny", PLAN, lab.seen.append)
+    assert server.bodies == []
+
+
+@pytest.mark.parametrize(
+    ("arrange", "error"),
+    [
+        (lambda lab: setattr(lab.api, "state", Health.NOT_LISTENING), EngineUnreachable),
+        (lambda lab: setattr(lab.api, "state", Health.DEAD), EngineUnreachable.__mro__[1]),
+    ],
+)
+async def test_an_engine_that_does_not_serve_is_not_asked(lab: Lab, arrange: object, error: type[Exception]) -> None:
+    arrange(lab)  # type: ignore[operator]
+    with pytest.raises(error):
+        await lab.context.benchmark.run("tiny", PLAN, lab.seen.append)
+
+
+async def test_a_stopped_container_is_told_how_to_start(lab: Lab, server: BenchServer) -> None:
+    lab.engine(server, "ended", status=ContainerStatus.EXITED, exit_code=0)
+    with pytest.raises(EngineUnreachable, match=r"ended does not run \(exited\)"):
+        await lab.context.benchmark.run("ended", PLAN, lab.seen.append)
+
+
+# --- stopping ------------------------------------------------------------------------------------------
+
+
+async def test_a_stop_keeps_what_was_measured_and_frees_the_server(lab: Lab, server: BenchServer) -> None:
+    server.step = 0.05
+    stop = asyncio.Event()
+    plan = replace(PLAN, output_tokens=20, passes=5)
+    work = asyncio.create_task(lab.context.benchmark.run("tiny", plan, lab.seen.append, stop=stop))
+    await lab.until(lambda: any(seen.done >= 1 and seen.requests_running for seen in lab.seen))
+    stop.set()
+    run = await work
+    assert run.ending is Ending.CANCELLED
+    assert run.counts.complete >= 1
+    assert run.counts.cancelled >= 1
+    assert run.sweep[0].passes == 1
+    await lab.until(lambda: server.open == 0)
+    assert [result.id for result in lab.context.results.all()] == [run.id]
+
+
+async def test_a_cancelled_task_keeps_what_was_measured(lab: Lab, server: BenchServer) -> None:
+    server.step = 0.05
+    plan = replace(PLAN, output_tokens=20, passes=5)
+    work = asyncio.create_task(lab.context.benchmark.run("tiny", plan, lab.seen.append))
+    await lab.until(lambda: any(seen.done >= 1 and seen.requests_running for seen in lab.seen))
+    work.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await work
+    (kept,) = lab.context.results.all()
+    assert kept.run is not None and kept.run.ending is Ending.CANCELLED
+    assert kept.run.counts.complete >= 1
+
+
+async def test_falling_memory_ends_a_run_and_says_so(lab: Lab, server: BenchServer) -> None:
+    server.step = 0.05
+    plan = replace(PLAN, output_tokens=40, passes=5)
+    work = asyncio.create_task(lab.context.benchmark.run("tiny", plan, lab.seen.append))
+    await lab.until(lambda: any(seen.step is BenchStep.MEASURING and seen.done for seen in lab.seen))
+    lab.host.memory_value = Ok(replace(IDLE_MEMORY, available=GIB, free=GIB), 0.0)
+    run = await work
+    assert run.ending is Ending.STOPPED
+    assert run.reason == "usable memory fell to 1.0 GiB, below the guard's floor of 2.0 GiB"
+    assert run.counts.complete >= 1
+
+
+async def test_a_stop_before_anything_was_measured_keeps_nothing(lab: Lab) -> None:
+    stop = asyncio.Event()
+    stop.set()
+    run = await lab.context.benchmark.run("tiny", PLAN, lab.seen.append, stop=stop)
+    assert (run.ending, run.levels) == (Ending.CANCELLED, ())
+    assert lab.context.results.all() == ()
+
+
+# --- two in turn ---------------------------------------------------------------------------------------
+
+
+async def test_two_engines_are_measured_in_turn_and_never_at_once(lab: Lab, server: BenchServer) -> None:
+    async with BenchServer().running() as other:
+        other.step = server.step * 6
+        lab.engine(other, "slower")
+        order: list[str] = []
+        server.fail = lambda number, body: order.append("tiny") or ""
+        other.fail = lambda number, body: order.append("slower") or ""
+        plan = replace(PLAN, concurrency=(1,), warmup=0, passes=4, output_tokens=30)
+        one, two = await lab.context.benchmark.versus("tiny", "slower", plan, lab.seen.append)
+    assert order == ["tiny", "slower", "slower", "tiny", "tiny", "slower", "slower", "tiny"]
+    assert (one.pair, two.pair) == (two.id, one.id)
+    assert [body["prompt"] for body in server.bodies] == [body["prompt"] for body in other.bodies], "the same prompts"
+    found = lab.context.results.compare(one.id, two.id)
+    assert found.paired
+    assert found.rows[0].ratio is not None and found.rows[0].ratio < 0.9
+
+
+async def test_an_engine_is_not_compared_with_itself(lab: Lab) -> None:
+    with pytest.raises(UsageError, match="one and the same"):
+        await lab.context.benchmark.versus("tiny", "tiny", PLAN, lab.seen.append)
+
+
+# --- told ----------------------------------------------------------------------------------------------
+
+
+async def test_progress_only_moves_forward_and_shows_the_figures_so_far(lab: Lab) -> None:
+    await lab.context.benchmark.run("tiny", PLAN, lab.seen.append)
+    steps = [seen.step for seen in lab.seen]
+    assert steps[0] is BenchStep.PREPARING and steps[-1] is BenchStep.DONE
+    assert sorted(steps, key=list(BenchStep).index) == steps
+    done = [seen.done for seen in lab.seen]
+    assert done == sorted(done) and done[-1] == lab.seen[-1].total == 4
+    halfway = next(seen for seen in lab.seen if seen.done == 2)
+    assert halfway.seconds_left is not None
+    assert [level.streams for level in halfway.runs[0].levels] == [1, 2]
+
+
+# --- the ledger ----------------------------------------------------------------------------------------
+
+
+async def test_results_are_found_by_id_by_engine_and_as_the_last(lab: Lab) -> None:
+    benchmark, results = lab.context.benchmark, lab.context.results
+    first = await benchmark.run("tiny", PLAN, lab.seen.append)
+    second = await benchmark.run("tiny", PLAN, lab.seen.append)
+    assert results.find(first.id[:5]).run == first
+    assert results.find("last").run == results.find("tiny").run == second
+    assert results.history(second) == (first,)
+    with pytest.raises(UsageError, match="no result nope"):
+        results.find("nope")
+
+
+async def test_a_verdict_needs_its_reason(lab: Lab) -> None:
+    results = lab.context.results
+    kept = results.mark("acme/big", Status.FAILED, reason="error 35")
+    assert results.find("acme/big") == kept
+    with pytest.raises(UsageError, match="needs its reason"):
+        results.mark("acme/big", Status.FAILED, reason=" ")
+    with pytest.raises(UsageError):
+        results.mark("acme/big", Status.BENCHMARKED)
+    with pytest.raises(UsageError, match="not measured"):
+        results.measured(kept.id)

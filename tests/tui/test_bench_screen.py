@@ -1,0 +1,527 @@
+"""The Bench screen on a whole core of fakes: measuring, stopping, comparing, giving away, and every wrong key."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from textual.widgets import Input, TabbedContent
+
+from spark_tui.core.context import Context, Ports, build_demo
+from spark_tui.domain.bench.plan import BenchPlan
+from spark_tui.domain.bench.result import Result, Status, result_of
+from spark_tui.domain.bench.run import BenchRun, BoxFigures, Ending
+from spark_tui.domain.errors import EngineUnreachable, UsageError
+from spark_tui.domain.presets.container_spec import PublishedPort
+from spark_tui.domain.presets.plan import HostPaths
+from spark_tui.domain.quantities import GIB
+from spark_tui.domain.settings import Settings
+from spark_tui.services.bench_results import MemoryResults
+from spark_tui.tui.app import SparkApp
+from spark_tui.tui.glyphs import ASCII, UNICODE, Glyphs
+from spark_tui.tui.screens.bench import BenchScreen, exported
+from spark_tui.tui.screens.bench_estimate import estimate
+from spark_tui.tui.screens.bench_fields import FieldError, form_words, plan_of
+from spark_tui.tui.screens.bench_form import BenchForm
+from spark_tui.tui.screens.bench_words import serving
+from spark_tui.tui.widgets.bench_curve import BenchCurve, Curves, curve_rows
+from spark_tui.tui.widgets.graph_raster import GraphKind
+from spark_tui.tui.widgets.row_list import RowList
+from tests.core.kit import Kit
+from tests.fakes_bench import FakeLoad
+from tests.fakes_host import EPOCH
+from tests.tui.chat_kit import MemoryFiles
+from tests.tui.kit import ESCAPE, MARKUP, SIZES, Sight
+from tests.unit.bench_kit import SPARK, a_run
+
+PORTS = {"qwen": 8000, "other": 8001}
+SWEEP = ((1, (40.0, 41.0, 40.5)), (2, (74.0, 75.0, 74.4)), (4, (120.0, 121.0, 122.0)), (8, (130.0, 131.0, 129.0)))
+
+
+class BenchKit(Kit):
+    """A core whose load is scripted, with results and files in memory."""
+
+    def __init__(self, *engines: str, results: Sequence[Result] = (), settings: Settings | None = None) -> None:
+        self.results = MemoryResults()
+        self.files = MemoryFiles()
+        self.names = engines
+        self.settings = settings or Settings()
+        super().__init__()
+        for result in results:
+            self.results.add(result)
+        for name in engines:
+            port = PORTS[name]
+            argv = ("vllm", "serve", "org/model", "--max-num-seqs", "4", "--port", str(port))
+            self.docker.add_container(name, ports=(PublishedPort(8000, port),), argv=argv)
+        self.api.serve()
+
+    def opened(self) -> Context:
+        self.load = FakeLoad(self.clock)
+        ports = Ports(
+            self.clock, self.docker, self.api, self.host, self.gpu, self.presets, self.secrets, self.archive,
+            load=self.load, results=self.results, person_files=self.files,
+        )  # fmt: skip
+        return Context(self.settings, ports, HostPaths("/store", "/caches", "/home/test"))
+
+
+@asynccontextmanager
+async def looking(
+    kit: BenchKit, size: tuple[int, int] = (120, 36), glyphs: Glyphs = UNICODE
+) -> AsyncIterator[tuple[Sight, BenchScreen]]:
+    """The app, opened on the Bench screen."""
+    app = SparkApp(kit.context, glyphs)
+    async with app.run_test(size=size, notifications=True) as pilot:
+        sight = Sight(kit, app, pilot)
+        await sight.until(lambda: bool(app.selected) or not kit.names)
+        await sight.press("7")
+        await sight.until(lambda: isinstance(app.screen, BenchScreen) and bool(app.screen.query(RowList)))
+        yield sight, sight.on(BenchScreen)
+
+
+def run_of(id_: str = "first00001", at: float = EPOCH - 7200, **changes: Any) -> BenchRun:
+    told = {
+        "box": BoxFigures(60, 61 * GIB, 44 * GIB, 63.0, 71.0, 66, 2390.0, 2250, 96.0, 0.41),
+        "seconds": 92.0,
+    } | changes
+    conditions = replace(SPARK, driver="580.142", flags=("--max-num-seqs 4",), image_digest="sha256:abc")
+    return a_run(id_, *SWEEP, at=at, **{"conditions": conditions, **told})
+
+
+def told(sight: Sight) -> str:
+    """All notices."""
+    return "\n".join(notice.message for notice in sight.app._notifications)
+
+
+async def quick(sight: Sight, **values: str) -> BenchForm:
+    """The form, opened and filled."""
+    await sight.until(lambda: bool(serving(sight.on(BenchScreen).engines())))
+    await sight.press("b")
+    await sight.until(lambda: isinstance(sight.app.screen, BenchForm) and bool(sight.app.screen.query("#preview")))
+    form: BenchForm = sight.on(BenchForm)
+    for row in form._rows:
+        row.input.value = values.get(row.field.key, row.input.value)
+    await sight.pilot.pause()
+    return form
+
+
+QUICK = {"input": "32", "output": "8", "concurrency": "1,2", "passes": "2", "rounds": "1"}
+
+
+# --- nothing there ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_an_empty_list_says_what_to_do(size: tuple[int, int]) -> None:
+    async with looking(BenchKit("qwen"), size) as (sight, _):
+        await sight.until_seen("Nothing was measured yet", "qwen serves", "[7 Bench]")
+        await sight.press("enter")
+        await sight.until(lambda: isinstance(sight.app.screen, BenchForm))
+
+
+async def test_without_an_engine_it_says_so_and_how_to_get_one() -> None:
+    async with looking(BenchKit()) as (sight, _):
+        await sight.until_seen("Nothing was measured yet", "No engine serves")
+        await sight.press("b")
+        assert not isinstance(sight.app.screen, BenchForm)
+        assert "No engine serves" in told(sight)
+
+
+async def test_wrong_keys_say_why_nothing_happens() -> None:
+    async with looking(BenchKit("qwen")) as (sight, screen):
+        await sight.until_seen("qwen serves")
+        await sight.press("c", "space", "y", "e", "delete", "right", "left", "x", "G", "pagedown")
+        for words in ("No measurement is under way", "Choose a run first", "nothing to export"):
+            assert words in told(sight)
+        assert sight.app.screen is screen
+        await sight.press("escape")
+        await sight.until_seen("[1 Home]")
+
+
+async def test_read_only_measures_nothing() -> None:
+    async with looking(BenchKit("qwen", settings=Settings(read_only=True))) as (sight, _):
+        await sight.until_seen("Nothing was measured yet")
+        assert "Measure" not in sight.text.splitlines()[-1]
+        await sight.press("b", "enter")
+        assert not isinstance(sight.app.screen, BenchForm)
+        assert "Read-only" in told(sight)
+
+
+# --- the form -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_the_form_tells_what_it_comes_to(size: tuple[int, int]) -> None:
+    async with looking(BenchKit("qwen"), size) as (sight, _):
+        await quick(sight, input="512", output="64", concurrency="1,2,8")
+        await sight.until_seen("66 requests", "not known before the first run", "576 tokens of the context's 4,096")
+        assert sight.on(BenchForm).problem is None
+        await sight.press("escape")
+        assert isinstance(sight.app.screen, BenchScreen)
+
+
+async def test_the_form_knows_how_long_from_the_last_run_of_the_model() -> None:
+    conditions = replace(SPARK, model="org/model")
+    kit = BenchKit("qwen", results=[result_of(run_of(conditions=conditions))])
+    async with looking(kit) as (sight, _):
+        await quick(sight, input="10", output="100", concurrency="1,2,4,8", rounds="1", passes="1")
+        await sight.until_seen("about", "judged by the run of 2h")
+
+
+@pytest.mark.parametrize(
+    ("field", "text", "words"),
+    [
+        ("engine", "nobody", "No engine of that name serves"),
+        ("other", "qwen", "That is the engine itself"),
+        ("input", "many", "Not a whole number"),
+        ("input", "5000", "context 4,096"),
+        ("output", "1", "at least 2 tokens"),
+        ("concurrency", "1;2", "Not a list of whole numbers"),
+        ("concurrency", "2,2", "given twice"),
+        ("concurrency", "none", "nothing to measure"),
+        ("concurrency", "4096", "1 to 1,024"),
+        ("passes", "0", "1 to 100"),
+        ("content", "poems", "random or prose"),
+    ],
+)
+async def test_what_would_be_refused_is_told_before(field: str, text: str, words: str) -> None:
+    kit = BenchKit("qwen")
+    async with looking(kit) as (sight, _):
+        await sight.until_seen("qwen serves")
+        form = await quick(sight, **{field: text})
+        assert form.problem is not None
+        shown = " ".join(sight.text.split())
+        assert all(word in shown for word in words.split()), sight.text
+        assert "--" not in form_words(str(form.problem))
+        await sight.press("ctrl+l")
+        assert isinstance(sight.app.screen, BenchForm)
+        assert not kit.load.loads
+
+
+def test_fields_are_read_as_people_write_them() -> None:
+    plan = plan_of({"input": "2,048", "concurrency": "8 1, 2", "depths": "none", "content": "Prose"})
+    assert (plan.input_tokens, plan.concurrency, plan.depths, plan.content.value) == (2048, (1, 2, 8), (), "prose")
+    with pytest.raises(FieldError, match="whole number"):
+        plan_of({"rounds": "²"})
+
+
+def test_an_estimate_is_the_earlier_run_in_proportion() -> None:
+    run = run_of()
+    same = estimate(run.plan, before=run)
+    assert same is not None
+    assert same.seconds == pytest.approx(run.seconds)
+    twice = estimate(replace(run.plan, passes=run.plan.passes * 2, warmup=run.plan.warmup * 2), before=run)
+    assert twice is not None
+    assert twice.seconds == pytest.approx(2 * run.seconds)
+    least = estimate(BenchPlan(output_tokens=100, concurrency=(1, 8), passes=1, rounds=2), decode_rate=50.0)
+    assert least is not None
+    assert (least.seconds, least.at_least) == (8.0, True)
+    assert estimate(BenchPlan(), before=replace(run, ending=Ending.CANCELLED)) is None
+
+
+@given(
+    rates=st.dictionaries(st.integers(1, 1024), st.floats(0, 1e6), min_size=2, max_size=12),
+    width=st.integers(0, 200), height=st.integers(0, 40), kind=st.sampled_from(GraphKind),
+)  # fmt: skip
+def test_a_curve_fills_its_room_exactly_whatever_was_measured(
+    rates: dict[int, float], width: int, height: int, kind: GraphKind
+) -> None:
+    points = tuple(sorted(rates.items()))
+    rows = curve_rows(Curves("A", points, "B", points[:1], max(rates), "knee"), kind, width, height)
+    assert len(rows) in (0, height)
+    assert all(len(row.text) == len(row.pens) == width for row in rows)
+
+
+# --- measure ------------------------------------------------------------------------------------------
+
+
+async def test_a_measurement_is_followed_and_kept() -> None:
+    kit = BenchKit("qwen")
+    async with looking(kit) as (sight, screen):
+        await sight.until_seen("qwen serves")
+        await quick(sight, **QUICK)
+        await sight.press("ctrl+l")
+        await sight.until_seen("measuring", "pass 1", "of 4")
+        await sight.press("b")
+        assert "under way" in told(sight)
+        await sight.until(lambda: bool(kit.results.all()))
+        await sight.until_seen("done", "single 50.0 tok/s", "streams", "TTFT")
+        (kept,) = kit.results.all()
+        assert screen.runs_list.key == kept.id
+        assert not screen.measuring
+        assert "qwen: single 50.0 tok/s" in told(sight)
+        assert kept.run is not None
+        assert kept.run.plan.concurrency == (1, 2)
+
+
+async def test_it_goes_on_while_another_screen_is_shown() -> None:
+    kit = BenchKit("qwen")
+    async with looking(kit) as (sight, _):
+        await sight.until_seen("qwen serves")
+        await quick(sight, **QUICK)
+        await sight.press("ctrl+l")
+        await sight.until_seen("measuring")
+        await sight.press("1")
+        await sight.until(lambda: bool(kit.results.all()))
+        await sight.until(lambda: "single 50.0" in told(sight))
+        await sight.press("7")
+        await sight.until_seen("done")
+
+
+async def test_cancel_keeps_what_was_measured() -> None:
+    kit = BenchKit("qwen")
+    async with looking(kit) as (sight, _):
+        await sight.until_seen("qwen serves")
+        await quick(sight, **QUICK)
+        await sight.press("ctrl+l")
+        await sight.until_seen("1 of 4")
+        await sight.press("c")
+        assert "Ending" in sight.text
+        await sight.until_seen("cancelled", "stopped before its end")
+        (kept,) = kit.results.all()
+        assert kept.run is not None
+        assert kept.run.ending is Ending.CANCELLED
+        assert kept.status is Status.BENCHMARKED
+
+
+async def test_leaving_the_program_keeps_what_was_measured() -> None:
+    kit = BenchKit("qwen")
+    async with looking(kit) as (sight, _):
+        await sight.until_seen("qwen serves")
+        await quick(sight, **QUICK)
+        await sight.press("ctrl+l")
+        await sight.until_seen("1 of 4")
+        kit.clock.sleep = _at_once  # type: ignore[method-assign]
+        sight.app.exit()
+        await kit.clock.advance(2.0)
+    (kept,) = kit.results.all()
+    assert kept.run is not None
+    assert kept.run.ending is Ending.CANCELLED
+
+
+async def _at_once(seconds: float) -> None:
+    """Time does not pass while the program ends."""
+
+
+async def test_short_and_failed_requests_stand_in_the_table() -> None:
+    kit = BenchKit("qwen")
+    kit.load.spoil = {2: {"completion_tokens": 3}, 1: {"error": f"HTTP 500: {MARKUP} {ESCAPE}"}}
+    async with looking(kit, (200, 50)) as (sight, _):
+        await sight.until_seen("qwen serves")
+        await quick(sight, **QUICK, depths="64")
+        await sight.press("ctrl+l")
+        await sight.until(lambda: bool(kit.results.all()))
+        await sight.until_seen("failed", "short", "not markup", "broke off", "ended early")
+        assert "no request came to its end" in told(sight)
+        assert "\x1b" not in sight.text
+
+
+async def test_an_engine_that_cannot_be_asked_is_told_and_nothing_is_kept() -> None:
+    kit = BenchKit("qwen")
+    kit.load.broken = EngineUnreachable("Nothing answers at 8000.", "Is it running?")
+    async with looking(kit) as (sight, screen):
+        await sight.until_seen("qwen serves")
+        await quick(sight, **QUICK)
+        await sight.press("ctrl+l")
+        await sight.until(lambda: "Nothing answers at 8000." in told(sight))
+        assert not screen.measuring
+        assert not kit.results.all()
+        await sight.until_seen("Nothing was measured yet")
+
+
+async def test_two_engines_are_measured_in_turn_and_stand_side_by_side() -> None:
+    kit = BenchKit("qwen", "other")
+    async with looking(kit) as (sight, screen):
+        await sight.until(lambda: len(screen.engines()) == 2)
+        await quick(sight, **QUICK, engine="qwen", other="other")
+        await sight.press("ctrl+l")
+        await sight.until_seen("measuring", "waits")
+        await sight.until(lambda: len(kit.results.all()) == 2)
+        await sight.until_seen("done")
+        await sight.press("left")
+        await sight.until_seen("Measured in turn", "1 stream", "B/A")
+
+
+# --- look ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_a_run_shows_levels_and_curve_with_its_knee(size: tuple[int, int]) -> None:
+    async with looking(BenchKit("qwen", results=[result_of(run_of())]), size) as (sight, screen):
+        await sight.until_seen("single", "TTFT ms", "failed", "Qwen3.6-35B")
+        curve = screen.query_one(BenchCurve)
+        assert curve.rows
+        assert all(len(row.text) == curve.size.width for row in curve.rows)
+        assert "knee 4" in curve.rows[0].text
+        foot = curve.rows[-1].text
+        assert foot.replace("└", " ").replace("─", " ").split() == ["1", "2", "4", "8"]
+        for _ in range(3):
+            await sight.press("right")
+        assert sight.on(BenchScreen).query_one(TabbedContent).active == "pair-page"
+
+
+async def test_conditions_say_what_is_not_known() -> None:
+    async with looking(BenchKit("qwen", results=[result_of(run_of())]), (200, 50)) as (sight, _):
+        await sight.until_seen("single")
+        await sight.press("right")
+        await sight.until_seen("580.142", "--max-num-seqs 4", "sha256:abc", "revision", "not known", "cold")
+
+
+async def test_like_is_compared_with_like_and_the_rest_says_why() -> None:
+    old = run_of("old0000001", EPOCH - 90000)
+    plan = replace(old.plan, output_tokens=999)
+    unlike = run_of("unlike0001", EPOCH - 80000, plan=plan)
+    results = [result_of(old), result_of(unlike), result_of(run_of())]
+    async with looking(BenchKit("qwen", results=results), (200, 50)) as (sight, _):
+        await sight.until_seen("single")
+        await sight.press("right", "right")
+        await sight.until_seen("old0000001", "no difference shown", "another load", "output tokens: 999", "Published")
+
+
+async def test_marks_put_two_runs_side_by_side() -> None:
+    slower = tuple((streams, tuple(rate / 2 for rate in rates)) for streams, rates in SWEEP)
+    runs = [a_run("slow000001", *slower, at=EPOCH - 9000), run_of()]
+    async with looking(BenchKit("qwen", results=[result_of(run) for run in runs]), (120, 36)) as (sight, screen):
+        await sight.until_seen("single")
+        await sight.press("end", "space", "home", "space")
+        await sight.until_seen("B/A", "2.000", "faster", "Not measured in turn", "driver")
+        await sight.press("y")
+        assert "slow000001" in sight.app.clipboard
+        assert "first00001" in sight.app.clipboard
+        await sight.press("space", "space", "space")
+        assert screen.marked[-1:] != ()
+
+
+async def test_runs_of_other_loads_are_not_put_side_by_side() -> None:
+    one = run_of()
+    other = run_of("other00001", EPOCH - 9000, plan=replace(one.plan, output_tokens=7))
+    async with looking(BenchKit("qwen", results=[result_of(other), result_of(one)])) as (sight, _):
+        await sight.until_seen("single")
+        await sight.press("space", "down", "space")
+        await sight.until_seen("Not compared", "output tokens: 100 -> 7")
+
+
+async def test_verdicts_without_a_measurement_have_their_reason() -> None:
+    verdict = Result("bad0000001", EPOCH - 60, Status.FAILED, f"org/{MARKUP}", reason=f"out of memory {ESCAPE}")
+    async with looking(BenchKit("qwen", results=[verdict])) as (sight, _):
+        await sight.until_seen("failed", "out of memory", "[/red][bold]")
+        await sight.press("space")
+        assert "Only what was measured" in told(sight)
+        await sight.press("y")
+        assert "out of memory" in sight.app.clipboard
+
+
+async def test_the_filter_takes_several_words() -> None:
+    results = [result_of(run_of()), Result("bad0000001", EPOCH - 60, Status.FAILED, "org/gemma", reason="no room")]
+    async with looking(BenchKit("qwen", results=results)) as (sight, screen):
+        await sight.until_seen("gemma", "Qwen3.6")
+        await sight.press("slash")
+        await sight.type("gemma fail")
+        await sight.until_seen("1 of 2")
+        await sight.type("x")
+        await sight.until_seen("No run has all of these words")
+        await sight.press("escape")
+        assert screen.query_one("#filter", Input).value == ""
+        await sight.until_seen("Qwen3.6")
+
+
+async def test_ascii_terminals_get_a_picture_too() -> None:
+    async with looking(BenchKit("qwen", results=[result_of(run_of())]), glyphs=ASCII) as (sight, screen):
+        await sight.until_seen("single")
+        text = "\n".join(row.text for row in screen.query_one(BenchCurve).rows)
+        assert text.isascii()
+        assert "knee 4" in text
+
+
+async def test_nothing_is_repainted_when_nothing_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with looking(BenchKit("qwen", results=[result_of(run_of())])) as (sight, screen):
+        await sight.until_seen("single")
+        painted: list[object] = []
+        for widget in screen.query("#run-pane *"):
+            monkeypatch.setattr(widget, "refresh", lambda *args, **_: painted.append(args))
+        screen._show()
+        screen._show()
+        assert not painted
+
+
+# --- give away ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "begins"), [("a.md", "# Benchmarks"), ("a.csv", "id,at"), ("a.json", "[\n")])
+async def test_a_run_is_written_to_a_file(name: str, begins: str) -> None:
+    kit = BenchKit("qwen", results=[result_of(run_of()), result_of(run_of("second0001", EPOCH - 9000))])
+    async with looking(kit) as (sight, _):
+        await sight.until_seen("single")
+        await sight.press("e", "enter")
+        await sight.type(name)
+        await sight.press("enter")
+        await sight.until(lambda: name in kit.files.files)
+        text = kit.files.files[name].decode()
+        assert text.startswith(begins)
+        assert "first00001" in text
+        assert "second0001" not in text
+        assert f"Written: {name}" in told(sight)
+
+
+async def test_a_file_name_that_says_nothing_is_refused() -> None:
+    kit = BenchKit("qwen", results=[result_of(run_of())])
+    async with looking(kit) as (sight, _):
+        await sight.until_seen("single")
+        await sight.press("e")
+        await sight.type("a")
+        await sight.press("enter")
+        await sight.until(lambda: ".md, .csv or .json" in told(sight))
+        assert not kit.files.files
+    with pytest.raises(UsageError):
+        exported((), "a.exe")
+    assert json.loads(exported((result_of(run_of()),), "A.JSON"))[0]["id"] == "first00001"
+
+
+# --- the demo and the picture -------------------------------------------------------------------------
+
+
+async def test_the_demo_measures_and_says_that_it_is_simulated() -> None:
+    app = SparkApp(build_demo(), UNICODE)
+    async with app.run_test(size=(120, 36), notifications=True) as pilot:
+        sight = Sight(None, app, pilot)  # type: ignore[arg-type]
+        await _wait(sight, lambda: "SERVING" in sight.text)
+        await pilot.press("7")
+        await _wait(sight, lambda: isinstance(app.screen, BenchScreen) and "Nothing was measured" in sight.text)
+        await quick_demo(sight)
+        await _wait(sight, lambda: "simulated" in sight.text and "done" in sight.text)
+
+
+async def quick_demo(sight: Sight) -> None:
+    await sight.press("b")
+    await _wait(sight, lambda: isinstance(sight.app.screen, BenchForm) and bool(sight.app.screen.query("#preview")))
+    form: BenchForm = sight.on(BenchForm)
+    for row in form._rows:
+        row.input.value = QUICK.get(row.field.key, "")
+    await sight.press("ctrl+l")
+
+
+async def _wait(sight: Sight, condition: Any) -> None:
+    for _ in range(500):
+        if condition():
+            return
+        await sight.pilot.pause(0.02)
+    raise AssertionError(sight.text)
+
+
+@pytest.mark.parametrize("size", SIZES[:2], ids=["80x24", "120x36"])
+async def test_layout(size: tuple[int, int], snapshot: Any) -> None:
+    from pytest_textual_snapshot import SVGImageExtension
+
+    results = [result_of(run_of("old0000001", EPOCH - 90000)), result_of(run_of())]
+    async with looking(BenchKit("qwen", results=results), size) as (sight, _):
+        await sight.until_seen("single", "TTFT", "docker OK", "SERVING", "PSI 0.0", "up 1d")
+        for _ in range(5):  # what is read last
+            await sight.kit.clock.advance(1.0)
+            await sight.pilot.pause()
+        picture = sight.app.export_screenshot(title="bench", simplify=True)
+    assert picture == snapshot.use_extension(SVGImageExtension)
