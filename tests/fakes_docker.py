@@ -196,6 +196,14 @@ class FakeDocker:
         )
         self._tell("die", box.facts, exit_code)
 
+    def restart_by_policy(self, container: str, *lines: str) -> None:
+        """The process writes these lines and ends, and the daemon starts it again by itself."""
+        box = self._box(container)
+        self.write(container, *lines)
+        count, ended = box.facts.restart_count + 1, self._tick()
+        self._change(box, restart_count=count, finished_at=ended, started_at=self._tick())
+        self._tell("start", box.facts)
+
     def go_down(self, error: SparkError | None = None) -> None:
         """The daemon goes away: calls fail, streams break. Containers are kept."""
         self._down = error or daemon_down()
@@ -277,6 +285,7 @@ class FakeDocker:
             network_mode=spec.network or "bridge",
             environment=tuple(variable.name for variable in spec.env),
             created_at=self._tick(),
+            mounts=spec.mounts,
         )
         self._boxes[facts.id] = _Box(facts)
         self._tell("create", facts)

@@ -10,6 +10,7 @@ from spark_tui.core.cache import OnTerminal, Prospect
 from spark_tui.core.context import Context
 from spark_tui.domain.errors import RefusedError, SparkError, UsageError
 from spark_tui.domain.host.drop_caches import GRANT_FILE, DropResult, sudoers_grant
+from spark_tui.domain.host.drop_unit import RULE_FILE, UNIT_FILE, SystemFile, unit_files
 
 # --- drop ---------------------------------------------------------------------------------------------
 
@@ -128,6 +129,63 @@ def remove_grant(session: Session) -> None:
     if code != 0:
         raise SparkError(f"The grant was not removed: sudo ended with {code}.", f"By hand: sudo rm {GRANT_FILE}")
     _told(session, installed=False)
+
+
+# --- the unit -----------------------------------------------------------------------------------------
+
+
+def install_unit(session: Session, *, yes: bool) -> None:
+    """Shows the systemd unit and the polkit rule for this user, and writes both through sudo."""
+
+    async def prepare(context: Context) -> tuple[Context, tuple[SystemFile, ...]]:
+        session.refuse_if_read_only(context)
+        name, uid = context.cache.dropper.user()
+        if uid == 0:
+            raise UsageError("root needs no grant.", "Run it as the user who shall have it; sudo asks when it must.")
+        try:
+            return context, unit_files(name)
+        except ValueError as error:
+            raise UsageError(
+                f"A polkit rule cannot name this user: {error}.", "Take the sudo rule: spark-tui drop-caches --install"
+            ) from error
+
+    context, files = session.run(prepare)
+    for file in files:
+        session.err.say(f"{file.path}, 0644, root's:")
+        for line in file.text.splitlines():
+            session.err.say(f"    {line}")
+    if not confirm(session, "Write both?", yes=yes):
+        raise RefusedError("Nothing was written.", "With --yes it is written without asking.")
+    code = context.cache.dropper.write_files(files)
+    if code != 0:
+        raise SparkError(
+            f"The unit was not written: it ended with {code}.",
+            "May you use sudo? Ask: sudo -v. The way back: spark-tui drop-caches --uninstall --polkit",
+        )
+    _told_unit(session, installed=True)
+
+
+def remove_unit(session: Session) -> None:
+    """Removes unit and rule through sudo."""
+
+    async def open_(context: Context) -> Context:
+        session.refuse_if_read_only(context)
+        return context
+
+    paths = (RULE_FILE, UNIT_FILE)
+    code = session.run(open_).cache.dropper.remove_files(paths)
+    if code != 0:
+        raise SparkError(f"The unit was not removed: it ended with {code}.", f"By hand: sudo rm {' '.join(paths)}")
+    _told_unit(session, installed=False)
+
+
+def _told_unit(session: Session, *, installed: bool) -> None:
+    if session.as_json:
+        session.out.json({"id": "drop-caches-unit", "files": [UNIT_FILE, RULE_FILE], "installed": installed})
+    elif installed:
+        session.err.say("Written. From now on `spark-tui drop-caches` and the key D start that unit, without sudo.")
+    else:
+        session.err.say(f"{UNIT_FILE} and its polkit rule are gone.")
 
 
 def _told(session: Session, *, installed: bool) -> None:

@@ -164,6 +164,8 @@ def _failure(told: Explanation) -> Object | None:
         return None
     return {
         "cause": cause.id.value,
+        "summary": cause.summary,
+        "guess": cause.guess,
         "lines": list(cause.lines),
         "remedy": cause.remedy,
         "override": dict(cause.override) or None,

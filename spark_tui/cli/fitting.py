@@ -22,6 +22,7 @@ def fit(session: Session, name: str, settings: tuple[str, ...]) -> None:
 
     async def work(context: Context) -> Fit:
         preset = find_preset(context, name)
+        await context.history.load()
         await context.collectors.collect_once()
         try:
             await context.supervisor.look()

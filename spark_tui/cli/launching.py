@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from spark_tui.cli import shapes
+from spark_tui.cli.asking import typed
 from spark_tui.cli.diagnostics import Interrupted
 from spark_tui.cli.narrator import Narrator, keeps_starting, supervised, ticking
 from spark_tui.cli.recipes import find_preset
 from spark_tui.cli.session import Session
+from spark_tui.core.budget import WillNotFit
 from spark_tui.core.context import Context
 from spark_tui.core.jobs import StepState
 from spark_tui.core.launch import Launched, LaunchRequest
@@ -32,6 +34,7 @@ class UpOptions:
     wait: bool = True
     warm: bool = True
     replace: bool = False
+    force: bool = False
 
     def overrides(self) -> Overrides:
         """The changes to the preset; an option of its own wins over the same key after `--set`. Raises UsageError."""
@@ -45,10 +48,30 @@ class UpOptions:
 
 
 def up(session: Session, name: str, options: UpOptions) -> None:
-    """Launches a preset, or prints the command that would."""
+    """Launches a preset, or prints the command that would. One that cannot fit is launched only when the person
+    types its name."""
     if options.dry_run:
         _dry_run(session, name, options)
         return
+    try:
+        _launch(session, name, options)
+    except WillNotFit as error:
+        if not _insists(session, name, error):
+            raise
+        _launch(session, name, replace(options, force=True))
+
+
+def _insists(session: Session, name: str, error: WillNotFit) -> bool:
+    """The numbers and the ways out, then the question."""
+    if session.stdin is None or not session.stdin.isatty() or session.as_json:
+        return False
+    session.err.note(error.summary)
+    for change in error.fit.changes:
+        session.err.say(f"  - {change.summary}")
+    return typed(session, f"It would fail, or freeze the machine. Type {name} to launch it all the same: ", name)
+
+
+def _launch(session: Session, name: str, options: UpOptions) -> None:
     overrides = options.overrides()
     engine = overrides.name or name
     moved: dict[str, StepState] = {}
@@ -58,7 +81,7 @@ def up(session: Session, name: str, options: UpOptions) -> None:
         preset = find_preset(context, name)
         _tell_notes(session, await context.preflight.plan(preset, overrides))
         _tell_findings(session, name, await context.checks.check(preset, overrides))
-        request = LaunchRequest(preset, overrides, options.wait, options.warm, options.replace)
+        request = LaunchRequest(preset, overrides, options.wait, options.warm, options.replace, options.force)
         narrator = Narrator(session, context, engine, moved)
         launched = await supervised(context, ticking(narrator, context.launcher.launch(request, narrator.step)))
         _tell_result(session, launched, request, context.clock.now())

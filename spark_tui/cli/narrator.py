@@ -15,6 +15,8 @@ from spark_tui.cli.diagnostics import Interrupted
 from spark_tui.cli.session import Session
 from spark_tui.core.context import Context
 from spark_tui.core.jobs import Step, StepState
+from spark_tui.domain.engine.eta import UNKNOWN, Basis, Eta
+from spark_tui.domain.engine.eta_words import eta_words
 from spark_tui.domain.engine.timeline import Phase, PhaseId, PhaseState
 from spark_tui.domain.engine.view import EngineView
 from spark_tui.domain.quantities import human_duration
@@ -49,11 +51,13 @@ class Narrator:
         self._session = session
         self._clock = context.clock
         self._supervisor = context.supervisor
+        self._history = context.history
         self._name = name
         self._states = {} if states is None else states
         self._current: Step | None = None
         self._told: dict[str, PhaseState] = {}
         self._milestone = 0
+        self._left_told = False
         self._json_at = float("-inf")
 
     def step(self, step: Step) -> None:
@@ -92,14 +96,33 @@ class Narrator:
         elif step.id == "pull" and step.progress is not None and int(step.progress * 10) > self._milestone:
             self._milestone = int(step.progress * 10)
             self._line(step)
+        elif step.id == "follow":
+            self._tell_left(step)
+
+    def _tell_left(self, step: Step) -> None:
+        """Once, as soon as earlier starts tell it."""
+        found = UNKNOWN if self._left_told else self._eta(step)
+        if found.basis is Basis.HISTORY:
+            self._left_told = True
+            self._session.err.say(_row("", "", None, eta_words(found)))
 
     def _standing(self, step: Step) -> None:
-        self._session.err.standing(_text(step, self._elapsed(step)))
+        self._session.err.standing(_text(step, self._elapsed(step), self._left(step)))
 
     def _line(self, step: Step) -> None:
         word, style = _WORDS[step.state]
-        plain = _text(step, self._elapsed(step) if step.state.over or step.id == "pull" else None)
+        left = "" if step.state.over else self._left(step)
+        self._left_told = self._left_told or bool(left)
+        plain = _text(step, self._elapsed(step) if step.state.over or step.id == "pull" else None, left)
         self._session.err.columns(plain, word, style)
+
+    def _left(self, step: Step) -> str:
+        return eta_words(self._eta(step))
+
+    def _eta(self, step: Step) -> Eta:
+        """How long the boot will still take, by earlier starts or its own progress."""
+        watch = self._supervisor.find(self._name) if step.id == "follow" else None
+        return UNKNOWN if watch is None else self._history.eta(watch.view())
 
     def _elapsed(self, step: Step) -> float | None:
         if step.seconds is not None or step.started_at is None:
@@ -110,7 +133,8 @@ class Narrator:
         now = self._clock.monotonic()
         if changed or now - self._json_at >= JSON_SECONDS:
             self._json_at = now
-            self._session.out.json_line({"type": "step", **shapes.step(step)})
+            left = shapes.estimate(self._eta(step)) if step.id == "follow" and not step.state.over else {}
+            self._session.out.json_line({"type": "step", **shapes.step(step), **left})
 
     # --- phases ---------------------------------------------------------------------------------------
 
@@ -135,13 +159,14 @@ class Narrator:
         )
 
 
-def _text(step: Step, elapsed: float | None) -> str:
+def _text(step: Step, elapsed: float | None, left: str = "") -> str:
     if step.state is StepState.CANCELLED or (step.state is StepState.FAILED and step.id != "warm"):
         return _row(step.label, _WORDS[step.state][0], elapsed, "")  # an error follows, and says why
     if step.id == "follow" and step.state is StepState.DONE:
         return _row(step.label, "done", elapsed, "")  # what its phases have told
     percent = f"{step.progress:.0%} " if step.progress is not None else ""
-    return _row(step.label, _WORDS[step.state][0], elapsed, percent + step.detail)
+    detail = "; ".join(part for part in ((percent + step.detail).strip(), left) if part)
+    return _row(step.label, _WORDS[step.state][0], elapsed, detail)
 
 
 def _row(label: str, word: str, seconds: float | None, detail: str) -> str:
@@ -184,6 +209,11 @@ async def supervised(context: Context, work: Coroutine[Any, Any, T]) -> T:
 
     A fault in the supervisor ends the work with that fault, rather than leave it waiting for ever.
     """
+    try:
+        await context.remember()
+    except BaseException:
+        work.close()
+        raise
     watching = asyncio.ensure_future(context.supervisor.run())
     working = asyncio.ensure_future(work)
     try:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import aclosing
 
 from spark_tui.cli import shapes
+from spark_tui.cli.diagnostics import Interrupted
 from spark_tui.cli.engines import ago, find_container
 from spark_tui.cli.narrator import keeps_starting, narrated, supervised
 from spark_tui.cli.session import Session, interrupted
@@ -55,12 +56,20 @@ def restart(session: Session, name: str, *, wait: bool, grace_seconds: int) -> N
     """Stops and starts an engine with the settings that it has."""
 
     begun: list[str] = []
+    between: list[str] = []
 
     async def work(context: Context) -> None:
         session.refuse_if_read_only(context)
         container = await find_container(context, name)
         session.err.say(f"Restarting {container.name} ...")
-        await context.supervisor.restart(container.name, grace_seconds)
+
+        async def settle() -> None:
+            between.append(container.name)
+            came_back = await context.budget.await_return()
+            if came_back:
+                session.err.say(came_back)
+
+        await context.supervisor.restart(container.name, grace_seconds, settle=settle)
         begun.append(container.name)
         if wait:
             view = await supervised(context, narrated(session, context, container.name))
@@ -73,7 +82,14 @@ def restart(session: Session, name: str, *, wait: bool, grace_seconds: int) -> N
         else:
             session.err.say(f"{container.name} is starting. Follow it: spark-tui logs {container.name} -f")
 
-    session.run(work, on_interrupt=lambda: keeps_starting(begun[0]) if begun else interrupted())
+    def left() -> Interrupted:
+        if begun:
+            return keeps_starting(begun[0])
+        if between:
+            return Interrupted(f"{between[0]} was stopped.", f"Start it: spark-tui restart {between[0]}")
+        return interrupted()
+
+    session.run(work, on_interrupt=left)
 
 
 # --- logs ---------------------------------------------------------------------------------------------

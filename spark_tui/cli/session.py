@@ -52,7 +52,7 @@ def open_context(options: Options, environment: Mapping[str, str]) -> Context:
     from spark_tui.core.context import build, build_demo
 
     if options.demo:
-        return build_demo(demo_settings(options))
+        return build_demo(demo_settings(options, environment))
     settings, folders = settings_of(options, environment)
     return build(settings, folders, environment)
 

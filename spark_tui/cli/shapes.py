@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from spark_tui.core.jobs import Step
 from spark_tui.domain.chat import Answer, ToolCall, Usage
 from spark_tui.domain.engine.container import DaemonFacts
+from spark_tui.domain.engine.eta import Eta
 from spark_tui.domain.engine.secrets import mask_secrets
 from spark_tui.domain.engine.timeline import BootTimeline, Phase
 from spark_tui.domain.engine.view import EngineState, EngineView
@@ -161,6 +162,16 @@ def step(found: Step) -> Object:
         "detail": found.detail,
         **maybe("progress", found.progress, "not known"),
         **maybe("seconds", _rounded(found.seconds), "it is not over" if not found.state.over else "it took none"),
+    }
+
+
+def estimate(found: Eta) -> Object:
+    """How long a start will still take: until `eta_until`, by earlier starts or by its own progress."""
+    return {
+        **maybe("eta_seconds", _rounded(found.seconds, 0), "neither earlier starts nor its progress tell"),
+        "eta_until": found.until.value,
+        "eta_basis": found.basis.value,
+        "eta_starts": found.starts,
     }
 
 

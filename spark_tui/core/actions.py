@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -23,11 +24,11 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """One action. `keys` are Textual key names, the first one is shown. `dangerous` ones are absent in read-only
-    mode. `cli` is the command that does the same. `footer` says whether the footer shows it."""
+    """One action. `default_keys` are Textual key names, the first one is shown. `dangerous` ones are absent in
+    read-only mode. `cli` is the command that does the same. `footer` says whether the footer shows it."""
 
     id: str
-    keys: tuple[str, ...]
+    default_keys: tuple[str, ...]
     label: str
     help: str
     scope: Scope = Scope.GLOBAL
@@ -35,13 +36,31 @@ class Action:
     footer: bool = True
     cli: str = ""
 
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The keys that it has now: the person's own, else the default ones."""
+        return _own_keys.get(self.id, self.default_keys)
+
+
+_own_keys: dict[str, tuple[str, ...]] = {}
+
+
+def use_keys(own: Mapping[str, tuple[str, ...]]) -> None:
+    """From here on these actions have these keys, in this process, and all others their default ones."""
+    _own_keys.clear()
+    _own_keys.update(own)
+
 
 ACTIONS: tuple[Action, ...] = (
     # everywhere
     Action("show_home", ("1",), "Home", "Engines, boot timeline, events", footer=False, cli="status"),
+    Action("show_models", ("2",), "Models", "The store: look, fetch, verify, delete", footer=False, cli="models list"),
     Action("show_presets", ("3",), "Presets", "Recipes: look, check, launch", footer=False, cli="presets list"),
     Action("show_logs", ("4",), "Logs", "The selected engine's log, full screen", footer=False, cli="logs NAME -f"),
+    Action("show_metrics", ("5",), "Metrics", "The selected engine over time", footer=False, cli="metrics NAME"),
     Action("show_chat", ("6",), "Chat", "Talk to the selected engine", footer=False, cli="chat NAME"),
+    Action("show_bench", ("7",), "Bench", "How fast is it: measure, compare", footer=False, cli="results list"),
+    Action("show_doctor", ("8",), "Doctor", "What is wrong with this box", footer=False, cli="doctor"),
     Action("help", ("question_mark",), "Help", "Keys of this screen"),
     Action("command_palette", ("ctrl+p",), "Palette", "Everything, by name"),
     Action(
@@ -53,6 +72,7 @@ ACTIONS: tuple[Action, ...] = (
         footer=False,
         cli="drop-caches",
     ),
+    Action("open_memory", ("m",), "Memory", "Who holds the pool; guard, history", footer=False, cli="memory"),
     Action("quit", ("q", "ctrl+q"), "Quit", "Leave; containers keep running", footer=False),
     # home
     Action("launch", ("l",), "Launch", "Choose a preset and launch it", Scope.HOME, dangerous=True, cli="up PRESET"),
@@ -79,7 +99,73 @@ ACTIONS: tuple[Action, ...] = (
         footer=False,
         cli="explain NAME",
     ),
+    Action(
+        "secure_engine",
+        ("K",),
+        "Make a key",
+        "Restart an engine that is open to the network with an API key",
+        Scope.HOME,
+        dangerous=True,
+        footer=False,
+        cli="secure NAME",
+    ),
     Action("open_logs", ("enter",), "Logs", "Open the selected engine's log", Scope.HOME, cli="logs NAME"),
+    # models
+    Action("search_hub", ("s",), "Search Hub", "Search the Hub, look, fetch", Scope.MODELS, cli="models search"),
+    Action(
+        "get_model",
+        ("g",),
+        "Get",
+        "Go on with its download, fetch what lacks or is damaged, or what is new",
+        Scope.MODELS,
+        dangerous=True,
+        cli="models pull MODEL",
+    ),
+    Action(
+        "verify_model", ("v",), "Verify", "Compare every file with the Hub's hash", Scope.MODELS, cli="models verify"
+    ),
+    Action("open_uses", ("enter",), "Presets", "The presets that use it; else its checkpoint", Scope.MODELS),
+    Action("filter_models", ("slash",), "Filter", "Filter the list", Scope.MODELS),
+    Action(
+        "pause_download",
+        ("p",),
+        "Pause",
+        "Pause the download, or go on with it",
+        Scope.MODELS,
+        dangerous=True,
+        cli="models pause DOWNLOAD",
+    ),
+    Action(
+        "cancel_work",
+        ("c",),
+        "Cancel",
+        "End the download, or the verification",
+        Scope.MODELS,
+        cli="models cancel DOWNLOAD",
+    ),
+    Action(
+        "delete_model",
+        ("delete",),
+        "Delete",
+        "Delete it, a revision, or leftovers: what comes free is shown first",
+        Scope.MODELS,
+        dangerous=True,
+        cli="models rm MODEL",
+    ),
+    Action("next_model_page", ("right",), "Page", "The next page: overview, files, inspect", Scope.MODELS),
+    Action("previous_model_page", ("left",), "Page back", "The page before", Scope.MODELS, footer=False),
+    Action("copy_fix", ("u",), "Copy fix", "Copy the command that mends it", Scope.MODELS, footer=False),
+    Action(
+        "limit_downloads",
+        ("b",),
+        "Bandwidth",
+        "A cap for all downloads together",
+        Scope.MODELS,
+        dangerous=True,
+        footer=False,
+        cli="models downloads --limit 50m",
+    ),
+    Action("reload_models", ("ctrl+r",), "Reload", "Look through the store again", Scope.MODELS, footer=False),
     # presets
     Action(
         "launch_preset",
@@ -117,6 +203,18 @@ ACTIONS: tuple[Action, ...] = (
     Action("next_page", ("right",), "Page", "The next page: overview, command, checks, fit", Scope.PRESETS),
     Action("previous_page", ("left",), "Page back", "The page before", Scope.PRESETS, footer=False),
     Action("reload_presets", ("ctrl+r",), "Reload", "Read the preset folders again", Scope.PRESETS, footer=False),
+    # doctor
+    Action("examine_again", ("r",), "Look again", "Examine the box again", Scope.DOCTOR, cli="doctor"),
+    Action(
+        "try_gpu_container",
+        ("t",),
+        "GPU container",
+        "Start a container with the GPU, to see whether that works",
+        Scope.DOCTOR,
+        dangerous=True,
+        cli="doctor --gpu-container",
+    ),
+    Action("copy_remedy", ("y",), "Copy remedy", "Copy what to do", Scope.DOCTOR),
     # logs
     Action("follow", ("f", "end"), "Follow", "Follow the end of the log", Scope.LOGS, cli="logs NAME -f"),
     Action("search", ("slash",), "Search", "Search; n and p jump between matches", Scope.LOGS),
@@ -145,6 +243,50 @@ ACTIONS: tuple[Action, ...] = (
         cli="explain NAME",
     ),
     Action("next_engine", ("right_square_bracket",), "Next engine", "Next engine", Scope.LOGS, footer=False),
+    # metrics
+    Action("cursor_back", ("left",), "Read", "Read the values at a time: a cell earlier", Scope.METRICS),
+    Action("cursor_on", ("right",), "Read on", "A cell later; beyond the last one is now", Scope.METRICS, footer=False),
+    Action("cursor_far_back", ("shift+left",), "Far back", "Ten cells earlier", Scope.METRICS, footer=False),
+    Action("cursor_far_on", ("shift+right",), "Far on", "Ten cells later", Scope.METRICS, footer=False),
+    Action("longer_window", ("minus",), "Longer", "More time: 5 m, 15 m, 1 h, 6 h", Scope.METRICS),
+    Action("shorter_window", ("plus", "equals_sign"), "Shorter", "Less time", Scope.METRICS),
+    Action("next_graphs", ("pagedown", "down"), "Page", "The next page of graphs", Scope.METRICS),
+    Action("previous_graphs", ("pageup", "up"), "Page back", "The page before", Scope.METRICS, footer=False),
+    Action("pause_metrics", ("space", "p"), "Pause", "Hold the picture still; measuring goes on", Scope.METRICS),
+    Action("latency_table", ("t",), "Table", "p50, p95 and p99 with the error of their bucket", Scope.METRICS),
+    Action("copy_values", ("y",), "Copy", "Copy the values at the cursor, or the latest ones", Scope.METRICS),
+    Action("graph_kind", ("g",), "Marks", "Draw with dots, blocks, or plain characters", Scope.METRICS, footer=False),
+    Action("metrics_of_next", ("right_square_bracket",), "Next engine", "Next engine", Scope.METRICS, footer=False),
+    # bench
+    Action(
+        "start_bench",
+        ("b",),
+        "Measure",
+        "Measure an engine, or two in turn",
+        Scope.BENCH,
+        dangerous=True,
+        cli="bench NAME",
+    ),
+    Action("cancel_bench", ("c",), "Cancel", "End the measurement; what it has is kept", Scope.BENCH),
+    Action(
+        "mark_run",
+        ("space",),
+        "Mark",
+        "Mark two runs, A and B, side by side",
+        Scope.BENCH,
+        cli="results compare A B",
+    ),
+    Action("export_runs", ("e",), "Export", "Runs to a file: .md, .csv or .json", Scope.BENCH, cli="results export"),
+    Action("copy_run", ("y",), "Copy", "Copy the run as Markdown; both marked ones", Scope.BENCH),
+    Action("filter_runs", ("slash",), "Filter", "Filter the list", Scope.BENCH),
+    Action("next_bench_page", ("right",), "Page", "The next page: run, conditions, compare, A/B", Scope.BENCH),
+    Action("previous_bench_page", ("left",), "Page back", "The page before", Scope.BENCH, footer=False),
+    Action(
+        "open_run", ("enter",), "Read", "Into the page, to scroll; on an empty list: measure", Scope.BENCH, footer=False
+    ),
+    # memory
+    Action("leave_memory", ("escape",), "Back", "Back to where it was opened", Scope.MEMORY),
+    Action("memory_window", ("w",), "Window", "A longer history: 15 min, 1 h, 6 h", Scope.MEMORY),
     # chat
     Action("stop_answer", ("escape",), "Stop", "Stop the answer; else leave the prompt, or the screen", Scope.CHAT),
     Action("write", ("enter",), "Write", "From the transcript to the prompt", Scope.CHAT),
@@ -152,6 +294,33 @@ ACTIONS: tuple[Action, ...] = (
     Action("new_chat", ("ctrl+n",), "New", "Start a new conversation; once more brings the last one back", Scope.CHAT),
     Action("toggle_reasoning", ("ctrl+t",), "Reasoning", "Show or fold the reasoning", Scope.CHAT),
     Action("copy_answer", ("ctrl+y",), "Copy", "Copy the last answer", Scope.CHAT),
+    Action("chat_settings", ("ctrl+o",), "Settings", "System prompt, sampling, reasoning, tools", Scope.CHAT),
+    Action(
+        "open_conversation",
+        ("ctrl+l",),
+        "List",
+        "Conversations: open, search, rename, delete",
+        Scope.CHAT,
+        cli="conversations list",
+    ),
+    Action("edit_question", ("f2",), "Edit", "Edit the last question and ask it anew", Scope.CHAT, footer=False),
+    Action("fork_chat", ("f3",), "Fork", "Go on in a copy; this conversation stays", Scope.CHAT, footer=False),
+    Action("go_on", ("f4",), "Go on", "Let a stopped or cut answer go on", Scope.CHAT, footer=False),
+    Action(
+        "compare", ("f5",), "Compare", "The last question to another engine, side by side", Scope.CHAT, footer=False
+    ),
+    Action("copy_code", ("f6",), "Code", "Copy a code block; again: the one before it", Scope.CHAT, footer=False),
+    Action("make_room", ("f7",), "Room", "Leave older exchanges out of what is sent", Scope.CHAT, footer=False),
+    Action("attach", ("f8",), "Attach", "A picture or a sound with the next question", Scope.CHAT, footer=False),
+    Action(
+        "save_chat",
+        ("f9",),
+        "Save",
+        "Write the conversation to a file, .md or .json",
+        Scope.CHAT,
+        footer=False,
+        cli="conversations export ID",
+    ),
     Action(
         "follow_answer",
         ("ctrl+end",),

@@ -26,6 +26,7 @@ from spark_tui.domain.host.drop_caches import (
     routes,
     serving_warning,
 )
+from spark_tui.domain.host.drop_unit import SystemFile
 from spark_tui.domain.host.memory import MemInfo
 from spark_tui.domain.reading import reason_of, value_of
 from spark_tui.services.ports import CacheDropper, Clock, ContainerEngine, HostProbe
@@ -136,6 +137,7 @@ class CacheControl:
             result = DropResult(kind, before, self._memory(), self._clock.monotonic() - began, synced)
         self.warned()
         self._say(result.sentence)
+        self._store.update(last_drop=result)
         return result
 
     async def drop_quietly(self) -> DropResult | None:
@@ -153,7 +155,9 @@ class CacheControl:
                 return None
             before, began = self._memory(), self._clock.monotonic()
             kind, synced = await self._first_that_works(open_ways, None)
-            return DropResult(kind, before, self._memory(), self._clock.monotonic() - began, synced)
+            result = DropResult(kind, before, self._memory(), self._clock.monotonic() - began, synced)
+        self._store.update(last_drop=result)
+        return result
 
     async def compact_quietly(self) -> bool:
         """Compacts memory where that is granted; false where it is not."""
@@ -272,6 +276,14 @@ class NothingAllowed:
         return 1
 
     def remove_grant(self) -> int:
+        """No grant."""
+        return 1
+
+    def write_files(self, files: Sequence[SystemFile]) -> int:
+        """No grant."""
+        return 1
+
+    def remove_files(self, paths: Sequence[str]) -> int:
         """No grant."""
         return 1
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
+from spark_tui.core.memory_watch import MemoryWatch
 from spark_tui.core.poller import Poller
 from spark_tui.core.store import Store
 from spark_tui.domain.engine.container import DaemonFacts
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.host.gpu import GpuReading
 from spark_tui.domain.host.memory import MemInfo, steady
-from spark_tui.domain.reading import Ok, Reading, aged, value_of
+from spark_tui.domain.reading import NOT_READ_YET, Ok, Reading, aged, value_of
 from spark_tui.services.ports import Clock, ContainerEngine, GpuProbe, HostProbe, PresetSource
 
 HOST_SECONDS = 1.0
@@ -30,6 +32,8 @@ class Collectors:
         docker: ContainerEngine,
         presets: PresetSource,
         refresh_seconds: float = HOST_SECONDS,
+        memory_watch: MemoryWatch | None = None,
+        on_gpu: Callable[[Reading[GpuReading]], None] | None = None,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -37,6 +41,8 @@ class Collectors:
         self._gpu = gpu
         self._docker = docker
         self._presets = presets
+        self._memory_watch = memory_watch
+        self._on_gpu = on_gpu
         self.daemon = Poller(
             "Docker",
             docker.daemon,
@@ -69,6 +75,12 @@ class Collectors:
         self._store.update(identity=self._host.identity())
         await asyncio.gather(self._host_poller.poll(), self._gpu_poller.poll())
 
+    async def collect_ready(self) -> None:
+        """The host now, and the GPU where it was never asked: for who decides by memory."""
+        self.sample_host()
+        if self._store.world.gpu is NOT_READ_YET:
+            await self._gpu_poller.poll()
+
     def load_presets(self) -> None:
         """Reads the preset folders again."""
         self._store.update(presets=self._presets.load())
@@ -76,12 +88,14 @@ class Collectors:
     def sample_host(self) -> None:
         """One reading of the host, now."""
         world = self._store.world
-        uptime = self._host.uptime()
+        uptime, memory, pressure = self._host.uptime(), self._host.memory(), self._host.memory_pressure()
         self._store.update(
-            memory=_steadied(world.memory, self._host.memory()),
-            pressure=self._host.memory_pressure(),
+            memory=_steadied(world.memory, memory),
+            pressure=pressure,
             uptime_minutes=Ok(int(uptime.value // 60), uptime.at) if isinstance(uptime, Ok) else uptime,
         )
+        if self._memory_watch is not None:
+            self._memory_watch.sampled(memory, pressure)
 
     async def _read_host(self) -> None:
         self.sample_host()
@@ -91,6 +105,8 @@ class Collectors:
 
     def _take_gpu(self, reading: Reading[GpuReading]) -> None:
         self._store.update(gpu=reading)
+        if self._on_gpu is not None:
+            self._on_gpu(reading)
 
     def _gpu_failed(self, error: SparkError) -> None:
         self._store.update(gpu=aged(self._store.world.gpu, str(error)))

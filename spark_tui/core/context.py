@@ -13,18 +13,41 @@ from spark_tui.core.store import Store
 from spark_tui.domain.settings import Folders, Settings, defaults, folders_of
 
 if TYPE_CHECKING:
+    from spark_tui.core.alarms import AlarmBoard
+    from spark_tui.core.benchmark import Benchmark
     from spark_tui.core.budget import LaunchBudget
     from spark_tui.core.cache import CacheControl
+    from spark_tui.core.chat_meter import EngineMeter
+    from spark_tui.core.chat_target import ChatTarget
     from spark_tui.core.collectors import Collectors
+    from spark_tui.core.config import Config
+    from spark_tui.core.conversations import Conversations
+    from spark_tui.core.doctor import Doctor
+    from spark_tui.core.downloads import Downloads, Hub
     from spark_tui.core.engines import EngineSupervisor
     from spark_tui.core.fitting import Fitting
     from spark_tui.core.guard import Guard, LoadGuard, OnEntry
+    from spark_tui.core.health_watch import HealthWatch
+    from spark_tui.core.history import History
     from spark_tui.core.job_runner import JobRunner
     from spark_tui.core.launch import Launcher
+    from spark_tui.core.library import Library
+    from spark_tui.core.memory_detail import GuardStanding, MemoryInspector
+    from spark_tui.core.memory_ledger import LedgerReader
+    from spark_tui.core.memory_watch import MemoryWatch
+    from spark_tui.core.metrics import EngineMetricsCollector
     from spark_tui.core.preflight import Preflight
     from spark_tui.core.preset_checks import PresetChecks
+    from spark_tui.core.restart_breaker import RestartBreaker
+    from spark_tui.core.results import Results
+    from spark_tui.core.secure import Securing
+    from spark_tui.domain.engine.endpoint import Endpoint
+    from spark_tui.domain.engine.view import EngineView
+    from spark_tui.domain.errors import SparkError
+    from spark_tui.domain.host.gpu import GpuReading
     from spark_tui.domain.host.guard import Policy
     from spark_tui.domain.host.paths import HostPaths
+    from spark_tui.domain.reading import Reading
     from spark_tui.services.drop_caches import SystemCacheDropper
     from spark_tui.services.ports import (
         CacheDropper,
@@ -42,7 +65,17 @@ if TYPE_CHECKING:
         SecretStore,
         UserUnits,
     )
+    from spark_tui.services.ports_bench import LoadDriver, ResultStore
+    from spark_tui.services.ports_chat import ConversationStore, PersonFiles
+    from spark_tui.services.ports_doctor import DoctorProbe
+    from spark_tui.services.ports_history import HistoryLedger
+    from spark_tui.services.ports_hub import Downloader, HubClient
+    from spark_tui.services.ports_metrics import MetricsSource
+    from spark_tui.services.ports_store import ModelStore
+    from spark_tui.services.ports_vitals import VitalsProbe
 
+METRICS_DELAY_SECONDS = 0.3
+"""The first frame does not wait for what nobody can see yet."""
 DEMO_IMAGES = ("vllm/vllm-openai:nightly",)
 """Here from the start in the demo; other images are pulled, which the demo shows too."""
 
@@ -72,6 +105,17 @@ class Ports:
     guarding: GuardPorts | None = None
     recipes: RecipeShelf | None = None
     checkpoints: CheckpointSource | None = None
+    metrics: MetricsSource | None = None
+    models: ModelStore | None = None
+    hub: HubClient | None = None
+    downloader: Downloader | None = None
+    vitals: VitalsProbe | None = None
+    conversations: ConversationStore | None = None
+    person_files: PersonFiles | None = None
+    history: HistoryLedger | None = None
+    load: LoadDriver | None = None
+    results: ResultStore | None = None
+    doctor_probe: DoctorProbe | None = None
 
 
 class RealPorts:
@@ -106,11 +150,46 @@ class RealPorts:
         return VllmApi()
 
     @cached_property
+    def metrics(self) -> MetricsSource:
+        """The engines' metrics pages."""
+        from spark_tui.services.metrics_http import HttpMetrics
+
+        return HttpMetrics()
+
+    @cached_property
+    def history(self) -> HistoryLedger:
+        """The history's file."""
+        from spark_tui.services.ledger import SqliteLedger
+
+        return SqliteLedger(self._folders.history, now=self.clock.now)
+
+    @cached_property
+    def load(self) -> LoadDriver:
+        """The helper process that sends a benchmark's load."""
+        from spark_tui.services.bench_http import HttpLoadDriver
+
+        return HttpLoadDriver()
+
+    @cached_property
+    def results(self) -> ResultStore:
+        """The folder of results."""
+        from spark_tui.services.bench_results import FileResults
+
+        return FileResults(self._folders.benchmarks)
+
+    @cached_property
     def host(self) -> HostProbe:
         """/proc and /sys."""
         from spark_tui.services.procfs import ProcfsHost
 
         return ProcfsHost()
+
+    @cached_property
+    def vitals(self) -> VitalsProbe:
+        """Processors, disks, links, processes."""
+        from spark_tui.services.procfs_vitals import ProcfsVitals
+
+        return ProcfsVitals()
 
     @cached_property
     def gpu(self) -> GpuProbe:
@@ -141,6 +220,44 @@ class RealPorts:
         return StoreCheckpoints(Path(self._settings.store))
 
     @cached_property
+    def models(self) -> ModelStore:
+        """The model store on the disk; what was found in it is kept in the cache folder."""
+        from spark_tui.services.files import PrivateFolder
+        from spark_tui.services.model_store import FolderModelStore
+
+        kept = PrivateFolder(self._folders.cache / "models")
+        store, home = Path(self._settings.store), self._folders.home
+        return FolderModelStore(store, kept, environ=self._environ, home=home)
+
+    @cached_property
+    def hub(self) -> HubClient:
+        """The Hugging Face Hub."""
+        from spark_tui.services.hub_client import HuggingFaceHub
+
+        return HuggingFaceHub(self._environ)
+
+    @cached_property
+    def downloader(self) -> Downloader:
+        """Downloads into the model store, each in a process of its own."""
+        from spark_tui.services.hub_download import DetachedDownloads
+
+        return DetachedDownloads(self._folders.downloads, Path(self._settings.store), self._environ)
+
+    @cached_property
+    def conversations(self) -> ConversationStore:
+        """The folder of conversations."""
+        from spark_tui.services.conversations import FileConversations
+
+        return FileConversations(self._folders.conversations)
+
+    @cached_property
+    def person_files(self) -> PersonFiles:
+        """Files that the person names."""
+        from spark_tui.services.person_files import SystemPersonFiles
+
+        return SystemPersonFiles(self._folders.home)
+
+    @cached_property
     def secrets(self) -> SecretStore:
         """Private files."""
         from spark_tui.services.files import PrivateFolder
@@ -161,6 +278,13 @@ class RealPorts:
         from spark_tui.services.drop_caches import SystemCacheDropper
 
         return SystemCacheDropper()
+
+    @cached_property
+    def doctor_probe(self) -> DoctorProbe:
+        """What only the doctor looks at."""
+        from spark_tui.services.doctor_probe import FileDoctorProbe
+
+        return FileDoctorProbe(self._environ)
 
     @cached_property
     def guarding(self) -> GuardPorts:
@@ -226,7 +350,7 @@ class Context:
         """Whether launches fit."""
         from spark_tui.core.fitting import Fitting
 
-        return Fitting(self.checkpoints, self.preflight, self.host, self.store)
+        return Fitting(self.checkpoints, self.preflight, self.host, self.store, lambda: self.history.starts)
 
     @cached_property
     def checkpoints(self) -> CheckpointSource:
@@ -234,6 +358,30 @@ class Context:
         from spark_tui.core.fitting import NoCheckpoints
 
         return self._ports.checkpoints or NoCheckpoints()
+
+    @cached_property
+    def library(self) -> Library:
+        """The model store: what is there, who uses it, verifying, deleting."""
+        from spark_tui.core.library import Library, NoModels
+
+        ports, paths = self._ports, self._paths
+        models = ports.models or NoModels()
+        return Library(models, self.docker, self.presets, self.store, self.clock, paths.store, paths.home)
+
+    @cached_property
+    def hub(self) -> Hub:
+        """The Hub, asked with the person's token."""
+        from spark_tui.core.downloads import Hub, NoHub
+
+        return Hub(self._ports.hub or NoHub(), self.secrets)
+
+    @cached_property
+    def downloads(self) -> Downloads:
+        """Fetching models: plans, the queue, going on after an interruption."""
+        from spark_tui.core.downloads import Downloads, NoDownloads
+
+        downloader = self._ports.downloader or NoDownloads()
+        return Downloads(self.hub, downloader, self.host, self.store, self.clock, Path(self._paths.store))
 
     @property
     def secrets(self) -> SecretStore:
@@ -257,6 +405,29 @@ class Context:
 
         return EngineSupervisor(self.docker, self.api, self.secrets, self.store, self.clock, self._ports.checkpoints)
 
+    @cached_property
+    def conversations(self) -> Conversations:
+        """Conversations with models, kept and new."""
+        from spark_tui.core.conversations import Conversations
+
+        ports = self._ports
+        return Conversations(
+            self.api, self.clock, self.presets, Path(self._paths.store),
+            store=ports.conversations, files=ports.person_files, meter=self._chat_meter, advise=self._chat_advice,
+        )  # fmt: skip
+
+    def _chat_advice(self, error: SparkError, target: ChatTarget) -> SparkError:
+        from spark_tui.core.chat_target import advised
+        from spark_tui.domain.reading import value_of
+
+        views: tuple[EngineView, ...] = value_of(self.store.world.engines) or ()
+        return advised(error, target, self.secrets.path(target.engine), views)
+
+    def _chat_meter(self) -> EngineMeter | None:
+        from spark_tui.core.chat_meter import meter_on
+
+        return meter_on(self._ports.metrics) if self._ports.metrics is not None else None
+
     # --- memory ---------------------------------------------------------------------------------------
 
     @cached_property
@@ -273,6 +444,65 @@ class Context:
         from spark_tui.core.guard import LoadGuard
 
         return LoadGuard(self.host, self.cache, self.supervisor, self.clock, self.guard_policy)
+
+    @cached_property
+    def ledger(self) -> LedgerReader:
+        """Who holds the pool."""
+        from spark_tui.core.memory_ledger import LedgerReader
+
+        return LedgerReader(self.host)
+
+    @cached_property
+    def alarms(self) -> AlarmBoard:
+        """What is wrong now."""
+        from spark_tui.core.alarms import AlarmBoard
+
+        return AlarmBoard(self.store, self.clock)
+
+    @cached_property
+    def memory_inspector(self) -> MemoryInspector:
+        """Processes, containers and vital signs, for who looks."""
+        from spark_tui.core.memory_detail import MemoryInspector, NoVitals
+
+        return MemoryInspector(self._ports.vitals or NoVitals(), self.store, self._guard_standing)
+
+    def _guard_standing(self) -> Reading[GuardStanding]:
+        from spark_tui.core.memory_detail import NO_GUARD, GuardStanding
+        from spark_tui.domain.reading import Ok
+
+        ports = self._ports.guarding
+        if ports is None:
+            return NO_GUARD
+        return Ok(GuardStanding(ports.journal.running(), ports.journal.entries()), self.clock.now())
+
+    @cached_property
+    def memory_watch(self) -> MemoryWatch:
+        """Memory judged second by second."""
+        from spark_tui.core.memory_watch import MemoryWatch
+
+        return MemoryWatch(self.store, self.clock, self.ledger, self.alarms)
+
+    @cached_property
+    def health(self) -> HealthWatch:
+        """Wedged engines, a stuck power state, leaked shared memory."""
+        from spark_tui.core.health_watch import HealthWatch
+
+        return HealthWatch(
+            self.store, self.clock, self.host, self.api, self.supervisor, self.alarms, self.metrics.token_sample,
+            read_only=self.settings.read_only,
+        )  # fmt: skip
+
+    @cached_property
+    def restart_breaker(self) -> RestartBreaker:
+        """Ends crash loops of our own engines."""
+        from spark_tui.core.restart_breaker import RestartBreaker, no_entries
+
+        guarding, settings = self._ports.guarding, self.settings
+        return RestartBreaker(
+            self.docker, self.supervisor, self.store, self.clock, self.alarms,
+            guarding.journal.entries if guarding is not None else no_entries,
+            acting=settings.stop_crash_loops and not settings.read_only,
+        )  # fmt: skip
 
     @property
     def guard_policy(self) -> Policy:
@@ -300,6 +530,49 @@ class Context:
         return Guard(
             self.host, ports.hands, ports.journal, self.clock, self.guard_policy,
             only_ours=only_ours, on_entry=on_entry,
+        )  # fmt: skip
+
+    # --- benchmarks -----------------------------------------------------------------------------------
+
+    @cached_property
+    def results(self) -> Results:
+        """What was measured, and what others published."""
+        from spark_tui.core.results import Results
+
+        store = self._ports.results
+        if store is None:
+            from spark_tui.services.bench_results import MemoryResults
+
+            store = MemoryResults()
+        return Results(store, self.clock)
+
+    @cached_property
+    def benchmark(self) -> Benchmark:
+        """Measuring. Raises RefusedError where there is nothing to send load with."""
+        from spark_tui.core.benchmark import Benchmark
+
+        if self._ports.load is None:
+            from spark_tui.domain.errors import RefusedError
+
+            raise RefusedError("Nothing can be measured here.", "Open spark-tui as it is installed.")
+        floor = self.guard_policy.serving_floor
+        return Benchmark(
+            self._ports.load, self.docker, self.host, self._ports.gpu, self.supervisor, self.results, self.clock, floor
+        )
+
+    @cached_property
+    def doctor(self) -> Doctor:
+        """What is wrong with this box. Raises RefusedError where there is none to look at."""
+        from spark_tui.core.doctor import Doctor
+
+        ports = self._ports
+        if ports.doctor_probe is None:
+            from spark_tui.domain.errors import RefusedError
+
+            raise RefusedError("There is no box to examine here.", "Leave out --demo.")
+        return Doctor(
+            ports.doctor_probe, ports.host, ports.gpu, ports.docker, ports.dropper, ports.secrets, ports.presets,
+            store=Path(self._paths.store), caches=Path(self._paths.caches),
         )  # fmt: skip
 
     # --- launching ------------------------------------------------------------------------------------
@@ -335,6 +608,13 @@ class Context:
             self.budget,
         )
 
+    @property
+    def securing(self) -> Securing:
+        """Keys for engines that have none."""
+        from spark_tui.core.secure import Securing
+
+        return Securing(self.presets, self.preflight, self.secrets)
+
     @cached_property
     def budget(self) -> LaunchBudget:
         """Launches held against the memory there is."""
@@ -358,23 +638,87 @@ class Context:
 
         ports = self._ports
         return Collectors(
-            self.store, self.clock, ports.host, ports.gpu, ports.docker, ports.presets, self.settings.refresh_seconds
-        )
+            self.store, self.clock, ports.host, ports.gpu, ports.docker, ports.presets, self.settings.refresh_seconds,
+            memory_watch=self.memory_watch, on_gpu=self._gpu_read,
+        )  # fmt: skip
+
+    def _gpu_read(self, reading: Reading[GpuReading]) -> None:
+        """Watched for a stuck power state once the program stays."""
+        if "health" in vars(self):
+            self.health.gpu_read(reading)
+
+    @cached_property
+    def metrics(self) -> EngineMetricsCollector:
+        """The series of every engine that serves, and of the box."""
+        from spark_tui.core.metrics import EngineMetricsCollector, NoMetrics
+
+        def endpoint(name: str) -> Endpoint | None:
+            watch = self.supervisor.find(name)
+            return watch.endpoint if watch else None
+
+        return EngineMetricsCollector(self._ports.metrics or NoMetrics(), self.store, self.clock, endpoint)
+
+    @cached_property
+    def history(self) -> History:
+        """What this box remembers. Starts are known and kept once `remember` was awaited."""
+        from spark_tui.core.history import History, NoHistory
+
+        return History(self._ports.history or NoHistory(), self.clock, self.store)
+
+    async def remember(self) -> None:
+        """From here on earlier starts are known, and those that end are kept."""
+        await self.history.load()
+        self.supervisor.on_views = self.history.observe
 
     async def run(self) -> None:
         """Collects and watches until cancelled; the TUI runs this beside its own loop."""
         async with asyncio.TaskGroup() as group:
+            group.create_task(self._remember_on())
             group.create_task(self.collectors.run())
             group.create_task(self.supervisor.run())
+            group.create_task(self._collect_metrics())
+            group.create_task(self.health.run())
+            group.create_task(self.restart_breaker.run())
+            group.create_task(self._follow_downloads())
             if not self.settings.read_only:  # the last step of a launch is a request to the engine
                 group.create_task(self.jobs.resume_starting())
 
+    async def _collect_metrics(self) -> None:
+        await self.clock.sleep(METRICS_DELAY_SECONDS)
+        await self.metrics.run()
+
+    async def _follow_downloads(self) -> None:
+        await self.clock.sleep(METRICS_DELAY_SECONDS)
+        await self.downloads.run(resume=not self.settings.read_only)
+
+    async def _remember_on(self) -> None:
+        if self._ports.history is None:
+            return
+        await self.clock.sleep(METRICS_DELAY_SECONDS)
+        self.metrics.subscribe(self.history.note)
+        await self.remember()
+        self.history.observe(self.supervisor.views())
+        await self.history.run()
+
     async def close(self) -> None:
         """Ends jobs, streams, connections and helper processes. Containers go on."""
-        for part in ("jobs", "supervisor"):
+        for part in ("jobs", "library", "supervisor"):
             if part in vars(self):
                 await getattr(self, part).close()
-        for port in ("gpu", "api", "docker", "dropper"):
+        for port in (
+            "load",
+            "metrics",
+            "gpu",
+            "api",
+            "docker",
+            "dropper",
+            "models",
+            "hub",
+            "downloader",
+            "conversations",
+            "person_files",
+            "history",
+        ):
             if vars(self._ports).get(port) is not None:
                 await getattr(self._ports, port).close()
 
@@ -383,7 +727,20 @@ def read_settings(folders: Folders, environ: Mapping[str, str]) -> Settings:
     """Defaults, the settings file, the environment. Raises SettingsError."""
     from spark_tui.services.settings import load_settings
 
-    return load_settings(environ, folders)
+    settings = load_settings(environ, folders)
+    if settings.keymap:
+        from spark_tui.core.config import checked_keys
+
+        checked_keys(settings)
+    return settings
+
+
+def open_config(folders: Folders, environ: Mapping[str, str]) -> Config:
+    """The settings, to look at and to change."""
+    from spark_tui.core.config import Config
+    from spark_tui.services.settings import SettingsFile
+
+    return Config(SettingsFile(folders), lambda: read_settings(folders, environ), defaults(folders))
 
 
 def build(settings: Settings, folders: Folders, environ: Mapping[str, str]) -> Context:
@@ -397,10 +754,20 @@ def build_demo(
     """A simulated Spark, fed with recordings of a real one. Touches no Docker; a saved log is a real file."""
     from spark_tui.services.clock import SystemClock
     from spark_tui.services.demo.api import DemoApi
+    from spark_tui.services.demo.bench import DemoLoad
     from spark_tui.services.demo.caches import DemoDropper
+    from spark_tui.services.demo.checkpoints import DemoCheckpoints
+    from spark_tui.services.demo.conversations import MemoryConversations
     from spark_tui.services.demo.docker import DemoDocker
+    from spark_tui.services.demo.doctor import DemoDoctorProbe
+    from spark_tui.services.demo.downloads import DemoDownloads
+    from spark_tui.services.demo.history import DemoHistory
     from spark_tui.services.demo.host import DemoGpu, DemoHost
+    from spark_tui.services.demo.hub import DemoHub
+    from spark_tui.services.demo.metrics import DemoMetrics
+    from spark_tui.services.demo.models import DemoModels
     from spark_tui.services.demo.secrets import DemoSecrets
+    from spark_tui.services.demo.vitals import DemoVitals
     from spark_tui.services.demo.world import DemoWorld
     from spark_tui.services.files import FileLogArchive
     from spark_tui.services.preset_files import PresetFiles, builtin_directory
@@ -410,6 +777,7 @@ def build_demo(
     clock = clock or SystemClock()
     world = DemoWorld(clock, seed)
     host = DemoHost(world)
+    models, hub = DemoModels(clock), DemoHub(clock)
     ports = Ports(
         clock=clock,
         docker=DemoDocker(world, images=DEMO_IMAGES),
@@ -420,10 +788,23 @@ def build_demo(
         secrets=DemoSecrets(world),
         archive=FileLogArchive((folders or simulated).logs),
         dropper=DemoDropper(host),
+        doctor_probe=DemoDoctorProbe(),
         recipes=FolderRecipeShelf(None),
+        models=models,
+        checkpoints=DemoCheckpoints(),
+        hub=hub,
+        downloader=DemoDownloads(clock, hub, models),
+        metrics=DemoMetrics(world),
+        vitals=DemoVitals(world),
+        load=DemoLoad(world),
+        conversations=MemoryConversations(),
+        history=DemoHistory(clock),
     )
     told = settings or Settings()
-    shown = replace(defaults(simulated), read_only=told.read_only, refresh_seconds=told.refresh_seconds)
+    shown = replace(
+        defaults(simulated), read_only=told.read_only, refresh_seconds=told.refresh_seconds,
+        theme=told.theme, glyphs=told.glyphs, keymap=told.keymap,
+    )  # fmt: skip
     return Context(shown, ports, _host_paths(shown, simulated), demo=True)
 
 

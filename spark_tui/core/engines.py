@@ -50,6 +50,8 @@ class EngineSupervisor:
         self._found = asyncio.Event()
         self._known: dict[str, EngineState] = {}
         self._error = ""
+        self.on_views: Callable[[tuple[EngineView, ...]], None] | None = None
+        """Told of every engine whenever something may have changed; must be quick."""
 
     # --- the loops ------------------------------------------------------------------------------------
 
@@ -65,6 +67,7 @@ class EngineSupervisor:
 
     async def close(self) -> None:
         """Ends every watch."""
+        self._hand_on(self.views())
         watches, self._watches = list(self._watches.values()), {}
         for watch in watches:
             await watch.close()
@@ -189,9 +192,14 @@ class EngineSupervisor:
     def publish(self) -> None:
         """Puts the views into the store, and what changed into the event feed."""
         views = self.views()
+        self._hand_on(views)
         self._report(views)
         if not self._error:
             self._store.update(engines=Ok(views, self._clock.now()))
+
+    def _hand_on(self, views: tuple[EngineView, ...]) -> None:
+        if self.on_views is not None:
+            self.on_views(views)
 
     def _fail(self, error: SparkError) -> None:
         self._error = str(error)

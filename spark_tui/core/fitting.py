@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from spark_tui.core.memory_ledger import LedgerReader
 from spark_tui.core.preflight import Preflight
 from spark_tui.core.store import Store, World
-from spark_tui.domain.engine.timeline import EngineFacts
+from spark_tui.domain.engine.start_record import sizes_of
 from spark_tui.domain.engine.view import EngineState, EngineView
+from spark_tui.domain.history import StartRecord
 from spark_tui.domain.models.checkpoint import CheckpointFacts
 from spark_tui.domain.presets.fit import Fit, Measured, Neighbour, fit
 from spark_tui.domain.presets.fit_ask import ask_of
+from spark_tui.domain.presets.fit_measured import OWN_LOG, measured_before, measured_by
 from spark_tui.domain.presets.overrides import Overrides
 from spark_tui.domain.presets.plan import LaunchPlan
 from spark_tui.domain.presets.preset import Preset
 from spark_tui.domain.presets.vllm_command import option
-from spark_tui.domain.quantities import GIB
 from spark_tui.domain.reading import Missing, Reading, value_of
 from spark_tui.services.ports import CheckpointSource, HostProbe
 
@@ -32,10 +35,27 @@ class NoCheckpoints:
         return Missing("there is no model store here")
 
 
-class Fitting:
-    """Answers by the World's last readings: they must have been collected."""
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A planned launch with what the files of its checkpoints say; None: not in the store."""
 
-    def __init__(self, checkpoints: CheckpointSource, preflight: Preflight, host: HostProbe, store: Store) -> None:
+    plan: LaunchPlan
+    checkpoint: CheckpointFacts | None = None
+    drafter: CheckpointFacts | None = None
+
+
+class Fitting:
+    """Answers by the World's last readings: they must have been collected. `starts` are this box's earlier ones."""
+
+    def __init__(
+        self,
+        checkpoints: CheckpointSource,
+        preflight: Preflight,
+        host: HostProbe,
+        store: Store,
+        starts: Callable[[], Iterable[StartRecord]] = tuple,
+    ) -> None:
+        self._starts = starts
         self._checkpoints = checkpoints
         self._preflight = preflight
         self._ledger = LedgerReader(host)
@@ -43,10 +63,17 @@ class Fitting:
 
     async def fit(self, preset: Preset, overrides: Overrides) -> Fit:
         """One launch against the memory now. Raises SparkError when it cannot be planned at all."""
+        return self.now(await self.candidate(preset, overrides))
+
+    async def candidate(self, preset: Preset, overrides: Overrides) -> Candidate:
+        """What a fit needs of the disk, read once. Raises SparkError when the launch cannot be planned at all."""
         plan = self._preflight.dry_plan(preset, overrides)
         checkpoint = await asyncio.to_thread(self._checkpoints.read, plan.model, preset.model_revision)
-        drafter = await self._drafter(plan, value_of(checkpoint))
-        return self.against_memory(plan, value_of(checkpoint), drafter)
+        return Candidate(plan, value_of(checkpoint), await self._drafter(plan, value_of(checkpoint)))
+
+    def now(self, candidate: Candidate) -> Fit:
+        """A candidate against the memory now: cheap enough for each second."""
+        return self.against_memory(candidate.plan, candidate.checkpoint, candidate.drafter)
 
     def against_memory(
         self, plan: LaunchPlan, checkpoint: CheckpointFacts | None, drafter: CheckpointFacts | None = None
@@ -62,10 +89,15 @@ class Fitting:
             checkpoint,
             world.memory,
             neighbours=[_neighbour(view, held, total) for view in engines if view is not own],
-            measured=None if own is None else measured_of(own.timeline.facts, total),
+            measured=self._measured(plan, own, total),
             drafter=drafter,
             returns=held.get(own.container.id, 0) if own is not None else 0,
         )
+
+    def _measured(self, plan: LaunchPlan, own: EngineView | None, total: int) -> Measured | None:
+        """What the engine of that name has measured of itself, else what an earlier start did."""
+        now = measured_by(sizes_of(own.timeline.facts), total, OWN_LOG) if own is not None else None
+        return now or measured_before(self._starts(), plan, total)
 
     async def _drafter(self, plan: LaunchPlan, checkpoint: CheckpointFacts | None) -> CheckpointFacts | None:
         name = ask_of(plan, checkpoint).drafter
@@ -89,17 +121,3 @@ def _neighbour(view: EngineView, held: dict[str, int], total: int) -> Neighbour:
     except ValueError:
         return Neighbour(view.name, holds, None)
     return Neighbour(view.name, holds, max(0, int(total * share) - (holds or 0)))
-
-
-def measured_of(facts: EngineFacts, total: int) -> Measured | None:
-    """An earlier start's figures from its log; None when it did not come that far. `total` is the pool, in bytes."""
-    if facts.load_gib is None:
-        return None
-    weights = int(facts.load_gib * GIB)
-    cache = None if facts.kv_gib is None else int(facts.kv_gib * GIB)
-    graphs = None if facts.graph_actual_gib is None else int(facts.graph_actual_gib * GIB)
-    overhead = None
-    if cache is not None and total and facts.gpu_memory_utilization:
-        counted = max(0, int((facts.graph_estimated_gib or 0) * GIB))
-        overhead = max(0, int(total * facts.gpu_memory_utilization) - weights - cache - counted)
-    return Measured(weights, cache, graphs, overhead, facts.max_num_batched_tokens, "this engine's own log")

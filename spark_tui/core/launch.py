@@ -1,4 +1,4 @@
-"""From a preset to a warm server: preflight, pull, create, start, follow, ready, warm.
+"""From a preset to a warm server: preflight, pull, memory, create, start, follow, ready, warm.
 
 Every step is reported as it moves, can be cancelled, and is safe to repeat: what is already done is skipped.
 Ready means that `/health` answers 200 and `/v1/models` lists a model; a running container proves nothing.
@@ -11,6 +11,7 @@ from collections.abc import Awaitable
 from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from dataclasses import dataclass
 
+from spark_tui.core.budget import LaunchBudget
 from spark_tui.core.engine_watch import EngineWatch
 from spark_tui.core.engines import EngineSupervisor
 from spark_tui.core.guard import LoadGuard
@@ -21,6 +22,7 @@ from spark_tui.core.step_reporter import Report, StepReporter
 from spark_tui.domain.chat import ChatParameters, ChatRequest, Message, Role
 from spark_tui.domain.engine.container import ContainerFacts, PullProgress
 from spark_tui.domain.engine.endpoint import Endpoint
+from spark_tui.domain.engine.runtimes import runtime_named
 from spark_tui.domain.engine.view import EngineState, EngineView
 from spark_tui.domain.errors import EngineExited, SparkError
 from spark_tui.domain.presets.container_spec import LABEL_SPEC_HASH
@@ -32,6 +34,7 @@ from spark_tui.services.ports import Clock, ContainerEngine, EngineApi, LogArchi
 STEPS: tuple[tuple[str, str], ...] = (
     ("preflight", "Check"),
     ("pull", "Pull image"),
+    ("memory", "Memory"),
     ("create", "Create container"),
     ("start", "Start"),
     ("follow", "Boot"),
@@ -41,7 +44,6 @@ STEPS: tuple[tuple[str, str], ...] = (
 
 DEFAULT_READY_TIMEOUT_SECONDS = 3600.0
 LAST_LINES_SECONDS = 5.0
-WARM_TIMEOUT_SECONDS = 300.0  # seed 000 section 9: the first request compiles for 25-60 s
 
 
 def pending_steps() -> tuple[Step, ...]:
@@ -52,13 +54,14 @@ def pending_steps() -> tuple[Step, ...]:
 @dataclass(frozen=True, slots=True)
 class LaunchRequest:
     """What to launch. `wait` follows it until it is ready and warm; `replace_running` stops an engine of the same
-    name that runs with other settings."""
+    name that runs with other settings; `force` launches what does not fit into memory."""
 
     preset: Preset
     overrides: Overrides
     wait: bool = True
     warm: bool = True
     replace_running: bool = False
+    force: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,7 @@ class Launcher:
         preflight: Preflight,
         clock: Clock,
         load_guard: LoadGuard | None = None,
+        budget: LaunchBudget | None = None,
     ) -> None:
         self._docker = docker
         self._api = api
@@ -91,6 +95,7 @@ class Launcher:
         self._preflight = preflight
         self._clock = clock
         self._load_guard = load_guard
+        self._budget = budget
 
     async def launch(self, request: LaunchRequest, report: Report) -> Launched:
         """Brings the preset up. Raises the error of the step that failed, after reporting that step as failed."""
@@ -99,9 +104,12 @@ class Launcher:
             standing = await self._preflight.check(
                 request.preset, request.overrides, replace_running=request.replace_running
             )
+            if self._budget is not None and not standing.runs:
+                await self._budget.check(request.preset, request.overrides, force=request.force)
             steps.detail("preflight", standing.summary)
         await self._pull(standing, steps)
         plan = await self._preflight.finish(standing, request.preset, request.overrides)
+        await self._make_room(standing, request, steps)
         container_id = await self._bring_up(standing, plan, steps)
         watch = await self._supervisor.watch(container_id)
         if request.wait:
@@ -114,7 +122,7 @@ class Launcher:
     async def resume(self, name: str, report: Report) -> EngineView:
         """Follows a container that starts already: after a restart of this program, or started by someone else."""
         steps = StepReporter(pending_steps(), report, self._clock)
-        for id_ in ("preflight", "pull", "create", "start"):
+        for id_ in ("preflight", "pull", "memory", "create", "start"):
             steps.skip(id_, "done earlier")
         watch = await self._supervisor.watch(name)
         async with self._guarded(name):
@@ -136,6 +144,23 @@ class Launcher:
         async with steps.running("pull"), aclosing(self._docker.pull(standing.reference)) as progress:
             async for so_far in progress:
                 steps.detail("pull", _pull_text(so_far), _fraction(so_far.current_bytes, so_far.total_bytes))
+
+    # --- memory ---------------------------------------------------------------------------------------
+
+    async def _make_room(self, standing: Standing, request: LaunchRequest, steps: StepReporter) -> None:
+        """Ends the engine that is replaced, awaits its memory, and holds the launch against what there is then."""
+        if standing.runs or self._budget is None:
+            steps.skip("memory", "runs already" if standing.runs else "not looked at")
+            return
+        async with steps.running("memory"):
+            existing = standing.existing
+            if existing is not None and existing.running:
+                steps.detail("memory", f"stops {existing.name}")
+                await self._supervisor.stop(existing.name)
+            came_to = await self._budget.make_room(
+                request.preset, request.overrides, lambda text: steps.detail("memory", text), force=request.force
+            )
+            steps.detail("memory", came_to)
 
     # --- container ------------------------------------------------------------------------------------
 
@@ -224,11 +249,12 @@ class Launcher:
             return
         steps.begin("warm")
         started = self._clock.monotonic()
+        patience = runtime_named(watch.view().runtime).first_request_seconds
         try:
-            async with asyncio.timeout(WARM_TIMEOUT_SECONDS):
+            async with asyncio.timeout(patience):
                 await self._first_request(endpoint, served)
         except TimeoutError:
-            steps.fail("warm", f"no answer within {human_duration(WARM_TIMEOUT_SECONDS)}")
+            steps.fail("warm", f"no answer within {human_duration(patience)}")
         except SparkError as error:
             steps.fail("warm", str(error))
         else:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from spark_tui.core.store import World
 from spark_tui.domain.host.ledger import Ledger, ledger
 from spark_tui.domain.reading import Missing, Ok, Reading, Stale, value_of
@@ -18,14 +20,15 @@ class LedgerReader:
         self._host = host
         self._containers: dict[int, str] = {}
 
-    def read(self, world: World) -> Reading[Ledger]:
-        """The ledger now; as fresh as the memory reading that it is cut from."""
+    def read(self, world: World, names: Mapping[str, str] | None = None) -> Reading[Ledger]:
+        """The ledger now; as fresh as the memory reading that it is cut from. `names` are of containers by their id,
+        for who knows them from elsewhere than the World."""
         if isinstance(world.memory, Missing):
             return Missing(world.memory.reason)
         gpu = value_of(world.gpu)
         pids = [process.pid for process in (gpu.processes or ())] if gpu is not None else []
-        names = {view.container.id: view.name for view in value_of(world.engines) or ()}
-        found = ledger(world.memory.value, world.gpu, self._owners(pids), names)
+        known = {view.container.id: view.name for view in value_of(world.engines) or ()} | dict(names or {})
+        found = ledger(world.memory.value, world.gpu, self._owners(pids), known)
         if isinstance(world.memory, Stale):
             return Stale(found, world.memory.at, world.memory.error)
         return Ok(found, world.memory.at)

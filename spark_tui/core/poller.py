@@ -49,6 +49,10 @@ class Poller(Generic[T]):
         """Seconds until the next call: the interval, doubled for every failure in a row."""
         return min(self._interval * float(2**self._failures), max(MAX_BACKOFF_SECONDS, self._interval))
 
+    def pace(self, interval: float) -> None:
+        """From the next pause on, `interval` seconds. A pause that has begun is not cut short."""
+        self._interval = interval
+
     def wake(self) -> None:
         """Poll now rather than at the end of the pause."""
         self._wake.set()

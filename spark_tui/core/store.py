@@ -11,13 +11,19 @@ from spark_tui.core.jobs import JobView
 from spark_tui.domain.engine.container import DaemonFacts
 from spark_tui.domain.engine.view import EngineView
 from spark_tui.domain.event import Event
+from spark_tui.domain.host.alarm import Alarm
 from spark_tui.domain.host.gpu import GpuReading
 from spark_tui.domain.host.identity import HostIdentity
+from spark_tui.domain.host.ledger import Ledger
 from spark_tui.domain.host.memory import MemInfo
+from spark_tui.domain.host.severity import Judgement
 from spark_tui.domain.presets.preset import PresetCatalogue
 from spark_tui.domain.reading import NOT_READ_YET, Reading
 
 if TYPE_CHECKING:
+    from spark_tui.core.library import LibraryView
+    from spark_tui.domain.host.drop_caches import DropResult
+    from spark_tui.domain.models.download import Download
     from spark_tui.services.ports import Clock
 
 MIN_INTERVAL_SECONDS = 0.1
@@ -39,6 +45,12 @@ class World:
     images: tuple[str, ...] = ()
     jobs: tuple[JobView, ...] = ()
     events: tuple[Event, ...] = ()
+    ledger: Reading[Ledger] = NOT_READ_YET
+    judgement: Judgement = field(default_factory=Judgement)
+    alarms: tuple[Alarm, ...] = ()
+    last_drop: DropResult | None = None
+    library: Reading[LibraryView] = NOT_READ_YET
+    downloads: Reading[tuple[Download, ...]] = NOT_READ_YET
 
 
 class Store:

@@ -41,6 +41,7 @@ _ASKED = re.compile(r"model `([^`]*)`")
 _LOADING = re.compile(r"\bloading model\b", re.IGNORECASE)
 _BUSY = re.compile(r"overload|too many|busy|queue|rate limit|no slot|capacity", re.IGNORECASE)
 _GONE = re.compile(r"EngineCore encountered an issue|EngineDeadError|engine.{0,20}\bdead\b", re.IGNORECASE)
+_MEDIA = re.compile(r"is not a multimodal model|At most (?P<count>\d+) \w+\(s\) may be provided", re.IGNORECASE)
 _LEAVING = re.compile(r"after shutdown|shutting down", re.IGNORECASE)
 
 
@@ -174,6 +175,14 @@ def _refusal(status: int, problem: Problem) -> SparkError:
         return BadRequest(
             f"The server sends us elsewhere (HTTP {status}).",
             "A proxy or a login page answers in the engine's place: check the address.",
+            detail=problem.message,
+        )
+    if found := _MEDIA.search(problem.message):
+        return BadRequest(
+            "The model takes no pictures or sounds."
+            if not found["count"] or found["count"] == "0"
+            else f"The model takes at most {found['count']} of these with one question.",
+            "Ask without them, or talk to a model that takes them. vLLM's --limit-mm-per-prompt sets how many.",
             detail=problem.message,
         )
     summary, detail = _summary("The engine refused the request", status, problem.message)

@@ -242,6 +242,12 @@ class EngineFailed(SparkError):
     id = "engine_failed"
 
 
+class MetricsUnavailable(SparkError):
+    """The server publishes no metrics, or was not told to."""
+
+    id = "metrics_unavailable"
+
+
 class ReplyCutOff(SparkError):
     """A stream that ended without its end: what had arrived is kept."""
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from spark_tui.domain.errors import UsageError
+from spark_tui.domain.keymap import Keymap, read_keymap
 from spark_tui.domain.presets.reach import Reach
 
 ENV_PREFIX: Final = "SPARK_TUI_"
@@ -17,6 +18,11 @@ REFRESH_RANGE: Final = (0.2, 60.0)
 GUARD_RANGE: Final = (0.5, 64.0)
 _TRUE: Final = ("1", "true", "yes", "on")
 _FALSE: Final = ("0", "false", "no", "off")
+AUTO: Final = "auto"
+THEME_NAMES: Final = (AUTO, "spark-dark", "spark-light", "spark-contrast", "spark-ansi")
+GLYPH_NAMES: Final = (AUTO, "unicode", "console", "ascii")
+LOOKS: Final = ("theme", "glyphs", "keymap")
+"""What concerns the screen alone: it counts in a simulation too."""
 _HOSTS: Final = ("unix://", "tcp://", "ssh://", "http://", "https://")
 
 
@@ -34,6 +40,27 @@ class Folders:
     config: Path
     state: Path
     cache: Path
+    data: Path
+
+    @property
+    def conversations(self) -> Path:
+        """What was said to models, and what they answered."""
+        return self.data / "conversations"
+
+    @property
+    def history(self) -> Path:
+        """Samples, starts and records of earlier days."""
+        return self.data / "history"
+
+    @property
+    def benchmarks(self) -> Path:
+        """Results of benchmarks, and verdicts on models."""
+        return self.data / "benchmarks"
+
+    @property
+    def chat_history(self) -> Path:
+        """What was typed at the prompt of `spark-tui chat`."""
+        return self.state / "chat" / "history"
 
     @property
     def settings_file(self) -> Path:
@@ -49,6 +76,11 @@ class Folders:
     def guard(self) -> Path:
         """The memory guard's journal and lock."""
         return self.state / "guard"
+
+    @property
+    def downloads(self) -> Path:
+        """What was asked for of the Hub, and how far it has come."""
+        return self.state / "downloads"
 
     @property
     def logs(self) -> Path:
@@ -68,6 +100,7 @@ def folders_of(environ: Mapping[str, str], home: Path) -> Folders:
         config=base("XDG_CONFIG_HOME", ".config"),
         state=base("XDG_STATE_HOME", ".local/state"),
         cache=base("XDG_CACHE_HOME", ".cache"),
+        data=base("XDG_DATA_HOME", ".local/share"),
     )
 
 
@@ -95,7 +128,9 @@ class Settings:
     `store` holds the models, `caches` the engines' compiled kernels, `presets` the person's own recipes. An empty
     `docker_host` leaves the choice to Docker's own rules. `exposure` is what a launch form offers first.
     Below `guard_serving_gib` of usable memory the memory guard ends an engine, below `guard_loading_gib` while one
-    loads.
+    loads. `stop_crash_loops` lets the control centre stop an engine of its own that Docker starts again and again
+    although it cannot start. `theme` and `glyphs` are by the terminal where they are `auto`; `keymap` has a person's
+    own keys by action id.
     """
 
     store: Path = Path("~/vllm")
@@ -107,6 +142,10 @@ class Settings:
     read_only: bool = False
     guard_serving_gib: float = 2.0
     guard_loading_gib: float = 3.0
+    stop_crash_loops: bool = True
+    theme: str = AUTO
+    glyphs: str = AUTO
+    keymap: Keymap = ()
     origins: tuple[tuple[str, Origin], ...] = field(default=(), compare=False, repr=False)
 
     def origin(self, key: str) -> Origin:
@@ -200,6 +239,15 @@ def _reach(value: object) -> Reach:
         raise ValueError(f"must be {' or '.join(Reach)}; it is {value!r}") from None
 
 
+def _one_of(names: tuple[str, ...]) -> Callable[[object], str]:
+    def read(value: object) -> str:
+        if isinstance(value, str) and value in names:
+            return value
+        raise ValueError(f"must be {', '.join(names[:-1])} or {names[-1]}; it is {value!r}")
+
+    return read
+
+
 def _flag(value: object) -> bool:
     if isinstance(value, bool):
         return value
@@ -219,6 +267,10 @@ _READERS: Final[Mapping[str, Callable[[object], object]]] = {
     "read_only": _flag,
     "guard_serving_gib": _floor,
     "guard_loading_gib": _floor,
+    "stop_crash_loops": _flag,
+    "theme": _one_of(THEME_NAMES),
+    "glyphs": _one_of(GLYPH_NAMES),
+    "keymap": read_keymap,
 }
 
 

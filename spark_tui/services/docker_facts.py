@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from spark_tui.domain.engine.container import ContainerEvent, ContainerFacts, ContainerStatus, ImageFacts
-from spark_tui.domain.presets.container_spec import PublishedPort
+from spark_tui.domain.presets.container_spec import Mount, PublishedPort
 
 _NEVER: Final = "0001-01-01T00:00:00Z"
 """Go's zero time: it has not happened."""
@@ -54,7 +54,20 @@ def container_facts(found: Mapping[str, Any]) -> ContainerFacts:
         created_at=seconds_of(found.get("Created")),
         started_at=seconds_of(state.get("StartedAt")),
         finished_at=seconds_of(state.get("FinishedAt")),
+        restart_policy=_restart_policy(found),
+        mounts=_mounts(found.get("Mounts") or ()),
     )
+
+
+def _restart_policy(found: Mapping[str, Any]) -> str:
+    name = ((found.get("HostConfig") or {}).get("RestartPolicy") or {}).get("Name") or ""
+    return "" if name == "no" else str(name)
+
+
+def _mounts(found: Iterable[Mapping[str, Any]]) -> tuple[Mount, ...]:
+    """Folders of the host alone: a tmpfs has no source."""
+    mounts = ((each.get("Source"), each.get("Destination"), each.get("RW", True)) for each in found)
+    return tuple(sorted((Mount(a, b, not rw) for a, b, rw in mounts if a and b), key=lambda mount: mount.target))
 
 
 def _status(state: Mapping[str, Any]) -> ContainerStatus:

@@ -19,6 +19,7 @@ from typing import Final
 
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.host.drop_caches import BY_HAND, GRANT_FILE, GRANTS, TEE_COMPACT, UNIT, Access, Route
+from spark_tui.domain.host.drop_unit import SystemFile
 from spark_tui.domain.text import clean_line
 from spark_tui.services.executors import CallPool
 
@@ -41,6 +42,18 @@ visudo -cqf "$draft"
 mv "$draft" {GRANT_FILE}
 """
 """sudo passes over files with a dot in their name: the draft grants nothing."""
+
+_WRITE_FILE_SCRIPT: Final = """\
+set -e
+mkdir -p "$(dirname "$1")"
+draft=$(mktemp "$(dirname "$1")/.spark-tui.XXXXXX")
+trap 'rm -f "$draft"' EXIT
+cat > "$draft"
+chown root:root "$draft"
+chmod 0644 "$draft"
+mv "$draft" "$1"
+"""
+"""systemd and polkit pass over files that end in neither `.service` nor `.rules`: the draft does nothing."""
 
 
 class DropRefused(SparkError):
@@ -152,6 +165,20 @@ class SystemCacheDropper:
     def remove_grant(self) -> int:
         """Removes the grant through sudo. Blocks; sudo may ask."""
         return self.on_terminal((*self._as_root(), "rm", "-f", GRANT_FILE))
+
+    def write_files(self, files: Sequence[SystemFile]) -> int:
+        """Puts each file in place in one step, 0644 and root's, then has systemd read its units again. Each text goes
+        through a pipe. Blocks; sudo may ask, once as a rule."""
+        for file in files:
+            code = self._on_terminal((*self._as_root(), "sh", "-c", _WRITE_FILE_SCRIPT, "sh", file.path), file.text)
+            if code != 0:
+                return code
+        return self.on_terminal((*self._as_root(), "systemctl", "daemon-reload"))
+
+    def remove_files(self, paths: Sequence[str]) -> int:
+        """Removes them, and has systemd read its units again. Blocks; sudo may ask."""
+        code = self.on_terminal((*self._as_root(), "rm", "-f", *paths))
+        return code or self.on_terminal((*self._as_root(), "systemctl", "daemon-reload"))
 
     def _as_root(self) -> tuple[str, ...]:
         return () if os.geteuid() == 0 else ("sudo",)

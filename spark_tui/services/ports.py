@@ -17,6 +17,7 @@ from spark_tui.domain.engine.container import (
 from spark_tui.domain.engine.endpoint import Endpoint, Health, ServedModel
 from spark_tui.domain.host.detectors import SharedFile
 from spark_tui.domain.host.drop_caches import Access, Route
+from spark_tui.domain.host.drop_unit import SystemFile
 from spark_tui.domain.host.gpu import GpuReading
 from spark_tui.domain.host.guard import GuardedEngine, GuardEntry
 from spark_tui.domain.host.identity import HostIdentity
@@ -205,6 +206,13 @@ class CacheDropper(Protocol):
 
     def remove_grant(self) -> int:
         """Removes that file, the same way. Blocks."""
+
+    def write_files(self, files: Sequence[SystemFile]) -> int:
+        """Writes root's files in order, 0644, through sudo on the terminal, and has systemd read its units again.
+        Returns the first exit code that is not 0. Blocks."""
+
+    def remove_files(self, paths: Sequence[str]) -> int:
+        """Removes them, the same way. Blocks."""
 
     def user(self) -> tuple[str, int]:
         """Name and number of the user whom a grant is for."""

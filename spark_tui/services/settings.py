@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -37,13 +39,55 @@ def load_settings(environ: Mapping[str, str], folders: Folders) -> Settings:
     return settings.resolved(folders.home)
 
 
+class SettingsFile:
+    """A person's settings file, to be changed."""
+
+    def __init__(self, folders: Folders) -> None:
+        self._folders = folders
+        self.path = folders.settings_file
+
+    def read(self) -> str:
+        """Its text; empty when there is none. Raises SettingsError."""
+        return _text(self.path) or ""
+
+    def parsed(self, text: str) -> Settings:
+        """The settings of a file with that text. Raises SettingsError as `load_settings` does."""
+        return _from_text(defaults(self._folders), text, self.path)
+
+    def save(self, text: str) -> None:
+        """Puts it in place in one step; a link stays a link, and the file keeps its mode. Raises SettingsError."""
+        target = self.path.resolve()
+        try:
+            target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _replace(target, text)
+        except OSError as error:
+            raise SettingsError(
+                f"{self.path} cannot be written: {error.strerror or error}.", f"Make {target.parent} a folder of yours."
+            ) from error
+
+
+def _replace(target: Path, text: str) -> None:
+    beside = target.with_name(f".{target.name}.{os.urandom(6).hex()}")
+    try:
+        beside.write_text(text, encoding="utf-8")
+        if target.exists():
+            beside.chmod(target.stat().st_mode & 0o777)
+        beside.replace(target)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            beside.unlink()
+        raise
+
+
 # --- file -------------------------------------------------------------------------------------------------
 
 
 def _from_file(settings: Settings, path: Path) -> Settings:
     text = _text(path)
-    if text is None:
-        return settings
+    return settings if text is None else _from_text(settings, text, path)
+
+
+def _from_text(settings: Settings, text: str, path: Path) -> Settings:
     for key, value in _parsed(text, path).items():
         place = f"{path}:{_line_of(key, text)}".removesuffix(":0")
         if key not in KEYS:

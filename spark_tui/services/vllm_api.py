@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,8 +20,8 @@ from spark_tui.domain.engine.endpoint import Endpoint, Health, ServedModel
 from spark_tui.domain.engine.runtimes import runtime_named, with_tag
 from spark_tui.domain.errors import ApiKeyRejected, EngineFailed, ModelNotServed, SparkError
 from spark_tui.domain.sse import MAX_EVENT_BYTES, EventTooLong, SseDecoder
+from spark_tui.services.engine_http import bearer, new_client
 from spark_tui.services.vllm_errors import (
-    CONNECT_SECONDS,
     broke_off,
     closed_at_once,
     not_an_engine,
@@ -36,8 +36,6 @@ ANSWER_SECONDS: Final = 10.0
 """For the whole of a short answer: models, version, the body of an error."""
 READ_SECONDS: Final = 600.0
 """Between two chunks, the first one included: a long prompt on a 120B model prefills for minutes."""
-KEEP_ALIVE_SECONDS: Final = 2.0
-"""uvicorn closes an idle connection after 5 s; a request must not be sent into one that is just being closed."""
 MAX_ERROR_BYTES: Final = 64 * 1024
 MAX_JSON_BYTES: Final = 4 * 1024 * 1024
 _NO_SUCH_PAGE: Final = (404, 405, 501)
@@ -53,7 +51,7 @@ class VllmApi:
     def _http(self, endpoint: Endpoint) -> httpx.AsyncClient:
         secure = endpoint.base_url.lower().startswith("https:")
         if secure not in self._clients:
-            self._clients[secure] = _new_client(self._read_seconds, secure=secure)
+            self._clients[secure] = new_client(self._read_seconds, secure=secure)
         return self._clients[secure]
 
     async def close(self) -> None:
@@ -115,7 +113,7 @@ class VllmApi:
         return ""
 
     async def _get(self, endpoint: Endpoint, path: str, limit: int) -> tuple[int, bytes]:
-        async with self._http(endpoint).stream("GET", endpoint.base_url + path, auth=_bearer(endpoint)) as response:
+        async with self._http(endpoint).stream("GET", endpoint.base_url + path, auth=bearer(endpoint)) as response:
             return response.status_code, await _bounded(response, limit)
 
     async def _get_json(self, endpoint: Endpoint, path: str, *, optional: bool = False) -> Any:
@@ -168,7 +166,7 @@ class VllmApi:
                 endpoint.base_url + runtime_named(endpoint.runtime).chat_path,
                 content=body,
                 headers={"Content-Type": "application/json", "Accept": "text/event-stream"},
-                auth=_bearer(endpoint),
+                auth=bearer(endpoint),
             ) as response:
                 if response.status_code != 200:
                     raise api_error(response.status_code, await _error_body(response))
@@ -187,40 +185,6 @@ class VllmApi:
         except EventTooLong as error:
             raise EngineFailed(f"The engine sent {error}.", "Ask again; if it stays so, look at its log.") from None
         reader.close()
-
-
-def _new_client(read_seconds: float, *, secure: bool) -> httpx.AsyncClient:
-    import ssl
-
-    import httpx
-
-    # Without https no certificate authorities are needed: reading them takes 35 ms and 3 MB.
-    context = ssl.create_default_context() if secure else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    return httpx.AsyncClient(
-        trust_env=False,
-        verify=context,
-        timeout=httpx.Timeout(read_seconds, connect=CONNECT_SECONDS, pool=CONNECT_SECONDS),
-        limits=httpx.Limits(max_connections=None, max_keepalive_connections=8, keepalive_expiry=KEEP_ALIVE_SECONDS),
-        headers={"Accept-Encoding": "identity"},  # what is small on the wire stays small here
-    )
-
-
-def _bearer(endpoint: Endpoint) -> Callable[[httpx.Request], httpx.Request] | None:
-    """Puts the key into the request when it is sent: it stands in no argument that a traceback would show."""
-    key = endpoint.api_key
-    if not key:
-        return None
-    if not (key.reveal().isascii() and key.reveal().isprintable()):  # h11's own refusal would quote it
-        raise ApiKeyRejected(
-            "The API key has characters that cannot be sent.",
-            "A key is printable ASCII on one line: set it again, without line ends.",
-        )
-
-    def sign(request: httpx.Request) -> httpx.Request:
-        request.headers["Authorization"] = f"Bearer {key.reveal()}"
-        return request
-
-    return sign
 
 
 # --- bodies -------------------------------------------------------------------------------------------

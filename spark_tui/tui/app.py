@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Iterable
 from functools import partial
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual import work
 from textual.app import App, SystemCommand
 from textual.binding import BindingType
 from textual.reactive import var
 from textual.screen import Screen
+from textual.theme import Theme
 from textual.worker import Worker, WorkerState
 
-from spark_tui.core.actions import ACTIONS, DANGEROUS, Scope, action, allowed
+from spark_tui.core.actions import ACTIONS, DANGEROUS, Scope, action, allowed, use_keys
 from spark_tui.core.context import Context
 from spark_tui.core.jobs import JobView
 from spark_tui.core.store import World
@@ -24,16 +26,24 @@ from spark_tui.domain.engine.explain_view import explain_view, proposal
 from spark_tui.domain.engine.view import EngineView
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.event import Event
+from spark_tui.domain.host.alarm import Alarm
+from spark_tui.domain.host.drop_caches import DropResult
 from spark_tui.domain.host.gpu import GpuReading
 from spark_tui.domain.host.identity import HostIdentity
+from spark_tui.domain.host.ledger import Ledger
 from spark_tui.domain.host.memory import MemInfo
+from spark_tui.domain.host.severity import Judgement
 from spark_tui.domain.presets.preset import PresetCatalogue
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.reading import NOT_READ_YET, Reading, value_of
 from spark_tui.tui.glyphs import Glyphs, choose
 from spark_tui.tui.keymap import bindings
 from spark_tui.tui.screens.factory import screen_factories
-from spark_tui.tui.themes import SPARK_DARK, THEMES
+from spark_tui.tui.themes import THEMES, theme_for
+
+if TYPE_CHECKING:
+    from spark_tui.core.library import LibraryView
+    from spark_tui.domain.models.download import Download
 
 
 class SparkApp(App[None]):
@@ -57,19 +67,29 @@ class SparkApp(App[None]):
     docker: var[Reading[DaemonFacts]] = var[Reading[DaemonFacts]](NOT_READ_YET, init=False)
     engines: var[Reading[tuple[EngineView, ...]]] = var[Reading[tuple[EngineView, ...]]](NOT_READ_YET, init=False)
     presets: var[PresetCatalogue] = var(PresetCatalogue(), init=False)
+    ledger: var[Reading[Ledger]] = var[Reading[Ledger]](NOT_READ_YET, init=False)
+    judgement: var[Judgement] = var(Judgement(), init=False)
+    alarms: var[tuple[Alarm, ...]] = var((), init=False)
+    last_drop: var[DropResult | None] = var[DropResult | None](None, init=False)
     jobs: var[tuple[JobView, ...]] = var((), init=False)
     events: var[tuple[Event, ...]] = var((), init=False)
+    library: var[Reading[LibraryView]] = var(NOT_READ_YET, init=False)
+    downloads: var[Reading[tuple[Download, ...]]] = var(NOT_READ_YET, init=False)
     selected: var[str] = var("", init=False)
     """Name of the engine that the person has selected; all screens speak of that one."""
 
-    def __init__(self, context: Context, glyphs: Glyphs | None = None) -> None:
+    def __init__(self, context: Context, glyphs: Glyphs | None = None, theme: Theme | None = None) -> None:
         self.context = context  # screens are composed from it: it must be there before they are
-        self.glyphs = glyphs or choose()
+        self.glyphs = glyphs or choose(context.settings.glyphs)
         self._explained: dict[str, tuple[EngineView, Explanation]] = {}
+        self._before_memory = "home"
         super().__init__()
-        for theme in THEMES:
-            self.register_theme(theme)
-        self.theme = SPARK_DARK.name
+        for each in THEMES:
+            self.register_theme(each)
+        self.theme = (theme or theme_for(context.settings.theme)).name
+        own = dict(context.settings.keymap)
+        use_keys(own)
+        self.set_keymap({id_: ",".join(keys) for id_, keys in own.items()})
 
     # --- life -----------------------------------------------------------------------------------------
 
@@ -119,8 +139,14 @@ class SparkApp(App[None]):
         self.docker = world.docker
         self.engines = world.engines
         self.presets = world.presets
+        self.ledger = world.ledger
+        self.judgement = world.judgement
+        self.alarms = world.alarms
+        self.last_drop = world.last_drop
         self.jobs = world.jobs
         self.events = world.events
+        self.library = world.library
+        self.downloads = world.downloads
         self._keep_selection()
 
     def _keep_selection(self) -> None:
@@ -171,6 +197,10 @@ class SparkApp(App[None]):
         """Home."""
         self.switch_mode("home")
 
+    def action_show_models(self) -> None:
+        """Models."""
+        self.switch_mode("models")
+
     def action_show_presets(self) -> None:
         """Presets."""
         self.switch_mode("presets")
@@ -179,9 +209,33 @@ class SparkApp(App[None]):
         """Logs."""
         self.switch_mode("logs")
 
+    def action_show_doctor(self) -> None:
+        """Doctor."""
+        self.switch_mode("doctor")
+
+    def action_show_metrics(self) -> None:
+        """Metrics."""
+        self.switch_mode("metrics")
+
     def action_show_chat(self) -> None:
         """Chat."""
         self.switch_mode("chat")
+
+    def action_show_bench(self) -> None:
+        """Bench."""
+        self.switch_mode("bench")
+
+    def action_open_memory(self) -> None:
+        """Memory, over whatever is shown; once more goes back."""
+        if self.current_mode == "memory":
+            self.action_back_from_memory()
+            return
+        self._before_memory = self.current_mode
+        self.switch_mode("memory")
+
+    def action_back_from_memory(self) -> None:
+        """Back to the screen from which Memory was opened."""
+        self.switch_mode(self._before_memory)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Read-only mode leaves out what would change something."""
@@ -234,4 +288,4 @@ def _action_name(id_: str, screen: Screen[object]) -> str:
 
 def run_app(context: Context) -> None:
     """Opens the control centre and returns when the person leaves."""
-    SparkApp(context).run()
+    SparkApp(context, theme=theme_for(context.settings.theme, os.environ)).run()

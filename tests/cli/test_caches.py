@@ -11,6 +11,7 @@ from spark_tui.cli.session import Options
 from spark_tui.core.cache import NothingAllowed
 from spark_tui.core.context import Context, Ports
 from spark_tui.domain.host.drop_caches import TEE_DROP, Access, Route
+from spark_tui.domain.host.drop_unit import RULE_FILE, UNIT_FILE, SystemFile
 from spark_tui.domain.host.paths import HostPaths
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.reading import Ok
@@ -33,6 +34,7 @@ class Dropper(NothingAllowed):
     who: tuple[str, int] = ("spark0", 1000)
     written: list[str] = field(default_factory=list)
     removed: int = 0
+    files: dict[str, str] = field(default_factory=dict)
     terminal: list[tuple[str, ...]] = field(default_factory=list)
 
     async def access(self) -> Access:
@@ -56,6 +58,15 @@ class Dropper(NothingAllowed):
 
     def remove_grant(self) -> int:
         self.removed += 1
+        return self.code
+
+    def write_files(self, files: Sequence[SystemFile]) -> int:
+        self.files.update({file.path: file.text for file in files})
+        return self.code
+
+    def remove_files(self, paths: Sequence[str]) -> int:
+        for path in paths:
+            self.files.pop(path, None)
         return self.code
 
     def user(self) -> tuple[str, int]:
@@ -251,3 +262,47 @@ def test_read_only_means_the_grant_too(option: str) -> None:
 
 def test_install_and_uninstall_are_two_things() -> None:
     assert Spark().run("drop-caches", "--install", "--uninstall").code == 2
+
+
+# --- the unit -------------------------------------------------------------------------------------------
+
+
+def test_unit_and_rule_are_shown_before_they_are_written() -> None:
+    spark = Spark()
+    result = typed(spark, "n\n", "drop-caches", "--install", "--polkit")
+    assert (result.code, spark.dropper.files) == (4, {})
+    assert UNIT_FILE in result.err
+    assert 'subject.user == "spark0"' in result.err
+    result = typed(spark, "y\n", "drop-caches", "--install", "--polkit")
+    assert result.code == 0
+    assert set(spark.dropper.files) == {UNIT_FILE, RULE_FILE}
+    for text in spark.dropper.files.values():
+        assert all(line in result.err for line in text.splitlines())
+    assert spark.dropper.written == [], "no sudo rule"
+
+
+def test_unit_and_rule_are_removed_together() -> None:
+    spark = Spark()
+    spark.run("drop-caches", "--install", "--polkit", "--yes")
+    removed = spark.run("drop-caches", "--uninstall", "--polkit", "--json")
+    assert removed.json == {"id": "drop-caches-unit", "files": [UNIT_FILE, RULE_FILE], "installed": False}
+    assert (spark.dropper.files, spark.dropper.removed) == ({}, 0)
+
+
+def test_a_unit_that_cannot_be_written_is_told_with_the_way_back() -> None:
+    spark = Spark()
+    spark.dropper.code = 1
+    result = spark.run("drop-caches", "--install", "--polkit", "--yes")
+    assert result.code == 1
+    assert "--uninstall --polkit" in result.err
+
+
+def test_a_user_whose_name_would_need_quoting_is_sent_to_the_sudo_rule() -> None:
+    spark = Spark()
+    spark.dropper.who = ('a") || true || ("', 1000)
+    result = spark.run("drop-caches", "--install", "--polkit", "--yes")
+    assert (result.code, spark.dropper.files) == (2, {})
+
+
+def test_polkit_alone_is_nothing() -> None:
+    assert Spark().run("drop-caches", "--polkit").code == 2

@@ -57,7 +57,7 @@ def test_an_engine_can_be_stopped_and_restarted(engine: str, tmp_path: Path) -> 
 
 
 def test_a_preset_is_launched_to_the_end(tmp_path: Path) -> None:
-    done = _demo(tmp_path, "up", "gpt-oss-120b", "--name", "mine", "--json")
+    done = _demo(tmp_path, "up", "gpt-oss-20b", "--set", "gpu_memory_utilization=0.35", "--name", "mine", "--json")
     assert done.returncode == 0, done.stderr
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     assert (lines[-1]["type"], lines[-1]["id"], lines[-1]["state"]) == ("result", "mine", "SERVING")
@@ -66,5 +66,5 @@ def test_a_preset_is_launched_to_the_end(tmp_path: Path) -> None:
 
 
 def test_nothing_of_the_persons_is_touched(tmp_path: Path) -> None:
-    _demo(tmp_path, "up", "gpt-oss-120b", "--name", "mine", "--no-wait", "--expose", "lan")
+    _demo(tmp_path, "up", "gpt-oss-120b", "--force", "--name", "mine", "--no-wait", "--expose", "lan")
     assert list(tmp_path.iterdir()) == []

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import re
 import shlex
+from dataclasses import replace
 
 import pytest
 
 from spark_tui.domain.engine.container import LayerProgress
 from spark_tui.domain.errors import BadRequest, GpuDriverMissing, PortInUse
 from spark_tui.domain.presets.docker_run import render_argv
+from spark_tui.domain.quantities import GIB
+from spark_tui.domain.reading import Ok
 from spark_tui.domain.secret import Secret
 from spark_tui.domain.settings import Settings
 from tests.cli.world import BOOT, IMAGE, World
+from tests.fakes_host import IDLE_MEMORY
 
 UP = ("up", "tiny-1b")
 
@@ -65,12 +69,50 @@ def test_a_key_is_never_in_the_command() -> None:
     assert not world.secrets.files, "a dry run writes no key"
 
 
+# --- what does not fit --------------------------------------------------------------------------------------
+
+
+def full_world() -> World:
+    """Another hundred GiB are in use already."""
+    world = ready_world()
+    world.host.memory_value = Ok(replace(IDLE_MEMORY, available=20 * GIB, free=20 * GIB, cached=0))
+    return world
+
+
+BLOCKED = (*UP, "--set", "gpu_memory_utilization=0.85")
+
+
+def test_what_cannot_fit_is_refused_with_its_numbers() -> None:
+    world = full_world()
+    result = world.run(*BLOCKED, stdin="")
+    assert result.code == 4
+    assert "102.9 GiB" in result.err
+    assert "--force" in result.err
+    assert not world.docker.created
+    assert world.run(*BLOCKED, "--json").error["id"] == "does_not_fit"
+
+
+def test_force_launches_it_all_the_same() -> None:
+    result = full_world().run(*BLOCKED, "--force")
+    assert (result.code, result.out) == (0, "http://127.0.0.1:8000\n")
+
+
+@pytest.mark.parametrize(("typed", "code"), [("tiny-1b\n", 0), ("y\n", 4), ("\n", 4)])
+def test_a_person_at_the_keyboard_types_the_name_to_insist(typed: str, code: int) -> None:
+    world = full_world()
+    result = world.run(*BLOCKED, keyboard=typed)
+    assert result.code == code
+    assert "Type tiny-1b to launch it all the same" in result.err
+    assert bool(world.docker.created) is (code == 0)
+
+
 # --- the story --------------------------------------------------------------------------------------------
 
 STORY = """\
 note: 1 warning of the rules: spark-tui presets check tiny-1b
 Check             done       0.0s  tiny-1b on port 8000
 Pull image        skipped          image is here
+Memory            done       0.0s  not known whether it fits
 Create container  done       0.0s
 Start             done       0.0s
 Boot              ...
@@ -108,7 +150,8 @@ def test_as_data_there_is_one_object_per_change_and_a_result() -> None:
     steps = [(line["id"], line["state"]) for line in lines if line["type"] == "step"]
     assert steps == [
         ("preflight", "running"), ("preflight", "done"), ("pull", "skipped"),
-        ("create", "running"), ("create", "done"), ("start", "running"), ("start", "done"),
+        ("memory", "running"), ("memory", "done"), ("create", "running"), ("create", "done"),
+        ("start", "running"), ("start", "done"),
         ("follow", "running"), ("follow", "done"), ("ready", "done"), ("warm", "running"), ("warm", "done"),
     ]  # fmt: skip
     end = lines[-1]

@@ -144,7 +144,10 @@ def test_ps_without_docker_is_an_error_and_no_empty_list() -> None:
 LEDGER = """\
 total        121.0 GiB  one pool for CPU and GPU
   in use       5.0 GiB  processes, shared memory, kernel, GPU driver
-    engines    3.0 GiB  of it: what CUDA processes hold, by NVML
+    engines    3.0 GiB  what CUDA processes hold, by NVML
+               3.0 GiB    pid 7, in no container
+    apps       2.0 GiB  processes, shared memory, kernel
+    driver     n/a      the kernel does not print every category
   cache        6.0 GiB  page cache; 5.0 GiB of it can be dropped at once
   free       110.0 GiB
 available    116.0 GiB  what a new engine can count on
@@ -167,6 +170,42 @@ def test_memory_as_data_adds_up() -> None:
     found = _with_engine_memory(World()).run("memory", "--json").json
     assert found["in_use_bytes"] + found["cache_bytes"] + found["free_bytes"] == found["total_bytes"]
     assert found["engines_bytes"] == 3 * GIB
+    assert found["engines_bytes"] + found["apps_bytes"] + (found["driver_bytes"] or 0) == found["in_use_bytes"]
+    assert found["driver_bytes"] is None
+    assert found["driver_bytes_reason"]
+    [share] = found["engines"]
+    assert (share["id"], share["bytes"], share["pids"]) == ("pid 7", 3 * GIB, [7])
+    assert found["level"] == "ok"
+
+
+def test_an_engine_is_named_by_its_container_and_by_its_id_when_docker_is_away() -> None:
+    world = _with_engine_memory(World())
+    facts = world.engine()
+    world.host.containers[7] = facts.id
+    assert "tiny-1b, pid 7" in world.run("memory").out
+    world.docker.go_down()
+    result = world.run("memory")
+    assert (result.code, f"{facts.id[:12]}, pid 7" in result.out) == (0, True)
+
+
+def test_watching_is_a_line_a_second_until_ctrl_c() -> None:
+    world = _with_engine_memory(World(drive=True))
+    world.interrupt_when(lambda: world.host.memory_reads > 4)
+    result = world.run("memory", "--watch")
+    assert result.code == 130
+    heading, *lines = result.out.splitlines()
+    assert heading.split()[:3] == ["time", "avail", "engines"]
+    assert len(lines) >= 3
+    assert all(line.split()[1:4] == ["116.0", "3.0", "2.0"] for line in lines)
+
+
+def test_watching_as_data_is_an_object_per_reading() -> None:
+    world = _with_engine_memory(World(drive=True))
+    world.interrupt_when(lambda: world.host.memory_reads > 3)
+    found = world.run("memory", "--watch", "--json").json_lines
+    assert len(found) >= 2
+    assert {each["id"] for each in found} == {"memory"}
+    assert found[0]["at"] < found[-1]["at"]
 
 
 def test_what_the_driver_does_not_tell_says_why_and_is_never_zero() -> None:

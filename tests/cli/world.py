@@ -38,7 +38,12 @@ from spark_tui.domain.presets.host_paths import HostPaths
 from spark_tui.domain.presets.preset import Origin, Preset, PresetCatalogue, PresetFacts, PublishedSpeed
 from spark_tui.domain.reading import Ok
 from spark_tui.domain.settings import Settings
-from spark_tui.services.ports import RecipeShelf
+from spark_tui.services.ports import CheckpointSource, RecipeShelf
+from spark_tui.services.ports_doctor import DoctorProbe
+from spark_tui.services.ports_history import HistoryLedger
+from spark_tui.services.ports_hub import Downloader, HubClient
+from spark_tui.services.ports_metrics import MetricsSource
+from spark_tui.services.ports_store import ModelStore
 from tests.fakes_docker import EPOCH, FakeDocker
 from tests.fakes_host import FakeArchive, FakeClock, FakeGpu, FakeHost, FakeSecrets
 
@@ -196,6 +201,14 @@ class World:
     archive: FakeArchive = field(default_factory=FakeArchive)
     clock: FakeClock = field(default_factory=FakeClock)
     recipes: RecipeShelf | None = None
+    models: ModelStore | None = None
+    metrics: MetricsSource | None = None
+    checkpoints: CheckpointSource | None = None
+    history: HistoryLedger | None = None
+    hub: HubClient | None = None
+    downloader: Downloader | None = None
+    doctor: DoctorProbe | None = None
+    paths: HostPaths = field(default_factory=lambda: HostPaths("/store", "/caches", "/home/test"))
     drive: bool = False
     happenings: list[tuple[Callable[[], bool], Callable[[], None]]] = field(default_factory=list)
     settings: Settings = field(default_factory=Settings)
@@ -212,9 +225,11 @@ class World:
         self.happenings.clear()
         ports = Ports(
             self.clock, self.docker, self.api, self.host, self.gpu, self.presets, self.secrets, self.archive,
-            recipes=self.recipes,
+            recipes=self.recipes, models=self.models, metrics=self.metrics, checkpoints=self.checkpoints,
+            history=self.history, hub=self.hub, downloader=self.downloader,
+            doctor_probe=self.doctor,
         )  # fmt: skip
-        return Context(self.settings, ports, HostPaths("/store", "/caches", "/home/test"))
+        return Context(self.settings, ports, self.paths)
 
     async def _driving(self) -> None:
         while True:
@@ -234,10 +249,11 @@ class World:
         *arguments: str,
         stdin: str | None = None,
         tty: bool = False,
+        keyboard: str = "",
         environment: Mapping[str, str] | None = None,
     ) -> Result:
-        """One command. Without `stdin` a person sits at the keyboard and types nothing."""
-        source = Stream(stdin or "", tty=stdin is None)
+        """One command. Without `stdin` a person sits at the keyboard and types `keyboard`."""
+        source = Stream(stdin or keyboard, tty=stdin is None)
         out, err = Stream(tty=tty), Stream(tty=tty)
         code = run(arguments, Streams(source, out, err, environment or {}), self.context)
         return Result(code, out.getvalue(), err.getvalue())

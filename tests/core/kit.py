@@ -13,6 +13,8 @@ from spark_tui.domain.presets.plan import HostPaths
 from spark_tui.domain.presets.preset import Origin, Preset, PresetCatalogue
 from spark_tui.domain.settings import Settings
 from spark_tui.services.ports import RecipeShelf
+from spark_tui.services.ports_history import HistoryLedger
+from spark_tui.services.ports_metrics import MetricsSource
 from tests.fakes_api import FakeEngineApi
 from tests.fakes_docker import FakeDocker
 from tests.fakes_host import FakeArchive, FakeClock, FakeGpu, FakeHost, FakeSecrets
@@ -65,6 +67,8 @@ class Kit:
         self.docker.on_start = lambda _: self.api.serve()
         self.presets = FixedPresets(*(presets or (PRESET,)))
         self.recipes: RecipeShelf | None = None
+        self.history: HistoryLedger | None = None
+        self.metrics: MetricsSource | None = None
         self.context = self.opened()
         self.steps: tuple[Step, ...] = ()
         self.reports: list[Step] = []
@@ -81,6 +85,8 @@ class Kit:
             self.secrets,
             self.archive,
             recipes=self.recipes,
+            history=self.history,
+            metrics=self.metrics,
         )
         return Context(Settings(), ports, HostPaths("/store", "/caches", "/home/test"))
 

@@ -64,6 +64,7 @@ async def test_a_running_container_alone_is_not_ready() -> None:
     kit = Kit()
     kit.docker.on_start = None
     task = asyncio.create_task(kit.context.launcher.launch(LaunchRequest(PRESET, Overrides()), kit.report))
+    await kit.until(lambda: any(step.id == "follow" for step in kit.steps))
     await kit.clock.advance(120)
     assert kit.step("follow").state is StepState.RUNNING
     kit.api.state = Health.OK

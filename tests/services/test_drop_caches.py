@@ -17,6 +17,7 @@ import pytest
 
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.host.drop_caches import Access, Route, RouteKind, routes, sudoers_grant
+from spark_tui.domain.host.drop_unit import SystemFile
 from spark_tui.domain.host.guard import GuardedEngine, GuardEntry
 from spark_tui.domain.reading import Missing, Ok
 from spark_tui.services.drop_caches import SystemCacheDropper
@@ -169,6 +170,33 @@ async def test_a_sound_grant_has_no_objection(dropper: SystemCacheDropper, progr
 
 def entry(number: int) -> GuardEntry:
     return GuardEntry(1000.0 + number, "stop the engine", f"engine{number}", "memory fell", "docker stop")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="files of root's")
+def test_system_files_are_written_whole_and_root_s_and_taken_away_again(
+    dropper: SystemCacheDropper, programs: Path, tmp_path: Path
+) -> None:
+    program(programs, "systemctl", "exit 0")
+    files = tuple(SystemFile(str(tmp_path / "etc" / name), f"text of {name}\n") for name in ("a.service", "b.rules"))
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc/a.service").write_text("older")
+    assert dropper.write_files(files) == 0
+    for file in files:
+        status = Path(file.path).stat()
+        assert (status.st_uid, status.st_mode & 0o777) == (0, 0o644)
+        assert Path(file.path).read_text() == file.text
+    assert sorted(path.name for path in (tmp_path / "etc").iterdir()) == ["a.service", "b.rules"], "no draft is left"
+    assert dropper.remove_files([file.path for file in files]) == 0
+    assert list((tmp_path / "etc").iterdir()) == []
+    assert asked(programs) == ["systemctl daemon-reload"] * 2
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="files of root's")
+def test_what_cannot_be_written_stops_there(dropper: SystemCacheDropper, programs: Path, tmp_path: Path) -> None:
+    program(programs, "systemctl", "exit 0")
+    (tmp_path / "file").write_text("")
+    assert dropper.write_files([SystemFile(str(tmp_path / "file/x.service"), "x")]) != 0
+    assert asked(programs) == []
 
 
 def test_the_journal_is_private_and_bounded(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_tui.domain.host.gpu import GpuProcess, GpuReading
+from spark_tui.domain.host.gpu import GpuProcess, GpuReading, Throttle, Throttled
 from spark_tui.domain.quantities import GIB, MIB
 from spark_tui.domain.reading import Missing, Ok
 from spark_tui.services.clock import SystemClock
@@ -100,6 +100,19 @@ async def test_a_gpu_with_memory_of_its_own_reports_it_without_what_the_driver_r
 async def test_every_field_may_be_absent_on_its_own(probe: Probe) -> None:
     reading = (await read(probe("bare"))).value
     assert reading == GpuReading(name="NVIDIA GPU", unified=True)
+
+
+async def test_the_counters_tell_what_held_the_clock_down_between_two_readings(probe: Probe) -> None:
+    clock = FakeClock()
+    gpu = probe(clock=clock)
+    assert (await read(gpu)).value.throttled is None, "one reading of a counter says nothing"
+    clock.tick(2.0)
+    assert (await read(gpu)).value.throttled == (Throttled(Throttle.POWER_CAP, 0.3),)
+
+
+async def test_a_driver_without_counters_is_believed_by_its_bits(probe: Probe) -> None:
+    reading = (await read(probe("nocounters"))).value
+    assert reading.throttled == (Throttled(Throttle.POWER_CAP, 1.0), Throttled(Throttle.THERMAL, 1.0))
 
 
 async def test_one_helper_serves_all_calls_and_ends_with_the_probe(probe: Probe) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from textual.app import App, ComposeResult
 from textual.screen import Screen
 
 from spark_tui.domain.engine.boot import BootTimeline, BootTracker
-from spark_tui.domain.engine.timeline import EMPTY_TIMELINE, Failure
+from spark_tui.domain.engine.eta import PastStart
+from spark_tui.domain.engine.timeline import EMPTY_TIMELINE, Failure, PhaseId
 from spark_tui.tui.glyphs import ASCII
 from spark_tui.tui.themes import SPARK_DARK
 from spark_tui.tui.widgets.boot_timeline import BootTimelineView
@@ -189,3 +191,65 @@ def test_reading_the_log_line_by_line_or_at_once_tells_the_same() -> None:
     whole = BootTracker()
     whole.feed_many(("", line) for line in read_log(GB10))
     assert whole.timeline() == tracked().timeline()
+
+
+# --- what is left -------------------------------------------------------------------------------------------------
+
+
+PAST = tuple(PastStart(((PhaseId.WEIGHTS, 100.0), (PhaseId.COMPILE, 90.0))) for _ in range(3))
+
+
+async def test_earlier_starts_tell_what_is_left_in_the_line_above_the_log() -> None:
+    app = TimelineApp()
+    async with app.run_test(size=(80, 30)) as pilot:
+        app.view.show(running_since(app.clock.now() - 60), folded=False, past=PAST)
+        await pilot.pause()
+        lines = app.view.say(80).plain.splitlines()
+        assert lines[-2] == "about 2 min 10 s left (from 3 earlier starts)"
+        assert lines[-1].startswith("Starting to load model")
+
+
+async def test_without_earlier_starts_the_line_is_empty_and_takes_no_more_room() -> None:
+    app = TimelineApp()
+    async with app.run_test(size=(80, 30)) as pilot:
+        app.view.show(running_since(app.clock.now() - 60), folded=False)
+        await pilot.pause()
+        without = app.view.say(80).plain.splitlines()
+        app.view.show(running_since(app.clock.now() - 60), folded=False, past=PAST)
+        assert without[-2] == ""
+        assert len(app.view.say(80).plain.splitlines()) == len(without)
+
+
+async def test_the_words_about_what_is_left_stand_still_for_some_seconds() -> None:
+    app = TimelineApp()
+    async with app.run_test(size=(80, 30)) as pilot:
+        app.view.show(running_since(app.clock.now() - 60), folded=False, past=PAST)
+        await pilot.pause()
+        said = []
+        for _ in range(100):
+            app.clock.tick(1)
+            app.view.renew()
+            said.append(app.view.say(80).plain.splitlines()[-2])
+        changes = sum(before != after for before, after in pairwise(said))
+        assert 5 <= changes <= 20
+        assert said[-1] == "takes longer than usual; then about 1 min 30 s (from 3 earlier starts)"
+
+
+async def test_on_a_short_screen_what_is_left_stands_before_what_is_to_come() -> None:
+    app = TimelineApp()
+    async with app.run_test(size=(80, 24)) as pilot:
+        app.view.show(running_since(app.clock.now() - 60), folded=False, past=PAST)
+        await pilot.pause()
+        lines = app.view.say(80).plain.splitlines()
+        assert lines[2].startswith(". about 2 min 10 s left (from 3 earlier starts); then compile, KV")
+        app.view.show(running_since(app.clock.now() - 60), folded=False)
+        assert len(app.view.say(80).plain.splitlines()) == len(lines)
+
+
+async def test_a_failed_start_has_nothing_left() -> None:
+    timeline = tracked(name="vllm-0.32-cpu-f_missing").timeline()
+    app = TimelineApp()
+    async with app.run_test(size=(120, 30)) as pilot:
+        app.view.show(timeline, folded=False, past=PAST)
+        await pilot.pause()
+        assert "left" not in app.view.say(120).plain

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
@@ -10,11 +11,16 @@ from textual.widgets import Button
 
 from spark_tui.domain.presets.container_spec import ALL_INTERFACES, LOOPBACK
 from spark_tui.domain.presets.preset import Preset, PresetFacts
+from spark_tui.domain.presets.rules import Severity
+from spark_tui.domain.quantities import GIB
+from spark_tui.domain.reading import Ok, value_of
 from spark_tui.tui.screens.home import HomeScreen
 from spark_tui.tui.screens.launch_fields import MAX_FIELDS, FieldRow, fields_of
 from spark_tui.tui.screens.launch_form import LaunchForm
+from spark_tui.tui.screens.modals import ConfirmScreen
 from spark_tui.tui.screens.presets import PresetsScreen
 from tests.core.kit import Kit
+from tests.fakes_host import IDLE_MEMORY
 from tests.tui.kit import ESCAPE, MARKUP, PRESET, QWEN, SIZES, Sight, kit_of, seen
 
 OPEN = replace(PRESET, name="open", command="vllm serve {model} --block-size {block}", defaults=())
@@ -121,10 +127,84 @@ async def test_escape_closes_and_nothing_is_launched() -> None:
 
 async def test_page_down_reads_on_in_the_command_while_typing() -> None:
     async with form(QWEN, size=(80, 24)) as sight:
-        assert "docker run -d" in sight.text
+        await judged(sight)
+        assert "--gpus all" not in sight.text
         await sight.press("pagedown")
-        assert "docker run -d" not in sight.text
+        assert "--gpus all" in sight.text
         assert focused(sight) == "port"
+
+
+# --- fit and checks -------------------------------------------------------------------------------------
+
+
+async def judged(sight: Sight) -> None:
+    """Waits until fit and checks are there; the debounce is the app's own timer."""
+    async with asyncio.timeout(10):
+        while sight.on(LaunchForm).judgement is None:
+            await asyncio.sleep(0.02)
+    await sight.pilot.pause()
+
+
+SHARE = replace(
+    QWEN, command="vllm serve {model} --gpu-memory-utilization {gpu_memory_utilization}",
+    defaults=(("gpu_memory_utilization", 0.85),),
+)  # fmt: skip
+
+
+def full_kit() -> Kit:
+    kit = kit_of(SHARE)
+    kit.host.memory_value = Ok(replace(IDLE_MEMORY, available=40 * GIB, free=40 * GIB, cached=0), kit.clock.now())
+    return kit
+
+
+async def test_the_fit_of_what_is_typed_follows_when_typing_rests() -> None:
+    async with form(kit=full_kit()) as sight:
+        await sight.until(lambda: value_of(sight.app.memory) is not None)
+        await write(sight, "gpu_memory_utilization", "0.9")
+        assert sight.on(LaunchForm).judgement is None, "an old verdict is not shown for new values"
+        await judged(sight)
+        assert "BLOCKED" in sight.text
+        assert "0.9 of 121.0" in sight.text
+        field(sight, "gpu_memory_utilization").input.value = "0.25"
+        await sight.pilot.pause()
+        await judged(sight)
+        assert "BLOCKED" not in sight.text
+
+
+async def test_the_rules_speak_of_what_is_typed() -> None:
+    async with form(QWEN) as sight:
+        await write(sight, "gpu_memory_utilization", "0.99")
+        await judged(sight)
+        findings = sight.on(LaunchForm).judgement.findings  # type: ignore[union-attr]
+        loud = [found for found in findings if found.severity is not Severity.NOTE]
+        assert loud
+        assert loud[0].summary[:30] in " ".join(sight.text.split())
+
+
+async def test_what_cannot_fit_is_launched_only_when_its_name_is_typed() -> None:
+    kit = full_kit()
+    async with form(kit=kit) as sight:
+        await sight.until(lambda: value_of(sight.app.memory) is not None)
+        await write(sight, "gpu_memory_utilization", "0.9")
+        await judged(sight)
+        await sight.press("ctrl+l")
+        sight.on(ConfirmScreen)
+        await sight.press("enter")
+        assert not sight.app.jobs
+        await sight.type("qwen")
+        await sight.press("enter")
+        await sight.until(lambda: bool(kit.docker.created))
+
+
+async def test_a_launch_before_the_verdict_is_refused_by_the_launch_itself() -> None:
+    kit = full_kit()
+    async with form(kit=kit) as sight:
+        await sight.until(lambda: value_of(sight.app.memory) is not None)
+        await write(sight, "gpu_memory_utilization", "0.9")
+        await sight.press("ctrl+l")
+        await sight.until(lambda: any(job.error for job in sight.app.jobs))
+        assert "does not fit" in sight.app.jobs[0].error
+        assert not kit.docker.created
 
 
 # --- changes --------------------------------------------------------------------------------------------

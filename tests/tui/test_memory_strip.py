@@ -5,7 +5,13 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_tui.tui.widgets.memory_strip import apportion
+from spark_tui.domain.event import Severity
+from spark_tui.domain.host.alarm import Alarm, AlarmKind
+from spark_tui.domain.host.severity import Judgement, Level
+from spark_tui.domain.reading import Ok
+from spark_tui.tui.glyphs import ASCII
+from spark_tui.tui.widgets.memory_strip import MemoryStrip, apportion
+from tests.fakes_host import IDLE_MEMORY
 
 
 @given(st.lists(st.integers(0, 2**40), max_size=6), st.integers(0, 400))
@@ -26,3 +32,40 @@ def test_a_part_is_off_by_no_more_than_the_cells_lent_to_small_ones(sizes: list[
     for size, count in zip(sizes, apportion(sizes, cells), strict=True):
         if total:
             assert abs(count - size * cells / total) <= len(sizes)
+
+
+# --- alarms ---------------------------------------------------------------------------------------------
+
+
+def strip(*alarms: Alarm, level: Level = Level.OK) -> MemoryStrip:
+    made = MemoryStrip(ASCII)
+    made.memory = Ok(IDLE_MEMORY)
+    made.judgement = Judgement(level)
+    made.alarms = alarms
+    return made
+
+
+def test_a_quiet_strip_has_two_lines() -> None:
+    assert strip().say(80).plain.count("\n") == 1
+
+
+def test_the_worst_alarm_stands_under_the_numbers_and_the_others_are_counted() -> None:
+    worst = Alarm(AlarmKind.WEDGE, Severity.ERROR, "no token for 2m", "Restart it.", "[red]qwen[/]\x1b[31m")
+    other = Alarm(AlarmKind.LEAK, Severity.WARNING, "2.0 GiB in 1 file", "Remove it.")
+    for width in (60, 80, 120, 200):
+        lines = strip(worst, other).say(width).plain.split("\n")
+        assert len(lines) == 3
+        assert lines[2].startswith(" !   [red]qwen[/]: no token for 2m"), "text from outside is never markup"
+        assert lines[2].endswith("+1 more ")
+        assert "\x1b" not in lines[2]
+        assert all(len(line) <= width for line in lines)
+
+
+def test_the_colour_of_what_is_available_follows_the_judgement_and_not_a_percentage() -> None:
+    styles = {}
+    for level in Level:
+        said = strip(level=level).say(100)
+        [span] = [span for span in said.spans if said.plain[span.start : span.end] == "116.0"]
+        styles[level] = str(span.style)
+    assert (styles[Level.OK], "error" in styles[Level.CRITICAL]) == ("bold", True)
+    assert len(set(styles.values())) == 3

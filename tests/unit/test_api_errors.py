@@ -186,3 +186,17 @@ def test_any_error_object_is_an_error_with_a_remedy(status: int, told: object) -
     for error in (api_error(status, json.dumps(told)), stream_error(told)):
         assert error.summary
         assert error.remedy
+
+
+@pytest.mark.parametrize(
+    ("message", "summary"),
+    [
+        ("smol is not a multimodal model", "The model takes no pictures or sounds."),
+        ("At most 0 image(s) may be provided in one prompt.", "The model takes no pictures or sounds."),
+        ("At most 2 image(s) may be provided in one prompt.", "The model takes at most 2 of these with one question."),
+    ],
+)
+def test_pictures_for_a_model_that_takes_none_are_refused_in_plain_words(message: str, summary: str) -> None:
+    error = api_error(400, json.dumps({"error": {"message": message, "type": "BadRequestError", "code": 400}}))
+    assert error.summary == summary
+    assert "--limit-mm-per-prompt" in error.remedy

@@ -197,6 +197,16 @@ def test_a_default_share_leaves_too_little() -> None:
     assert "It leaves 1.0 GiB to the system" in found.reasons[0]
 
 
+def test_an_engine_that_is_only_in_the_way_is_told_from_a_launch_that_never_fits() -> None:
+    case = planned(preset("vllm serve {model} --gpu-memory-utilization 0.8"))
+    beside = fit(case, None, memory(60), neighbours=[Neighbour("other", int(50 * GIB))])
+    assert (beside.verdict, beside.only_neighbours) == (Verdict.BLOCKED, True)
+    alone = fit(case, None, memory(60))
+    assert (alone.verdict, alone.only_neighbours) == (Verdict.BLOCKED, False)
+    long = of(preset("vllm serve {model} --gpu-memory-utilization 0.35 --max-model-len 1000000"))
+    assert (long.verdict, long.only_neighbours) == (Verdict.BLOCKED, False)
+
+
 def test_what_neighbours_will_take_is_set_aside_and_what_they_hold_is_not_counted_twice() -> None:
     case = planned(preset("vllm serve {model} --gpu-memory-utilization 0.4"))
     serving = fit(case, None, memory(60), neighbours=[Neighbour("other", int(50 * GIB))])

@@ -8,9 +8,11 @@ from enum import StrEnum
 from spark_tui.domain.presets.container_spec import (
     LABEL_API_KEY_FILE,
     LABEL_MODEL,
+    LABEL_OVERRIDES,
     LABEL_PRESET,
     LABEL_SERVED_NAME,
     LABEL_SPEC_HASH,
+    Mount,
     PublishedPort,
 )
 
@@ -31,7 +33,9 @@ class ContainerStatus(StrEnum):
 class ContainerFacts:
     """One container as inspected. Times are seconds since the epoch; None when Docker has none.
 
-    `environment` holds only names: values may be secrets. `argv` is entrypoint plus command, as it runs.
+    `environment` holds only names: values may be secrets. `argv` is entrypoint plus command, as it runs. `mounts` are
+    folders of the host that it sees, volumes too. `restart_policy` is Docker's word for when it starts the container
+    again by itself; empty for never.
     """
 
     id: str
@@ -53,6 +57,8 @@ class ContainerFacts:
     created_at: float | None = None
     started_at: float | None = None
     finished_at: float | None = None
+    restart_policy: str = ""
+    mounts: tuple[Mount, ...] = ()
 
     def label(self, key: str) -> str:
         """The label's value, or an empty string."""
@@ -87,6 +93,11 @@ class ContainerFacts:
     def api_key_file(self) -> str:
         """Host path of the key file that it was launched with, or an empty string."""
         return self.label(LABEL_API_KEY_FILE)
+
+    @property
+    def overrides(self) -> str:
+        """The changes to its preset that it was launched with, as a JSON object; empty where there were none."""
+        return self.label(LABEL_OVERRIDES)
 
     @property
     def running(self) -> bool:

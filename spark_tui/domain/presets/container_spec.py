@@ -12,6 +12,7 @@ LABEL_SERVED_NAME = LABEL_PREFIX + "served-name"
 LABEL_RUNTIME = LABEL_PREFIX + "runtime"
 LABEL_PORT = LABEL_PREFIX + "port"
 LABEL_API_KEY_FILE = LABEL_PREFIX + "api-key-file"
+LABEL_OVERRIDES = LABEL_PREFIX + "overrides"
 
 LOOPBACK = "127.0.0.1"
 ALL_INTERFACES = "0.0.0.0"  # noqa: S104 - only where the person asked for exposure

@@ -17,7 +17,7 @@ from spark_tui.domain.presets.secret_names import holds_secret, is_secret_name
 from spark_tui.domain.text import clean_line, truncate
 
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-__all__ = ["Overrides", "Reach", "overrides_from_pairs", "pairs_from", "unknown_key"]
+__all__ = ["Overrides", "Reach", "overrides_from_pairs", "pairs_from", "pairs_of", "unknown_key"]
 
 _CONTROL = re.compile("[\x00-\x1f\x7f]")
 _TRUE: Final = ("true", "yes", "on", "1")
@@ -118,6 +118,21 @@ def overrides_from_pairs(pairs: Mapping[str, str]) -> Overrides:
     if typed.get("exposure") is Reach.LAN:
         typed.setdefault("api_key", True)
     return Overrides(**typed, values=tuple(values), extra_env=tuple(env))  # type: ignore[arg-type]
+
+
+def pairs_of(overrides: Overrides) -> dict[str, str]:
+    """What `overrides_from_pairs` reads back as the same changes of the command and the environment.
+
+    Without name, port, exposure and key: those a container tells itself.
+    """
+    own = (key for key in KNOBS if key not in ("name", "port"))
+    pairs = {key: str(value) for key in own if (value := getattr(overrides, key)) is not None}
+    pairs |= dict(overrides.values)
+    if overrides.extra_args:
+        pairs["extra_args"] = shlex.join(overrides.extra_args)
+    if overrides.without:
+        pairs["without"] = ",".join(overrides.without)
+    return pairs | {_ENV_PREFIX + name: text for name, text in overrides.extra_env}
 
 
 def unknown_key(key: str, known: Iterable[str]) -> UsageError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Final
@@ -14,6 +15,7 @@ from spark_tui.domain.presets.container_spec import (
     ALL_INTERFACES,
     LABEL_API_KEY_FILE,
     LABEL_MODEL,
+    LABEL_OVERRIDES,
     LABEL_PORT,
     LABEL_PRESET,
     LABEL_RUNTIME,
@@ -35,7 +37,7 @@ from spark_tui.domain.presets.host_paths import (
     model_in_container,
     mounts_of,
 )
-from spark_tui.domain.presets.overrides import Overrides, Reach, overrides_from_pairs, pairs_from
+from spark_tui.domain.presets.overrides import Overrides, Reach, overrides_from_pairs, pairs_from, pairs_of
 from spark_tui.domain.presets.preset import Preset, RequiredFile
 from spark_tui.domain.presets.recipe_options import parse_gpus, parse_restart, parse_ulimit
 from spark_tui.domain.presets.required import fetch_command
@@ -261,13 +263,16 @@ def _ulimits(preset: Preset) -> tuple[Ulimit, ...]:
 def _labels(
     preset: Preset, overrides: Overrides, command: Command, model: str, host_port: int, env_file: str | None
 ) -> tuple[tuple[str, str], ...]:
-    labels = (
+    labels: tuple[tuple[str, str], ...] = (
         (LABEL_PRESET, preset.name),
         (LABEL_MODEL, model),
         (LABEL_SERVED_NAME, command.served_name),
         (LABEL_RUNTIME, preset.engine),
         (LABEL_PORT, str(host_port)),
     )
+    changes = pairs_of(overrides)
+    if changes:
+        labels = (*labels, (LABEL_OVERRIDES, json.dumps(changes)))
     return (*labels, (LABEL_API_KEY_FILE, env_file)) if key_wanted(preset, overrides) and env_file else labels
 
 

@@ -31,6 +31,8 @@ class FrameScreen(Screen[None]):
 
     SCOPE: ClassVar[Scope]
     TAB: ClassVar[str]
+    KEYS_TOO: ClassVar[tuple[str, ...]] = ()
+    """Actions of everywhere that the footer names on this screen alone."""
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-normal"), (160, "-wide")]  # noqa: RUF012 - Textual's shape
     VERTICAL_BREAKPOINTS = [(0, "-short"), (30, "-tall")]  # noqa: RUF012
 
@@ -79,7 +81,7 @@ class FrameScreen(Screen[None]):
         """Binds the bars to their slices. Textual calls the handlers of every class: subclasses do not call this."""
         top, strip, keys = self.query_one(TopBar), self.query_one(MemoryStrip), self.query_one(KeyBar)
         keys.actions = allowed(
-            tuple(a for a in (*of_scope(self.SCOPE), *of_scope(Scope.GLOBAL)) if a.footer),
+            tuple(a for a in (*of_scope(self.SCOPE), *of_scope(Scope.GLOBAL)) if a.footer or a.id in self.KEYS_TOO),
             read_only=self.context.settings.read_only,
         )
         self.bind_slice("identity", lambda value: _set(top, identity=value))
@@ -89,6 +91,8 @@ class FrameScreen(Screen[None]):
         self.bind_slice("memory", lambda value: _set(strip, memory=value))
         self.bind_slice("pressure", lambda value: _set(strip, pressure=value))
         self.bind_slice("gpu", lambda value: _set(strip, gpu=value))
+        self.bind_slice("judgement", lambda value: _set(strip, judgement=value))
+        self.bind_slice("alarms", lambda value: _set(strip, alarms=value))
         self.bind_slice("docker", lambda value: _set(keys, docker=value))
 
     def bind_slice(self, name: str, show: Callable[[Any], None]) -> None:

@@ -239,6 +239,27 @@ class HomeScreen(FrameScreen):
             return
         self._confirm_and(view, "Remove", "The container and its log are deleted.")
 
+    @work(exit_on_error=False, exclusive=True, group="secure")
+    async def action_secure_engine(self) -> None:
+        """Restarts the selected engine with a key, after saying what that means."""
+        view = self.selected_engine
+        if view is None:
+            self.notify("No engine is selected.", markup=False)
+            return
+        from spark_tui.tui.screens.modals import ConfirmScreen
+
+        try:
+            secured = await self.context.securing.plan(view)
+            question = ConfirmScreen(f"Make a key for {view.name}?", secured.what, verb="Make a key")
+            if not await self.app.push_screen_wait(question):
+                return
+            self.context.jobs.launch(secured.request)
+        except SparkError as error:
+            self.spark.report(error)
+            return
+        self.app.copy_to_clipboard(secured.key_file)
+        self.notify(f"The key will be in {secured.key_file}; that path is copied.", markup=False, timeout=12)
+
     def action_cancel_job(self) -> None:
         """Cancels the launch of the selected engine."""
         name = self.spark.selected

@@ -20,7 +20,7 @@ MAX_DETAIL = 20_000
 
 
 class ConfirmScreen(ModalScreen[bool]):
-    """Asks once. `type_to_confirm`: the answer is yes only when that name is typed."""
+    """Asks once. `type_to_confirm`: the answer is yes only when that name is typed, and `because` says why it must."""
 
     CSS_PATH = "modals.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -30,12 +30,21 @@ class ConfirmScreen(ModalScreen[bool]):
         Binding("right,down", "app.focus_next", "Next", show=False),
     ]
 
-    def __init__(self, question: str, what: str, *, verb: str, type_to_confirm: str = "") -> None:
+    def __init__(
+        self,
+        question: str,
+        what: str,
+        *,
+        verb: str,
+        type_to_confirm: str = "",
+        because: str = "spark-tui did not start it.",
+    ) -> None:
         super().__init__()
         self._question = question
         self._what = what
         self._verb = verb
         self._typed = type_to_confirm
+        self._because = because
 
     def compose(self) -> ComposeResult:
         """The question, what will happen, and the two answers."""
@@ -44,9 +53,7 @@ class ConfirmScreen(ModalScreen[bool]):
                 yield Static(told(self._question, "bold"), classes="dialog-title")
                 yield Static(told(self._what), classes="dialog-text")
                 if self._typed:
-                    yield Static(
-                        told(f"spark-tui did not start it. Type {self._typed} to confirm:"), classes="dialog-text"
-                    )
+                    yield Static(told(f"{self._because} Type {self._typed} to confirm:"), classes="dialog-text")
             if self._typed:
                 yield Input(id="typed", select_on_focus=False, compact=True)
             with Horizontal(classes="dialog-buttons"):

@@ -224,8 +224,12 @@ _FIT_STYLES = {
 
 
 def fit_word(fit: Fit | None) -> Content:
-    """READY, SLOW, BLOCKED, or that it cannot be told."""
-    return Content("") if fit is None else Content.styled(fit.verdict.value, _FIT_STYLES[fit.verdict])
+    """READY, SLOW, BLOCKED, BUSY where only other engines are in the way, or that it cannot be told."""
+    if fit is None:
+        return Content("")
+    if fit.only_neighbours:
+        return Content.styled("BUSY", "$warning")
+    return Content.styled(fit.verdict.value, _FIT_STYLES[fit.verdict])
 
 
 def fit_parts(fit: Fit | None) -> list[Part]:

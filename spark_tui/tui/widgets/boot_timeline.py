@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from textual.content import Content
@@ -12,7 +13,9 @@ from textual.timer import Timer
 from textual.visual import Visual
 from textual.widget import Widget
 
-from spark_tui.domain.engine.timeline import BootTimeline, Phase, PhaseState
+from spark_tui.domain.engine.eta import PastStart, eta
+from spark_tui.domain.engine.eta_words import eta_words
+from spark_tui.domain.engine.timeline import BootTimeline, Phase, PhaseId, PhaseState
 from spark_tui.domain.quantities import human_duration
 from spark_tui.tui import format as fmt
 from spark_tui.tui.glyphs import Glyphs
@@ -29,6 +32,9 @@ BAR_CELLS = 30
 MAX_REASON_LINES = 3
 SHORT_SCREEN = 30
 """On a terminal with fewer rows, what is still to come stands on one line."""
+
+ESTIMATE_SECONDS = 5.0
+"""The words about what is left change at most so often, but for a new phase: over SSH every change is a write."""
 
 WORTH_SECONDS = 0.5
 """Shorter phases are left out of the one line."""
@@ -51,6 +57,8 @@ class BootTimelineView(Widget):
         self._folded = True
         self._lines: list[Content] = []
         self._timer: Timer | None = None
+        self._past: Sequence[PastStart] = ()
+        self._estimate = _Estimate(clock)
 
     # --- life -----------------------------------------------------------------------------------------
 
@@ -71,9 +79,9 @@ class BootTimelineView(Widget):
         """Another width may need other words."""
         self.renew()
 
-    def show(self, timeline: BootTimeline, *, folded: bool) -> None:
-        """Another timeline, or the same one moved on."""
-        self._timeline, self._folded = timeline, folded
+    def show(self, timeline: BootTimeline, *, folded: bool, past: Sequence[PastStart] = ()) -> None:
+        """Another timeline, or the same one moved on. `past` are earlier starts like it, latest last."""
+        self._timeline, self._folded, self._past = timeline, folded, past
         self._look()
 
     def _look(self) -> None:
@@ -170,14 +178,24 @@ class BootTimelineView(Widget):
         if timeline.failed is not None or self.app.size.height < SHORT_SCREEN:
             hidden.add(PhaseState.PENDING)
         lines = [self._row(phase, width) for phase in timeline.phases if phase.state not in hidden]
+        left = "" if timeline.ready or timeline.failure is not None else self._estimate.words(timeline, self._past)
         if timeline.failed is None and PhaseState.PENDING in hidden and pending:
-            then = ", ".join(phase.short_label for phase in pending)
-            lines.append(Content.styled(f"{self._glyphs.pending} then {then}", "$dim").truncate(width, ellipsis=True))
+            soon, left = (left, "") if self._past else ("", left)  # here the last lines may not be seen
+            lines.append(self._then(pending, soon).truncate(width, ellipsis=True))
         if timeline.failure is not None:
             lines += [Content(""), *self._why(timeline).wrap(max(8, width))[:MAX_REASON_LINES]]
-        elif timeline.telling and not timeline.ready:
-            lines += [Content(""), fmt.safe(timeline.telling, "$dim").truncate(width, ellipsis=True)]
+        elif not timeline.ready:
+            if left or timeline.telling:
+                lines.append(Content(left).truncate(width, ellipsis=True))
+            if timeline.telling:
+                lines.append(fmt.safe(timeline.telling, "$dim").truncate(width, ellipsis=True))
         return lines
+
+    def _then(self, pending: Sequence[Phase], left: str) -> Content:
+        """What is still to come on one line, and when all of it will be over."""
+        then = ", ".join(phase.short_label for phase in pending)
+        sign = (f"{self._glyphs.pending} ", "$dim")
+        return Content.assemble(sign, f"{left}; " if left else "", (f"then {then}", "$dim"))
 
     def _why(self, timeline: BootTimeline) -> Content:
         failure = timeline.failure
@@ -214,6 +232,24 @@ class BootTimelineView(Widget):
         if phase.state is PhaseState.RUNNING and phase.started_at is not None:
             return max(0.0, self._clock.now() - phase.started_at)
         return phase.seconds
+
+
+class _Estimate:
+    """What is left in words, which stand still for some seconds."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._about: tuple[PhaseId | None, float | None] | None = None
+        self._said = ""
+        self._at = 0.0
+
+    def words(self, timeline: BootTimeline, past: Sequence[PastStart]) -> str:
+        """Empty when nothing is known."""
+        running, now = timeline.current, self._clock.now()
+        about = (running.id if running else None, timeline.phases[0].started_at)
+        if about != self._about or now - self._at >= ESTIMATE_SECONDS:
+            self._about, self._at, self._said = about, now, eta_words(eta(timeline, now, past))
+        return self._said
 
 
 def _worth(phase: Phase) -> bool:

@@ -18,12 +18,16 @@ NEWLINE_KEYS = ("ctrl+j", "alt+enter", "shift+enter")
 HISTORY = 200
 
 
+_KEYS = {"redo": "ctrl+shift+z", "select_all": "alt+a"}
+"""Where the screen needs TextArea's own key: ctrl+y, F7."""
+
+
 def _editing() -> list[BindingType]:
     """TextArea's own keys, but for those that the screen means otherwise."""
     kept: list[BindingType] = []
     for binding in TextArea.BINDINGS:
-        if isinstance(binding, Binding) and binding.action not in ("cursor_page_up", "cursor_page_down"):
-            kept.append(replace(binding, key="ctrl+shift+z") if binding.action == "redo" else binding)
+        if isinstance(binding, Binding) and binding.action not in ("cursor_page_up", "cursor_page_down", "select_line"):
+            kept.append(replace(binding, key=_KEYS.get(binding.action, binding.key)))
     return kept
 
 

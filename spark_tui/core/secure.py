@@ -1,0 +1,112 @@
+"""Closing an engine that everyone in the network can use: it starts anew, as it is, with an API key."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import Final
+
+from spark_tui.core.launch import LaunchRequest
+from spark_tui.core.preflight import Preflight
+from spark_tui.domain.engine.container import ContainerFacts
+from spark_tui.domain.engine.view import EngineView, Exposure
+from spark_tui.domain.errors import RefusedError, SparkError
+from spark_tui.domain.presets.container_spec import LABEL_SPEC_HASH
+from spark_tui.domain.presets.plan import Overrides, Reach, overrides_from_pairs
+from spark_tui.domain.presets.preset import Preset
+from spark_tui.services.ports import PresetSource, SecretStore
+
+_CHANGED: Final = (
+    " Since it was launched, its preset, the image, your token or this program has changed: "
+    "it starts as the preset is now."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Secured:
+    """A launch that gives an engine a key. `key_file` is where the key will be, as `key_variable`; `what` tells a
+    person what happens."""
+
+    request: LaunchRequest
+    key_file: str
+    key_variable: str
+    what: str
+
+
+class Securing:
+    """Plans such launches; changes nothing."""
+
+    def __init__(self, presets: PresetSource, preflight: Preflight, secrets: SecretStore) -> None:
+        self._presets = presets
+        self._preflight = preflight
+        self._secrets = secrets
+
+    async def plan(self, view: EngineView) -> Secured:
+        """The launch for an engine of ours that is LAN NO KEY. Raises RefusedError, with the way out, for all else."""
+        _check(view)
+        container = view.container
+        preset = self._presets.load().get(container.preset)
+        if preset is None:
+            raise RefusedError(
+                f"The preset {container.preset}, from which {view.name} was launched, is not here.",
+                f"Stop it (spark-tui down {view.name}) and launch another preset with: --expose lan",
+            )
+        now = _overrides(view)
+        wanted = replace(now, api_key=True)
+        proposal = await self._preflight.plan(preset, wanted)  # refuses engines that take no key
+        note = "" if await self._as_it_runs(preset, now, container) else _CHANGED
+        key_file = str(self._secrets.path(view.name))
+        variable = preset.server.key_variable
+        what = (
+            f"{view.name} stops, and starts with the same preset and settings, on port {proposal.host_port}, still "
+            f"open to the network, and asks for a key. Its users are cut off until they send it. The key is made for "
+            f"you and kept in {key_file}, as {variable}; it is never shown.{note}"
+        )
+        return Secured(LaunchRequest(preset, wanted, replace_running=True), key_file, variable, what)
+
+    async def _as_it_runs(self, preset: Preset, now: Overrides, container: ContainerFacts) -> bool:
+        """Whether a launch of today, without a key, would make just the container that runs."""
+        plan = await self._preflight.plan(preset, now)
+        return plan.spec.label(LABEL_SPEC_HASH) == container.spec_hash
+
+
+def _check(view: EngineView) -> None:
+    name, container = view.name, view.container
+    if view.exposure in (Exposure.LOCAL, Exposure.NONE):
+        raise RefusedError(
+            f"Only this machine can reach {name}: it needs no key.",
+            "To open it to the network with one: spark-tui up PRESET --expose lan --replace",
+        )
+    if view.exposure is Exposure.LAN:
+        where = f" in {container.api_key_file}" if container.api_key_file else ""
+        raise RefusedError(f"{name} asks for a key already{where}.", "Nothing is to be done.")
+    if not container.ours:
+        port = view.port or 8000
+        raise RefusedError(
+            f"spark-tui did not start {name}, and cannot start it anew with a key.",
+            f"Start it yourself with -p 127.0.0.1:{port}:{port}, or with its key in --env-file "
+            "(VLLM_API_KEY for vLLM); or launch a preset: spark-tui up PRESET --expose lan",
+        )
+    if not container.running:
+        raise RefusedError(
+            f"{name} does not run.", f"Launch it with a key: spark-tui up {container.preset} --expose lan"
+        )
+
+
+def _overrides(view: EngineView) -> Overrides:
+    """The changes that it was launched with, by its labels. Raises RefusedError for labels that nobody here wrote."""
+    try:
+        read = overrides_from_pairs(_pairs(view.container.overrides))
+    except (ValueError, SparkError) as error:
+        raise RefusedError(
+            f"The settings of {view.name} cannot be read from its label.",
+            f"Launch it anew with what you want: spark-tui up {view.container.preset} --expose lan --replace",
+        ) from error
+    return replace(read, name=view.name, port=view.port, exposure=Reach.LAN, api_key=False)
+
+
+def _pairs(text: str) -> dict[str, str]:
+    pairs = json.loads(text) if text else {}
+    if not isinstance(pairs, dict) or not all(isinstance(value, str) for value in pairs.values()):
+        raise ValueError("not an object of texts")
+    return pairs

@@ -1,0 +1,66 @@
+"""The control centre on a quiet Spark: an engine serves, nobody asks, memory drifts by a few MiB a second."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+from spark_tui.core.context import Context, Ports
+from spark_tui.domain.host.gpu import GpuProcess, GpuReading
+from spark_tui.domain.host.memory import MemInfo
+from spark_tui.domain.presets.plan import HostPaths
+from spark_tui.domain.quantities import GIB, KIB, MIB
+from spark_tui.domain.reading import Ok, Reading
+from spark_tui.domain.settings import Settings
+from spark_tui.services.clock import SystemClock
+from spark_tui.tui.app import run_app
+from tests.core.kit import PRESET, FixedPresets
+from tests.fakes_api import FakeEngineApi
+from tests.fakes_docker import FakeDocker
+from tests.fakes_host import IDLE_MEMORY, FakeArchive, FakeHost, FakeSecrets
+
+FULL = replace(IDLE_MEMORY, free=14 * GIB, available=24 * GIB, cached=12 * GIB)
+DRIFT = 4 * MIB
+
+
+class DriftingHost(FakeHost):
+    """Memory as it moves on a box on which nothing happens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._chance = random.Random(7)
+        self._free = FULL.free
+
+    def memory(self) -> Reading[MemInfo]:
+        self._free += self._chance.randint(-DRIFT, DRIFT) // KIB * KIB
+        return Ok(replace(FULL, free=self._free, available=self._free + 10 * GIB))
+
+
+class IdleGpu:
+    """A GB10 with a context and no request: 14 W, give or take."""
+
+    def __init__(self) -> None:
+        self._chance = random.Random(7)
+
+    async def read(self) -> Reading[GpuReading]:
+        watts = 13.9 + self._chance.uniform(-0.25, 0.25)
+        processes = (GpuProcess(77, 80 * GIB),)
+        return Ok(GpuReading("NVIDIA GB10", 0, watts, 52, 2411, unified=True, processes=processes, throttled=()))
+
+    async def close(self) -> None:
+        return
+
+
+def main() -> None:
+    clock = SystemClock()
+    docker = FakeDocker()
+    api = FakeEngineApi(clock)
+    facts = docker.add_container("qwen", argv=("vllm", "serve", "m"), pid=77)
+    host = DriftingHost()
+    host.containers[77] = facts.id
+    ports = Ports(clock, docker, api, host, IdleGpu(), FixedPresets(PRESET), FakeSecrets(), FakeArchive())
+    run_app(Context(Settings(), ports, HostPaths("/store", "/caches", "/home/test")))
+
+
+if __name__ == "__main__":
+    main()
