@@ -4,10 +4,21 @@ from __future__ import annotations
 
 import gc
 import sys
+from types import TracebackType
+
+
+def tell_crash(_: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """A fault of this program on standard error, keys and tokens in its messages masked."""
+    import traceback
+
+    from spark_tui.domain.engine.secrets import mask_secrets
+
+    sys.stderr.write(mask_secrets("".join(traceback.format_exception(type(error), error, trace))))
 
 
 def main() -> None:
     """Runs the command line and ends the process with its exit code."""
+    sys.excepthook = tell_crash
     gc.set_threshold(50_000)  # the many objects of a start are all kept: looking for garbage among them costs a fifth
     try:
         from spark_tui.cli.main import run

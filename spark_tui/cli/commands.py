@@ -1010,6 +1010,26 @@ def doctor(session: Session, gpu_container: bool, report: str) -> int:
     return work(session, gpu_container=gpu_container, report=report)
 
 
+_SERVE_EXAMPLES = """\
+  spark-tui serve
+  ssh -L 8765:127.0.0.1:8765 my-spark spark-tui serve     from a laptop
+"""
+
+
+@_command("serve", _SERVE_EXAMPLES)
+@click.option("--host", default="127.0.0.1", metavar="ADDRESS", help="Where it listens.  [127.0.0.1]")
+@click.option("--port", type=click.IntRange(0, 65535), default=8765, metavar="PORT", help="[8765]; 0: any.")
+@click.option("--to-network", is_flag=True, help="Allow an address that other machines can reach.")
+def serve(session: Session, host: str, port: int, to_network: bool) -> None:
+    """The control centre in your browser, behind a token.
+
+    Needs an optional part: pip install 'spark-tui[web]'.
+    """
+    from spark_tui.cli.serving import serve as work
+
+    work(session, host=host, port=port, to_network=to_network)
+
+
 # --- settings ---------------------------------------------------------------------------------------------
 
 
@@ -1113,4 +1133,5 @@ COMMANDS: Final = (
     guard,
     doctor,
     config,
+    serve,
 )

@@ -62,7 +62,9 @@ def open_control_centre(session: Session) -> None:
     """The full screen, until the person leaves."""
     if session.as_json:
         raise UsageError("The control centre has no --json.", "Ask for data with: spark-tui status --json")
-    if not (session.out.terminal.interactive and session.stdin is not None and session.stdin.isatty()):
+    in_browser = session.environment.get("TEXTUAL_DRIVER", "").endswith(":WebDriver")  # `serve` speaks to it by pipes
+    at_terminal = session.out.terminal.interactive and session.stdin is not None and session.stdin.isatty()
+    if not (at_terminal or in_browser):
         raise UsageError(
             "The control centre needs a terminal.", "For scripts: spark-tui status, ps, up ... (see spark-tui --help)"
         )

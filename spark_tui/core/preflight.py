@@ -14,6 +14,7 @@ from spark_tui.domain.presets.container_spec import LABEL_SPEC_HASH
 from spark_tui.domain.presets.plan import HostPaths, LaunchPlan, Overrides, key_wanted, local_model_path, plan
 from spark_tui.domain.presets.preset import Preset, RequiredFile
 from spark_tui.domain.presets.required import fetch_command, needed_to_start
+from spark_tui.domain.presets.secret_names import secret_variables
 from spark_tui.domain.secret import Secret
 from spark_tui.services.ports import ContainerEngine, HostProbe, SecretStore
 
@@ -93,9 +94,9 @@ class Preflight:
     def _env_file(self, preset: Preset, overrides: Overrides, *, write: bool) -> str | None:
         """The container's private file of keys. Its path depends on the name alone, so that plans compare."""
         name = overrides.name or preset.name
-        values: dict[str, Secret] = {}
+        values = {variable: Secret(text) for variable, text in secret_variables(preset.env).items()}
         token = self._secrets.hf_token()
-        if token and _uses_hub(preset):
+        if token and _uses_hub(preset) and "HF_TOKEN" not in values:
             values["HF_TOKEN"] = token
         if key_wanted(preset, overrides):
             kept = self._secrets.api_key(str(self._secrets.path(name)))

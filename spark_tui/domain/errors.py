@@ -9,6 +9,8 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import ClassVar
 
+from spark_tui.domain.engine.secrets import mask_secrets
+
 
 class ExitCode(IntEnum):
     """The command line's contract."""
@@ -22,16 +24,20 @@ class ExitCode(IntEnum):
 
 
 class SparkError(Exception):
-    """Base of every failure that a person meets."""
+    """Base of every failure that a person meets.
+
+    Keys and tokens in its summary and its evidence, which quote what others said, are masked here: errors go to
+    screens, files and logs alike.
+    """
 
     id: ClassVar[str] = "failed"
     exit_code: ClassVar[ExitCode] = ExitCode.FAILED
 
     def __init__(self, summary: str, remedy: str, *, detail: str = "") -> None:
-        super().__init__(summary)
-        self.summary = summary
+        self.summary = mask_secrets(summary)
         self.remedy = remedy
-        self.detail = detail
+        self.detail = mask_secrets(detail)
+        super().__init__(self.summary)
 
     def __str__(self) -> str:
         return f"{self.summary} {self.remedy}".strip()

@@ -281,6 +281,15 @@ class SparkApp(App[None]):
         self.log.error(error.id, error.summary, error.detail)
         self.notify(f"{error.summary}\n{error.remedy}".strip(), severity="error", timeout=12, markup=False)
 
+    def _fatal_error(self) -> None:
+        """In place of Textual's, which shows the values of variables: keys, prompts, answers among them."""
+        from spark_tui.tui.crash import crash_text
+
+        self.bell()
+        if self._exception is not None:
+            self._exit_renderables.append(crash_text(self._exception))
+        self._close_messages_no_wait()
+
 
 def _action_name(id_: str, screen: Screen[object]) -> str:
     return id_ if hasattr(screen, f"action_{id_}") else f"app.{id_}"

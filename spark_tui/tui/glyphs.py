@@ -45,6 +45,8 @@ def choose(wanted: str = "", environ: dict[str, str] | None = None) -> Glyphs:
     for glyphs in (UNICODE, CONSOLE, ASCII):
         if glyphs.name == wanted:
             return glyphs
+    if env.get("TEXTUAL_DRIVER", "").endswith(":WebDriver"):
+        return UNICODE  # a browser has every character, whatever this machine's locale is
     locale = env.get("LC_ALL") or env.get("LC_CTYPE") or env.get("LANG") or ""
     if env.get("TERM") in ("dumb", "vt100", "vt220"):
         return ASCII

@@ -150,7 +150,9 @@ def theme_for(wanted: str, environ: Mapping[str, str] | None = None) -> Theme:
 
 
 def has_sixteen_colours(environ: Mapping[str, str]) -> bool:
-    """By TERM and COLORTERM, as the library that writes the colours judges."""
+    """By TERM and COLORTERM, as the library that writes the colours judges; a browser says so itself."""
+    if environ.get("TEXTUAL_COLOR_SYSTEM", "auto") in ("truecolor", "256"):
+        return False
     if environ.get("COLORTERM", "").strip().lower() in ("truecolor", "24bit"):
         return False
     return environ.get("TERM", "").strip().lower().rpartition("-")[2] not in _NAMES_OF_MORE

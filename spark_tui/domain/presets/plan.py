@@ -41,6 +41,7 @@ from spark_tui.domain.presets.overrides import Overrides, Reach, overrides_from_
 from spark_tui.domain.presets.preset import Preset, RequiredFile
 from spark_tui.domain.presets.recipe_options import parse_gpus, parse_restart, parse_ulimit
 from spark_tui.domain.presets.required import fetch_command
+from spark_tui.domain.presets.secret_names import secret_variables
 from spark_tui.domain.presets.shell_words import is_shell
 from spark_tui.domain.presets.spec_hash import spec_hash
 from spark_tui.domain.presets.template import render_env
@@ -232,7 +233,10 @@ def _environment(
     hub = preset.server.model_name is not ModelName.TAG
     stated: dict[str, str] = {"HF_HOME": STORE_TARGET} if hub else {}
     missing: list[str] = []
+    private = secret_variables(preset.env)
     for name, text in preset.env:
+        if name in private:
+            continue
         rendered = render_env(text, command.values, launch)
         stated[name] = rendered.text
         missing += rendered.missing
@@ -242,6 +246,8 @@ def _environment(
     if not preset.server.host_option:
         stated[preset.server.host_variable] = f"{command.values['host']}:{command.port}"
     notes = [f"The environment names {', '.join(missing)}, which has no value here."] if missing else []
+    if private:
+        notes.append(f"The recipe holds keys ({', '.join(private)}): they go through the private file.")
     if hub and stated["HF_HOME"] != STORE_TARGET:
         notes.append(f"HF_HOME is {stated['HF_HOME']}: weights are not read from the store.")
     return tuple(EnvVar(name, text) for name, text in stated.items()), tuple(notes)

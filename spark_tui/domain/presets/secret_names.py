@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 _NAME = re.compile(
     r"(?:.*_)?(?:API_?KEY|SECRET(?:_KEY)?|ACCESS_KEY|PASSWORD|PASSWD|PRIVATE_KEY)"
@@ -22,3 +23,12 @@ def is_secret_name(name: str) -> bool:
 def holds_secret(text: str) -> bool:
     """Whether a text contains something with the shape of a known token."""
     return _VALUE.search(text) is not None
+
+
+def secret_variables(env: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Those of a recipe's variables that hold a key or token themselves; `$HF_TOKEN` and `{api_key}` only name one."""
+    return {
+        name: text
+        for name, text in env
+        if text.strip() and not text.startswith(("$", "{")) and (is_secret_name(name) or holds_secret(text))
+    }

@@ -32,7 +32,7 @@ PAIR_HEADS: Final = (
     Head("", 1, right=False),
 )  # fmt: skip
 HOW_TO_COMPARE: Final = (
-    "Space marks a run as A, Space on another one marks it as B: here they stand side by side. In the form that b opens, "
+    "Space marks a run as A, Space on another one as B: here they stand side by side. In the form that b opens, "
     "a second engine is measured in turn with the first, which cancels what drifts."
 )
 

@@ -246,6 +246,9 @@ class HomeScreen(FrameScreen):
         if view is None:
             self.notify("No engine is selected.", markup=False)
             return
+        if self.context.jobs.running(view.name) is not None:
+            self.notify(f"{view.name} is being launched: wait until it serves.", markup=False)
+            return
         from spark_tui.tui.screens.modals import ConfirmScreen
 
         try:
