@@ -95,8 +95,13 @@ class SparkApp(App[None]):
 
     def on_mount(self) -> None:
         """Starts the core beside the screens, once the first frame is out."""
+        self.app_resume_signal.subscribe(self, lambda _: self.call_later(self._repaint))
         self._apply(self.context.store.world)
         self.call_after_refresh(self._start)
+
+    def _repaint(self) -> None:
+        """After `fg` the terminal holds what the shell wrote: every cell is written anew."""
+        self.screen.refresh(layout=True)
 
     def _start(self) -> None:
         gc.freeze()  # what the start has made stays: no collection looks at it again

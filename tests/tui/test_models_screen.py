@@ -599,6 +599,18 @@ def test_every_phase_of_a_download_has_a_row(phase: DownloadPhase) -> None:
 # --- layout -----------------------------------------------------------------------------------------------
 
 
+async def settled_picture(sight: Sight) -> str:
+    """The screen once nothing on it has moved for half a second: formats are read in threads, row by row."""
+    picture, still = "", 0
+    for _ in range(200):
+        await sight.pilot.pause(0.05)
+        before, picture = picture, sight.app.export_screenshot(title="models", simplify=True)
+        still = still + 1 if picture == before else 0
+        if still == 10:
+            break
+    return picture
+
+
 @pytest.mark.parametrize("size", [(80, 24), (120, 36)], ids=["80x24", "120x36"])
 async def test_layout(size: tuple[int, int], tmp_path: Path, snapshot: Any) -> None:
     from pytest_textual_snapshot import SVGImageExtension
@@ -608,5 +620,5 @@ async def test_layout(size: tuple[int, int], tmp_path: Path, snapshot: Any) -> N
         await go_to(sight, "unsloth/Qwen3.6-27B-NVFP4")
         await sight.until(lambda: "NVFP4" in row_of(sight, "Qwen3.6-27B-NVFP4").split("corrupt")[-1])
         await sight.until(lambda: "tokens/s" in page(sight, "overview"))
-        picture = sight.app.export_screenshot(title="models", simplify=True)
+        picture = await settled_picture(sight)
     assert picture == snapshot.use_extension(SVGImageExtension)
