@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shlex
 import subprocess
 import sys
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 from spark_tui.cli.serving import control_centre
 from spark_tui.cli.session import Options
@@ -18,6 +23,17 @@ sys.modules["textual_serve"] = None  # as where it is not installed
 from spark_tui.cli.main import run
 sys.exit(run(["serve", "--port", "0"]))
 """
+
+
+@pytest.fixture(autouse=True)
+def programs_that_were_served_are_let_go() -> Iterator[None]:
+    """textual-serve does not wait for the end of what it has started; the interpreter says so whenever it notices."""
+    yield
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        noticed, sys.unraisablehook = sys.unraisablehook, lambda _: None
+        gc.collect()
+        sys.unraisablehook = noticed
 
 
 def test_an_address_that_others_reach_is_refused_with_the_way_out() -> None:

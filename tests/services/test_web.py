@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import shlex
 import sys
-from collections.abc import AsyncIterator
+import warnings
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -17,6 +19,17 @@ from spark_tui.services.web import PortUnusable, serve_web
 
 TOKEN = "right-token"
 COMMAND = shlex.join((sys.executable, "-m", "spark_tui", "--demo"))
+
+
+@pytest.fixture(autouse=True)
+def programs_that_were_served_are_let_go() -> Iterator[None]:
+    """textual-serve does not wait for the end of what it has started; the interpreter says so whenever it notices."""
+    yield
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        noticed, sys.unraisablehook = sys.unraisablehook, lambda _: None
+        gc.collect()
+        sys.unraisablehook = noticed
 
 
 @dataclass
