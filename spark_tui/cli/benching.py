@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 from spark_tui.cli import bench_shapes, bench_tables
+from spark_tui.cli.bench_sides import sides_of
 from spark_tui.cli.diagnostics import Interrupted
 from spark_tui.cli.engines import find_container
 from spark_tui.cli.session import Session
 from spark_tui.core.bench_progress import BenchProgress, BenchStep
+from spark_tui.core.bench_sides import Side
 from spark_tui.core.context import Context
 from spark_tui.domain.bench.compare import Comparison, compare
 from spark_tui.domain.bench.export import load_words, rate
-from spark_tui.domain.bench.plan import BenchPlan, Segment, check_plan
+from spark_tui.domain.bench.plan import BenchPlan, PlanError, Segment, check_plan
 from spark_tui.domain.bench.result import Status
 from spark_tui.domain.bench.run import BenchRun, Ending
 from spark_tui.domain.errors import ExitCode, UsageError
@@ -24,11 +27,25 @@ _LINE_SECONDS: Final = 0.2
 """Where a person watches, the line moves at most so often."""
 
 
-def bench(session: Session, name: str, plan: BenchPlan, *, other: str = "") -> int:
-    """Measures, prints, keeps. Exit code 1 when the measurement failed or was stopped."""
-    check_plan(plan)
+def bench(
+    session: Session, name: str, plan: BenchPlan, *, other: str = "", options: Mapping[str, str] | None = None,
+    yes: bool = False,
+) -> int:  # fmt: skip
+    """Measures, prints, keeps. Exit code 1 when the measurement failed or was stopped. `options` are the command
+    line's names for the plan's fields."""
+    try:
+        check_plan(plan)
+    except PlanError as error:
+        named = [word for field in error.fields if (word := (options or {}).get(field))]
+        raise UsageError(error.summary, f"{error.remedy.rstrip('.')}: {', '.join(named)}.") from None
     ticker = _Ticker(session)
-    runs = session.run(partial(_measure, session, name, other, plan, ticker), on_interrupt=ticker.interrupted)
+    sides = sides_of(session, name, other, plan, yes=yes) if other else None
+    work = (
+        partial(_measure, session, name, other, plan, ticker)
+        if sides is None
+        else partial(_in_turns, session, sides, plan, ticker)
+    )
+    runs = session.run(work, on_interrupt=ticker.interrupted)
     session.err.settle()
     found = compare(*runs) if len(runs) == 2 else None
     if session.as_json:
@@ -47,6 +64,14 @@ async def _measure(
     if not other:
         return (await context.benchmark.run(names[0], plan, ticker),)
     return await context.benchmark.versus(names[0], names[1], plan, ticker)
+
+
+async def _in_turns(
+    session: Session, sides: tuple[Side, Side], plan: BenchPlan, ticker: _Ticker, context: Context
+) -> tuple[BenchRun, ...]:
+    if context.demo:
+        session.err.say("Figures are simulated, and compared with nothing real.", "dim")
+    return await context.bench_turns.run(sides, plan, ticker)
 
 
 def _as_data(runs: tuple[BenchRun, ...], found: Comparison | None) -> object:
@@ -105,7 +130,7 @@ class _Ticker:
         self._at = now
         segment = progress.segment
         if progress.step is not BenchStep.MEASURING or segment is None:
-            self._session.err.standing(f"{progress.engine}: {progress.step.value} ...")
+            self._session.err.standing(f"{progress.engine}: {progress.step.value} {progress.detail or '...'}")
             return
         speed = "" if progress.rate is None else f"  {progress.rate:,.0f} tok/s"
         what = _what(segment)

@@ -9,6 +9,7 @@ from spark_tui.cli.tables import Cell, Column, Table
 from spark_tui.core.actions import ACTIONS, use_keys
 from spark_tui.core.config import Config, Entry
 from spark_tui.core.context import open_config
+from spark_tui.domain.errors import RefusedError
 from spark_tui.domain.settings import Source
 
 
@@ -34,7 +35,9 @@ def get_setting(session: Session, key: str) -> None:
 
 
 def change_setting(session: Session, key: str, value: str | None) -> None:
-    """Writes or removes a value; tells it when a variable is stronger. Raises SettingsError."""
+    """Writes or removes a value; tells it when a variable is stronger. Raises SettingsError; RefusedError in a demo."""
+    if session.options.demo:
+        raise RefusedError("The settings are this person's own, and a demo changes nothing.", "Leave out --demo.")
     config = _config(session)
     entry = config.change(key, value)
     if session.as_json:
@@ -56,7 +59,7 @@ def list_keys(session: Session) -> None:
         )  # fmt: skip
         session.out.json(list(found))
         return
-    columns = (Column("WHERE"), Column("ID"), Column("KEYS"), Column("WHAT", flexible=True))
+    columns = (Column("WHERE"), Column("ID"), Column("KEYS"), Column("WHAT", flexible=True, spare=1))
     rows = tuple((each.scope.value, each.id, " ".join(each.keys), each.help) for each in ACTIONS)
     session.out.table(Table(columns, rows))
 

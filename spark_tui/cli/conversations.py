@@ -8,6 +8,7 @@ from functools import partial
 from spark_tui.cli import chat_shapes
 from spark_tui.cli.asking import confirm
 from spark_tui.cli.session import Session
+from spark_tui.cli.shapes import maybe
 from spark_tui.cli.tables import Column, Table
 from spark_tui.core.context import Context
 from spark_tui.domain.conversation import ChatThread, ConversationSummary, SearchHit
@@ -94,14 +95,19 @@ async def _read(name: str, context: Context) -> ChatThread:
 def export_conversation(session: Session, name: str, form: str, output: str, *, force: bool) -> None:
     """To standard output, or to a file, where none is lost."""
     thread = session.run(partial(_read, name))
-    if not output:
-        session.out.write(exported(thread, form))
-        return
+    text, written = exported(thread, form), ""
 
     async def write(context: Context) -> str:
-        return await context.conversations.files.write(output, exported(thread, form), replace=force)
+        return await context.person_files.write(output, text, replace=force)
 
-    session.err.say(f"Written: {session.run(write)}")
+    if output:
+        written = session.run(write)
+        session.err.say(f"Written: {written}")
+    if session.as_json:
+        file = maybe("file", written or None, "it was not asked for")
+        session.out.json({"id": thread.id, "format": form, "text": text, **file})
+    elif not output:
+        session.out.write(text)
 
 
 def import_conversation(session: Session, path: str) -> None:
@@ -128,7 +134,10 @@ def rename_conversation(session: Session, name: str, title: str) -> None:
     async def rename(context: Context) -> str:
         return await context.conversations.rename(name, title)
 
-    session.err.say(f"{session.run(rename)}: {title}")
+    id_ = session.run(rename)
+    session.err.say(f"{id_}: {title}")
+    if session.as_json:
+        session.out.json({"id": id_, "title": title})
 
 
 def remove_conversation(session: Session, name: str, *, yes: bool) -> None:
@@ -140,4 +149,7 @@ def remove_conversation(session: Session, name: str, *, yes: bool) -> None:
     async def delete(context: Context) -> str:
         return await context.conversations.delete(thread.id)
 
-    session.err.say(f"Deleted: {session.run(delete)}")
+    id_ = session.run(delete)
+    session.err.say(f"Deleted: {id_}")
+    if session.as_json:
+        session.out.json({"id": id_, "deleted": True})

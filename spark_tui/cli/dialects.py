@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import Final
 
 from spark_tui.cli.diagnostics import error_object
-from spark_tui.cli.recipes import find_preset
+from spark_tui.cli.files import write_new
+from spark_tui.cli.recipes import find_preset, planned
 from spark_tui.cli.session import Session
 from spark_tui.cli.shapes import Object, maybe
 from spark_tui.cli.tables import bulleted
 from spark_tui.core.context import Context
 from spark_tui.core.preset_imports import ImportedRecipe, ImportReport, Outcome, import_recipes
 from spark_tui.domain.engine.secrets import mask_secrets
-from spark_tui.domain.errors import PresetError, RefusedError, SparkError, UnreachableError
+from spark_tui.domain.errors import PresetError, RefusedError, SparkError
 from spark_tui.domain.presets.container_spec import ContainerSpec
 from spark_tui.domain.presets.dialects.export_compose import compose_text
 from spark_tui.domain.presets.dialects.export_eugr import to_eugr
@@ -160,12 +161,12 @@ def export_preset(session: Session, name: str, format_: str, settings: tuple[str
     async def work(context: Context) -> Exported:
         preset = find_preset(context, name)
         if format_ in _OF_SPEC:
-            return _of_plan(await _plan(context, preset, overrides), format_)
+            return _of_plan(await planned(context, preset, overrides), format_)
         return _of_recipe(context, preset, overrides, format_)
 
     exported = session.run(work)
     if output:
-        _write(Path(output), exported.text)
+        write_new(output, exported.text, "-o")
     if session.as_json:
         session.out.json(
             {
@@ -181,13 +182,6 @@ def export_preset(session: Session, name: str, format_: str, settings: tuple[str
         session.out.write(exported.text)
     for note in exported.notes:
         session.err.note(note)
-
-
-async def _plan(context: Context, preset: Preset, overrides: Overrides) -> LaunchPlan:
-    try:
-        return await context.preflight.plan(preset, overrides)
-    except UnreachableError:
-        return context.preflight.dry_plan(preset, overrides)
 
 
 def _of_plan(plan: LaunchPlan, format_: str) -> Exported:
@@ -215,15 +209,3 @@ def _of_recipe(context: Context, preset: Preset, overrides: Overrides, format_: 
         exported = to_eugr(preset, exported)
     about = comment((f"Made by spark-tui from its preset {preset.name}.",))
     return Exported(about + yaml_text(exported.document), exported.notes)
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(text)
-    except FileExistsError:
-        raise RefusedError(f"{path} is there already.", "Name another file, or remove that one.") from None
-    except OSError as error:
-        raise SparkError(
-            f"{path} cannot be written: {error.strerror or error}.", "Name another place: -o FILE"
-        ) from error

@@ -6,22 +6,26 @@ import os
 import platform
 from collections.abc import Iterator
 from itertools import groupby
-from pathlib import Path
 from typing import Any, Final
 
 from spark_tui import __version__
+from spark_tui.cli.files import PRIVATE, write_new
 from spark_tui.cli.session import Session
+from spark_tui.cli.tables import wrapped
 from spark_tui.core.context import Context
 from spark_tui.core.doctor import terminal_state
 from spark_tui.domain.doctor.check import Result, TerminalState, Verdict
 from spark_tui.domain.doctor.examine import summary, worst
 from spark_tui.domain.engine.secrets import mask_secrets
-from spark_tui.domain.errors import ExitCode, SparkError, UsageError
+from spark_tui.domain.errors import ExitCode, SparkError
 from spark_tui.domain.secret import MASK
 from spark_tui.domain.text import clean, clean_line
 
 LABEL_WIDTH: Final = 20
+LEAST_ROOM: Final = 40
+"""Cells for sentences beside the titles."""
 REPORT_LOG_LINES: Final = 200
+_TOLD: Final = (Verdict.FAIL, Verdict.WARN)
 _STYLES: Final = {Verdict.FAIL: "bold red", Verdict.WARN: "yellow", Verdict.PASS: "green", Verdict.SKIP: "dim"}
 
 
@@ -40,8 +44,8 @@ def doctor(session: Session, *, gpu_container: bool, report: str) -> int:
     else:
         _tell(session, results)
     if report:
-        _write(Path(report).expanduser(), text)
-        session.err.say(f"Report written to {report}. Keys and tokens are masked; read it before you hand it on.")
+        written = write_new(report, text, "--report", mode=PRIVATE)
+        session.err.say(f"Report written to {written}. Keys and tokens are masked; read it before you hand it on.")
     return ExitCode.FAILED if worst(results) is Verdict.FAIL else ExitCode.DONE
 
 
@@ -62,21 +66,29 @@ def _tell(session: Session, results: tuple[Result, ...]) -> None:
     for group, members in groupby(results, key=lambda result: result.group):
         session.out.line(paint(group.value, "bold"))
         for result in members:
-            session.out.lines(
-                _lines(result, paint(f"{result.outcome.verdict.value:<5}", _STYLES[result.outcome.verdict]))
-            )
+            verdict = paint(f"{result.outcome.verdict.value:<5}", _STYLES[result.outcome.verdict])
+            session.out.lines(_lines(result, verdict, session.out.terminal.width))
     session.out.line("")
     session.out.line(summary(results))
 
 
-def _lines(result: Result, verdict: str) -> Iterator[str]:
+def _lines(result: Result, verdict: str, width: int | None = None) -> Iterator[str]:
+    """`verdict  title  summary`, the rest below the summary; below the title where the window is narrow.
+
+    What to do may be a command, and is in one line: it is to be copied.
+    """
     outcome = result.outcome
-    yield f"  {verdict} {result.title:<{LABEL_WIDTH}} {clean_line(outcome.summary)}"
-    indent = " " * (LABEL_WIDTH + 9)
-    if outcome.remedy:
-        yield f"{indent}do:   {clean_line(outcome.remedy)}"
-    if outcome.evidence and outcome.verdict in (Verdict.FAIL, Verdict.WARN):
-        yield f"{indent}seen: {clean_line(outcome.evidence)}"
+    more = [f"do:   {outcome.remedy}"] if outcome.remedy else []
+    more += [f"seen: {outcome.evidence}"] if outcome.evidence and outcome.verdict in _TOLD else []
+    indent = LABEL_WIDTH + 9
+    head = f"  {verdict} {result.title:<{LABEL_WIDTH}} "
+    if width is not None and width - indent < LEAST_ROOM:
+        yield head.rstrip()
+        indent, head = 8, " " * 8
+    room = None if width is None else max(LEAST_ROOM, width - indent)
+    lines = [*wrapped(clean_line(outcome.summary), room), *map(clean_line, more)]
+    yield f"{head}{lines[0]}"
+    yield from (f"{'':{indent}}{line}" for line in lines[1:])
 
 
 def _shape(result: Result) -> dict[str, Any]:
@@ -126,15 +138,3 @@ async def _engines(context: Context) -> list[str]:
             buffer = watch.buffer
             parts += [line.text for line in buffer.slice(max(buffer.first, buffer.end - REPORT_LOG_LINES), buffer.end)]
     return parts
-
-
-def _write(path: Path, text: str) -> None:
-    """A private file; one that is there is not written over."""
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        raise UsageError(f"{path} is there already.", "Name another file.") from None
-    except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error.strerror or error}.", "Name another place.") from error
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)

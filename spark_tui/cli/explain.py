@@ -14,6 +14,7 @@ from spark_tui.cli.engines import find_container
 from spark_tui.cli.session import Session
 from spark_tui.cli.shapes import Object
 from spark_tui.cli.tables import bulleted, labelled, wrapped
+from spark_tui.cli.typing_words import set_words
 from spark_tui.core.context import Context
 from spark_tui.domain.engine.explain import Explanation, LogExplainer
 from spark_tui.domain.engine.finding import Finding
@@ -43,6 +44,8 @@ def explain(session: Session, what: str) -> None:
         session.out.json(explanation_object(told))
     else:
         session.out.lines(explanation_lines(told, session.out.terminal.width))
+        if not told.engine and told.cause is None:
+            session.err.note("No engine is recognised in it. Is it an engine's log, from its first line on?")
 
 
 # --- where the log is -------------------------------------------------------------------------------------
@@ -226,9 +229,13 @@ def _why(told: Explanation, width: int | None) -> list[str]:
     if cause is None:
         return []
     doubt = " (a guess: the log does not prove it)" if cause.guess else ""
-    lines = labelled((("cause", f"{cause.id.value}{doubt}"), ("", cause.summary), ("do", cause.remedy)), width)
-    if cause.override:
-        lines += labelled((("set", _settings(cause.override)),), width)
+    pairs = (
+        ("cause", f"{cause.id.value}{doubt}"),
+        ("", cause.summary),
+        ("do", cause.remedy),
+        ("set", set_words(cause.override)),
+    )
+    lines = labelled(pairs, width)
     lines += [f"  | {line}" for text in cause.lines for line in wrapped(clean_line(text), _room(width))]
     return lines + bulleted(cause.notes, width)
 
@@ -252,11 +259,9 @@ def _at(line: int | None) -> str:
 
 
 def _finding_words(finding: Finding, width: int | None) -> list[str]:
-    lines = labelled(((finding.level.value, finding.summary + _at(finding.line)), ("do", finding.remedy)), width)
-    if finding.override:
-        lines += labelled((("set", _settings(finding.override)),), width)
-    return lines
-
-
-def _settings(pairs: tuple[tuple[str, str], ...]) -> str:
-    return " ".join(f"--set {key}={value}" for key, value in pairs)
+    pairs = (
+        (finding.level.value, finding.summary + _at(finding.line)),
+        ("do", finding.remedy),
+        ("set", set_words(finding.override)),
+    )
+    return labelled(pairs, width)

@@ -8,6 +8,7 @@ from typing import Any
 from spark_tui.cli.recipes import find_preset
 from spark_tui.cli.session import Session
 from spark_tui.cli.tables import bulleted, wrapped
+from spark_tui.cli.typing_words import set_words
 from spark_tui.core.context import Context
 from spark_tui.domain.errors import UnreachableError
 from spark_tui.domain.presets.fit import Change, Fit, Part
@@ -18,7 +19,8 @@ from spark_tui.domain.text import clean_line
 
 def fit(session: Session, name: str, settings: tuple[str, ...]) -> None:
     """Prints the verdict, its reasons, the figures and what would help. The verdict is data, not an exit code."""
-    overrides = overrides_from_pairs(pairs_from(settings))
+    typed = pairs_from(settings)
+    overrides = overrides_from_pairs(typed)
 
     async def work(context: Context) -> Fit:
         preset = find_preset(context, name)
@@ -37,7 +39,7 @@ def fit(session: Session, name: str, settings: tuple[str, ...]) -> None:
     session.out.lines(clean_line(line) for line in _text(found, session.out.terminal.width))
     for change in found.changes:
         if change.pairs:
-            words = " ".join(f"--set {key}={value}" for key, value in change.pairs)
+            words = set_words((typed | dict(change.pairs)).items())
             session.err.say(f"{change.summary.rstrip('.')}: spark-tui fit {name} {words}")
     for note in found.notes:
         session.err.note(note)

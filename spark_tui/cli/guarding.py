@@ -15,6 +15,7 @@ from spark_tui.cli import shapes
 from spark_tui.cli.asking import confirm
 from spark_tui.cli.session import Session
 from spark_tui.core.context import Context
+from spark_tui.core.guard import Guard
 from spark_tui.domain.errors import RefusedError
 from spark_tui.domain.host.guard import GuardEntry, Policy
 from spark_tui.domain.host.guard_unit import UNIT_NAME, unit_text
@@ -25,7 +26,7 @@ _ENDING = (signal.SIGINT, signal.SIGTERM)
 # --- in the foreground --------------------------------------------------------------------------------
 
 
-def guard(session: Session, *, every_engine: bool) -> None:
+def guard(session: Session, *, every_engine: bool, while_engines_run: bool = False) -> None:
     """Guards until it is told to end (Ctrl-C, SIGTERM). What it does is written to standard output, line by line."""
     context = session.opened()
     try:
@@ -34,15 +35,17 @@ def guard(session: Session, *, every_engine: bool) -> None:
         if not journal.claim():
             raise RefusedError("A guard runs already.", "See what it did: spark-tui guard --status")
         try:
-            _run(session, context, every_engine=every_engine)
+            watch = context.new_guard(
+                lambda entry: _tell(session, entry), only_ours=not every_engine, while_engines_run=while_engines_run
+            )
+            _run(session, context, watch, every_engine=every_engine)
         finally:
             journal.release()
     finally:
         asyncio.run(context.close())
 
 
-def _run(session: Session, context: Context, *, every_engine: bool) -> None:
-    watch = context.new_guard(lambda entry: _tell(session, entry), only_ours=not every_engine)
+def _run(session: Session, context: Context, watch: Guard, *, every_engine: bool) -> None:
     session.err.say(_intent(context.guard_policy, every_engine))
     lacking = context.guarding.hands.prepare()
     if lacking:

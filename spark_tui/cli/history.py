@@ -96,12 +96,12 @@ def _table(starts: Sequence[StartRecord]) -> Table:
     others = any(start.preset not in ("", start.engine) for start in starts)
     columns = (
         Column("STARTED"),
-        Column("ENGINE", flexible=True),
-        *((Column("PRESET", flexible=True),) if others else ()),
+        Column("ENGINE", flexible=True, name=True),
+        *((Column("PRESET", flexible=True, spare=2),) if others else ()),
         Column("OUTCOME"),
         Column("TOOK", right=True),
-        Column("CACHES"),
-        Column("WEIGHTS + KV + GRAPHS GiB"),
+        Column("CACHES", spare=1),
+        Column("WEIGHTS + KV + GRAPHS GiB", spare=3),
     )
     return Table(columns, tuple(_cells(start, others) for start in starts))
 

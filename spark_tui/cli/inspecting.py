@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -13,8 +14,10 @@ from spark_tui.cli.session import Session
 from spark_tui.cli.tables import bulleted, labelled
 from spark_tui.core.context import Context
 from spark_tui.core.library import LibraryEntry
+from spark_tui.domain.errors import UsageError
 from spark_tui.domain.models.checkpoint import CheckpointFacts
 from spark_tui.domain.models.inspection import Inspection, inspect
+from spark_tui.domain.models.inspection_words import inspection_rows
 from spark_tui.domain.models.store import StoredFile
 from spark_tui.domain.models.weights import DecodeCeiling
 from spark_tui.domain.quantities import human_bytes
@@ -36,7 +39,7 @@ def inspect_model(session: Session, name: str, revision: str, *, files: bool) ->
     """Prints the verdict, then what it rests on. A checkpoint that cannot be read is told, with what is known."""
 
     async def work(context: Context) -> _Look:
-        entry = await context.library.entry(name)
+        entry = await _entry(context, name)
         listed = await context.library.files(entry.model.id, revision) if entry.model.revisions else ()
         told = entry.model.revision(revision)
         commit = told.commit if told is not None and told.refs != () else revision
@@ -55,6 +58,16 @@ def inspect_model(session: Session, name: str, revision: str, *, files: bool) ->
         session.out.lines(f"{_size(file):>10}  {clean_line(file.name)}{_trouble(file)}" for file in look.files)
     if look.found is None:
         session.err.note(f"Its files do not tell more: {reason_of(look.facts)}.")
+
+
+async def _entry(context: Context, name: str) -> LibraryEntry:
+    try:
+        return await context.library.entry(name)
+    except UsageError as error:
+        if "/" not in name.strip("/"):
+            raise
+        there = f"As it is on the Hub: spark-tui models inspect {shlex.quote(clean_line(name))} --hub"
+        raise UsageError(error.summary, f"{error.remedy}\n{there}") from None
 
 
 def _lines(look: _Look, width: int | None) -> Iterator[str]:
@@ -86,92 +99,7 @@ def _pairs(look: _Look) -> list[tuple[str, str]]:
         ("size", f"{human_bytes(model.size)}, {human_bytes(model.disk)} of disk"),
         ("used by", ", ".join(use.name for use in look.entry.uses)),
     ]
-    return pairs if found is None else [*pairs, *fact_pairs(found)]
-
-
-def fact_pairs(found: Inspection) -> list[tuple[str, str]]:
-    """What a checkpoint's files say, as label and value."""
-    facts = found.facts
-    chat = facts.chat
-    return [
-        ("architecture", " ".join(filter(None, (facts.architecture, f"({facts.model_type})")))),
-        ("parameters", _parameters(found)),
-        ("weights", _format(facts)),
-        ("stay as they were", _excluded(facts)),
-        ("dtypes", _dtypes(facts)),
-        ("layers", _layers(facts)),
-        ("context", f"{facts.max_position_embeddings:,} tokens" if facts.max_position_embeddings else ""),
-        ("KV cache", f"{found.kv.bytes_per_token:,} bytes per token in {found.kv.cache_dtype}" if found.kv else ""),
-        ("state", f"{human_bytes(found.kv.state_bytes)} per sequence" if found.kv and found.kv.state_bytes else ""),
-        ("drafting", _drafting(facts)),
-        ("input", ", ".join(facts.modalities)),
-        ("chat template", "" if chat is None else _abilities(facts)),
-        ("parsers", "" if chat is None else _parsers(facts)),
-        ("sampling", ", ".join(f"{key} {value:g}" for key, value in facts.sampling)),
-        ("licence", facts.licence),
-    ]
-
-
-def _parameters(found: Inspection) -> str:
-    if found.parameters is None:
-        return ""
-    active = f", {_billions(found.active)} run for each token" if found.active and found.facts.is_moe else ""
-    return f"{_billions(found.parameters)}{active}"
-
-
-def _format(facts: CheckpointFacts) -> str:
-    told = facts.quantization
-    if told is None:
-        return ""
-    return told.words if told.method else (facts.dtype or "not quantized")
-
-
-def _billions(count: int) -> str:
-    return f"{count / 1e9:.3g} B" if count >= 1e9 else f"{count / 1e6:.3g} M"
-
-
-def _excluded(facts: CheckpointFacts) -> str:
-    names = facts.quantization.excluded if facts.quantization is not None else ()
-    more = f" and {len(names) - 6} more" if len(names) > 6 else ""
-    return ", ".join(names[:6]) + more
-
-
-def _dtypes(facts: CheckpointFacts) -> str:
-    weights = facts.weights
-    return ", ".join(f"{dtype} {human_bytes(size)}" for dtype, size in weights.by_dtype) if weights else ""
-
-
-def _layers(facts: CheckpointFacts) -> str:
-    kinds = [f"{each.layers} {each.kind.value}" for each in facts.attention or ()]
-    kinds += [f"{each.layers} {each.kind.value}" for each in facts.states or ()]
-    return f"{facts.layers}: {', '.join(kinds)}" if facts.layers and kinds else str(facts.layers or "")
-
-
-def _drafting(facts: CheckpointFacts) -> str:
-    if not facts.mtp_declared:
-        return ""
-    here = {None: "whether they are here is not known", 0: "not here"}.get(facts.mtp_layers, "here")
-    return f"{facts.mtp_declared} MTP layers declared, {here}"
-
-
-def _abilities(facts: CheckpointFacts) -> str:
-    chat = facts.chat
-    if chat is None:
-        return ""
-    words = [
-        word for word, can in (("thinks", chat.thinking), ("calls tools", chat.tools), ("images", chat.images)) if can
-    ]
-    switches = f" (switched by {', '.join(chat.switches)})" if chat.switches else ""
-    return (", ".join(words) or "plain chat") + switches
-
-
-def _parsers(facts: CheckpointFacts) -> str:
-    chat = facts.chat
-    if chat is None:
-        return ""
-    words = [f"--reasoning-parser {chat.reasoning_parser}"] if chat.reasoning_parser else []
-    words += [f"--enable-auto-tool-choice --tool-call-parser {chat.tool_parser}"] if chat.tool_parser else []
-    return " ".join(words)
+    return pairs if found is None else [*pairs, *inspection_rows(found)]
 
 
 def _size(file: StoredFile) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from spark_tui.cli.inspecting import checkpoint_object, fact_pairs
+from spark_tui.cli.inspecting import checkpoint_object
 from spark_tui.cli.pull_shapes import repo_object
 from spark_tui.cli.session import Session
 from spark_tui.cli.tables import bulleted, labelled
@@ -14,6 +14,7 @@ from spark_tui.core.context import Context
 from spark_tui.domain.models.checkpoint import CheckpointFacts
 from spark_tui.domain.models.hub import RepoFacts
 from spark_tui.domain.models.inspection import Inspection, inspect
+from spark_tui.domain.models.inspection_words import inspection_rows
 from spark_tui.domain.quantities import human_bytes
 from spark_tui.domain.reading import Reading, reason_of, value_of
 from spark_tui.domain.text import clean_line
@@ -59,7 +60,7 @@ def _lines(look: RemoteLook, width: int | None) -> Iterator[str]:
     if found is not None and found.verdict:
         yield from bulleted(found.verdict, width)
         yield ""
-    yield from labelled([*_pairs(look.repo), *(fact_pairs(found) if found is not None else ())], width)
+    yield from labelled([*_pairs(look.repo), *(inspection_rows(found) if found is not None else ())], width)
     problems = [look.repo.formats.doubt] if look.repo.formats.doubt else []
     problems += found.facts.findings if found is not None else ()
     if problems:

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from spark_tui.cli import shapes
 from spark_tui.cli.asking import typed
+from spark_tui.cli.checking import finding_object
 from spark_tui.cli.diagnostics import Interrupted
 from spark_tui.cli.narrator import Narrator, keeps_starting, supervised, ticking
-from spark_tui.cli.recipes import find_preset
+from spark_tui.cli.recipes import find_preset, planned
 from spark_tui.cli.session import Session
+from spark_tui.cli.typing_words import set_words
 from spark_tui.core.budget import WillNotFit
 from spark_tui.core.context import Context
 from spark_tui.core.jobs import StepState
 from spark_tui.core.launch import Launched, LaunchRequest
-from spark_tui.domain.errors import UnreachableError
+from spark_tui.domain.models.download import DownloadRequest
 from spark_tui.domain.presets.docker_run import render_argv, render_text
 from spark_tui.domain.presets.plan import LaunchPlan, Overrides, key_wanted, overrides_from_pairs, pairs_from
-from spark_tui.domain.presets.preset import Preset
 from spark_tui.domain.presets.rules import Finding, Severity
+from spark_tui.domain.text import clean_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,16 +38,21 @@ class UpOptions:
     warm: bool = True
     replace: bool = False
     force: bool = False
+    fetch: bool = True
 
     def overrides(self) -> Overrides:
-        """The changes to the preset; an option of its own wins over the same key after `--set`. Raises UsageError."""
+        """The changes to the preset. Raises UsageError."""
+        return overrides_from_pairs(self.pairs())
+
+    def pairs(self) -> dict[str, str]:
+        """Them as pairs; an option of its own wins over the same key after `--set`. Raises UsageError."""
         pairs = pairs_from(self.settings)
         for key, value in (("port", self.port), ("name", self.name), ("exposure", self.expose)):
             if value is not None:
                 pairs[key] = str(value)
         if self.api_key is not None:
             pairs["api_key"] = "yes" if self.api_key else "no"
-        return overrides_from_pairs(pairs)
+        return pairs
 
 
 def up(session: Session, name: str, options: UpOptions) -> None:
@@ -67,7 +75,8 @@ def _insists(session: Session, name: str, error: WillNotFit) -> bool:
         return False
     session.err.note(error.summary)
     for change in error.fit.changes:
-        session.err.say(f"  - {change.summary}")
+        settings = f" ({set_words(change.pairs)})" if change.pairs else ""
+        session.err.say(f"  - {change.summary}{settings}")
     return typed(session, f"It would fail, or freeze the machine. Type {name} to launch it all the same: ", name)
 
 
@@ -80,11 +89,14 @@ def _launch(session: Session, name: str, options: UpOptions) -> None:
         session.refuse_if_read_only(context)
         preset = find_preset(context, name)
         _tell_notes(session, await context.preflight.plan(preset, overrides))
-        _tell_findings(session, name, await context.checks.check(preset, overrides))
-        request = LaunchRequest(preset, overrides, options.wait, options.warm, options.replace, options.force)
+        findings = await context.checks.check(preset, overrides)
+        _tell_findings(session, name, options.pairs(), findings)
+        request = LaunchRequest(
+            preset, overrides, options.wait, options.warm, options.replace, options.force, options.fetch
+        )
         narrator = Narrator(session, context, engine, moved)
         launched = await supervised(context, ticking(narrator, context.launcher.launch(request, narrator.step)))
-        _tell_result(session, launched, request, context.clock.now())
+        _tell_result(session, launched, request, findings, context.clock.now())
 
     session.run(work, on_interrupt=lambda: _interrupted(session.command, engine, moved))
 
@@ -95,10 +107,16 @@ def _launch(session: Session, name: str, options: UpOptions) -> None:
 def _dry_run(session: Session, name: str, options: UpOptions) -> None:
     overrides = options.overrides()
 
-    async def work(context: Context) -> LaunchPlan:
-        return await _plan(context, find_preset(context, name), overrides)
+    async def work(context: Context) -> tuple[LaunchPlan, tuple[Finding, ...]]:
+        preset = find_preset(context, name)
+        plan = await planned(context, preset, overrides)
+        context.collectors.sample_identity()
+        findings = await context.checks.check(preset, overrides)
+        if options.fetch and context.fetching is not None:
+            _tell_missing(session, name, await context.fetching.missing(plan))
+        return plan, findings
 
-    plan = session.run(work)
+    plan, findings = session.run(work)
     if session.as_json:
         session.out.json(
             {
@@ -113,21 +131,22 @@ def _dry_run(session: Session, name: str, options: UpOptions) -> None:
                 "argv": list(render_argv(plan.spec)),
                 "directories": list(plan.directories),
                 "notes": list(plan.notes),
+                "findings": [finding_object(each) for each in findings],
             }
         )
         return
     session.out.line(render_text(plan.spec))
     _tell_notes(session, plan)
+    _tell_findings(session, name, options.pairs(), findings)
     for path in plan.spec.env_files:
         session.err.note(f"{path} holds the keys; spark-tui writes it at launch.")
 
 
-async def _plan(context: Context, preset: Preset, overrides: Overrides) -> LaunchPlan:
-    """With the image's own entrypoint where Docker answers, else by its name."""
-    try:
-        return await context.preflight.plan(preset, overrides)
-    except UnreachableError:
-        return context.preflight.dry_plan(preset, overrides)
+def _tell_missing(session: Session, name: str, missing: tuple[DownloadRequest, ...]) -> None:
+    """What a launch would fetch first, without asking the Hub for sizes."""
+    if missing:
+        titles = ", ".join(dict.fromkeys(clean_line(each.title) for each in missing))
+        session.err.note(f"Fetched first: {titles}. How much that is: spark-tui models pull {name} --dry-run")
 
 
 def _tell_notes(session: Session, plan: LaunchPlan) -> None:
@@ -135,23 +154,24 @@ def _tell_notes(session: Session, plan: LaunchPlan) -> None:
         session.err.note(note)
 
 
-def _tell_findings(session: Session, name: str, findings: tuple[Finding, ...]) -> None:
-    """Errors of the rules in full, warnings by their number; the person has decided, so nothing is refused."""
-    for finding in findings:
-        if finding.severity is Severity.ERROR:
-            fix = f" (--set {finding.fix_text})" if finding.fix else ""
-            session.err.note(f"{finding.summary} {finding.remedy}{fix}")
-    warnings = sum(finding.severity is Severity.WARNING for finding in findings)
-    if warnings:
-        session.err.note(
-            f"{warnings} warning{'s' if warnings > 1 else ''} of the rules: spark-tui presets check {name}"
-        )
+def _tell_findings(session: Session, name: str, pairs: Mapping[str, str], findings: tuple[Finding, ...]) -> None:
+    """Errors and warnings of the rules, notes by their number; the person has decided, so nothing is refused."""
+    told = [each for each in findings if each.severity is not Severity.NOTE]
+    for each in told:
+        fix = f" ({set_words(each.fix)})" if each.fix and each.fix_text not in each.remedy else ""
+        session.err.note(f"{each.summary} {each.remedy}{fix}")
+    more = len(findings) - len(told)
+    if more:
+        again = f"spark-tui presets check {name} {set_words(pairs.items())}".rstrip()
+        session.err.note(f"{more} note{'s' if more > 1 else ''} more: {again}")
 
 
 # --- the end ------------------------------------------------------------------------------------------
 
 
-def _tell_result(session: Session, launched: Launched, request: LaunchRequest, now: float) -> None:
+def _tell_result(
+    session: Session, launched: Launched, request: LaunchRequest, findings: tuple[Finding, ...], now: float
+) -> None:
     view, plan = launched.view, launched.plan
     if session.as_json:
         session.out.json_line(
@@ -162,6 +182,7 @@ def _tell_result(session: Session, launched: Launched, request: LaunchRequest, n
                 "already_running": launched.already_running,
                 "phases": shapes.timeline(view.timeline),
                 "notes": list(plan.notes),
+                "findings": [finding_object(each) for each in findings],
             }
         )
         return
@@ -177,6 +198,8 @@ def _tell_result(session: Session, launched: Launched, request: LaunchRequest, n
 
 def _interrupted(again: str, engine: str, moved: dict[str, StepState]) -> Interrupted:
     """What goes on after Ctrl-C. `again` is the command that was interrupted: it picks up what is there."""
+    if moved.get("fetch") is StepState.CANCELLED:
+        return Interrupted("Paused; what has arrived is kept.", "The same command goes on where this one stopped.")
     if moved.get("start") in (StepState.DONE, StepState.SKIPPED):
         return keeps_starting(engine, again)
     if moved.get("start") is StepState.CANCELLED:

@@ -11,7 +11,8 @@ from typing import Any
 import click
 
 from spark_tui import __version__
-from spark_tui.cli.commands import COMMANDS, Commands, common_options
+from spark_tui.cli.commands import COMMANDS
+from spark_tui.cli.commands.frame import Program, common_options
 from spark_tui.cli.output import ReaderGone
 from spark_tui.cli.session import PROGRAM, Opener, Session, Streams
 from spark_tui.domain.errors import ExitCode, SparkError, UsageError
@@ -37,7 +38,8 @@ reached, 4 refused by a check, 130 interrupted.
 
 
 @click.group(
-    cls=Commands,
+    cls=Program,
+    modules=COMMANDS,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog=EPILOG,
@@ -52,10 +54,6 @@ def cli(ctx: click.Context) -> None:
     """
     if ctx.invoked_subcommand is None:
         open_control_centre(ctx.obj)
-
-
-for _command in COMMANDS:
-    cli.add_command(_command)
 
 
 def open_control_centre(session: Session) -> None:

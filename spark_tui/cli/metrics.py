@@ -92,7 +92,7 @@ async def _serving(context: Context, name: str) -> EngineView:
     if view is None or view.state is not EngineState.SERVING:
         state = "gone" if view is None else view.state.value.lower()
         raise EngineUnreachable(
-            f"{container.name} is {state}: only an engine that serves has metrics.",
+            f"{container.name} does not serve ({state}): only an engine that serves has metrics.",
             f"See what it does: spark-tui logs {container.name}",
         )
     return view

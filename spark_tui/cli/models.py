@@ -10,7 +10,7 @@ from spark_tui.cli import shapes
 from spark_tui.cli.asking import typed
 from spark_tui.cli.engines import ago
 from spark_tui.cli.session import Session, interrupted
-from spark_tui.cli.tables import Cell, Column, Table, bulleted
+from spark_tui.cli.tables import Cell, Column, Table, bar, bulleted
 from spark_tui.core.context import Context
 from spark_tui.core.library import LibraryEntry, LibraryView
 from spark_tui.domain.errors import ExitCode, RefusedError, SparkError
@@ -28,6 +28,7 @@ from spark_tui.domain.models.store_use import ModelUse
 from spark_tui.domain.models.store_verify import FileCheck, VerifyProgress, fetch_again
 from spark_tui.domain.quantities import human_bytes, human_duration
 from spark_tui.domain.reading import reason_of, value_of
+from spark_tui.domain.settings import Settings
 from spark_tui.domain.text import clean_line
 
 STATE_STYLE: Final = {
@@ -38,12 +39,16 @@ STATE_STYLE: Final = {
     Completeness.UNKNOWN: "yellow",
 }
 _COLUMNS: Final = (
-    Column("MODEL", flexible=True),
+    Column("MODEL", flexible=True, name=True),
     Column("STATE"),
     Column("SIZE", right=True),
-    Column("READ", right=True),
-    Column("USED BY", flexible=True),
+    Column("READ", right=True, spare=2),
+    Column("USED BY", flexible=True, spare=1),
 )
+_WAYS_OUT: Final = {
+    Completeness.PARTIAL: "Fetch the rest: spark-tui models pull {model}",
+    Completeness.CORRUPT: "See which files to fetch again: spark-tui models verify {model}",
+}
 _MOST_USERS: Final = 3
 _BAR: Final = 20
 
@@ -96,6 +101,8 @@ def _tell(session: Session, view: LibraryView) -> None:
     for entry in view.entries:
         for words in entry.model.reasons:
             session.err.note(f"{entry.model.id}: {words}")
+        if entry.model.layout is Layout.CACHE and not entry.model.writing and entry.model.completeness in _WAYS_OUT:
+            session.err.say(_WAYS_OUT[entry.model.completeness].format(model=entry.model.id), "dim")
         _findings(session, entry.model.findings, f"{entry.model.id}: ")
     _findings(session, contents.findings)
     for other in contents.others:
@@ -130,19 +137,19 @@ def verify(session: Session, name: str, revision: str) -> int:
     """Hashes every file and names those to fetch again; the exit code is 1 when there are any."""
     last: list[VerifyProgress] = []
 
-    async def work(context: Context) -> tuple[LibraryEntry, str]:
+    async def work(context: Context) -> tuple[LibraryEntry, Settings]:
         entry = await context.library.entry(name)
         teller = _VerifyTeller(session)
         async with aclosing(context.library.verify(entry.model.id, revision)) as found:
             async for progress in found:
                 last[:] = [progress]
                 teller.tell(progress)
-        return entry, context.settings.store.as_posix()
+        return entry, context.settings
 
-    entry, store = session.run(work, on_interrupt=interrupted)
+    entry, settings = session.run(work, on_interrupt=interrupted)
     session.err.settle()
     outcome = last[0]
-    again = fetch_again(entry.model, [check.name for check in outcome.wrong], hub=f"{store}/hub")
+    again = fetch_again(entry.model, [each.name for each in outcome.wrong], settings, revision=outcome.revision)
     if session.as_json:
         session.out.json_line({"type": "result", **_outcome_object(outcome, again)})
     else:
@@ -182,9 +189,8 @@ class _VerifyTeller:
             self._session.err.say(_figures(progress))
 
     def _bar(self, progress: VerifyProgress) -> str:
-        full, empty = ("█", "░") if self._session.err.terminal.unicode else ("#", ".")
-        done = int(progress.fraction * _BAR)
-        return f"{full * done}{empty * (_BAR - done)}  {_figures(progress)}  {clean_line(progress.name)}"
+        drawn = bar(progress.fraction, _BAR, unicode=self._session.err.terminal.unicode)
+        return f"{drawn}  {_figures(progress)}  {clean_line(progress.name)}"
 
 
 def _figures(progress: VerifyProgress) -> str:

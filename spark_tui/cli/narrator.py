@@ -27,7 +27,9 @@ TICK_SECONDS: Final = 1.0
 JSON_SECONDS: Final = 0.5
 """Progress alone is told at most twice a second; every change of state is told."""
 
-_LONG: Final = ("pull", "follow", "warm")
+_LONG: Final = ("fetch", "pull", "follow", "warm")
+_MEASURED: Final = ("fetch", "pull")
+"""Steps that know how far they are."""
 _WORDS: Final = {
     StepState.PENDING: ("waits", "dim"),
     StepState.RUNNING: ("...", "yellow"),
@@ -93,8 +95,10 @@ class Narrator:
         elif began and step.id in _LONG:
             self._milestone = 0
             self._line(step)
-        elif step.id == "pull" and step.progress is not None and int(step.progress * 10) > self._milestone:
+        elif step.id in _MEASURED and step.progress is not None and int(step.progress * 10) > self._milestone:
             self._milestone = int(step.progress * 10)
+            self._line(step)
+        elif _announces(step):
             self._line(step)
         elif step.id == "follow":
             self._tell_left(step)
@@ -113,7 +117,7 @@ class Narrator:
         word, style = _WORDS[step.state]
         left = "" if step.state.over else self._left(step)
         self._left_told = self._left_told or bool(left)
-        plain = _text(step, self._elapsed(step) if step.state.over or step.id == "pull" else None, left)
+        plain = _text(step, self._elapsed(step) if step.state.over or step.id in _MEASURED else None, left)
         self._session.err.columns(plain, word, style)
 
     def _left(self, step: Step) -> str:
@@ -131,7 +135,7 @@ class Narrator:
 
     def _json(self, step: Step, *, changed: bool) -> None:
         now = self._clock.monotonic()
-        if changed or now - self._json_at >= JSON_SECONDS:
+        if changed or _announces(step) or now - self._json_at >= JSON_SECONDS:
             self._json_at = now
             left = shapes.estimate(self._eta(step)) if step.id == "follow" and not step.state.over else {}
             self._session.out.json_line({"type": "step", **shapes.step(step), **left})
@@ -157,6 +161,11 @@ class Narrator:
         self._session.err.columns(
             _row(f"  {phase.label}", word, phase.seconds, phase.detail), word, "red" if word == "failed" else "dim"
         )
+
+
+def _announces(step: Step) -> bool:
+    """What is going to be fetched, before it comes."""
+    return step.id == "fetch" and step.progress is None and bool(step.detail) and not step.state.over
 
 
 def _text(step: Step, elapsed: float | None, left: str = "") -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from spark_tui.cli.diagnostics import Interrupted
@@ -13,6 +13,7 @@ from spark_tui.cli.pull_shapes import download_object, plan_object
 from spark_tui.cli.recipes import find_preset
 from spark_tui.cli.session import Session
 from spark_tui.cli.sizes import rate_typed
+from spark_tui.cli.tables import bar
 from spark_tui.core.context import Context
 from spark_tui.domain.errors import UsageError
 from spark_tui.domain.models.download import (
@@ -25,6 +26,7 @@ from spark_tui.domain.models.download import (
 )
 from spark_tui.domain.presets.fetching import downloads_of
 from spark_tui.domain.presets.overrides import Overrides
+from spark_tui.domain.presets.preset import Preset
 from spark_tui.domain.quantities import human_bytes, human_duration
 from spark_tui.domain.reading import value_of
 from spark_tui.domain.text import clean_line
@@ -94,14 +96,22 @@ def _requests(context: Context, what: str, options: PullOptions) -> tuple[Downlo
     if "/" not in repo:
         if options.files or options.folder or options.revision or options.everything:
             raise UsageError(f"{what} is a preset: it says itself what it needs.", "Name a repository: OWNER/NAME")
-        preset = find_preset(context, what)
-        return downloads_of(context.preflight.dry_plan(preset, Overrides()))
+        preset = _preset(context, what)
+        requests = downloads_of(context.preflight.dry_plan(preset, Overrides()))
+        return tuple(replace(each, again=options.again) for each in requests)
     revision = options.revision or (address["revision"] if address else "") or "main"
     return (
         DownloadRequest(
             repo, revision, options.files, options.everything, target=options.folder, again=options.again,
         ),
     )  # fmt: skip
+
+
+def _preset(context: Context, name: str) -> Preset:
+    try:
+        return find_preset(context, name)
+    except UsageError as error:
+        raise UsageError(error.summary, f"{error.remedy} A repository is named OWNER/NAME.") from None
 
 
 def _refuse(plans: Sequence[DownloadPlan], store: str) -> None:
@@ -257,9 +267,7 @@ def progress_line(download: Download, unicode: bool | None) -> str:
     parts = [clean_line(download.request.title)]
     fraction = download.fraction
     if unicode is not None:
-        full, empty = ("█", "░") if unicode else ("#", ".")
-        done = int((fraction or 0) * _BAR)
-        parts.append(full * done + empty * (_BAR - done))
+        parts.append(bar(fraction or 0, _BAR, unicode=unicode))
     if fraction is not None:
         parts.append(f"{fraction:.0%} of {bytes_or_unknown(download.total)}")
     elif download.done:

@@ -10,8 +10,8 @@ from spark_tui.cli.session import Session
 from spark_tui.cli.tables import Cell, Column, Table, bulleted, labelled
 from spark_tui.core.context import Context
 from spark_tui.domain.engine.secrets import mask_secrets
-from spark_tui.domain.errors import UsageError
-from spark_tui.domain.presets.plan import missing_values
+from spark_tui.domain.errors import UnreachableError, UsageError
+from spark_tui.domain.presets.plan import LaunchPlan, Overrides, missing_values
 from spark_tui.domain.presets.preset import Preset, PresetCatalogue
 from spark_tui.domain.quantities import human_bytes, short_tokens
 from spark_tui.domain.text import clean_line, truncate
@@ -19,9 +19,9 @@ from spark_tui.domain.text import clean_line, truncate
 _COLUMNS: Final = (
     Column("NAME"),
     Column("WEIGHTS", right=True),
-    Column("CONTEXT", right=True),
-    Column("PUBLISHED", right=True),
-    Column("MODEL", flexible=True),
+    Column("CONTEXT", right=True, spare=2),
+    Column("PUBLISHED", right=True, spare=1),
+    Column("MODEL", flexible=True, spare=3),
 )
 
 
@@ -38,6 +38,14 @@ def find_preset(context: Context, name: str) -> Preset:
         f"There is no preset named {truncate(clean_line(name), 60)}.",
         suggestion(name, [preset.name for preset in catalogue.presets], "presets"),
     )
+
+
+async def planned(context: Context, preset: Preset, overrides: Overrides) -> LaunchPlan:
+    """With the image's own entrypoint where Docker answers, else by its name."""
+    try:
+        return await context.preflight.plan(preset, overrides)
+    except UnreachableError:
+        return context.preflight.dry_plan(preset, overrides)
 
 
 def list_presets(session: Session) -> None:

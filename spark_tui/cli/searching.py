@@ -18,13 +18,13 @@ from spark_tui.domain.models.weights import format_in
 from spark_tui.domain.quantities import human_bytes, short_tokens
 
 _COLUMNS: Final = (
-    Column("MODEL", flexible=True),
+    Column("MODEL", flexible=True, name=True),
     Column("FORMAT"),
     Column("WEIGHTS", right=True),
-    Column("ONE SPARK"),
-    Column("DOWNLOADS", right=True),
-    Column("UPDATED", right=True),
-    Column("ACCESS"),
+    Column("ONE SPARK", spare=1),
+    Column("DOWNLOADS", right=True, spare=3),
+    Column("UPDATED", right=True, spare=4),
+    Column("ACCESS", spare=2),
 )
 _FITS_STYLE: Final = {Fits.YES: "green", Fits.TIGHT: "yellow", Fits.NO: "red", Fits.UNKNOWN: "dim"}
 

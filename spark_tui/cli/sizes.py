@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from spark_tui.domain.errors import UsageError
 from spark_tui.domain.quantities import parse_bytes
+from spark_tui.domain.text import clean_line, truncate
 
 
 def size_typed(text: str, option: str) -> int | None:
@@ -12,8 +13,9 @@ def size_typed(text: str, option: str) -> int | None:
         return None
     try:
         return parse_bytes(text)
-    except ValueError as error:
-        raise UsageError(f"{option}: {error}.", "Write for example 70g or 500m.") from None
+    except ValueError:
+        shown = truncate(clean_line(text), 40)
+        raise UsageError(f"{option}: {shown!r} is not a size.", "Write for example 70g or 500m.") from None
 
 
 def rate_typed(text: str) -> float | None:

@@ -18,11 +18,17 @@ Paint = Callable[[str, str], str]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A heading. `right` aligns figures; `flexible` columns are cut where the window is too narrow."""
+    """A heading. `right` aligns figures; `flexible` columns are cut where the window is too narrow.
+
+    Columns that are `spare` are left out there, the highest number first; a `name`, which a person types into the next
+    command, is cut only when all of them are gone.
+    """
 
     title: str
     right: bool = False
     flexible: bool = False
+    spare: int = 0
+    name: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,39 +49,62 @@ class Table:
     def render(self, width: int | None, paint: Paint) -> list[str]:
         """The lines, heading first; within `width` cells where that can be."""
         rows = [tuple(_cell(cell) for cell in row) for row in self.rows]
-        widths = self._widths(rows, width)
         heading = tuple(Cell(column.title, "bold") for column in self.columns)
-        return [self._line(row, widths, paint) for row in (heading, *rows)]
+        widths = [max(cell_width(row[at].text) for row in (heading, *rows)) for at in range(len(self.columns))]
+        shown = self._shown(widths, width)
+        widths = self._cut(widths, shown, width)
+        return [self._line(row, widths, shown, paint) for row in (heading, *rows)]
 
-    def _widths(self, rows: Sequence[tuple[Cell, ...]], width: int | None) -> list[int]:
-        widths = [
-            max([cell_width(column.title), *(cell_width(row[at].text) for row in rows)])
-            for at, column in enumerate(self.columns)
-        ]
-        if width is None:
-            return widths
-        for at in reversed([at for at, column in enumerate(self.columns) if column.flexible]):
-            over = sum(widths) + len(GAP) * (len(widths) - 1) - width
+    def _shown(self, widths: Sequence[int], width: int | None) -> list[int]:
+        """The columns that there is room for."""
+        shown = list(range(len(self.columns)))
+        spare = sorted((at for at in shown if self.columns[at].spare), key=lambda at: -self.columns[at].spare)
+        for at in spare:
+            if width is None or _total([self._least(at, widths[at]) for at in shown]) <= width:
+                break
+            shown.remove(at)
+        return shown
+
+    def _least(self, at: int, width: int) -> int:
+        column = self.columns[at]
+        return min(width, MIN_FLEXIBLE) if column.flexible and not column.name else width
+
+    def _cut(self, widths: list[int], shown: Sequence[int], width: int | None) -> list[int]:
+        cut = list(widths)
+        for at in reversed([at for at in shown if self.columns[at].flexible and width is not None]):
+            over = _total([cut[each] for each in shown]) - (width or 0)
             if over > 0:
-                widths[at] = min(widths[at], max(MIN_FLEXIBLE, widths[at] - over))
-        return widths
+                cut[at] = min(cut[at], max(MIN_FLEXIBLE, cut[at] - over))
+        return cut
 
-    def _line(self, row: tuple[Cell, ...], widths: list[int], paint: Paint) -> str:
+    def _line(self, row: tuple[Cell, ...], widths: list[int], shown: Sequence[int], paint: Paint) -> str:
         parts = []
-        for at, (column, cell) in enumerate(zip(self.columns, row, strict=True)):
+        for at in shown:
+            column, cell = self.columns[at], row[at]
             text = truncate(cell.text, widths[at])
             space = " " * (widths[at] - cell_width(text))
             if column.right:
                 parts.append(space + paint(text, cell.style))
             else:
-                last = at == len(self.columns) - 1
+                last = at == shown[-1]
                 parts.append(paint(text, cell.style) + ("" if last else space))
         return GAP.join(parts).rstrip(" ")
+
+
+def _total(widths: Sequence[int]) -> int:
+    return sum(widths) + len(GAP) * (len(widths) - 1)
 
 
 def _cell(cell: Cell | str) -> Cell:
     given = cell if isinstance(cell, Cell) else Cell(cell)
     return Cell(clean_line(given.text), given.style)
+
+
+def bar(fraction: float, cells: int, *, unicode: bool) -> str:
+    """`████░░░░`, or `####....` for an old locale."""
+    full, empty = ("█", "░") if unicode else ("#", ".")
+    done = int(fraction * cells)
+    return full * done + empty * (cells - done)
 
 
 def labelled(pairs: Iterable[tuple[str, str]], width: int | None = None) -> list[str]:

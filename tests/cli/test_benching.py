@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,8 @@ from spark_tui.cli.main import run
 from spark_tui.cli.session import Options, Streams
 from spark_tui.core.context import Context, build_demo
 from spark_tui.services.bench_results import MemoryResults
-from tests.cli.world import Result, Stream
+from tests.cli.world import BOOT, IMAGE, Result, Stream, World
+from tests.fakes_bench import FakeLoad
 
 NAME = "qwen3.6-35b"
 SMALL = ("--concurrency", "1,2", "--output", "16", "--input", "64", "--passes", "2", "--rounds", "1", "--warmup", "0")
@@ -96,8 +98,11 @@ def _nulls_without_reason(told: Any, path: str = "") -> list[str]:
         (("bench", NAME, "--input", "300000"), 1, "context 262,144"),
         (("bench", NAME, "--concurrency", "1,x"), 2, "not a list of whole numbers"),
         (("bench", NAME, "--concurrency", ""), 2, "nothing to measure"),
+        (("bench", NAME, "--concurrency", ""), 2, "Give streams, prefill depths, or both: --concurrency, --prefill"),
         (("bench", NAME, "--output", "1"), 2, "at least 2"),
+        (("bench", NAME, "--output", "1"), 2, "to measure: --output."),
         (("bench", NAME, "--ab", NAME), 2, "one and the same"),
+        (("bench", NAME, "--ab", "max_num_seqs=8", "--yes"), 4, "is not here"),
         (("bench", "qwen-try"), 3, "does not run"),
         (("results", "show", "nope"), 2, "no result nope"),
         (("results", "compare", "nope"), 2, "no result nope"),
@@ -107,6 +112,72 @@ def _nulls_without_reason(told: Any, path: str = "") -> list[str]:
 def test_what_cannot_be_done_says_why(arguments: tuple[str, ...], code: int, words: str) -> None:
     result = Demo().run(*arguments)
     assert (result.code, words in result.err) == (code, True), result.err
+
+
+# --- A/B -----------------------------------------------------------------------------------------------
+
+
+class BenchWorld(World):
+    """An engine that was launched from a preset, a scripted load, and results that stay."""
+
+    def __init__(self) -> None:
+        super().__init__(drive=True)
+        self.kept = MemoryResults()
+        self.docker.add_image(IMAGE)
+        self.docker.script(IMAGE, BOOT)
+        self.docker.on_start = self.api.serve
+        assert self.run("up", "tiny-1b").code == 0
+
+    def context(self, options: Options, environment: Mapping[str, str]) -> Context:
+        context = super().context(options, environment)
+        ports: Any = context._ports
+        object.__setattr__(ports, "results", self.kept)
+        object.__setattr__(ports, "load", FakeLoad(self.clock))
+        return context
+
+    @property
+    def length(self) -> str:
+        """The context length that the engine runs with now."""
+        facts = self.docker.named("tiny-1b")
+        assert facts is not None
+        assert facts.running
+        words = " ".join(facts.argv).split()
+        return words[words.index("--max-model-len") + 1]
+
+
+QUICK = ("--concurrency", "1", "--input", "32", "--output", "8", "--rounds", "1", "--passes", "2", "--warmup", "0")
+
+
+def test_a_change_is_measured_in_turn_and_the_engine_runs_as_before() -> None:
+    world = BenchWorld()
+    asked = world.run("bench", "tiny-1b", "--ab", "max_model_len=8192", *QUICK, keyboard="n\n")
+    assert (asked.code, world.kept.all()) == (4, ())
+    assert "A is tiny-1b as it runs now, B is max_model_len=8192." in asked.err
+    assert "2 times" in asked.err
+    done = world.run("bench", "tiny-1b", "--ab", "max_model_len=8192", *QUICK, "--json", "--yes")
+    assert done.code == 0, done.err
+    told = done.json["comparison"]
+    assert [row["verdict"] for row in told["levels"]] == ["no difference shown"]
+    assert ("4096", "8192") in {(each["first"], each["second"]) for each in told["differences"]}
+    assert len(world.kept.all()) == 2
+    assert world.length == "4096"
+
+
+@pytest.mark.parametrize(
+    ("other", "code", "words"),
+    [
+        ("max_num_seqs=many", 2, "max_num_seqs"),
+        ("max_model_len=4096", 2, "changes nothing"),
+        ("no-such-preset", 2, "no preset"),
+        ("port=9000", 2, "no figure"),
+    ],
+)
+def test_what_cannot_be_the_other_side_is_told_before_anything_is_stopped(other: str, code: int, words: str) -> None:
+    world = BenchWorld()
+    made = len(world.docker.created)
+    result = world.run("bench", "tiny-1b", "--ab", other, *QUICK, "--yes")
+    assert (result.code, words in result.err) == (code, True), result.err
+    assert len(world.docker.created) == made
 
 
 # --- results -------------------------------------------------------------------------------------------
@@ -169,6 +240,25 @@ def test_a_verdict_is_kept_without_a_measurement() -> None:
     assert (kept["status"], kept["model"], kept["cause"]) == ("failed", "acme/big", "CUDA error 35")
     assert kept["single_stream_tokens_per_second"] is None
     assert "CUDA error 35" in store.run("results", "show", "last").out
+
+
+def test_results_are_deleted_once_that_was_confirmed() -> None:
+    made = Demo()
+    for model in ("acme/one", "acme/two", "acme/three"):
+        assert made.run("results", "mark", model, "working").code == 0
+    asked = made.run("results", "rm", "acme/one", "acme/two")
+    assert "Delete these 2 results for good? [y/N]" in asked.err
+    refused = made.run("results", "rm", "acme/one", "--json")
+    assert refused.code == 4, "where data is asked for, nobody is there to answer"
+    assert "--yes" in refused.err
+    assert len(made.kept.all()) == 3
+    done = made.run("results", "rm", "acme/one", "acme/two", "acme/one", "--yes")
+    assert done.code == 0
+    assert "acme/one" in done.err and "Deleted: 2 of 2" in done.err
+    assert [result.model for result in made.kept.all()] == ["acme/three"]
+    told = made.run("results", "rm", "acme/three", "--yes", "--json")
+    assert json.loads(told.out)["deleted"] == 1
+    assert made.run("results", "rm", "acme/three", "--yes").code == 2
 
 
 def test_on_a_real_box_results_go_into_the_data_folder(tmp_path: Path) -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from dataclasses import replace
+
+import pytest
 
 from spark_tui.domain.presets.preset import PresetCatalogue
 from tests.cli.world import TINY, StaticPresets, World
@@ -38,6 +42,36 @@ def test_an_error_gives_exit_code_4_and_says_what_to_do() -> None:
     assert greedy["refused"] is None
 
 
-def test_a_launch_tells_the_errors_and_counts_the_warnings() -> None:
-    result = world(GREEDY).run("up", "greedy", "--no-wait")
-    assert "1 warning of the rules: spark-tui presets check greedy" in result.err
+@pytest.mark.parametrize("last", ["--no-wait", "--dry-run"])
+def test_a_launch_and_its_dry_run_tell_what_the_rules_find_once_and_in_full(last: str) -> None:
+    typed = ("--set", "max_num_seqs=2", "--expose", "lan", "--no-api-key")
+    result = world(GREEDY, GATED).run("up", "greedy", *typed, last)
+    notes = [line for line in result.err.splitlines() if line.startswith("note: ")]
+    assert sum("leaves too little" in note for note in notes) == 1
+    assert sum("has no API key" in note for note in notes) == 1
+    gated = world(GREEDY, GATED).run("up", "gated", last)
+    assert gated.err.count("The model is gated") == 1
+
+
+def test_how_many_notes_there_are_is_told_with_the_command_that_shows_them_for_these_settings() -> None:
+    result = world(GREEDY).run("up", "greedy", "--dry-run", "--set", "max_model_len=2048", "--port", "8001")
+    command = re.search(r"notes? more: spark-tui (presets check .*)", result.err)
+    assert command is not None
+    assert command[1] == "presets check greedy --set max_model_len=2048 --set port=8001"
+    assert world(GREEDY).run(*shlex.split(command[1])).code == 0
+
+
+@pytest.mark.parametrize("words", [("--set", "max_modellen=1"), ("--set", "nothing_known=1"), ("--set", "port=x")])
+def test_settings_that_a_preset_does_not_take_are_wrong_usage(words: tuple[str, ...]) -> None:
+    for arguments in (("presets", "check", "greedy"), ("up", "greedy", "--dry-run"), ("presets", "export", "greedy")):
+        result = world(GREEDY).run(*arguments, *words)
+        assert (result.code, result.out) == (2, "")
+
+
+@pytest.mark.parametrize("columns", [60, 80])
+def test_findings_are_wrapped_to_the_window_with_their_words_below_each_other(columns: int) -> None:
+    result = world(GREEDY).run("presets", "check", "greedy", tty=True, environment={"COLUMNS": str(columns)})
+    lines = result.out.splitlines()
+    assert len(lines) > 3
+    assert all(len(line) <= columns for line in lines)
+    assert all(line.startswith(" " * 10) or line[2:9].strip() in ("error", "warning", "note") for line in lines[1:])

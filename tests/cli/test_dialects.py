@@ -183,6 +183,15 @@ def test_changes_stand_in_the_recipe(heron: Place) -> None:
     assert "API key" in result.err
 
 
+@pytest.mark.parametrize("form", ["sparkrun", "eugr"])
+def test_how_to_draft_stands_in_the_recipe_as_a_whole_config(heron: Place, form: str) -> None:
+    drafting = ("--set", "speculation=mtp", "--set", "num_speculative_tokens=2")
+    recipe = yaml.safe_load(heron.run("export", "heron", "--format", form, *drafting).out)
+    assert recipe["defaults"]["speculative_config"] == '{"method":"mtp","num_speculative_tokens":2}'
+    command = recipe["command"].format(**{"model": "acme/heron", "port": 8000, **recipe["defaults"]})
+    assert """--speculative-config '{"method":"mtp","num_speculative_tokens":2}'""" in command
+
+
 def test_eugr_gets_a_recipe_of_its_own(heron: Place) -> None:
     recipe = yaml.safe_load(heron.run("export", "heron", "--format", "eugr").out)
     assert recipe["recipe_version"] == "1"

@@ -48,7 +48,7 @@ def test_the_report_is_private_holds_the_logs_and_no_secret(tmp_path: Path) -> N
     assert "sk-abcdefgh" not in text
     assert path.stat().st_mode & 0o777 == 0o600
     again = box.run("doctor", "--report", str(path))
-    assert again.code == 2
+    assert again.code == 4
     assert "there already" in again.err
 
 

@@ -81,7 +81,7 @@ def test_a_person_reads_why_it_failed_and_what_to_type() -> None:
     result = World().run("explain", str(LOGS / "vllm-0.32-cpu-fatal-max-model-len-absurd.log"))
     assert result.code == 0
     assert "cause  max_model_len_too_long" in result.out
-    assert "set  --set max_model_len=512" in result.out
+    assert "set    --set max_model_len=512" in result.out
 
 
 @pytest.mark.parametrize("width", ["60", "100"])

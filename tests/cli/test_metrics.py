@@ -141,7 +141,7 @@ def test_an_engine_that_dies_ends_the_watch_with_its_error(world: World) -> None
 def test_an_engine_that_has_ended_has_no_metrics(world: World) -> None:
     result = world.run("metrics", "broken-8b")
     assert result.code == 3
-    assert "broken-8b is failed: only an engine that serves has metrics." in result.err
+    assert "broken-8b does not serve (failed): only an engine that serves has metrics." in result.err
     assert "spark-tui logs broken-8b" in result.err
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from spark_tui.domain.settings import Settings
 from spark_tui.services.checkpoints import StoreCheckpoints
 from spark_tui.services.model_store import FolderModelStore
 from tests.cli.world import TINY, StaticPresets, World
+from tests.fakes_hub import FakeDownloader, FakeHub, card
 from tests.store_kit import COMMIT, cached, files, local, weights
 
 README = b"---\nlicense: apache-2.0\n---\n# A model\n"
@@ -42,8 +44,9 @@ def root(tmp_path: Path) -> Path:
     return store
 
 
-def world(root: Path) -> World:
+def world(root: Path, **ports: Any) -> World:
     return World(
+        **ports,
         models=Store(root),
         checkpoints=StoreCheckpoints(root),
         presets=StaticPresets(PresetCatalogue((TINY,))),
@@ -133,9 +136,9 @@ def test_a_checkpoint_is_told_in_words_and_in_figures(root: Path) -> None:
     )
     assert pairs["architecture"] == "LlamaForCausalLM (llama)"
     assert pairs["licence"] == "apache-2.0"
-    assert pairs["chat template"] == "thinks, calls tools (switched by enable_thinking)"
+    assert pairs["chat"] == "thinks, calls tools (switched by enable_thinking)"
     assert "--tool-call-parser hermes" in pairs["parsers"]
-    assert pairs["KV cache"] == "256 bytes per token in bfloat16"
+    assert pairs["KV cache"] == "256 B per token in bfloat16"
     assert "One stream decodes at most" in result.out
 
 
@@ -183,7 +186,17 @@ def test_damage_is_named_with_the_command_that_fetches_it_again_and_the_exit_cod
     result = world(root).run("models", "verify", "acme/tiny-1b")
     assert result.code == 1
     assert result.out.splitlines()[0].startswith("config.json: differs from what the Hub has (git-sha1 is ")
-    assert f"hf download acme/tiny-1b config.json --force-download --cache-dir {root}/hub" in result.err
+    again = f"spark-tui models pull acme/tiny-1b --revision {COMMIT} --file config.json --again"
+    assert f"Fetch again: {again}" in result.err
+    hub = FakeHub()
+    hub.add(card("acme/tiny-1b", *((name, len(body)) for name, body in files(size=4000, seed=1).items())))
+    box = world(root, hub=hub, downloader=FakeDownloader(at_once=True), drive=True)
+    assert box.run(*shlex.split(again)[1:]).code == 0
+    assert isinstance(box.downloader, FakeDownloader)
+    (request,) = box.downloader.started
+    assert (request.repo, request.revision, request.files, request.again) == (
+        "acme/tiny-1b", COMMIT, ("config.json",), True,
+    )  # fmt: skip
 
 
 def test_a_verification_as_data_ends_with_its_result(root: Path) -> None:

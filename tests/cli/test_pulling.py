@@ -155,6 +155,8 @@ def test_a_preset_s_name_fetches_what_it_needs() -> None:
     assert box.run("models", "pull", "tiny-1b", "--background").code == 0
     assert isinstance(box.downloader, FakeDownloader)
     assert box.downloader.started == [DownloadRequest("acme/tiny-1b", preset="tiny-1b")]
+    assert box.run("models", "pull", "tiny-1b", "--background", "--again").code == 0
+    assert box.downloader.started[-1] == DownloadRequest("acme/tiny-1b", preset="tiny-1b", again=True)
 
 
 def test_what_is_here_is_not_fetched_again() -> None:

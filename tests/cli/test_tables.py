@@ -41,6 +41,16 @@ def test_only_the_flexible_column_is_cut() -> None:
     assert line == f"{'a' * 20}   123  {'b' * 21}…"
 
 
+def test_in_a_narrow_window_spare_columns_go_before_a_name_is_cut() -> None:
+    columns = (Column("NAME", flexible=True, name=True), Column("A", spare=1), Column("B", spare=2))
+    table = Table(columns, (("n" * 30, "a" * 8, "b" * 8),))
+    assert table.render(50, plain)[0].split() == ["NAME", "A", "B"]
+    assert table.render(49, plain) == ["NAME                            A", f"{'n' * 30}  {'a' * 8}"]
+    assert table.render(39, plain) == ["NAME", "n" * 30]
+    assert table.render(20, plain) == ["NAME", f"{'n' * 19}…"]
+    assert len(table.render(None, plain)[0].split()) == 3, "in a pipe nothing is left out"
+
+
 def test_a_style_does_not_move_the_columns() -> None:
     table = Table((Column("A"), Column("B")), ((Cell("x", "red"), "1"), ("long", "2")))
     lines = table.render(None, lambda text, style: f"\x1b[31m{text}\x1b[0m" if style == "red" else text)

@@ -39,6 +39,7 @@ from spark_tui.domain.presets.preset import Origin, Preset, PresetCatalogue, Pre
 from spark_tui.domain.reading import Ok
 from spark_tui.domain.settings import Settings
 from spark_tui.services.ports import CheckpointSource, RecipeShelf
+from spark_tui.services.ports_chat import ConversationStore, PersonFiles
 from spark_tui.services.ports_doctor import DoctorProbe
 from spark_tui.services.ports_history import HistoryLedger
 from spark_tui.services.ports_hub import Downloader, HubClient
@@ -207,6 +208,8 @@ class World:
     history: HistoryLedger | None = None
     hub: HubClient | None = None
     downloader: Downloader | None = None
+    conversations: ConversationStore | None = None
+    person_files: PersonFiles | None = None
     doctor: DoctorProbe | None = None
     paths: HostPaths = field(default_factory=lambda: HostPaths("/store", "/caches", "/home/test"))
     drive: bool = False
@@ -227,7 +230,7 @@ class World:
             self.clock, self.docker, self.api, self.host, self.gpu, self.presets, self.secrets, self.archive,
             recipes=self.recipes, models=self.models, metrics=self.metrics, checkpoints=self.checkpoints,
             history=self.history, hub=self.hub, downloader=self.downloader,
-            doctor_probe=self.doctor,
+            doctor_probe=self.doctor, conversations=self.conversations, person_files=self.person_files,
         )  # fmt: skip
         return Context(self.settings, ports, self.paths)
 
