@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from spark_tui.core.store import Store
-from spark_tui.domain.event import Event, Severity, appended
 from spark_tui.domain.host.alarm import Alarm, AlarmKind, ranked, worse
-from spark_tui.services.ports import Clock
 
 
 class AlarmBoard:
     """One for the program. All calls belong on the event loop."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
-        self._clock = clock
         self._standing: dict[tuple[AlarmKind, str], Alarm] = {}
 
     def raise_(self, alarm: Alarm) -> None:
@@ -22,7 +19,7 @@ class AlarmBoard:
         self._standing[alarm.key] = alarm
         if before is None or worse(alarm.severity, before.severity):
             whose = f"{alarm.engine}: " if alarm.engine else ""
-            self._tell(Event(self._clock.now(), alarm.severity, f"{whose}{alarm.text}", alarm.remedy))
+            self._store.say(f"{whose}{alarm.text}", alarm.severity, alarm.remedy)
         self._publish()
 
     def clear(self, kind: AlarmKind, engine: str = "", over: str = "") -> None:
@@ -30,7 +27,7 @@ class AlarmBoard:
         if self._standing.pop((kind, engine), None) is None:
             return
         if over:
-            self._tell(Event(self._clock.now(), Severity.INFO, over))
+            self._store.say(over)
         self._publish()
 
     def standing(self, kind: AlarmKind) -> tuple[Alarm, ...]:
@@ -39,6 +36,3 @@ class AlarmBoard:
 
     def _publish(self) -> None:
         self._store.update(alarms=ranked(tuple(self._standing.values())))
-
-    def _tell(self, event: Event) -> None:
-        self._store.update(events=appended(self._store.world.events, event))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from spark_tui.core.jobs import JobView
 from spark_tui.domain.engine.container import DaemonFacts
 from spark_tui.domain.engine.view import EngineView
-from spark_tui.domain.event import Event
+from spark_tui.domain.event import Event, Severity, appended
 from spark_tui.domain.host.alarm import Alarm
 from spark_tui.domain.host.gpu import GpuReading
 from spark_tui.domain.host.identity import HostIdentity
@@ -75,6 +75,14 @@ class Store:
         for event in self._subscribers:
             event.set()
         return True
+
+    def say(self, text: str, severity: Severity = Severity.INFO, remedy: str = "") -> None:
+        """Adds a line to the event feed."""
+        self.tell(Event(self._clock.now(), severity, text, remedy))
+
+    def tell(self, event: Event) -> None:
+        """The same, for an event that is made."""
+        self.update(events=appended(self._world.events, event))
 
     async def changes(self, min_interval: float = MIN_INTERVAL_SECONDS) -> AsyncIterator[World]:
         """The World now, and then after every change; what came in between is skipped."""

@@ -10,33 +10,32 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from spark_tui.domain.models.chat_template import ChatAbilities, abilities_of, licence_in, template_in
+from spark_tui.domain.models.chat_template import licence_in, template_in
 from spark_tui.domain.models.checkpoint import CheckpointFacts, CheckpointProblem
-from spark_tui.domain.models.config import facts_from
 from spark_tui.domain.models.json_keys import MOST_BYTES, BadJson, read_object
-from spark_tui.domain.models.safetensors_header import (
-    LENGTH_BYTES,
-    SafetensorsHeader,
-    Tensor,
-    header_length,
-    parse_header,
+from spark_tui.domain.models.parts import (
+    CONFIG,
+    GENERATION,
+    HF_QUANT,
+    INDEX,
+    MOST_CONFIG_BYTES,
+    MOST_TEMPLATE_BYTES,
+    TEMPLATE,
+    TOKENIZER,
+    Parts,
+    checkpoint_of,
+    weight_files,
 )
-from spark_tui.domain.models.weights import summarise
+from spark_tui.domain.models.safetensors_header import LENGTH_BYTES, SafetensorsHeader, header_length, parse_header
 from spark_tui.domain.reading import Missing, Ok, Reading
 from spark_tui.domain.text import clean_line, truncate
 
-CONFIG: Final = "config.json"
-INDEX: Final = "model.safetensors.index.json"
 MOST_FILES: Final = 4_000
-_MOST_CONFIG_BYTES: Final = 16 * 1024 * 1024
 _MOST_README_BYTES: Final = 256 * 1024
-_MOST_TEMPLATE_BYTES: Final = 4 * 1024 * 1024
-_MOST_PROBLEMS: Final = 10
 _REPO: Final = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?", re.ASCII)
 _REVISION: Final = re.compile(r"[A-Za-z0-9][\w./-]*", re.ASCII)
 _STORE_TARGET: Final = "/models"
@@ -123,67 +122,27 @@ def _checkpoint(folder: Path) -> Reading[CheckpointFacts]:
         return Missing(f"{config.file}: {config.reason}")
     problems: list[CheckpointProblem] = []
     index = _optional(folder / INDEX, problems)
-    tensors, complete = _tensors(folder, _files(folder, index), problems)
-    names = _names(index) or ([tensor.name for tensor in tensors] if complete else None)
-    facts = facts_from(
+    files = weight_files(index, (entry.name for entry in _entries(folder)), MOST_FILES)
+    parts = Parts(
         config,
-        hf_quant=_optional(folder / "hf_quant_config.json", problems),
-        generation=_optional(folder / "generation_config.json", problems),
-        tensor_names=names,
-        source=str(folder),
+        hf_quant=_optional(folder / HF_QUANT, problems),
+        generation=_optional(folder / GENERATION, problems),
+        index=index,
+        template=_template(folder, problems),
+        licence=licence_in(_text(folder / "README.md", _MOST_README_BYTES) or ""),
+        headers=[_header(folder / name) for name in files],
+        problems=problems,
     )
-    weights = summarise(tensors, layers=facts.layers, complete=complete) if tensors else None
-    chat = _chat(folder, facts.model_type, problems)
-    findings = [f"{problem.file}: {problem.reason}" for problem in problems[:_MOST_PROBLEMS]]
-    if len(problems) > _MOST_PROBLEMS:
-        findings.append(f"and {len(problems) - _MOST_PROBLEMS} more files")
-    return Ok(
-        replace(
-            facts,
-            weights=weights,
-            chat=chat,
-            licence=licence_in(_text(folder / "README.md", _MOST_README_BYTES) or ""),
-            findings=(*facts.findings, *findings),
-        )
-    )
+    return Ok(checkpoint_of(parts, str(folder)))
 
 
-def _chat(folder: Path, model_type: str, problems: list[CheckpointProblem]) -> ChatAbilities | None:
-    """What its chat template can do: a file of its own in newer checkpoints, part of the tokenizer's in older ones."""
-    template = _text(folder / "chat_template.jinja", _MOST_TEMPLATE_BYTES)
-    for name in ("chat_template.json", "tokenizer_config.json"):
+def _template(folder: Path, problems: list[CheckpointProblem]) -> str | None:
+    """The chat template: a file of its own in newer checkpoints, part of the tokenizer's in older ones."""
+    template = _text(folder / TEMPLATE, MOST_TEMPLATE_BYTES)
+    for name in ("chat_template.json", TOKENIZER):
         if template is None and (found := _optional(folder / name, problems)) is not None:
             template = template_in(found)
-    return None if template is None else abilities_of(template, model_type)
-
-
-def _files(folder: Path, index: Mapping[str, Any] | None) -> list[str]:
-    """The names of its safetensors files: those of the index, else those in the folder."""
-    weight_map = index.get("weight_map") if index else None
-    if isinstance(weight_map, dict):
-        named = {name for name in weight_map.values() if isinstance(name, str)}
-        return sorted(name for name in named if name and "/" not in name and name not in (".", ".."))[:MOST_FILES]
-    found = sorted(entry.name for entry in _entries(folder) if entry.name.endswith(".safetensors"))
-    # A second, consolidated copy of the same weights (Mistral) is not counted.
-    return [name for name in found if not name.startswith("consolidated")] or found
-
-
-def _names(index: Mapping[str, Any] | None) -> list[str] | None:
-    weight_map = index.get("weight_map") if index else None
-    return [str(name) for name in weight_map] if isinstance(weight_map, dict) else None
-
-
-def _tensors(folder: Path, files: list[str], problems: list[CheckpointProblem]) -> tuple[list[Tensor], bool]:
-    """The tensors of all files, and whether no file is missing or damaged."""
-    found: list[Tensor] = []
-    before = len(problems)
-    for name in files:
-        header = _header(folder / name)
-        if isinstance(header, CheckpointProblem):
-            problems.append(header)
-        else:
-            found += header.tensors
-    return found, bool(files) and len(problems) == before
+    return template
 
 
 def _header(path: Path) -> SafetensorsHeader | CheckpointProblem:
@@ -212,7 +171,7 @@ def _optional(path: Path, problems: list[CheckpointProblem]) -> dict[str, Any] |
 
 def _object(path: Path) -> dict[str, Any] | CheckpointProblem | None:
     """A JSON object; None when there is no such file."""
-    most = MOST_BYTES if path.name == INDEX else _MOST_CONFIG_BYTES
+    most = MOST_BYTES if path.name == INDEX else MOST_CONFIG_BYTES
     try:
         with _opened(path) as descriptor:
             data = descriptor.read(most + 1)

@@ -6,7 +6,7 @@ import fcntl
 import os
 from pathlib import Path
 
-from spark_tui.services.files import FILE_MODE
+from spark_tui.services.files import FILE_MODE, is_locked
 
 
 class Claims:
@@ -53,19 +53,7 @@ class Claims:
 
     def in_use(self, name: str) -> bool:
         """Whether any process has it, this one included."""
-        if name in self._held:
-            return True
-        try:
-            descriptor = os.open(self._path(name), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except OSError:
-            return False
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError:
-            return True
-        finally:
-            os.close(descriptor)
-        return False
+        return name in self._held or is_locked(self._path(name))
 
 
 def _is_at(descriptor: int, path: Path) -> bool:

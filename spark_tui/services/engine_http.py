@@ -33,19 +33,48 @@ def new_client(read_seconds: float, *, secure: bool) -> httpx.AsyncClient:
     )
 
 
-def bearer(endpoint: Endpoint) -> Callable[[httpx.Request], httpx.Request] | None:
-    """Puts the key into the request when it is sent: it stands in no argument that a traceback would show."""
+class ClientPools:
+    """One pool of connections per scheme, for all engines, made when it is first needed."""
+
+    def __init__(self, read_seconds: float) -> None:
+        self._read_seconds = read_seconds
+        self._clients: dict[bool, httpx.AsyncClient] = {}
+
+    def of(self, endpoint: Endpoint) -> httpx.AsyncClient:
+        """The pool that an engine is asked through."""
+        secure = endpoint.base_url.lower().startswith("https:")
+        if secure not in self._clients:
+            self._clients[secure] = new_client(self._read_seconds, secure=secure)
+        return self._clients[secure]
+
+    async def close(self) -> None:
+        """Closes all connections."""
+        clients, self._clients = self._clients, {}
+        for client in clients.values():
+            await client.aclose()
+
+
+def authorization(endpoint: Endpoint) -> str:
+    """The value of the Authorization header; empty without a key. Raises ApiKeyRejected for one that no header can
+    hold: h11's own refusal would quote it."""
     key = endpoint.api_key
     if not key:
-        return None
-    if not (key.reveal().isascii() and key.reveal().isprintable()):  # h11's own refusal would quote it
+        return ""
+    if not (key.reveal().isascii() and key.reveal().isprintable()):
         raise ApiKeyRejected(
             "The API key has characters that cannot be sent.",
             "A key is printable ASCII on one line: set it again, without line ends.",
         )
+    return f"Bearer {key.reveal()}"
+
+
+def bearer(endpoint: Endpoint) -> Callable[[httpx.Request], httpx.Request] | None:
+    """Puts the key into the request when it is sent: it stands in no argument that a traceback would show."""
+    if not authorization(endpoint):
+        return None
 
     def sign(request: httpx.Request) -> httpx.Request:
-        request.headers["Authorization"] = f"Bearer {key.reveal()}"
+        request.headers["Authorization"] = authorization(endpoint)
         return request
 
     return sign

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import os
 import re
@@ -30,6 +31,22 @@ def file_name(name: str) -> str:
         return name
     readable = _UNSAFE.sub("-", name).strip("-")[:60] or "unnamed"
     return f"{readable}-{hashlib.sha256(name.encode('utf-8', 'replace')).hexdigest()[:12]}"
+
+
+def is_locked(path: Path | str) -> bool:
+    """Whether a process holds this lock file now, this one included. A file that is not there, or cannot be opened,
+    nobody holds."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
 
 
 class PrivateFolder:

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -30,6 +30,7 @@ from spark_tui.domain.models.store import (
     disk_of,
 )
 from spark_tui.domain.models.store_delete import Deleted, DeletePlan, Extent
+from spark_tui.domain.models.store_rules import in_motion
 from spark_tui.domain.models.store_verify import VerifyProgress
 from spark_tui.domain.quantities import human_bytes
 from spark_tui.domain.settings import suggestion
@@ -149,7 +150,7 @@ class FolderModelStore:
                 break
             if attempt == _TRIES - 1:
                 survey.settled = False
-                model = replace(model, findings=(*model.findings, StoreFinding("it changes while it is read")))
+                model = in_motion(model)
         if model is None or not survey.settled:
             self._kept.drop(place.path)
         else:

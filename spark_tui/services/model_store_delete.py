@@ -23,8 +23,9 @@ from spark_tui.domain.errors import RefusedError, SparkError
 from spark_tui.domain.models.store import Payload, StoredModel, StoredRevision, StoreFinding
 from spark_tui.domain.models.store_delete import Deleted, DeletePlan, Extent, freed_by
 from spark_tui.domain.text import clean_line
+from spark_tui.services.files import is_locked
 from spark_tui.services.model_store_disk import Survey, chown_command, payload_of, reason, user_name, walk
-from spark_tui.services.model_store_repo import Repo, is_locked, is_shared_store, read_repo, repo_id, shared_target
+from spark_tui.services.model_store_repo import Repo, is_shared_store, read_repo, repo_id, shared_target
 
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 

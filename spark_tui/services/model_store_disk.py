@@ -123,13 +123,17 @@ def walk(survey: Survey, folder: str, prefix: str = "", depth: int = 0) -> Itera
 
 
 def data_behind(survey: Survey, path: str, *, is_link: bool) -> tuple[Payload | None, Trouble]:
-    """The data that a name leads to, and what is wrong with it. A big file is remembered."""
+    """The data that a name leads to, and what is wrong with it. A big file is remembered.
+
+    Only a name that is still there can have lost its data: one that has gone since it was listed is absent.
+    """
     try:
         status = os.stat(path) if is_link else os.lstat(path)
         if is_link and not inside(os.path.realpath(path), survey.root):
             return None, Trouble.OUTSIDE
     except OSError as error:
-        return None, trouble_of(error)
+        trouble = trouble_of(error)
+        return None, Trouble.ABSENT if trouble is Trouble.LOST and not os.path.lexists(path) else trouble
     if not stat.S_ISREG(status.st_mode):
         if stat.S_ISDIR(status.st_mode):
             survey.finding(f"{survey.words(path)} is a link to a folder, which is not followed", path=path)

@@ -30,8 +30,9 @@ from spark_tui.domain.models.store import (
 from spark_tui.domain.models.store_rules import digest_of, is_commit, is_weights, judge, needed, shown, with_expected
 from spark_tui.domain.quantities import human_bytes
 from spark_tui.domain.text import clean_line
+from spark_tui.services.files import is_locked
 from spark_tui.services.model_store_disk import Survey, chown_command, data_behind, read_small, user_name, walk
-from spark_tui.services.model_store_repo import INCOMPLETE, is_locked, read_tree
+from spark_tui.services.model_store_repo import INCOMPLETE, read_tree
 
 CONTAINER_ROOT: Final = "/models"
 _PAPERS: Final = ".cache/huggingface/"

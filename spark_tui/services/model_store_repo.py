@@ -9,7 +9,6 @@ on meanwhile never looks like a blob that is gone.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 from collections.abc import Mapping
@@ -43,6 +42,7 @@ from spark_tui.domain.models.store_rules import (
 )
 from spark_tui.domain.quantities import human_bytes
 from spark_tui.domain.text import clean_line
+from spark_tui.services.files import is_locked
 from spark_tui.services.model_store_disk import (
     Survey,
     chown_command,
@@ -182,21 +182,6 @@ def _partial(survey: Survey, entry: os.DirEntry[str], hub: str) -> Partial | Non
     lock = f"{hub}/.locks/{os.path.basename(survey.base)}/{name}.lock"
     writing = is_locked(lock) or survey.now - status.st_mtime < _WRITING_SECONDS
     return Partial(name, status.st_blocks * 512, status.st_mtime, writing)
-
-
-def is_locked(path: str) -> bool:
-    """Whether a process holds this lock file now."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
 
 
 def _file(survey: Survey, blobs: Mapping[str, Blob], name: str, entry: os.DirEntry[str]) -> StoredFile:

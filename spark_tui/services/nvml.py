@@ -6,10 +6,8 @@ import asyncio
 import contextlib
 import json
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Final
 
 from spark_tui.domain.host.gpu import (
@@ -22,6 +20,7 @@ from spark_tui.domain.host.gpu import (
 )
 from spark_tui.domain.reading import Missing, Ok, Reading
 from spark_tui.domain.text import clean_line
+from spark_tui.services import helper_process
 from spark_tui.services.ports import Clock
 
 CALL_SECONDS: Final = 0.8
@@ -136,11 +135,11 @@ class _Helper:
     @classmethod
     async def start(cls, environment: Mapping[str, str], clock: Clock) -> _Helper:
         process = await asyncio.create_subprocess_exec(
-            *_command(),
+            *helper_process.command("spark_tui.services.nvml_child"),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": _python_path(), **environment},
+            env={**os.environ, "PYTHONPATH": helper_process.python_path(), **environment},
             start_new_session=True,  # Ctrl-C in the terminal is not for it
             limit=_MOST_BYTES,
         )
@@ -204,19 +203,6 @@ class _Helper:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(KILL_SECONDS):
                 await self._process.wait()
-
-
-def _command() -> Sequence[str]:
-    # -P: a `json.py` in the folder where the program was started is not the helper's business.
-    return (sys.executable, "-P", "-m", "spark_tui.services.nvml_child")
-
-
-def _python_path() -> str:
-    """The helper finds this package also where it runs from a checkout. Installed packages stay behind the standard
-    library, where Python puts them."""
-    home = Path(__file__).resolve().parents[2]
-    own = "" if home.name in ("site-packages", "dist-packages") else str(home)
-    return os.pathsep.join(path for path in (own, os.environ.get("PYTHONPATH", "")) if path)
 
 
 def reading_of(told: object) -> GpuReading | None:

@@ -17,9 +17,9 @@ from spark_tui.domain.host.ledger import container_id
 from spark_tui.domain.host.memory import MemInfo, parse_meminfo
 from spark_tui.domain.reading import Missing, Ok, Reading
 from spark_tui.domain.text import clean_line
+from spark_tui.services.procfs_read import read, text_or_empty
 
 _LISTEN: Final = "0A"  # TCP_LISTEN in include/net/tcp_states.h
-_SMALL_FILE: Final = 65_536
 _DMI_NAMES: Final = ("product_name", "product_version", "product_family", "board_name")
 _SHM_PATHS: Final = ("/dev/shm/", "/run/shm/")  # noqa: S108 - the place itself is looked at
 ANOTHER_PROCESS: Final = "another process"
@@ -40,7 +40,7 @@ class ProcfsHost:
     def memory(self) -> Reading[MemInfo]:
         """`/proc/meminfo`."""
         try:
-            return Ok(parse_meminfo(_read(self._meminfo)), self._now())
+            return Ok(parse_meminfo(read(self._meminfo)), self._now())
         except OSError as error:
             return Missing(f"/proc/meminfo: {_why(error)}")
         except ValueError as error:
@@ -49,7 +49,7 @@ class ProcfsHost:
     def memory_pressure(self) -> Reading[float]:
         """PSI `some avg10` of memory, per cent: the share of the last ten seconds in which some task waited for it."""
         try:
-            text = _read(self._pressure)
+            text = read(self._pressure)
         except FileNotFoundError:
             return Missing("this kernel has no pressure information (CONFIG_PSI)")
         except OSError as error:
@@ -67,7 +67,7 @@ class ProcfsHost:
     def uptime(self) -> Reading[float]:
         """Seconds since boot."""
         try:
-            text = _read(self._uptime)
+            text = read(self._uptime)
         except OSError as error:
             return Missing(f"/proc/uptime: {_why(error)}")
         seconds = _number(text.split(maxsplit=1)[0]) if text.strip() else None
@@ -91,7 +91,8 @@ class ProcfsHost:
 
     def _has_gb10(self) -> bool:
         for device in self._glob("sys/bus/pci/devices/*"):
-            if (_hex(_read_or_empty(device / "vendor")), _hex(_read_or_empty(device / "device"))) == GB10_PCI_ID:
+            vendor, product = text_or_empty(device / "vendor"), text_or_empty(device / "device")
+            if (_hex(vendor), _hex(product)) == GB10_PCI_ID:
                 return True
         return False
 
@@ -232,27 +233,10 @@ class ProcfsHost:
         return self._root / path.relative_to(path.anchor) if path.is_absolute() else path
 
     def _text(self, path: str) -> str:
-        return _read_or_empty(self._root / path)
+        return text_or_empty(self._root / path)
 
     def _glob(self, pattern: str) -> list[Path]:
         return sorted(self._root.glob(pattern))
-
-
-def _read(path: str) -> str:
-    """A small file in one read: half the cost of open(), and the kernel's table is of one moment."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return os.read(descriptor, _SMALL_FILE).decode("utf-8", "replace")
-    finally:
-        os.close(descriptor)
-
-
-def _read_or_empty(path: Path) -> str:
-    """A text that may be absent or barred: empty then, which its readers take for `not told`."""
-    try:
-        return path.read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
-        return ""
 
 
 def _link(path: Path) -> str:

@@ -14,6 +14,7 @@ from spark_tui.domain.host.processes import ContainerMemory, HostProcess, heavie
 from spark_tui.domain.quantities import KIB, MIB
 from spark_tui.domain.reading import Missing, Ok, Reading
 from spark_tui.domain.text import clean_line
+from spark_tui.services.procfs_read import read, text_or_empty
 
 PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 WORTH_BYTES: Final = 8 * MIB
@@ -46,23 +47,23 @@ class ProcessTable:
         """What costs little: RSS and the name. None for a process that is gone, and for the kernel's own."""
         folder = f"{self._root}/proc/{pid}"
         try:
-            pages = _read(f"{folder}/statm").split()
+            pages = read(f"{folder}/statm").split()
             rss = int(pages[1]) * PAGE
             if not rss and pid not in held:
                 return None
-            return HostProcess(pid, clean_line(_read(f"{folder}/comm").strip()), rss, gpu=held.get(pid))
+            return HostProcess(pid, clean_line(read(f"{folder}/comm").strip()), rss, gpu=held.get(pid))
         except (OSError, ValueError, IndexError):
             return None
 
     def _closer(self, process: HostProcess) -> HostProcess:
         folder = f"{self._root}/proc/{process.pid}"
         try:
-            container = container_id(_read(f"{folder}/cgroup"))
+            container = container_id(read(f"{folder}/cgroup"))
             process = replace(process, container=container, uid=Path(folder).stat().st_uid)
         except OSError:  # gone in the meantime
             return process
         try:
-            told = _sizes(_read(f"{folder}/smaps_rollup"))
+            told = _sizes(read(f"{folder}/smaps_rollup"))
         except OSError:  # another user's
             return process
         return replace(process, pss=told.get("Pss"), swap=told.get("SwapPss"))
@@ -71,14 +72,14 @@ class ProcessTable:
         """By the cgroup of a container's first process."""
         try:
             path = next(
-                (line[3:] for line in _read(f"{self._root}/proc/{pid}/cgroup").splitlines() if line[:3] == "0::"), ""
+                (line[3:] for line in read(f"{self._root}/proc/{pid}/cgroup").splitlines() if line[:3] == "0::"), ""
             )
         except OSError as error:
             return Missing(f"/proc/{pid}/cgroup: {(error.strerror or str(error)).lower()}")
         if not path:
             return Missing("cgroups of version 1 are not read")
         folder = self._root / "sys/fs/cgroup" / path.lstrip("/")
-        texts = [_or_empty(folder / f"memory.{name}") for name in ("current", "stat", "swap.current", "max")]
+        texts = [text_or_empty(folder / f"memory.{name}") for name in ("current", "stat", "swap.current", "max")]
         found = parse_cgroup_memory(*texts)
         return Missing(f"{path}/memory.current cannot be read") if found is None else Ok(found, self._now())
 
@@ -92,19 +93,3 @@ def _sizes(text: str) -> dict[str, int]:
         if len(words) == 2 and words[1] == "kB" and words[0].isdecimal():
             found[name] = int(words[0]) * KIB
     return found
-
-
-def _read(path: str) -> str:
-    """In one read, without pathlib: there are hundreds of them."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return os.read(descriptor, 65_536).decode("utf-8", "replace")
-    finally:
-        os.close(descriptor)
-
-
-def _or_empty(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""

@@ -32,6 +32,7 @@ from spark_tui.domain.host.vitals_parse import (
 from spark_tui.domain.reading import Missing, Ok, Reading
 from spark_tui.domain.text import clean_line
 from spark_tui.services.procfs_processes import ProcessTable
+from spark_tui.services.procfs_read import text_or_empty
 
 _SENSORS: Final = {"acpitz": "SoC", "coretemp": "CPU", "k10temp": "CPU", "nvme": "NVMe", "mlx5": "ConnectX"}
 """hwmon names -> what people call them. Others keep their own name."""
@@ -99,13 +100,13 @@ class ProcfsVitals:
 
     def _parts(self, cpus: Mapping[int, CpuTimes]) -> dict[int, int]:
         folder = self._root / "sys/devices/system/cpu"
-        midrs = {cpu: hexadecimal(_text(folder / f"cpu{cpu}/regs/identification/midr_el1")) for cpu in cpus}
+        midrs = {cpu: hexadecimal(text_or_empty(folder / f"cpu{cpu}/regs/identification/midr_el1")) for cpu in cpus}
         found = {cpu: part_of_midr(midr) for cpu, midr in midrs.items() if midr is not None}
-        return found or parse_parts(_text(self._root / "proc/cpuinfo"))
+        return found or parse_parts(text_or_empty(self._root / "proc/cpuinfo"))
 
     def _capacities(self, cpus: Mapping[int, CpuTimes]) -> dict[int, int]:
         folder = self._root / "sys/devices/system/cpu"
-        texts = {cpu: _text(folder / f"cpu{cpu}/cpu_capacity") for cpu in cpus}
+        texts = {cpu: text_or_empty(folder / f"cpu{cpu}/cpu_capacity") for cpu in cpus}
         return {cpu: int(text) for cpu, text in texts.items() if text.isdecimal()}
 
     # --- temperatures ---------------------------------------------------------------------------------
@@ -116,7 +117,7 @@ class ProcfsVitals:
             self._limit = self._critical()
         found = []
         for path, name in self._sensors:
-            text = _text(path)
+            text = text_or_empty(path)
             celsius = int(text) / 1000 if text.lstrip("-").isdecimal() else 0.0
             if int(celsius) in _SANE:
                 found.append(Temperature(name, celsius, self._limit if name == "SoC" else None))
@@ -128,22 +129,22 @@ class ProcfsVitals:
         """The files of all sensors with what they measure. Where hwmon has none, the thermal zones."""
         found = []
         for chip in sorted(self._root.glob("sys/class/hwmon/hwmon*")):
-            own = _text(chip / "name")
+            own = text_or_empty(chip / "name")
             for sensor in sorted(chip.glob("temp*_input")):
-                label = _text(chip / sensor.name.replace("_input", "_label"))
+                label = text_or_empty(chip / sensor.name.replace("_input", "_label"))
                 if own not in _PRIMARY or label in ("", _PRIMARY[own]):
                     found.append((sensor, _SENSORS.get(own, clean_line(own) or "sensor")))
         if found:
             return tuple(found)
         zones = sorted(self._root.glob("sys/class/thermal/thermal_zone*"))
-        kinds = ((zone, _text(zone / "type")) for zone in zones)
+        kinds = ((zone, text_or_empty(zone / "type")) for zone in zones)
         return tuple((zone / "temp", _SENSORS.get(kind, clean_line(kind) or "zone")) for zone, kind in kinds)
 
     def _critical(self) -> float | None:
         """Where the firmware switches the machine off: 104.8 degrees on a GB10."""
         for kind in sorted(self._root.glob("sys/class/thermal/thermal_zone*/trip_point_*_type")):
-            if _text(kind) == "critical":
-                text = _text(kind.with_name(kind.name.replace("_type", "_temp")))
+            if text_or_empty(kind) == "critical":
+                text = text_or_empty(kind.with_name(kind.name.replace("_type", "_temp")))
                 if text.isdecimal() and int(text) // 1000 in _SANE:
                     return int(text) / 1000
         return None
@@ -166,10 +167,9 @@ class ProcfsVitals:
 
     def _link(self, name: str, received: int, sent: int) -> LinkCounters:
         folder = self._root / "sys/class/net" / name
-        speed = _text(folder / "speed")  # -1 while it is down; unreadable for some drivers
-        return LinkCounters(
-            received, sent, _text(folder / "operstate") in ("up", "unknown"), int(speed) if speed.isdecimal() else None
-        )
+        speed = text_or_empty(folder / "speed")  # -1 while it is down; unreadable for some drivers
+        up = text_or_empty(folder / "operstate") in ("up", "unknown")
+        return LinkCounters(received, sent, up, int(speed) if speed.isdecimal() else None)
 
     def _faults(self) -> Reading[FaultCounters]:
         text = self._told("proc/vmstat")
@@ -183,11 +183,3 @@ class ProcfsVitals:
             return (self._root / path).read_text(encoding="utf-8", errors="replace")
         except OSError as error:
             return Missing(f"/{path}: {(error.strerror or str(error)).lower()}")
-
-
-def _text(path: Path) -> str:
-    """A small file that may be absent, barred or broken: empty then."""
-    try:
-        return path.read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
-        return ""
