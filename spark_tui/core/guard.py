@@ -17,6 +17,7 @@ from typing import Final
 
 from spark_tui.core.cache import CacheControl
 from spark_tui.core.engines import EngineSupervisor
+from spark_tui.core.guard_loops import LoopEnder
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.host.drop_caches import measuring
 from spark_tui.domain.host.guard import (
@@ -40,6 +41,10 @@ from spark_tui.services.ports import Clock, GuardHands, GuardJournal, HostProbe
 
 ENGINES_SECONDS: Final = 2.0
 """How often Docker is asked what runs; not while memory is short, when it has other things to do."""
+IDLE_SECONDS: Final = 120.0
+"""So long after the last engine a guard that is there for them alone ends: one that is restarted is back by then."""
+AWAY_SECONDS: Final = 600.0
+"""So long a Docker that does not answer counts as one that will."""
 LOAD_SECONDS: Final = 1.0
 
 OnEntry = Callable[[GuardEntry], None]
@@ -62,6 +67,8 @@ class Guard:
         policy: Policy | None = None,
         *,
         only_ours: bool = True,
+        while_engines_run: bool = False,
+        end_loops: bool = True,
         on_entry: OnEntry = ignore,
     ) -> None:
         self._host = host
@@ -76,6 +83,9 @@ class Guard:
         self._ended: set[str] = set()
         self._chores: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._dropping = False
+        self._loops = LoopEnder(hands, clock, self._keep, only_ours=only_ours) if end_loops else None
+        self._while_engines_run = while_engines_run
+        self._busy_at = clock.monotonic()
         self.engines: tuple[GuardedEngine, ...] = ()
         self.problem = ""
         """Why Docker could not be asked; empty when it could."""
@@ -160,10 +170,23 @@ class Guard:
         except SparkError as error:
             self.problem = str(error)
             return
+        if self._loops is not None:
+            self._loops.look()
         running = {engine.id for engine in self.engines}
         if self._target is not None and self._target.id not in running:
             self._target = None
         self._ended &= running
+
+    def idle(self) -> bool:
+        """Whether there has been nothing to guard for a while."""
+        now = self._clock.monotonic()
+        if not self.problem and self._has_work():
+            self._busy_at = now
+        return now - self._busy_at > (AWAY_SECONDS if self.problem else IDLE_SECONDS)
+
+    def _has_work(self) -> bool:
+        guarded = any(engine.ours or not self._only_ours for engine in self.engines)
+        return guarded or any(facts.ours or not self._only_ours for facts in self._hands.restarting())
 
     def _keep(self, entry: GuardEntry) -> None:
         try:
@@ -179,6 +202,8 @@ class Guard:
                 chore = self._chores.get(timeout=ENGINES_SECONDS)
             except queue.Empty:
                 self.refresh()
+                if self._while_engines_run and self.idle():
+                    stop.set()
                 continue
             if chore is None:
                 break

@@ -7,31 +7,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import aclosing
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Final
 
 from spark_tui.core.alarms import AlarmBoard
 from spark_tui.core.engines import EngineSupervisor
+from spark_tui.core.restart_cause import UNKNOWN, EndedStart
 from spark_tui.core.store import Store
-from spark_tui.domain.engine.boot import BootTracker
 from spark_tui.domain.engine.container import ContainerFacts
-from spark_tui.domain.engine.failures import Cause, CauseId, explain_failure
+from spark_tui.domain.engine.failures import Cause, CauseId
 from spark_tui.domain.engine.view import EngineState, EngineView
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.event import Severity
 from spark_tui.domain.host.alarm import Alarm, AlarmKind
-from spark_tui.domain.host.crash_loop import Ended, may_restart
+from spark_tui.domain.host.crash_loop import Restarts, RestartVerdict
 from spark_tui.domain.host.guard import GuardEntry
 from spark_tui.domain.reading import value_of
-from spark_tui.services.ports import Clock, ContainerEngine, LogLine
+from spark_tui.services.ports import Clock, ContainerEngine
 
 LOOK_SECONDS: Final = 0.5
 GUARD_SECONDS: Final = 180.0
 """So long after the guard ended an engine its end counts as the guard's."""
-MOST_LINES: Final = 50_000
-_FAILED: Final = 1
-"""The exit code of a start that Docker has followed by another: it no longer tells the real one."""
 _GUARDED: Final = ("stop the engine", "kill the engine")
 
 GuardEntries = Callable[[], tuple[GuardEntry, ...]]
@@ -40,17 +35,6 @@ GuardEntries = Callable[[], tuple[GuardEntry, ...]]
 def no_entries() -> tuple[GuardEntry, ...]:
     """No guard has ever run here."""
     return ()
-
-
-@dataclass(slots=True)
-class _Loop:
-    """What is remembered of one container. `count` is Docker's own count of its restarts."""
-
-    count: int
-    started_at: float | None
-    ends: list[Ended] = field(default_factory=list)
-    cause: CauseId | None = None
-    given_up: bool = False
 
 
 class RestartBreaker:
@@ -75,7 +59,7 @@ class RestartBreaker:
         self._alarms = alarms
         self._guarded = guarded
         self._acting = acting
-        self._loops: dict[str, _Loop] = {}
+        self._loops: dict[str, Restarts] = {}
 
     async def run(self) -> None:
         """Watches until cancelled."""
@@ -94,23 +78,18 @@ class RestartBreaker:
         facts = view.container
         loop = self._loops.get(facts.id)
         if loop is None:
-            self._loops[facts.id] = _Loop(facts.restart_count, facts.started_at)
+            self._loops[facts.id] = Restarts(facts.restart_count, facts.started_at)
             return
         if facts.restart_count <= loop.count:
             if facts.restart_count < loop.count:  # a person has started it: Docker counts anew
-                self._loops[facts.id] = _Loop(facts.restart_count, facts.started_at)
+                self._loops[facts.id] = Restarts(facts.restart_count, facts.started_at)
                 self._alarms.clear(AlarmKind.CRASH_LOOP, view.name)
             elif view.state is EngineState.SERVING:
                 self._alarms.clear(AlarmKind.CRASH_LOOP, view.name, over=f"{view.name} serves after all.")
             return
-        since, loop.count = loop.started_at, facts.restart_count
-        loop.started_at = facts.started_at
-        cause = await self._cause(facts, since)
-        sure = not cause.guess or cause.id is loop.cause  # what is only likely has to be seen twice
-        loop.cause = cause.id
-        known = cause.id if sure else CauseId.UNKNOWN
-        loop.ends.append(Ended(self._clock.now(), known, by_guard=self._by_guard(view.name)))
-        await self._judge(view, loop, cause)
+        cause = await self._cause(facts, loop.started_again(facts.restart_count, facts.started_at))
+        verdict = loop.ended(self._clock.now(), cause.id, guess=cause.guess, by_guard=self._by_guard(view.name))
+        await self._judge(view, loop, cause, verdict)
 
     def _by_guard(self, name: str) -> bool:
         now = self._clock.now()
@@ -121,8 +100,7 @@ class RestartBreaker:
 
     # --- the verdict ----------------------------------------------------------------------------------
 
-    async def _judge(self, view: EngineView, loop: _Loop, cause: Cause) -> None:
-        verdict = may_restart(loop.ends, self._clock.now())
+    async def _judge(self, view: EngineView, loop: Restarts, cause: Cause, verdict: RestartVerdict) -> None:
         if verdict.allowed:
             self._supervisor.say(
                 f"{view.name} ended and was started again by Docker ({verdict.reason}): {cause.summary}",
@@ -152,41 +130,16 @@ class RestartBreaker:
 
     async def _cause(self, facts: ContainerFacts, since: float | None) -> Cause:
         """Why the start before this one ended, from the log between the two."""
-        tracker = BootTracker(since)
+        start = EndedStart(facts, since)
         try:
-            await self._read(facts, since, tracker)
+            async with aclosing(self._docker.logs(facts.id, follow=False, since=start.stamp)) as batches:
+                async for batch in batches:
+                    if not start.feed(batch):
+                        break
         except SparkError:  # a daemon that does not answer: then it is not known
-            return _UNKNOWN
-        code = _FAILED if facts.exit_code is None else facts.exit_code
-        tracker.container_ended(code)
-        found = explain_failure(tracker.timeline(), exit_code=code, oom_killed=facts.oom_killed, error=facts.error)
-        return found or _UNKNOWN
-
-    async def _read(self, facts: ContainerFacts, since: float | None, tracker: BootTracker) -> None:
-        until, count = facts.started_at, 0
-        stamp = "" if since is None else _stamp(since - 0.001)
-        async with aclosing(self._docker.logs(facts.id, follow=False, since=stamp)) as batches:
-            async for batch in batches:
-                tracker.feed_many([line for line in batch if until is None or _before(line, until)])
-                count += len(batch)
-                if count > MOST_LINES or (until is not None and not _before(batch[-1], until)):
-                    return
-
-
-_UNKNOWN: Final = Cause(CauseId.UNKNOWN, "Its log does not say why.", "Read its log.")
+            return UNKNOWN
+        return start.cause()
 
 
 def _times(count: int) -> str:
     return "its first end" if count == 1 else f"{count} ends"
-
-
-def _stamp(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
-
-
-def _before(line: LogLine, moment: float) -> bool:
-    """Whether it was written before that moment; a line without a time counts as before."""
-    try:
-        return datetime.fromisoformat(line.stamp).timestamp() < moment
-    except ValueError:
-        return True

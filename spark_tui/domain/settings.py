@@ -128,9 +128,9 @@ class Settings:
     `store` holds the models, `caches` the engines' compiled kernels, `presets` the person's own recipes. An empty
     `docker_host` leaves the choice to Docker's own rules. `exposure` is what a launch form offers first.
     Below `guard_serving_gib` of usable memory the memory guard ends an engine, below `guard_loading_gib` while one
-    loads. `stop_crash_loops` lets the control centre stop an engine of its own that Docker starts again and again
-    although it cannot start. `theme` and `glyphs` are by the terminal where they are `auto`; `keymap` has a person's
-    own keys by action id.
+    loads; with `guard_auto` a launch starts a guard where none runs. `stop_crash_loops` lets the control centre and
+    the guard stop an engine of ours that Docker starts again and again although it cannot start. `theme` and
+    `glyphs` are by the terminal where they are `auto`; `keymap` has a person's own keys by action id.
     """
 
     store: Path = Path("~/vllm")
@@ -142,6 +142,7 @@ class Settings:
     read_only: bool = False
     guard_serving_gib: float = 2.0
     guard_loading_gib: float = 3.0
+    guard_auto: bool = True
     stop_crash_loops: bool = True
     theme: str = AUTO
     glyphs: str = AUTO
@@ -210,26 +211,20 @@ def _host(value: object) -> str:
     )
 
 
-def _seconds(value: object) -> float:
-    low, high = REFRESH_RANGE
-    try:
-        seconds = float(value) if isinstance(value, int | float | str) and not isinstance(value, bool) else -1.0
-    except ValueError:
-        seconds = -1.0
-    if not low <= seconds <= high:
-        raise ValueError(f"must be a number of seconds from {low:g} to {high:g}; it is {value!r}")
-    return seconds
+def _within(bounds: tuple[float, float], unit: str) -> Callable[[object], float]:
+    """Reads a number of that unit between these bounds, which are in it."""
 
+    def read(value: object) -> float:
+        low, high = bounds
+        try:
+            number = float(value) if isinstance(value, int | float | str) and not isinstance(value, bool) else None
+        except ValueError:
+            number = None
+        if number is None or not low <= number <= high:
+            raise ValueError(f"must be a number of {unit} from {low:g} to {high:g}; it is {value!r}")
+        return number
 
-def _floor(value: object) -> float:
-    low, high = GUARD_RANGE
-    try:
-        size = float(value) if isinstance(value, int | float | str) and not isinstance(value, bool) else -1.0
-    except ValueError:
-        size = -1.0
-    if not low <= size <= high:
-        raise ValueError(f"must be a number of GiB from {low:g} to {high:g}; it is {value!r}")
-    return size
+    return read
 
 
 def _reach(value: object) -> Reach:
@@ -262,11 +257,12 @@ _READERS: Final[Mapping[str, Callable[[object], object]]] = {
     "presets": _path,
     "caches": _path,
     "docker_host": _host,
-    "refresh_seconds": _seconds,
+    "refresh_seconds": _within(REFRESH_RANGE, "seconds"),
     "exposure": _reach,
     "read_only": _flag,
-    "guard_serving_gib": _floor,
-    "guard_loading_gib": _floor,
+    "guard_serving_gib": _within(GUARD_RANGE, "GiB"),
+    "guard_loading_gib": _within(GUARD_RANGE, "GiB"),
+    "guard_auto": _flag,
     "stop_crash_loops": _flag,
     "theme": _one_of(THEME_NAMES),
     "glyphs": _one_of(GLYPH_NAMES),

@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from spark_tui.domain.engine.container import ContainerFacts
+from spark_tui.domain.engine.container import ContainerFacts, ContainerStatus
 from spark_tui.domain.engine.runtimes import runtime_named
 from spark_tui.domain.engine.view import api_port, runtime_of
 from spark_tui.domain.errors import SparkError
@@ -31,9 +31,12 @@ from spark_tui.domain.host.ledger import container_id
 from spark_tui.domain.quantities import human_bytes
 from spark_tui.services.docker_errors import TRANSPORT_ERRORS, Asked, translate
 from spark_tui.services.docker_facts import container_facts
+from spark_tui.services.docker_frames import DaemonSaid, Damaged, FrameDecoder, TerminalDecoder
 from spark_tui.services.docker_host import find_host
 from spark_tui.services.docker_http import DockerHttp, Refused, segment
+from spark_tui.services.docker_resume import canonical_stamp, since_query
 from spark_tui.services.drop_caches import SystemCacheDropper
+from spark_tui.services.ports import LogLine
 
 COMM: Final = b"spark-tui-guard"
 """Rules for the out-of-memory killer on these machines look for `python`, `vllm`, `ray`."""
@@ -45,6 +48,8 @@ _MCL_CURRENT, _MCL_FUTURE = 1, 2
 _OOM_SCORES: Final = (-900, 0, 100)
 _NICE: Final = -10
 _MOST_PENDING: Final = 16
+_LOG_LINES: Final = 4_000
+"""Of an engine that has just been started again: the end of the start before is among them."""
 
 
 class SystemGuardHands:
@@ -65,6 +70,7 @@ class SystemGuardHands:
         self._http: DockerHttp | None = None
         self._prefix = ""
         self._facts: dict[str, ContainerFacts] = {}
+        self._restarting: tuple[ContainerFacts, ...] = ()
         self._ready_starts: set[tuple[str, float]] = set()
         self._cgroups: dict[str, str] = {}
         self._pending: deque[socket.socket] = deque()
@@ -96,15 +102,35 @@ class SystemGuardHands:
         self._forget_answered()
         try:
             http_ = self._connected()
-            rows = http_.json("/containers/json", {"filters": json.dumps({"status": ["running"]})})
-            running = {row["Id"]: self._inspected(http_, row["Id"]) for row in rows}
+            rows = http_.json("/containers/json", {"filters": json.dumps({"status": ["running", "restarting"]})})
+            known = {row["Id"]: self._inspected(http_, row["Id"]) for row in rows}
         except (*TRANSPORT_ERRORS, Refused, ValueError, KeyError, TypeError) as error:
             host = find_host(self._environ)
             raise translate(error, host, Asked("list its containers")) from error
-        self._facts = running
-        found = tuple(self._engine(facts) for facts in running.values() if runtime_of(facts))
+        self._facts = known
+        engines = [facts for facts in known.values() if runtime_of(facts)]
+        self._restarting = tuple(facts for facts in engines if facts.restart_policy)
+        found = tuple(self._engine(facts) for facts in engines if facts.status is not ContainerStatus.RESTARTING)
         self._cgroups = {engine.id: self._kill_file(engine) for engine in found}
         return found
+
+    def restarting(self) -> tuple[ContainerFacts, ...]:
+        """The engines that Docker starts again by itself, as the last `engines` saw them."""
+        return self._restarting
+
+    def log(self, container: str, since: str) -> tuple[LogLine, ...]:
+        """The last lines of its log that are later than `since`. Raises SparkError."""
+        query: dict[str, str | int] = {"stdout": 1, "stderr": 1, "timestamps": 1, "tail": _LOG_LINES}
+        if since:
+            query["since"] = since_query(canonical_stamp(since))
+        known = self._facts.get(container)
+        decoder = TerminalDecoder() if known is not None and known.tty else FrameDecoder()
+        try:
+            content = self._connected().call("GET", f"/containers/{segment(container)}/logs", query)
+            return (*decoder.feed(content), *decoder.finish())
+        except (*TRANSPORT_ERRORS, Refused, Damaged, DaemonSaid) as error:
+            asked = Asked("read the log of a container", container=container)
+            raise translate(error, find_host(self._environ), asked) from error
 
     def _connected(self) -> DockerHttp:
         if self._http is None:

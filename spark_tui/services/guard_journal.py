@@ -5,14 +5,17 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from spark_tui.domain.host.guard import GuardEntry
-from spark_tui.services.files import FILE_MODE, PrivateFolder
+from spark_tui.services.files import FILE_MODE, PrivateFolder, is_locked
 
 _KEPT: Final = 100
+_CLAIM_TRIES, _CLAIM_PAUSE = 5, 0.02
+"""Whoever asks whether a guard runs holds the lock for a moment."""
 _MOST_BYTES: Final = 256 * 1024
 _FIELDS: Final = ("act", "engine", "reason", "how")
 
@@ -31,13 +34,16 @@ class FileGuardJournal:
         process that dies. Raises OSError."""
         self._folder.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-            return False
-        self._claimed = descriptor
-        return True
+        for _ in range(_CLAIM_TRIES):
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                time.sleep(_CLAIM_PAUSE)
+            else:
+                self._claimed = descriptor
+                return True
+        os.close(descriptor)
+        return False
 
     def release(self) -> None:
         """Ends the claim."""
@@ -47,19 +53,7 @@ class FileGuardJournal:
 
     def running(self) -> bool:
         """Whether a guard runs now, in any process."""
-        if self._claimed is not None:
-            return True
-        try:
-            descriptor = os.open(self._lock, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except OSError:
-            return False
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        finally:
-            os.close(descriptor)
-        return False
+        return self._claimed is not None or is_locked(self._lock)
 
     def add(self, entry: GuardEntry) -> None:
         """Keeps an entry, and of the earlier ones the last hundred. Raises OSError."""

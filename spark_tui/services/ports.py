@@ -232,6 +232,13 @@ class GuardHands(Protocol):
     def engines(self) -> tuple[GuardedEngine, ...]:
         """The engines that run, and whether each of them still loads. Raises SparkError. May take a second."""
 
+    def restarting(self) -> tuple[ContainerFacts, ...]:
+        """The engines that Docker starts again by itself, as the last `engines` saw them."""
+
+    def log(self, container: str, since: str) -> tuple[LogLine, ...]:
+        """The last lines of its log that are later than `since` (RFC 3339; empty: from the beginning). Raises
+        SparkError. May take a second."""
+
     def stop(self, engine: GuardedEngine, grace_seconds: int) -> str:
         """Asks it to end, and has it killed after the grace time. Returns how, in words."""
 
@@ -246,6 +253,13 @@ class GuardHands(Protocol):
 
     def close(self) -> None:
         """Lets go of Docker's socket; what it was asked to do goes on."""
+
+
+class GuardStarter(Protocol):
+    """Makes a guard run that goes on without us."""
+
+    def start(self) -> None:
+        """Starts it, or finds one running. Raises SparkError. May take some seconds."""
 
 
 class GuardJournal(Protocol):

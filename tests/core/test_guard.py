@@ -9,11 +9,13 @@ from dataclasses import dataclass, field, replace
 
 from spark_tui.core.cache import CacheControl
 from spark_tui.core.guard import Guard, LoadGuard
+from spark_tui.domain.engine.container import ContainerFacts
 from spark_tui.domain.errors import DaemonNotRunning, SparkError
 from spark_tui.domain.host.drop_caches import TEE_COMPACT, TEE_DROP, Access
 from spark_tui.domain.host.guard import Act, GuardedEngine, GuardEntry, Policy
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.reading import Missing, Ok
+from spark_tui.services.ports import LogLine
 from tests.core.kit import Kit
 from tests.core.test_cache import LOADED, MEASURING, FakeDropper
 from tests.fakes_host import IDLE_MEMORY, FakeClock, FakeHost
@@ -34,6 +36,8 @@ class FakeHands:
     allowed: bool = True
     closed: bool = False
     on_engines: Callable[[], None] = lambda: None
+    loops: tuple[ContainerFacts, ...] = ()
+    lines: tuple[LogLine, ...] | SparkError = ()
 
     def prepare(self) -> str:
         return ""
@@ -43,6 +47,15 @@ class FakeHands:
         if self.error is not None:
             raise self.error
         return self.running
+
+    def restarting(self) -> tuple[ContainerFacts, ...]:
+        return self.loops
+
+    def log(self, container: str, since: str) -> tuple[LogLine, ...]:
+        self.done.append(("log", since))
+        if isinstance(self.lines, SparkError):
+            raise self.lines
+        return self.lines
 
     def stop(self, engine: GuardedEngine, grace_seconds: int) -> str:
         self.done.append(("stop", engine.name))

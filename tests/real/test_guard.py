@@ -23,6 +23,7 @@ from spark_tui.domain.quantities import GIB, MIB
 from spark_tui.domain.reading import Ok
 from spark_tui.services.docker_facts import seconds_of
 from spark_tui.services.procfs import ProcfsHost
+from tests.failure_logs import cases
 from tests.real.lab import Lab, PrivateEngine
 from tests.real.lab.images import BUSYBOX
 from tests.real.lab.support import wait_until
@@ -31,6 +32,8 @@ HOG_MIB = 3072
 STEP_MIB = 64
 FLOOR_BELOW = 1 * GIB
 """The floor lies so far below what is usable now: a third of what the hog takes."""
+
+PROOF = "\n".join(next(case.log for case in cases() if case.cause == "no_kv_room" and not case.guess))
 
 CAP_IPC_LOCK, CAP_SYS_RESOURCE = 14, 24
 
@@ -310,3 +313,61 @@ def test_there_is_one_guard_and_its_deeds_are_kept(
     assert container_name in ask("--status").stdout
     watchdog.end()
     assert json.loads(ask("--status", "--json").stdout)["running"] is False
+
+
+def test_a_crash_loop_that_nobody_watches_is_ended_with_its_cause(
+    engine: PrivateEngine, container_name: str, start: Start
+) -> None:
+    watchdog = start()
+    labels = (f"--label={LABEL_RUNTIME}=vllm", f"--label={LABEL_PRESET}=hog")
+    engine.docker(
+        "run", "--detach", "--name", container_name, "--network", "none", "--restart", "unless-stopped", *labels,
+        BUSYBOX, "sh", "-c", 'sleep 2; printf "%s\\n" "$1"; exit 1', "sh", PROOF,
+    )  # fmt: skip
+    assert wait_until(lambda: bool(watchdog.entries), 90)
+    [entry] = watchdog.entries
+    assert entry["act"] == "end the crash loop"
+    assert "no restart heals that" in entry["reason"]
+    time.sleep(3.0)
+    found = json.loads(engine.docker("inspect", "--format", "{{json .}}", container_name))
+    assert not found["State"]["Running"]
+    assert found["RestartCount"] <= 3
+
+
+def test_a_launch_is_guarded_without_asking_and_the_guard_outlives_what_started_it(
+    engine: PrivateEngine, container_name: str, environment: dict[str, str], tmp_path: Path
+) -> None:
+    folder = tmp_path / "config" / "spark-tui" / "presets"
+    folder.mkdir(parents=True)
+    (folder / "small.yaml").write_text(
+        f'recipe_version: "2"\nmodel: some/model\nruntime: vllm\ncontainer: {BUSYBOX}\ncommand: sleep 600\n'
+        "executor_config:\n  accelerator_vendor: cpu\n",
+        encoding="utf-8",
+    )
+
+    def ask(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "spark_tui", *words], env=environment, capture_output=True, text=True, timeout=120
+        )
+
+    up = ask("up", "small", "--no-wait", "--no-fetch", "--force")
+    assert up.returncode == 0, up.stderr
+    told = json.loads(ask("guard", "--status", "--json").stdout)
+    assert told["running"] is True
+    [pid] = guards_of(tmp_path)
+    os.kill(pid, signal.SIGTERM)
+    assert wait_until(lambda: not guards_of(tmp_path), 20)
+
+
+def guards_of(home: Path) -> list[int]:
+    """The guards that were started for that home by themselves."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            theirs = f"HOME={home}\0".encode() in path.read_bytes()
+            command = (path.parent / "cmdline").read_bytes()
+        except OSError:  # it has ended
+            continue
+        if theirs and b"--while-engines-run" in command:
+            found.append(int(path.parent.name))
+    return found

@@ -330,6 +330,18 @@ def test_a_container_that_is_no_engine_is_none(daemon: Daemon, tmp_path: Path) -
     assert hands(daemon, tmp_path).engines() == ()
 
 
+def test_one_between_two_starts_is_no_engine_to_stop_but_one_that_restarts(daemon: Daemon, tmp_path: Path) -> None:
+    between = described(pid=0)
+    between["State"]["Status"] = "restarting"
+    between["RestartCount"] = 2
+    between["HostConfig"] = {"RestartPolicy": {"Name": "unless-stopped"}}
+    daemon.answers = {"/json": [{"Id": IDENTITY}], f"/{IDENTITY}/json": between}
+    adapter = hands(daemon, tmp_path)
+    assert adapter.engines() == ()
+    [facts] = adapter.restarting()
+    assert (facts.name, facts.restart_count) == ("qwen", 2)
+
+
 def test_a_stop_is_sent_and_not_waited_for(daemon: Daemon, tmp_path: Path) -> None:
     daemon.answers = {"/json": [{"Id": IDENTITY}], f"/{IDENTITY}/json": described()}
     adapter = hands(daemon, tmp_path)

@@ -93,6 +93,7 @@ def test_every_setting_can_be_set_in_both_places(folders: Folders) -> None:
         "read_only": "yes",
         "guard_serving_gib": "1.5",
         "guard_loading_gib": "4",
+        "guard_auto": "no",
         "stop_crash_loops": "no",
         "theme": "spark-light",
         "glyphs": "ascii",

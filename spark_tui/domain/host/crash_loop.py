@@ -7,7 +7,7 @@ Every failed start leaves less free memory behind (0.1 GiB each was measured): t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from spark_tui.domain.engine.failures_cause import CauseId
@@ -70,6 +70,31 @@ class RestartVerdict:
     allowed: bool
     wait_seconds: float = 0.0
     reason: str = ""
+
+
+@dataclass(slots=True)
+class Restarts:
+    """What is remembered of one container. `count` is Docker's own count of its restarts, `started_at` (seconds) its
+    present start. `given_up`: it was stopped for good."""
+
+    count: int
+    started_at: float | None
+    ends: list[Ended] = field(default_factory=list)
+    given_up: bool = False
+    _cause: str = ""
+
+    def started_again(self, count: int, at: float | None) -> float | None:
+        """Notes Docker's next start. Returns when the one that has ended had begun."""
+        before = self.started_at
+        self.count, self.started_at = count, at
+        return before
+
+    def ended(self, at: float, cause: str, *, guess: bool, by_guard: bool = False) -> RestartVerdict:
+        """The verdict after one more end. A cause that is only likely has to be seen twice before it counts."""
+        sure = not guess or cause == self._cause
+        self._cause = cause
+        self.ends.append(Ended(at, cause if sure else CauseId.UNKNOWN, by_guard=by_guard))
+        return may_restart(self.ends, at)
 
 
 def may_restart(ends: Sequence[Ended], now: float) -> RestartVerdict:
