@@ -280,6 +280,16 @@ ACTIONS: tuple[Action, ...] = (
     Action("export_runs", ("e",), "Export", "Runs to a file: .md, .csv or .json", Scope.BENCH, cli="results export"),
     Action("copy_run", ("y",), "Copy", "Copy the run as Markdown; both marked ones", Scope.BENCH),
     Action("filter_runs", ("slash",), "Filter", "Filter the list", Scope.BENCH),
+    Action(
+        "delete_run",
+        ("delete",),
+        "Delete",
+        "Delete the run; both marked ones",
+        Scope.BENCH,
+        dangerous=True,
+        footer=False,
+        cli="results rm",
+    ),
     Action("next_bench_page", ("right",), "Page", "The next page: run, conditions, compare, A/B", Scope.BENCH),
     Action("previous_bench_page", ("left",), "Page back", "The page before", Scope.BENCH, footer=False),
     Action(
@@ -312,6 +322,7 @@ ACTIONS: tuple[Action, ...] = (
     ),
     Action("copy_code", ("f6",), "Code", "Copy a code block; again: the one before it", Scope.CHAT, footer=False),
     Action("make_room", ("f7",), "Room", "Leave older exchanges out of what is sent", Scope.CHAT, footer=False),
+    Action("token_chances", ("ctrl+r",), "Tokens", "How sure the model was of each token", Scope.CHAT, footer=False),
     Action("attach", ("f8",), "Attach", "A picture or a sound with the next question", Scope.CHAT, footer=False),
     Action(
         "save_chat",

@@ -16,6 +16,7 @@ from spark_tui.services.ports_bench import Tick
 class BenchStep(StrEnum):
     """What is being done."""
 
+    LAUNCHING = "launching"
     PREPARING = "preparing"
     WARM_UP = "warming up"
     MEASURING = "measuring"
@@ -27,7 +28,7 @@ class BenchProgress:
     """How far a benchmark is. `done` and `total` count segments; `requests_done`, `requests_running` and
     `requests_total` are those of this segment, `rate` the pieces that came per second just now (tokens, where the
     engine does not speculate). `runs` holds what was measured so far, a run per engine. `seconds_left` is a guess from
-    the segments that are over, None before there is one."""
+    the segments that are over, None before there is one. `detail` is how far a launch is."""
 
     step: BenchStep
     engine: str
@@ -41,20 +42,22 @@ class BenchProgress:
     rate: float | None = None
     seconds: float = 0.0
     seconds_left: float | None = None
+    detail: str = ""
 
 
 OnProgress = Callable[[BenchProgress], None]
 
 
 class Course:
-    """Turns what a benchmark does into reports."""
+    """Turns what a benchmark does into reports. `sides` says how many sessions there will be, where not all are known
+    from the beginning."""
 
-    def __init__(self, sessions: Sequence[BenchSession], report: OnProgress, clock: Clock) -> None:
-        self._sessions = sessions
+    def __init__(self, sessions: Sequence[BenchSession], report: OnProgress, clock: Clock, sides: int = 0) -> None:
+        self._sessions = list(sessions)
         self._report = report
         self._clock = clock
         self._began = clock.monotonic()
-        self._total = len(segments(sessions[0].plan)) * len(sessions)
+        self._total = len(segments(sessions[0].plan)) * max(sides, len(sessions))
         self._done = 0
         self._measuring_since = 0.0
         self._session = sessions[0]
@@ -73,6 +76,10 @@ class Course:
         """There is something to keep."""
         return bool(self._runs) and any(run.levels for run in self._runs)
 
+    def joined(self, session: BenchSession) -> None:
+        """A further engine is measured from now on."""
+        self._sessions.append(session)
+
     def begin(self, session: BenchSession, segment: Segment) -> None:
         """A segment begins."""
         if not self._measuring_since:
@@ -80,6 +87,10 @@ class Course:
         self._session, self._segment = session, segment
         self._last, self._rate = (self._clock.monotonic(), 0), None
         self.tell(BenchStep.MEASURING, session)
+
+    def launching(self, name: str, detail: str) -> None:
+        """An engine is brought up for its turn."""
+        self.tell(BenchStep.LAUNCHING, engine=name, detail=detail)
 
     def tick(self, tick: Tick) -> None:
         """It goes on."""
@@ -104,13 +115,15 @@ class Course:
         tick: Tick | None = None,
         *,
         runs: tuple[BenchRun, ...] | None = None,
+        engine: str = "",
+        detail: str = "",
     ) -> None:
         """Reports."""
         segment = self._segment
         self._report(
             BenchProgress(
                 step=step,
-                engine=(session or self._session).name,
+                engine=engine or (session or self._session).name,
                 runs=self._runs if runs is None else runs,
                 segment=segment,
                 done=self._done,
@@ -121,6 +134,7 @@ class Course:
                 rate=self._rate,
                 seconds=self.seconds,
                 seconds_left=self._left(),
+                detail=detail,
             )
         )
 

@@ -15,9 +15,11 @@ from spark_tui.domain.bench.plan import BenchPlan, PromptForm, Segment
 from spark_tui.domain.bench.prompts import LEAST_POOL, PROSE, Vocabulary, pool_text, prompt_ids, prompt_text
 from spark_tui.domain.bench.record import RequestRecord
 from spark_tui.domain.bench.run import BenchRun, BoxSample, Ending, box_figures, plan_caveats, result_caveats
-from spark_tui.domain.bench.server_side import Page, between, cross_check, others, read_page, running
+from spark_tui.domain.bench.server_side import between, cross_check, others
 from spark_tui.domain.bench.statistics import distribution
 from spark_tui.domain.engine.endpoint import Endpoint
+from spark_tui.domain.engine.metric_names import Family
+from spark_tui.domain.engine.metric_page import EMPTY_PAGE, MetricPage
 from spark_tui.domain.errors import ApiKeyRejected, EngineFailed, EngineUnreachable, SparkError, UnreachableError
 from spark_tui.services.ports_bench import Load, LoadDriver, Shot, Tick, Volley
 
@@ -38,15 +40,18 @@ class BenchSession:
         self.id = uuid.uuid4().hex[:10]
         self.samples: list[BoxSample] = []
         self.pair = ""
+        self.notes: list[str] = []
+        """What else has to be known of this run."""
         self._driver = driver
-        self._at = at
-        self._salt = salt
+        self.at = at
+        self.salt = salt
+        """The same one gives another session the same prompts."""
         self._words: Vocabulary | None = None
         self._words_per_token = 0.75
         self._passes: list[Pass] = []
         self._lateness: list[float] = []
-        self._before: Page = {}
-        self._after: Page = {}
+        self._before = EMPTY_PAGE
+        self._after = EMPTY_PAGE
         self._busy = 0.0
 
     @property
@@ -110,7 +115,7 @@ class BenchSession:
         """Takes the server's own figures before the first measured request."""
         self._lateness.clear()
         self._before = await self._page()
-        self._busy = running(self._before) or 0.0
+        self._busy = self._before.total(Family.RUNNING) or 0.0
 
     # --- measuring ------------------------------------------------------------------------------------
 
@@ -143,9 +148,9 @@ class BenchSession:
 
     async def _shot(self, segment: Segment, number: int) -> Shot:
         if self._words is None:
-            text = prompt_text(self.plan, self._salt, segment, number, self._words_per_token)
+            text = prompt_text(self.plan, self.salt, segment, number, self._words_per_token)
             return Shot(number, text, segment.input_tokens, segment.output_tokens)
-        ids = prompt_ids(self.plan, self._salt, segment, number, self._words)
+        ids = prompt_ids(self.plan, self.salt, segment, number, self._words)
         if self.plan.form is PromptForm.TOKENS:
             return Shot(number, tuple(ids), segment.input_tokens, segment.output_tokens)
         model = self.conditions.served_name
@@ -159,19 +164,19 @@ class BenchSession:
         """Takes the server's own figures after the last one."""
         self._after = await self._page()
 
-    async def _page(self) -> Page:
+    async def _page(self) -> MetricPage:
         try:
-            return read_page(await self._driver.metrics(self.endpoint))
+            return await self._driver.metrics(self.endpoint)
         except EngineUnreachable:
-            return {}  # the figures then stand without the server's own beside them
+            return EMPTY_PAGE  # the figures then stand without the server's own beside them
 
     def run(self, seconds: float, ending: Ending = Ending.COMPLETED, reason: str = "") -> BenchRun:
         """Everything so far."""
         records = [record for each in self._passes for record in each.records]
-        side = between(self._before, self._after) if self._before else None
+        side = between(self._before, self._after)
         found = BenchRun(
             id=self.id,
-            at=self._at,
+            at=self.at,
             plan=self.plan,
             conditions=self.conditions,
             levels=levels(self._passes),
@@ -189,7 +194,7 @@ class BenchSession:
             lateness=distribution(self._lateness),
         )
         theirs = others(side, records) if side is not None else 0
-        caveats = [*plan_caveats(self.plan, self.conditions), *result_caveats(found, theirs)]
+        caveats = [*self.notes, *plan_caveats(self.plan, self.conditions), *result_caveats(found, theirs)]
         if self._busy >= 1:
             caveats.append(f"The engine was busy with {self._busy:.0f} requests of others when the measurement began.")
         if self._words is None:

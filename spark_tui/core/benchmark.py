@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import platform
 import random
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -21,7 +21,7 @@ from spark_tui.core.bench_session import BenchSession
 from spark_tui.core.engines import EngineSupervisor
 from spark_tui.core.results import Results
 from spark_tui.domain.bench.conditions import conditions_of
-from spark_tui.domain.bench.plan import BenchPlan, check_context, check_plan, segments
+from spark_tui.domain.bench.plan import BenchPlan, Segment, check_context, check_plan, segments
 from spark_tui.domain.bench.run import BenchRun, Ending
 from spark_tui.domain.engine.endpoint import Endpoint, Health
 from spark_tui.domain.engine.view import EngineView
@@ -84,40 +84,50 @@ class Benchmark:
     async def _guarded(
         self, names: Sequence[str], plan: BenchPlan, report: OnProgress, stop: asyncio.Event
     ) -> tuple[BenchRun, ...]:
-        """The work in a task of its own: a cancelled caller still lets it come to its end and keep what it has."""
-        work = asyncio.ensure_future(self._work(names, plan, report, stop))
-        try:
-            return await asyncio.shield(work)
-        except asyncio.CancelledError:
-            stop.set()
-            await asyncio.wait((work,), timeout=END_SECONDS)
-            work.cancel()
-            await asyncio.gather(work, return_exceptions=True)
-            raise
+        return await to_its_end(self._work(names, plan, report, stop), stop, END_SECONDS)
 
     # --- the work -------------------------------------------------------------------------------------
 
     async def _work(
         self, names: Sequence[str], plan: BenchPlan, report: OnProgress, stop: asyncio.Event
     ) -> tuple[BenchRun, ...]:
-        check_plan(plan)
-        box = BoxWatch(self._host, self._gpu, self._clock, self._floor, stop)
-        box.check()
+        box = self.begin(plan, stop)
         sessions = await self._sessions(names, plan)
         course = Course(sessions, report, self._clock)
-        ending, reason = Ending.COMPLETED, ""
+        failure: SparkError | None = None
         try:
             async with box.watching():
                 await self._measure(sessions, course, box, stop)
         except SparkError as error:
             if not course.measured:
                 raise
-            ending, reason = Ending.FAILED, error.summary
+            failure = error
         finally:
-            await self._driver.close()  # the helper is there for as long as a measurement
-        if stop.is_set():
-            ending = Ending.STOPPED if box.reason else Ending.CANCELLED
-            reason = box.reason or "stopped before its end"
+            await self.close()
+        return self.ended(sessions, course, failure, box.reason if stop.is_set() else None)
+
+    def begin(self, plan: BenchPlan, stop: asyncio.Event) -> BoxWatch:
+        """Refuses what makes no sense, or has no memory; returns who watches the box."""
+        check_plan(plan)
+        box = BoxWatch(self._host, self._gpu, self._clock, self._floor, stop)
+        box.check()
+        return box
+
+    async def close(self) -> None:
+        """The helper that sends the load is there for as long as a measurement."""
+        await self._driver.close()
+
+    def ended(
+        self, sessions: Sequence[BenchSession], course: Course, failure: SparkError | None, stopped: str | None
+    ) -> tuple[BenchRun, ...]:
+        """Keeps what was measured. `stopped` is None for what came to its end, else what the box stopped it for; empty
+        when a person did."""
+        ending, reason = Ending.COMPLETED, ""
+        if failure is not None:
+            ending, reason = Ending.FAILED, failure.summary
+        if stopped is not None:
+            ending = Ending.STOPPED if stopped else Ending.CANCELLED
+            reason = stopped or "stopped before its end"
         runs = tuple(session.run(course.seconds, ending, reason) for session in sessions)
         if course.measured:
             for run in runs:
@@ -126,25 +136,8 @@ class Benchmark:
         return runs
 
     async def _sessions(self, names: Sequence[str], plan: BenchPlan) -> list[BenchSession]:
-        salt, now = random.SystemRandom().getrandbits(32), self._clock.now()
-        found = []
-        for name in names:
-            endpoint, view = await self.target(name)
-            gpu = value_of(await self._gpu.read())
-            served = next((model for model in view.models if model.id == view.served_name), None)
-            conditions = conditions_of(
-                view,
-                host=self._host.identity(),
-                image=await self._docker.image(view.container.image_id or view.container.image),
-                gpu=gpu,
-                now=now,
-                tool_version=spark_tui.__version__,
-                python=platform.python_version(),
-                context=served.max_model_len if served else None,
-                simulated=self._driver.simulated,
-            )
-            check_context(plan, conditions.context_tokens)
-            found.append(BenchSession(self._driver, endpoint, plan, conditions, at=now, salt=salt))
+        salt, now = new_salt(), self._clock.now()
+        found = [await self.session(name, plan, salt, now) for name in names]
         if len(found) == 2:
             one, two = found
             if one.endpoint.base_url == two.endpoint.base_url:
@@ -152,17 +145,39 @@ class Benchmark:
             one.pair, two.pair = two.id, one.id
         return found
 
+    async def session(self, name: str, plan: BenchPlan, salt: int, now: float) -> BenchSession:
+        """What is measured of one engine. The same salt gives two engines the same prompts. Raises as `run`."""
+        endpoint, view = await self.target(name)
+        served = next((model for model in view.models if model.id == view.served_name), None)
+        conditions = conditions_of(
+            view,
+            host=self._host.identity(),
+            image=await self._docker.image(view.container.image_id or view.container.image),
+            gpu=value_of(await self._gpu.read()),
+            now=now,
+            tool_version=spark_tui.__version__,
+            python=platform.python_version(),
+            context=served.max_model_len if served else None,
+            simulated=self._driver.simulated,
+        )
+        check_context(plan, conditions.context_tokens)
+        return BenchSession(self._driver, endpoint, plan, conditions, at=now, salt=salt)
+
+    async def prepare(self, session: BenchSession, course: Course, stop: asyncio.Event) -> None:
+        """Learns what prompts are made of, and warms the engine up."""
+        course.tell(BenchStep.PREPARING, session)
+        context = await session.prepare()
+        if context is not None and session.conditions.context_tokens is None:
+            session.conditions = replace(session.conditions, context_tokens=context)
+        check_context(session.plan, session.conditions.context_tokens)
+        course.tell(BenchStep.WARM_UP, session)
+        await session.warm_up(stop, lambda _: None)
+
     async def _measure(
         self, sessions: Sequence[BenchSession], course: Course, box: BoxWatch, stop: asyncio.Event
     ) -> None:
         for session in sessions:
-            course.tell(BenchStep.PREPARING, session)
-            context = await session.prepare()
-            if context is not None and session.conditions.context_tokens is None:
-                session.conditions = replace(session.conditions, context_tokens=context)
-            check_context(session.plan, session.conditions.context_tokens)
-            course.tell(BenchStep.WARM_UP, session)
-            await session.warm_up(stop, lambda _: None)
+            await self.prepare(session, course, stop)
             await session.begin()
         await self._segments(sessions, course, box, stop)
         await self._clock.sleep(SETTLE_SECONDS)
@@ -177,14 +192,22 @@ class Benchmark:
             for session in sessions if number % 2 == 0 else reversed(sessions):
                 if stop.is_set():
                     return
-                course.begin(session, segment)
-                box.samples = session.samples
-                done = await session.measure(segment, stop, course.tick)
-                course.end()
-                answered = not done.records or any(record.chunks for record in done.records)
-                silent[session] = 0 if answered else silent[session] + 1
+                why = await self.segment(session, segment, course, box, stop)
+                silent[session] = silent[session] + 1 if why is not None else 0
                 if silent[session] >= MOST_SILENT and not stop.is_set():
-                    raise _silent(session, next(record.error for record in done.records))
+                    raise not_answering(session, why or "")
+
+    async def segment(
+        self, session: BenchSession, segment: Segment, course: Course, box: BoxWatch, stop: asyncio.Event
+    ) -> str | None:
+        """Measures one segment. Returns why not a single request was answered; None when one was, or none was sent."""
+        course.begin(session, segment)
+        box.samples = session.samples
+        done = await session.measure(segment, stop, course.tick)
+        course.end()
+        if not done.records or any(record.chunks for record in done.records):
+            return None
+        return done.records[0].error
 
     # --- whom to ask ----------------------------------------------------------------------------------
 
@@ -219,7 +242,28 @@ class Benchmark:
         return endpoint, view
 
 
-def _silent(session: BenchSession, why: str) -> EngineUnreachable:
+async def to_its_end(
+    work: Coroutine[None, None, tuple[BenchRun, ...]], stop: asyncio.Event, seconds: float
+) -> tuple[BenchRun, ...]:
+    """The work in a task of its own: a cancelled caller still lets it come to its end and keep what it has."""
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        stop.set()
+        await asyncio.wait((task,), timeout=seconds)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        raise
+
+
+def new_salt() -> int:
+    """A run's own: its prompts are in nobody's cache."""
+    return random.SystemRandom().getrandbits(32)
+
+
+def not_answering(session: BenchSession, why: str) -> EngineUnreachable:
+    """The engine is taken for dead."""
     return EngineUnreachable(
         f"{session.name} does not answer any more: {why or 'no answer'}.",
         f"Read why: spark-tui logs {session.name}",

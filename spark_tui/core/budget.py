@@ -62,7 +62,7 @@ class WillNotFit(RefusedError):
 
 
 def _way(summary: str, pairs: tuple[tuple[str, str], ...]) -> str:
-    settings = " ".join(f"--set {key}={value}" for key, value in pairs)
+    settings = " ".join(f"{key}={value}" for key, value in pairs)
     return f"{summary.rstrip('.')} ({settings})." if settings else summary
 
 

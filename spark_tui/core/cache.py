@@ -12,7 +12,6 @@ from spark_tui.core.engines import EngineSupervisor
 from spark_tui.core.store import Store
 from spark_tui.domain.engine.view import EngineState, EngineView
 from spark_tui.domain.errors import RefusedError, SparkError
-from spark_tui.domain.event import Event, Severity, appended
 from spark_tui.domain.host.drop_caches import (
     BY_HAND,
     ONE_SHOT_NAME,
@@ -136,7 +135,7 @@ class CacheControl:
             kind, synced = await self._first_that_works(open_ways, on_terminal)
             result = DropResult(kind, before, self._memory(), self._clock.monotonic() - began, synced)
         self.warned()
-        self._say(result.sentence)
+        self._store.say(result.sentence)
         self._store.update(last_drop=result)
         return result
 
@@ -242,10 +241,6 @@ class CacheControl:
         if mem is None:
             raise SparkError(f"Memory cannot be read: {reason_of(reading)}.", "Is /proc mounted? Only Linux has it.")
         return mem
-
-    def _say(self, text: str) -> None:
-        event = Event(self._clock.now(), Severity.INFO, text)
-        self._store.update(events=appended(self._store.world.events, event))
 
 
 class NothingAllowed:

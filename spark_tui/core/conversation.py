@@ -22,7 +22,7 @@ from spark_tui.domain.chat import Answer, AnswerBuilder, Attachment, ChatRequest
 from spark_tui.domain.chat_context import ContextUse, Trim, context_use, proposals
 from spark_tui.domain.chat_media import check_taken, check_together
 from spark_tui.domain.chat_settings import NO_SETTINGS, ChatSettings
-from spark_tui.domain.conversation import ChatThread, Exchange, Outcome, Say, ToolAnswer, history, title_of
+from spark_tui.domain.conversation import ChatThread, EngineSide, Exchange, Outcome, Say, ToolAnswer, history, title_of
 from spark_tui.domain.errors import EngineFailed, SparkError, UsageError
 from spark_tui.services.ports import Clock, EngineApi
 
@@ -58,6 +58,7 @@ class Conversation:
         self._meter = meter
         self._advise = advise
         self._turns = [Turn(exchange) for exchange in thread.exchanges] if thread else []
+        self._past: tuple[Exchange, ...] | None = None
         self._asked = thread.last_number if thread else 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._written = thread.settings if thread else NO_SETTINGS
@@ -89,7 +90,11 @@ class Conversation:
     @property
     def exchanges(self) -> tuple[Exchange, ...]:
         """All exchanges, oldest first; those that are over are the same objects each time."""
-        return tuple(turn.exchange() for turn in self._turns)
+        if not self._turns:
+            return ()
+        if self._past is None:  # ten times a second somebody looks: all but the last one are over
+            self._past = tuple(turn.exchange() for turn in self._turns[:-1])
+        return (*self._past, self._turns[-1].exchange())
 
     @property
     def last(self) -> Exchange | None:
@@ -226,6 +231,7 @@ class Conversation:
             )
         )  # fmt: skip
         self._turns.append(turn)
+        self._past = None
         self._write_asked(turn)
         turn.task = asyncio.create_task(self._read(turn, target, request))
         self._tasks.add(turn.task)
@@ -270,9 +276,13 @@ class Conversation:
             raise
         finally:
             if measure is not None:
-                measure.end(turn.measured, lambda: self._ended(keeper, turn))
+                measure.end(lambda side: self._measured(turn, side), lambda: self._ended(keeper, turn))
             else:
                 self._ended(keeper, turn)
+
+    def _measured(self, turn: Turn, side: EngineSide) -> None:
+        turn.measured(side)
+        self._past = None
 
     def _ended(self, keeper: AnswerKeeper, turn: Turn) -> None:
         if turn in self._turns:  # one that was taken back meanwhile is not written
@@ -316,6 +326,7 @@ class Conversation:
         self.stop()
         question = next((turn.exchange().question for turn in self._turns if turn.number == number), "")
         self._turns = [turn for turn in self._turns if turn.number < number]
+        self._past = None
         self._write(records.cut(number))
         return question
 

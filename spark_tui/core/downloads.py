@@ -9,7 +9,7 @@ from typing import Final
 
 from spark_tui.core.store import Store
 from spark_tui.domain.errors import RefusedError, SparkError, UsageError
-from spark_tui.domain.event import Event, Severity, appended
+from spark_tui.domain.event import Severity
 from spark_tui.domain.models import hub_errors
 from spark_tui.domain.models.checkpoint import CheckpointFacts
 from spark_tui.domain.models.download import (
@@ -20,12 +20,9 @@ from spark_tui.domain.models.download import (
     Here,
     Limits,
     PlannedFile,
-    room_refusal,
 )
 from spark_tui.domain.models.hub import Gating, RepoFacts, SearchHit, SearchQuery
 from spark_tui.domain.models.hub_files import select
-from spark_tui.domain.presets.fetching import downloads_of
-from spark_tui.domain.presets.plan import LaunchPlan
 from spark_tui.domain.quantities import human_bytes
 from spark_tui.domain.reading import Ok, Reading, aged, value_of
 from spark_tui.domain.secret import Secret
@@ -101,15 +98,6 @@ class Downloads:
         found = DownloadPlan(request, facts, files, chosen.left_out, notes=chosen.notes, free=free, named=here.named)
         problem = None if found.whole else await self._refusal(found, facts)
         return found if problem is None else replace(found, refusal=problem)
-
-    async def plan_launch(self, plan: LaunchPlan) -> tuple[DownloadPlan, ...]:
-        """Dry runs of all that a launch needs: model, drafter, plugin files. Raises like `plan`, and DiskFull when
-        they do not fit onto the disk together."""
-        plans = tuple([await self.plan(request) for request in downloads_of(plan)])
-        refusal = room_refusal(plans, str(self._folder))
-        if refusal is not None:
-            raise refusal
-        return plans
 
     async def _refusal(self, plan: DownloadPlan, facts: RepoFacts) -> SparkError | None:
         if facts.gating is not Gating.OPEN or facts.private:
@@ -217,7 +205,7 @@ class Downloads:
             try:
                 resumed.append(await self.start(each.request))
             except SparkError as error:
-                self._say(f"{each.request.title}: {error.summary}", Severity.ERROR, error.remedy)
+                self._store.say(f"{each.request.title}: {error.summary}", Severity.ERROR, error.remedy)
         return tuple(resumed)
 
     # --- telling ------------------------------------------------------------------------------------------
@@ -225,13 +213,9 @@ class Downloads:
     def _tell(self, download: Download) -> None:
         title = download.request.title
         if download.phase is DownloadPhase.DONE:
-            self._say(f"{title}: fetched, {human_bytes(download.done)}")
+            self._store.say(f"{title}: fetched, {human_bytes(download.done)}")
         elif download.phase is DownloadPhase.FAILED and download.failure is not None:
-            self._say(f"{title}: {download.failure.summary}", Severity.ERROR, download.failure.remedy)
-
-    def _say(self, text: str, severity: Severity = Severity.INFO, remedy: str = "") -> None:
-        event = Event(self._clock.now(), severity, text, remedy)
-        self._store.update(events=appended(self._store.world.events, event))
+            self._store.say(f"{title}: {download.failure.summary}", Severity.ERROR, download.failure.remedy)
 
 
 def combined(downloads: Iterable[Download]) -> tuple[int, int | None, float | None]:

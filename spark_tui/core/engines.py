@@ -15,7 +15,7 @@ from spark_tui.core.store import Store
 from spark_tui.domain.engine.container import ContainerFacts
 from spark_tui.domain.engine.view import EngineState, EngineView, runtime_of
 from spark_tui.domain.errors import ContainerNotFound, SparkError
-from spark_tui.domain.event import Event, Severity, appended
+from spark_tui.domain.event import Event, Severity
 from spark_tui.domain.quantities import human_duration
 from spark_tui.domain.reading import Ok, aged, value_of
 from spark_tui.services.ports import CheckpointSource, Clock, ContainerEngine, EngineApi, SecretStore
@@ -212,13 +212,12 @@ class EngineSupervisor:
             if before is not view.state and not first_look:
                 event = _transition(view, before, self._clock.now())
                 if event is not None:
-                    self._store.update(events=appended(self._store.world.events, event))
+                    self._store.tell(event)
         self._known = {view.container.id: view.state for view in views}
 
     def say(self, text: str, severity: Severity = Severity.INFO, remedy: str = "") -> None:
         """Adds a line to the event feed."""
-        event = Event(self._clock.now(), severity, text, remedy)
-        self._store.update(events=appended(self._store.world.events, event))
+        self._store.say(text, severity, remedy)
 
     # --- what a person asks ---------------------------------------------------------------------------
 

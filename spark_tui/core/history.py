@@ -12,7 +12,7 @@ from spark_tui.domain.engine.metric_series import MetricId, Sample
 from spark_tui.domain.engine.start_record import merged, past_starts, start_record
 from spark_tui.domain.engine.timeline import BootTimeline
 from spark_tui.domain.engine.view import EngineState, EngineView
-from spark_tui.domain.event import Event, Severity, appended
+from spark_tui.domain.event import Event, Severity
 from spark_tui.domain.history import BOX, HistoryOff, LedgerState, Record, SeriesKey, StartRecord, Stretch
 from spark_tui.domain.reading import Missing, Ok, Reading
 from spark_tui.services.ports import Clock
@@ -150,15 +150,11 @@ class History:
         self._told = state
         for note in state.notes:
             if note not in told.notes:
-                self._say(Severity.WARNING, note)
+                self._store.say(note, Severity.WARNING)
         if state.reason and not told.reason:
-            self._say(Severity.WARNING, f"The history is off: {state.reason}.", state.remedy)
+            self._store.say(f"The history is off: {state.reason}.", Severity.WARNING, state.remedy)
         elif told.reason and not state.reason:
-            self._say(Severity.INFO, "The history is kept again.")
-
-    def _say(self, severity: Severity, text: str, remedy: str = "") -> None:
-        event = Event(self._clock.now(), severity, text, remedy)
-        self._store.update(events=appended(self._store.world.events, event))
+            self._store.say("The history is kept again.")
 
     async def _keep_events(self) -> None:
         """What the feed has told since the last time; what cannot be kept now is tried again."""

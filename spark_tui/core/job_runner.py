@@ -73,7 +73,8 @@ class JobRunner:
             await self._supervisor.stop(name)
 
     async def close(self) -> None:
-        """Stops following; containers go on."""
+        """Stops following; containers and downloads go on."""
+        self._launcher.let_go()
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()

@@ -1,4 +1,4 @@
-"""From a preset to a warm server: preflight, pull, memory, create, start, follow, ready, warm.
+"""From a preset to a warm server: preflight, fetch, pull, memory, create, start, follow, ready, warm.
 
 Every step is reported as it moves, can be cancelled, and is safe to repeat: what is already done is skipped.
 Ready means that `/health` answers 200 and `/v1/models` lists a model; a running container proves nothing.
@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from spark_tui.core.budget import LaunchBudget
 from spark_tui.core.engine_watch import EngineWatch
 from spark_tui.core.engines import EngineSupervisor
+from spark_tui.core.fetching import Fetching
 from spark_tui.core.guard import LoadGuard
+from spark_tui.core.guard_keeper import GuardKeeper
 from spark_tui.core.jobs import Step
 from spark_tui.core.pause import pause
 from spark_tui.core.preflight import Preflight, Standing
 from spark_tui.core.step_reporter import Report, StepReporter
-from spark_tui.domain.chat import ChatParameters, ChatRequest, Message, Role
+from spark_tui.core.warming import Warming
 from spark_tui.domain.engine.container import ContainerFacts, PullProgress
-from spark_tui.domain.engine.endpoint import Endpoint
-from spark_tui.domain.engine.runtimes import runtime_named
 from spark_tui.domain.engine.view import EngineState, EngineView
 from spark_tui.domain.errors import EngineExited, SparkError
 from spark_tui.domain.presets.container_spec import LABEL_SPEC_HASH
@@ -33,6 +33,7 @@ from spark_tui.services.ports import Clock, ContainerEngine, EngineApi, LogArchi
 
 STEPS: tuple[tuple[str, str], ...] = (
     ("preflight", "Check"),
+    ("fetch", "Fetch model"),
     ("pull", "Pull image"),
     ("memory", "Memory"),
     ("create", "Create container"),
@@ -54,7 +55,8 @@ def pending_steps() -> tuple[Step, ...]:
 @dataclass(frozen=True, slots=True)
 class LaunchRequest:
     """What to launch. `wait` follows it until it is ready and warm; `replace_running` stops an engine of the same
-    name that runs with other settings; `force` launches what does not fit into memory."""
+    name that runs with other settings; `force` launches what does not fit into memory; `fetch` brings what is missing
+    of the model into the store first, where the engine would fetch it by itself."""
 
     preset: Preset
     overrides: Overrides
@@ -62,6 +64,7 @@ class LaunchRequest:
     warm: bool = True
     replace_running: bool = False
     force: bool = False
+    fetch: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,55 +90,86 @@ class Launcher:
         clock: Clock,
         load_guard: LoadGuard | None = None,
         budget: LaunchBudget | None = None,
+        fetching: Fetching | None = None,
+        guard_keeper: GuardKeeper | None = None,
     ) -> None:
         self._docker = docker
-        self._api = api
         self._archive = archive
         self._supervisor = supervisor
         self._preflight = preflight
         self._clock = clock
+        self._guard_keeper = guard_keeper
         self._load_guard = load_guard
         self._budget = budget
+        self._fetching = fetching
+        self._warming = Warming(api, clock)
 
     async def launch(self, request: LaunchRequest, report: Report) -> Launched:
         """Brings the preset up. Raises the error of the step that failed, after reporting that step as failed."""
         steps = StepReporter(pending_steps(), report, self._clock)
         async with steps.running("preflight"):
             standing = await self._preflight.check(
-                request.preset, request.overrides, replace_running=request.replace_running
+                request.preset,
+                request.overrides,
+                replace_running=request.replace_running,
+                fetches=request.fetch and self._fetching is not None,
             )
             if self._budget is not None and not standing.runs:
                 await self._budget.check(request.preset, request.overrides, force=request.force)
             steps.detail("preflight", standing.summary)
+        await self._fetch(standing, request, steps)
         await self._pull(standing, steps)
         plan = await self._preflight.finish(standing, request.preset, request.overrides)
         await self._make_room(standing, request, steps)
         container_id = await self._bring_up(standing, plan, steps)
         watch = await self._supervisor.watch(container_id)
+        if self._guard_keeper is not None:
+            await self._guard_keeper.ensure()
         if request.wait:
             patience = request.preset.ready_timeout_seconds or DEFAULT_READY_TIMEOUT_SECONDS
             async with self._guarded(plan.spec.name):
                 await self._until_ready(watch, steps, patience)
-            await self._warm(request, watch, steps)
+            if request.warm:
+                await self._warming.warm(watch, steps)
+            else:
+                steps.skip("warm", "not asked for")
         return Launched(container_id, plan, watch.view(), standing.runs)
 
     async def resume(self, name: str, report: Report) -> EngineView:
         """Follows a container that starts already: after a restart of this program, or started by someone else."""
         steps = StepReporter(pending_steps(), report, self._clock)
-        for id_ in ("preflight", "pull", "memory", "create", "start"):
+        for id_ in ("preflight", "fetch", "pull", "memory", "create", "start"):
             steps.skip(id_, "done earlier")
         watch = await self._supervisor.watch(name)
         async with self._guarded(name):
             await self._until_ready(watch, steps, DEFAULT_READY_TIMEOUT_SECONDS)
         if watch.container.ours:
-            await self._warm_up(watch, steps)
+            await self._warming.warm(watch, steps)
         return watch.view()
 
     def _guarded(self, name: str) -> AbstractAsyncContextManager[None]:
         """Memory is kept free while it loads."""
         return self._load_guard.during(name) if self._load_guard is not None else nullcontext()
 
-    # --- image ----------------------------------------------------------------------------------------
+    def let_go(self) -> None:
+        """This program is being closed: what a launch fetches goes on without it."""
+        if self._fetching is not None:
+            self._fetching.let_go()
+
+    # --- model and image ------------------------------------------------------------------------------
+
+    async def _fetch(self, standing: Standing, request: LaunchRequest, steps: StepReporter) -> None:
+        """Brings the model, its drafter and its plugin files into the store, as far as they are not there."""
+        if standing.runs or self._fetching is None or not request.fetch:
+            steps.skip("fetch", "runs already" if standing.runs else "left to the engine")
+            return
+        async with steps.running("fetch"):
+            wanted = await self._fetching.look(standing.plan)
+            if not wanted.plans:
+                steps.skip("fetch", "model is here" if wanted.here else "nothing to fetch")
+                return
+            told = await self._fetching.fetch(wanted, lambda text, share: steps.detail("fetch", text, share))
+            steps.detail("fetch", told)
 
     async def _pull(self, standing: Standing, steps: StepReporter) -> None:
         if standing.image is not None:
@@ -232,40 +266,6 @@ class Launcher:
                     detail=view.timeline.telling,
                 )
             view = await _either(watch.moved(), self._clock.sleep(min(left, 5.0)), watch)
-
-    # --- first request --------------------------------------------------------------------------------
-
-    async def _warm(self, request: LaunchRequest, watch: EngineWatch, steps: StepReporter) -> None:
-        if not request.warm:
-            steps.skip("warm", "not asked for")
-            return
-        await self._warm_up(watch, steps)
-
-    async def _warm_up(self, watch: EngineWatch, steps: StepReporter) -> None:
-        """The first request compiles kernels; a failure of it is reported and does not undo the launch."""
-        endpoint, served = watch.endpoint, watch.view().served_name
-        if endpoint is None or not served:
-            steps.skip("warm", "no served name")
-            return
-        steps.begin("warm")
-        started = self._clock.monotonic()
-        patience = runtime_named(watch.view().runtime).first_request_seconds
-        try:
-            async with asyncio.timeout(patience):
-                await self._first_request(endpoint, served)
-        except TimeoutError:
-            steps.fail("warm", f"no answer within {human_duration(patience)}")
-        except SparkError as error:
-            steps.fail("warm", str(error))
-        else:
-            watch.mark_warm(self._clock.monotonic() - started)
-            steps.done("warm")
-
-    async def _first_request(self, endpoint: Endpoint, served: str) -> None:
-        request = ChatRequest(served, (Message(Role.USER, "ping"),), ChatParameters(max_tokens=3))
-        async with aclosing(self._api.chat(endpoint, request)) as events:
-            async for _ in events:
-                pass
 
 
 def _hash_label(plan: LaunchPlan) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from spark_tui.core.store import Store
 from spark_tui.domain.engine.container import ContainerFacts
 from spark_tui.domain.errors import RefusedError, SparkError, UsageError
-from spark_tui.domain.event import Event, Severity, appended
+from spark_tui.domain.event import Severity
 from spark_tui.domain.models.store import StoreContents, StoredFile, StoredModel, StoreFinding
 from spark_tui.domain.models.store_delete import Deleted, DeletePlan, Extent
 from spark_tui.domain.models.store_use import ModelUse, User, container_use, preset_use
@@ -232,7 +232,7 @@ class Library:
             return
         bad = bool(check.wrong)
         remedy = "Fetch those files again." if bad else ""
-        self._say(f"{model}: {check.sentence}", Severity.ERROR if bad else Severity.INFO, remedy)
+        self._store.say(f"{model}: {check.sentence}", Severity.ERROR if bad else Severity.INFO, remedy)
 
     def _show(self, model: str) -> None:
         """The entry of a model with the state of its verification."""
@@ -272,7 +272,7 @@ class Library:
             raise RefusedError(f"{plan.model} is not deleted: {first.what}.", first.remedy or "Nothing was changed.")
         await self.cancel_verify(plan.model)
         done = await self._models.delete(plan)
-        self._say(f"{plan.model}: deleted, {human_bytes(done.freed)} freed")
+        self._store.say(f"{plan.model}: deleted, {human_bytes(done.freed)} freed")
         await self.refresh()
         return done
 
@@ -283,10 +283,6 @@ class Library:
             words = f"whether an engine uses it is not known ({view.engines_unknown.rstrip('.')})"
             return [StoreFinding(words, "Start Docker; or, if you are sure, say --unchecked.")]
         return [StoreFinding(use.words, f"Stop it first: spark-tui down {use.name}") for use in entry.engines]
-
-    def _say(self, text: str, severity: Severity = Severity.INFO, remedy: str = "") -> None:
-        event = Event(self._clock.now(), severity, text, remedy)
-        self._store.update(events=appended(self._store.world.events, event))
 
     async def close(self) -> None:
         """Ends verifications."""

@@ -57,15 +57,19 @@ class Preflight:
         """The plan as far as it can be told without asking Docker; `image` as it was found before, if it was."""
         return self._plan(preset, overrides, image, write_keys=False)
 
-    async def check(self, preset: Preset, overrides: Overrides, *, replace_running: bool = False) -> Standing:
-        """Raises the error of the first check that fails; changes nothing."""
+    async def check(
+        self, preset: Preset, overrides: Overrides, *, replace_running: bool = False, fetches: bool = False
+    ) -> Standing:
+        """Raises the error of the first check that fails; changes nothing. `fetches`: the launch itself brings what the
+        preset needs in the model store."""
         daemon = await self._docker.daemon()
         image = await self._docker.image(preset.reference)
         if image is not None:
             _check_architecture(image, daemon)
         proposal = self._plan(preset, overrides, image, write_keys=False)
-        self._check_files(preset)
-        self._check_model(proposal)
+        if not fetches:
+            self._check_files(preset)
+        self._check_model(proposal, fetches=fetches)
         containers = await self._docker.containers()
         existing = next((c for c in containers if c.name == proposal.spec.name), None)
         standing = Standing(preset.reference, image, existing, daemon, proposal)
@@ -80,6 +84,7 @@ class Preflight:
         image = standing.image or await self._docker.image(preset.reference)
         if image is not None:
             _check_architecture(image, standing.daemon)
+        self._check_files(preset)
         decided = self._plan(preset, overrides, image, write_keys=True)
         self._host.make_folders([Path(folder) for folder in decided.directories])
         return decided
@@ -88,8 +93,7 @@ class Preflight:
 
     def _plan(self, preset: Preset, overrides: Overrides, image: ImageFacts | None, *, write_keys: bool) -> LaunchPlan:
         env_file = self._env_file(preset, overrides, write=write_keys)
-        missing = self.missing_files(preset)
-        return plan(preset, overrides, self._paths, image=image, env_file=env_file, missing=missing)
+        return plan(preset, overrides, self._paths, image=image, env_file=env_file)
 
     def _env_file(self, preset: Preset, overrides: Overrides, *, write: bool) -> str | None:
         """The container's private file of keys. Its path depends on the name alone, so that plans compare."""
@@ -109,14 +113,15 @@ class Preflight:
 
     def missing_files(self, preset: Preset) -> tuple[RequiredFile, ...]:
         """What the preset needs in the model store and is not there."""
-        return tuple(file for file in preset.facts.required_files if not self._has(file))
+        return tuple(file for file in preset.facts.required_files if not self.has_file(file))
 
-    def _has(self, file: RequiredFile) -> bool:
+    def has_file(self, file: RequiredFile) -> bool:
+        """Whether a required file, or folder, is in the model store."""
         path = Path(self._paths.store) / file.target
         return self._host.has_folder(path) if file.is_folder else self._host.has_file(path)
 
     def _check_files(self, preset: Preset) -> None:
-        missing = [file for file in needed_to_start(preset) if not self._has(file)]
+        missing = [file for file in needed_to_start(preset) if not self.has_file(file)]
         if missing:
             names = ", ".join(file.target for file in missing)
             raise RefusedError(
@@ -124,9 +129,10 @@ class Preflight:
                 "Fetch it first: " + " && ".join(fetch_command(file, self._paths.store) for file in missing),
             )
 
-    def _check_model(self, proposal: LaunchPlan) -> None:
+    def _check_model(self, proposal: LaunchPlan, *, fetches: bool) -> None:
         inside = local_model_path(proposal.model)
-        if inside is None:
+        coming = {file.target for file in proposal.preset.facts.required_files} if fetches else set()
+        if inside is None or inside in coming:
             return
         path = Path(self._paths.store) / inside
         if not (self._host.has_folder(path) or self._host.has_file(path)):
@@ -143,14 +149,14 @@ class Preflight:
             if other.running and other != existing and port in _host_ports(other):
                 raise PortInUse(
                     f"Port {port} is taken by the container {other.name}.",
-                    f"Stop it (spark-tui down {other.name}) or choose another port (--set port={port + 1}).",
+                    f"Stop it (spark-tui down {other.name}) or choose another port, for example {port + 1}.",
                 )
         owner = await asyncio.to_thread(self._host.port_owner, port)
         own = existing is not None and existing.running and port in _host_ports(existing)
         if owner is not None and not own:
             raise PortInUse(
                 f"Port {port} is taken by {owner}.",
-                f"Stop that process or choose another port (--set port={port + 1}).",
+                f"Stop that process or choose another port, for example {port + 1}.",
             )
 
 
@@ -186,7 +192,7 @@ def _check_existing(standing: Standing, existing: ContainerFacts, *, replace_run
     if not existing.ours:
         raise NameInUse(
             f"A container named {name} exists ({existing.status.value}) that spark-tui did not make.",
-            f"Launch under another name (--name {name}-2), or remove it yourself: docker rm {name}",
+            f"Launch under another name, for example {name}-2, or remove it yourself: docker rm {name}",
         )
     same = existing.spec_hash == standing.plan.spec.label(LABEL_SPEC_HASH)
     if existing.running and same:

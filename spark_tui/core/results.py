@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 
 from spark_tui.domain.bench.compare import Comparison, compare
 from spark_tui.domain.bench.references import Beside, beside
@@ -53,6 +54,11 @@ class Results:
         self._store.add(result)
         return result
 
+    def delete(self, results: Sequence[Result]) -> int:
+        """Deletes results for good, and returns how many were there. Of two that were measured in turn, the other one
+        stays. Raises SparkError."""
+        return self._store.remove({result.id for result in results})
+
     def all(self) -> tuple[Result, ...]:
         """Every result, the newest first. Raises SparkError when the store cannot be read."""
         return tuple(sorted(self._store.all(), key=lambda result: -result.at))
@@ -67,7 +73,9 @@ class Results:
         `last` is the newest of all. Raises UsageError when there is none, or when several ids begin so.
         """
         kept = self.all()
-        if key == "last" and kept:
+        if not kept:
+            raise UsageError("There is no result yet.", "Measure an engine: spark-tui bench NAME")
+        if key == "last":
             return kept[0]
         exact = [result for result in kept if result.id == key]
         begun = [result for result in kept if len(key) >= LEAST_ID and result.id.startswith(key)]

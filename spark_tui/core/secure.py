@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 from typing import Final
 
 from spark_tui.core.launch import LaunchRequest
+from spark_tui.core.launched import launched_with
 from spark_tui.core.preflight import Preflight
 from spark_tui.domain.engine.container import ContainerFacts
 from spark_tui.domain.engine.view import EngineView, Exposure
@@ -62,7 +62,7 @@ class Securing:
             f"open to the network, and asks for a key. Its users are cut off until they send it. The key is made for "
             f"you and kept in {key_file}, as {variable}; it is never shown.{note}"
         )
-        return Secured(LaunchRequest(preset, wanted, replace_running=True), key_file, variable, what)
+        return Secured(LaunchRequest(preset, wanted, replace_running=True, fetch=False), key_file, variable, what)
 
     async def _as_it_runs(self, preset: Preset, now: Overrides, container: ContainerFacts) -> bool:
         """Whether a launch of today, without a key, would make just the container that runs."""
@@ -96,17 +96,10 @@ def _check(view: EngineView) -> None:
 def _overrides(view: EngineView) -> Overrides:
     """The changes that it was launched with, by its labels. Raises RefusedError for labels that nobody here wrote."""
     try:
-        read = overrides_from_pairs(_pairs(view.container.overrides))
-    except (ValueError, SparkError) as error:
+        read = overrides_from_pairs(launched_with(view.container))
+    except SparkError as error:
         raise RefusedError(
             f"The settings of {view.name} cannot be read from its label.",
             f"Launch it anew with what you want: spark-tui up {view.container.preset} --expose lan --replace",
         ) from error
     return replace(read, name=view.name, port=view.port, exposure=Reach.LAN, api_key=False)
-
-
-def _pairs(text: str) -> dict[str, str]:
-    pairs = json.loads(text) if text else {}
-    if not isinstance(pairs, dict) or not all(isinstance(value, str) for value in pairs.values()):
-        raise ValueError("not an object of texts")
-    return pairs

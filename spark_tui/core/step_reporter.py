@@ -55,7 +55,7 @@ class StepReporter:
 
     @asynccontextmanager
     async def running(self, id_: str) -> AsyncIterator[None]:
-        """Runs the body as this step: done at its end, failed or cancelled when it raises."""
+        """Runs the body as this step: at its end done, unless the body has ended it; failed or cancelled by a raise."""
         self.begin(id_)
         try:
             yield
@@ -65,4 +65,5 @@ class StepReporter:
         except asyncio.CancelledError:
             self._end(id_, StepState.CANCELLED, "cancelled")
             raise
-        self.done(id_)
+        if self._steps[id_].state is StepState.RUNNING:
+            self.done(id_)

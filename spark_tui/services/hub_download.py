@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import re
 import select
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -24,6 +22,8 @@ from spark_tui.domain.models.hub_errors import DownloadFailed, shown
 from spark_tui.domain.secret import Secret
 from spark_tui.domain.text import clean_line
 from spark_tui.services.executors import CallPool
+from spark_tui.services.files import is_locked
+from spark_tui.services.helper_process import command
 from spark_tui.services.hub_download_places import PART, Places, io_error
 from spark_tui.services.hub_download_records import (
     ID,
@@ -144,7 +144,7 @@ class DetachedDownloads:
         told = json.dumps({"token": token.reveal()} if token else {}).encode()
         environ = {name: value for name, value in self._environ.items() if name not in _SECRET} | _SETTINGS
         environ["HF_HOME"] = str(self._store)
-        argv = [sys.executable, "-P", "-m", _MODULE, str(self._folder.path), id_]
+        argv = [*command(_MODULE), str(self._folder.path), id_]
         try:
             done = subprocess.run(
                 argv, input=told, capture_output=True, timeout=START_SECONDS, env=environ, cwd="/", check=False
@@ -246,18 +246,4 @@ def _parts(order: Order, places: Places) -> list[Path]:
         return list((places.folder / ".cache/huggingface/download").glob(f"*{PART}"))
     found = (places.folder / "blobs").glob(f"*{PART}")
     locks = places.hub / ".locks" / places.folder.name
-    return [part for part in found if _OURS.fullmatch(part.name) and not _held(locks / f"{part.stem}.lock")]
-
-
-def _held(lock: Path) -> bool:
-    try:
-        descriptor = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
+    return [part for part in found if _OURS.fullmatch(part.name) and not is_locked(locks / f"{part.stem}.lock")]

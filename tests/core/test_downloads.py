@@ -152,17 +152,6 @@ def test_the_launch_s_own_settings_count() -> None:
     assert planned(plain, changed)[0].load_format == "safetensors"
 
 
-async def test_together_they_may_not_fit(kit: Kit) -> None:
-    kit.hub.add(card("acme/drafter", *FILES))
-    preset = replace(PRESET, facts=PresetFacts())
-    launch = launch_plan(preset, Overrides(), PATHS, image=None)
-    kit.host.free = Ok(30 * GIB)
-    assert len(await kit.downloads.plan_launch(launch)) == 2
-    kit.host.free = Ok(15 * GIB)
-    with pytest.raises(hub_errors.DiskFull):
-        await kit.downloads.plan_launch(launch)
-
-
 # --- running ----------------------------------------------------------------------------------------------
 
 

@@ -54,7 +54,7 @@ async def test_files_that_are_there_are_not_spoken_of() -> None:
 async def test_what_only_the_chat_needs_does_not_keep_an_engine_from_starting() -> None:
     kit = empty_store()
     standing = await kit.context.preflight.check(needing(PROMPT), Overrides())
-    assert any(note.startswith("The chat needs prompts/SYSTEM_PROMPT.txt") for note in standing.plan.notes)
+    assert standing.plan.spec.name == PRESET.name
 
 
 async def test_a_model_may_be_a_file() -> None:

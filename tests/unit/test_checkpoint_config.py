@@ -28,11 +28,6 @@ def layers_of(found: CheckpointFacts, *kinds: LayerKind) -> int:
     return sum(layers.layers for layers in found.attention or () if layers.kind in kinds)
 
 
-def test_there_are_at_least_ten_public_configs_each_with_its_source() -> None:
-    assert len(MODELS) >= 10
-    assert all(found["source"] for found in MODELS.values())
-
-
 @pytest.mark.parametrize("name", MODELS)
 def test_a_public_config_is_understood(name: str) -> None:
     found, expect = facts(name), MODELS[name]["expect"]
@@ -44,6 +39,17 @@ def test_a_public_config_is_understood(name: str) -> None:
     for key in ("is_moe", "has_ssm", "mtp_declared", "max_position_embeddings", "quant_method"):
         assert getattr(found, key) == expect[key], key
     assert list(found.modalities) == expect["modalities"]
+    experts = found.experts
+    assert (None if experts is None else [experts.routed, experts.per_token, experts.shared]) == expect["experts"]
+
+
+@pytest.mark.parametrize("name", [name for name in MODELS if "quantized_modules" not in MODELS[name]])
+def test_the_format_of_a_public_checkpoint(name: str) -> None:
+    found, expect = facts(name).quantization, MODELS[name]["expect"]
+    assert found is not None
+    assert [form.value for form in found.formats] == expect["formats"]
+    assert found.kv_cache == expect["kv_cache"]
+    assert len(found.excluded) == expect["excluded"]
 
 
 @pytest.mark.parametrize("name", MODELS)

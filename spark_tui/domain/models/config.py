@@ -12,7 +12,10 @@ from spark_tui.domain.models.layers import Layers, layers_of
 from spark_tui.domain.models.quantization import quantization_of
 
 _TEXT_MODELS: Final = ("text_config", "llm_config", "language_config")
-_TOWERS: Final = (("vision_config", "image"), ("audio_config", "audio"), ("video_config", "video"))
+_TOWERS: Final = (
+    ("vision_config", "image"), ("img_processor", "image"), ("image_embd_layer", "image"),
+    ("audio_config", "audio"), ("sound_config", "audio"), ("audio_embd_layer", "audio"), ("video_config", "video"),
+)  # fmt: skip
 _SAMPLING: Final = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 _DRAFT_NAME: Final = re.compile(r"(?:^|\.)(?:mtp|nextn|mtp_layers)\.|\.(?:nextn|eh_proj|shared_head)\.|\.eh_proj\.")
 _LAYER: Final = re.compile(r"(?:^|\.)layers\.(\d{1,5})\.")
@@ -54,12 +57,19 @@ def facts_from(
         mtp_declared=layers.drafting,
         mtp_layers=_drafting_there(layers, tensor_names),
         mtp_attention=layers.drafting_attention,
-        modalities=("text", *(word for key, word in _TOWERS if key in whole)),
+        modalities=_modalities(whole),
         tied_embeddings=_either(whole.flag("tie_word_embeddings"), text.flag("tie_word_embeddings")),
         sampling=_sampling(generation, findings),
         findings=tuple(findings),
         source=source,
     )
+
+
+def _modalities(whole: Keys) -> tuple[str, ...]:
+    """What it takes, text first, by its towers. Phi keeps them under `embd_layer`."""
+    nested = whole.inner("embd_layer")
+    held = [word for key, word in _TOWERS if key in whole or (nested is not None and key in nested)]
+    return tuple(dict.fromkeys(("text", *held)))
 
 
 def _either(first: bool | None, second: bool | None) -> bool | None:

@@ -89,7 +89,8 @@ def _drafting(facts: CheckpointFacts) -> str:
     if not facts.mtp_declared:
         return ""
     here = {None: "whether their weights are here is not known", 0: "their weights are not here"}
-    return f"{facts.mtp_declared} MTP layers declared, {here.get(facts.mtp_layers, 'here')}"
+    layers = "layer" if facts.mtp_declared == 1 else "layers"
+    return f"{facts.mtp_declared} MTP {layers} declared, {here.get(facts.mtp_layers, 'here')}"
 
 
 def _abilities(facts: CheckpointFacts) -> str:

@@ -82,9 +82,15 @@ def _kinds(text: Keys, model_type: str, count: int | None) -> Sequence[LayerKind
         return [LayerKind.FULL if (at + 1) % every == 0 else LayerKind.SLIDING for at in range(count)]
     if window and model_type == "gpt_oss":
         return [LayerKind.FULL if at % 2 else LayerKind.SLIDING for at in range(count)]
-    # Qwen states a window that is not used; Mistral states one that is.
-    slides = window and text.flag("use_sliding_window") is not False and "max_window_layers" not in text
+    # Qwen states a window that is not used, Phi one that is longer than its context; Mistral states one that is used.
+    slides = _shorter_than_context(text, window) and text.flag("use_sliding_window") is not False
+    slides = slides and "max_window_layers" not in text
     return [LayerKind.SLIDING if slides else LayerKind.FULL] * count
+
+
+def _shorter_than_context(text: Keys, window: int | None) -> bool:
+    context = text.positive("max_position_embeddings")
+    return window is not None and (context is None or window < context)
 
 
 # --- keys and values ----------------------------------------------------------------------------------

@@ -40,18 +40,18 @@ class Parts:
 
 
 def checkpoint_of(parts: Parts, source: str) -> CheckpointFacts:
-    """The facts. Damaged files are findings, and then `weights.complete` is false."""
+    """The facts. Damaged files are findings; where one of them holds weights, `weights.complete` is false."""
     headers = [header for header in parts.headers if isinstance(header, SafetensorsHeader)]
     damaged = [header for header in parts.headers if isinstance(header, CheckpointProblem)]
     problems = [*parts.problems, *damaged]
-    complete = bool(parts.headers) and not problems
+    complete = bool(parts.headers) and not damaged
     tensors = [tensor for header in headers for tensor in header.tensors]
-    named = tensor_names(parts.index)
+    named = _tensor_names(parts.index) or ([tensor.name for tensor in tensors] if complete else None)
     facts = facts_from(
         parts.config,
         hf_quant=parts.hf_quant,
         generation=parts.generation,
-        tensor_names=named if named is not None else [tensor.name for tensor in tensors] if complete else None,
+        tensor_names=named,
         source=source,
     )
     weights = summarise(tensors, layers=facts.layers, complete=complete) if tensors else None
@@ -70,8 +70,7 @@ def checkpoint_of(parts: Parts, source: str) -> CheckpointFacts:
     )
 
 
-def tensor_names(index: Mapping[str, Any] | None) -> list[str] | None:
-    """The tensors that an index lists; None without one."""
+def _tensor_names(index: Mapping[str, Any] | None) -> list[str] | None:
     found = index.get("weight_map") if index else None
     return [str(name) for name in found] if isinstance(found, dict) else None
 

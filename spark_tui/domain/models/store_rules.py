@@ -13,13 +13,16 @@ from spark_tui.domain.models.store import (
     Expected,
     RepoKind,
     StoredFile,
+    StoredModel,
     StoredRevision,
+    StoreFinding,
     Trouble,
 )
 from spark_tui.domain.quantities import human_bytes
 from spark_tui.domain.text import clean_line, truncate
 
 MOST_NAMES: Final = 100
+MOVING: Final = "it changes while it is read"
 _MOST_REASONS: Final = 8
 _SHARD: Final = re.compile(r"(?P<stem>.+)-(?P<at>\d{5})-of-(?P<of>\d{5})\.(?P<kind>safetensors|gguf|bin|pt)")
 _WEIGHTS: Final = (".safetensors", ".gguf", ".bin", ".pt", ".pth", ".npz", ".onnx", ".nemo")
@@ -130,6 +133,25 @@ def judge(files: Sequence[StoredFile], *, tree: Mapping[str, Expected] | None, k
     if empty:
         return Judgement(Completeness.CORRUPT, _some(f"{shown(name)} is empty" for name in empty), tuple(empty))
     return Judgement(Completeness.COMPLETE)
+
+
+def in_motion(model: StoredModel) -> StoredModel:
+    """A model that would not hold still: nothing of it is called corrupt, for what a single moment shows as damage
+    may be a download or a deletion at work. It is partial until it is read in peace."""
+    doubted = model.completeness is Completeness.CORRUPT
+    return replace(
+        model,
+        revisions=tuple(_doubted(each) for each in model.revisions),
+        completeness=Completeness.PARTIAL if doubted else model.completeness,
+        reasons=(MOVING,) if doubted else model.reasons,
+        findings=(*model.findings, StoreFinding(MOVING)),
+    )
+
+
+def _doubted(revision: StoredRevision) -> StoredRevision:
+    if revision.completeness is not Completeness.CORRUPT:
+        return revision
+    return replace(revision, completeness=Completeness.PARTIAL, reasons=(MOVING,))
 
 
 def _is_empty(files: Sequence[StoredFile], name: str) -> bool:

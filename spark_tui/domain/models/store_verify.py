@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from spark_tui.domain.models.store import Algorithm, Layout, StoredModel
 from spark_tui.domain.quantities import human_bytes, human_duration
+from spark_tui.domain.settings import Settings, Source
 
 
 class Verdict(StrEnum):
@@ -100,12 +101,16 @@ class VerifyProgress:
         return f"All {many} files are as the Hub has them{took}."
 
 
-def fetch_again(model: StoredModel, names: Sequence[str], *, hub: str) -> str:
-    """The command that fetches these files again, for the Hub's own tool. `hub` is the cache's folder.
+def fetch_again(model: StoredModel, names: Sequence[str], settings: Settings, *, revision: str = "") -> str:
+    """The command that fetches these files again; `revision` empty is the current one. It names the store where that
+    was typed as an option.
 
     Empty where it is not known which repository they are from.
     """
     if not names or model.layout is not Layout.CACHE:
         return ""
-    words = ("hf", "download", model.id, *names, "--force-download", "--cache-dir", hub)
-    return shlex.join(words)
+    store = ("--store", str(settings.store)) if settings.origin("store").source is Source.OPTION else ()
+    files = (word for name in names for word in ("--file", name))
+    commit = revision or model.commit
+    pinned = ("--revision", commit) if commit else ()
+    return shlex.join(("spark-tui", *store, "models", "pull", model.id, *pinned, *files, "--again"))

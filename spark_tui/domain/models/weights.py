@@ -38,12 +38,12 @@ _CLASSES: Final = tuple(
         (r"\.shared_experts?[._]|\.shared_mlp\.", ModuleClass.SHARED_EXPERT),
         (r"\.experts\.|\.experts_", ModuleClass.EXPERTS),
         (r"\.(?:router|gate)\.(?!proj)|\.e_score_correction_bias|\.shared_expert_gate", ModuleClass.ROUTER),
-        (r"\.(?:linear_attn|mamba|ssm|conv1d|A_log|dt_bias|in_proj|out_proj)\b", ModuleClass.STATE),
+        (r"\.(?:linear_attn|mamba|ssm|conv1d|A_log|dt_bias|in_proj|out_proj)\b|\.mixer\.D$", ModuleClass.STATE),
         (r"\.(?:self_attn|attn|attention|[qkvo]_proj|qkv_proj|wq|wk|wv|wo)\b", ModuleClass.ATTENTION),
-        (r"\.(?:mlp|feed_forward|up_proj|down_proj|gate_proj|gate_up_proj|ffn)\b", ModuleClass.MLP),
+        (r"\.(?:mlp|feed_forward|up_proj|down_proj|gate_proj|gate_up_proj|ffn|fc[12]_latent_proj)\b", ModuleClass.MLP),
     )
 )
-_NO_WEIGHT: Final = re.compile(r"scale|zero_point|zeros|g_idx|input_min|input_max|weight_shape|_bias$|\.bias$")
+_NO_WEIGHT: Final = re.compile(r"scale|zero_point|zeros|g_idx|input_min|input_max|weight_shape")
 _NOT_READ: Final = (ModuleClass.VISION, ModuleClass.AUDIO, ModuleClass.DRAFT)
 _FORMAT_BITS: Final = {  # with their scales: one of 8 bits per 16 weights (NVFP4), per 32 (MX formats)
     WeightFormat.BF16: 16.0, WeightFormat.FP16: 16.0, WeightFormat.FP8: 8.0, WeightFormat.MXFP8: 8.25,
@@ -91,11 +91,16 @@ def summarise(tensors: Iterable[Tensor], *, layers: int | None = None, complete:
         module = class_of(tensor.name, layers)
         dtypes[tensor.dtype] += tensor.size
         sizes[module] += tensor.size
-        wide[module] += tensor.size if tensor.dtype in _WIDE else 0
+        wide[module] += tensor.size if _is_wide(tensor) else 0
         weights[module] += _weights_in(tensor)
         count += 1
     modules = tuple(ModuleBytes(module, size, wide[module], weights[module]) for module, size in sizes.most_common())
     return WeightSummary(tuple(dtypes.most_common()), modules, weights.total(), count, complete)
+
+
+def _is_wide(tensor: Tensor) -> bool:
+    """Weights of 16 bits or more. The scales of narrower ones are no weights, whatever their dtype."""
+    return tensor.dtype in _WIDE and not _NO_WEIGHT.search(tensor.name)
 
 
 def _weights_in(tensor: Tensor) -> int:

@@ -1,0 +1,236 @@
+"""Two launches in turn on a box that holds one: who runs when, what is kept, and that the first one comes back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import replace
+
+import pytest
+
+from spark_tui.core.bench_progress import BenchProgress, BenchStep
+from spark_tui.core.bench_sides import Side
+from spark_tui.core.bench_turns import starts_of
+from spark_tui.core.context import Context, Ports
+from spark_tui.core.launch import LaunchRequest
+from spark_tui.domain.bench.compare import Verdict, compare
+from spark_tui.domain.bench.plan import BenchPlan
+from spark_tui.domain.bench.run import BenchRun, Ending
+from spark_tui.domain.engine.endpoint import Endpoint
+from spark_tui.domain.errors import EngineExited, RefusedError, SparkError, UsageError
+from spark_tui.domain.presets.host_paths import HostPaths
+from spark_tui.domain.presets.plan import Overrides
+from spark_tui.domain.settings import Settings
+from spark_tui.services.bench_results import MemoryResults
+from spark_tui.services.ports_bench import Driven, Load
+from tests.core.kit import PRESET, Kit
+from tests.fakes_bench import FakeLoad
+
+PLAN = BenchPlan(input_tokens=32, output_tokens=8, concurrency=(1, 2), passes=3, rounds=1, warmup=1)
+OTHER = replace(PRESET, name="other", defaults=(("port", 8005), ("max_model_len", 2048)))
+
+
+class LoadOfWhatRuns(FakeLoad):
+    """A load that is as fast as the engine that runs: `speeds` by the context length that it was launched with."""
+
+    kit: TurnsKit
+
+    async def drive(self, endpoint: Endpoint, load: Load, stop: asyncio.Event) -> AsyncGenerator[Driven, None]:
+        running = self.kit.running()
+        self.kit.asked.append(running)
+        self.step = self.kit.speeds[running]
+        async for told in super().drive(endpoint, load, stop):
+            yield told
+
+
+class TurnsKit(Kit):
+    """A core with a preset's engine that serves, and a load that depends on what runs."""
+
+    def __init__(self) -> None:
+        self.results = MemoryResults()
+        self.asked: list[str] = []
+        self.speeds = {"qwen 4096": 0.02, "qwen 8192": 0.01, "other 2048": 0.04}
+        self.seen: list[BenchProgress] = []
+        super().__init__(PRESET, OTHER)
+
+    def opened(self) -> Context:
+        self.load = LoadOfWhatRuns(self.clock)
+        self.load.kit = self
+        ports = Ports(
+            self.clock, self.docker, self.api, self.host, self.gpu, self.presets, self.secrets, self.archive,
+            load=self.load, results=self.results,
+        )  # fmt: skip
+        return Context(Settings(), ports, HostPaths("/store", "/caches", "/home/test"))
+
+    def running(self) -> str:
+        """The one container that runs, and its context length."""
+        found = [each.facts for each in self.docker._boxes.values() if each.facts.running]
+        [only] = found
+        words = " ".join(only.argv).split()
+        return f"{only.name} {words[words.index('--max-model-len') + 1]}"
+
+    async def launched(self, overrides: Overrides | None = None) -> None:
+        task = asyncio.create_task(
+            self.context.launcher.launch(LaunchRequest(PRESET, overrides or Overrides()), self.report)
+        )
+        await self.until(task.done)
+        task.result()
+
+    async def sides(self, other: str) -> tuple[Side, Side]:
+        view = (await self.context.supervisor.watch("qwen")).view()
+        return self.context.bench_turns.sides(view, other)
+
+    async def turns(
+        self, other: str, plan: BenchPlan = PLAN, *, stop: asyncio.Event | None = None,
+        meanwhile: Callable[[], None] = lambda: None,
+    ) -> tuple[BenchRun, ...]:  # fmt: skip
+        sides = await self.sides(other)
+        task = asyncio.create_task(self.context.bench_turns.run(sides, plan, self.seen.append, stop=stop))
+
+        def done() -> bool:
+            meanwhile()
+            return task.done()
+
+        await self.until(done)
+        return task.result()
+
+
+async def test_a_flag_is_measured_in_turn_with_the_engine_as_it_is() -> None:
+    kit = TurnsKit()
+    await kit.launched()
+    one, two = await kit.turns("max_model_len=8192")
+    turns = [name for index, name in enumerate(kit.asked) if index == 0 or kit.asked[index - 1] != name]
+    assert turns == ["qwen 4096", "qwen 8192", "qwen 4096", "qwen 8192"], "A, B B, A A, B"
+    assert kit.running() == "qwen 4096", "as it was before"
+    assert len(kit.docker.created) == 1 + starts_of(PLAN)
+    assert (one.ending, two.ending) == (Ending.COMPLETED, Ending.COMPLETED)
+    assert (one.pair, two.pair) == (two.id, one.id)
+    assert [level.passes for level in (*one.levels, *two.levels)] == [3] * 4
+    assert {result.id for result in kit.results.all()} == {one.id, two.id}
+    found = compare(one, two)
+    assert found.paired
+    assert {row.verdict for row in found.rows} == {Verdict.FASTER}
+    assert [(each.what, each.first, each.second) for each in found.differences if "len" in each.what] == [
+        ("--max-model-len", "4096", "8192")
+    ]
+    assert "as it runs now" in one.caveats[0]
+    assert "max_model_len=8192" in two.caveats[0]
+    assert one.server is None, "its counters began anew with each start"
+
+
+async def test_both_sides_answer_the_same_prompts() -> None:
+    kit = TurnsKit()
+    await kit.launched()
+    await kit.turns("max_model_len=8192", replace(PLAN, concurrency=(1,), passes=1, warmup=0))
+    first, second = ([shot.prompt for shot in load.shots] for load in kit.load.loads)
+    assert first == second
+
+
+async def test_two_presets_are_never_up_at_once() -> None:
+    kit = TurnsKit()
+    await kit.launched()
+    one, two = await kit.turns("other")  # `running` fails where two containers run
+    assert {"qwen 4096", "other 2048"} == set(kit.asked)
+    assert kit.running() == "qwen 4096"
+    assert (one.conditions.engine, two.conditions.engine) == ("qwen", "other")
+    assert {row.verdict for row in compare(one, two).rows} == {Verdict.SLOWER}
+
+
+async def test_launches_are_told_as_they_go() -> None:
+    kit = TurnsKit()
+    await kit.launched()
+    await kit.turns("max_model_len=8192", replace(PLAN, passes=2))
+    launching = [progress for progress in kit.seen if progress.step is BenchStep.LAUNCHING]
+    assert {"max_model_len=8192", "as it runs now"} <= {progress.detail for progress in launching}
+    assert {progress.total for progress in kit.seen} == {2 * 2 * 2}
+    assert kit.seen[-1].step is BenchStep.DONE
+
+
+async def test_a_side_that_does_not_come_up_is_told_and_the_engine_of_before_comes_back() -> None:
+    kit = TurnsKit()
+    await kit.launched()
+    kit.docker.on_start = lambda facts: (
+        kit.docker.end(facts.id, 1) if "8192" in " ".join(facts.argv) else kit.api.serve()
+    )
+    (one,) = await kit.turns("max_model_len=8192")
+    assert one.ending is Ending.FAILED
+    assert "ended before it was ready" in one.reason
+    assert one.levels, "what was measured is kept"
+    assert kit.running() == "qwen 4096"
+
+
+async def test_nothing_is_kept_where_nothing_was_measured() -> None:
+    kit = TurnsKit()
+    await kit.launched()
+    kit.load.broken = EngineExited("It is gone.", "Look at its log.")
+    with pytest.raises(SparkError):
+        await kit.turns("max_model_len=8192")
+    assert kit.results.all() == ()
+    assert kit.running() == "qwen 4096"
+
+
+async def test_cancel_keeps_what_was_measured_and_brings_the_engine_back() -> None:
+    kit, stop = TurnsKit(), asyncio.Event()
+    await kit.launched()
+
+    def stop_in_the_second_pass() -> None:
+        if any(progress.segment is not None and progress.segment.number == 2 for progress in kit.seen):
+            stop.set()
+
+    one, two = await kit.turns("max_model_len=8192", stop=stop, meanwhile=stop_in_the_second_pass)
+    assert (one.ending, two.ending) == (Ending.CANCELLED, Ending.CANCELLED)
+    assert one.levels and two.levels
+    assert kit.running() == "qwen 4096"
+
+
+async def test_a_launch_is_not_waited_for_once_it_is_cancelled() -> None:
+    kit, stop = TurnsKit(), asyncio.Event()
+    await kit.launched()
+    kit.docker.on_start = None
+
+    def stop_while_it_starts() -> None:
+        if any(progress.step is BenchStep.LAUNCHING and "Boot" in progress.detail for progress in kit.seen):
+            stop.set()
+
+    begun = kit.clock.now()
+    (one,) = await kit.turns("max_model_len=8192", stop=stop, meanwhile=stop_while_it_starts)
+    assert one.ending is Ending.CANCELLED
+    assert kit.clock.now() - begun < 600
+    assert kit.running() == "qwen 4096"
+
+
+@pytest.mark.parametrize(
+    ("other", "kind", "words"),
+    [
+        ("max_model_len=4096", UsageError, "changes nothing"),
+        ("nobody", UsageError, "no preset"),
+        ("max_model_len=many", UsageError, "max_model_len"),
+        ("port=9000", UsageError, "no figure"),
+        ("max_modl_len=1", UsageError, "max_modl_len"),
+        ("extra_args='--x", UsageError, "not closed"),
+    ],
+)
+async def test_what_cannot_be_compared_says_why(other: str, kind: type[SparkError], words: str) -> None:
+    kit = TurnsKit()
+    await kit.launched()
+    with pytest.raises(kind, match=words) as caught:
+        await kit.sides(other)
+    assert caught.value.remedy
+    assert kit.running() == "qwen 4096"
+
+
+async def test_an_engine_that_others_started_is_left_alone() -> None:
+    kit = TurnsKit()
+    kit.docker.add_container("qwen", argv=("vllm", "serve", "org/model", "--port", "8000"))
+    kit.api.serve()
+    with pytest.raises(RefusedError, match="did not start"):
+        await kit.sides("max_model_len=8192")
+
+
+async def test_earlier_changes_stay_on_both_sides() -> None:
+    kit = TurnsKit()
+    await kit.launched(Overrides(max_num_seqs=7, extra_args=("--enforce-eager",)))
+    first, second = await kit.sides("max_model_len=8192")
+    assert first.request.overrides.max_num_seqs == second.request.overrides.max_num_seqs == 7
+    assert second.request.overrides.extra_args == ("--enforce-eager",)
+    assert second.request.overrides.max_model_len == 8192

@@ -1,0 +1,97 @@
+"""A model that is not here: the launch fetches it from the Hub, and a real vLLM without a network finds it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.hub_server import HubServer
+from tests.pty_app import spark_tui
+from tests.real.lab.lab import Lab
+
+pytestmark = pytest.mark.timeout(600)
+
+NAME = "fetched-tiny"
+RECIPE = """\
+recipe_version: "2"
+model: acme/tiny
+runtime: vllm
+container: spark-tui/vllm-cpu:0.32.0
+executor_config:
+  accelerator_vendor: cpu
+metadata:
+  category: cpu
+defaults:
+  port: 8000
+env:
+  HF_HUB_OFFLINE: "1"
+  VLLM_NO_USAGE_STATS: "1"
+command: |
+  vllm serve {model} --port {port} --served-model-name tiny --max-model-len 512 --max-num-seqs 2 \\
+    --enforce-eager --kv-cache-memory-bytes 16M
+"""
+
+
+@pytest.fixture
+def hub(vllm_lab: Lab) -> Iterator[HubServer]:
+    with HubServer() as server:
+        repo = server.repo("acme/tiny")
+        for path in sorted(vllm_lab.model("tiny").iterdir()):
+            repo.put(path.name, path.read_bytes(), lfs=path.suffix == ".safetensors")
+        yield server
+
+
+@pytest.fixture
+def environment(vllm_lab: Lab, hub: HubServer, tmp_path: Path) -> Iterator[Mapping[str, str]]:
+    """A new user with an empty store, one preset and this Hub; the container is removed at the end."""
+    presets = tmp_path / "config" / "spark-tui" / "presets"
+    presets.mkdir(parents=True)
+    (presets / f"{NAME}.yaml").write_text(RECIPE, encoding="utf-8")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
+    variables = {
+        **kept,
+        **vllm_lab.variables(),
+        "HF_ENDPOINT": hub.url,
+        "HOME": str(tmp_path),
+        "XDG_CONFIG_HOME": str(tmp_path / "config"),
+        "XDG_STATE_HOME": str(tmp_path / "state"),
+        "XDG_CACHE_HOME": str(tmp_path / "cache"),
+        "SPARK_TUI_STORE": str(tmp_path / "store"),
+    }
+    yield variables
+    subprocess.run(spark_tui("down", NAME, "--remove"), env=variables, capture_output=True, timeout=120)
+
+
+def test_a_launch_fetches_its_model_and_the_engine_finds_it(
+    environment: Mapping[str, str], hub: HubServer, free_port: int
+) -> None:
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            spark_tui(*words), env=dict(environment), capture_output=True, text=True, timeout=420, check=False
+        )
+        assert done.returncode == 0, f"{words}: {done.stdout}\n{done.stderr}"
+        return done
+
+    told = run("up", NAME, "--port", str(free_port), "--dry-run")
+    assert "Fetched first: acme/tiny" in told.stderr
+    assert hub.requests == [], "a dry run asks nobody"
+
+    lines = [json.loads(line) for line in run("up", NAME, "--port", str(free_port), "--json").stdout.splitlines()]
+    steps = {line["id"]: line for line in lines if line["type"] == "step"}
+    assert steps["fetch"]["state"] == "done"
+    assert steps["fetch"]["detail"].startswith("fetched acme/tiny, ")
+    assert lines[-1]["state"] == "SERVING"
+    [model] = json.loads(run("models", "list", "--json").stdout)["models"]
+    assert (model["id"], model["state"]) == ("acme/tiny", "complete")
+
+    run("down", NAME)
+    asked = len(hub.requests)
+    again = run("up", NAME, "--port", str(free_port), "--no-wait", "--json")
+    steps = {line["id"]: line for line in map(json.loads, again.stdout.splitlines()) if line["type"] == "step"}
+    assert (steps["fetch"]["state"], steps["fetch"]["detail"]) == ("skipped", "model is here")
+    assert len(hub.requests) == asked, "what is here needs no Hub"
