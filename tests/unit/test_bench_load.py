@@ -9,11 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_tui.domain.bench.plan import BenchPlan, Content, PromptCache, Segment, check_context, check_plan, segments
+from spark_tui.domain.bench.plan import (
+    BenchPlan,
+    Content,
+    PlanError,
+    PromptCache,
+    Segment,
+    check_context,
+    check_plan,
+    segments,
+)
 from spark_tui.domain.bench.prompts import Vocabulary, prompt_ids, prompt_text
 from spark_tui.domain.bench.record import Outcome
 from spark_tui.domain.bench.stream import Exchange, record_of
-from spark_tui.domain.errors import ContextOverflow, UsageError
+from spark_tui.domain.errors import ContextOverflow
 from spark_tui.domain.text import clean_line
 from spark_tui.services.bench_wire import Framing, NotHttp
 from tests.api_fixtures import FOLDER
@@ -25,24 +34,27 @@ ONE = Segment(1, 2, 4, 64, 16)
 
 
 @pytest.mark.parametrize(
-    "plan",
+    ("plan", "fields"),
     [
-        BenchPlan(concurrency=(), depths=()),
-        BenchPlan(concurrency=(0,)),
-        BenchPlan(concurrency=(2, 2)),
-        BenchPlan(concurrency=(5000,)),
-        BenchPlan(depths=(0,)),
-        BenchPlan(input_tokens=0),
-        BenchPlan(output_tokens=1),
-        BenchPlan(passes=0),
-        BenchPlan(rounds=0),
-        BenchPlan(warmup=-1),
-        BenchPlan(concurrency=(1024,), rounds=1000, passes=100),
+        (BenchPlan(concurrency=(), depths=()), ("concurrency", "depths")),
+        (BenchPlan(concurrency=(0,)), ("concurrency",)),
+        (BenchPlan(concurrency=(2, 2)), ("concurrency",)),
+        (BenchPlan(depths=(8, 8)), ("depths",)),
+        (BenchPlan(concurrency=(5000,)), ("concurrency",)),
+        (BenchPlan(depths=(0,)), ("depths",)),
+        (BenchPlan(input_tokens=0), ("input_tokens",)),
+        (BenchPlan(output_tokens=1), ("output_tokens",)),
+        (BenchPlan(passes=0), ("passes",)),
+        (BenchPlan(rounds=0), ("rounds",)),
+        (BenchPlan(warmup=-1), ("warmup",)),
+        (BenchPlan(concurrency=(1024,), rounds=1000, passes=100), ("concurrency", "passes", "rounds")),
     ],
 )
-def test_a_senseless_load_is_refused(plan: BenchPlan) -> None:
-    with pytest.raises(UsageError):
+def test_a_senseless_load_is_refused_in_words_for_every_screen(plan: BenchPlan, fields: tuple[str, ...]) -> None:
+    with pytest.raises(PlanError) as caught:
         check_plan(plan)
+    assert caught.value.fields == fields
+    assert "--" not in str(caught.value)
 
 
 def test_a_request_longer_than_the_context_is_refused_before_it_is_sent() -> None:

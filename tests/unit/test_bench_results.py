@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -108,6 +109,62 @@ def test_a_link_in_the_files_place_is_not_followed(tmp_path: Path) -> None:
     with pytest.raises(SparkError):
         FileResults(tmp_path).add(_full())
     assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_deleted_result_is_gone_and_what_cannot_be_read_stays(tmp_path: Path) -> None:
+    store, file = FileResults(tmp_path), tmp_path / "results.jsonl"
+    assert store.remove({"one"}) == 0, "there is no file yet"
+    for id_ in ("one", "two", "three"):
+        store.add(replace(_full(), id=id_))
+    file.write_bytes(file.read_bytes() + b'{"version": 9, "id": "one"}\n[[[\n')
+    assert store.remove({"one", "three", "never there"}) == 2
+    assert [result.id for result in store.all()] == ["two"]
+    assert file.read_bytes().endswith(b'{"version": 9, "id": "one"}\n[[[\n')
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert [path.name for path in tmp_path.iterdir()] == ["results.jsonl"]
+    store.add(replace(_full(), id="four"))
+    assert [result.id for result in store.all()] == ["two", "four"]
+
+
+def test_who_adds_while_another_deletes_loses_nothing(tmp_path: Path) -> None:
+    FileResults(tmp_path).add(replace(_full(), id="old"))
+    barrier = threading.Barrier(9)
+
+    def add(number: int) -> None:
+        barrier.wait()
+        for each in range(5):
+            FileResults(tmp_path).add(replace(_full(), id=f"{number}-{each}"))
+
+    def delete() -> None:
+        barrier.wait()
+        for number in range(8):
+            FileResults(tmp_path).remove({"old", f"{number}-0"})
+
+    threads = [threading.Thread(target=add, args=(number,)) for number in range(8)]
+    threads.append(threading.Thread(target=delete))
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    store = FileResults(tmp_path)
+    ids = {result.id for result in store.all()}
+    assert store.problems() == ()
+    assert {f"{number}-{each}" for number in range(8) for each in range(1, 5)} <= ids
+    assert "old" not in ids
+
+
+def test_the_file_stays_bounded_and_the_oldest_go_first(tmp_path: Path) -> None:
+    size = len(json.dumps(result_to_json(_full()), separators=(",", ":"))) + 1
+    store, file = FileResults(tmp_path, most_bytes=6 * size), tmp_path / "results.jsonl"
+    file.write_bytes(b'{"version": 9}\n')
+    for number in range(20):
+        store.add(replace(_full(), id=f"{number:04}"))
+        assert file.stat().st_size <= 7 * size
+    kept = [result.id for result in store.all()]
+    assert kept == sorted(kept)
+    assert kept[-1] == "0019"
+    assert 3 <= len(kept) <= 6
+    assert file.read_bytes().startswith(b'{"version": 9}\n'), "a newer program's line is not ours to delete"
 
 
 @pytest.mark.parametrize(
@@ -271,7 +328,7 @@ def test_a_run_of_repeated_prompts_stands_beside_nothing() -> None:
         (BenchPlan(), {"most_sequences": 4}, "max_num_seqs"),
         (BenchPlan(), {"kv_tokens": 5000}, "KV cache"),
         (BenchPlan(prompt_cache=PromptCache.WARM), {}, "prefix cache"),
-        (BenchPlan(), {"speculation": "mtp"}, "--content prose"),
+        (BenchPlan(), {"speculation": "mtp"}, "prose as content"),
         (BenchPlan(), {"eager": True}, "eager"),
     ],
 )

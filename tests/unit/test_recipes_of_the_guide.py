@@ -20,6 +20,7 @@ from spark_tui.domain.engine.container import ImageFacts
 from spark_tui.domain.presets.container_spec import LABEL_API_KEY_FILE, LOOPBACK, RestartPolicy
 from spark_tui.domain.presets.plan import HostPaths, LaunchPlan, Overrides, overrides_from_pairs, plan
 from spark_tui.domain.presets.preset import Origin, Preset
+from spark_tui.domain.presets.required import fetch_command
 from spark_tui.domain.presets.shell_words import words_of
 from spark_tui.domain.quantities import GIB
 from spark_tui.services.preset_files import PresetFiles, builtin_directory
@@ -556,8 +557,8 @@ FETCHED = {
 
 @pytest.mark.parametrize("name", FETCHED)
 def test_what_must_be_fetched_before_is_said_with_the_command_that_fetches_it(name: str) -> None:
-    [note] = [note for note in planned(PRESETS[name]).notes if "in the model store: " in note]
-    assert note.endswith(": " + FETCHED[name])
+    [file] = PRESETS[name].facts.required_files
+    assert fetch_command(file, "/home/ada/vllm") == FETCHED[name]
 
 
 @pytest.mark.parametrize("name", PRESETS)

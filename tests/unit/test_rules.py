@@ -163,7 +163,7 @@ def quantized(method: str) -> dict[str, Any]:
 MTP = """--speculative-config '{"method":"mtp","num_speculative_tokens":1}'"""
 DFLASH = """--speculative-config '{"method":"dflash","model":"%s","num_speculative_tokens":8}'"""
 SCHEDULED = """{"method":"mtp","num_speculative_tokens":3,"num_speculative_tokens_per_batch_size":[[1,4,3],[5,64,0]]}"""
-NO_DRAFT = "without=speculative_config"
+NO_DRAFT = "speculation=off"
 
 CAUTIONS = [
     # --- quantization
@@ -242,7 +242,7 @@ CAUTIONS = [
         {"speculative_config": '{"method":"mtp","num_speculative_tokens":3,"disable_by_batch_size":32}'},
         'speculative_config={"method":"mtp","num_speculative_tokens":3}',
     ),
-    Caution("gpt_oss_eagle3", W, **copied("gpt-oss-120b", "--spec-method eagle3"), fix=NO_DRAFT + ",spec_method"),
+    Caution("gpt_oss_eagle3", W, **copied("gpt-oss-120b", "--spec-method eagle3"), fix=NO_DRAFT),
     Caution(
         "ngram_on_prose",
         N,
@@ -301,28 +301,28 @@ CAUTIONS = [
         W,
         PRESETS[SUPER_MTP],
         {"speculative_config": '{"method":"mtp","num_speculative_tokens":3}'},
-        'speculative_config={"method":"mtp","num_speculative_tokens":1}',
+        "num_speculative_tokens=1",
     ),
     Caution(
         "mtp_k_too_high",
         N,
         PRESETS["qwen3.6-27b-nvfp4-mtp"],
         {"speculative_config": '{"method":"mtp","num_speculative_tokens":5}'},
-        'speculative_config={"method":"mtp","num_speculative_tokens":3}',
+        "num_speculative_tokens=3",
     ),
     Caution(
         "mtp_k_too_high",
         W,
         PRESETS["qwen3.6-27b-nvfp4-mtp"],
         {"speculative_config": '{"method":"mtp","num_speculative_tokens":7}'},
-        'speculative_config={"method":"mtp","num_speculative_tokens":3}',
+        "num_speculative_tokens=3",
     ),
     Caution(
         "mtp_k_no_multiple",
         E,
         PRESETS[QWEN36_35B],
         facts={"checkpoint": CheckpointFacts(mtp_declared=2, mtp_layers=2)},
-        fix='speculative_config={"method":"mtp","num_speculative_tokens":2,"moe_backend":"triton"}',
+        fix="num_speculative_tokens=2",
     ),
     Caution("mtp_without_layers", E, **copied(W4A16, MTP), fix=NO_DRAFT),
     Caution("mtp_without_layers", E, **copied(NANO, MTP), fix=NO_DRAFT),
@@ -569,7 +569,7 @@ CAUTIONS = [
         **copied(GEMMA_31B, "--reasoning-parser qwen3 --tool-call-parser qwen3_coder --enable-auto-tool-choice"),
         fix="reasoning_parser=gemma4 tool_call_parser=gemma4",
     ),
-    Caution("parser_plugin_missing", E, PRESETS[NANO], facts={"missing_files": PRESETS[NANO].facts.required_files}),
+    Caution("parser_plugin_missing", N, PRESETS[NANO], facts={"missing_files": PRESETS[NANO].facts.required_files}),
     Caution(
         "parser_plugin_missing",
         E,
@@ -578,7 +578,7 @@ CAUTIONS = [
     ),
     Caution(
         "required_file_missing",
-        E,
+        N,
         PRESETS[NEXT_MTP],
         facts={"missing_files": (RequiredFile("fix_mtp_nvfp4_exclusion.py", url="https://example.org/fix.py"),)},
     ),
@@ -625,6 +625,51 @@ def test_a_caution_is_said_where_its_flag_is_copied_to(caution: Caution) -> None
     assert caution.id in found
     assert found[caution.id].severity is caution.severity
     assert found[caution.id].fix_text == (caution.fix or "")
+
+
+# What people run into, in their words, and the rule that catches it.
+CATCHES = {
+    "ModelOpt without --quantization modelopt": "modelopt_without_quantization",
+    "--quantization on compressed-tensors": "compressed_tensors_with_quantization",
+    "fp8 KV cache with Qwen3.5": "fp8_kv_qwen3_5",
+    "chunked prefill on state-space layers with experts": "chunked_prefill_ssm_moe",
+    "DFlash with an fp8 KV cache": "dflash_with_fp8_kv",
+    "DFlash with a vLLM below 0.21": "dflash_old_vllm",
+    "a drafter of another target": "drafter_of_another_model",
+    "K too high for MTP": "mtp_k_too_high",
+    "the paired draft without fp8 KV cache": "paired_draft_without_fp8_kv",
+    "MTP where its layers are stripped": "mtp_without_layers",
+    "tensor parallel above the number of Sparks": "parallel_beyond_machines",
+    "more than four sequences for one person": "many_sequences",
+    "no memory share, which is 0.92": "utilization_unset",
+    "a memory share without headroom": "utilization_high",
+    "two engines that together ask for too much": "engines_exceed_machine",
+    "a fixed KV cache beside an unset share": "kv_bytes_without_utilization",
+    "a context above the model's": "context_beyond_model",
+    "a long context without YaRN": "long_context_without_yarn",
+    "expert parallel where the model wants it": "expert_parallel_missing",
+    "a MoE backend that Gemma-4-26B has not": "moe_backend_gemma_26b",
+    "the stable image without sm_121": "stable_image",
+    "the missing parser plugin": "parser_plugin_missing",
+    "Phi-4 without scipy": "phi_4_without_scipy",
+    "Mistral without its system prompt": "mistral_without_system_prompt",
+    "a floating tag": "floating_tag",
+    "exposure to the LAN without a key": "lan_without_key",
+    "64 GiB of shared memory": "shm_large",
+    "a ready timeout too short for 120B": "ready_timeout_short",
+    "speculation under load": "speculation_under_load",
+    "a gated model without a token": "gated_without_token",
+    "an image for another architecture": "image_architecture",
+}
+
+
+@pytest.mark.parametrize(("said", "rule"), CATCHES.items(), ids=CATCHES)
+def test_what_people_run_into_is_caught_with_evidence_and_a_remedy(said: str, rule: str) -> None:
+    cautions = [caution for caution in CAUTIONS if caution.id == rule]
+    assert cautions, said
+    for caution in cautions:
+        found = by_id(check(known(caution)))[rule]
+        assert found.evidence and found.remedy
 
 
 def test_every_rule_is_held_by_a_caution() -> None:

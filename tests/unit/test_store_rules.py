@@ -20,13 +20,16 @@ from spark_tui.domain.models.store import (
     StoredFile,
     StoredModel,
     StoredRevision,
+    StoreFinding,
     Trouble,
 )
 from spark_tui.domain.models.store_delete import freed_by
 from spark_tui.domain.models.store_rules import (
+    MOVING,
     current_commit,
     digest_of,
     expected_files,
+    in_motion,
     judge,
     needed,
     with_expected,
@@ -68,6 +71,18 @@ def test_how_whole_files_are_without_a_listing(
     found = judge(files, tree=None, kind=RepoKind.MODEL)
     assert (found.completeness, found.missing) == (state, missing)
     assert bool(found.reasons) is (state is not Completeness.COMPLETE)
+
+
+@pytest.mark.parametrize("state", Completeness)
+def test_what_changes_while_it_is_read_is_not_called_corrupt(state: Completeness) -> None:
+    revisions = (StoredRevision("a", "/p", completeness=state, reasons=("why",)),)
+    model = StoredModel("o/n", Layout.CACHE, "/p", revisions=revisions, completeness=state, reasons=("why",))
+    found = in_motion(model)
+    corrupt = state is Completeness.CORRUPT
+    told = (Completeness.PARTIAL, (MOVING,)) if corrupt else (state, ("why",))
+    assert (found.completeness, found.reasons) == told
+    assert (found.revisions[0].completeness, found.revisions[0].reasons) == told
+    assert found.findings == (StoreFinding(MOVING),)
 
 
 @pytest.mark.parametrize(

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
-from spark_tui.domain.engine.runtimes import is_known
 from spark_tui.domain.errors import PresetError, UsageError
 from spark_tui.domain.presets import vllm_command as vllm
 from spark_tui.domain.presets.address import HOST_NETWORK, LOOPBACK_NAMES, port_of, refuse_shell, with_address
+from spark_tui.domain.presets.command_changes import of_environment, used_in, with_changes, without
 from spark_tui.domain.presets.container_spec import ALL_INTERFACES, LOOPBACK
 from spark_tui.domain.presets.entrypoint import whole
+from spark_tui.domain.presets.json_option import compact
 from spark_tui.domain.presets.overrides import Overrides, Reach, unknown_key
 from spark_tui.domain.presets.preset import Preset, Scalar
-from spark_tui.domain.presets.shell_words import is_shell, join_lines, shell_construct, split_words, words_of
-from spark_tui.domain.presets.template import placeholders, placeholders_in_value, render
+from spark_tui.domain.presets.shell_words import join_lines, shell_construct, split_words, words_of
+from spark_tui.domain.presets.speculation import KEYS, OFF, TOKENS, changed, speculation_of
+from spark_tui.domain.presets.template import render
 
 __all__ = ("HOST_NETWORK", "Command", "command_of", "missing_values")
 
@@ -27,7 +28,6 @@ _FALLBACKS: Final[Mapping[str, Scalar]] = {
     "pipeline_parallel": 1,
     "gpu_memory_utilization": 0.8,
 }
-_OF_ENVIRONMENT = re.compile(r"\{config\.([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +47,55 @@ def command_of(preset: Preset, overrides: Overrides, model: str) -> Command:
 
     Raises PresetError for what is wrong with the recipe, UsageError for what is wrong with the overrides.
     """
+    return _command(preset, settled(preset, overrides, model), model)
+
+
+def settled(preset: Preset, overrides: Overrides, model: str) -> Overrides:
+    """The same changes with how to draft said as the template or the server takes it: in place of a method and a
+    number, a whole config, or the options to leave out.
+
+    Raises what `command_of` raises.
+    """
+    method, tokens = overrides.speculation, overrides.num_speculative_tokens
+    plain = replace(overrides, speculation=None, num_speculative_tokens=None)
+    if tokens is not None and TOKENS in used_in(preset.command, dict(preset.defaults)) | of_environment(preset):
+        plain = replace(plain, values=(*plain.values, (TOKENS, str(tokens))))
+        tokens = None
+    if method is None and tokens is None:
+        return plain
+    _check_drafting(preset)
+    words = words_of(_command(preset, plain, model).argv)
+    short = tuple(key for key in KEYS[1:] if vllm.option(words, "--" + key.replace("_", "-")) is not None)
+    if method == OFF:
+        asked_for = vllm.without_key(words, KEYS[0]) != words
+        return replace(plain, without=(*plain.without, *(KEYS[:1] if asked_for else ()), *short))
+    config = changed(speculation_of(words, {}), method, tokens)
+    others = tuple(pair for pair in plain.values if pair[0] != KEYS[0])
+    wanted = replace(plain, values=(*others, (KEYS[0], compact(config))), without=(*plain.without, *short))
+    found = speculation_of(words_of(_command(preset, wanted, model).argv), {})
+    if found is None or dict(found.config) != config:
+        raise UsageError(
+            "How this command drafts cannot be changed by a setting: its text has a way of its own.",
+            "Change its --speculative-config in a copy of the preset, or in your extra arguments.",
+        )
+    return wanted
+
+
+def _check_drafting(preset: Preset) -> None:
+    if preset.facts.runs_as_is:
+        raise UsageError(
+            "This preset's image decides by itself how it drafts.",
+            "The Command tab and --dry-run show the variables that it reads; change one with env.NAME=value.",
+        )
+    if preset.engine != "vllm":
+        raise UsageError(
+            f"How to draft is set for vLLM alone; this preset's server is {preset.server.title}.",
+            "Give its own options as extra_args.",
+        )
+
+
+def _command(preset: Preset, overrides: Overrides, model: str) -> Command:
+    """The command, with how to draft as the preset or a whole `speculative_config` has it."""
     notes: list[str] = []
     changes = overrides.template_values()
     values = _values(preset, overrides, model, notes)
@@ -54,12 +103,12 @@ def command_of(preset: Preset, overrides: Overrides, model: str) -> Command:
         return _as_is(preset, overrides, model, values, tuple(notes))
     argv = _rendered(preset, values, changes, notes) if preset.command else _built(preset, values, model, notes)
     argv = whole(argv, model) if preset.engine == "vllm" else argv
-    argv = _with_changes(argv, preset, values, changes)
+    argv = with_changes(argv, preset, values, changes)
     argv = with_address(argv, preset, overrides, notes)
     if overrides.extra_args:
         refuse_shell(argv, preset, "extra_args")
         argv = (*argv, *overrides.extra_args)
-    argv = _without(argv, preset, overrides)
+    argv = without(argv, preset, overrides)
     words = words_of(argv)
     if vllm.option(words, "--api-key") is not None:
         raise PresetError(
@@ -81,10 +130,10 @@ def _as_is(
             "This preset's image runs as it is: it has no command to add to or take from.",
             "Change its environment instead: env.NAME=value. The Command tab and --dry-run show what it has.",
         )
-    used = _of_environment(preset)
+    used = of_environment(preset)
     unusable = next((key for key in overrides.template_values() if key not in used), None)
     if unusable is not None:
-        raise unknown_key(unusable, used)
+        raise unknown_key(unusable, used, preset.name)
     if preset.options.network == HOST_NETWORK:
         raise PresetError(
             "An image that runs as it is cannot be kept to this machine on the host's network.",
@@ -186,82 +235,3 @@ def _built(preset: Preset, values: Mapping[str, Scalar], model: str, notes: list
             "Write true or false in `defaults`.",
             file=preset.file,
         ) from None
-
-
-# --- changes ----------------------------------------------------------------------------------------------
-
-
-def _with_changes(
-    argv: tuple[str, ...], preset: Preset, values: Mapping[str, Scalar], changes: Mapping[str, Scalar]
-) -> tuple[str, ...]:
-    """Sets what the template has no place for: as the server's options, and the name and revision that the recipe
-    states."""
-    used = _used(preset.command, values) | _of_environment(preset)
-    for key, value in changes.items():
-        if key in used:
-            continue
-        if not _is_option(preset, key):
-            raise unknown_key(key, (*used, *_option_keys(preset)))
-        refuse_shell(argv, preset, key)
-        argv = _with_option(argv, preset, key, value)
-    if is_shell(argv):
-        return argv
-    for key, stated in (
-        ("served_model_name", preset.default("served_model_name")),
-        ("revision", preset.model_revision),
-    ):
-        names = (vllm.option_of(key) or "",) if preset.engine == "vllm" else preset.server.spellings(key)
-        if stated and key not in used and names and vllm.option_in(argv, names) is None:
-            argv = _with_option(argv, preset, key, stated)
-    return argv
-
-
-def _is_option(preset: Preset, key: str) -> bool:
-    return key in vllm.KEYS if preset.engine == "vllm" else bool(preset.server.spellings(key) and _in_table(preset))
-
-
-def _option_keys(preset: Preset) -> tuple[str, ...]:
-    if preset.engine == "vllm":
-        return vllm.KEYS
-    return tuple(key for key, _ in preset.server.options) if _in_table(preset) else ()
-
-
-def _in_table(preset: Preset) -> bool:
-    return is_known(preset.engine)
-
-
-def _of_environment(preset: Preset) -> set[str]:
-    """The template values that the recipe's environment names, as `{config.NAME}`."""
-    return {key for _, text in preset.env for key in _OF_ENVIRONMENT.findall(text)}
-
-
-def _with_option(argv: tuple[str, ...], preset: Preset, key: str, value: Scalar) -> tuple[str, ...]:
-    if preset.engine != "vllm":
-        return vllm.set_option(argv, preset.server.spellings(key), str(value))
-    try:
-        return vllm.with_option(argv, key, value)
-    except ValueError:
-        raise UsageError(f"`{key}` is on or off; you gave {str(value)[:40]!r}.", f"Write: {key}=true") from None
-
-
-def _without(argv: tuple[str, ...], preset: Preset, overrides: Overrides) -> tuple[str, ...]:
-    """The command less what the person takes out of it."""
-    for key in overrides.without:
-        if vllm.without_key(words_of(argv), key) == words_of(argv):
-            continue
-        refuse_shell(argv, preset, key)
-        argv = vllm.without_key(argv, key)
-    return argv
-
-
-def _used(template: str, values: Mapping[str, Scalar]) -> set[str]:
-    """The keys that a template uses, those within its values included."""
-    used: set[str] = set()
-    waiting = list(placeholders(template))
-    while waiting:
-        key = waiting.pop()
-        if key not in used:
-            used.add(key)
-            value = values.get(key)
-            waiting += placeholders_in_value(value) if isinstance(value, str) else ()
-    return used

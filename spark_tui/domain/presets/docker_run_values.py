@@ -45,14 +45,17 @@ class Draft:
     oom_score_adj: int = 0
 
     def switch(self, name: str, value: str | None) -> None:
+        """`--NAME` or `--NAME=true`. Raises UsageError for another value."""
         if value is not None and value.lower() not in ("true", "false", "1", "0"):
             raise UsageError(f"--{name} is a switch, not {value!r}.", f"Write --{name} alone.")
         self.switches[name] = value is None or value.lower() in ("true", "1")
 
     def list(self, name: str) -> tuple[str, ...]:
+        """All values of an option that may be given several times."""
         return tuple(self.words.get(name, ()))
 
     def spec(self, image: str, command: tuple[str, ...]) -> ContainerSpec:
+        """The container that these options describe."""
         entrypoint = self.one.get("entrypoint")
         return ContainerSpec(
             name=self.one.get("name", ""),

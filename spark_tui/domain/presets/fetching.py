@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from spark_tui.domain.models.download import DownloadRequest
+from spark_tui.domain.presets.host_paths import STORE_TARGET
 from spark_tui.domain.presets.plan import LaunchPlan
 from spark_tui.domain.presets.preset import RequiredFile
 from spark_tui.domain.presets.rules_case import Situation, case_of
@@ -22,6 +23,12 @@ def downloads_of(plan: LaunchPlan) -> tuple[DownloadRequest, ...]:
     The launch's own settings count: a drafter or a model that was changed on the form is the one that is fetched.
     """
     return tuple(dict.fromkeys(_requests(plan)))
+
+
+def reads_store(plan: LaunchPlan) -> bool:
+    """Whether the engine looks for Hub models in our store: its container may have a cache of its own."""
+    home = next((each.value for each in plan.spec.env if each.name == "HF_HOME"), "")
+    return home == STORE_TARGET and any(mount.target == STORE_TARGET for mount in plan.spec.mounts)
 
 
 def _requests(plan: LaunchPlan) -> Iterator[DownloadRequest]:

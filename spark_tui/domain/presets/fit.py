@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from spark_tui.domain.host.memory import MemInfo
 from spark_tui.domain.models.checkpoint import CheckpointFacts
-from spark_tui.domain.models.kv import KvLayout, KvSettings, kv_layout
+from spark_tui.domain.models.kv import KvLayout, kv_layout
 from spark_tui.domain.presets import fit_parts
 from spark_tui.domain.presets.fit_ask import Ask, ask_of
 from spark_tui.domain.presets.fit_layout import measured_layout
@@ -227,8 +227,3 @@ def _notes(
     if longest and ask.context and ask.context > longest:
         notes.append(f"The model is made for {longest:,} tokens; {ask.context:,} are asked for.")
     return tuple(filter(None, notes))
-
-
-def settings_for(plan: LaunchPlan, facts: CheckpointFacts | None) -> KvSettings:
-    """What a plan asks of the cache, for whoever computes with its layout."""
-    return ask_of(plan, facts).kv

@@ -33,7 +33,8 @@ _ELSEWHERE: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Overrides:
-    """Changes for one launch. None: as the preset has it. `port` is the host's port.
+    """Changes for one launch. None: as the preset has it. `port` is the host's port, `kv_cache_memory_bytes` the KV
+    cache's fixed size. `speculation` is the method of drafting (`off`: none), `num_speculative_tokens` its K.
 
     `values` are further template values or vLLM options by their recipe key; `extra_args` go to the end of the
     command; `without` are options by their recipe key that the command loses, whoever gave them. Raises UsageError
@@ -45,8 +46,12 @@ class Overrides:
     api_key: bool = False
     max_model_len: int | None = None
     gpu_memory_utilization: float | None = None
+    kv_cache_memory_bytes: int | None = None
     max_num_seqs: int | None = None
+    max_num_batched_tokens: int | None = None
     kv_cache_dtype: str | None = None
+    speculation: str | None = None
+    num_speculative_tokens: int | None = None
     served_model_name: str | None = None
     name: str | None = None
     values: tuple[tuple[str, str], ...] = ()
@@ -68,12 +73,21 @@ class Overrides:
             )
 
     def template_values(self) -> dict[str, Scalar]:
-        """The values that go into the command, by recipe key."""
-        typed = ("max_model_len", "gpu_memory_utilization", "max_num_seqs", "kv_cache_dtype", "served_model_name")
-        found: dict[str, Scalar] = {key: getattr(self, key) for key in typed if getattr(self, key) is not None}
+        """The values that go into the command, by recipe key. How to draft is no value of its own: it becomes part of
+        one."""
+        found: dict[str, Scalar] = {key: getattr(self, key) for key in _VALUES if getattr(self, key) is not None}
         return {**found, **dict(self.values)}
 
 
+_VALUES: Final = (
+    "max_model_len",
+    "gpu_memory_utilization",
+    "kv_cache_memory_bytes",
+    "max_num_seqs",
+    "max_num_batched_tokens",
+    "kv_cache_dtype",
+    "served_model_name",
+)
 TYPED_KEYS: Final = tuple(
     field.name for field in fields(Overrides) if field.name not in ("values", "extra_args", "extra_env")
 )
@@ -92,7 +106,8 @@ def pairs_from(texts: Iterable[str]) -> dict[str, str]:
 
 
 def overrides_from_pairs(pairs: Mapping[str, str]) -> Overrides:
-    """Reads what a person wrote: typed keys, `extra_args`, `without`, `env.NAME`, and any other template value.
+    """Reads what a person wrote: typed keys, `extra_args`, `without`, `env.NAME` (or several of them as `extra_env`:
+    `A=1 B='2 3'`), and any other template value.
 
     Exposure to the LAN brings an API key unless `api_key=no` says otherwise. Raises UsageError. Whether the
     preset has a use for the other values is checked by `plan`, which knows it.
@@ -108,16 +123,18 @@ def overrides_from_pairs(pairs: Mapping[str, str]) -> Overrides:
         elif key == "api_key":
             typed[key] = _boolean(key, text)
         elif key == "extra_args":
-            typed[key] = _words(text)
+            typed[key] = _words(key, text)
         elif key == "without":
             typed[key] = _options(text)
+        elif key == "extra_env":
+            env += _variables(text)
         elif key.startswith(_ENV_PREFIX):
             env.append((key.removeprefix(_ENV_PREFIX), text))
         else:
             values.append((key, _value(key, text)))
     if typed.get("exposure") is Reach.LAN:
         typed.setdefault("api_key", True)
-    return Overrides(**typed, values=tuple(values), extra_env=tuple(env))  # type: ignore[arg-type]
+    return Overrides(**typed, values=tuple(values), extra_env=tuple(dict(env).items()))  # type: ignore[arg-type]
 
 
 def pairs_of(overrides: Overrides) -> dict[str, str]:
@@ -135,11 +152,12 @@ def pairs_of(overrides: Overrides) -> dict[str, str]:
     return pairs | {_ENV_PREFIX + name: text for name, text in overrides.extra_env}
 
 
-def unknown_key(key: str, known: Iterable[str]) -> UsageError:
-    """The error for a key that the preset has no use for, with near spellings."""
+def unknown_key(key: str, known: Iterable[str], preset: str) -> UsageError:
+    """The error for a key that the preset of that name has no use for, with near spellings."""
     near = difflib.get_close_matches(key, sorted(set(known) | set(TYPED_KEYS)), n=3, cutoff=0.6)
-    hint = f"Did you mean {' or '.join(near)}?" if near else "See the preset's values with: spark-tui presets show NAME"
-    return UsageError(f"`{truncate(clean_line(key), 40)}` is nothing that this preset takes.", hint)
+    shown = f"See its values: spark-tui presets show {clean_line(preset)}"
+    hint = f"Did you mean {' or '.join(near)}?" if near else shown
+    return UsageError(f"`{truncate(clean_line(key), 40)}` is nothing that {clean_line(preset)} takes.", hint)
 
 
 def _read(key: str, value: Scalar) -> int | float | str:
@@ -171,11 +189,22 @@ def _boolean(key: str, text: str) -> bool:
     raise UsageError(f"`{key}` must be yes or no; you gave {truncate(clean_line(text), 40)!r}.", f"Write: {key}=yes")
 
 
-def _words(text: str) -> tuple[str, ...]:
+def _words(key: str, text: str) -> tuple[str, ...]:
     try:
         return tuple(shlex.split(text))
     except ValueError:
-        raise UsageError("A quote in `extra_args` is not closed.", "Close it, as in a shell.") from None
+        raise UsageError(f"A quote in `{key}` is not closed.", "Close it, as in a shell.") from None
+
+
+def _variables(text: str) -> list[tuple[str, str]]:
+    pairs = [word.partition("=") for word in _words("extra_env", text)]
+    wrong = next((name for name, equals, _ in pairs if not equals), None)
+    if wrong is not None:
+        raise UsageError(
+            f"`{truncate(clean_line(wrong), 40)}` in `extra_env` is not of the form NAME=value.",
+            "Write for example: VLLM_LOGGING_LEVEL=DEBUG OTHER='two words'",
+        )
+    return [(name, value) for name, _, value in pairs]
 
 
 def _options(text: str) -> tuple[str, ...]:

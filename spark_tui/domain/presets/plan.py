@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -38,9 +37,8 @@ from spark_tui.domain.presets.host_paths import (
     mounts_of,
 )
 from spark_tui.domain.presets.overrides import Overrides, Reach, overrides_from_pairs, pairs_from, pairs_of
-from spark_tui.domain.presets.preset import Preset, RequiredFile
+from spark_tui.domain.presets.preset import Preset
 from spark_tui.domain.presets.recipe_options import parse_gpus, parse_restart, parse_ulimit
-from spark_tui.domain.presets.required import fetch_command
 from spark_tui.domain.presets.secret_names import secret_variables
 from spark_tui.domain.presets.shell_words import is_shell
 from spark_tui.domain.presets.spec_hash import spec_hash
@@ -79,8 +77,9 @@ _NOT_FOLLOWED: Final = ("overrides", "builder", "runtime_config", "layout")
 
 @dataclass(frozen=True, slots=True)
 class LaunchPlan:
-    """One launch, decided. `notes` say what was assumed or changed; `directories` are host folders that must exist.
+    """One launch, decided. `directories` are host folders that must exist.
 
+    `notes` say what was assumed, changed or left out; what speaks against the launch is the rules' to say.
     `model` is what the engine is told: a Hub name, or a path below /models.
     """
 
@@ -105,13 +104,11 @@ def plan(
     *,
     image: ImageFacts | None = None,
     env_file: str | None = None,
-    missing: Collection[RequiredFile] | None = None,
 ) -> LaunchPlan:
     """The container for one launch of a preset.
 
     `image` None: it is not here yet, and its entrypoint is assumed from its name. `env_file` is the host path of the
-    private file with the Hugging Face token and the API key, or None when neither is used. `missing` are those of the
-    preset's required files that the store lacks; None: nobody has looked.
+    private file with the Hugging Face token and the API key, or None when neither is used.
     Raises PresetError (the recipe), UsageError (the overrides) or RefusedError (not on this machine, not like this).
     """
     _check(preset, overrides)
@@ -146,9 +143,7 @@ def plan(
         privileged=bool(options.privileged),
     )
     spec = replace(spec, labels=(*spec.labels, (LABEL_SPEC_HASH, spec_hash(spec))))
-    needed = preset.facts.required_files if missing is None else tuple(missing)
-    fetch = (f"{_needs(file)}: {fetch_command(file, paths.store)}" for file in needed)
-    notes = (*_recipe_notes(preset, overrides, env_file), *fetch, *command.notes, *env_notes, arranged.note)
+    notes = (*_recipe_notes(preset), *command.notes, *env_notes, arranged.note)
     directories = tuple(mount.source for mount in mounts)
     return LaunchPlan(spec, preset, model, command.served_name, host_port, tuple(filter(None, notes)), directories)
 
@@ -282,13 +277,9 @@ def _labels(
     return (*labels, (LABEL_API_KEY_FILE, env_file)) if key_wanted(preset, overrides) and env_file else labels
 
 
-def _recipe_notes(preset: Preset, overrides: Overrides, env_file: str | None) -> tuple[str, ...]:
-    """What a person should know before this launch."""
+def _recipe_notes(preset: Preset) -> tuple[str, ...]:
+    """What the recipe asks for, and what of it is not done."""
     notes: list[str] = []
-    if overrides.exposure is Reach.LAN and not key_wanted(preset, overrides):
-        notes.append("Everyone in the network can use this engine: it has no API key.")
-    if preset.facts.gated and env_file is None:
-        notes.append("The model is gated: accept its licence on the Hub, and set HF_TOKEN or log in with hf.")
     notes += [f"At each start, {step.summary}: {step.command}" for step in preset.facts.required_steps]
     if preset.hooks:
         notes.append(f"The recipe has hooks ({len(preset.hooks)}): spark-tui shows them and does not run them.")
@@ -304,11 +295,6 @@ def _recipe_notes(preset: Preset, overrides: Overrides, env_file: str | None) ->
     if rights:
         notes.append(f"The recipe asks for more rights than an engine needs: {', '.join(rights)}.")
     return tuple(notes)
-
-
-def _needs(file: RequiredFile) -> str:
-    what = "The chat needs" if file.for_chat else "Needs"
-    return f"{what} {file.target} in the model store"
 
 
 def _rights(preset: Preset) -> tuple[str, ...]:

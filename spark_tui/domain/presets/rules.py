@@ -41,6 +41,7 @@ EVIDENCE_CELLS: Final = 200
 SENTENCE_CELLS: Final = 400
 
 RULES: Final[Mapping[str, Rule]] = {
+    **rules_serving.ACCESS,
     **rules_quantization.RULES,
     **rules_speculation.RULES,
     **rules_dflash.RULES,
@@ -50,7 +51,7 @@ RULES: Final[Mapping[str, Rule]] = {
     **rules_serving.RULES,
     **rules_image.RULES,
 }
-"""Every rule by its id: scripts may rely on the names."""
+"""Every rule by its id: scripts may rely on the names. Of findings of one severity the earlier rule's comes first."""
 
 _ORDER: Final = (Severity.ERROR, Severity.WARNING, Severity.NOTE)
 

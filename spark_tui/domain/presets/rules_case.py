@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, TypeAlias
@@ -12,14 +11,13 @@ from typing import Any, Final, TypeAlias
 from spark_tui.domain.engine.container import ImageFacts
 from spark_tui.domain.models.checkpoint import CheckpointFacts
 from spark_tui.domain.presets import vllm_command as vllm
+from spark_tui.domain.presets.json_option import json_parts
 from spark_tui.domain.presets.overrides import Overrides
 from spark_tui.domain.presets.plan import LaunchPlan
 from spark_tui.domain.presets.preset import Preset, RequiredFile
 from spark_tui.domain.presets.rules_image_version import Version, name_of, newest_possible
 from spark_tui.domain.presets.shell_words import words_of
-
-MAX_JSON_CHARS: Final = 65_536
-_MAX_DEPTH: Final = 8
+from spark_tui.domain.presets.speculation import Speculation, speculation_of
 
 Fix: TypeAlias = tuple[tuple[str, str], ...]
 """Pairs as `overrides_from_pairs` takes them; `("without", "quantization")` takes an option out of the command."""
@@ -70,26 +68,6 @@ class Situation:
     def preset(self) -> Preset:
         """The preset that is launched."""
         return self.plan.preset
-
-
-@dataclass(frozen=True, slots=True)
-class Speculation:
-    """Speculative decoding as asked for. `tokens` is K, None where the engine decides; `config` is all of it."""
-
-    method: str
-    drafter: str
-    tokens: int | None
-    config: Mapping[str, Any]
-
-    @property
-    def is_mtp(self) -> bool:
-        """By the model's own prediction layers, or a small model paired with it: vLLM has a name per family."""
-        return self.method.endswith("mtp")
-
-    @property
-    def is_dflash(self) -> bool:
-        """By a block-diffusion drafter."""
-        return self.method == "dflash"
 
 
 # Images whose start script builds the command from variables: option -> variable.
@@ -181,7 +159,7 @@ class Case:
 
     def parts(self, name: str) -> Mapping[str, Any]:
         """A JSON option as a mapping: the JSON itself, and `--name.key value` parts. Empty for what is no object."""
-        return _parts(self.words, name)
+        return json_parts(self.words, name)
 
     def setting(self, key: str, value: str) -> Fix:
         """The fix that sets an option, where this image takes it from."""
@@ -216,7 +194,7 @@ def case_of(situation: Situation) -> Case:
         words=words,
         env=env,
         model=_model_names(situation),
-        speculation=_speculation(words, env) if situation.preset.engine == "vllm" else None,
+        speculation=speculation_of(words, env) if situation.preset.engine == "vllm" else None,
         version_at_most=newest_possible(spec.image, situation.engine_version),
         variables=variables,
     )
@@ -229,77 +207,3 @@ def _model_names(situation: Situation) -> str:
     if preset.model.startswith(("/", "~")):
         names += [preset.name, preset.facts.title]
     return " ".join(names).lower().replace("_", "-")
-
-
-def _speculation(words: tuple[str, ...], env: Mapping[str, str]) -> Speculation | None:
-    config = dict(_parts(words, "--speculative-config"))
-    for key, name in (
-        ("method", "--spec-method"),
-        ("model", "--spec-model"),
-        ("num_speculative_tokens", "--spec-tokens"),
-    ):
-        value = vllm.option(words, name)
-        if value is not None:
-            config[key] = value
-    if env.get("DFLASH_DRAFTER"):
-        config = {
-            "method": "dflash",
-            "model": env["DFLASH_DRAFTER"],
-            "num_speculative_tokens": env.get("DFLASH_NUM_SPEC_TOKENS"),
-            **config,
-        }
-    if not config:
-        return None
-    drafter = str(config.get("model") or "")
-    method = str(config.get("method") or _method_of(drafter)).lower()
-    tokens = str(config.get("num_speculative_tokens") or "")
-    return Speculation(method, drafter, int(tokens) if re.fullmatch(r"\d{1,6}", tokens) else None, config)
-
-
-def _method_of(drafter: str) -> str:
-    """vLLM tells the method by the drafter's name where none is given."""
-    return next((word for word in ("dflash", "eagle3", "eagle", "mtp") if word in drafter.lower()), "draft_model")
-
-
-def _parts(words: tuple[str, ...], name: str) -> Mapping[str, Any]:
-    found = dict(json_object(vllm.option(words, name) or ""))
-    for at, word in enumerate(words):
-        head, equals, value = word.partition("=")
-        option, dot, path = head.partition(".")
-        if dot and vllm.is_spelling(option, name):
-            text = value if equals else words[at + 1] if at + 1 < len(words) else ""
-            _put(found, path.split(".")[:_MAX_DEPTH], text)
-    return found
-
-
-def _put(into: dict[str, Any], path: list[str], text: str) -> None:
-    *folders, last = path
-    for folder in folders:
-        inner = into.get(folder)
-        into[folder] = dict(inner) if isinstance(inner, dict) else {}
-        into = into[folder]
-    into[last] = text
-
-
-def json_object(text: str) -> Mapping[str, Any]:
-    """A JSON object, empty for anything else."""
-    if len(text) > MAX_JSON_CHARS:
-        return {}
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def mappings_in(tree: Mapping[str, Any], depth: int = 0) -> Iterator[Mapping[str, Any]]:
-    """A mapping and those within it, bounded in depth."""
-    yield tree
-    for value in tree.values():
-        if isinstance(value, dict) and depth < _MAX_DEPTH:
-            yield from mappings_in(value, depth + 1)
-
-
-def compact(config: Mapping[str, Any]) -> str:
-    """A mapping as the JSON that recipes write."""
-    return json.dumps(config, separators=(",", ":"))

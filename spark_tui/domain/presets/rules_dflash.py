@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from spark_tui.domain.presets.rules_case import Advice, Case, Rule, Severity, Speculation, compact
+from spark_tui.domain.presets.json_option import compact
+from spark_tui.domain.presets.rules_case import Advice, Case, Rule, Severity
 from spark_tui.domain.presets.rules_image_version import OWN_DFLASH, name_of, shown_version
 from spark_tui.domain.presets.rules_speculation import without_drafting
+from spark_tui.domain.presets.speculation import Speculation
 
 DFLASH_SINCE: Final = (0, 21, 0)
 # Who drafts for whom (the guide, 13.4): of these a mistake is certain.

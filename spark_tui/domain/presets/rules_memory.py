@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from spark_tui.domain.presets import vllm_command as vllm
-from spark_tui.domain.presets.rules_case import Advice, Case, Rule, Severity, mappings_in
+from spark_tui.domain.presets.json_option import mappings_in
+from spark_tui.domain.presets.rules_case import Advice, Case, Rule, Severity
 from spark_tui.domain.presets.rules_names import QWEN3_6
 from spark_tui.domain.quantities import GIB, human_bytes, short_tokens
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from spark_tui.domain.presets import vllm_command as vllm
-from spark_tui.domain.presets.rules_case import Advice, Case, Rule, Severity, compact
+from spark_tui.domain.presets.json_option import compact
+from spark_tui.domain.presets.rules_case import Advice, Case, Rule, Severity
 from spark_tui.domain.presets.rules_image_version import NGC, OFFICIAL, name_of
 from spark_tui.domain.presets.rules_names import GEMMA_26B, GEMMA_CODER, QWEN3_5, QWEN3_6
 

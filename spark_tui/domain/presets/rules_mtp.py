@@ -8,7 +8,7 @@ from typing import Final
 from spark_tui.domain.presets.rules_case import Advice, Case, Rule, Severity
 from spark_tui.domain.presets.rules_image_version import name_of, ngc_release, shown_version
 from spark_tui.domain.presets.rules_names import GEMMA_CODER, QWEN3_6
-from spark_tui.domain.presets.rules_speculation import with_config, without_drafting
+from spark_tui.domain.presets.rules_speculation import with_config, with_tokens, without_drafting
 
 MTP_SINCE: Final = (0, 19, 0)
 _SUPER: Final = r"nemotron-3-super"
@@ -70,7 +70,7 @@ def mtp_k_too_high(case: Case) -> Advice | None:
         f"MTP drafts more tokens than pay off ({spec.tokens}).",
         f"num_speculative_tokens {spec.tokens}",
         f"Draft at most {most}: {reason}. Many at once are for DFlash.",
-        with_config(case, spec, num_speculative_tokens=most),
+        with_tokens(case, most),
     )
 
 
@@ -87,7 +87,7 @@ def mtp_k_no_multiple(case: Case) -> Advice | None:
         "vLLM refuses this number of drafted tokens for the model's MTP layers.",
         f"num_speculative_tokens {spec.tokens}; the checkpoint has {layers} MTP layers",
         f"Draft {spec.tokens - spec.tokens % layers} tokens, a multiple of {layers}.",
-        with_config(case, spec, num_speculative_tokens=spec.tokens - spec.tokens % layers),
+        with_tokens(case, spec.tokens - spec.tokens % layers),
     )
 
 

@@ -13,7 +13,6 @@ from spark_tui.domain.presets.host_paths import STORE_TARGET
 from spark_tui.domain.presets.overrides import Reach
 from spark_tui.domain.presets.plan import key_wanted
 from spark_tui.domain.presets.preset import RequiredFile
-from spark_tui.domain.presets.required import fetch_command
 from spark_tui.domain.presets.rules_case import Advice, Case, Rule, Severity
 
 _LOOPBACKS: Final = (LOOPBACK, "localhost", "::1")
@@ -111,13 +110,13 @@ def _is_plugin(case: Case, file: RequiredFile) -> bool:
 
 def parser_plugin_missing(case: Case) -> Advice | None:
     """A parser from a file: the file must be named, and lie in the store."""
-    file = next((file for file in case.situation.missing_files or () if _is_plugin(case, file)), None)
-    if file is not None:
+    absent = tuple(file.target for file in case.situation.missing_files or () if _is_plugin(case, file))
+    if absent:
         return Advice(
-            Severity.ERROR,
-            "The parser that the command names is not in the model store.",
-            file.target,
-            f"Fetch it: {fetch_command(file, _store(case))}",
+            Severity.NOTE,
+            "The parser that the command names is not in the model store yet.",
+            ", ".join(absent),
+            _fetched(case),
         )
     if not case.is_vllm or case.option("--reasoning-parser") != "nano_v3" or _plugins(case):
         return None
@@ -132,15 +131,16 @@ def parser_plugin_missing(case: Case) -> Advice | None:
 
 def required_file_missing(case: Case) -> Advice | None:
     """What the command runs or reads; parsers are told above, a system prompt by its model's rule."""
-    for file in case.situation.missing_files or ():
-        if not file.for_chat and not _is_plugin(case, file):
-            return Advice(
-                Severity.ERROR,
-                "The model store lacks what this preset needs to start.",
-                file.target,
-                f"Fetch it: {fetch_command(file, _store(case))}",
-            )
-    return None
+    missing = case.situation.missing_files or ()
+    absent = tuple(file.target for file in missing if not file.for_chat and not _is_plugin(case, file))
+    if not absent:
+        return None
+    return Advice(
+        Severity.NOTE,
+        "The model store lacks what this preset needs to start.",
+        ", ".join(absent),
+        _fetched(case),
+    )
 
 
 def mistral_without_system_prompt(case: Case) -> Advice | None:
@@ -150,19 +150,17 @@ def mistral_without_system_prompt(case: Case) -> Advice | None:
     here = prompt is not None and missing is not None and prompt not in missing
     if not case.named(r"mistral-small-4") or case.situation.has_system_prompt or here:
         return None
-    fetch = f"Fetch it: {fetch_command(prompt, _store(case))}" if prompt is not None else ""
     return Advice(
         Severity.NOTE,
         "Mistral-Small-4 behaves as meant only with its system prompt.",
         f"no {prompt.target} in the model store" if prompt is not None else "SYSTEM_PROMPT.txt of its repository",
-        fetch or "Send its text as the system message of each chat.",
+        _fetched(case) if prompt is not None else "Send its text as the system message of each chat.",
     )
 
 
-def _store(case: Case) -> str:
-    """The model store's path on the host."""
-    mounts = case.situation.plan.spec.mounts
-    return next((mount.source for mount in mounts if mount.target == STORE_TARGET), "")
+def _fetched(case: Case) -> str:
+    """How what is missing gets here."""
+    return f"A launch fetches it first; by itself: spark-tui models pull {case.preset.name}"
 
 
 # --- machines ---------------------------------------------------------------------------------------------
@@ -236,6 +234,10 @@ def gated_without_token(case: Case) -> Advice | None:
     )
 
 
+ACCESS: Final[Mapping[str, Rule]] = {
+    "lan_without_key": lan_without_key,
+    "gated_without_token": gated_without_token,
+}
 RULES: Final[Mapping[str, Rule]] = {
     "tool_choice_without_parser": tool_choice_without_parser,
     "tool_parser_without_choice": tool_parser_without_choice,
@@ -245,6 +247,4 @@ RULES: Final[Mapping[str, Rule]] = {
     "mistral_without_system_prompt": mistral_without_system_prompt,
     "parallel_beyond_machines": parallel_beyond_machines,
     "nccl_interface": nccl_interface,
-    "lan_without_key": lan_without_key,
-    "gated_without_token": gated_without_token,
 }

@@ -6,14 +6,11 @@ from collections.abc import Mapping
 from typing import Final
 
 from spark_tui.domain.presets import vllm_command as vllm
-from spark_tui.domain.presets.rules_case import Advice, Case, Fix, Rule, Severity, Speculation, compact
+from spark_tui.domain.presets.json_option import compact
+from spark_tui.domain.presets.rules_case import Advice, Case, Fix, Rule, Severity
+from spark_tui.domain.presets.speculation import OFF, Speculation
 
 _MANY_SEQUENCES: Final = 8
-_SHORT_FORMS: Final = (
-    ("spec_method", "--spec-method"),
-    ("spec_model", "--spec-model"),
-    ("spec_tokens", "--spec-tokens"),
-)
 
 
 def with_config(case: Case, spec: Speculation, **changes: object) -> Fix:
@@ -24,12 +21,16 @@ def with_config(case: Case, spec: Speculation, **changes: object) -> Fix:
     return (("speculative_config", compact(config)),)
 
 
+def with_tokens(case: Case, tokens: int) -> Fix:
+    """The fix that drafts so many tokens; none where the image takes the number elsewhere."""
+    return () if case.env.get("DFLASH_DRAFTER") else (("num_speculative_tokens", str(tokens)),)
+
+
 def without_drafting(case: Case) -> Fix:
     """The fix that ends speculation, in every spelling."""
     if case.env.get("DFLASH_DRAFTER"):
         return (("env.DFLASH_DRAFTER", ""),)
-    short = tuple(key for key, name in _SHORT_FORMS if vllm.option(case.words, name) is not None)
-    return (("without", ",".join(("speculative_config", *short))),)
+    return (("speculation", OFF),)
 
 
 def speculative_config_unreadable(case: Case) -> Advice | None:

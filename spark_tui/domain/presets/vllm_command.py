@@ -122,7 +122,7 @@ def without_key(argv: tuple[str, ...], key: str) -> tuple[str, ...]:
     """
     name = option_of(key) or "--" + key.replace("_", "-")
     heads = {word.partition("=")[0].replace("_", "-") for word in argv}
-    dotted = sorted(head for head in heads if head.startswith(name + "."))
+    dotted = sorted(head for head in heads if "." in head and _same(head.partition(".")[0], name))
     for spelled in (name, "--no-" + name[2:], *dotted):
         argv = without_option(argv, spelled, switch=_stands_alone(argv, key, spelled))
     return argv

@@ -21,9 +21,11 @@ from spark_tui.domain.errors import SparkError, UsageError
 from spark_tui.domain.presets.docker_run import render_text
 from spark_tui.domain.presets.plan import LaunchPlan, Overrides, overrides_from_pairs
 from spark_tui.domain.presets.preset import Preset
+from spark_tui.domain.presets.stated import stated_by
 from spark_tui.domain.text import clean_line, truncate
-from spark_tui.tui.screens.launch_fields import NEEDED, WRONG, FieldRow, FormField, fields_of
+from spark_tui.tui.screens.launch_fields import NEEDED, WRONG, FieldRow, fields_of, proposed
 from spark_tui.tui.screens.launch_judgement import JUDGE_SECONDS, Judgement, judge, judgement_parts
+from spark_tui.tui.screens.launch_model import ModelStanding, model_parts, stand
 from spark_tui.tui.screens.modals import ConfirmScreen
 from spark_tui.tui.screens.preset_words import LABEL_WIDTH, UNKNOWN_IMAGE, ImageStanding, failure_parts, note_parts
 from spark_tui.tui.widgets.page import Page, sentence, told
@@ -35,9 +37,10 @@ class LaunchForm(ModalScreen[str | None]):
     """Answers the container's name when a launch has begun, None when the person went back."""
 
     CSS_PATH = "launch_form.tcss"
-    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (110, "-normal")]  # noqa: RUF012 - Textual's shape
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (110, "-normal"), (160, "-wide")]  # noqa: RUF012 - Textual's shape
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+l", "launch", "Launch", priority=True),
+        Binding("ctrl+f", "fetch", "Fetch the model, or not", show=False, priority=True),
         Binding("escape", "close", "Back"),
         Binding("down", "app.focus_next", "Next field", show=False, priority=True),
         Binding("up", "app.focus_previous", "Previous field", show=False, priority=True),
@@ -50,18 +53,21 @@ class LaunchForm(ModalScreen[str | None]):
         super().__init__()
         self._core = context
         self._preset = preset
-        fields = fields_of(preset)
+        fields = fields_of(preset, self._stated())
         known = {field.key for field in fields}
-        added = [FormField(key, key, "proposed for this launch") for key in changes or {} if key not in known]
+        added = [proposed(key) for key in changes or {} if key not in known]
         self._rows = tuple(FieldRow(field) for field in (*added, *fields))
         for row in self._rows:
             row.input.value = (changes or {}).get(row.field.key, "")
         self._standing = UNKNOWN_IMAGE
+        self._model: ModelStanding | None = None
         self._judging: Timer | None = None
         self._plan: LaunchPlan | None = None
         self.judgement: Judgement | None = None
         """Fit and checks of the values as they stand; None while they are worked out."""
         self.overrides = Overrides()
+        self.fetch = True
+        """The launch brings what is missing of the model; else the engine does."""
         self.problem: SparkError | None = None
         """Why it cannot be launched as it stands; None when it can."""
 
@@ -95,6 +101,13 @@ class LaunchForm(ModalScreen[str | None]):
             self._standing = ImageStanding(why=error.summary)
         self._renew()
 
+    def _stated(self) -> Mapping[str, str]:
+        """What the preset's command says by itself; nothing where it cannot be planned as it is."""
+        try:
+            return stated_by(self._core.preflight.dry_plan(self._preset, Overrides()))
+        except SparkError:
+            return {}
+
     # --- validate -------------------------------------------------------------------------------------
 
     def on_input_changed(self, _: Input.Changed) -> None:
@@ -116,6 +129,8 @@ class LaunchForm(ModalScreen[str | None]):
         for row in self._rows:
             problem = wrong.get(row.field.key)
             row.judge("" if problem is None else str(problem))
+            if problem is not None and row.input.has_focus:
+                self.call_after_refresh(row.scroll_visible, animate=False)
         self._plan = plan
         self._judge_soon()
         self._show(plan, blamed=bool(wrong))
@@ -142,10 +157,25 @@ class LaunchForm(ModalScreen[str | None]):
 
     @work(exit_on_error=False, exclusive=True, group="judge")
     async def _judge(self) -> None:
+        self._look_at_model()
         found = await judge(self._core, self._preset, self.overrides, self._standing.image)
         if found.overrides == self.overrides:
             self.judgement = found
             self._show(self._plan, blamed=False)
+
+    @work(exit_on_error=False, exclusive=True, group="model")
+    async def _look_at_model(self) -> None:
+        """What a launch would fetch first. The Hub is asked when something is missing, so it may take a second."""
+        plan = self._plan
+        if plan is None or (self._model is not None and self._model.wants(plan)):
+            return
+        self._model = await stand(self._core, plan)
+        self._show(self._plan, blamed=self._plan is None)
+
+    def action_fetch(self) -> None:
+        """The other way round."""
+        self.fetch = not self.fetch
+        self._show(self._plan, blamed=self._plan is None)
 
     def _culprit(self) -> FieldRow | None:
         """The field without which there would be no problem, or another one."""
@@ -166,7 +196,8 @@ class LaunchForm(ModalScreen[str | None]):
         preview = self.query_one("#preview", Page)
         self.query_one("#launch", Button).disabled = plan is None
         if plan is not None:
-            words = [*judgement_parts(self.judgement), *note_parts(plan, self._standing)]
+            model = model_parts(self._model, fetch=self.fetch)
+            words = [*model, *judgement_parts(self.judgement), *note_parts(plan, self._standing)]
             preview.tell(words, render_text(plan.spec))
         elif not blamed and self.problem is not None:
             preview.tell(self._why_not(self.problem))
@@ -238,7 +269,7 @@ class LaunchForm(ModalScreen[str | None]):
 
     def _begin(self, *, force: bool) -> None:
         try:
-            self._core.jobs.launch(LaunchRequest(self._preset, self.overrides, force=force))
+            self._core.jobs.launch(LaunchRequest(self._preset, self.overrides, force=force, fetch=self.fetch))
         except SparkError as error:
             self.notify(str(error), severity="error", markup=False)
             return

@@ -31,16 +31,17 @@ UNREADABLE_GROUP = "Unreadable files"
 PROBLEM = "problem:"
 """Before the number of an unreadable file: its row's key. No preset is named so: names become container names."""
 
+# The name keeps 28 cells, which tell each preset from its variants; the verdicts go before the facts.
 COLUMNS = (
     Column("preset"),
-    Column("size", width=8, hide_below=46),
-    Column("quant", width=5, hide_below=36),
-    Column("ctx", width=4, hide_below=48, right=True),
-    Column("tok/s", width=5, hide_below=52, right=True),
-    Column("checks", width=6, hide_below=40),
-    Column("fit", width=7, hide_below=56),
-    Column("image", width=5, hide_below=64),
-    Column("from", width=5, hide_below=70),
+    Column("size", width=8, hide_below=56),
+    Column("quant", width=5, hide_below=68),
+    Column("ctx", width=4, hide_below=73, right=True),
+    Column("tok/s", width=5, hide_below=58, right=True),
+    Column("checks", width=6, hide_below=30),
+    Column("fit", width=7, hide_below=40),
+    Column("image", width=5, hide_below=79),
+    Column("from", width=5, hide_below=84),
 )
 
 
@@ -191,6 +192,10 @@ def fixes_of(findings: tuple[Finding, ...]) -> Iterable[tuple[str, str]]:
     return chosen.items()
 
 
+ABOUT_NOW = frozenset(("engines_exceed_machine", "gated_without_token"))
+"""Rules about this machine at this moment: the list, which speaks of the recipe, leaves them out."""
+
+
 def check_parts(checked: Checked | None) -> list[Part]:
     """Each finding with its remedy, what was seen, and the change that ends it."""
     if checked is None:
@@ -206,10 +211,15 @@ def check_parts(checked: Checked | None) -> list[Part]:
             _field("do", finding.remedy),
             *([_field("seen", finding.evidence)] if finding.evidence else []),
             *([_field("fix", finding.fix_text)] if finding.fix else []),
+            *([_field("now", "about this machine as it is now: not in the list's word")] if _is_now(finding) else []),
             _field("rule", finding.id),
             BLANK,
         ]
     return parts[:-1]
+
+
+def _is_now(finding: Finding) -> bool:
+    return finding.id in ABOUT_NOW
 
 
 # --- fit --------------------------------------------------------------------------------------------------
@@ -238,9 +248,11 @@ def fit_parts(fit: Fit | None) -> list[Part]:
         return [sentence("Not worked out yet, or this preset cannot be launched: see Checks.", "$dim")]
     head = fit.reasons[0] if fit.reasons else ""
     parts: list[Part] = [
-        (Content(""), Content.assemble((fit.verdict.value, f"bold {_FIT_STYLES[fit.verdict]}"), "  ", told(head))),
+        (Content(""), Content.assemble(fit_word(fit).stylize("bold"), "  ", told(head))),
         *(sentence(reason, bullet="- ") for reason in fit.reasons[1:]),
     ]
+    if fit.only_neighbours:
+        parts.append(sentence("BUSY: blocked by the engines that run now alone; without them it fits.", "$dim"))
     if fit.changes:
         parts += [BLANK, sentence("What would help", "bold")]
         parts += [sentence(change_text(change), bullet="- ") for change in fit.changes]
@@ -381,6 +393,12 @@ def _size_words(facts: PresetFacts) -> str:
 
 
 def _licence(facts: PresetFacts) -> str:
-    if not facts.licence:
-        return "gated: accept it on the model's page first" if facts.gated else ""
-    return f"{facts.licence}, gated: accept it on the model's page first" if facts.gated else facts.licence
+    gate = _GATED.get(facts.gated, "") if facts.licence or facts.gated is not None else ""
+    return ", ".join(filter(None, (facts.licence, gate)))
+
+
+_GATED = {
+    True: "gated: accept it on the model's page first",
+    False: "not gated",
+    None: "whether it is gated is not known",
+}

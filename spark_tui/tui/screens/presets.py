@@ -25,6 +25,7 @@ from spark_tui.domain.text import clean_line, truncate
 from spark_tui.tui.keymap import bindings
 from spark_tui.tui.screens.frame import FrameScreen
 from spark_tui.tui.screens.preset_words import (
+    ABOUT_NOW,
     COLUMNS,
     FIT_LABEL_WIDTH,
     LABEL_WIDTH,
@@ -46,15 +47,12 @@ from spark_tui.tui.screens.preset_words import (
     problem_row,
     running_parts,
 )
+from spark_tui.tui.widgets.line import entitle
 from spark_tui.tui.widgets.page import Page
 from spark_tui.tui.widgets.row_list import Row, RowList
 
 NO_PRESETS = "No presets. Put recipe files (*.yaml) into the presets folder, then press ^r."
 NO_MATCH = "No preset matches. Esc clears the filter."
-
-
-ABOUT_NOW = frozenset(("engines_exceed_machine", "gated_without_token"))
-"""Rules about this machine at this moment."""
 
 
 class PresetsScreen(FrameScreen):
@@ -98,7 +96,7 @@ class PresetsScreen(FrameScreen):
         self.bind_slice("docker", lambda _: self._look_again())
         self.bind_slice("jobs", lambda _: self._look_again())
         self.bind_slice("identity", lambda _: self._look_again())
-        self.bind_slice("engines", lambda _: self._show_running())
+        self.bind_slice("engines", lambda _: self._take_engines())
 
     # --- images ---------------------------------------------------------------------------------------
 
@@ -106,10 +104,16 @@ class PresetsScreen(FrameScreen):
         self._show()
         self._look_again()
 
+    def _take_engines(self) -> None:
+        self._look_again()
+        self._show_running()
+
     def _look_again(self) -> None:
-        """Asks for the images and checks again when the answer may be another: presets, Docker, a launch ended."""
+        """Asks for the images and checks again when the answer may be another: presets, Docker, a launch ended, an
+        engine came or went."""
         ended = tuple(job.id for job in self.spark.jobs if job.state.over)
-        grounds = (self.spark.presets, isinstance(self.spark.docker, Ok), ended, self.spark.identity)
+        running = frozenset(view.name for view in self.engines() if view.container.running)
+        grounds = (self.spark.presets, isinstance(self.spark.docker, Ok), ended, self.spark.identity, running)
         if grounds != self._looked_at:
             self._looked_at = grounds
             self._look_at_images()
@@ -177,7 +181,7 @@ class PresetsScreen(FrameScreen):
         self.query_one(RowList).show(rows, Content(NO_MATCH if words else NO_PRESETS))
         shown = f"{len(chosen)} of {len(catalogue.presets)}" if words else str(len(chosen))
         broken = f", {len(catalogue.problems)} unreadable" if catalogue.problems else ""
-        self.query_one("#list-pane").border_subtitle = f"{shown}{broken}"
+        entitle(self.query_one("#list-pane"), f"{shown}{broken}", below=True)
         self._show_selected()
 
     def _row(self, preset: Preset) -> Row:
@@ -209,13 +213,13 @@ class PresetsScreen(FrameScreen):
         checks, fit = self.query_one("#checks", Page), self.query_one("#fit", Page)
         self._plan = None
         if preset is not None:
-            pane.border_title = Content(truncate(clean_line(preset.name), MAX_CELL))
+            entitle(pane, truncate(clean_line(preset.name), MAX_CELL))
             about.tell(overview(preset, self._standing(preset)))
             self._show_command(preset, command)
             checks.tell(check_parts(self._findings.get(preset.name)))
             fit.tell(fit_parts(self._fits.get(preset.name)))
         else:
-            pane.border_title = "Unreadable file" if problem is not None else ""
+            entitle(pane, "Unreadable file" if problem is not None else "")
             about.tell(problem_page(problem) if problem is not None else ())
             command.tell(())
             checks.tell(())

@@ -8,7 +8,7 @@ from typing import Final
 
 from spark_tui.domain.errors import UsageError
 from spark_tui.domain.presets import vllm_command as vllm
-from spark_tui.domain.presets.command import command_of, missing_values
+from spark_tui.domain.presets.command import command_of, missing_values, settled
 from spark_tui.domain.presets.dialects.nodes import scalar, sub_table, with_value
 from spark_tui.domain.presets.located import Table, masked, plain
 from spark_tui.domain.presets.overrides import Overrides
@@ -33,7 +33,7 @@ def to_sparkrun(preset: Preset, recipe: Table, overrides: Overrides) -> Exported
 
     Raises UsageError for a change that a recipe has no place for, and what planning the launch would raise.
     """
-    _check(preset, overrides)
+    overrides = _checked(preset, overrides)
     if overrides.without:
         raise UsageError(
             "A recipe file cannot be told what to leave out of its command.", f"Edit a copy of {preset.file}."
@@ -52,11 +52,15 @@ def to_sparkrun(preset: Preset, recipe: Table, overrides: Overrides) -> Exported
     return ExportedRecipe(document, tuple(notes))
 
 
-def _check(preset: Preset, overrides: Overrides) -> None:
-    """The same errors as a launch for values that cannot be; what the recipe leaves open stays open."""
-    if overrides != Overrides():
-        opened = tuple((key, "x") for key in missing_values(preset))
-        command_of(replace(preset, defaults=(*preset.defaults, *opened)), overrides, preset.model)
+def _checked(preset: Preset, overrides: Overrides) -> Overrides:
+    """The changes as the recipe takes them, with the same errors as a launch for those that cannot be; what the
+    recipe leaves open stays open."""
+    if overrides == Overrides():
+        return overrides
+    opened = tuple((key, "x") for key in missing_values(preset))
+    whole = replace(preset, defaults=(*preset.defaults, *opened))
+    command_of(whole, overrides, preset.model)
+    return settled(whole, overrides, preset.model)
 
 
 def _with_values(preset: Preset, document: Table, overrides: Overrides) -> Table:

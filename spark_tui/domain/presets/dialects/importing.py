@@ -24,7 +24,6 @@ from spark_tui.domain.presets.recipe import Dialect, dialect_of, preset_from
 from spark_tui.domain.text import clean_line, truncate
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]+")
-_ALONE: Final = ("recipe_version", "include")
 _TELLING: Final = ("model", "name")
 _SERVING: Final = ("container", "containers", "runtime", "command", "engines", "params")
 

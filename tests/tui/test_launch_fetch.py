@@ -1,0 +1,97 @@
+"""The launch form tells what will be fetched, and the launch shows how it comes; by keys."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from spark_tui.domain.models import hub_errors
+from spark_tui.domain.models.download import DownloadPhase
+from spark_tui.domain.models.hub import Gating
+from spark_tui.domain.quantities import GIB
+from spark_tui.domain.reading import Ok
+from spark_tui.tui.screens.launch_form import LaunchForm
+from spark_tui.tui.screens.presets import PresetsScreen
+from tests.fakes_hub import card
+from tests.store_kit import cached, files
+from tests.tui.kit import PRESET, SIZES, Sight, seen
+from tests.tui.models_kit import Stock
+
+MODEL = (("config.json", 100), ("model.safetensors", 18 * GIB))
+
+
+@pytest.fixture
+async def stock(tmp_path: Path) -> AsyncIterator[Stock]:
+    made = Stock(tmp_path, PRESET)
+    made.hub.add(card("org/qwen", *MODEL))
+    made.host.free = Ok(400 * GIB)
+    yield made
+    await made.context.close()
+
+
+async def form(sight: Sight) -> None:
+    """Opens the launch form, and waits until everything about it is known."""
+    await sight.press("3")
+    await sight.until(lambda: isinstance(sight.app.screen, PresetsScreen))
+    await sight.press("l")
+    await sight.until(lambda: isinstance(sight.app.screen, LaunchForm))
+    await sight.until(lambda: sight.on(LaunchForm).judgement is not None)
+    await sight.pilot.pause()
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_the_form_tells_size_and_room_of_what_is_fetched_first(stock: Stock, size: tuple[int, int]) -> None:
+    async with seen(stock, size) as sight:
+        await form(sight)
+        await sight.until_seen("org/qwen: 18.0 GiB to fetch", "400 GiB")
+
+
+async def test_a_model_that_is_here_needs_no_word(stock: Stock, tmp_path: Path) -> None:
+    cached(tmp_path, "org/qwen", files(seed=1))
+    async with seen(stock) as sight:
+        await form(sight)
+        assert "to fetch" not in sight.text
+        assert stock.hub.tokens == []
+
+
+async def test_terms_to_accept_are_told_before_the_launch(stock: Stock) -> None:
+    stock.hub.add(card("org/qwen", *MODEL, gating=Gating.MANUAL))
+    stock.hub.refused["org/qwen"] = hub_errors.gated("https://hub", "org/qwen", known=True)
+    async with seen(stock, (200, 50)) as sight:
+        await form(sight)
+        await sight.until_seen("https://hub/org/qwen")
+
+
+async def test_a_key_leaves_it_to_the_engine_and_takes_it_back(stock: Stock) -> None:
+    async with seen(stock) as sight:
+        await form(sight)
+        await sight.until_seen("to fetch")
+        await sight.press("ctrl+f")
+        await sight.until_seen("left to the engine")
+        await sight.press("ctrl+f")
+        await sight.until_seen("fetched before the start")
+        await sight.press("ctrl+f", "ctrl+l")
+        await sight.until(lambda: bool(stock.docker.created))
+        assert stock.downloader.started == []
+
+
+async def test_the_launch_shows_how_it_comes_and_cancelling_pauses_it(stock: Stock) -> None:
+    async with seen(stock) as sight:
+        await form(sight)
+        await sight.press("ctrl+l")
+        await sight.until_seen("Fetch model", "250 B of 1000 B")
+        assert not stock.docker.created
+        await stock.context.jobs.cancel("qwen")
+        assert [each.phase for each in stock.downloader.known.values()] == [DownloadPhase.PAUSED]
+
+
+async def test_the_hub_is_not_asked_again_for_the_same_files(stock: Stock) -> None:
+    async with seen(stock) as sight:
+        await form(sight)
+        await sight.until_seen("to fetch")
+        asked = len(stock.hub.tokens)
+        await sight.type("80")  # another port
+        await sight.until(lambda: sight.on(LaunchForm).judgement is not None)
+        assert len(stock.hub.tokens) == asked
