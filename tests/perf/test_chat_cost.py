@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import time
 import tracemalloc
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from pathlib import Path
+
+from textual.app import App, ComposeResult
 
 from spark_tui.core.chat_journal import Journal
 from spark_tui.core.chat_target import ChatTarget
 from spark_tui.core.conversation import Conversation
-from spark_tui.domain.chat import Answer, AnswerBuilder, ChatEvent, ChatRequest, Usage
+from spark_tui.domain.chat import Answer, AnswerBuilder, ChatEvent, ChatRequest, ContentDelta, ReasoningDelta, Usage
 from spark_tui.domain.chat_stream import StreamReader
 from spark_tui.domain.conversation import ChatThread, Exchange, Outcome
 from spark_tui.domain.engine.endpoint import Endpoint
@@ -20,12 +22,14 @@ from spark_tui.domain.sse import SseDecoder
 from spark_tui.services.clock import SystemClock
 from spark_tui.services.conversations import FileConversations
 from spark_tui.tui.glyphs import UNICODE
-from spark_tui.tui.screens.chat_words import turns
+from spark_tui.tui.screens.chat_words import KeptTurns, turns
+from spark_tui.tui.widgets.transcript import Transcript
 from spark_tui.tui.widgets.turn import TurnLines
 from tests.fakes_api import FakeEngineApi
 
 TARGET = ChatTarget("e", Endpoint("http://127.0.0.1:1"), "m", 262_144)
 TOKENS = 10_000
+FRAMES = 40
 WORDS = ("The ", "model ", "writes ", "**words** ", "and\n\n", "paragraphs ")
 
 
@@ -77,28 +81,57 @@ def exchange(number: int, tokens: int, *, live: bool = False) -> Exchange:
     return Exchange(number, "q", "e", "m", 1.0, answer, Outcome.LIVE if live else Outcome.COMPLETE, limit=262_144)
 
 
-def _frame_seconds(before: tuple[Exchange, ...]) -> float:
-    """The least time of one frame of an answer that grows below these exchanges."""
-    layout = TurnLines(100, UNICODE)
-    builder = AnswerBuilder(0.0)
-    times = []
-    for number in range(40):
-        builder = AnswerBuilder.of(builder.snapshot())
-        for event in StreamReader().read(json.dumps({"choices": [{"delta": {"content": WORDS[number % 6] * 5}}]})):
-            builder.add(event, 1.0)
-        live = Exchange(10_000, "q", "e", "m", 1.0, builder.snapshot())
-        began = time.perf_counter()
-        for turn in turns((*before, live)):
-            layout.lay(turn, open_=False)
-        times.append(time.perf_counter() - began)
+class Said(App[None]):
+    """A transcript, and nothing else."""
+
+    def compose(self) -> ComposeResult:
+        yield Transcript(UNICODE)
+
+
+async def _frame_seconds(before: tuple[Exchange, ...], live: Callable[[int], Exchange]) -> float:
+    """The usual time of one frame of an answer that grows below these exchanges, without the painting."""
+    app, kept, times = Said(), KeptTurns(), []
+    async with app.run_test(size=(120, 36)) as pilot:
+        transcript = app.query_one(Transcript)
+        transcript.show(kept.of((*before, live(0))))
+        await pilot.pause()
+        for number in range(1, FRAMES):
+            exchanges = (*before, live(number))
+            began = time.process_time()
+            transcript.show(kept.of(exchanges))
+            times.append(time.process_time() - began)
+            await pilot.pause()
     return sorted(times)[len(times) // 2]
 
 
-def test_a_frame_below_a_hundred_thousand_tokens_costs_little_more_than_below_none() -> None:
-    empty = _frame_seconds(())
-    full = _frame_seconds(tuple(exchange(n, 1000) for n in range(1, 101)))
-    print(f"\na frame: {empty * 1e3:.2f} ms below nothing, {full * 1e3:.2f} ms below 100 answers of 1,000 tokens")
-    assert full - empty < 0.003, "at ten frames a second that is 3 % of a core"
+def _growing(carried: str = "", *, reasoning: str = "") -> Callable[[int], Exchange]:
+    """An answer that gets six words with each frame; `carried` and `reasoning` had come before."""
+    builder = AnswerBuilder(0.0, content=carried, reasoning=reasoning)
+
+    def at(number: int) -> Exchange:
+        text = "".join(WORDS[(number + n) % len(WORDS)] for n in range(6))
+        builder.add(ReasoningDelta(text) if reasoning else ContentDelta(text), 1.0)
+        return Exchange(10_000, "q", "e", "m", 1.0, builder.snapshot())
+
+    return at
+
+
+async def test_a_frame_below_a_hundred_thousand_tokens_costs_what_it_costs_below_none() -> None:
+    past = tuple(exchange(n, 1000) for n in range(1, 101))
+    many = tuple(exchange(n, 10) for n in range(1, 10_001))
+    text = exchange(1, 100_000).answer.content
+    empty = await _frame_seconds((), _growing())
+    full = {
+        "100 answers of 1,000 tokens": await _frame_seconds(past, _growing()),
+        "10,000 answers of 10 tokens": await _frame_seconds(many, _growing()),
+        "100,000 tokens of the same answer": await _frame_seconds((), _growing(text)),
+        "100,000 tokens of reasoning": await _frame_seconds((), _growing(reasoning=text)),
+    }
+    print(f"\na frame: {empty * 1e3:.2f} ms below nothing", end="")
+    for what, seconds in full.items():
+        print(f"; {seconds * 1e3:.2f} ms below {what}", end="")
+    for what, seconds in full.items():
+        assert seconds < 1.5 * empty + 0.0005, what
 
 
 def test_ten_thousand_tokens_of_transcript_take_less_than_five_megabytes() -> None:

@@ -200,6 +200,7 @@ class Kit:
     def said(self) -> str:
         """The whole transcript as painted, right ends trimmed, without the rules."""
         transcript = self.transcript
+        transcript._lay_exactly(range(len(transcript._stack.laid)))  # what was never seen is not laid out yet
         top, transcript_height = round(transcript.scroll_y), transcript.virtual_size.height
         lines = [transcript.render_line(y - top).text for y in range(transcript_height)]
         return "\n".join(line[2:].rstrip() for line in lines)

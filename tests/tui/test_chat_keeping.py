@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 
 import pytest
+from textual.events import Key
 from textual.widgets import Input, TextArea
 
 from spark_tui.domain.chat import ContentDelta, ReasoningDelta, Role, ToolCallDelta, Usage
@@ -173,6 +174,47 @@ async def test_a_fork_leaves_the_other_conversation_as_it_was() -> None:
         await kit.until(lambda: len(kit.kept.lines) == 2, "both kept")
         await kit.pilot.press("ctrl+l")
         await kit.until_seen("first (fork)  (here)")
+
+
+async def test_an_earlier_question_is_edited_by_the_same_key() -> None:
+    async with chatting() as kit:
+        await kit.answered("One.", "first")
+        await kit.answered("Two.", "second")
+        await kit.pilot.press("f2")
+        await kit.until_seen("edits your question 2 of 2")
+        await kit.pilot.press("f2")
+        await kit.until_seen("edits your question 1 of 2")
+        assert kit.prompt.text == "first"
+        await kit.pilot.press("f2")
+        await kit.until_seen("This is the first question.")
+        reply = await again(kit, "enter")
+        assert contents(reply) == ["first"]
+        await finish(kit, reply, "Uno.")
+        assert "second" not in kit.said()
+
+
+async def test_a_fork_can_begin_at_any_answer() -> None:
+    async with chatting() as kit:
+        for name in ("first", "second", "third"):
+            await kit.answered(f"Answer to {name}.", name)
+        await kit.pilot.press("f3")
+        await kit.until_seen("Go on in a copy", "after third", "after second", "after first")
+        await kit.pilot.press("down", "enter")
+        await kit.until_seen("This is the copy now")
+        assert "Answer to second." in kit.said()
+        assert "third" not in kit.said()
+
+
+async def test_keys_typed_in_a_burst_reach_the_fields_that_they_are_meant_for() -> None:
+    async with chatting() as kit:
+        await kit.pilot.press("ctrl+o")
+        await kit.until_seen("For the next question")
+        for key in ("1", "down", "0", "tab", "4", "0", "up", "up", "up", "S", "up", "7"):
+            kit.app.post_message(Key(key, key if len(key) == 1 else None))  # none waits for the one before
+        await kit.until(lambda: kit.app.screen.query_one("#field-tool_choice", Input).value == "7", "all keys")
+        values = [kit.app.screen.query_one(f"#field-{name}", Input).value for name in ("temperature", "top_p", "top_k")]
+        assert values == ["1", "0", "40"]
+        assert kit.app.screen.query_one("#field-system", TextArea).text == "S"
 
 
 async def test_room_is_made_only_by_a_person() -> None:

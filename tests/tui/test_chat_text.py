@@ -68,9 +68,47 @@ def test_markdown_is_laid_out() -> None:
     )
 
 
+FORMULAS = r"""It is \(a_1 * b_2 * c\) and $x_{i} * y_{j}$, or \[ \int_0^1 x\,dx = \tfrac{1}{2} \] in a line.
+
+\[
+\begin{pmatrix} 1 & 2 \\
+- 3 & 4
+\end{pmatrix}
+\]
+
+$$\sum_{i=1}^{n} i = \frac{n(n+1)}{2}$$
+
+1. as an item: $$e^{i\pi} + 1 = 0$$
+2. $\{a, b\}$"""
+
+
+def test_latex_stays_as_the_model_wrote_it() -> None:
+    assert plain_of(FORMULAS, 100) == FORMULAS
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("It costs $5 to $10, *really*.", "It costs $5 to $10, really."),
+        ("$HOME and $PATH are *set*", "$HOME and $PATH are set"),
+        ("so \\[ not closed *yet*", "so \\[ not closed yet"),
+        ("$$\n\nno formula *here*", "$$\n\nno formula here"),
+        ("`$x$` is code", "$x$ is code"),
+        ("$$ a $$ and text after it *it*", "$$ a $$ and text after it it"),
+    ],
+)
+def test_what_is_no_formula_is_markdown(text: str, shown: str) -> None:
+    assert plain_of(text) == shown
+
+
+def test_numbers_in_tables_stand_below_one_another() -> None:
+    table = "| model | tok/s |\n|:--|--:|\n| a | 9.5 |\n| b | 141.8 |"
+    assert plain_of(table) == "model  tok/s\n─────  ─────\na        9.5\nb      141.8"
+
+
 @pytest.mark.parametrize("step", [1, 7, 64, 4096])
 def test_an_answer_looks_the_same_however_it_was_cut_into_pieces(step: int) -> None:
-    text = DOCUMENT * 3
+    text = f"{DOCUMENT}\n{FORMULAS}\n\n" * 3
     live = LiveMarkdown(WIDTH, UNICODE)
     shown: list[Content] = []
     for end in range(step, len(text) + step, step):

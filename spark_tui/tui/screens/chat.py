@@ -17,6 +17,7 @@ from spark_tui.tui.screens.chat_dialogs import ChoiceDialog, TextDialog
 from spark_tui.tui.screens.chat_ground import LATE_ESC_SECONDS, ChatGround
 from spark_tui.tui.screens.chat_list import ConversationsDialog
 from spark_tui.tui.screens.chat_settings import ChatSettingsPanel
+from spark_tui.tui.screens.chat_tokens import TokensScreen
 from spark_tui.tui.widgets.markdown import code_blocks
 from spark_tui.tui.widgets.prompt import Prompt
 from spark_tui.tui.widgets.turn import Turn
@@ -76,27 +77,35 @@ class ChatScreen(ChatGround):
     # --- edit, fork, make room ------------------------------------------------------------------------
 
     def action_edit_question(self) -> None:
-        """The last question comes back into the prompt; what followed it is taken back when it is sent."""
-        last = next((each for each in reversed(self._conversation.exchanges) if not each.tool_answers), None)
-        if last is None:
-            self._say("Nothing was asked yet.")
+        """The last question comes back into the prompt; again, the one before. Sent, it takes back what followed."""
+        asked = [each for each in self._conversation.exchanges if not each.tool_answers]
+        asked = [each for each in asked if each.number < self._editing or not self._editing]
+        if not asked:
+            self._say("This is the first question." if self._editing else "Nothing was asked yet.")
             return
         self._stop()
-        self._editing = last.number
-        self._prompt.load_text(last.question)
+        self._editing = asked[-1].number
+        self._prompt.load_text(asked[-1].question)
         self._prompt.move_cursor(self._prompt.document.end)
         self._prompt.focus()
         self._show_all()
 
     @work(exit_on_error=False, group="conversation")
     async def action_fork_chat(self) -> None:
-        """Goes on in a copy."""
-        last = self._conversation.last
-        if last is None or last.live:
+        """Goes on in a copy, which ends with the last answer or with one that the person chooses."""
+        told = [each for each in reversed(self._conversation.exchanges) if not each.live]
+        if self._conversation.live or not told:
             self._say("A fork begins with an answer.")
             return
+        number = str(told[0].number)
+        if len(told) > 1:
+            choices = [(str(each.number), f"after {words.asked(each)}") for each in told]
+            chosen = await self.app.push_screen_wait(ChoiceDialog("Go on in a copy", choices))
+            if chosen is None:
+                return
+            number = chosen
         try:
-            fork = await self.context.conversations.fork(self._conversation.thread(), last.number)
+            fork = await self.context.conversations.fork(self._conversation.thread(), int(number))
         except SparkError as error:
             self.spark.report(error)
             return
@@ -257,6 +266,13 @@ class ChatScreen(ChatGround):
         self.app.copy_to_clipboard(code)
         lines = code.count("\n") + 1
         self._say(f"Copied code {len(blocks) - back + 1} of {len(blocks)}: {lines} lines. Again: the one before.")
+
+    def action_token_chances(self) -> None:
+        """How sure the model was of each token."""
+        if any(exchange.answer.chances for exchange in self._conversation.exchanges):
+            self.app.push_screen(TokensScreen(self._conversation.exchanges, self.spark.glyphs))
+        else:
+            self._say(words.no_chances(self._chosen.over(self._defaults_here.settings)))
 
     @work(exit_on_error=False, group="conversation")
     async def action_compare(self) -> None:

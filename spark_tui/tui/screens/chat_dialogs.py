@@ -15,6 +15,9 @@ from textual.widgets import Input, Static
 from spark_tui.tui.widgets.page import told
 from spark_tui.tui.widgets.row_list import Column, Row, RowList
 
+FRAME_LINES = 8
+"""What a dialog and the room around it take."""
+
 
 class TextDialog(ModalScreen[str | None]):
     """Asks for one line; None when the person leaves."""
@@ -67,7 +70,7 @@ class ChoiceDialog(ModalScreen[str | None]):
     def on_mount(self) -> None:
         """As many lines as there are choices."""
         rows = self.query_one(RowList)
-        rows.styles.height = len(self._choices)
+        rows.styles.height = min(len(self._choices), max(1, self.app.size.height - FRAME_LINES))
         rows.show([Row(key, (told(text),)) for key, text in self._choices])
         rows.focus()
 

@@ -29,11 +29,13 @@ from spark_tui.tui.keymap import bindings
 from spark_tui.tui.screens import chat_words as words
 from spark_tui.tui.screens.frame import FrameScreen
 from spark_tui.tui.widgets.bars import KeyBar
+from spark_tui.tui.widgets.line import entitle
 from spark_tui.tui.widgets.prompt import Prompt
 from spark_tui.tui.widgets.transcript import Transcript
 from spark_tui.tui.widgets.turn import Turn
 
 FRAME_SECONDS = 0.1
+FIGURES_SECONDS = 0.5
 NOTE_SECONDS = 4.0
 LATE_ESC_SECONDS = 1.0
 """Esc pressed to stop an answer that has just ended must not leave the prompt: what is typed next would be keys."""
@@ -60,12 +62,15 @@ class ChatGround(FrameScreen):
         self._chosen = NO_SETTINGS
         self._defaults: dict[str, Defaults] = {}
         self._conversation = self._new_conversation()
+        self._kept_turns = words.KeptTurns()
         self._previous: Conversation | None = None
         self._attached: tuple[Attachment, ...] = ()
         self._results: list[str] = []
         self._calls_left = 0
         self._editing = 0
         self._ended_at: float | None = None
+        self._phase = ""
+        self._figures_at = 0.0
         self._shown = False
         self._may_focus = True
         self._note = ""
@@ -128,12 +133,16 @@ class ChatGround(FrameScreen):
         self._show_keys()
 
     def _turns(self) -> tuple[Turn, ...]:
-        return words.turns(self._conversation.exchanges, self._conversation.sent_from)
+        return self._kept_turns.of(self._conversation.exchanges, self._conversation.sent_from)
 
     def _frame(self) -> None:
-        """Ten times a second while an answer comes."""
+        """Ten times a second while an answer comes; its figures twice, which is as fast as they can be read."""
         self._transcript.show(self._turns())
-        self._show_status()
+        last, now = self._conversation.last, self.context.clock.monotonic()
+        phase = words.phase(last.answer) if last is not None else ""
+        if phase != self._phase or now - self._figures_at >= FIGURES_SECONDS:
+            self._phase, self._figures_at = phase, now
+            self._show_status()
 
     def _show_engine(self) -> None:
         view = self.selected_engine
@@ -152,13 +161,13 @@ class ChatGround(FrameScreen):
         """To whom one writes: the model, or a tool call of it whose result is typed."""
         calls, pane = self._open_calls, self.query_one("#prompt-pane")
         if self._editing:
-            pane.border_title = Content("edits your question: what followed it is taken back")
+            entitle(pane, words.edits(self._conversation.exchanges, self._editing))
         elif calls:
             place = len(self._results)
-            pane.border_title = words.result_title(calls[place], place + 1, len(calls))
+            entitle(pane, words.result_title(calls[place], place + 1, len(calls)))
             self._prompt.say(Content("What the tool returned: you type it, nothing is run"))
         else:
-            pane.border_title = words.title(self.selected_engine)
+            entitle(pane, words.title(self.selected_engine))
             self._prompt.say(words.placeholder(self.selected_engine, reason_of(self.spark.engines)))
 
     @property
@@ -205,7 +214,7 @@ class ChatGround(FrameScreen):
         bar.actions = words.footer(live=self._conversation.live, writing=writing, started=last is not None)
         bar.renew()
         files = tuple(each.name for each in self._attached)
-        pane.border_subtitle = words.hint(writing=writing, files=files, call=bool(self._open_calls))
+        entitle(pane, words.hint(writing=writing, files=files, call=bool(self._open_calls)), below=True)
 
     def on_descendant_focus(self, event: DescendantFocus) -> None:
         """Other keys work in the prompt."""

@@ -51,8 +51,9 @@ class ChatSettingsPanel(ModalScreen[ChatSettings | None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "leave", "Back"),
         Binding("ctrl+o,ctrl+s", "save", "Save", priority=True),
-        Binding("up", "app.focus_previous", "Previous", show=False),
-        Binding("down", "app.focus_next", "Next", show=False),
+        # Priority: what is typed right after them is meant for the field that they lead to.
+        Binding("up,shift+tab", "walk(-1)", "Previous", show=False, priority=True),
+        Binding("down,tab", "walk(1)", "Next", show=False, priority=True),
     ]
 
     def __init__(self, conversations: Conversations, chosen: ChatSettings, defaults: Defaults) -> None:
@@ -117,6 +118,16 @@ class ChatSettingsPanel(ModalScreen[ChatSettings | None]):
     def on_input_submitted(self) -> None:
         """Enter in a field saves."""
         self.action_save()
+
+    def action_walk(self, step: int) -> None:
+        """To the field before or after; within the system prompt to the line before or after, where there is one."""
+        here = self.focused
+        if isinstance(here, TextArea) and 0 <= here.cursor_location[0] + step < here.document.line_count:
+            here.move_cursor_relative(rows=step)
+        elif step < 0:
+            self.focus_previous()
+        else:
+            self.focus_next()
 
     def action_leave(self) -> None:
         """Nothing is changed."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from textual.content import Content
 
 from spark_tui.core.actions import Action, Scope, action, of_scope
-from spark_tui.domain.chat import ToolCall
+from spark_tui.domain.chat import Answer, ToolCall
 from spark_tui.domain.chat_context import ContextUse, Room
+from spark_tui.domain.chat_settings import ChatSettings
 from spark_tui.domain.conversation import Exchange
 from spark_tui.domain.engine.view import EngineState, EngineView
 from spark_tui.domain.errors import EngineUnreachable, ModelNotServed, SparkError
@@ -36,40 +38,61 @@ class ChatStatus(Line):
         return spread(self.left, self.right, width)
 
 
-def turns(exchanges: tuple[Exchange, ...], sent_from: int = 0) -> tuple[Turn, ...]:
+def turns(exchanges: Sequence[Exchange], sent_from: int = 0) -> tuple[Turn, ...]:
     """The transcript: two turns for each exchange. A change of the engine is noted where it happened."""
     told: list[Turn] = []
     before = ""
-    for said in exchanges:
-        unsent = said.number < sent_from
-        told.append(
-            Turn(
-                2 * said.number,
-                "you",
-                said.question,
-                files=tuple(f"{each.kind.value} {each.name}" for each in said.attachments),
-                results=tuple((each.name, each.content) for each in said.tool_answers),
-                unsent=unsent,
-            )
-        )
-        note = f"on {said.engine}, before on {before}" if before and before != said.engine else ""
+    for place, said in enumerate(exchanges, 1):
+        told += _turns_of(said, before, sent_from, last=place == len(exchanges))
         before = said.engine
-        told.append(
-            Turn(
-                2 * said.number + 1,
-                said.model,
-                note=note,
-                answer=said.answer,
-                live=said.live,
-                stopped=said.stopped,
-                error=said.error,
-                waits=said is exchanges[-1] and bool(said.open_calls),
-                unsent=unsent,
-                side=said.engine_side,
-                limit=said.limit,
-            )
-        )
     return tuple(told)
+
+
+def _turns_of(said: Exchange, before: str, sent_from: int, *, last: bool) -> tuple[Turn, Turn]:
+    """A question and its answer; `before` is the engine that answered the one before."""
+    unsent = said.number < sent_from
+    question = Turn(
+        2 * said.number,
+        "you",
+        said.question,
+        files=tuple(f"{each.kind.value} {each.name}" for each in said.attachments),
+        results=tuple((each.name, each.content) for each in said.tool_answers),
+        unsent=unsent,
+    )
+    answer = Turn(
+        2 * said.number + 1,
+        said.model,
+        note=f"on {said.engine}, before on {before}" if before and before != said.engine else "",
+        answer=said.answer,
+        live=said.live,
+        stopped=said.stopped,
+        error=said.error,
+        waits=last and bool(said.open_calls),
+        unsent=unsent,
+        side=said.engine_side,
+        limit=said.limit,
+    )
+    return question, answer
+
+
+class KeptTurns:
+    """`turns` for somebody who asks ten times a second: what lies before the last exchange is made once."""
+
+    def __init__(self) -> None:
+        self._of: tuple[Exchange, ...] = ()
+        self._sent_from = 0
+        self._turns: tuple[Turn, ...] = ()
+
+    def of(self, exchanges: tuple[Exchange, ...], sent_from: int = 0) -> tuple[Turn, ...]:
+        """The transcript; turns of exchanges that are over are the same objects each time."""
+        past = exchanges[:-1]
+        if past != self._of or sent_from != self._sent_from:
+            self._of, self._sent_from = past, sent_from
+            self._turns = turns(exchanges, sent_from)[:-2]
+        if not exchanges:
+            return ()
+        before = past[-1].engine if past else ""
+        return (*self._turns, *_turns_of(exchanges[-1], before, sent_from, last=True))
 
 
 def problem_with(view: EngineView | None) -> SparkError | None:
@@ -95,6 +118,18 @@ def problem_with(view: EngineView | None) -> SparkError | None:
 def brief(question: str) -> str:
     """A question on one short line."""
     return truncate(" ".join(question.split()), 60)
+
+
+def asked(exchange: Exchange) -> str:
+    """What was asked, on one short line; for results of tools the tools."""
+    return brief(exchange.question or ", ".join(f"the result of {each.name}" for each in exchange.tool_answers))
+
+
+def edits(exchanges: tuple[Exchange, ...], number: int) -> str:
+    """Which question is edited, and what that does."""
+    questions = [each.number for each in exchanges if not each.tool_answers]
+    place = f" {questions.index(number) + 1} of {len(questions)}" if number in questions and len(questions) > 1 else ""
+    return f"edits your question{place}: what followed it is taken back"
 
 
 def name_of(view: EngineView | None) -> str:
@@ -159,7 +194,9 @@ def _hello(view: EngineView | None) -> Content:
         "You talk to ", fmt.safe(view.served_name if view else "", "bold"), fmt.safe(room, "$dim"), "\n\n",
         ("Enter", KEY), "  sends\n",
         ("^j   ", KEY), "  new line ", ("(in some terminals shift+enter and alt+enter too)\n", "$dim"),
-        ("Esc  ", KEY), "  stops an answer; else leaves the prompt, then ", ("1-8", KEY), " change the screen",
+        ("Esc  ", KEY), "  stops an answer; else leaves the prompt, then ", ("1-8", KEY), " change the screen\n",
+        (f"{shown(action('chat_settings').keys[0]):5}", KEY), "  system prompt, sampling, reasoning, tools\n",
+        (f"{shown(action('open_conversation').keys[0]):5}", KEY), "  conversations that are kept",
     )  # fmt: skip
 
 
@@ -168,13 +205,16 @@ def note(text: str) -> Content:
     return Content.styled(f" {text}", "$success")
 
 
+def phase(answer: Answer) -> str:
+    """What the model does."""
+    if answer.first_token_at is None:
+        return "waiting for the first token"
+    return "answering" if answers(answer) else "reasoning"
+
+
 def doing(live: Exchange, now: float) -> Content:
     """What the model does, for how long, and how fast where the server counts on the way."""
     answer = live.answer
-    if answer.first_token_at is None:
-        what = "waiting for the first token"
-    else:
-        what = "answering" if answers(answer) else "reasoning"
     figures = [f"{int(now - answer.started_at)} s"]
     if answer.usage is not None:
         figures.append(tokens(answer.usage.completion_tokens))
@@ -182,7 +222,7 @@ def doing(live: Exchange, now: float) -> Content:
         figures.append(f"{answer.decode_tokens_per_second:.1f} tok/s")
     figures_text = "   ".join(figures)
     return Content.assemble(
-        (f" {what}", "$warning"), (f"  {figures_text}   ", "$dim"), ("Esc", KEY), (" stops", "$dim")
+        (f" {phase(answer)}", "$warning"), (f"  {figures_text}   ", "$dim"), ("Esc", KEY), (" stops", "$dim")
     )
 
 
@@ -217,6 +257,13 @@ def result_title(call: ToolCall, number: int, count: int) -> Content:
     return Content.assemble(
         "result of ", fmt.safe(call.name or "the tool", "bold"), fmt.safe(truncate(f"({call.arguments})", 60)), which
     )
+
+
+def no_chances(settings: ChatSettings) -> str:
+    """Why there is nothing to see of an answer's tokens, and what brings it."""
+    if settings.parameters.logprobs is not None:
+        return "No answer here was told with its probabilities: ask something."
+    return f"Probabilities come with answers when logprobs is set: {shown(action('chat_settings').keys[0])}."
 
 
 def below(lines: int, key: str) -> Content:

@@ -5,6 +5,7 @@ An answer of 16,000 characters takes 50 ms to lay out; at ten frames a second th
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -39,10 +40,11 @@ def plain_lines(text: str, width: int) -> list[Content]:
 
 
 class LivePlain:
-    """Text as it is. Call `lines` with ever longer versions of one text."""
+    """Text as it is. Call `lines` with ever longer versions of one text; `dress` is done to each line, once."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, dress: Callable[[Content], Content] | None = None) -> None:
         self._width = width
+        self._dress = dress
         self._closed: list[Content] = []
         self._done = 0
         self._opener = ""
@@ -64,7 +66,8 @@ class LivePlain:
         return Cut(tail.rfind("\n") + 1) if "\n" in tail else _forced(tail)
 
     def _lay(self, piece: str, *, closed: bool) -> list[Content]:
-        return plain_lines(piece.removesuffix("\n") if closed else piece, self._width)
+        lines = plain_lines(piece.removesuffix("\n") if closed else piece, self._width)
+        return lines if self._dress is None else [self._dress(line) for line in lines]
 
 
 class LiveMarkdown(LivePlain):

@@ -16,6 +16,8 @@ from textual.content import Content
 
 from spark_tui.domain.text import clean, clean_line, truncate
 from spark_tui.tui.glyphs import Glyphs
+from spark_tui.tui.widgets import markdown_math as math
+from spark_tui.tui.widgets.markdown_math import with_block_math, with_inline_math
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
@@ -25,7 +27,8 @@ if TYPE_CHECKING:
 PROSE_CELLS = 120
 """Longer lines tire the eye; code and tables use the whole width."""
 CODE_STYLE = "$foreground on $panel"
-INLINE_CODE = "$secondary"
+VERBATIM = "$secondary"
+"""Code and formulas within a text."""
 HIGHLIGHT_CHARS = 40_000
 HIGHLIGHT_LINE_CHARS = 2_000
 """Above these a lexer's regular expressions cost more than colours are worth (10,000 characters take 25 ms)."""
@@ -82,9 +85,10 @@ class Items:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """The header is the first row."""
+    """The header is the first row. `right` says which columns are aligned to the right."""
 
     rows: tuple[tuple[Content, ...], ...]
+    right: tuple[bool, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +107,7 @@ def _parser() -> MarkdownIt:
     from markdown_it import MarkdownIt
 
     # No HTML, no typographer, no reference definitions (their lines vanish): what is not shown as Markdown is text.
-    return MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
+    return with_inline_math(MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"]))
 
 
 @cache
@@ -112,7 +116,7 @@ def _block_parser() -> MarkdownIt:
 
     parser = MarkdownIt("commonmark", {"html": False}).enable("table").disable("reference")
     parser.core.ruler.disable(["inline", "text_join"])
-    return parser
+    return with_block_math(parser)
 
 
 def block_tokens(text: str) -> list[Token]:
@@ -158,6 +162,8 @@ def _blocks(stream: Iterator[Token], until: str, highlighted: bool) -> Iterator[
                 yield _table(stream)
             case "hr":
                 yield Rule()
+            case math.BLOCK:
+                yield Paragraph(Content.styled(token.content, VERBATIM))
             case _:  # the closing half of what was handled above
                 continue
 
@@ -176,15 +182,18 @@ def _items(stream: Iterator[Token], opened: Token, highlighted: bool) -> Items:
 def _table(stream: Iterator[Token]) -> Table:
     rows: list[tuple[Content, ...]] = []
     row: list[Content] = []
+    right: list[bool] = []
     for token in stream:
         if token.type == "table_close":
             break
         if token.type == "inline":
             row.append(_inline(token))
+        elif token.type == "th_open":
+            right.append(token.attrs.get("style") == "text-align:right")
         elif token.type == "tr_close":
             rows.append(tuple(row))
             row = []
-    return Table(tuple(rows))
+    return Table(tuple(rows), tuple(right))
 
 
 def _code(token: Token, highlighted: bool) -> Code:
@@ -236,8 +245,8 @@ def _inline(token: Token) -> Content:
             parts[start:] = [_link(inner, href) if name == "link" else inner.stylize_before(_STYLES.get(name, ""))]
         elif child.type in ("softbreak", "hardbreak"):
             parts.append(Content("\n"))
-        elif child.type == "code_inline":
-            parts.append(Content.styled(clean_line(child.content), INLINE_CODE))
+        elif child.type in ("code_inline", math.INLINE):
+            parts.append(Content.styled(clean_line(child.content), VERBATIM))
         elif child.type == "image":
             source = clean_line(str(child.attrs.get("src", "")))
             parts.append(_link(Content(f"image {clean_line(child.content)}".rstrip()), source))
@@ -280,8 +289,8 @@ def _lay_out_one(block: Block, width: int, glyphs: Glyphs) -> list[Content]:
             return [Content.assemble(bar, line.stylize_before("$dim")) for line in lay_out(blocks, width - 2, glyphs)]
         case Items():
             return _lay_out_items(block, width, glyphs)
-        case Table(rows):
-            return _lay_out_table(rows, width, glyphs)
+        case Table():
+            return _lay_out_table(block, width, glyphs)
         case Rule():
             return [Content.styled(glyphs.rule * min(width, PROSE_CELLS), "$rule")]
 
@@ -314,8 +323,9 @@ def _lay_out_items(block: Items, width: int, glyphs: Glyphs) -> list[Content]:
     return lines
 
 
-def _lay_out_table(rows: tuple[tuple[Content, ...], ...], width: int, glyphs: Glyphs) -> list[Content]:
-    columns = len(rows[0])
+def _lay_out_table(table: Table, width: int, glyphs: Glyphs) -> list[Content]:
+    rows, columns = table.rows, len(table.rows[0])
+    right = (*table.right, *(False,) * columns)
     room = width - COLUMN_GAP * (columns - 1)
     if columns > TABLE_COLUMNS or room < columns * CELL_CELLS:
         return _lay_out_records(rows, width, glyphs)
@@ -324,7 +334,7 @@ def _lay_out_table(rows: tuple[tuple[Content, ...], ...], width: int, glyphs: Gl
     for number, row in enumerate(rows):
         cells = [cell.wrap(widths[i]) for i, cell in enumerate(row)]
         for y in range(max(map(len, cells))):
-            parts = [_fit(cell[y] if y < len(cell) else _BLANK, widths[i]) for i, cell in enumerate(cells)]
+            parts = [_fit(cell[y] if y < len(cell) else _BLANK, widths[i], right[i]) for i, cell in enumerate(cells)]
             line = Content(" " * COLUMN_GAP).join(parts)
             lines.append(line.stylize_before("bold") if number == 0 else line)
         if number == 0:
@@ -332,8 +342,9 @@ def _lay_out_table(rows: tuple[tuple[Content, ...], ...], width: int, glyphs: Gl
     return lines
 
 
-def _fit(cell: Content, width: int) -> Content:
-    return cell.pad_right(max(0, width - cell.cell_length))
+def _fit(cell: Content, width: int, right: bool) -> Content:
+    room = max(0, width - cell.cell_length)
+    return cell.pad_left(room) if right else cell.pad_right(room)
 
 
 def _lay_out_records(rows: tuple[tuple[Content, ...], ...], width: int, glyphs: Glyphs) -> list[Content]:

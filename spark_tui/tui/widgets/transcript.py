@@ -6,9 +6,8 @@ repainted. The end is followed until the person scrolls up; then what they read 
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Sequence
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 from textual.binding import Binding, BindingType
 from textual.content import Content
@@ -22,28 +21,21 @@ from textual.style import Style
 from textual.visual import Visual
 
 from spark_tui.tui.glyphs import Glyphs
-from spark_tui.tui.widgets.turn import Laid, Turn, TurnLines
+from spark_tui.tui.widgets.turn import Laid, Turn
+from spark_tui.tui.widgets.turn_stack import TurnStack
 
 RULE_CELLS = 2
 """The rule at the left, and the space after it."""
 RIGHT_MARGIN = 1
 LINES_AHEAD = 8
 MINIMUM_WIDTH = 8
+PAINTED_LINES = 500
 _BLANK = Content("")
 
 
-class Anchor(NamedTuple):
-    """The line at the top edge: its turn, its number in it, how many lines the turn has at what width, what it says."""
-
-    key: int = -1
-    line: int = 0
-    lines: int = 1
-    width: int = 0
-    content: Content = _BLANK
-
-
 class Transcript(ScrollView, can_focus=True):
-    """Shows turns. `show` takes all of them each time; those that are equal to what is shown cost nothing."""
+    """Shows turns, in the order of their keys. `show` takes all of them each time; what is equal to what is shown costs
+    nothing."""
 
     ALLOW_SELECT = True
     DEFAULT_CSS = """
@@ -73,13 +65,12 @@ class Transcript(ScrollView, can_focus=True):
         self.reasoning: bool | None = None
         """Reasoning in full (True), as one line (False), or in full only while the model reasons (None)."""
         self._glyphs = glyphs
-        self._layout = TurnLines(MINIMUM_WIDTH, glyphs)
+        self._stack = TurnStack(MINIMUM_WIDTH, glyphs, self.is_open)
         self._turns: tuple[Turn, ...] = ()
-        self._laid: list[Laid] = []
-        self._starts: list[int] = []
-        self._height = 0
         self._empty = _BLANK
         self._moving = False
+        self._painted: dict[int, tuple[Content | None, str, int, Strip]] = {}
+        """Lines as they were painted last: content, rule, width and strip."""
 
     # --- content --------------------------------------------------------------------------------------
 
@@ -91,7 +82,7 @@ class Transcript(ScrollView, can_focus=True):
     @property
     def below(self) -> int:
         """Lines that lie below what is seen."""
-        return max(0, self._height - round(self.scroll_y) - self.size.height)
+        return max(0, self._stack.height - round(self.scroll_y) - self.size.height)
 
     def show(self, turns: Sequence[Turn], empty: Content | None = None) -> None:
         """Shows these turns; `empty` is said when there are none."""
@@ -99,10 +90,11 @@ class Transcript(ScrollView, can_focus=True):
             self._empty = empty
             if not turns and not self._turns:
                 self.refresh()
-        if tuple(turns) != self._turns:
-            self._turns = tuple(turns)
-            self._layout.forget({turn.key for turn in turns})
-            self._lay()
+        told = tuple(turns)
+        if told != self._turns:
+            same = _same(self._turns, told)
+            self._turns = told
+            self._lay(same)
 
     def set_reasoning(self, state: bool | None) -> None:
         """Shows reasoning in full, folded, or as it comes."""
@@ -116,38 +108,58 @@ class Transcript(ScrollView, can_focus=True):
 
     def reveal_reasoning(self) -> None:
         """Scrolls to the last reasoning, and stops following."""
-        for start, laid in reversed(list(zip(self._starts, self._laid, strict=True))):
-            if laid.fold_at is not None:
+        stack = self._stack
+        for index in range(len(stack.laid) - 1, -1, -1):
+            answer = stack.laid[index].turn.answer
+            if answer is not None and answer.reasoning:
+                self._lay_exactly((index,))
                 self.stay()
-                self._go(start + max(0, laid.fold_at - 1))
+                self._go(stack.starts[index] + max(0, (stack.laid[index].fold_at or 0) - 1))
+                self._lay_view()
                 return
 
-    def _lay(self) -> None:
-        """Lays out anew what has changed, and keeps the end, or what the person reads, where it is."""
+    def _lay(self, same: int = 0) -> None:
+        """Lays out what follows the first `same` turns, and keeps the end, or what the person reads, in its place."""
+        stack = self._stack
         if not self.size.width:
+            stack.clear()
             return
-        before, anchor = self._visible(), self._anchor()
-        if self._layout.width != self._text_width:
-            self._layout = TurnLines(self._text_width, self._glyphs)
-        self._laid = [self._layout.lay(turn, open_=self.is_open(turn)) for turn in self._turns]
-        self._starts, height = [], 0
-        for laid in self._laid:
-            self._starts.append(height)
-            height += len(laid.lines) + 1
-        self._height = max(0, height - 1)
+        before, anchor = self._visible(), stack.anchor(round(self.scroll_y))
+        stack.width = max(MINIMUM_WIDTH, self.size.width - RULE_CELLS - RIGHT_MARGIN)
+        stack.show(self._turns, same, enough=self.size.height, keep=anchor.key)
         self._make_room()
-        self._go(self._end() if self.following else self._place(anchor))
+        self._go(self._end() if self.following else stack.place(anchor))
+        self._lay_view()
         self._repaint(before)
         self.post_message(self.Moved())
+
+    def _lay_view(self, *, upwards: bool = False) -> None:
+        """Lays out what is seen and was only guessed. The line at the upper edge stays, `upwards` the lowest one."""
+        stack = self._stack
+        while rough := stack.rough_in(round(self.scroll_y), self.size.height):
+            top = round(self.scroll_y)
+            edge = min(self.size.height, stack.height) - 1 if upwards and top else 0
+            anchor = stack.anchor(top + edge)
+            self._lay_exactly(rough)
+            self._go(self._end() if self.following else stack.place(anchor) - edge)
+
+    def _lay_exactly(self, places: Sequence[int]) -> None:
+        height = self._stack.height
+        self._stack.lay_exactly(places)
+        if self._stack.height != height:
+            self._give_room(max(self.size.height, self._stack.height + (self._ahead if self._turns[-1].live else 0)))
 
     def _make_room(self) -> None:
         """A growing answer gets room for some lines ahead, and keeps it. Every scroll repaints the whole transcript: so
         the view jumps once in some lines, and the text stands still in between (a quarter of the bytes over SSH)."""
-        height, room = self._height, self.virtual_size.height
+        height, room = self._stack.height, self.virtual_size.height
         if height <= self.size.height:
-            room = height
+            room = self.size.height
         elif not height <= room <= height + self._ahead:
             room = height + (self._ahead if self._turns[-1].live else 0)
+        self._give_room(room)
+
+    def _give_room(self, room: int) -> None:
         if self.virtual_size != (self.size.width, room):
             self._moving = True
             self.virtual_size = Size(self.size.width, room)
@@ -157,39 +169,14 @@ class Transcript(ScrollView, can_focus=True):
     def _ahead(self) -> int:
         return max(1, min(LINES_AHEAD, self.size.height // 4))
 
-    @property
-    def _text_width(self) -> int:
-        return max(MINIMUM_WIDTH, self.size.width - RULE_CELLS - RIGHT_MARGIN)
-
     def _end(self) -> int:
         return max(0, self.virtual_size.height - self.size.height)
-
-    def _anchor(self) -> Anchor:
-        top = round(self.scroll_y)
-        index = bisect_right(self._starts, top) - 1
-        if index < 0:
-            return Anchor()
-        laid, line = self._laid[index], top - self._starts[index]
-        return Anchor(laid.turn.key, line, len(laid.lines), self._layout.width, self._line(top) or _BLANK)
-
-    def _place(self, anchor: Anchor) -> int:
-        """Where the line of the anchor is now; if it is no more, about the same place in its turn."""
-        for start, laid in zip(self._starts, self._laid, strict=True):
-            if laid.turn.key == anchor.key:
-                same = [i for i, line in enumerate(laid.lines) if line == anchor.content]
-                if same and (anchor.content or anchor.width == self._layout.width):
-                    return start + min(same, key=lambda i: abs(i - anchor.line))
-                line = anchor.line
-                if anchor.width != self._layout.width:
-                    line = line * len(laid.lines) // anchor.lines
-                return start + min(line, max(0, len(laid.lines) - 1))
-        return 0
 
     # --- following ------------------------------------------------------------------------------------
 
     def _go(self, y: int) -> None:
         self._moving = True
-        self.scroll_to(y=y, animate=False, force=True)  # forced: the first overflow comes before its scrollbar
+        self.scroll_to(y=max(0, y), animate=False, force=True)  # forced: the first overflow comes before its scrollbar
         self._moving = False
 
     def _follow(self, following: bool) -> None:
@@ -202,11 +189,14 @@ class Transcript(ScrollView, can_focus=True):
         super().watch_scroll_y(old_value, new_value)
         if self._moving or round(old_value) == round(new_value):
             return
-        at_end = round(new_value) >= self._height - self.size.height
-        if new_value < old_value and not at_end:
-            self._follow(False)
-        elif at_end and new_value > old_value:
-            self._follow(True)
+        if new_value < old_value:
+            if round(new_value) < self._stack.height - self.size.height:
+                self._follow(False)
+            self._lay_view(upwards=True)
+        else:
+            self._lay_view()
+            if round(self.scroll_y) >= self._stack.height - self.size.height:
+                self._follow(True)
         self.post_message(self.Moved())
 
     def stay(self) -> None:
@@ -224,6 +214,8 @@ class Transcript(ScrollView, can_focus=True):
 
     def action_lines(self, count: int) -> None:
         """Some lines up or down."""
+        if count > 0:  # as far as that the length must be known, or the end would come too early
+            self._lay_exactly(self._stack.rough_in(round(self.scroll_y), self.size.height + count))
         self.scroll_to(y=self.scroll_y + count, animate=False)
 
     def action_page(self, pages: int) -> None:
@@ -236,26 +228,15 @@ class Transcript(ScrollView, can_focus=True):
 
     def on_click(self, event: Click) -> None:
         """A click on a reasoning's headline folds or shows it."""
-        laid, line = self._at(event.y + round(self.scroll_y))
+        laid, line = self._stack.at(event.y + round(self.scroll_y))
         if laid is not None and line == laid.fold_at and self.text_selection is None:
             self.post_message(self.ReasoningClicked())
 
     # --- paint ----------------------------------------------------------------------------------------
 
-    def _at(self, y: int) -> tuple[Laid | None, int]:
-        """The turn at line `y`, and the line in it; None between turns and below the last one."""
-        index = bisect_right(self._starts, y) - 1
-        if index < 0 or y - self._starts[index] >= len(self._laid[index].lines):
-            return None, 0
-        return self._laid[index], y - self._starts[index]
-
-    def _line(self, y: int) -> Content | None:
-        laid, line = self._at(y)
-        return None if laid is None else laid.lines[line]
-
     def _visible(self) -> list[Content | None]:
         top = round(self.scroll_y)
-        return [self._line(y) for y in range(top, top + self.size.height)] if self._turns else []
+        return [self._stack.line(y) for y in range(top, top + self.size.height)] if self._stack.laid else []
 
     def _repaint(self, before: list[Content | None]) -> None:
         """Repaints the lines that differ from `before`; after a scroll everything is repainted anyway."""
@@ -267,18 +248,40 @@ class Transcript(ScrollView, can_focus=True):
             if old is not new and (old is None or new is None or not old.is_same(new)):
                 self.refresh_lines(y + round(self.scroll_y))
 
+    def notify_style_update(self) -> None:
+        """Other colours: nothing that was painted holds."""
+        super().notify_style_update()
+        self._painted.clear()
+
     def render_line(self, y: int) -> Strip:
-        """The speaker's rule and a line of text; or what to do when nothing was said yet."""
+        """The speaker's rule and a line of text; or what to do when nothing was said yet.
+
+        A scroll asks for all lines again: those that stand where they stood are painted once.
+        """
         width = self.size.width
         if not self._turns:
             return self._paint(self._empty_line(y), width)
         line = y + round(self.scroll_y)
-        laid, index = self._at(line)
-        if laid is None:
+        laid, index = self._stack.at(line)
+        content = None if laid is None else laid.lines[index]
+        rule = "" if laid is None else _rule_style(laid, index)
+        marked = content is not None and self.text_selection is not None
+        painted = self._painted.get(line)
+        if painted is not None and not marked and painted[0] is content and painted[1:3] == (rule, width):
+            return painted[3]
+        strip = self._line_strip(content, rule, line, width)
+        if not marked:
+            if len(self._painted) >= PAINTED_LINES:
+                self._painted.clear()
+            self._painted[line] = content, rule, width, strip
+        return strip
+
+    def _line_strip(self, content: Content | None, rule: str, line: int, width: int) -> Strip:
+        if content is None:
             return Strip.blank(width, self.rich_style)
-        rule = self._paint(Content.styled(f"{self._glyphs.separator} ", _rule_style(laid, index)), RULE_CELLS)
-        text = self._paint(self._selected(laid.lines[index], line), width - RULE_CELLS).apply_offsets(0, line)
-        return Strip.join([rule, text])
+        left = self._paint(Content.styled(f"{self._glyphs.separator} ", rule), RULE_CELLS)
+        text = self._paint(self._selected(content, line), width - RULE_CELLS).apply_offsets(0, line)
+        return Strip.join([left, text])
 
     def _paint(self, content: Content, width: int) -> Strip:
         strip = Visual.to_strips(self, content, width, 1, self.visual_style, apply_selection=False)[0]
@@ -302,13 +305,23 @@ class Transcript(ScrollView, can_focus=True):
 
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
         """The marked text, without the rules."""
-        lines = (self._line(y) for y in range(self._height))
+        if selection.start is None or selection.end is None:
+            self._lay_exactly(range(len(self._stack.laid)))
+        lines = (self._stack.line(y) for y in range(self._stack.height))
         text = selection.extract("\n".join("" if line is None else line.plain for line in lines))
         return "\n".join(line.rstrip() for line in text.split("\n")), "\n"
 
     def selection_updated(self, selection: Selection | None) -> None:
         """Repaints the mark."""
         self.refresh()
+
+
+def _same(before: tuple[Turn, ...], now: tuple[Turn, ...]) -> int:
+    """How many turns at the beginning are the same; most of the time all but the last one."""
+    last = min(len(before), len(now)) - 1
+    if last >= 0 and before[:last] == now[:last]:
+        return last + (before[last] == now[last])
+    return next((i for i, (old, new) in enumerate(zip(before, now, strict=False)) if old != new), 0)
 
 
 def _rule_style(laid: Laid, line: int) -> str:

@@ -22,6 +22,7 @@ from spark_tui.tui.widgets.markdown import PROSE_CELLS, Code, lay_out, parse
 FULL_CHARS = 32_000
 """Up to here a finished answer is laid out as one document (90 ms); a longer one in the pieces in which it came."""
 DETAIL_LINES = 4
+FRAME_LINES = 3
 _BLANK = Content("")
 _ORDINARY_ENDS = ("", "stop", "tool_calls", "length")
 
@@ -57,18 +58,20 @@ class Turn:
 
 @dataclass(slots=True)
 class Laid:
-    """A turn as lines for one width. Lines from `error_at` tell of the error; `fold_at` is the reasoning's headline."""
+    """A turn as lines for one width. Lines from `error_at` tell of the error; `fold_at` is the reasoning's headline.
+    A `rough` one has about as many lines, all of them empty: it was not laid out yet."""
 
     turn: Turn
     open: bool
     lines: list[Content] = field(default_factory=list)
     fold_at: int | None = None
     error_at: int | None = None
+    rough: bool = False
 
 
 def answers(answer: Answer) -> bool:
     """The answer proper has begun."""
-    return bool(answer.tool_calls) or bool(answer.content.strip())
+    return bool(answer.tool_calls) or (bool(answer.content) and not answer.content.isspace())
 
 
 class TurnLines:
@@ -80,11 +83,11 @@ class TurnLines:
         self._laid: dict[int, Laid] = {}
         self._live: dict[int, tuple[LivePlain, LiveMarkdown]] = {}
 
-    def forget(self, keep: set[int]) -> None:
+    def forget(self, keys: set[int]) -> None:
         """Drops what is kept of turns that are no more."""
-        for kept in (self._laid, self._live):
-            for key in [key for key in kept if key not in keep]:
-                kept.pop(key)
+        for key in keys:
+            self._laid.pop(key, None)
+            self._live.pop(key, None)
 
     def lay(self, turn: Turn, *, open_: bool) -> Laid:
         """The turn's lines; `open_` shows its reasoning in full."""
@@ -93,6 +96,18 @@ class TurnLines:
             laid = self._answer(turn, open_) if turn.answer is not None else self._question(turn, open_)
             self._laid[turn.key] = laid
         return laid
+
+    def guess(self, turn: Turn, *, open_: bool) -> Laid:
+        """The turn's lines if they are known; else about as many: a long conversation takes seconds to lay out."""
+        laid = self._laid.get(turn.key)
+        if laid is not None and laid.turn == turn and laid.open == open_:
+            return laid
+        told = [turn.text, *(text for _, text in turn.results)]
+        if turn.answer is not None:
+            told += [turn.answer.content, turn.answer.reasoning if open_ else ""]
+        width = min(self.width, PROSE_CELLS)
+        count = FRAME_LINES + sum(text.count("\n") + len(text) // width for text in told)
+        return Laid(turn, open_, [_BLANK] * count, rough=True)
 
     def _question(self, turn: Turn, open_: bool) -> Laid:
         lines = [self._cut(_label(turn, "bold $secondary"))]
@@ -106,7 +121,7 @@ class TurnLines:
         answer = turn.answer
         assert answer is not None  # noqa: S101 - `lay` has looked
         laid = Laid(turn, open_, [self._cut(_label(turn, "bold $primary"))])
-        if answer.reasoning.strip():
+        if answer.reasoning and not answer.reasoning.isspace():
             laid.fold_at = len(laid.lines)
             laid.lines.append(self._cut(reasoning_headline(turn, open_=open_)))
             if open_:
@@ -127,8 +142,9 @@ class TurnLines:
 
     def _reasoning(self, turn: Turn) -> list[Content]:
         text = turn.answer.reasoning.strip("\n") if turn.answer else ""
-        lines = self._pieces(turn)[0].lines(text) if turn.live else plain_lines(text, self.width - 2)
-        return [line.stylize_before("$dim").pad_left(2) for line in lines]
+        if turn.live:
+            return self._pieces(turn)[0].lines(text)
+        return [_quiet(line) for line in plain_lines(text, self.width - 2)]
 
     def _content(self, turn: Turn) -> list[Content]:
         text = turn.answer.content.lstrip("\n") if turn.answer else ""
@@ -144,7 +160,7 @@ class TurnLines:
 
     def _pieces(self, turn: Turn) -> tuple[LivePlain, LiveMarkdown]:
         if turn.key not in self._live:
-            self._live[turn.key] = LivePlain(self.width - 2), LiveMarkdown(self.width, self._glyphs)
+            self._live[turn.key] = LivePlain(self.width - 2, _quiet), LiveMarkdown(self.width, self._glyphs)
         return self._live[turn.key]
 
     def _tool_call(self, call: ToolCall, turn: Turn) -> list[Content]:
@@ -179,6 +195,11 @@ class TurnLines:
             laid.lines.append(_BLANK)
         figures = figures_line(laid.turn, answer)
         laid.lines.extend(figures.wrap(self.width))
+
+
+def _quiet(line: Content) -> Content:
+    """A line of reasoning."""
+    return line.stylize_before("$dim").pad_left(2)
 
 
 # --- single lines -----------------------------------------------------------------------------------------

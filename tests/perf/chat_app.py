@@ -1,0 +1,34 @@
+"""The control centre at a scripted server: `chat_app.py PORT`."""
+
+from __future__ import annotations
+
+import gc
+import sys
+
+from spark_tui.core.context import Context, Ports
+from spark_tui.domain.presets.container_spec import PublishedPort
+from spark_tui.domain.presets.plan import HostPaths
+from spark_tui.domain.settings import Settings
+from spark_tui.services.clock import SystemClock
+from spark_tui.services.demo.conversations import MemoryConversations
+from spark_tui.services.vllm_api import VllmApi
+from spark_tui.tui.app import run_app
+from tests.fakes_docker import FakeDocker
+from tests.fakes_host import FakeArchive, FakeGpu, FakeHost, FakeSecrets
+from tests.tui.chat_kit import NoPresets
+
+
+def main() -> None:
+    gc.set_threshold(50_000)  # as the program's own start does
+    port = int(sys.argv[1])
+    docker = FakeDocker()
+    docker.add_container("qwen", argv=("vllm", "serve"), ports=(PublishedPort(8000, port, "127.0.0.1"),))
+    ports = Ports(
+        clock=SystemClock(), docker=docker, api=VllmApi(), host=FakeHost(), gpu=FakeGpu(), presets=NoPresets(),
+        secrets=FakeSecrets(), archive=FakeArchive(), conversations=MemoryConversations(),
+    )  # fmt: skip
+    run_app(Context(Settings(), ports, HostPaths("/store", "/caches", "/home/test")))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,268 @@
+"""Conversations with a real vLLM, by keys alone: answers, reasoning, tools, stop, overflow, and a server that dies.
+
+One small server serves all of them: SmolLM2 that thinks aloud, with a context that two long questions fill.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from spark_tui.domain.chat_parameters import SETTINGS
+from tests.pty_app import PtyApp, spark_tui
+from tests.real.lab.engine import PrivateEngine
+from tests.real.lab.lab import Lab
+from tests.real.lab.models import SMOLLM2_THINK
+from tests.real.lab.serving import READY_SECONDS, Served, healthy, serve
+from tests.real.lab.support import wait_until
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
+
+NAME = f"test-chat-{os.getpid()}"
+"""Of this run alone: others use the lab too."""
+MODEL = "smol"
+CONTEXT = 640
+FLAGS = (
+    *("--max-model-len", str(CONTEXT), "--max-num-seqs", "2", "--kv-cache-memory-bytes", "64M", "--enforce-eager"),
+    *("--reasoning-parser", "qwen3", "--enable-auto-tool-choice", "--tool-call-parser", "hermes"),
+)
+ANSWER_SECONDS = 90
+"""A token takes 40 ms on two quiet cores, and much longer on busy ones."""
+FREED_SECONDS = 6
+FRANCE = "What is the capital of France?"
+LONG = "Count from 1 to 300, one number on each line."
+WEATHER = {
+    "name": "get_weather",
+    "description": "The weather in a city.",
+    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+}
+
+
+@pytest.fixture(scope="module")
+def server(vllm_lab: Lab, take_port: Callable[[], int]) -> Iterator[Served]:
+    """The one server of this file."""
+    engine = vllm_lab.engine
+    engine.try_docker("rm", "--force", NAME)
+    try:
+        yield serve(
+            engine, vllm_lab.model(SMOLLM2_THINK), name=NAME, port=take_port(), served_as=MODEL, flags=FLAGS
+        )  # fmt: skip
+    finally:
+        engine.try_docker("rm", "--force", "--volumes", NAME)
+
+
+class Talk:
+    """A person at the Chat screen."""
+
+    def __init__(self, app: PtyApp) -> None:
+        self.app = app
+
+    def ask(self, question: str) -> None:
+        """Types a question and sends it; a long one is pasted."""
+        if len(question) > 80:
+            self.app.send(f"\x1b[200~{question}\x1b[201~", "enter")
+        else:
+            self.app.send(question)
+            self.app.wait_for(question)
+            self.app.send("enter")
+
+    def answered(self, *texts: str) -> str:
+        """The screen once the answer is over and these texts are there."""
+        self.app.wait_gone("Esc stops", timeout=ANSWER_SECONDS)
+        return self.app.wait_for("ttft", *texts, timeout=ANSWER_SECONDS)
+
+    def set(self, **settings: str) -> None:
+        """Sets these in the settings panel, walking from the first field to the last."""
+        order = [*(setting.name for setting in SETTINGS), "tools", "tool_choice"]
+        self.app.send("ctrl+o")
+        self.app.wait_for("For the next question", "temperature")
+        at = order.index("temperature")
+        for name in sorted(settings, key=order.index):
+            self.app.send(*["down"] * (order.index(name) - at), settings[name])
+            at = order.index(name)
+        self.app.send("ctrl+o")
+        self.app.wait_for("settings of yours")
+
+
+@pytest.fixture
+def environment(vllm_lab: Lab, tmp_path: Path) -> Mapping[str, str]:
+    """A new user's home on the lab's engine."""
+    return {
+        **os.environ,
+        **vllm_lab.variables(),
+        "HOME": str(tmp_path),
+        **{f"XDG_{name}_HOME": str(tmp_path / name.lower()) for name in ("CONFIG", "STATE", "CACHE", "DATA")},
+    }
+
+
+@pytest.fixture
+def talk(server: Served, environment: Mapping[str, str]) -> Iterator[Talk]:
+    """The Chat screen, with the real server to talk to."""
+    with talking(environment) as found:
+        yield found
+
+
+@contextmanager
+def talking(environment: Mapping[str, str]) -> Iterator[Talk]:
+    """The program, started anew, at its Chat screen."""
+    with PtyApp(spark_tui(), rows=40, env=environment) as app:
+        app.wait_for("1 Home", "docker OK", NAME, "SERVING", timeout=60)
+        app.send("6")
+        app.wait_for("Leave prompt", timeout=60)
+        for _ in range(10):  # an engine of others may be selected
+            if f"to {MODEL} on {NAME}" in app.text():
+                break
+            app.send("esc")
+            app.wait_for("Enter Write")
+            app.send("]", "enter")
+            app.wait_for("Leave prompt")
+        app.wait_for(f"to {MODEL} on {NAME}", f"Message to {MODEL}")
+        yield Talk(app)
+
+
+def gauge(server: Served, name: str) -> float:
+    """The sum of a metric's series on the server's own page."""
+    with urllib.request.urlopen(f"{server.url}/metrics", timeout=30) as response:
+        page = response.read().decode()
+    return sum(float(v) for v in re.findall(rf"^vllm:{name}{{[^}}]*}} (\S+)$", page, re.MULTILINE))
+
+
+def running(server: Served) -> float:
+    return gauge(server, "num_requests_running")
+
+
+def test_an_answer_comes_with_what_the_engine_did_and_is_kept(talk: Talk, environment: Mapping[str, str]) -> None:
+    talk.set(temperature="0", thinking="off")
+    talk.ask(FRANCE)
+    talk.answered("The capital of France is Paris.", " tok/s", "9 tokens", f" of {CONTEXT} tokens")
+
+    talk.ask("And what is its largest river?")
+    assert "The capital of France is Paris." in talk.answered("And what is its largest river?")
+    talk.app.send("esc")
+    talk.app.wait_quiet(1.2)
+    talk.app.send("esc", "q")
+    talk.app.wait_end()
+
+    with talking(environment) as later:
+        later.app.send("ctrl+l")
+        later.app.wait_for("Conversations", FRANCE, MODEL)
+        later.app.send("enter")
+        later.app.wait_for("The capital of France is Paris.", "tok/s", "And what is its largest river?")
+
+
+def test_reasoning_has_its_block_and_again_replaces_the_answer(talk: Talk) -> None:
+    talk.set(max_tokens="60")
+    talk.ask(FRANCE)
+    shown = talk.answered("reasoned")
+    for _ in range(12):  # of two answers one ends with its reasoning: so the model was made
+        if "The answer is empty." not in shown:
+            break
+        talk.app.send("ctrl+g")
+        talk.app.wait_gone("ttft", timeout=ANSWER_SECONDS)
+        shown = talk.answered("reasoned")
+        assert shown.count(FRANCE) == 1, "it was asked once"
+    [headline] = [line for line in shown.split("\n") if "reasoned" in line]
+    assert re.search(r"\+ reasoned \d+ tokens?, \d+\.\d s   \^t shows it", headline)
+    talk.app.send("ctrl+t")
+    opened = talk.app.wait_for("- reasoned", "^t folds it")
+    assert len(_spoken(opened)) > len(_spoken(shown)), "the reasoning is there to be read"
+    talk.app.send("ctrl+t")
+    talk.app.wait_for("+ reasoned")
+
+
+def _spoken(screen: str) -> list[str]:
+    """The lines of the transcript that say something."""
+    return [line for line in screen.split("\n") if line[1:2] in "│|" and line[3:].strip()]
+
+
+def test_a_tool_is_asked_for_and_a_person_answers_it(talk: Talk, tmp_path: Path) -> None:
+    file = tmp_path / "tools.json"
+    file.write_text(json.dumps([{"type": "function", "function": WEATHER}]), encoding="utf-8")
+    talk.set(temperature="0", max_tokens="120", thinking="off", tools=str(file), tool_choice="required")
+    talk.ask("How is the weather in Paris?")
+    talk.app.wait_for("asks for tool get_weather", "not run: you type its result", timeout=ANSWER_SECONDS)
+    talk.app.wait_for("result of get_weather(")
+
+    talk.app.send("ctrl+o")
+    talk.app.wait_for("tool choice")
+    talk.app.send("up", "up", "end", "ctrl+u", "none", "ctrl+o")
+    talk.app.wait_for("settings of yours")
+    talk.app.send("18 degrees and sunny", "enter")
+    talk.answered("result of get_weather", "18 degrees and sunny")
+    assert "error" not in talk.app.text()
+
+
+def test_stop_is_immediate_and_frees_the_slot_and_the_answer_goes_on(talk: Talk, server: Served) -> None:
+    talk.set(temperature="0", thinking="off")
+    talk.ask(LONG)
+    talk.app.wait_for("answering", " tok/s", timeout=ANSWER_SECONDS)
+    assert wait_until(lambda: running(server) == 1, 30)
+    talk.app.send("esc")
+    assert wait_until(lambda: running(server) == 0, FREED_SECONDS), "the slot is free at once"
+    talk.app.wait_for("stopped", "^g asks again", "F4 goes on")
+    made = gauge(server, "generation_tokens_total")
+    before = _spoken(talk.app.text())
+    assert gauge(server, "generation_tokens_total") == made, "nothing is made that nobody reads"
+
+    talk.app.send("\x1bOS")  # F4
+    talk.app.wait_for("answering", timeout=ANSWER_SECONDS)
+    talk.app.wait_for(" tok/s", timeout=ANSWER_SECONDS)
+    talk.app.send("esc")
+    shown = talk.app.wait_for("F4 goes on")
+    assert shown.count(LONG) == 1
+    assert _spoken(shown)[:3] == before[:3], "what had come stays"
+    assert wait_until(lambda: running(server) == 0, FREED_SECONDS)
+
+
+def test_a_full_context_is_told_and_a_person_makes_room(talk: Talk) -> None:
+    talk.set(temperature="0", max_tokens="24", thinking="off")
+    first = f"Say yes. {'one two three ' * 100}"
+    talk.ask(first)
+    talk.answered(" tok/s")
+    second = f"Say no. {'four five six ' * 100}"
+    talk.ask(second)
+    talk.app.wait_for(f"maximum context length is {CONTEXT} tokens", "F7", timeout=ANSWER_SECONDS)
+    talk.app.send("\x1b[18~")  # F7
+    talk.app.wait_for("Make room", "leave out the oldest exchange")
+    talk.app.send("enter")
+    talk.app.wait_gone("Make room")
+    talk.app.send("ctrl+g")
+    talk.app.wait_gone("maximum context length")
+    talk.app.wait_for(f" of {CONTEXT} tokens", timeout=ANSWER_SECONDS)  # it is over
+    assert "error" not in talk.app.text()
+    talk.app.send("\x1b[H")  # Home
+    talk.app.wait_for("Say yes.", "not sent any more")
+
+
+def test_a_server_killed_in_mid_answer_leaves_what_came_and_the_talk_goes_on_with_the_next_one(
+    talk: Talk, server: Served, vllm_lab: Lab
+) -> None:
+    engine = vllm_lab.engine
+    talk.set(temperature="0", thinking="off")
+    talk.ask(LONG)
+    talk.app.wait_for("answering", " tok/s", timeout=ANSWER_SECONDS)
+    engine.docker("kill", NAME)
+    shown = talk.app.wait_for("error", "asks again", "F4 goes on", timeout=60)
+    assert _spoken(shown)[3:], "what had come is there"
+    talk.app.wait_for("FAILED 137", timeout=60)
+    talk.ask("Are you there?")
+    talk.app.wait_for("does not serve", "Are you there?")
+
+    engine.docker("start", NAME)
+    assert wait_until(lambda: healthy(server.port), READY_SECONDS), _log(engine)
+    talk.app.wait_for("SERVING", timeout=60)
+    talk.app.send("enter")
+    talk.answered(" tok/s", "Are you there?")
+    assert talk.app.text().count("Are you there?") == 1, "sent once"
+
+
+def _log(engine: PrivateEngine) -> str:
+    log = engine.try_docker("logs", "--tail", "40", NAME)
+    return log.stdout + log.stderr
