@@ -6,22 +6,21 @@ import asyncio
 import contextlib
 import json
 import os
-import sys
 from collections.abc import AsyncGenerator, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from spark_tui.domain.api_errors import api_error
 from spark_tui.domain.bench.codec import record_from_json
 from spark_tui.domain.engine.endpoint import Endpoint
-from spark_tui.domain.engine.runtimes import LLAMA_CPP, runtime_named
-from spark_tui.domain.errors import ApiKeyRejected, EngineFailed, EngineUnreachable, SparkError
+from spark_tui.domain.engine.metric_page import EMPTY_PAGE, MetricPage
+from spark_tui.domain.engine.runtimes import LLAMA_CPP, VLLM, runtime_named
+from spark_tui.domain.errors import EngineFailed, EngineUnreachable, SparkError
 from spark_tui.domain.text import clean_line, truncate
+from spark_tui.services import helper_process
 from spark_tui.services.bench_child import load_to_json
+from spark_tui.services.engine_http import ClientPools, authorization, bearer
+from spark_tui.services.metrics_text import NotMetrics, PageReader
 from spark_tui.services.ports_bench import Driven, Load, Tick, Volley
-
-if TYPE_CHECKING:
-    import httpx
 
 ANSWER_SECONDS: Final = 30.0
 END_SECONDS: Final = 5.0
@@ -41,17 +40,17 @@ class HttpLoadDriver:
     simulated = False
 
     def __init__(self, command: Sequence[str] = ()) -> None:
-        # -P: a `json.py` in the folder where the program was started is not the helper's business.
-        self._command = tuple(command) or (sys.executable, "-P", "-m", "spark_tui.services.bench_child")
+        self._command = tuple(command) or helper_process.command("spark_tui.services.bench_child")
         self._child: asyncio.subprocess.Process | None = None
-        self._client: httpx.AsyncClient | None = None
+        self._pools = ClientPools(ANSWER_SECONDS)
+        self._reader = PageReader()
 
     async def drive(self, endpoint: Endpoint, load: Load, stop: asyncio.Event) -> AsyncGenerator[Driven, None]:
         """Ticks, then the Volley. An abandoned generator ends the helper."""
         child = await self._helper()
         order = {
             "base_url": endpoint.base_url,
-            "authorization": _authorization(endpoint),
+            "authorization": authorization(endpoint),
             "load": load_to_json(load),
         }
         stopper: asyncio.Task[None] | None = None
@@ -93,20 +92,21 @@ class HttpLoadDriver:
             raise _not_understood(endpoint, DETOKENIZE_PATH)
         return text
 
-    async def metrics(self, endpoint: Endpoint) -> str:
-        """The Prometheus page; empty where there is none."""
-        path = runtime_named(endpoint.runtime).metrics_path
-        if not path:
-            return ""
-        status, body = await self._ask("GET", endpoint, path)
-        return body if status == 200 else ""
+    async def metrics(self, endpoint: Endpoint) -> MetricPage:
+        """The Prometheus page of vLLM, whose counters are known to count what ours count; empty for other servers, and
+        where it publishes none."""
+        if runtime_named(endpoint.runtime) is not VLLM:
+            return EMPTY_PAGE
+        status, body = await self._ask("GET", endpoint, VLLM.metrics_path)
+        try:
+            return self._reader.read(body.encode()) if status == 200 else EMPTY_PAGE
+        except NotMetrics:
+            return EMPTY_PAGE
 
     async def close(self) -> None:
         """Ends the helper process and the connections."""
         await self._end_child()
-        client, self._client = self._client, None
-        if client is not None:
-            await client.aclose()
+        await self._pools.close()
 
     # --- short questions ------------------------------------------------------------------------------
 
@@ -127,12 +127,9 @@ class HttpLoadDriver:
     ) -> tuple[int, str]:
         import httpx
 
-        if self._client is None:
-            self._client = httpx.AsyncClient(trust_env=False, timeout=ANSWER_SECONDS)
-        headers = {"Authorization": _authorization(endpoint)} if endpoint.api_key else {}
         try:
-            async with self._client.stream(
-                method, endpoint.base_url + path, json=body, headers=headers, timeout=ANSWER_SECONDS
+            async with self._pools.of(endpoint).stream(
+                method, endpoint.base_url + path, json=body, auth=bearer(endpoint)
             ) as response:
                 page = bytearray()
                 async for piece in response.aiter_bytes():
@@ -158,7 +155,7 @@ class HttpLoadDriver:
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
-                env={**os.environ, "PYTHONPATH": _python_path()},
+                env={**os.environ, "PYTHONPATH": helper_process.python_path()},
                 start_new_session=True,  # Ctrl-C in the terminal is for us, who then tell it to stop
                 limit=_MOST_LINE_BYTES,
             )
@@ -213,28 +210,8 @@ async def _hear(child: asyncio.subprocess.Process) -> dict[str, Any] | None:
     return json.loads(line) if line.endswith(b"\n") else None
 
 
-def _authorization(endpoint: Endpoint) -> str:
-    key = endpoint.api_key
-    if not key:
-        return ""
-    if not (key.reveal().isascii() and key.reveal().isprintable()):
-        raise ApiKeyRejected(
-            "The API key has characters that cannot be sent.",
-            "A key is printable ASCII on one line: set it again, without line ends.",
-        )
-    return f"Bearer {key.reveal()}"
-
-
 def _not_understood(endpoint: Endpoint, path: str) -> EngineFailed:
     return EngineFailed(
         f"{endpoint.base_url}{path} did not answer as an engine does.",
         "Check the address and the port: another program may listen there.",
     )
-
-
-def _python_path() -> str:
-    """The helper finds this package also where it runs from a checkout. Installed packages stay behind the standard
-    library, where Python puts them."""
-    home = Path(__file__).resolve().parents[2]
-    own = "" if home.name in ("site-packages", "dist-packages") else str(home)
-    return os.pathsep.join(path for path in (own, os.environ.get("PYTHONPATH", "")) if path)

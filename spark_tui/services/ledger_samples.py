@@ -61,7 +61,7 @@ class SampleWriter:
         self._gaps: dict[str, tuple[int, str]] = {}
         self._open: dict[int, Bins] = {}
         self._open_at: int | None = None
-        self._thinned = self._read_mark()
+        self._thinned = read_thinned(self._db)
         self._last_tick = self._thinned
         self._swept_at: int | None = None
         self._replay()
@@ -171,10 +171,6 @@ class SampleWriter:
             "INSERT OR REPLACE INTO blocks (series, span, start, body) VALUES (?, ?, ?, ?)", (*where, encode(bins))
         )
 
-    def _read_mark(self) -> int:
-        found = self._db.execute("SELECT value FROM meta WHERE name = 'thinned'").fetchone()
-        return int(found[0]) if found else 0
-
     def _replay(self) -> None:
         """Thins the seconds that are in no block: those of a process that was killed, or has just ended."""
         layouts = read_layouts(self._db)
@@ -279,6 +275,12 @@ def _merge(bins: Bins, body: bytes, offset: int | None = None) -> None:
 def packed_ids(ids: Sequence[int]) -> bytes:
     """A layout's series, as it is stored."""
     return struct.pack(f"<{len(ids)}I", *ids)
+
+
+def read_thinned(connection: Connection) -> int:
+    """The id of the last second that is in the blocks; 0 before the first."""
+    found = connection.execute("SELECT value FROM meta WHERE name = 'thinned'").fetchone()
+    return int(found[0]) if found else 0
 
 
 def read_layouts(connection: Connection) -> dict[int, tuple[int, ...]]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from spark_tui.domain.engine.metric_series import Gap
 from spark_tui.domain.history import COARSE_STEP, FINE_STEP, SeriesKey, Stretch
 from spark_tui.services.ledger_blocks import BUCKETS, Bins, DamagedBlock, decode, unpacked_floats
-from spark_tui.services.ledger_samples import read_layouts
+from spark_tui.services.ledger_samples import read_layouts, read_thinned
 
 if TYPE_CHECKING:  # sqlite3 is loaded by whoever opens a history
     from sqlite3 import Connection
@@ -50,7 +50,7 @@ class SeriesReader:
             if finest > 1:
                 for span in (FINE_STEP, COARSE_STEP):
                     self._take_blocks(wanted, window, span)
-            self._take_ticks(wanted, window, since_tick=0 if finest == 1 else self._thinned())
+            self._take_ticks(wanted, window, since_tick=0 if finest == 1 else read_thinned(self._db))
         marks = {source: self._marks(source, begin, until) for source in {key.source for key in keys}}
         empty = (Bins(size), [False] * size)
         return tuple(
@@ -61,10 +61,6 @@ class SeriesReader:
     def _id(self, key: SeriesKey) -> int | None:
         found = self._db.execute("SELECT id FROM series WHERE source = ? AND metric = ?", key).fetchone()
         return None if found is None else int(found[0])
-
-    def _thinned(self) -> int:
-        found = self._db.execute("SELECT value FROM meta WHERE name = 'thinned'").fetchone()
-        return int(found[0]) if found else 0
 
     def _finest(self, since: float, until: float) -> int:
         """The distance of samples, in seconds, that the whole stretch has: 1, 10 or 60."""

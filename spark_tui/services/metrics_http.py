@@ -12,12 +12,12 @@ from spark_tui.domain.engine.metric_page import MetricPage
 from spark_tui.domain.engine.runtimes import Runtime, runtime_named
 from spark_tui.domain.errors import EngineFailed, MetricsUnavailable, SparkError
 from spark_tui.domain.quantities import human_bytes
-from spark_tui.services.engine_http import bearer, new_client
+from spark_tui.services.engine_http import ClientPools, bearer
 from spark_tui.services.metrics_text import NotMetrics, PageReader
 from spark_tui.services.vllm_errors import unreachable
 
 if TYPE_CHECKING:
-    import httpx
+    pass
 
 READ_SECONDS: Final = 4.0
 """For the whole page. An API server that is busy with long prompts takes a second."""
@@ -32,20 +32,12 @@ class HttpMetrics:
 
     def __init__(self, read_seconds: float = READ_SECONDS) -> None:
         self._read_seconds = read_seconds
-        self._clients: dict[bool, httpx.AsyncClient] = {}
+        self._pools = ClientPools(read_seconds)
         self._reader = PageReader()
-
-    def _http(self, endpoint: Endpoint) -> httpx.AsyncClient:
-        secure = endpoint.base_url.lower().startswith("https:")
-        if secure not in self._clients:
-            self._clients[secure] = new_client(self._read_seconds, secure=secure)
-        return self._clients[secure]
 
     async def close(self) -> None:
         """Closes all connections."""
-        clients, self._clients = self._clients, {}
-        for client in clients.values():
-            await client.aclose()
+        await self._pools.close()
 
     async def read(self, endpoint: Endpoint) -> MetricPage:
         """One reading; raises as the port says."""
@@ -71,7 +63,7 @@ class HttpMetrics:
 
     async def _get(self, endpoint: Endpoint, path: str) -> tuple[int, bytes]:
         """Status and body, as much of it as is of use."""
-        request = self._http(endpoint).stream("GET", endpoint.base_url + path, auth=bearer(endpoint))
+        request = self._pools.of(endpoint).stream("GET", endpoint.base_url + path, auth=bearer(endpoint))
         async with request as response:
             most = MAX_PAGE_BYTES + 1 if response.status_code == 200 else MAX_ERROR_BYTES
             body = bytearray()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from spark_tui.domain.bench.record import RequestRecord
 from spark_tui.domain.bench.result import Result
 from spark_tui.domain.engine.endpoint import Endpoint
+from spark_tui.domain.engine.metric_page import MetricPage
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +74,8 @@ class LoadDriver(Protocol):
     async def detokenize(self, endpoint: Endpoint, model: str, tokens: Sequence[int]) -> str:
         """The text of token ids. Raises like `tokenize`."""
 
-    async def metrics(self, endpoint: Endpoint) -> str:
-        """The server's metrics page; empty where it has none. Raises EngineUnreachable."""
+    async def metrics(self, endpoint: Endpoint) -> MetricPage:
+        """The server's metrics page; empty where it has none that counts as we do. Raises EngineUnreachable."""
 
     async def close(self) -> None:
         """Ends the helper process and all connections."""
@@ -84,7 +85,10 @@ class ResultStore(Protocol):
     """Benchmarks and verdicts, kept across runs. Written by one, read by many."""
 
     def add(self, result: Result) -> None:
-        """Keeps it for good. Raises SparkError when it cannot be written."""
+        """Keeps it. Of too many the oldest go. Raises SparkError when it cannot be written."""
+
+    def remove(self, ids: Collection[str]) -> int:
+        """Deletes the results with these ids, and returns how many there were. Raises SparkError when it cannot."""
 
     def all(self) -> tuple[Result, ...]:
         """All that are kept, oldest first. What cannot be read is left out, and `problems` tells. Raises SparkError."""

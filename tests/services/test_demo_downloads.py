@@ -84,7 +84,7 @@ async def test_the_shelf_can_be_searched_and_tells_what_is_too_large_gated_or_mi
     assert await ask(SearchQuery("deepseek", fits=True)) == []
     assert await ask(SearchQuery("deepseek")) == [f"deepseek-ai/DeepSeek-V3.2 {Fits.NO}"]
     with pytest.raises(HubGated):
-        await line.hub.access("google/gemma-4-31b-it")
+        await line.hub.access("google/gemma-3-27b-it")
     with pytest.raises(HubRepoMissing):
         line.hub.card("no/such")
 

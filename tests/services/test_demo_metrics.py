@@ -15,6 +15,7 @@ from spark_tui.domain.engine.serving_lines import ServingReader
 from spark_tui.domain.errors import EngineUnreachable
 from spark_tui.domain.reading import Ok, value_of
 from spark_tui.services.demo.api import DemoApi
+from spark_tui.services.demo.chronicle import CROWD
 from spark_tui.services.demo.metrics import DemoMetrics
 from spark_tui.services.demo.world import SERVING_NAME, SERVING_PORT, DemoWorld
 from tests.core.kit import running
@@ -59,10 +60,11 @@ async def test_it_has_counted_since_it_began_to_serve(world: DemoWorld) -> None:
     metrics = measure(Change(None, await look(world), None))
     tokens = value_of(metrics.generated_tokens)
     assert tokens is not None
-    assert 3 * 3600 * 38 < tokens < 3.2 * 3600 * 44
+    crowd = len(CROWD) * 10
+    assert 3 * 3600 * 38 + crowd * 50 < tokens < 3.2 * 3600 * 44 + crowd * 130
     finished = value_of(metrics.finished_count)
     assert finished is not None
-    assert 340 < finished < 390
+    assert 340 + len(CROWD) < finished < 390 + 2 * len(CROWD)
 
 
 async def test_looking_often_counts_nothing_twice() -> None:

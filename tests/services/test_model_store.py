@@ -16,6 +16,7 @@ from spark_tui.domain.errors import UsageError
 from spark_tui.domain.models.store import Completeness, Layout, StoreContents, StoredModel, Trouble
 from spark_tui.services.files import PrivateFolder
 from spark_tui.services.model_store import FolderModelStore
+from spark_tui.services.model_store_disk import Survey, data_behind
 from tests.ordinary_user import ordinary_user
 from tests.store_kit import COMMIT, OLDER, age, cached, disk_usage, files, local, reuse, share, weights, write_tree
 
@@ -140,6 +141,14 @@ def test_a_blob_that_is_gone_is_corrupt(tmp_path: Path) -> None:
     model = only(tmp_path)
     assert model.completeness is Completeness.CORRUPT
     assert model.reasons == ("config.json leads to data that is gone",)
+
+
+def test_a_link_that_went_since_it_was_listed_is_absent_and_one_that_is_there_has_lost_its_data(tmp_path: Path) -> None:
+    survey = Survey(str(tmp_path), str(tmp_path), os.geteuid())
+    (tmp_path / "here").symlink_to("blobs/none")
+    assert data_behind(survey, f"{tmp_path}/here", is_link=True) == (None, Trouble.LOST)
+    assert data_behind(survey, f"{tmp_path}/gone", is_link=True) == (None, Trouble.ABSENT)
+    assert data_behind(survey, f"{tmp_path}/gone", is_link=False) == (None, Trouble.ABSENT)
 
 
 def test_a_download_that_goes_on_is_partial_and_seen_by_its_lock(tmp_path: Path) -> None:

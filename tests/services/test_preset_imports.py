@@ -284,6 +284,15 @@ def test_links_are_never_followed(shelf: RecipeShelf, registry: Path, tmp_path: 
     assert report.recipes[1].recipe.mods[0].script == ""
 
 
+def test_links_beside_a_named_file_are_no_concern(shelf: RecipeShelf, tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(V2)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "current").symlink_to(tmp_path / "elsewhere")
+    report = import_recipes(shelf, tmp_path / "mine.yaml")
+    assert outcomes(report) == {"mine.yaml": "imported"}
+    assert report.passed_over == ()
+
+
 def test_a_recipe_folder_that_is_a_link_is_not_the_registrys(shelf: RecipeShelf, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()

@@ -76,6 +76,10 @@ async def test_with_the_token_the_page_opens_and_the_token_leaves_the_address() 
             assert str(answer.url) == f"{site.base}/"
             assert TOKEN not in page
             assert f"ws://127.0.0.1:{site.port}/ws" in page
+            assert page.count("</head>") == 1
+            assert "focus()" in page, "the first key is heard without a click"
+            assert f"{site.base}/static/css/xterm.css" in page
+            assert "https://" not in page, "nothing is asked of anybody else"
             assert "default-src 'self'" in answer.headers["Content-Security-Policy"], "no font from elsewhere"
         assert await site.status("/static/js/textual.js") == 200
         [cookie] = site.browser.cookie_jar

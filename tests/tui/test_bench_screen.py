@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -14,26 +15,25 @@ from hypothesis import strategies as st
 from textual.widgets import Input, TabbedContent
 
 from spark_tui.core.context import Context, Ports, build_demo
-from spark_tui.domain.bench.plan import BenchPlan
+from spark_tui.core.launch import LaunchRequest
 from spark_tui.domain.bench.result import Result, Status, result_of
 from spark_tui.domain.bench.run import BenchRun, BoxFigures, Ending
 from spark_tui.domain.errors import EngineUnreachable, UsageError
 from spark_tui.domain.presets.container_spec import PublishedPort
-from spark_tui.domain.presets.plan import HostPaths
+from spark_tui.domain.presets.plan import HostPaths, Overrides
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.settings import Settings
 from spark_tui.services.bench_results import MemoryResults
 from spark_tui.tui.app import SparkApp
 from spark_tui.tui.glyphs import ASCII, UNICODE, Glyphs
 from spark_tui.tui.screens.bench import BenchScreen, exported
-from spark_tui.tui.screens.bench_estimate import estimate
-from spark_tui.tui.screens.bench_fields import FieldError, form_words, plan_of
+from spark_tui.tui.screens.bench_fields import FieldError, plan_of
 from spark_tui.tui.screens.bench_form import BenchForm
 from spark_tui.tui.screens.bench_words import serving
 from spark_tui.tui.widgets.bench_curve import BenchCurve, Curves, curve_rows
 from spark_tui.tui.widgets.graph_raster import GraphKind
 from spark_tui.tui.widgets.row_list import RowList
-from tests.core.kit import Kit
+from tests.core.kit import PRESET, Kit
 from tests.fakes_bench import FakeLoad
 from tests.fakes_host import EPOCH
 from tests.tui.chat_kit import MemoryFiles
@@ -197,7 +197,7 @@ async def test_what_would_be_refused_is_told_before(field: str, text: str, words
         assert form.problem is not None
         shown = " ".join(sight.text.split())
         assert all(word in shown for word in words.split()), sight.text
-        assert "--" not in form_words(str(form.problem))
+        assert "--" not in str(form.problem)
         await sight.press("ctrl+l")
         assert isinstance(sight.app.screen, BenchForm)
         assert not kit.load.loads
@@ -208,20 +208,6 @@ def test_fields_are_read_as_people_write_them() -> None:
     assert (plan.input_tokens, plan.concurrency, plan.depths, plan.content.value) == (2048, (1, 2, 8), (), "prose")
     with pytest.raises(FieldError, match="whole number"):
         plan_of({"rounds": "²"})
-
-
-def test_an_estimate_is_the_earlier_run_in_proportion() -> None:
-    run = run_of()
-    same = estimate(run.plan, before=run)
-    assert same is not None
-    assert same.seconds == pytest.approx(run.seconds)
-    twice = estimate(replace(run.plan, passes=run.plan.passes * 2, warmup=run.plan.warmup * 2), before=run)
-    assert twice is not None
-    assert twice.seconds == pytest.approx(2 * run.seconds)
-    least = estimate(BenchPlan(output_tokens=100, concurrency=(1, 8), passes=1, rounds=2), decode_rate=50.0)
-    assert least is not None
-    assert (least.seconds, least.at_least) == (8.0, True)
-    assert estimate(BenchPlan(), before=replace(run, ending=Ending.CANCELLED)) is None
 
 
 @given(
@@ -343,8 +329,56 @@ async def test_two_engines_are_measured_in_turn_and_stand_side_by_side() -> None
         await sight.until_seen("measuring", "waits")
         await sight.until(lambda: len(kit.results.all()) == 2)
         await sight.until_seen("done")
-        await sight.press("left")
         await sight.until_seen("Measured in turn", "1 stream", "B/A")
+
+
+async def launched(kit: BenchKit, sight: Sight) -> None:
+    """An engine that was launched from a preset, and can be again."""
+    task = asyncio.create_task(kit.context.launcher.launch(LaunchRequest(PRESET, Overrides()), kit.report))
+    await sight.until(task.done)
+    task.result()
+
+
+async def test_a_change_is_measured_in_turn_with_the_engine_as_it_is() -> None:
+    kit = BenchKit()
+    async with looking(kit) as (sight, screen):
+        await launched(kit, sight)
+        await quick(sight, **QUICK, other="max_model_len=8192")
+        await sight.until_seen("max_model_len=8192", "as it runs now", "2: nobody else is answered meanwhile")
+        await sight.press("ctrl+l")
+        await sight.until_seen("Stop and start qwen for an A/B?")
+        await sight.press("escape")
+        assert not screen.measuring, "nothing is stopped before a person has said yes"
+        await quick(sight, **QUICK, other="max_model_len=8192")
+        await sight.press("ctrl+l", "y")
+        await sight.until(lambda: screen.measuring)
+        await sight.until(lambda: len(kit.results.all()) == 2 and not screen.measuring)
+        await sight.until_seen(
+            "Measured in turn", "--max-model-len: 4096 -> 8192", "none shown", "more passes tell more"
+        )
+        facts = kit.docker.named("qwen")
+        assert facts is not None
+        assert "4096" in " ".join(facts.argv), "as it was before"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("max_modl_len=8192", "max_model_len"),
+        ("max_model_len=4096", "changes nothing"),
+        ("no-such-preset", "no preset"),
+        ("max_model_len=", "max_model_len"),
+    ],
+)
+async def test_what_cannot_be_the_other_side_is_told_in_the_form(text: str, words: str) -> None:
+    kit = BenchKit()
+    async with looking(kit) as (sight, _):
+        await launched(kit, sight)
+        form = await quick(sight, **QUICK, other=text)
+        assert form.problem is not None
+        assert words in str(form.problem)
+        await sight.press("ctrl+l")
+        assert isinstance(sight.app.screen, BenchForm), "it stays open"
 
 
 # --- look ---------------------------------------------------------------------------------------------
@@ -404,6 +438,32 @@ async def test_runs_of_other_loads_are_not_put_side_by_side() -> None:
         await sight.until_seen("single")
         await sight.press("space", "down", "space")
         await sight.until_seen("Not compared", "output tokens: 100 -> 7")
+
+
+async def test_a_run_is_deleted_once_that_was_confirmed() -> None:
+    older, newer = result_of(run_of("first00001")), result_of(run_of("second0002", at=EPOCH - 60))
+    kit = BenchKit("qwen", results=(older, newer))
+    async with looking(kit) as (sight, screen):
+        await sight.until(lambda: len(screen._results) == 2)
+        await sight.press("delete")
+        assert "Delete run second0002?" in sight.text
+        await sight.press("enter")
+        assert len(kit.results.all()) == 2, "Enter alone deletes nothing"
+        await sight.press("delete", "y")
+        await sight.until(lambda: [each.id for each in screen._results] == ["first00001"])
+        assert "Deleted: 1 run." in told(sight)
+        await sight.press("delete", "y")
+        await sight.until(lambda: not screen._results)
+        await sight.press("delete")
+        assert "Choose a run first." in told(sight)
+
+
+async def test_read_only_deletes_nothing() -> None:
+    kit = BenchKit("qwen", results=(result_of(run_of()),), settings=Settings(read_only=True))
+    async with looking(kit) as (sight, screen):
+        await sight.until(lambda: bool(screen.runs_list.key))
+        await sight.press("delete", "y")
+        assert len(kit.results.all()) == 1
 
 
 async def test_verdicts_without_a_measurement_have_their_reason() -> None:

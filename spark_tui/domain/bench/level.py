@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from spark_tui.domain.bench.plan import Segment
 from spark_tui.domain.bench.record import Outcome, RequestRecord
-from spark_tui.domain.bench.statistics import Distribution, Interval, distribution, mean_interval, percentile
+from spark_tui.domain.bench.statistics import Distribution, Interval, distribution, mean_interval
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,12 +172,6 @@ def counts(records: Iterable[RequestRecord]) -> Counts:
     """How they ended."""
     told = [record.outcome for record in records]
     return Counts(**{outcome.value: told.count(outcome) for outcome in Outcome})
-
-
-def rate_median(passes: Sequence[Pass]) -> float | None:
-    """The median of the passes' output rates."""
-    rates = sorted(_known(each.output_rate for each in passes))
-    return percentile(rates, 50) if rates else None
 
 
 def _rate(tokens: Iterable[int | None], seconds: float) -> float | None:

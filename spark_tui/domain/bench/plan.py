@@ -77,30 +77,46 @@ class BenchPlan:
         return max((self.input_tokens, *self.depths)) + self.output_tokens
 
 
+class PlanError(UsageError):
+    """A load that makes no sense. `fields` are those of the plan that it speaks of: an option, or a field of a form."""
+
+    def __init__(self, summary: str, remedy: str, *fields: str) -> None:
+        super().__init__(summary, remedy)
+        self.fields = fields
+
+
 def check_plan(plan: BenchPlan) -> None:
-    """Raises UsageError for a load that makes no sense."""
+    """Raises PlanError for a load that makes no sense."""
     if not plan.concurrency and not plan.depths:
-        raise UsageError("There is nothing to measure.", "Give --concurrency, --prefill-depths, or both.")
-    for label, value, most in (
-        ("--input", plan.input_tokens, MOST_TOKENS),
-        ("--output", plan.output_tokens, MOST_TOKENS),
-        ("--passes", plan.passes, 100),
-        ("--rounds", plan.rounds, 1000),
-        *(("--concurrency", streams, MOST_CONCURRENCY) for streams in plan.concurrency),
-        *(("--prefill-depths", depth, MOST_TOKENS) for depth in plan.depths),
-    ):
-        if not 1 <= value <= most:
-            raise UsageError(f"{label} must be 1 to {human_count(most)}; it is {value}.", "Change it.")
-    if plan.output_tokens < 2:
-        raise UsageError("--output must be at least 2 tokens.", "One token has no time between tokens to measure.")
-    if plan.warmup < 0:
-        raise UsageError("--warmup cannot be negative.", "0 leaves it out.")
-    if len(set(plan.concurrency)) < len(plan.concurrency) or len(set(plan.depths)) < len(plan.depths):
-        raise UsageError("A level or a depth is given twice.", "Give each once; --passes repeats them.")
-    if plan.total_requests > MOST_REQUESTS:
-        raise UsageError(
-            f"That would be {human_count(plan.total_requests)} requests.", "Take fewer levels, passes or rounds."
+        raise PlanError(
+            "There is nothing to measure.", "Give streams, prefill depths, or both.", "concurrency", "depths"
         )
+    for field, words, values, most in (
+        ("input_tokens", "Prompt tokens", (plan.input_tokens,), MOST_TOKENS),
+        ("output_tokens", "Answer tokens", (plan.output_tokens,), MOST_TOKENS),
+        ("passes", "Passes", (plan.passes,), 100),
+        ("rounds", "Rounds", (plan.rounds,), 1000),
+        ("concurrency", "Streams", plan.concurrency, MOST_CONCURRENCY),
+        ("depths", "A prefill depth", plan.depths, MOST_TOKENS),
+    ):
+        for value in values:
+            if not 1 <= value <= most:
+                raise PlanError(f"{words} must be 1 to {human_count(most)}, not {value}.", "Change it.", field)
+    if plan.output_tokens < 2:
+        raise PlanError(
+            "An answer needs at least 2 tokens.", "One token has no time between tokens to measure.", "output_tokens"
+        )
+    if plan.warmup < 0:
+        raise PlanError("Warm-up requests cannot be negative.", "0 leaves them out.", "warmup")
+    for field, listed in (("concurrency", plan.concurrency), ("depths", plan.depths)):
+        if len(set(listed)) < len(listed):
+            raise PlanError("A level or a depth is given twice.", "Give each once; more passes repeat them.", field)
+    if plan.total_requests > MOST_REQUESTS:
+        raise PlanError(
+            f"That would be {human_count(plan.total_requests)} requests.",
+            "Take fewer levels, passes or rounds.",
+            "concurrency", "passes", "rounds",
+        )  # fmt: skip
 
 
 def check_context(plan: BenchPlan, context: int | None) -> None:
@@ -111,7 +127,7 @@ def check_context(plan: BenchPlan, context: int | None) -> None:
     most = f"At most {human_count(room)} prompt tokens fit beside {plan.output_tokens}" if room > 0 else "Shorten both"
     raise ContextOverflow(
         f"The longest request is {human_count(plan.longest)} tokens, the engine's context {human_count(context)}.",
-        f"{most}: change --input, --output or --prefill-depths, or launch it with a larger max_model_len.",
+        f"{most}: change prompt tokens, answer tokens or prefill depths, or launch it with a larger max_model_len.",
         limit=context,
         answer_tokens=plan.output_tokens,
     )

@@ -29,15 +29,6 @@ class Outcome(StrEnum):
     CANCELLED = "cancelled"
 
 
-OUTCOME_WORDS = {
-    Outcome.COMPLETE: "all tokens that were asked for",
-    Outcome.SHORT: "ended by itself with fewer tokens than asked for",
-    Outcome.TRUNCATED: "broke off in the middle",
-    Outcome.FAILED: "gave no tokens, or an error",
-    Outcome.CANCELLED: "was under way when the benchmark was stopped",
-}
-
-
 @dataclass(frozen=True, slots=True)
 class RequestRecord:
     """One request. `stream` counts the level's streams from 0; `chunks` are the times of the pieces that held a

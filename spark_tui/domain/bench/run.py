@@ -163,7 +163,7 @@ def plan_caveats(plan: BenchPlan, conditions: Conditions) -> tuple[str, ...]:
         found.append("All prompts are the same: TTFT is that of the prefix cache and not of prefill.")
     if conditions.speculation and plan.content is Content.RANDOM:
         found.append(
-            "The engine speculates, and random tokens are hard to guess: for what a person gets, use --content prose."
+            "The engine speculates, and random tokens are hard to guess: for what a person gets, take prose as content."
         )
     if conditions.eager:
         found.append("The engine runs eager, without CUDA graphs: single-stream decode is slower than it could be.")

@@ -8,30 +8,14 @@ we sent, somebody else used the engine meanwhile.
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from spark_tui.domain.bench.record import Outcome, RequestRecord
-
-TTFT: Final = "vllm:time_to_first_token_seconds"
-ITL: Final = "vllm:inter_token_latency_seconds"
-E2E: Final = "vllm:e2e_request_latency_seconds"
-QUEUE: Final = "vllm:request_queue_time_seconds"
-HISTOGRAMS: Final = (TTFT, ITL, E2E, QUEUE)
-PROMPT_TOKENS: Final = "vllm:prompt_tokens_total"
-OUTPUT_TOKENS: Final = "vllm:generation_tokens_total"
-CACHE_QUERIES: Final = "vllm:prefix_cache_queries_total"
-CACHE_HITS: Final = "vllm:prefix_cache_hits_total"
-PREEMPTIONS: Final = "vllm:num_preemptions_total"
-DRAFTED: Final = "vllm:spec_decode_num_draft_tokens_total"
-ACCEPTED: Final = "vllm:spec_decode_num_accepted_tokens_total"
-COUNTERS: Final = (PROMPT_TOKENS, OUTPUT_TOKENS, CACHE_QUERIES, CACHE_HITS, PREEMPTIONS, DRAFTED, ACCEPTED)
-RUNNING: Final = "vllm:num_requests_running"
-
-_LINE: Final = re.compile(r"^(vllm:[A-Za-z0-9_:]+)(?:\{(.*)\})?[ \t]+([-+.0-9eEinfINFaNA]+)(?:[ \t]+\d+)?$")
-_EDGE: Final = re.compile(r'(?:^|,)le="([^"]{1,32})"')
+from spark_tui.domain.engine.metric_change import Change, Snapshot, restarted
+from spark_tui.domain.engine.metric_names import Family
+from spark_tui.domain.engine.metric_page import MetricPage
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,81 +65,35 @@ class ServerSide:
     acceptance: float | None = None
 
 
-Page = Mapping[str, Mapping[str, float]]
-
-
-def read_page(text: str) -> Page:
-    """The samples that matter of an exposition page, by name and by upper bucket edge (empty for the others), summed
-    over all other labels: over engines and models. Lines that are none are passed over."""
-    found: dict[str, dict[str, float]] = {}
-    wanted = (*(f"{name}{part}" for name in HISTOGRAMS for part in ("_bucket", "_sum", "_count")), *COUNTERS, RUNNING)
-    for line in text.splitlines():
-        match = _LINE.match(line) if line.startswith("vllm:") else None
-        if match is None or match[1] not in wanted:
-            continue
-        edge = _EDGE.search(match[2] or "")
-        try:
-            value = float(match[3])
-        except ValueError:
-            continue
-        samples = found.setdefault(match[1], {})
-        key = edge[1] if edge else ""
-        samples[key] = samples.get(key, 0.0) + value
-    return found
-
-
-def between(before: Page, after: Page) -> ServerSide | None:
-    """What was added. None where a counter fell, for then the engine was restarted in between, or where the pages hold
-    nothing that is known."""
-    if not after or any(_fell(before, after, name) for name in (*COUNTERS, *(f"{name}_count" for name in HISTOGRAMS))):
+def between(before: MetricPage, after: MetricPage) -> ServerSide | None:
+    """What was added. None where the engine was restarted in between, or where one of the pages is empty."""
+    if not before.groups or not after.groups or restarted(before, after):
         return None
-    queries, hits = _grown(before, after, CACHE_QUERIES), _grown(before, after, CACHE_HITS)
-    drafted, accepted = _grown(before, after, DRAFTED), _grown(before, after, ACCEPTED)
+    change = Change(Snapshot(0.0, before), Snapshot(0.0, after), None)
+    queries, hits = change.grown(Family.PREFIX_QUERIES), change.grown(Family.PREFIX_HITS)
+    drafted, accepted = change.grown(Family.DRAFT_TOKENS), change.grown(Family.ACCEPTED)
     return ServerSide(
-        ttft=_histogram(before, after, TTFT),
-        itl=_histogram(before, after, ITL),
-        e2e=_histogram(before, after, E2E),
-        queue=_histogram(before, after, QUEUE),
-        prompt_tokens=_grown(before, after, PROMPT_TOKENS),
-        output_tokens=_grown(before, after, OUTPUT_TOKENS),
+        ttft=_histogram(change, Family.TTFT),
+        itl=_histogram(change, Family.ITL),
+        e2e=_histogram(change, Family.E2E),
+        queue=_histogram(change, Family.QUEUE),
+        prompt_tokens=change.grown(Family.PROMPT),
+        output_tokens=change.grown(Family.GENERATED),
         cache_hit_share=hits / queries if queries and hits is not None else None,
-        preemptions=_grown(before, after, PREEMPTIONS),
+        preemptions=change.grown(Family.PREEMPTIONS),
         acceptance=accepted / drafted if drafted and accepted is not None else None,
     )
 
 
-def running(page: Page) -> float | None:
-    """Requests that the server works on now."""
-    return page.get(RUNNING, {}).get("")
-
-
-def _grown(before: Page, after: Page, name: str) -> float | None:
-    value = after.get(name, {}).get("")
-    return None if value is None else value - before.get(name, {}).get("", 0.0)
-
-
-def _fell(before: Page, after: Page, name: str) -> bool:
-    return before.get(name, {}).get("", 0.0) > after.get(name, {}).get("", 0.0)
-
-
-def _histogram(before: Page, after: Page, name: str) -> Histogram | None:
-    count, total = _grown(before, after, f"{name}_count"), _grown(before, after, f"{name}_sum")
-    if count is None or total is None:
+def _histogram(change: Change, family: Family) -> Histogram | None:
+    found = change.histogram(family)
+    if found is None or found.sum is None:
         return None
-    first, last = before.get(f"{name}_bucket", {}), after.get(f"{name}_bucket", {})
-    edges = sorted((_edge(text), value - first.get(text, 0.0)) for text, value in last.items())
     buckets, low, below = [], 0.0, 0.0
-    for high, cumulative in edges:
-        buckets.append(Bucket(low, high, cumulative - below))
-        low, below = high, cumulative
-    return Histogram(count, total, tuple(buckets))
-
-
-def _edge(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return math.inf
+    for high, upto in zip(found.bounds, found.counts, strict=True):
+        buckets.append(Bucket(low, high, upto - below))
+        low, below = high, upto
+    return Histogram(found.count, found.sum, tuple(buckets))
 
 
 # --- beside ours --------------------------------------------------------------------------------------

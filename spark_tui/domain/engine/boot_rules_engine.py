@@ -78,6 +78,7 @@ def warming(boot: BootTracker, message: str) -> None:
 
 
 def kv_memory(boot: BootTracker, size: re.Match[str] | None) -> None:
+    """The KV cache's phase begins with its size, in GiB."""
     if size:
         boot.phases.enter(P.KV_CACHE)
         boot.learn(kv_gib=number(size[1]))

@@ -75,9 +75,10 @@ def acceptance(seen: Observation) -> list[Finding]:
     good = sum(share >= LAST_POSITION for share in drafts.positions)
     if good >= len(drafts.positions):
         return []
+    fewer: Pairs = (("num_speculative_tokens", str(max(1, good))),)
     summary = f"Drafts beyond position {good} are accepted less than {LAST_POSITION:.0%} of the time."
     remedy = f"Try num_speculative_tokens={max(1, good)}: with MTP each further token costs a pass."
-    return [Finding.proven(drafts, FindingId.DRAFTS_TOO_LONG, Level.INFO, summary, remedy)]
+    return [Finding.proven(drafts, FindingId.DRAFTS_TOO_LONG, Level.INFO, summary, remedy, fewer)]
 
 
 def preemptions(seen: Observation) -> list[Finding]:

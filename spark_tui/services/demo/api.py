@@ -18,6 +18,7 @@ from spark_tui.domain.chat import (
 from spark_tui.domain.engine.endpoint import Endpoint, Health, ServedModel
 from spark_tui.domain.errors import ApiKeyRejected, EngineUnreachable, ModelNotServed, ReplyCutOff
 from spark_tui.services.demo.answers import canned_answer, tokens_of
+from spark_tui.services.demo.chances import chances_of
 from spark_tui.services.demo.chat_count import ChatCount
 from spark_tui.services.demo.chronicle import DECODE_RATE
 from spark_tui.services.demo.container import DemoContainer
@@ -96,6 +97,7 @@ class DemoApi:
         begin = clock.monotonic() + first
         yield ContentDelta("")  # the opening delta carries a role and no text
         cut = pieces if limit is None else pieces[: max(0, limit)]
+        tokens, likeliest = [piece.text for piece in pieces], request.parameters.logprobs
         for number, piece in enumerate(cut):
             await clock.sleep(max(0.0, begin + number / DECODE_RATE - clock.monotonic()))
             if container.run is not run:
@@ -104,6 +106,8 @@ class DemoApi:
                     "What had arrived is kept: start it and ask again.",
                 )
             yield piece
+            if likeliest is not None:
+                yield chances_of(tokens, number, likeliest)
         yield Finished("stop" if len(cut) == len(pieces) else "length")
         reasoned = sum(isinstance(piece, ReasoningDelta) for piece in cut)
         yield Usage(prompt_tokens, len(cut), reasoned, min(prompt_tokens, prompt_tokens // 16 * 16 // 2))

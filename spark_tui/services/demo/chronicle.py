@@ -20,6 +20,11 @@ DECODE_RATE: Final = 41.8
 REQUEST_INTERVALS: Final = 3
 """A request of the simulated traffic ends in every third interval of statistics."""
 PREFIX_HITS: Final = 0.714
+CROWD: Final = range(904, 970)
+"""Intervals in which others use the engine too: eleven minutes, half an hour before the demo is opened."""
+MOST_STREAMS: Final = 6
+_SLOWDOWN: Final = 0.11
+"""How much longer a step takes with each further stream, as the demo's benchmark has it."""
 
 _API: Final = "(APIServer pid=1) INFO"
 _MICROSECOND: Final = 1_000_000
@@ -94,23 +99,32 @@ class Chronicle:
             self.write(
                 at - 4.2, '(APIServer pid=1) INFO:     172.18.0.1:52114 - "POST /v1/chat/completions HTTP/1.1" 200 OK'
             )
-        self.write(at, _stats(prompt_rate(number), rate, 1, kv_percent(number)))
+        self.write(at, _stats(prompt_rate(number), rate, streams(number), kv_percent(number)))
         self.write(at, _speculation(rate, accepted_length(number)))
 
 
+def streams(number: int) -> int:
+    """Requests under way in an interval of the traffic: one, but for a crowd that comes and goes."""
+    if number not in CROWD:
+        return 1
+    share = (number - CROWD.start) / len(CROWD)
+    return round(1 + (MOST_STREAMS - 1) * min(1.0, 4 * min(share, 1 - share)))
+
+
 def decode_rate(number: int) -> float:
-    """Tokens written per second in an interval of the traffic."""
-    return DECODE_RATE * (0.94 + 0.1 * noise("rate", number))
+    """Tokens written per second in an interval of the traffic, of all streams together."""
+    together = streams(number)
+    return DECODE_RATE * together / (1 + _SLOWDOWN * (together - 1)) * (0.94 + 0.1 * noise("rate", number))
 
 
 def prompt_rate(number: int) -> float:
     """Prompt tokens read per second in an interval of the traffic."""
-    return 180 + 900 * noise("prompt", number)
+    return (180 + 900 * noise("prompt", number)) * (1 + 0.6 * (streams(number) - 1))
 
 
 def kv_percent(number: int) -> float:
     """How full the KV cache is at the end of an interval of the traffic."""
-    return 2 + 3 * noise("kv", number)
+    return 2 + 3 * noise("kv", number) + 4.1 * (streams(number) - 1)
 
 
 def accepted_length(number: int) -> float:

@@ -12,6 +12,8 @@ from spark_tui.services.demo.run import Run
 
 RECORDED_MODEL: Final = "rdtand/Qwen3.6-35B-A3B-PrismaQuant-4.75bit-vllm"
 STORE: Final = "/home/spark/vllm"
+DISK_FREE: Final = 2_448_240_345_088
+"""Bytes free on the disk of the store."""
 _MOUNTS: Final = (Mount(STORE, "/models"),)
 _DEFAULT_LENGTH: Final = 262_144
 _DEFAULT_UTILIZATION: Final = 0.8

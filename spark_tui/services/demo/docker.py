@@ -115,7 +115,7 @@ class DemoDocker:
             if other is not None:
                 raise PortInUse(
                     f"Port {port.host_port} is taken by the container {other.name}.",
-                    f"Stop it, or choose another port (--set port={port.host_port + 1}).",
+                    f"Stop it, or choose another port, for example {port.host_port + 1}.",
                 )
         self._world.begin(found, now)
 

@@ -1,24 +1,27 @@
-"""The demo's history: in memory, with the starts that the simulated Spark had before the demo was opened."""
+"""The demo's history: in memory, with what the simulated Spark did before the demo was opened."""
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections import defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from spark_tui.domain.engine.metric_series import Gap, Sample
+from spark_tui.domain.engine.metric_series import Gap, MetricId, Sample
 from spark_tui.domain.engine.timeline import Outcome, PhaseId
 from spark_tui.domain.history import LedgerState, Record, SeriesKey, StartRecord, StartSizes, Stretch
 from spark_tui.domain.reading import Ok, Reading
 from spark_tui.services.demo.container import RECORDED_MODEL
-from spark_tui.services.demo.world import FAILED_NAME, SERVING_NAME, VERSION, VLLM_IMAGE
+from spark_tui.services.demo.past import past_of
+from spark_tui.services.demo.world import FAILED_NAME, SERVING_NAME, VERSION, VLLM_IMAGE, DemoWorld
 from spark_tui.services.ledger_blocks import Bins, storable
 from spark_tui.services.ports import Clock
 
-_KEPT_SAMPLES: Final = 3600
-_BRIDGE_SECONDS: Final = 12
+_KEPT_SAMPLES: Final = 6 * 3600
+"""Of each engine: six hours, one a second."""
+_BRIDGE_SECONDS: Final = 32
 
 # What the recorded engine's own log says of its start (GB10, vLLM 0.20.2), and of one with a full memory.
 _SIZES: Final = StartSizes(
@@ -44,10 +47,13 @@ _WARM: Final = tuple((phase, 9.0 if phase is PhaseId.COMPILE else seconds) for p
 
 
 class DemoHistory:
-    """The HistoryLedger port. Nothing of it outlives the demo."""
+    """The HistoryLedger port. Nothing of it outlives the demo. With a `world` it remembers that one's past, which is
+    worked out when it is first asked for."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, world: DemoWorld | None = None) -> None:
         self._clock = clock
+        self._world = world
+        self._past: asyncio.Task[None] | None = None
         self._samples: defaultdict[str, deque[Sample]] = defaultdict(lambda: deque(maxlen=_KEPT_SAMPLES))
         self._starts = {start.key: start for start in _earlier(clock.now())}
         self._records: dict[tuple[str, str, float], Record] = {}
@@ -73,10 +79,12 @@ class DemoHistory:
         self, keys: Sequence[SeriesKey], since: float, until: float, buckets: int
     ) -> Reading[tuple[Stretch, ...]]:
         """See the port."""
+        await self._recall()
         return Ok(tuple(self._stretch(key, since, until, buckets) for key in keys), self._clock.now())
 
     async def keys(self) -> Reading[tuple[SeriesKey, ...]]:
         """See the port."""
+        await self._recall()
         found = {
             SeriesKey(source, metric.value)
             for source, samples in self._samples.items()
@@ -115,20 +123,41 @@ class DemoHistory:
     async def close(self) -> None:
         """Nothing is open."""
 
+    async def _recall(self) -> None:
+        """The past goes before what was kept since the demo was opened. Work of a moment, once, beside the loop."""
+        if self._world is None:
+            return
+        if self._past is None:
+            self._past = asyncio.create_task(self._remember(self._world))
+        await asyncio.shield(self._past)
+
+    async def _remember(self, world: DemoWorld) -> None:
+        earlier: defaultdict[str, list[Sample]] = defaultdict(list)
+        for sample in await asyncio.to_thread(past_of, world):
+            earlier[sample.engine].append(sample)
+        for source, samples in earlier.items():
+            self._samples[source].extendleft(reversed(samples))
+
     def _stretch(self, key: SeriesKey, since: float, until: float, buckets: int) -> Stretch:
         step = max(1, math.ceil((until - since) / max(1, buckets)))
         begin = math.floor(since / step) * step
         bins = Bins(max(1, math.ceil((until - begin) / step)))
-        gaps, restarts, last = [], [], -1
+        gaps: list[Gap] = []
+        restarts, last, metric, silent = [], -1, MetricId(key.metric), False
         for sample in self._samples[key.source]:
             index = int((sample.at - begin) // step)
             if not 0 <= index < bins.size:
                 continue
-            if sample.gap:
-                gaps.append(Gap(sample.at, sample.at, sample.gap))
+            if silent:
+                gaps[-1] = replace(gaps[-1], end=sample.at)
+            silent = bool(sample.gap)
+            if silent:
+                last = -1
+                if not gaps or (gaps[-1].end, gaps[-1].reason) != (sample.at, sample.gap):
+                    gaps.append(Gap(sample.at, sample.at, sample.gap))
             if sample.restarted:
                 restarts.append(sample.at)
-            value = next((storable(v) for metric, v in sample.values.items() if metric.value == key.metric), None)
+            value = storable(sample.values[metric]) if metric in sample.values else None
             if value is not None:
                 if 0 <= last < index - 1 and (index - last) * step <= _BRIDGE_SECONDS:
                     for hole in range(last + 1, index):

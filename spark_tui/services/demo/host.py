@@ -13,6 +13,7 @@ from spark_tui.domain.host.identity import HostIdentity
 from spark_tui.domain.host.memory import MemInfo
 from spark_tui.domain.quantities import GIB, MIB
 from spark_tui.domain.reading import Ok, Reading
+from spark_tui.services.demo.container import DISK_FREE
 from spark_tui.services.demo.recording import Telemetry, telemetry
 from spark_tui.services.demo.world import BASE_BYTES, TOTAL_BYTES, DemoWorld
 
@@ -32,7 +33,6 @@ _DRIVER: Final = int(1.2 * GIB)
 """What the driver holds for itself: 1.1 to 1.35 GiB on an idle desktop."""
 _SWAP: Final = 16_777_212 * 1024
 _UP_SECONDS: Final = 6 * 86_400.0 + 4 * 3600
-_DISK_FREE: Final = 2_448_240_345_088
 
 _DESKTOP: Final = (GpuProcess(2747, 18 * MIB, compute=False), GpuProcess(2911, 6 * MIB, compute=False))
 _IDLE: Final = Telemetry(4.4, 38, 208, 0, 0)
@@ -60,34 +60,7 @@ class DemoHost:
         """The pool: engines while they load and serve, page cache that grows while weights are read."""
         now = self._world.settle()
         self._carry_forward(now)
-        used = _used(self._world, now)
-        cache = max(0, min(self._cache, TOTAL_BYTES - used - _FLOOR_BYTES))
-        free = TOTAL_BYTES - used - cache
-        files = max(0, cache - _BUFFERS - _SLAB)
-        known = used - _SHMEM - _cuda(self._world, now) - _DRIVER
-        return Ok(
-            MemInfo(
-                total=TOTAL_BYTES,
-                free=free,
-                available=free + int(0.96 * files) + _SLAB // 2,
-                buffers=_BUFFERS,
-                cached=files + _SHMEM,
-                shmem=_SHMEM,
-                reclaimable=_SLAB,
-                mapped=min(_MAPPED, files),
-                dirty=2 * MIB,
-                writeback=0,
-                active_file=files // 3,
-                inactive_file=files - files // 3,
-                swap_total=_SWAP,
-                swap_free=_SWAP,
-                anon=max(0, known - _SLAB_FIXED - _STACKS - _TABLES),
-                slab_unreclaimable=_SLAB_FIXED,
-                kernel_stack=_STACKS,
-                page_tables=_TABLES,
-            ),
-            now,
-        )
+        return Ok(memory_at(self._world, now, self._cache), now)
 
     def memory_pressure(self) -> Reading[float]:
         """Zero but for the moments in which cache has to make room."""
@@ -121,7 +94,7 @@ class DemoHost:
 
     def free_disk(self, path: Path) -> Reading[int]:
         """Much of 4 TB."""
-        return Ok(_DISK_FREE, self._world.clock.now())
+        return Ok(DISK_FREE, self._world.clock.now())
 
     def container_of(self, pid: int) -> str:
         """The simulated container of a simulated process."""
@@ -161,28 +134,57 @@ class DemoGpu:
     async def read(self) -> Reading[GpuReading]:
         """Never fails. A GB10 reports no memory of its own, but what processes hold."""
         now = self._world.settle()
-        sample = _activity(self._world, now)
-        engines = tuple(
-            GpuProcess(run.pid, held)
-            for run in self._world.runs
-            if (held := run.held(now).cuda) > 0 and run.started_at <= now
-        )
-        return Ok(
-            GpuReading(
-                name="NVIDIA GB10",
-                utilization_percent=sample.utilization_percent,
-                power_watts=sample.power_watts,
-                temperature_c=sample.temperature_c,
-                sm_clock_mhz=sample.sm_clock_mhz,
-                unified=True,
-                driver="580.142",
-                processes=(*_DESKTOP, *engines),
-            ),
-            now,
-        )
+        return Ok(gpu_at(self._world, now), now)
 
     async def close(self) -> None:
         """Nothing to end."""
+
+
+def memory_at(world: DemoWorld, at: float, cache: int = _CACHE_AT_START) -> MemInfo:
+    """The pool at a moment, with so many bytes of page cache where there is room for them."""
+    used = _used(world, at)
+    cache = max(0, min(cache, TOTAL_BYTES - used - _FLOOR_BYTES))
+    free = TOTAL_BYTES - used - cache
+    files = max(0, cache - _BUFFERS - _SLAB)
+    known = used - _SHMEM - _cuda(world, at) - _DRIVER
+    return MemInfo(
+        total=TOTAL_BYTES,
+        free=free,
+        available=free + int(0.96 * files) + _SLAB // 2,
+        buffers=_BUFFERS,
+        cached=files + _SHMEM,
+        shmem=_SHMEM,
+        reclaimable=_SLAB,
+        mapped=min(_MAPPED, files),
+        dirty=2 * MIB,
+        writeback=0,
+        active_file=files // 3,
+        inactive_file=files - files // 3,
+        swap_total=_SWAP,
+        swap_free=_SWAP,
+        anon=max(0, known - _SLAB_FIXED - _STACKS - _TABLES),
+        slab_unreclaimable=_SLAB_FIXED,
+        kernel_stack=_STACKS,
+        page_tables=_TABLES,
+    )
+
+
+def gpu_at(world: DemoWorld, at: float) -> GpuReading:
+    """The GPU at a moment."""
+    sample = _activity(world, at)
+    engines = tuple(
+        GpuProcess(run.pid, held) for run in world.runs if run.started_at <= at and (held := run.held(at).cuda) > 0
+    )
+    return GpuReading(
+        name="NVIDIA GB10",
+        utilization_percent=sample.utilization_percent,
+        power_watts=sample.power_watts,
+        temperature_c=sample.temperature_c,
+        sm_clock_mhz=sample.sm_clock_mhz,
+        unified=True,
+        driver="580.142",
+        processes=(*_DESKTOP, *engines),
+    )
 
 
 def _used(world: DemoWorld, at: float) -> int:

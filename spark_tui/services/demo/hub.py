@@ -22,28 +22,19 @@ from spark_tui.domain.quantities import GIB
 from spark_tui.domain.reading import Missing, Ok, Reading
 from spark_tui.domain.secret import Secret
 from spark_tui.services.demo.checkpoints import KNOWN
+from spark_tui.services.demo.shelf import GATED, SHELF
 from spark_tui.services.ports import Clock
 
 ENDPOINT: Final = "https://hub.invalid"
 COMMIT: Final = "4f2c1e7a9b3d5860c1f2e3d4a5b6978812345678"
 _ANSWER_SECONDS: Final = 0.4
 _DAY: Final = 86_400.0
-_PACKED: Final = {WeightFormat.NVFP4: "U8", WeightFormat.MXFP4: "U8", WeightFormat.FP8: "F8_E4M3"}
-
-# repository, GiB of weights, shards, format, licence, thousands of downloads, days since it changed
-_SHELF: Final = (
-    ("nvidia/Qwen3.6-35B-A3B-NVFP4", 21.4, 5, WeightFormat.NVFP4, "apache-2.0", 412, 34),
-    ("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-NVFP4", 17.9, 4, WeightFormat.NVFP4, "nvidia-open-model-license", 268, 58),
-    ("unsloth/Qwen3.6-27B-NVFP4", 18.6, 4, WeightFormat.NVFP4, "apache-2.0", 77, 40),
-    ("openai/gpt-oss-120b", 60.8, 15, WeightFormat.MXFP4, "apache-2.0", 2_910, 410),
-    ("openai/gpt-oss-20b", 12.8, 3, WeightFormat.MXFP4, "apache-2.0", 5_630, 410),
-    ("nvidia/Llama-3.3-70B-Instruct-NVFP4", 39.8, 9, WeightFormat.NVFP4, "llama3.3", 96, 301),
-    ("Qwen/Qwen3.6-27B", 51.8, 12, WeightFormat.BF16, "apache-2.0", 890, 71),
-    ("Qwen/Qwen3.6-35B-A3B-FP8", 34.9, 8, WeightFormat.FP8, "apache-2.0", 655, 70),
-    ("google/gemma-4-31b-it", 58.3, 13, WeightFormat.BF16, "gemma", 740, 96),
-    ("deepseek-ai/DeepSeek-V3.2", 641.0, 163, WeightFormat.FP8, "mit", 1_480, 330),
-)
-_GATED: Final = ("google/gemma-4-31b-it",)
+_PACKED: Final = {
+    WeightFormat.NVFP4: "U8",
+    WeightFormat.NVFP4_W4A16: "U8",
+    WeightFormat.MXFP4: "U8",
+    WeightFormat.FP8: "F8_E4M3",
+}
 
 
 class DemoHub:
@@ -52,7 +43,7 @@ class DemoHub:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         now = clock.now()
-        self._shelf: Mapping[str, RepoFacts] = {each[0]: _facts(now, *each) for each in _SHELF}
+        self._shelf: Mapping[str, RepoFacts] = {each[0]: _facts(now, *each) for each in SHELF}
 
     async def search(self, query: SearchQuery, token: Secret | None = None) -> tuple[SearchHit, ...]:
         """By words of the name."""
@@ -74,7 +65,7 @@ class DemoHub:
 
     async def access(self, repo: str, token: Secret | None = None) -> None:
         """Nobody has accepted any terms here."""
-        if repo in _GATED:
+        if repo in GATED:
             raise hub_errors.gated(ENDPOINT, repo, known=False)
 
     async def inspect(self, facts: RepoFacts, token: Secret | None = None) -> Reading[CheckpointFacts]:
@@ -100,7 +91,7 @@ def _facts(
     dtypes = ((_PACKED[form], size),) if form in _PACKED else (("BF16", size // 2),)
     return RepoFacts(
         repo, "main", COMMIT, tuple(sorted(files, key=lambda file: file.path)), page=f"{ENDPOINT}/{repo}",
-        publisher=repo.partition("/")[0], gating=Gating.AUTO if repo in _GATED else Gating.OPEN, licence=licence,
+        publisher=repo.partition("/")[0], gating=Gating.AUTO if repo in GATED else Gating.OPEN, licence=licence,
         downloads=thousands * 1000, likes=thousands, modified=now - days * _DAY, task="text-generation",
         library="transformers", dtypes=dtypes, formats=Formats((form,), FormatBasis.CONFIG), storage=size,
     )  # fmt: skip

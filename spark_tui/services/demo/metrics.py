@@ -19,6 +19,7 @@ from spark_tui.services.demo.chronicle import (
     decode_rate,
     kv_percent,
     prompt_rate,
+    streams,
 )
 from spark_tui.services.demo.recording import KV_TOKENS_PER_GIB
 from spark_tui.services.demo.run import Run, noise
@@ -46,12 +47,17 @@ class DemoMetrics:
             raise EngineUnreachable(
                 f"Nothing answers at {endpoint.base_url}.", "Wait until the engine is up, or start it."
             )
-        if run.traffic:
-            _count_traffic(run, now)
-        return page_of(_samples(run, now))
+        return page_at(run, now)
 
     async def close(self) -> None:
         """Nothing is kept open."""
+
+
+def page_at(run: Run, now: float) -> MetricPage:
+    """What a server has counted by then; not to be asked for an earlier time than before."""
+    if run.traffic:
+        _count_traffic(run, now)
+    return page_of(_samples(run, now))
 
 
 def _count_traffic(run: Run, now: float) -> None:
@@ -65,11 +71,20 @@ def _count_traffic(run: Run, now: float) -> None:
             number, end = number + 1, min(now, run.ready_at + (number + 1) * STATS_SECONDS)
         _count_interval(tally, number, end - at)
         if end == run.ready_at + number * STATS_SECONDS and number % REQUEST_INTERVALS == 0:
-            took = STATS_SECONDS * REQUEST_INTERVALS * (0.93 + 0.06 * noise("took", number))
-            tally.request("length" if noise("reason", number) > 0.8 else "stop", took, 0.02 * noise("queued", number))
-            tally.ttft.observe(0.31 + 0.9 * noise("ttft", number) ** 2)
+            _count_requests(tally, number)
         at = end
     tally.until = at
+
+
+def _count_requests(tally: Tally, number: int) -> None:
+    """The requests that end with an interval: one of each stream. A crowd waits for its first token."""
+    together = streams(number)
+    for each in range(together):
+        place = (number, each) if each else (number,)
+        took = STATS_SECONDS * REQUEST_INTERVALS * (0.93 + 0.06 * noise("took", *place))
+        queued = (0.02 + 0.35 * each) * noise("queued", *place)
+        tally.request("length" if noise("reason", *place) > 0.8 else "stop", took, queued)
+        tally.ttft.observe(0.31 + 0.9 * noise("ttft", *place) ** 2 + queued)
 
 
 def _count_interval(tally: Tally, number: int, seconds: float) -> None:
@@ -77,14 +92,15 @@ def _count_interval(tally: Tally, number: int, seconds: float) -> None:
     computed = prompt_rate(number) * seconds
     tally.prompt(computed / (1 - PREFIX_HITS), computed / (1 - PREFIX_HITS) * PREFIX_HITS)
     drafts = rate / length * seconds / len(_JITTER)
+    step = length / rate * streams(number)
     for share in _JITTER:
-        tally.step(drafts * length, drafts, length / rate * share)
+        tally.step(drafts * length, drafts, step * share)
 
 
 def _samples(run: Run, now: float) -> Iterator[tuple[Slot, float]]:
     tally = run.tally
-    busy = 1 if run.traffic else 0
     number = int((now - run.ready_at) / STATS_SECONDS) + 1
+    busy = streams(number) if run.traffic else 0
     capacity = run.kv_bytes / GIB * KV_TOKENS_PER_GIB
     usage = (kv_percent(number) / 100 if run.traffic else 0.0) + _CHAT_KV * tally.running
     told = (

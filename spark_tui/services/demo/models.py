@@ -26,10 +26,9 @@ from spark_tui.domain.models.store import (
 from spark_tui.domain.models.store_delete import Deleted, DeletePlan, Extent
 from spark_tui.domain.models.store_verify import FileCheck, Verdict, VerifyProgress
 from spark_tui.domain.quantities import GIB
-from spark_tui.services.demo.container import RECORDED_MODEL, STORE
+from spark_tui.services.demo.container import DISK_FREE, RECORDED_MODEL, STORE
 from spark_tui.services.ports import Clock
 
-FREE: Final = 1843 * GIB
 RATE: Final = 2_400_000_000
 """Bytes a second that a verification reads, on one NVMe disk."""
 _DAY: Final = 86_400.0
@@ -59,15 +58,15 @@ class DemoModels:
     async def scan(self, *, others: bool = True) -> StoreContents:
         """What is left of it."""
         models = tuple(sorted(self._models.values(), key=lambda model: model.id.lower()))
-        return StoreContents(STORE, models, others=(self._other,) if others else (), free=FREE, seconds=0.03)
+        return StoreContents(STORE, models, others=(self._other,) if others else (), free=DISK_FREE, seconds=0.03)
 
     async def files(self, model: str, revision: str = "") -> tuple[StoredFile, ...]:
         """Its shards and a config."""
-        return _files(self._named(model))
+        return _files(self._named(model, revision))
 
     async def verify(self, model: str, revision: str = "") -> AsyncGenerator[VerifyProgress, None]:
         """At the pace of a disk; the damaged one is found out."""
-        found = self._named(model)
+        found = self._named(model, revision)
         start = self._clock.monotonic()
         checks: list[FileCheck] = []
         done = 0
@@ -84,7 +83,7 @@ class DemoModels:
 
     async def plan_delete(self, model: str, extent: Extent, revision: str = "") -> DeletePlan:
         """All of it, or its unfinished download."""
-        found = self._named(model)
+        found = self._named(model, revision)
         path = found.path[len(STORE) + 1 :]
         if extent is Extent.LEFTOVERS:
             none = () if found.partials else (StoreFinding("there is nothing to delete"),)
@@ -125,10 +124,13 @@ class DemoModels:
     async def close(self) -> None:
         """Nothing to end."""
 
-    def _named(self, name: str) -> StoredModel:
+    def _named(self, name: str, revision: str = "") -> StoredModel:
         found = StoreContents(STORE, tuple(self._models.values())).find(name)
         if found is None:
             raise UsageError(f"There is no model {name} in {STORE}.", "See what is there: spark-tui models list")
+        if found.revision(revision) is None:
+            here = ", ".join(ref for each in found.revisions for ref in each.refs)
+            raise UsageError(f"{name} has no revision {revision}.", f"Here are: {here}")
         return found
 
 

@@ -23,9 +23,12 @@ from spark_tui.tui.screens import bench_words as words
 from spark_tui.tui.screens.bench_fields import BenchOrder
 from spark_tui.tui.screens.bench_form import BenchForm
 from spark_tui.tui.screens.bench_ground import BenchGround
+from spark_tui.tui.screens.bench_pages import in_a_line
+from spark_tui.tui.screens.bench_turn_words import question
+from spark_tui.tui.screens.modals import ConfirmScreen
 
-END_SECONDS: Final = 25.0
-"""How long leaving the program waits for a measurement to keep what it has."""
+END_SECONDS: Final = 95.0
+"""How long leaving the program waits at most for a measurement to keep what it has, and to put an engine back."""
 NO_RUN: Final = "Choose a run first."
 
 
@@ -53,10 +56,23 @@ class BenchScreen(BenchGround):
     def _ordered(self, order: BenchOrder | None) -> None:
         if order is None or self.measuring:
             return
+        if order.sides is None:
+            self._begin(order)
+            return
+
+        def decided(yes: bool | None) -> None:
+            if yes and not self.measuring:
+                self._begin(order)
+
+        title, what = question(order.sides, order.plan)
+        self.app.push_screen(ConfirmScreen(title, what, verb="Start"), decided)
+
+    def _begin(self, order: BenchOrder) -> None:
         self._stop, self._ended = asyncio.Event(), asyncio.Event()
         self._progress, self._plan = None, order.plan
-        self._measured = (order.engine, *([order.other] if order.other else []))
-        self.query_one(TabbedContent).active = "run-page"
+        other = order.sides[1].name if order.sides is not None else order.other
+        self._measured = tuple(dict.fromkeys(name for name in (order.engine, other) if name))
+        self.query_one(TabbedContent).active = "pair-page" if order.other else "run-page"
         self._show()
         self.runs_list.select(words.LIVE + order.engine)
         self._measure(order, self._stop)
@@ -76,6 +92,8 @@ class BenchScreen(BenchGround):
         self.read_ledger(kept)
 
     async def _runs(self, order: BenchOrder, stop: asyncio.Event) -> Sequence[BenchRun]:
+        if order.sides is not None:
+            return await self.context.bench_turns.run(order.sides, order.plan, self._report, stop=stop)
         if not order.other:
             return (await self.context.benchmark.run(order.engine, order.plan, self._report, stop=stop),)
         return await self.context.benchmark.versus(order.engine, order.other, order.plan, self._report, stop=stop)
@@ -164,11 +182,37 @@ class BenchScreen(BenchGround):
         if path is None:
             return
         try:
-            written = await self.context.conversations.files.write(path, exported(results, path))
+            written = await self.context.person_files.write(path, exported(results, path))
         except SparkError as error:
             self.spark.report(error)
         else:
             self.notify(f"Written: {written}", timeout=10, markup=False)
+
+    def action_delete_run(self) -> None:
+        """Asks, and deletes the two marked runs, else the one under the cursor."""
+        chosen = self._chosen()
+        if not chosen:
+            self.tell(NO_RUN)
+            return
+        question = "Delete both marked runs?" if len(chosen) == 2 else f"Delete run {chosen[0].id}?"
+        what = "; and ".join(in_a_line(result, self.context.clock.now()) for result in chosen)
+
+        def decided(yes: bool | None) -> None:
+            if yes:
+                self._delete(chosen)
+
+        screen = ConfirmScreen(question, f"{what}. The figures are gone for good.", verb="Delete")
+        self.app.push_screen(screen, decided)
+
+    @work(exit_on_error=False, group="delete")
+    async def _delete(self, chosen: Sequence[Result]) -> None:
+        try:
+            count = await asyncio.to_thread(self.context.results.delete, chosen)
+        except SparkError as error:
+            self.spark.report(error)
+            return
+        self.tell(f"Deleted: {count} run{'s' if count != 1 else ''}.")
+        self.read_ledger()
 
     # --- find and read --------------------------------------------------------------------------------
 

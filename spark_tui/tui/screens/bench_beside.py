@@ -27,9 +27,13 @@ MOST_PUBLISHED: Final = 8
 MOST_DIFFERENCES: Final = 12
 INDENT: Final = 2
 VERDICTS: Final = {Verdict.FASTER: "$success", Verdict.SLOWER: "$error"}
+TOLD: Final = {Verdict.NOT_SHOWN: "none shown", Verdict.UNKNOWN: "too few passes"}
+"""The verdicts as they stand under `difference`, where there is little room."""
+FEW_DIFFERENCES: Final = 2
+"""So many stand with A and B themselves, for then they are what tells them apart."""
 PAIR_HEADS: Final = (
-    Head("level", right=False), Head("A tok/s"), Head("B tok/s"), Head("B/A"), Head("95 %", 2),
-    Head("", 1, right=False),
+    Head("tok/s at", right=False), Head("A"), Head("B"), Head("B/A"), Head("95 %", 2),
+    Head("difference", 1, right=False),
 )  # fmt: skip
 HOW_TO_COMPARE: Final = (
     "Space marks a run as A, Space on another one as B: here they stand side by side. In the form that b opens, "
@@ -216,8 +220,8 @@ def _pair_row(pair: LevelPair) -> tuple[Content, ...]:
         Content(rate(pair.first.output_rate)),
         Content(rate(pair.second.output_rate)),
         Content.styled("-" if pair.ratio is None else f"{pair.ratio:.3f}", "bold"),
-        Content.styled("-" if spread is None else f"{spread.low:.3f} to {spread.high:.3f}", "$dim"),
-        Content.styled(pair.verdict.value, VERDICTS.get(pair.verdict, "$dim")),
+        Content.styled("-" if spread is None else f"{spread.low:.3f}-{spread.high:.3f}", "$dim"),
+        Content.styled(TOLD.get(pair.verdict, pair.verdict.value), VERDICTS.get(pair.verdict, "$dim")),
     )
 
 
@@ -227,7 +231,8 @@ def pair_head(found: Comparison, now: float) -> list[Part]:
         (Content(f"{mark} "), _who(run, now)) for mark, run in (("A", found.first), ("B", found.second))
     ]
     if found.comparable:
-        return parts
+        few = found.differences if len(found.differences) <= FEW_DIFFERENCES else ()
+        return [*parts, *((Content("  "), told(difference_words(each), "bold")) for each in few)]
     parts += [BLANK, sentence("Not compared: with another load the numbers measure different things.", "$warning")]
     return [*parts, *((Content("  "), told(difference_words(each))) for each in found.obstacles)]
 
@@ -242,6 +247,11 @@ def pair_foot(found: Comparison) -> list[Part]:
     paired = "Measured in turn, pass by pass: what drifts on the box cancels."
     apart = "Not measured in turn: what changed on the box in between is in the ratio."
     parts: list[Part] = [BLANK, sentence(paired if found.paired else apart, "$dim" if found.paired else "$warning")]
+    if any(row.verdict is Verdict.NOT_SHOWN for row in found.rows):
+        text = "None shown: a difference, if there is one, is within what these passes scatter; more passes tell more."
+        parts.append(sentence(text, "$dim"))
+    if found.comparable and 0 < len(found.differences) <= FEW_DIFFERENCES:
+        return parts
     if not found.differences:
         return [*parts, sentence("Nothing else differs that is known.", "$dim")]
     parts += [BLANK, _heading("What differs, A -> B")]

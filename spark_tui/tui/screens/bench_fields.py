@@ -1,4 +1,4 @@
-"""The fields of the benchmark form: what there is to choose, what was typed, and errors in the form's own words."""
+"""The fields of the benchmark form: what there is to choose, what was typed and which of them an error speaks of."""
 
 from __future__ import annotations
 
@@ -6,32 +6,27 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from spark_tui.domain.bench.plan import BenchPlan, Content, PromptCache
+from spark_tui.core.bench_sides import Side
+from spark_tui.domain.bench.plan import BenchPlan, Content, PlanError, PromptCache
 from spark_tui.domain.errors import SparkError, UsageError
 from spark_tui.domain.quantities import human_count
 from spark_tui.tui.screens.launch_fields import FormField
 
 Choice = TypeVar("Choice", Content, PromptCache)
 _DEFAULT: Final = BenchPlan()
-_OPTIONS: Final = {
-    "--input": ("input", "prompt tokens"),
-    "--output": ("output", "answer tokens"),
-    "--passes": ("passes", "passes"),
-    "--rounds": ("rounds", "rounds"),
-    "--concurrency": ("concurrency", "streams"),
-    "--prefill-depths": ("depths", "prefill at"),
-    "--content": ("content", "text"),
-}
-"""The command line's names, which errors and caveats speak of, and the form's keys and labels."""
+_KEYS: Final = {"input_tokens": "input", "output_tokens": "output"}
+"""Fields of the plan that have another name here."""
 
 
 @dataclass(frozen=True, slots=True)
 class BenchOrder:
-    """What shall be measured: an engine by its container's name, another one in turn with it, and the load."""
+    """What shall be measured: an engine by its container's name, another one in turn with it, and the load. With
+    `sides` the other one is a launch: the two are started in turn."""
 
     engine: str
     other: str
     plan: BenchPlan
+    sides: tuple[Side, Side] | None = None
 
 
 def fields_of(engine: str, names: Sequence[str]) -> tuple[FormField, ...]:
@@ -41,7 +36,7 @@ def fields_of(engine: str, names: Sequence[str]) -> tuple[FormField, ...]:
     levels = ",".join(str(streams) for streams in _DEFAULT.concurrency)
     return (
         FormField("engine", "engine", f"one that serves: {there}", preset=engine),
-        FormField("other", "A/B with", f"a second engine, measured in turn with the first: {others}", "none"),
+        FormField("other", "A/B with", f"a change like max_num_seqs=8, a preset, or an engine: {others}", "none"),
         FormField("input", "prompt tokens", "the length of each prompt", preset=str(_DEFAULT.input_tokens)),
         FormField("output", "answer tokens", "the length of each answer", preset=str(_DEFAULT.output_tokens)),
         FormField("concurrency", "streams", "levels of the sweep, or none", preset=levels),
@@ -117,16 +112,10 @@ def load_sum(plan: BenchPlan, engines: int) -> str:
     return f"{human_count(requests)} requests{to_each}: {tokens}"
 
 
-def form_words(text: str) -> str:
-    """An error or a caveat with the form's names in place of the command line's."""
-    for option, (_, label) in _OPTIONS.items():
-        text = text.replace(f"use {option} ", f"choose {label} ").replace(option, label)
-    return text
-
-
 def culprit(problem: SparkError | None) -> str:
     """The field that an error speaks of; empty where it speaks of none, or of several."""
     if isinstance(problem, FieldError):
         return problem.key
-    summary = problem.summary if isinstance(problem, UsageError) else ""
-    return next((key for option, (key, _) in _OPTIONS.items() if summary.startswith(option)), "")
+    if isinstance(problem, PlanError) and len(problem.fields) == 1:
+        return _KEYS.get(problem.fields[0], problem.fields[0])
+    return ""

@@ -14,8 +14,11 @@ from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Static
 
 import spark_tui
+from spark_tui.core.bench_sides import Side
+from spark_tui.core.bench_turns import starts_of
 from spark_tui.core.context import Context
 from spark_tui.domain.bench.conditions import conditions_of
+from spark_tui.domain.bench.estimate import estimate
 from spark_tui.domain.bench.plan import BenchPlan, check_context, check_plan
 from spark_tui.domain.bench.result import Result
 from spark_tui.domain.bench.run import BenchRun, Ending, plan_caveats
@@ -23,8 +26,8 @@ from spark_tui.domain.engine.view import EngineView
 from spark_tui.domain.errors import RefusedError, SparkError
 from spark_tui.domain.quantities import gib, human_count, human_duration
 from spark_tui.domain.reading import value_of
-from spark_tui.tui.screens.bench_estimate import estimate
-from spark_tui.tui.screens.bench_fields import BenchOrder, FieldError, culprit, fields_of, form_words, load_sum, plan_of
+from spark_tui.tui.screens.bench_fields import BenchOrder, FieldError, culprit, fields_of, load_sum, plan_of
+from spark_tui.tui.screens.bench_turn_words import turn_parts
 from spark_tui.tui.screens.bench_words import ago, serving, short_model
 from spark_tui.tui.screens.launch_fields import WRONG, FieldRow
 from spark_tui.tui.widgets.page import BLANK, Page, Part, sentence, told
@@ -97,17 +100,26 @@ class BenchForm(ModalScreen[BenchOrder | None]):
     @property
     def order(self) -> BenchOrder:
         """What the fields say. Raises SparkError where it would be refused."""
-        for key in ("engine", "other"):
-            if (name := self._named(key)) and name not in self._engines:
-                raise FieldError(key, "No engine of that name serves.", f"There is: {', '.join(self._engines)}.")
-        order = BenchOrder(self._named("engine"), self._named("other"), plan_of(self.texts))
-        if order.engine == order.other:
-            raise FieldError("other", "That is the engine itself.", "Name another one, or none.")
+        engine, other = self._named("engine"), self._named("other")
+        if engine not in self._engines:
+            raise FieldError("engine", "No engine of that name serves.", f"There is: {', '.join(self._engines)}.")
+        if engine == other:
+            raise FieldError("other", "That is the engine itself.", "Name another one, a change like max_num_seqs=8.")
+        order = BenchOrder(engine, other, plan_of(self.texts), self._sides(engine, other))
         check_plan(order.plan)
         for view in self._views(order):
             check_context(order.plan, _context_of(view))
         self._check_memory()
         return order
+
+    def _sides(self, engine: str, other: str) -> tuple[Side, Side] | None:
+        """The two launches, where the other one is none that serves."""
+        if not other or other in self._engines:
+            return None
+        try:
+            return self._core.bench_turns.sides(self._engines[engine], other)
+        except SparkError as error:
+            raise FieldError("other", error.summary, error.remedy) from error
 
     def _check_memory(self) -> None:
         memory, floor = value_of(self._core.store.world.memory), self._core.guard_policy.serving_floor
@@ -118,7 +130,7 @@ class BenchForm(ModalScreen[BenchOrder | None]):
             )
 
     def _views(self, order: BenchOrder) -> list[EngineView]:
-        return [self._engines[name] for name in (order.engine, order.other) if name]
+        return [self._engines[name] for name in (order.engine, order.other) if name in self._engines]
 
     def _renew(self) -> None:
         """Judges every field, and shows what all of them come to."""
@@ -129,7 +141,7 @@ class BenchForm(ModalScreen[BenchOrder | None]):
             self.problem = error
         wrong = culprit(self.problem)
         for row in self._rows:
-            row.judge(form_words(str(self.problem)) if row.field.key == wrong else "")
+            row.judge(str(self.problem) if row.field.key == wrong else "")
         self.query_one("#start", Button).disabled = order is None
         self.query_one("#preview", Page).tell(
             self._parts(order) if order is not None else self._refusal(blamed=bool(wrong))
@@ -141,8 +153,8 @@ class BenchForm(ModalScreen[BenchOrder | None]):
             return [sentence("Mend the field that is marked wrong.", "$dim")]
         return [
             sentence("It would be refused.", "bold $error"),
-            sentence(form_words(self.problem.summary)),
-            sentence(form_words(self.problem.remedy), "$dim"),
+            sentence(self.problem.summary),
+            sentence(self.problem.remedy, "$dim"),
         ]
 
     # --- what it comes to -----------------------------------------------------------------------------
@@ -151,8 +163,10 @@ class BenchForm(ModalScreen[BenchOrder | None]):
         plan, views = order.plan, self._views(order)
         parts: list[Part] = [
             (_label("takes"), told(self._duration(order), "bold")),
-            (_label("sends"), told(load_sum(plan, len(views)))),
+            (_label("sends"), told(load_sum(plan, 2 if order.sides else len(views)))),
         ]
+        if order.sides is not None:
+            parts += turn_parts(order.sides, plan, LABEL_WIDTH)
         for view in views:
             parts.append((_label("model"), told(f"{short_model(view.model)}  {view.runtime} {view.version}".rstrip())))
             context = _context_of(view)
@@ -163,7 +177,7 @@ class BenchForm(ModalScreen[BenchOrder | None]):
         parts.append((_label("ends"), told(f"by itself when usable memory falls below {gib(floor)} GiB{now}")))
         caveats = [text for view in views for text in self._caveats(plan, view)]
         if caveats:
-            parts += [BLANK, *((_label("know"), told(form_words(text), "$warning")) for text in dict.fromkeys(caveats))]
+            parts += [BLANK, *((_label("know"), told(text, "$warning")) for text in dict.fromkeys(caveats))]
         parts += [
             BLANK,
             sentence("Other people's requests would be in the figures: they are told, not taken out.", "$dim"),
@@ -184,12 +198,23 @@ class BenchForm(ModalScreen[BenchOrder | None]):
     def _duration(self, order: BenchOrder) -> str:
         """`about 1m20s, judged by the run of 3h ago`; how it is known always stands with it."""
         found = [self._estimate(order.plan, view) for view in self._views(order)]
+        if order.sides is not None:
+            return self._turns_last(order, found[0])
         known = [each for each in found if each is not None]
         if len(known) < len(found):
             return "not known before the first run of this model; it is told while it runs"
         seconds = human_duration(sum(each[0] for each in known))
         least = any(each[1] for each in known)
         return f"{'more than' if least else 'about'} {seconds}, judged by {known[0][2]}"
+
+    def _turns_last(self, order: BenchOrder, one: tuple[float, bool, str] | None) -> str:
+        """With the starts in between, as far as it is known how long one takes here."""
+        starts, past = starts_of(order.plan), self._core.history.past(self._engines[order.engine].container)
+        if not past:
+            return f"{starts} starts of an engine, and the measuring"
+        start = sum(seconds for _, seconds in past[-1].seconds)
+        measuring = "" if one is None else f", and about {human_duration(2 * one[0])} of measuring"
+        return f"{starts} starts of about {human_duration(start)} each{measuring}"
 
     def _estimate(self, plan: BenchPlan, view: EngineView) -> tuple[float, bool, str] | None:
         before = last_run(self._results, view.model)
@@ -230,7 +255,7 @@ class BenchForm(ModalScreen[BenchOrder | None]):
         if self.problem is None:
             self.dismiss(self.order)
             return
-        self.notify(form_words(str(self.problem)), severity="warning", markup=False)
+        self.notify(str(self.problem), severity="warning", markup=False)
         row = next((row for row in self._rows if row.mark == WRONG), None)
         if row is not None:
             row.input.focus()

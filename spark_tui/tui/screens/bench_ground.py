@@ -29,7 +29,7 @@ from spark_tui.tui.screens import bench_words as words
 from spark_tui.tui.screens.frame import FrameScreen
 from spark_tui.tui.widgets.bench_curve import BenchCurve, Curves
 from spark_tui.tui.widgets.figures import Figures
-from spark_tui.tui.widgets.line import Line
+from spark_tui.tui.widgets.line import Line, entitle
 from spark_tui.tui.widgets.page import Page, Part, sentence
 from spark_tui.tui.widgets.row_list import Row, RowList
 
@@ -191,7 +191,7 @@ class BenchGround(FrameScreen):
         rows = [*self._live_rows(), *(words.result_row(each, now, self._mark_of(each.id)) for each in chosen)]
         count = f"{len(chosen)} of {len(results)}" if wanted else str(len(results) or "")
         unread = f", {len(self._problems)} unreadable" if self._problems else ""
-        self.query_one("#list-pane").border_subtitle = f"{count}{unread}"
+        entitle(self.query_one("#list-pane"), f"{count}{unread}", below=True)
         self.runs_list.show(rows, words.empty_text(self.engines(), filtered=bool(wanted and results)))
 
     def _live_rows(self) -> list[Row]:
@@ -225,7 +225,7 @@ class BenchGround(FrameScreen):
             self._show_run(result.run, plan, words.Now(), pages.head_parts(result, self.context.clock.now()))
         self._show_beside(result)
         title = live or (result.engine or result.model if result is not None else "")
-        self.query_one("#run-pane").border_title = Content(truncate(clean_line(title), MAX_TITLE))
+        entitle(self.query_one("#run-pane"), truncate(clean_line(title), MAX_TITLE))
         self._to_the_top(key)
 
     def _show_live(self, name: str) -> None:
@@ -248,12 +248,14 @@ class BenchGround(FrameScreen):
 
     def _show_beside(self, result: Result | None) -> None:
         """Compares only when something else is to be compared: with many runs that takes a moment."""
-        ground = (result, self._marked, len(self._results))
+        live = self._progress.runs if self._progress is not None and result is None else ()
+        ground = (result, self._marked, len(self._results), live)
         if ground == self._shown:
             return
         self._shown = ground
         self._show_compare(result.run if result is not None else None)
-        self._show_pair(self._pair(result))
+        both = len(live) == 2 and all(run.levels for run in live)
+        self._show_pair(compare(live[0], live[1]) if both else self._pair(result))
 
     def _show_compare(self, run: BenchRun | None) -> None:
         page = self.query_one("#compare", Page)

@@ -13,7 +13,6 @@ from spark_tui.domain.bench.result import Result
 from spark_tui.domain.bench.run import BenchRun, Ending
 from spark_tui.domain.bench.server_side import Check
 from spark_tui.domain.quantities import gib, human_count, human_duration
-from spark_tui.tui.screens.bench_fields import form_words
 from spark_tui.tui.screens.bench_words import NOT_KNOWN, STYLES, ago, headline, status_word
 from spark_tui.tui.widgets.page import BLANK, Part, sentence, told
 
@@ -48,7 +47,7 @@ def box_parts(run: BenchRun) -> list[Part]:
     for level in run.levels:
         where = f"prompt of {human_count(level.input_tokens)}" if level.depth else f"{level.streams} streams"
         parts += [(label("error"), told(f"{count} x {text} ({where})", "$error")) for text, count in level.errors]
-    parts += [(label("know"), told(form_words(caveat), "$warning")) for caveat in run.caveats]
+    parts += [(label("know"), told(caveat, "$warning")) for caveat in run.caveats]
     parts.append((label("load"), told(load_words(run))))
     if words := ", ".join(box_words(run)):
         parts.append((label("box"), told(words)))
@@ -86,6 +85,13 @@ def _agreement(judged: Sequence[Check]) -> Content:
 def label(text: str) -> Content:
     """What stands on the left of a value."""
     return Content.styled(f"{text:<{LABEL_WIDTH}}", "$dim")
+
+
+def in_a_line(result: Result, now: float) -> str:
+    """`qwen, 2h ago: single 41.3 tok/s, most 156 at 8 streams`: which one it is, before it is deleted."""
+    said = headline(result.run) if result.run is not None else result.reason
+    head = f"{result.engine or result.model}, {ago(now - result.at)}"
+    return f"{head}: {said}" if said else f"{head}: {status_word(result)}"
 
 
 # --- conditions -----------------------------------------------------------------------------------------

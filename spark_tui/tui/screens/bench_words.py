@@ -120,9 +120,9 @@ def live_row(name: str, view: EngineView | None, progress: BenchProgress | None,
 
 
 def live_run(progress: BenchProgress | None, name: str) -> BenchRun | None:
-    """What an engine has so far."""
-    runs = progress.runs if progress is not None else ()
-    return next((run for run in runs if run.conditions.engine == name), None)
+    """What an engine has so far; of one that is measured in turn with itself, the side that was measured last."""
+    runs = [run for run in (progress.runs if progress is not None else ()) if run.conditions.engine == name]
+    return max(runs, key=lambda run: (sum(level.passes for level in run.levels), run is runs[0]), default=None)
 
 
 def _best(run: BenchRun | None) -> float | None:
@@ -189,7 +189,8 @@ def progress_lines(
         return [Content.styled("Ending: what was measured is kept ...", "$warning")]
     segment = progress.segment
     if progress.step is not BenchStep.MEASURING or segment is None:
-        return [fmt.safe(f"{progress.engine}: {progress.step.value} ...", "$primary")]
+        what = f"  {progress.detail}" if progress.detail else " ..."
+        return [fmt.safe(f"{progress.engine}: {progress.step.value}{what}", "$primary")]
     left = "" if progress.seconds_left is None else f"  {human_duration(progress.seconds_left)} left"
     count = f"  {progress.done} of {progress.total}{left}"
     room = max(4, min(40, width - len(count)))

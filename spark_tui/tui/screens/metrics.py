@@ -177,7 +177,7 @@ class MetricsScreen(FrameScreen):
         bar, status = self.query_one("#metrics-bar", Words), self.query_one("#metrics-status", Words)
         pages = 1 if self.has_class("-only-table") else grid.pages(len(self._panels))
         bar.left = words.heading(self.selected_engine, self._window, self._page, pages)
-        bar.right = words.pace(self._paused)
+        bar.right = words.pace(self._paused, simulated=self.context.demo)
         bar.renew()
         trouble = words.trouble_words(self.selected_engine, self.context.metrics.current(self.spark.selected))
         if self._cursor is not None:
@@ -206,9 +206,11 @@ class MetricsScreen(FrameScreen):
         current = metrics.current(name)
         only = self.has_class("-only-table")
         sign = "+-" if self.spark.glyphs is ASCII else "±"
+        lifetime = metrics.lifetime(name)
         table.tables = [words.latency_table(words.window_title(current), current, sign)]
         if only or self.size.width >= 2 * words.TABLE_WIDTH + 6:
-            table.tables.append(words.latency_table("since start", metrics.lifetime(name), sign))
+            table.tables.append(words.latency_table("since start", lifetime, sign))
+        table.totals = words.totals(current, lifetime)
         table.more = (
             [*words.notes(current), *words.not_drawn(self._all_panels(), self._panels, self._read_all)] if only else []
         )

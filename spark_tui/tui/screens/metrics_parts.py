@@ -30,10 +30,11 @@ class Latencies(Line):
     def __init__(self) -> None:
         super().__init__(id="latencies")
         self.tables: list[list[Content]] = []
+        self.totals: list[Content] = []
         self.more: list[Content] = []
 
     def say(self, width: int) -> Content:
-        """The tables, and what is not drawn."""
+        """The tables, what was counted since the start, and what is not drawn."""
         beside = len(self.tables) > 1 and width >= 2 * TABLE_WIDTH + BETWEEN
         if beside:
             rows = zip(*self.tables, strict=True)
@@ -43,6 +44,18 @@ class Latencies(Line):
             ]
         else:
             lines = [line for table in self.tables for line in (*table, Content(""))][:-1]
+        lines += packed(self.totals, width)
         if self.more:
             lines += [Content(""), *self.more]
         return Content("\n").join(line.truncate(width, ellipsis=True) for line in lines)
+
+
+def packed(parts: list[Content], width: int) -> list[Content]:
+    """As many parts on a line as fit into it."""
+    lines: list[Content] = []
+    for part in parts:
+        if lines and lines[-1].cell_length + BETWEEN + part.cell_length <= width:
+            lines[-1] = Content.assemble(lines[-1], " " * BETWEEN, part)
+        else:
+            lines.append(part)
+    return lines

@@ -122,10 +122,10 @@ def heading(view: EngineView | None, window: float, page: int, pages: int) -> Co
     return Content.assemble(*parts)
 
 
-def pace(paused_at: float | None, zone: tzinfo | None = None) -> Content:
-    """Whether what is seen is now."""
+def pace(paused_at: float | None, zone: tzinfo | None = None, *, simulated: bool = False) -> Content:
+    """Whether what is seen is now; of a demo, that it and all before it is made up."""
     if paused_at is None:
-        return Content.styled("live ", "$success")
+        return Content.styled("simulated, live " if simulated else "live ", "$warning" if simulated else "$success")
     return Content.styled(f"PAUSED at {clock_text(paused_at, zone)}, Space goes on ", "bold $warning")
 
 
@@ -183,14 +183,14 @@ def nothing(view: EngineView | None) -> Content:
 # --- the table --------------------------------------------------------------------------------------------
 
 LATENCIES: Final = (("TTFT", "ttft"), ("inter-token", "itl"), ("end to end", "e2e"), ("queue", "queue"))
-_LABEL, _CELL, _COUNT = 13, 15, 9
-TABLE_WIDTH: Final = _LABEL + 3 * _CELL + 2 * _COUNT
+_LABEL, _CELL, _MEAN, _COUNT = 13, 15, 10, 9
+TABLE_WIDTH: Final = _LABEL + 3 * _CELL + _MEAN + _COUNT
 
 
 def latency_table(title: str, reading: Reading[EngineMetrics], sign: str = "±") -> list[Content]:
     """One line of titles, one per kind of latency: `320 ±12 ms`, for the bucket tells how far off it can be."""
     head = f"{title:<{_LABEL}}" + "".join(f"{name:>{_CELL}}" for name in ("p50", "p95", "p99"))
-    lines = [Content.styled(head + f"{'mean':>{_COUNT}}{'count':>{_COUNT}}", "$dim")]
+    lines = [Content.styled(head + f"{'mean':>{_MEAN}}{'count':>{_COUNT}}", "$dim")]
     metrics = value_of(reading)
     for label, field in LATENCIES:
         found: Reading[Latency] = Missing("") if metrics is None else getattr(metrics, field)
@@ -205,7 +205,7 @@ def _latency_line(label: str, latency: Latency, sign: str) -> Content:
     cells = "".join(f"{quantile_text(q, sign):>{_CELL}}" for q in (latency.p50, latency.p95, latency.p99))
     mean = "-" if latency.mean is None else seconds_text(latency.mean)
     return Content.assemble(
-        (f"{label:<{_LABEL}}", "$dim"), cells, (f"{mean:>{_COUNT}}{latency.count:>{_COUNT},}", "$dim")
+        (f"{label:<{_LABEL}}", "$dim"), cells, (f"{mean:>{_MEAN}}{latency.count:>{_COUNT},}", "$dim")
     )
 
 
@@ -216,6 +216,23 @@ def quantile_text(quantile: Quantile, sign: str = "±") -> str:
     value, error = seconds_text(quantile.value), seconds_text(quantile.error)
     unit = f" {error.rpartition(' ')[2]}"
     return f"{value.removesuffix(unit) if value.endswith(unit) else value} {sign}{error}"
+
+
+def totals(current: Reading[EngineMetrics], lifetime: Reading[EngineMetrics]) -> list[Content]:
+    """What the server has counted: how requests ended, how far guesses are right, what the cache holds."""
+    now, ever = value_of(current), value_of(lifetime)
+    parts = []
+    if ever is not None and (total := value_of(ever.finished_count)) is not None:
+        reasons = ", ".join(f"{clean_line(reason)} {count:,.0f}" for reason, count in ever.finished if count)
+        parts.append(("finished", f"{total:,.0f}" + (f" ({reasons})" if reasons else "")))
+    drafting = value_of(now.drafting) if now is not None else None
+    if drafting is not None and drafting.positions:
+        parts.append(("drafts by position", " ".join(f"{share:.0%}" for share in drafting.positions)))
+    if now is not None and (capacity := value_of(now.kv_capacity_tokens)) is not None:
+        parts.append(("KV cache", f"{capacity:,} tokens"))
+    if ever is not None and (preempted := value_of(ever.preemptions_ever)) is not None:
+        parts.append(("preemptions", f"{preempted:,.0f}"))
+    return [Content.assemble((f"{label} ", "$dim"), fmt.safe(value)) for label, value in parts]
 
 
 def window_title(metrics: Reading[EngineMetrics]) -> str:
