@@ -153,6 +153,10 @@ class PtyApp:
         """Resident bytes of the program alone."""
         return int(psutil.Process(self.pid).memory_info().rss)
 
+    def hang_up(self) -> None:
+        """The terminal goes away, as when a connection is lost; the program is left to itself."""
+        self._process.fileobj.close()
+
     def kill(self) -> None:
         """Ends the program at once."""
         if self.alive:

@@ -198,5 +198,5 @@ def _port_taken(http: DockerHttp, error: PortInUse, wanted: ContainerFacts, proc
             owner = f"the container {clean_line(other.name)}"
     if not owner:
         owner = clean_line((process_on and process_on(port)) or "another process")
-    remedy = f"Stop it, or choose another port (--set port={port + 1})."
+    remedy = f"Stop it, or choose another port, for example {port + 1}."
     return PortInUse(f"Port {port} is taken by {owner}.", remedy, detail=error.detail)

@@ -97,6 +97,7 @@ class FrameDecoder:
         self._pending: dict[int, _Pending] = {}
 
     def feed(self, data: bytes) -> list[LogLine]:
+        """The lines that end within these bytes. Raises Damaged, and DaemonSaid for an error of the daemon's."""
         if self._rest:
             data = self._rest + data
         lines: list[LogLine] = []
@@ -122,6 +123,7 @@ class FrameDecoder:
         return lines
 
     def finish(self) -> list[LogLine]:
+        """The lines that have no end when the stream has one."""
         lines = [pending.line() for pending in self._pending.values()]
         self._pending.clear()
         return lines
@@ -168,6 +170,7 @@ class TerminalDecoder:
         self._line: _Pending | None = None
 
     def feed(self, data: bytes) -> list[LogLine]:
+        """The lines that end within these bytes. Raises Damaged."""
         data = self._rest + data
         lines: list[LogLine] = []
         at = 0
@@ -192,6 +195,7 @@ class TerminalDecoder:
         return lines
 
     def finish(self) -> list[LogLine]:
+        """The line that has no end when the stream has one."""
         return [] if self._line is None else [self._finished(self._line, self._rest)]
 
     def _finished(self, line: _Pending, last: bytes) -> LogLine:

@@ -163,13 +163,15 @@ class _Walk:
                 self._script(path)
 
     def beside(self, file: Path) -> None:
-        """A file, and those of its folder: it may include them."""
+        """A file, and those of its folder: it may include them. What lies there besides is nobody's concern."""
         self._recipe(file)
+        told = len(self.passed_over)
         for path in self._files(file.parent, 0):
             if path.suffix in SUFFIXES and path != file:
                 self._recipe(path)
         self.scripts_in(file.parent, 1)
         self.scripts_in(file.parent / MOD_FOLDER)
+        del self.passed_over[told:]
 
     def scripts_in(self, top: Path, depth: int = 2) -> None:
         """The scripts of mods below a folder; none where there is no such folder."""

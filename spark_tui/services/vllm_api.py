@@ -20,7 +20,7 @@ from spark_tui.domain.engine.endpoint import Endpoint, Health, ServedModel
 from spark_tui.domain.engine.runtimes import runtime_named, with_tag
 from spark_tui.domain.errors import ApiKeyRejected, EngineFailed, ModelNotServed, SparkError
 from spark_tui.domain.sse import MAX_EVENT_BYTES, EventTooLong, SseDecoder
-from spark_tui.services.engine_http import bearer, new_client
+from spark_tui.services.engine_http import ClientPools, bearer
 from spark_tui.services.vllm_errors import (
     broke_off,
     closed_at_once,
@@ -46,19 +46,11 @@ class VllmApi:
 
     def __init__(self, read_seconds: float = READ_SECONDS) -> None:
         self._read_seconds = read_seconds
-        self._clients: dict[bool, httpx.AsyncClient] = {}
-
-    def _http(self, endpoint: Endpoint) -> httpx.AsyncClient:
-        secure = endpoint.base_url.lower().startswith("https:")
-        if secure not in self._clients:
-            self._clients[secure] = new_client(self._read_seconds, secure=secure)
-        return self._clients[secure]
+        self._pools = ClientPools(read_seconds)
 
     async def close(self) -> None:
         """Closes all connections."""
-        clients, self._clients = self._clients, {}
-        for client in clients.values():
-            await client.aclose()
+        await self._pools.close()
 
     # --- short questions ------------------------------------------------------------------------------
 
@@ -113,7 +105,7 @@ class VllmApi:
         return ""
 
     async def _get(self, endpoint: Endpoint, path: str, limit: int) -> tuple[int, bytes]:
-        async with self._http(endpoint).stream("GET", endpoint.base_url + path, auth=bearer(endpoint)) as response:
+        async with self._pools.of(endpoint).stream("GET", endpoint.base_url + path, auth=bearer(endpoint)) as response:
             return response.status_code, await _bounded(response, limit)
 
     async def _get_json(self, endpoint: Endpoint, path: str, *, optional: bool = False) -> Any:
@@ -161,7 +153,7 @@ class VllmApi:
 
         body, reader, begun = request_bytes(request), StreamReader(), False
         try:
-            async with self._http(endpoint).stream(
+            async with self._pools.of(endpoint).stream(
                 "POST",
                 endpoint.base_url + runtime_named(endpoint.runtime).chat_path,
                 content=body,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import re
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
@@ -26,6 +27,16 @@ _HEADERS: Final = {
     "X-Content-Type-Options": "nosniff",
     "Cache-Control": "no-store",
 }
+_STYLE: Final = re.compile(r'<link\b[^>]*?href="([^"]*)"[^>]*>')
+_READY_FOR_KEYS: Final = """<title>spark-tui</title>
+<script>
+  new MutationObserver((_, page) => {
+    const keys = document.querySelector(".xterm-helper-textarea");
+    if (keys) { page.disconnect(); keys.focus(); }
+  }).observe(document, {childList: true, subtree: true});
+</script>
+</head>"""
+"""Without it the first key goes nowhere until the person has clicked into the terminal."""
 
 
 class WebMissing(RefusedError):
@@ -78,6 +89,8 @@ def web_application(command: str, host: str, token: Secret) -> web.Application:
             raise web.HTTPForbidden(text="Another site may not use this one.\n")
         server.public_url = f"{request.scheme}://{request.host}"  # as the browser came: through a tunnel, too
         response = await handler(request)
+        if request.path == "/" and isinstance(response, web.Response):
+            response.text = page(response.text or "", server.public_url)
         if not response.prepared:
             response.headers.update(_HEADERS)
         return response
@@ -93,6 +106,13 @@ def web_application(command: str, host: str, token: Secret) -> web.Application:
         ]
     )
     return app
+
+
+def page(text: str, own: str) -> str:
+    """textual-serve's page with a title and the keyboard in the terminal, and with no style from elsewhere than
+    `own`."""
+    styled = _STYLE.sub(lambda link: link[0] if link[1].startswith(f"{own}/") else "", text)
+    return styled.replace("</head>", _READY_FOR_KEYS, 1)
 
 
 async def serve_web(command: str, host: str, port: int, token: Secret, ready: Callable[[int], None]) -> None:

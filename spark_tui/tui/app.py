@@ -21,8 +21,6 @@ from spark_tui.core.context import Context
 from spark_tui.core.jobs import JobView
 from spark_tui.core.store import World
 from spark_tui.domain.engine.container import DaemonFacts
-from spark_tui.domain.engine.explain import Explanation
-from spark_tui.domain.engine.explain_view import explain_view, proposal
 from spark_tui.domain.engine.view import EngineView
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.event import Event
@@ -43,6 +41,7 @@ from spark_tui.tui.themes import THEMES, theme_for
 
 if TYPE_CHECKING:
     from spark_tui.core.library import LibraryView
+    from spark_tui.domain.engine.explain import Explanation
     from spark_tui.domain.models.download import Download
 
 
@@ -169,6 +168,8 @@ class SparkApp(App[None]):
 
     def explain(self, view: EngineView) -> Explanation:
         """What the engine's log means now; the same object until something that it rests on changes."""
+        from spark_tui.domain.engine.explain_view import explain_view  # its rules are many: after the first frame
+
         memory = value_of(self.memory)
         kept = self._explained.get(view.name)
         if kept is None or kept[0] != view:
@@ -179,6 +180,7 @@ class SparkApp(App[None]):
 
     def apply_remedy(self, view: EngineView | None) -> None:
         """The launch form of the engine's preset, with the change written into it that its log proposes."""
+        from spark_tui.domain.engine.explain_view import proposal
         from spark_tui.tui.screens.launch_form import LaunchForm
 
         proposed = proposal(self.explain(view)) if view is not None else None

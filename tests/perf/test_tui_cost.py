@@ -6,6 +6,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.pty_app import PtyApp, spark_tui
 
 BARE = """
@@ -17,6 +19,13 @@ class Bare(App):
 Bare().run()
 """
 ROUNDS = 5
+QUIET_BOX = [sys.executable, "-m", "tests.perf.quiet_box_app"]
+SCREENS = {
+    "1": ("Engines", 0), "2": ("Models", 0), "3": ("Presets", 0), "4": ("following", 0), "7": ("Runs", 0),
+    "8": ("Checks", 0), "5": ("last look", 2_000), "m": ("Who holds the pool", 2_000), "6": ("to qwen", 0),
+}  # fmt: skip
+"""Screens by key: a word of each, and the bytes a second that it may send while nothing happens. Graphs move on with
+the time. Chat comes last: its prompt takes the keys."""
 
 
 def _first_frame(argv: list[str], text: str, env: dict[str, str]) -> float:
@@ -60,3 +69,32 @@ def test_idle_is_silent_and_light(tmp_path: Path) -> None:
         assert sent < 300, "a shared machine's memory moves; a quiet one's strip is not repainted"
         assert share < 0.03
         assert app.rss() < 90 * 2**20
+
+
+@pytest.mark.timeout(300)
+def test_a_quiet_screen_sends_nothing_and_a_graph_little(tmp_path: Path) -> None:
+    seconds = 5.0
+    sent: dict[str, float] = {}
+    with PtyApp(QUIET_BOX, columns=160, rows=50, env=_quiet_environment(tmp_path)) as app:
+        app.wait_for("1 Home", "qwen", timeout=60)
+        for key, (word, _) in SCREENS.items():
+            app.send(key)
+            app.wait_for(word, timeout=60)
+            time.sleep(4)
+            before = app.bytes_read
+            time.sleep(seconds)
+            sent[key] = (app.bytes_read - before) / seconds
+    print(f"\nquiet box, bytes a second by screen: { {key: round(rate) for key, rate in sent.items()} }")
+    assert [key for key, (_, most) in SCREENS.items() if sent[key] > most] == []
+
+
+def test_a_dashboard_under_live_load_stays_below_two_kilobytes_a_second(tmp_path: Path) -> None:
+    seconds = 15.0
+    with PtyApp(spark_tui("--demo"), columns=160, rows=50, env=_quiet_environment(tmp_path)) as app:
+        app.wait_for("SERVING", "tok/s", timeout=60)
+        time.sleep(5)
+        before = app.bytes_read
+        time.sleep(seconds)
+        sent = (app.bytes_read - before) / seconds
+    print(f"\nHome under live load at 1 Hz: {sent:.0f} B/s")
+    assert 0 < sent < 2_000

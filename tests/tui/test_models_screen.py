@@ -210,7 +210,9 @@ async def test_a_damaged_file_is_named_and_g_fetches_that_one_again(kit: Stock) 
         await sight.until(lambda: "damaged" in row_of(sight, "qwen"))
         assert "model-00001-of-00002.safetensors differs from what the Hub has" in page(sight, "overview")
         await sight.press("u")
-        assert sight.app.clipboard.startswith("hf download org/qwen model-00001-of-00002.safetensors")
+        assert sight.app.clipboard == (
+            f"spark-tui models pull org/qwen --revision {COMMIT} --file model-00001-of-00002.safetensors --again"
+        )
         await sight.press("g")
         sight.on(FetchDialog)
         await sight.until_seen("Files to fetch: 1", "Enter fetches")

@@ -15,7 +15,6 @@ OLDEST_DRIVER: Final = (580, 95)
 """DGX OS 7.2.3, the oldest that Sparks were seen with."""
 MIN_FREE_BYTES: Final = 2 * GIB
 """A larger vm.min_free_kbytes takes so much from MemAvailable that vLLM's start check fails."""
-WATERMARK_BOOST: Final = 15_000
 SWAP_USED: Final = 2 * GIB
 CACHE_SHARE: Final = 0.25
 SHM: Final = "/dev/shm"  # noqa: S108 - the place itself is looked at

@@ -20,6 +20,7 @@ from spark_tui.tui import format as fmt
 from spark_tui.tui.keymap import bindings
 from spark_tui.tui.screens.frame import FrameScreen
 from spark_tui.tui.screens.modals import ConfirmScreen
+from spark_tui.tui.widgets.line import entitle
 from spark_tui.tui.widgets.page import BLANK, Page, Part, sentence, told
 from spark_tui.tui.widgets.row_list import Column, Row, RowList
 
@@ -97,7 +98,7 @@ class DoctorScreen(FrameScreen):
 
     def _show_selected(self) -> None:
         result, pane = self.result, self.query_one("#check-pane")
-        pane.border_title = result.title if result is not None else ""
+        entitle(pane, result.title if result is not None else "")
         self.query_one("#check", Page).tell(check_parts(result) if result is not None else ())
 
     # --- act ------------------------------------------------------------------------------------------

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual import work
 from textual.app import ComposeResult
 from textual.binding import BindingType
-from textual.containers import Container, Horizontal, Vertical
+from textual.containers import Container, Horizontal, VerticalScroll
 from textual.content import Content
 
 from spark_tui.core.actions import Scope
 from spark_tui.core.jobs import JobView, StepState
-from spark_tui.core.metrics import HOST
-from spark_tui.domain.engine.metric_series import Sample
 from spark_tui.domain.engine.view import EngineState, EngineView
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.reading import reason_of
@@ -25,8 +23,11 @@ from spark_tui.tui.screens.frame import FrameScreen
 from spark_tui.tui.widgets.boot_timeline import BootTimelineView
 from spark_tui.tui.widgets.engine_detail import EngineFacts, EngineSummary, JobSteps, LogTail
 from spark_tui.tui.widgets.graph_spark import WINDOW_SECONDS, EngineGraphs
-from spark_tui.tui.widgets.line import Line
+from spark_tui.tui.widgets.line import Line, entitle
 from spark_tui.tui.widgets.row_list import Column, Row, RowList
+
+if TYPE_CHECKING:
+    from spark_tui.domain.engine.metric_series import Sample
 
 COLUMNS = (
     Column("name"),
@@ -45,15 +46,18 @@ NO_ENGINE = Content.assemble(
 )
 
 
+EVENTS_SHOWN = 5
+
+
 class EventFeed(Line):
-    """The newest events at the foot."""
+    """The newest events at the foot, in no more room than they take."""
 
     def __init__(self) -> None:
         super().__init__(id="events")
 
     def say(self, width: int) -> Content:
         """One line per event, as many as fit."""
-        events = self.screen.app.context.store.world.events[-max(1, self.size.height) :]  # type: ignore[attr-defined]
+        events = self.screen.app.context.store.world.events[-EVENTS_SHOWN:]  # type: ignore[attr-defined]
         if not events:
             return Content.styled("Nothing has happened since spark-tui was opened.", "$dim")
         lines = [
@@ -78,7 +82,7 @@ class HomeScreen(FrameScreen):
                 engines.border_title = "Engines"
                 yield RowList(COLUMNS, NO_ENGINE, id="engine-list")
                 yield EngineGraphs(self.spark.glyphs, id="engine-graphs")
-            with Vertical(id="detail-pane", classes="pane"):
+            with VerticalScroll(id="detail-pane", classes="pane"):
                 yield EngineSummary()
                 yield JobSteps(self.spark.glyphs)
                 yield BootTimelineView(self.context.clock, self.spark.glyphs, id="boot")
@@ -105,9 +109,12 @@ class HomeScreen(FrameScreen):
     def on_screen_resume(self) -> None:
         """Catches up."""
         self._tail_timer.resume()
-        if self._unsubscribe is None:
+        self.call_after_refresh(self._follow)  # what measures is loaded when the first frame is out
+
+    def _follow(self) -> None:
+        if self.is_current and self._unsubscribe is None:
             self._unsubscribe = self.context.metrics.subscribe(self._sampled)
-        self._renew_graphs()
+            self._renew_graphs()
 
     def on_unmount(self) -> None:
         """The screen is gone."""
@@ -120,17 +127,19 @@ class HomeScreen(FrameScreen):
 
     def _sampled(self, sample: Sample) -> None:
         """The box is looked at once a second, whatever becomes of the engines."""
+        from spark_tui.core.metrics import HOST
+
         if sample.engine == HOST:
             self.call_later(self._renew_graphs)
 
     def _renew_graphs(self) -> None:
         """Of the selected engine, as long as it serves. Home asks no engine more often for it: each question is a
         line in the engine's own log."""
-        view, metrics, now = self.selected_engine, self.context.metrics, self.context.clock.now()
+        view, now = self.selected_engine, self.context.clock.now()
         if view is None or view.state is not EngineState.SERVING:
             self.query_one(EngineGraphs).show(None, now)
             return
-        name = view.name
+        name, metrics = view.name, self.context.metrics
         self.query_one(EngineGraphs).show(lambda metric: metrics.series(name, metric, WINDOW_SECONDS), now)
 
     # --- show -----------------------------------------------------------------------------------------
@@ -157,7 +166,7 @@ class HomeScreen(FrameScreen):
         view, name = self.selected_engine, self.spark.selected
         job = self._job(name)
         pane = self.query_one("#detail-pane")
-        pane.border_title = Content(name or "Welcome")
+        entitle(pane, name or "Welcome")
         summary = self.query_one(EngineSummary)
         summary.engine, summary.nothing = view, Content("") if job else self._welcome()
         summary.renew()

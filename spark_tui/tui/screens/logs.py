@@ -23,7 +23,7 @@ from spark_tui.tui.keymap import bindings
 from spark_tui.tui.screens.frame import FrameScreen
 from spark_tui.tui.widgets.boot_timeline import BootTimelineView
 from spark_tui.tui.widgets.engine_detail import TONE_STYLE
-from spark_tui.tui.widgets.line import Line, spread
+from spark_tui.tui.widgets.line import Line, entitle, spread
 from spark_tui.tui.widgets.log_view import LogView
 
 SIGN_STYLES = {
@@ -105,10 +105,10 @@ class LogsScreen(FrameScreen):
         if watch is not None:
             self.log_view.show(watch.buffer)
             self._point_out(watch.buffer, view)
-            pane.border_title = Content.assemble(fmt.safe(watch.container.name), "  ", fmt.state(watch.view()))
+            entitle(pane, Content.assemble(fmt.safe(watch.container.name), "  ", fmt.state(watch.view())))
         else:
             self.log_view.show(LogBuffer())
-            pane.border_title = "No engine is selected. 1 goes Home."
+            entitle(pane, "No engine is selected. 1 goes Home.")
         self._renew_status()
 
     def _point_out(self, buffer: LogBuffer, view: EngineView | None) -> None:

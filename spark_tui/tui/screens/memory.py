@@ -27,14 +27,15 @@ from spark_tui.tui.screens import memory_words as words
 from spark_tui.tui.screens.frame import FrameScreen
 from spark_tui.tui.widgets.graph import Graph
 from spark_tui.tui.widgets.graph_picture import Subject, View
-from spark_tui.tui.widgets.line import Line
+from spark_tui.tui.widgets.line import Line, entitle
 from spark_tui.tui.widgets.memory_strip import apportion
 from spark_tui.tui.widgets.page import Page
 from spark_tui.tui.widgets.row_list import RowList
 
 DETAIL_SECONDS: Final = 3.0
 """Hundreds of files are read for it, in a thread."""
-DRAW_SECONDS: Final = 5.0
+DRAW_SECONDS: Final = 15.0
+"""About what one column of the shortest window stands for: sooner there is nothing new to see."""
 WINDOWS: Final = ((900.0, "15 min"), (3600.0, "1 h"), (21_600.0, "6 h"))
 SUBJECT: Final = Subject("memory", "GiB", domain=(0.0, None), alarm=SERVING_FLOOR / GIB, alarm_below=True)
 
@@ -141,7 +142,7 @@ class MemoryScreen(FrameScreen):
 
     def _draw(self) -> None:
         seconds, name = WINDOWS[self._window]
-        self.query_one("#history-pane").border_title = f"Last {name}"
+        entitle(self.query_one("#history-pane"), f"Last {name}")
         series = self.context.metrics.series
         curves = (
             Curve("available", series("", MetricId.MEMORY_AVAILABLE, seconds)),

@@ -196,7 +196,7 @@ def _guard_parts(guard: Reading[GuardStanding], now: float) -> list[Part]:
     if standing.running:
         parts = [_field("guard", "runs: it stops an engine before memory runs out", "$success")]
     else:
-        parts = [_field("guard", "does not run. For good: spark-tui guard --install", "$warning")]
+        parts = [_field("guard", "does not run; a launch starts one. For good: spark-tui guard --install", "$warning")]
     last = standing.last
     if last is not None:
         whose = f" {last.engine}" if last.engine else ""

@@ -1,4 +1,4 @@
-"""Small dialogs: a question before something is done, and an error in full."""
+"""A question before something is done."""
 
 from __future__ import annotations
 
@@ -7,16 +7,10 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
-from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Static
 
-from spark_tui.domain.errors import SparkError
-from spark_tui.domain.text import clean
-from spark_tui.tui.widgets.page import MAX_VALUE, told
-
-MAX_DETAIL = 20_000
-"""Characters of an error's evidence that are shown; all of it is copied."""
+from spark_tui.tui.widgets.page import told
 
 
 class ConfirmScreen(ModalScreen[bool]):
@@ -28,6 +22,8 @@ class ConfirmScreen(ModalScreen[bool]):
         Binding("y", "answer(True)", "Yes"),
         Binding("left,up", "app.focus_previous", "Previous", show=False),
         Binding("right,down", "app.focus_next", "Next", show=False),
+        Binding("pagedown", "turn(1)", "Text down", show=False),
+        Binding("pageup", "turn(-1)", "Text up", show=False),
     ]
 
     def __init__(
@@ -39,7 +35,7 @@ class ConfirmScreen(ModalScreen[bool]):
         type_to_confirm: str = "",
         because: str = "spark-tui did not start it.",
     ) -> None:
-        super().__init__()
+        super().__init__(classes="-typed" if type_to_confirm else None)
         self._question = question
         self._what = what
         self._verb = verb
@@ -52,10 +48,9 @@ class ConfirmScreen(ModalScreen[bool]):
             with VerticalScroll(classes="dialog-body", can_focus=False):
                 yield Static(told(self._question, "bold"), classes="dialog-title")
                 yield Static(told(self._what), classes="dialog-text")
-                if self._typed:
-                    yield Static(told(f"{self._because} Type {self._typed} to confirm:"), classes="dialog-text")
             if self._typed:
-                yield Input(id="typed", select_on_focus=False, compact=True)
+                yield Static(told(f"{self._because} Type {self._typed} to confirm:"), id="why-typed")
+                yield Input(id="typed", select_on_focus=False)
             with Horizontal(classes="dialog-buttons"):
                 yield Button(self._verb if self._typed else f"{self._verb} (y)", id="yes", variant="error")
                 yield Button("Leave it (Esc)" if self._typed else "Leave it (n)", id="no")
@@ -86,49 +81,11 @@ class ConfirmScreen(ModalScreen[bool]):
         """One of the two answers."""
         self.dismiss(event.button.id == "yes")
 
+    def action_turn(self, step: int) -> None:
+        """A page of a text that is longer than its room."""
+        body = self.query_one(".dialog-body", VerticalScroll)
+        body.scroll_relative(y=step * max(1, body.size.height - 1), animate=False)
+
     def action_answer(self, yes: bool) -> None:
         """A key for each answer."""
         self.dismiss(yes)
-
-
-class ErrorScreen(ModalScreen[None]):
-    """An error in full: what happened, what to do, and the evidence."""
-
-    CSS_PATH = "modals.tcss"
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,enter,q", "close", "Close"),
-        Binding("y", "copy", "Copy"),
-    ]
-
-    def __init__(self, error: SparkError) -> None:
-        super().__init__()
-        self._error = error
-
-    def compose(self) -> ComposeResult:
-        """Summary, remedy, detail."""
-        error = self._error
-        with Vertical(classes="dialog"):
-            with VerticalScroll(classes="dialog-body"):
-                yield Static(told(error.summary, "bold $error"), classes="dialog-title")
-                yield Static(told(error.remedy), classes="dialog-text")
-                if error.detail:
-                    yield Static(Content.styled(_bounded(error.detail), "$dim"), classes="dialog-detail")
-            yield Static(Content.styled("Esc closes   y copies   arrows scroll", "$dim"), classes="dialog-keys")
-
-    def action_close(self) -> None:
-        """Back."""
-        self.dismiss(None)
-
-    def action_copy(self) -> None:
-        """Everything to the clipboard."""
-        error = self._error
-        self.app.copy_to_clipboard("\n".join(part for part in (error.summary, error.remedy, error.detail) if part))
-        self.notify("Copied.", markup=False)
-
-
-def _bounded(text: str) -> str:
-    """Evidence of many lines: its end is what tells, so the beginning is what goes."""
-    shown = clean(text)
-    lines = [line if len(line) <= MAX_VALUE else f"{line[:MAX_VALUE]} ..." for line in shown.split("\n")]
-    shown = "\n".join(lines)
-    return shown if len(shown) <= MAX_DETAIL else f"... {shown[-MAX_DETAIL:]}"

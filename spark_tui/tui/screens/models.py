@@ -172,8 +172,7 @@ class ModelsScreen(ModelsGround):
 
     def action_copy_fix(self) -> None:
         """The command that a person has to run themselves."""
-        view, entry = self.library, self.entry
-        command = fix_command(entry, view.contents.root) if view is not None and entry is not None else ""
+        command = fix_command(self.entry, self.context.settings) if self.entry is not None else ""
         if command:
             self.app.copy_to_clipboard(command)
             self._tell(f"Copied: {command}")

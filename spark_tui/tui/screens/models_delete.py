@@ -51,7 +51,7 @@ def _words(plan: DeletePlan) -> str:
     what = {
         Extent.MODEL: "all of it",
         Extent.REVISION: " ".join(("revision", plan.revision[:7], *plan.refs)),
-        Extent.LEFTOVERS: "what interrupted downloads have left, and data that no revision uses",
+        Extent.LEFTOVERS: "leftovers of downloads, and data without a use",
     }[plan.extent]
     return f"{human_bytes(plan.freed):>9} freed   {what}"
 

@@ -50,6 +50,7 @@ from spark_tui.tui.screens.models_words import (
     open_downloads,
     order,
 )
+from spark_tui.tui.widgets.line import entitle
 from spark_tui.tui.widgets.page import Page, sentence
 from spark_tui.tui.widgets.row_list import Row, RowList
 
@@ -223,7 +224,7 @@ class ModelsGround(FrameScreen):
         ]
         shown = f"{len(chosen)} of {len(view.entries)}" if words else str(len(chosen))
         free = f", {free_words(view)}" if self.has_class("-short") else ""  # there the disk has no line
-        self.query_one("#list-pane").border_subtitle = f"{shown}{free}"
+        entitle(self.query_one("#list-pane"), f"{shown}{free}", below=True)
         if not words:
             rows += [elsewhere_row(index, each) for index, each in enumerate(view.contents.others)]
             rows += [finding_row(index, each) for index, each in enumerate(view.contents.findings)]
@@ -274,7 +275,7 @@ class ModelsGround(FrameScreen):
             files.tell(())
         look_page = look_parts(self.look_at(entry.model)) if entry is not None else ()
         self.query_one("#inspect", Page).tell(look_page)
-        self.query_one("#model-pane").border_title = Content(truncate(clean_line(title), MAX_CELL))
+        entitle(self.query_one("#model-pane"), truncate(clean_line(title), MAX_CELL))
         self._to_the_top(title)
 
     def _tell_other(self, page: Page) -> str:
@@ -283,11 +284,16 @@ class ModelsGround(FrameScreen):
             page.tell(other_page(other))
             return "Another cache"
         if finding is not None:
-            page.tell(finding_page(finding))
+            page.tell([*finding_page(finding), *self._first_steps()])
             return "To know"
         stale = reason_of(self.spark.library) if self.library is not None else ""
         page.tell([sentence(stale, "$warning")] if stale else [])
         return ""
+
+    def _first_steps(self) -> list[Part]:
+        """What to do next, where there is no model: with something to know in the list, the list cannot say it."""
+        view = self.library
+        return [] if view is None or view.entries else [BLANK, (Content(""), empty_text(self.spark.library, False))]
 
     def _to_the_top(self, title: str) -> None:
         if title != self._shown:

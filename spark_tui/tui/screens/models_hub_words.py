@@ -183,7 +183,7 @@ def plan_keys(plan: DownloadPlan | SparkError | None, *, read_only: bool) -> str
         return "Enter chooses   y copies the page's address   Esc back"
     able = not read_only and plan.refusal is None and not plan.whole
     size = f" {human_bytes(plan.left)}" if plan.left else ""
-    return f"{f'Enter fetches{size}   ' if able else ''}a all files   y copies the page's address   Esc back"
+    return f"{f'Enter fetches{size}   ' if able else ''}a all files   y copies the address   Esc back"
 
 
 def _cell(text: str, style: str = "") -> Content:

@@ -14,6 +14,7 @@ from spark_tui.domain.models.store import Completeness, Layout, OtherCache, Stor
 from spark_tui.domain.models.store_verify import fetch_again
 from spark_tui.domain.quantities import human_bytes, human_duration
 from spark_tui.domain.reading import NOT_READ_YET, Missing, Reading, Stale
+from spark_tui.domain.settings import Settings
 from spark_tui.tui import format as fmt
 from spark_tui.tui.widgets.line import Line, spread
 from spark_tui.tui.widgets.row_list import Column, Row
@@ -287,9 +288,10 @@ def empty_text(library: Reading[LibraryView], filtered: bool) -> Content:
     )
 
 
-def fix_command(entry: LibraryEntry, root: str) -> str:
-    """The command that a person has to run themselves: for files of another user; else the Hub's own tool for files
-    that are not as they should be. Empty when there is none."""
+def fix_command(entry: LibraryEntry, settings: Settings) -> str:
+    """The command that a person has to run themselves: for files of another user; else what fetches files again that
+    are not as they should be. Empty when there is none."""
     owned = (finding.remedy for finding in entry.model.findings if finding.remedy.startswith("sudo "))
     wrong = [each.name for each in entry.check.wrong] if entry.check is not None else []
-    return next(owned, "") or fetch_again(entry.model, wrong, hub=f"{root}/hub")
+    revision = entry.check.revision if entry.check is not None else ""
+    return next(owned, "") or fetch_again(entry.model, wrong, settings, revision=revision)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from textual.content import Content
 
 from spark_tui.core.jobs import JobView, Step, StepState
 from spark_tui.core.log_buffer import LogBuffer
-from spark_tui.domain.engine.explain import Explanation
-from spark_tui.domain.engine.explain_view import finding_rows, pairs_text, proposal
 from spark_tui.domain.engine.finding import Level
 from spark_tui.domain.engine.log_line import LineKind, parse_line
 from spark_tui.domain.engine.verdict_lines import Tone, VerdictLine
@@ -19,6 +18,9 @@ from spark_tui.domain.quantities import human_duration
 from spark_tui.tui import format as fmt
 from spark_tui.tui.glyphs import Glyphs
 from spark_tui.tui.widgets.line import Line, hanging
+
+if TYPE_CHECKING:
+    from spark_tui.domain.engine.explain import Explanation
 
 LABEL_WIDTH = 10
 
@@ -132,6 +134,8 @@ def _label(label: str) -> str:
 
 def explanation_rows(explanation: Explanation, *, preset: bool) -> list[VerdictLine]:
     """The cause of a failure with its deciding line and its remedy; else what is wrong, the verdicts, and advice."""
+    from spark_tui.domain.engine.explain_view import finding_rows, pairs_text, proposal
+
     proposed = proposal(explanation)
     changes = proposed.changes if proposed is not None and preset else ()
     cause = explanation.cause

@@ -1,4 +1,4 @@
-"""A bar of a few text lines that repaints only when what it says has changed."""
+"""Lines of text of which only those are repainted that have changed."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Iterable
 
 from textual.content import Content
 from textual.events import Resize
+from textual.geometry import Region
+from textual.widget import Widget
 from textual.widgets import Static
 
 
@@ -22,20 +24,42 @@ class Line(Static):
         """The content for a width in cells; newlines between lines."""
         raise NotImplementedError
 
+    def render(self) -> Content:
+        """What it said last."""
+        return self._said if self._said is not None else Content("")
+
     def renew(self) -> None:
-        """Repaints if the content has changed."""
+        """Repaints the lines that have changed."""
         width = self.size.width
         if not width:
             return
-        content = self.say(width)
-        if self._said is None or not content.is_same(self._said):
-            taller = self._said is None or content.plain.count("\n") != self._said.plain.count("\n")
-            self._said = content
-            self.update(content, layout=taller and self.styles.auto_dimensions)
+        content, before = self.say(width), self._said
+        if before is not None and content.is_same(before):
+            return
+        self._said = content
+        now, then = content.split("\n"), () if before is None else before.split("\n")
+        if len(now) != len(then):
+            self.refresh(layout=self.styles.auto_dimensions)
+        elif any(line.cell_length > width for line in (*now, *then)):
+            self.refresh()  # where lines are broken, a line's number is not its row
+        else:
+            rows = (row for row, (new, old) in enumerate(zip(now, then, strict=True)) if not new.is_same(old))
+            self.refresh(*(Region(0, row, width, 1) for row in rows))
 
     def on_resize(self, event: Resize) -> None:
         """Another width may need other words."""
         self.renew()
+
+
+def entitle(pane: Widget, title: Content | str, *, below: bool = False) -> None:
+    """Puts a title on a pane's border, at its foot when it goes `below`.
+
+    Setting it repaints all that is inside, even when it is the title it has.
+    """
+    content = title if isinstance(title, Content) else Content(title)
+    name = "border_subtitle" if below else "border_title"
+    if getattr(pane, name) != content.markup:
+        setattr(pane, name, content)
 
 
 def spread(left: Content, right: Content, width: int) -> Content:

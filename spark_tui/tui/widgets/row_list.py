@@ -128,7 +128,7 @@ class RowList(ScrollView, can_focus=True):
         index = keys.index(before) if before in keys else min(self.cursor, max(0, len(new) - 1))
         moved = index != self.cursor
         self.set_reactive(RowList.cursor, index)
-        if moved or self._lines != lines or not old or not new:
+        if moved or self._lines != lines or bool(old) != bool(new):
             self.refresh()
             self._reveal()
         else:
