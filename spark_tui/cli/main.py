@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -13,6 +14,7 @@ import click
 from spark_tui import __version__
 from spark_tui.cli.commands import COMMANDS
 from spark_tui.cli.commands.frame import Program, common_options
+from spark_tui.cli.elsewhere import BEFORE_COMMAND, HOST, go_there, host_asked
 from spark_tui.cli.output import ReaderGone
 from spark_tui.cli.session import PROGRAM, Opener, Session, Streams
 from spark_tui.domain.errors import ExitCode, SparkError, UsageError
@@ -56,6 +58,11 @@ def cli(ctx: click.Context) -> None:
         open_control_centre(ctx.obj)
 
 
+_OPTIONS_WITH_VALUE = frozenset(
+    name for each in cli.params if isinstance(each, click.Option) and not each.is_flag for name in each.opts
+)
+
+
 def open_control_centre(session: Session) -> None:
     """The full screen, until the person leaves."""
     if session.as_json:
@@ -69,6 +76,7 @@ def open_control_centre(session: Session) -> None:
     if "SSH_CONNECTION" in os.environ:
         for name, value in SSH_DEFAULTS:  # Textual reads them once, when it is imported
             os.environ.setdefault(name, value)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup too: without its terminal a screen has no purpose
     from spark_tui.tui.app import run_app
 
     run_app(session.opened())
@@ -90,6 +98,9 @@ def run(arguments: Sequence[str], streams: Streams | None = None, opener: Opener
 
 def _run(session: Session, arguments: Sequence[str]) -> ExitCode | int:
     try:
+        there = host_asked(arguments, _OPTIONS_WITH_VALUE)
+        if there is not None:
+            go_there(session, *there)
         code: Any = cli.main(list(arguments), prog_name=PROGRAM, standalone_mode=False, obj=session)
         session.out.flush()
     except SparkError as error:
@@ -110,6 +121,8 @@ def _usage(error: click.ClickException) -> UsageError:
     """What click found wrong, in our shape."""
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else PROGRAM
+    if isinstance(error, click.NoSuchOption) and error.option_name == HOST:
+        return UsageError(error.format_message(), BEFORE_COMMAND)
     return UsageError(error.format_message(), f"See: {path} --help")
 
 

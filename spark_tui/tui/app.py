@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
@@ -11,6 +12,8 @@ from typing import TYPE_CHECKING, ClassVar
 from textual import work
 from textual.app import App, SystemCommand
 from textual.binding import BindingType
+from textual.events import Resize
+from textual.geometry import Size
 from textual.reactive import var
 from textual.screen import Screen
 from textual.theme import Theme
@@ -107,6 +110,14 @@ class SparkApp(App[None]):
         self.bridge()
         self.run_core()
         self.context.collectors.load_presets()
+
+    def on_resize(self, event: Resize) -> None:
+        """Of two sizes in quick succession the older may be told last: then the terminal is asked."""
+        if self.is_headless or self.is_web:
+            return
+        size = Size(*shutil.get_terminal_size(event.size))
+        if size != event.size:
+            self.post_message(Resize(size, size))
 
     async def on_unmount(self) -> None:
         """Leaves containers running; ends streams, connections and helpers."""

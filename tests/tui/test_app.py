@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from textual.events import Resize
+from textual.geometry import Size
+
 from spark_tui.domain.host.memory import MemInfo
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.reading import Ok
@@ -32,3 +35,13 @@ async def test_a_new_reading_repaints_what_shows_it_and_not_the_whole_screen() -
             await kit.clock.advance(0.2)
         assert app.memory == kit.context.store.world.memory
         assert whole_screens == []
+
+
+async def test_a_size_of_before_that_arrives_late_does_not_stay() -> None:
+    app = SparkApp(kit_of().context, UNICODE)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.pause()
+        app.screen.post_message(Resize(Size(160, 50), Size(160, 50)))
+        await pilot.pause()
+        assert app.screen.size == Size(80, 24)
+        assert not app.screen.has_class("-wide")

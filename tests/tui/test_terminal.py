@@ -62,8 +62,9 @@ def test_after_ctrl_z_and_fg_the_screen_is_whole_again(environ: dict[str, str]) 
         shell.wait_for("shell>", timeout=PATIENCE)
 
 
-def test_when_the_connection_is_lost_the_program_ends(environ: dict[str, str]) -> None:
-    app = PtyApp(DEMO, env=environ)
+@pytest.mark.parametrize("before", ["", "trap '' HUP; "], ids=["from a shell", "under nohup"])
+def test_when_the_connection_is_lost_the_program_ends(environ: dict[str, str], before: str) -> None:
+    app = PtyApp(["sh", "-c", f"{before}exec {shlex.join(DEMO)}"], env=environ)
     app.wait_for(*HOME, timeout=PATIENCE)
     program = psutil.Process(app.pid)
     app.hang_up()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from textual.app import ComposeResult
 from textual.containers import Container
+from textual.events import Resize
 from textual.screen import Screen
 from textual.widgets import Static
 
@@ -106,8 +107,12 @@ class FrameScreen(Screen[None]):
         for name, show in getattr(self, "_slices", []):
             show(getattr(self.app, name))
 
-    def on_resize(self) -> None:
+    def on_resize(self, event: Resize) -> None:
         """A terminal that is too small gets a sentence instead of a ruin."""
+        if event.size != self.app.size:
+            # The layout of an earlier size told its own size after the window had changed again: a Resize in the
+            # queue is replaced by the next, and the window's would be lost.
+            self.post_message(Resize(self.app.size, self.app.size))
         width, height = self.app.size
         small = width < MINIMUM_WIDTH or height < MINIMUM_HEIGHT
         self.set_class(small, "-too-small")
