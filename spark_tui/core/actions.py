@@ -73,6 +73,7 @@ ACTIONS: tuple[Action, ...] = (
         cli="drop-caches",
     ),
     Action("open_memory", ("m",), "Memory", "Who holds the pool; guard, history", footer=False, cli="memory"),
+    Action("open_hosts", ("H",), "Other hosts", "Open another host, over ssh", footer=False, cli="hosts"),
     Action("suspend_process", ("ctrl+z",), "Suspend", "To the shell for a while; fg comes back", footer=False),
     Action("quit", ("q", "ctrl+q"), "Quit", "Leave; containers keep running", footer=False),
     # home

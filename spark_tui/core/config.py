@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from spark_tui.core.actions import ACTIONS, action
 from spark_tui.core.keys import check_keymap
 from spark_tui.domain.keymap import Keymap, keymap_text, read_keymap
+from spark_tui.domain.remote_hosts import check_name, host_plain, host_text, hosts_text, read_host, read_hosts
 from spark_tui.domain.settings import (
     KEYS,
     Origin,
@@ -26,6 +27,8 @@ T = TypeVar("T")
 
 KEYMAP = "keymap"
 _IN_TABLE = f"{KEYMAP}."
+HOSTS = "hosts"
+_IN_HOSTS = f"{HOSTS}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,19 +89,34 @@ class Config:
         settings = self._current()
         return tuple(
             Entry(
-                key, plain(getattr(settings, key)), plain(getattr(self._usual, key)),
+                key, plain(key, getattr(settings, key)), plain(key, getattr(self._usual, key)),
                 settings.origin(key), variable_of(key),
             )
             for key in KEYS
         )  # fmt: skip
 
     def entry(self, key: str) -> Entry:
-        """One of them; `keymap.stop` is one action's keys. Raises SettingsError for one that does not exist."""
+        """One of them; `keymap.stop` is one action's keys, `hosts.lab` one host. Raises SettingsError for one that does
+        not exist."""
+        found = self._entry(key)
+        if key.startswith(_IN_HOSTS) and not found.value:
+            names = [each.name for each in self._current().hosts]
+            near = suggestion(key.removeprefix(_IN_HOSTS), names)
+            add = f"Add it: spark-tui config set {key} USER@ADDRESS"
+            remedy = f"Did you mean `{_IN_HOSTS}{near}`?" if near else add
+            raise SettingsError(f"There is no host `{key.removeprefix(_IN_HOSTS)}`.", remedy)
+        return found
+
+    def _entry(self, key: str) -> Entry:
+        """The same; a host that does not exist has an empty value."""
         known_key(key)
         name, _, id_ = key.partition(".")
         found = next(entry for entry in self.entries() if entry.key == name)
         if not id_:
             return found
+        if name == HOSTS:
+            told = next((host_text(each) for each in self._current().hosts if each.name == id_), "")
+            return Entry(key, told, "", found.origin if told else Origin(Source.DEFAULT), found.variable)
         own, usual = dict(self._current().keymap), ",".join(action(id_).default_keys)
         origin = found.origin if id_ in own else Origin(Source.DEFAULT)
         return Entry(key, ",".join(own.get(id_, ())) or usual, usual, origin, found.variable)
@@ -112,10 +130,10 @@ class Config:
             written = self._edited(written, name, value)
         checked_keys(self._file.parsed(written))
         self._file.save(written)
-        return self.entry(key)
+        return self._entry(key)
 
     def _targets(self, key: str, text: str | None, before: str) -> list[tuple[str, object]]:
-        """The values to write. A whole keymap takes the place of the table, entry by entry."""
+        """The values to write. A whole table takes the place of the one that is there, entry by entry."""
         if key == KEYMAP:
             own = dict(self._file.parsed(before).keymap)
             new: Keymap = () if text is None else _read(key, lambda: read_keymap(text))
@@ -126,7 +144,17 @@ class Config:
             id_ = key.removeprefix(_IN_TABLE)
             keys = dict(_read(key, lambda: read_keymap({id_: "," if text == "," else text.split(",")})))[id_]
             return [(key, keys[0] if len(keys) == 1 else keys)]
+        if key == HOSTS or key.startswith(_IN_HOSTS):
+            return self._host_targets(key, text, before)
         return [(key, None if text is None else toml_plain(key, text))]
+
+    def _host_targets(self, key: str, text: str | None, before: str) -> list[tuple[str, object]]:
+        name = key.removeprefix(_IN_HOSTS)
+        if name != key:
+            return [(key, None if text is None else _read(HOSTS, lambda: host_plain(read_host(name, text))))]
+        gone: dict[str, object] = {each.name: None for each in self._file.parsed(before).hosts}
+        new = {} if text is None else {each.name: host_plain(each) for each in _read(key, lambda: read_hosts(text))}
+        return [(_IN_HOSTS + each, value) for each, value in sorted((gone | new).items())]
 
     def _edited(self, text: str, key: str, value: object) -> str:
         try:
@@ -152,6 +180,9 @@ def known_key(key: str) -> None:
         near = suggestion(given, known)
         remedy = f"Did you mean `{_IN_TABLE}{near}`?" if near else "See the ids with: spark-tui config keys"
         raise SettingsError(f"There is no action `{given[:60]}`.", remedy)
+    if key.startswith(_IN_HOSTS):
+        _read(HOSTS, lambda: check_name(key.removeprefix(_IN_HOSTS)))
+        return
     near = suggestion(key)
     raise SettingsError(
         f"There is no setting `{key[:60]}`.", f"Did you mean `{near}`?" if near else f"They are: {', '.join(KEYS)}."
@@ -164,11 +195,12 @@ def toml_plain(key: str, text: str) -> bool | float | str:
     return value if isinstance(value, bool | float) else text
 
 
-def plain(value: object) -> bool | float | str:
+def plain(key: str, value: Any) -> bool | float | str:
     """A setting's value for people and for JSON."""
     if isinstance(value, bool | float):
         return value
-    return keymap_text(value) if isinstance(value, tuple) else str(value)
+    in_tables: Mapping[str, Callable[[Any], str]] = {KEYMAP: keymap_text, HOSTS: hosts_text}
+    return in_tables.get(key, str)(value)
 
 
 def _read(key: str, read: Callable[[], T]) -> T:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from spark_tui.core.context_ports import Ports
     from spark_tui.core.engines import EngineSupervisor
     from spark_tui.core.history import History
+    from spark_tui.core.hosts import Hosts
     from spark_tui.core.metrics import EngineMetricsCollector
     from spark_tui.core.real_ports import RealPorts
     from spark_tui.domain.engine.endpoint import Endpoint
@@ -95,6 +96,15 @@ class ContextGround:
         if self._ports.person_files is None:
             raise RefusedError("No files are read or written here.", "Leave out --demo.")
         return self._ports.person_files
+
+    @cached_property
+    def hosts(self) -> Hosts:
+        """Other boxes. Raises RefusedError where nothing leads there: in a simulation."""
+        from spark_tui.core.hosts import Hosts
+
+        if self._ports.remote_shell is None:
+            raise RefusedError("No other box is reached from here.", "Leave out --demo.")
+        return Hosts(self.settings.hosts, self._ports.remote_shell, read_only=self.settings.read_only)
 
     @cached_property
     def store(self) -> Store:

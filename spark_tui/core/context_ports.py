@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from spark_tui.services.ports_chat import ConversationStore, PersonFiles
     from spark_tui.services.ports_doctor import DoctorProbe
     from spark_tui.services.ports_history import HistoryLedger
+    from spark_tui.services.ports_hosts import RemoteShell
     from spark_tui.services.ports_hub import Downloader, HubClient
     from spark_tui.services.ports_metrics import MetricsSource
     from spark_tui.services.ports_store import ModelStore
@@ -70,3 +71,4 @@ class Ports:
     load: LoadDriver | None = None
     results: ResultStore | None = None
     doctor_probe: DoctorProbe | None = None
+    remote_shell: RemoteShell | None = None

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from spark_tui.services.ports_chat import ConversationStore, PersonFiles
     from spark_tui.services.ports_doctor import DoctorProbe
     from spark_tui.services.ports_history import HistoryLedger
+    from spark_tui.services.ports_hosts import RemoteShell
     from spark_tui.services.ports_hub import Downloader, HubClient
     from spark_tui.services.ports_metrics import MetricsSource
     from spark_tui.services.ports_store import ModelStore
@@ -199,6 +200,13 @@ class RealPorts:
         from spark_tui.services.doctor_probe import FileDoctorProbe
 
         return FileDoctorProbe(self._environ)
+
+    @cached_property
+    def remote_shell(self) -> RemoteShell:
+        """The person's ssh."""
+        from spark_tui.services.ssh_hosts import SshHosts
+
+        return SshHosts(self._environ)
 
     @cached_property
     def guarding(self) -> GuardPorts:

@@ -12,6 +12,7 @@ from typing import Any, Final
 from spark_tui.domain.errors import UsageError
 from spark_tui.domain.keymap import Keymap, read_keymap
 from spark_tui.domain.presets.reach import Reach
+from spark_tui.domain.remote_hosts import Hosts, read_hosts
 
 ENV_PREFIX: Final = "SPARK_TUI_"
 REFRESH_RANGE: Final = (0.2, 60.0)
@@ -23,7 +24,7 @@ THEME_NAMES: Final = (AUTO, "spark-dark", "spark-light", "spark-contrast", "spar
 GLYPH_NAMES: Final = (AUTO, "unicode", "console", "ascii")
 LOOKS: Final = ("theme", "glyphs", "keymap")
 """What concerns the screen alone: it counts in a simulation too."""
-_HOSTS: Final = ("unix://", "tcp://", "ssh://", "http://", "https://")
+_DOCKER_SCHEMES: Final = ("unix://", "tcp://", "http://", "https://")
 
 
 class SettingsError(UsageError):
@@ -130,7 +131,8 @@ class Settings:
     Below `guard_serving_gib` of usable memory the memory guard ends an engine, below `guard_loading_gib` while one
     loads; with `guard_auto` a launch starts a guard where none runs. `stop_crash_loops` lets the control centre and
     the guard stop an engine of ours that Docker starts again and again although it cannot start. `theme` and
-    `glyphs` are by the terminal where they are `auto`; `keymap` has a person's own keys by action id.
+    `glyphs` are by the terminal where they are `auto`; `keymap` has a person's own keys by action id. `hosts` are
+    other boxes, each with a spark-tui of its own.
     """
 
     store: Path = Path("~/vllm")
@@ -147,6 +149,7 @@ class Settings:
     theme: str = AUTO
     glyphs: str = AUTO
     keymap: Keymap = ()
+    hosts: Hosts = ()
     origins: tuple[tuple[str, Origin], ...] = field(default=(), compare=False, repr=False)
 
     def origin(self, key: str) -> Origin:
@@ -202,12 +205,16 @@ def _path(value: object) -> Path:
     return Path(text)
 
 
-def _host(value: object) -> str:
-    if isinstance(value, str) and (not value or value.startswith(_HOSTS)) and value.isprintable():
+def _docker_host(value: object) -> str:
+    if isinstance(value, str) and (not value or value.startswith(_DOCKER_SCHEMES)) and value.isprintable():
         return value
-    hint = f" (write unix://{value})" if isinstance(value, str) and value.startswith("/") else ""
+    hint = ""
+    if isinstance(value, str) and value.startswith("/"):
+        hint = f" (write unix://{value})"
+    elif isinstance(value, str) and value.startswith("ssh://"):  # memory and GPU would be those of this box
+        hint = f" (another box: spark-tui --host {value.removeprefix('ssh://')})"
     raise ValueError(
-        f"must be an address such as unix:///var/run/docker.sock or ssh://user@host; it is {value!r}{hint}"
+        f"must be an address such as unix:///var/run/docker.sock or tcp://127.0.0.1:2375; it is {value!r}{hint}"
     )
 
 
@@ -256,7 +263,7 @@ _READERS: Final[Mapping[str, Callable[[object], object]]] = {
     "store": _path,
     "presets": _path,
     "caches": _path,
-    "docker_host": _host,
+    "docker_host": _docker_host,
     "refresh_seconds": _within(REFRESH_RANGE, "seconds"),
     "exposure": _reach,
     "read_only": _flag,
@@ -267,6 +274,7 @@ _READERS: Final[Mapping[str, Callable[[object], object]]] = {
     "theme": _one_of(THEME_NAMES),
     "glyphs": _one_of(GLYPH_NAMES),
     "keymap": read_keymap,
+    "hosts": read_hosts,
 }
 
 

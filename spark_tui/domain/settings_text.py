@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
+from collections.abc import Mapping
 from typing import Any, Final
 
 _TABLE: Final = re.compile(r"\s*\[")
@@ -20,7 +21,7 @@ class NotEditable(ValueError):
 
 
 def with_value(text: str, key: str, value: object) -> str:
-    """`text` with `key` (`theme`, or `keymap.stop`) set to a bool, number, text or list of texts; None takes it out.
+    """`text` with `key` (`theme`, or `keymap.stop`) set to a value that `toml_value` can write; None takes it out.
 
     Comments, order and spacing stay. Raises NotEditable where the outcome would not be just that.
     """
@@ -46,7 +47,9 @@ def with_value(text: str, key: str, value: object) -> str:
 
 
 def toml_value(value: object) -> str:
-    """A bool, number, text or list of texts as TOML."""
+    """A bool, number, text, list of texts, or table of texts by plain words, as TOML."""
+    if isinstance(value, Mapping):
+        return f"{{ {', '.join(f'{name} = {toml_value(each)}' for name, each in value.items())} }}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(toml_value(each) for each in value)}]"
     if isinstance(value, bool):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
@@ -13,6 +13,7 @@ from textual import work
 from textual.app import App, SystemCommand
 from textual.binding import BindingType
 from textual.events import Resize
+from textual.filter import LineFilter
 from textual.geometry import Size
 from textual.reactive import var
 from textual.screen import Screen
@@ -39,6 +40,7 @@ from spark_tui.domain.quantities import GIB
 from spark_tui.domain.reading import NOT_READ_YET, Reading, value_of
 from spark_tui.tui.glyphs import Glyphs, choose
 from spark_tui.tui.keymap import bindings
+from spark_tui.tui.plain import PlainCharacters
 from spark_tui.tui.screens.factory import screen_factories
 from spark_tui.tui.themes import THEMES, theme_for
 
@@ -85,6 +87,7 @@ class SparkApp(App[None]):
         self.glyphs = glyphs or choose(context.settings.glyphs)
         self._explained: dict[str, tuple[EngineView, Explanation]] = {}
         self._before_memory = "home"
+        self._plain = PlainCharacters(self.glyphs)
         super().__init__()
         for each in THEMES:
             self.register_theme(each)
@@ -92,6 +95,10 @@ class SparkApp(App[None]):
         own = dict(context.settings.keymap)
         use_keys(own)
         self.set_keymap({id_: ",".join(keys) for id_, keys in own.items()})
+
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        """Every line goes through these; the last one is for terminals with a small font."""
+        return [*super().get_line_filters(), *([self._plain] if self._plain.enabled else [])]
 
     # --- life -----------------------------------------------------------------------------------------
 
@@ -275,6 +282,20 @@ class SparkApp(App[None]):
         from spark_tui.tui.drop_cache import drop_cache
 
         await drop_cache(self)
+
+    def action_suspend_process(self) -> None:
+        """To the shell, where one waits: over `ssh -t HOST spark-tui` none does, and nothing would bring it back."""
+        if os.getpgrp() == os.getsid(0):  # a shell with job control gives every job a group of its own
+            self.notify("No shell waits here that could bring it back. q leaves.", markup=False)
+            return
+        super().action_suspend_process()
+
+    @work(exit_on_error=False, exclusive=True, group="hosts")
+    async def action_open_hosts(self) -> None:
+        """Another box."""
+        from spark_tui.tui.other_hosts import open_other_host
+
+        await open_other_host(self)
 
     async def action_quit(self) -> None:
         """Leaves, and says what goes on."""

@@ -55,10 +55,20 @@ async def _agreed(app: SparkApp, prospect: Prospect, question: str) -> bool:
 
 
 async def _on_terminal(app: SparkApp, argv: Sequence[str]) -> int:
+    """Raises what the program's start raises once the screen is back: an error that left the block would leave it
+    suspended."""
+    problem: SparkError | None = None
+    code = 0
     try:
         with app.suspend():
-            return app.context.cache.dropper.on_terminal(argv)
+            try:
+                code = app.context.cache.dropper.on_terminal(argv)
+            except SparkError as error:
+                problem = error
     except SuspendNotSupported:
         raise RefusedError(
             "This terminal cannot be lent to sudo.", "Run it in a shell: spark-tui drop-caches"
         ) from None
+    if problem is not None:
+        raise problem
+    return code

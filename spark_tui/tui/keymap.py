@@ -33,7 +33,8 @@ _SHOWN = {
 def shown(key: str) -> str:
     """How a key is written on screen: `ctrl+p` -> `^p`, `question_mark` -> `?`, `f2` -> `F2`."""
     if key.startswith("ctrl+"):
-        return "^" + key.removeprefix("ctrl+")
+        rest = key.removeprefix("ctrl+")
+        return "^" + _SHOWN.get(rest, rest)
     if key[:1] == "f" and key[1:].isdigit():
         return key.upper()
     return _SHOWN.get(key, key)

@@ -98,6 +98,7 @@ def test_every_setting_can_be_set_in_both_places(folders: Folders) -> None:
         "theme": "spark-light",
         "glyphs": "ascii",
         "keymap": "stop=X",
+        "hosts": "lab=nv@spark-2",
     }
     assert set(values) == set(KEYS)
     from_environment = load_settings({variable_of(key): value for key, value in values.items()}, folders)
@@ -126,6 +127,9 @@ def test_every_setting_can_be_set_in_both_places(folders: Folders) -> None:
         ("refresh_seconds = true\n", 1, "it is True"),
         ('exposure = "everyone"\n', 1, "exposure must be local or lan; it is 'everyone'"),
         ('docker_host = "/run/docker.sock"\n', 1, "(write unix:///run/docker.sock)"),
+        ('docker_host = "ssh://nv@spark-2"\n', 1, "(another box: spark-tui --host nv@spark-2)"),
+        ('\n[hosts]\nlab = "-oProxyCommand=id"\n', 2, "hosts must be an address as for ssh"),
+        ('[host]\nlab = "nv@spark-2"\n', 1, "Did you mean `hosts`?"),
         ('store = ""\n', 1, "store must be a path"),
         ('store = "/a:b"\n', 1, "without a colon"),
         ('store = "~other/x"\n', 1, "must begin with / or ~/"),

@@ -32,5 +32,6 @@ COMMANDS: Final = {
     "doctor": "box",
     "config": "config",
     "serve": "box",
+    "hosts": "hosts",
 }
 """Every command, in the order of the help, and the module that declares it under its name."""

@@ -73,6 +73,14 @@ def _common(*names: str, **attributes: Any) -> Callable[[F], F]:
     return click.option(*names, expose_value=False, callback=keep, is_eager=True, **attributes)
 
 
+_host_option: Final = click.option(
+    "--host",
+    metavar="NAME",
+    expose_value=False,  # it never gets as far as a command here: see `elsewhere`
+    help="Do it on another box, through ssh; stands before the command.  [spark-tui hosts]",
+)
+
+
 def common_options(*, everything: bool = False) -> Callable[[F], F]:
     """All of them, for the group (`everything`) shown in its help, for a command only those that are used daily."""
     hidden = not everything
@@ -86,6 +94,7 @@ def common_options(*, everything: bool = False) -> Callable[[F], F]:
     )
 
     def add(function: F) -> F:
+        function = _host_option(function) if everything else function
         for option in reversed(options):
             function = option(function)
         return function

@@ -1,0 +1,90 @@
+"""Other boxes: what they serve, and going there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
+from typing import Final, NoReturn
+
+from spark_tui.domain import remote_hosts
+from spark_tui.domain.errors import ExitCode, SparkError
+from spark_tui.domain.remote_hosts import RemoteHost, find_host
+from spark_tui.domain.remote_status import (
+    NOT_FOUND,
+    QUESTION,
+    SSH_FAILED,
+    HostNotReady,
+    HostUnreachable,
+    RemoteBox,
+    no_answer,
+    not_installed,
+    read_status,
+)
+from spark_tui.services.ports_hosts import RemoteShell
+
+READ_ONLY: Final = "--read-only"
+
+
+@dataclass(frozen=True, slots=True)
+class HostView:
+    """A host with its answer, or with the reason why there is none."""
+
+    host: RemoteHost
+    box: RemoteBox | None = None
+    problem: SparkError | None = None
+
+
+class Hosts:
+    """The hosts of the settings. In read-only mode what is opened there is read-only too."""
+
+    def __init__(self, known: remote_hosts.Hosts, shell: RemoteShell, *, read_only: bool = False) -> None:
+        self.known = known
+        self._shell = shell
+        self._read_only = read_only
+
+    async def look(self) -> AsyncGenerator[HostView, None]:
+        """Asks all at once; each comes when it has answered, or when it is clear that it does not."""
+        asked = [asyncio.ensure_future(self.ask(host)) for host in self.known]
+        try:
+            for answer in asyncio.as_completed(asked):
+                yield await answer
+        finally:
+            for each in asked:
+                each.cancel()
+            await asyncio.gather(*asked, return_exceptions=True)
+
+    async def ask(self, host: RemoteHost) -> HostView:
+        """What one of them tells. Raises nothing: its failure is its answer."""
+        try:
+            ended = await self._shell.ask(host, QUESTION)
+        except SparkError as error:
+            return HostView(host, problem=error)
+        box = read_status(ended.out)
+        if box is None:
+            return HostView(host, problem=no_answer(host, ended.code, ended.out, ended.err))
+        return HostView(host, box)
+
+    async def open(self, host: RemoteHost) -> None:
+        """Its control centre, on this terminal, until the person leaves it. Raises SparkError when it did not open."""
+        code = await self._shell.on_terminal(host, self._arguments(()))
+        if code == SSH_FAILED:
+            raise HostUnreachable(
+                f"ssh did not get to {host.name}, or lost it.", f"See what it says: spark-tui --host {host.name}"
+            )
+        if code in NOT_FOUND:
+            raise not_installed(host)
+        if code not in (ExitCode.DONE, ExitCode.INTERRUPTED):
+            raise HostNotReady(
+                f"{host.name}: its control centre ended with exit code {code}.",
+                f"See what it says: spark-tui --host {host.name}",
+            )
+
+    def become(self, name: str, arguments: Sequence[str], *, terminal: bool) -> NoReturn:
+        """This process becomes the command there. Raises UsageError for an unknown name, UnreachableError without
+        ssh."""
+        self._shell.become(find_host(self.known, name), self._arguments(arguments), terminal=terminal)
+
+    def _arguments(self, given: Sequence[str]) -> tuple[str, ...]:
+        missing = self._read_only and READ_ONLY not in given
+        return (READ_ONLY, *given) if missing else tuple(given)

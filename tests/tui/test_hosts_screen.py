@@ -1,0 +1,121 @@
+"""Other boxes in the control centre: what each serves, and lending the terminal to ssh."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from spark_tui.core.context import Context, Ports
+from spark_tui.domain.remote_hosts import Hosts, read_hosts
+from spark_tui.services.ssh_hosts import SshHosts
+from spark_tui.tui.screens.hosts import HOW, HostsDialog
+from tests.core.kit import Kit
+from tests.fake_ssh import FakeSsh
+from tests.pty_app import PtyApp, spark_tui
+from tests.tui.kit import SIZES, seen
+
+PATIENCE = 60.0
+HOSTS = read_hosts("attic=nv@10.0.0.7 lab=nv@spark-2")
+INTERACTIVE = 'case "$2" in *status*) ;; *) echo "the control centre of spark-2"; read key; : > out;; esac'
+
+
+class HostKit(Kit):
+    """Fakes, and hosts behind the fake ssh."""
+
+    def __init__(self, ssh: FakeSsh, hosts: Hosts = HOSTS) -> None:
+        self._ssh, self._hosts = ssh, hosts
+        super().__init__()
+
+    def opened(self) -> Context:
+        """See the kit."""
+        base = super().opened()
+        assert isinstance(base._ports, Ports)
+        ports = replace(base._ports, remote_shell=SshHosts(self._ssh.environment, PATIENCE))
+        return Context(replace(base.settings, hosts=self._hosts), ports, base._paths)
+
+
+@pytest.fixture
+def ssh(tmp_path: Path) -> FakeSsh:
+    fake = FakeSsh(tmp_path / "ssh")
+    fake.serves("nv@spark-2")
+    fake.answer("nv@10.0.0.7", err="\x1b[31mnv@10.0.0.7: Permission denied (publickey,password).\r\n", code=255)
+    return fake
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_each_host_is_shown_with_what_it_serves_or_what_to_do(ssh: FakeSsh, size: tuple[int, int]) -> None:
+    async with seen(HostKit(ssh), size, "H") as sight:
+        await sight.until_seen("60.0 GiB", "qwen3 :8000", "cannot be reached", "ssh-copy-id nv@10.0.0.7")
+        await sight.press("down")
+        await sight.until_seen("60.0 of 119.7 GiB", "1 that does not serve", "Enter opens")
+        assert "\x1b" not in sight.text
+
+
+async def test_a_host_is_asked_again_on_r(ssh: FakeSsh) -> None:
+    async with seen(HostKit(ssh), (80, 24), "H") as sight:
+        await sight.until_seen("cannot be reached")
+        ssh.serves("nv@10.0.0.7", memory=None, memory_reason="/proc is gone", engines=[])
+        await sight.press("r")
+        await sight.until_seen("nothing", "n/a: /proc is gone")
+
+
+async def test_without_hosts_it_says_how_to_name_one(ssh: FakeSsh) -> None:
+    async with seen(HostKit(ssh, ()), (80, 24), "H") as sight:
+        await sight.until_seen("No other box is named yet", HOW)
+        await sight.press("enter", "r", "escape")
+        assert not isinstance(sight.app.screen, HostsDialog)
+
+
+async def test_a_terminal_that_cannot_be_lent_says_what_to_do_instead(ssh: FakeSsh) -> None:
+    async with seen(HostKit(ssh), (120, 36), "H") as sight:
+        await sight.until_seen("qwen3 :8000")
+        await sight.press("down", "enter")
+        await sight.until_seen("spark-tui --host lab")
+        assert not any("-t" in call for call in ssh.calls)
+
+
+@pytest.fixture
+def environ(ssh: FakeSsh, tmp_path: Path) -> dict[str, str]:
+    ssh.hosts('attic = "nv@10.0.0.7"\nlab = "nv@spark-2"')
+    folders = {f"XDG_{name}_HOME": "" for name in ("CONFIG", "STATE", "CACHE", "DATA")}
+    return {**ssh.environment, **folders, "DOCKER_HOST": f"unix://{tmp_path}/none.sock"}
+
+
+@pytest.mark.timeout(300)
+def test_the_terminal_is_lent_untouched_and_comes_back(ssh: FakeSsh, environ: dict[str, str]) -> None:
+    ssh.serves("nv@spark-2", act=INTERACTIVE)
+    with PtyApp(spark_tui(), columns=80, rows=24, env=environ) as app:
+        app.wait_for("1 Home", "docker UNREACHABLE", timeout=PATIENCE)
+        app.send("H")
+        app.wait_for("qwen3 :8000", "cannot be reached", timeout=PATIENCE)
+        app.send("down", "enter")
+        app.wait_for("the control centre of spark-2", timeout=PATIENCE)
+        before = app.bytes_read
+        time.sleep(3)  # nothing can be awaited: that no figure of ours is painted over the other box's screen
+        assert app.bytes_read == before
+        app.send("q", "enter")
+        app.wait_for("1 Home", "Welcome", "docker UNREACHABLE", timeout=PATIENCE)
+        app.wait_gone("the control centre of spark-2", PATIENCE)
+        app.send("H")
+        app.wait_for("cannot be reached", timeout=PATIENCE)
+        app.send("enter")
+        app.wait_for("ssh did not get to attic", "1 Home", timeout=PATIENCE)
+        app.send("q")
+        assert app.wait_end(PATIENCE) == 0
+    assert [call for call in ssh.calls if call[0] == "-t"] == [
+        ["-t", "nv@10.0.0.7", "--", "spark-tui"],
+        ["-t", "nv@spark-2", "--", "spark-tui"],
+    ]
+
+
+@pytest.mark.timeout(300)
+def test_where_no_shell_waits_ctrl_z_stops_nothing(environ: dict[str, str]) -> None:
+    with PtyApp(spark_tui("--demo"), env=environ) as app:  # leads its session, as under `ssh -t HOST spark-tui`
+        app.wait_for("1 Home", "qwen3.6-35b", timeout=PATIENCE)
+        app.send("ctrl+z")
+        app.wait_for("No shell waits here", timeout=PATIENCE)
+        app.send("q")
+        assert app.wait_end(PATIENCE) == 0
