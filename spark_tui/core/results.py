@@ -74,7 +74,8 @@ class Results:
         """
         kept = self.all()
         if not kept:
-            raise UsageError("There is no result yet.", "Measure an engine: spark-tui bench NAME")
+            which = "" if key == "last" else f" {key}: nothing was measured"
+            raise UsageError(f"There is no result{which} yet.", "Measure an engine: spark-tui bench NAME")
         if key == "last":
             return kept[0]
         exact = [result for result in kept if result.id == key]

@@ -354,6 +354,10 @@ async def test_progress_only_moves_forward_and_shows_the_figures_so_far(lab: Lab
 
 async def test_results_are_found_by_id_by_engine_and_as_the_last(lab: Lab) -> None:
     benchmark, results = lab.context.benchmark, lab.context.results
+    for key, said in (("last", "no result yet"), ("nope", "no result nope: nothing was measured yet")):
+        with pytest.raises(UsageError, match=said) as none:
+            results.find(key)
+        assert "spark-tui bench" in none.value.remedy
     first = await benchmark.run("tiny", PLAN, lab.seen.append)
     second = await benchmark.run("tiny", PLAN, lab.seen.append)
     assert results.find(first.id[:5]).run == first

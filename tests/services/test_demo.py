@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 import re
 from collections.abc import AsyncIterator
 from contextlib import aclosing
@@ -23,6 +24,7 @@ from spark_tui.domain.chat import (
     Role,
     advance,
 )
+from spark_tui.domain.chat_chances import Band, band
 from spark_tui.domain.engine.boot import BootTracker, Outcome
 from spark_tui.domain.engine.container import ContainerStatus, PullProgress
 from spark_tui.domain.engine.endpoint import Endpoint, Health
@@ -412,6 +414,19 @@ async def test_thinking_can_be_switched_off_and_length_limited(spark: Spark) -> 
     assert short.finish_reason == "length"
     assert short.usage is not None
     assert short.usage.completion_tokens == 3
+
+
+async def test_token_probabilities_come_when_they_are_asked_for(spark: Spark) -> None:
+    assert not (await spark.ask("Hello")).chances
+    answer = await spark.ask("Hello", logprobs=3)
+    assert "".join(each.token for each in answer.chances) == answer.reasoning + answer.content
+    assert all(each.logprob <= 0.0 and 1 <= len(each.likeliest) <= 3 for each in answer.chances)
+    assert all(sum(math.exp(share) for _, share in each.likeliest) < 1.0 for each in answer.chances)
+    assert {band(each.logprob) for each in answer.chances} == set(Band), "some are doubtful, so that there is to see"
+    assert answer.chances == (await spark.ask("Hello", logprobs=3)).chances
+    taken = (await spark.ask("Hello", logprobs=0)).chances
+    assert [each.logprob for each in taken] == [each.logprob for each in answer.chances]
+    assert not any(each.likeliest for each in taken)
 
 
 async def test_the_first_request_of_a_new_engine_waits_for_its_kernels(spark: Spark) -> None:

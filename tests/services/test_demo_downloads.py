@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
@@ -12,9 +13,14 @@ from spark_tui.domain.models.download import Download, DownloadPhase, DownloadRe
 from spark_tui.domain.models.hub import Fits, SearchQuery
 from spark_tui.domain.models.hub_errors import HubGated, HubRepoMissing
 from spark_tui.domain.models.store import Completeness
+from spark_tui.domain.presets.plan import Overrides
+from spark_tui.domain.reading import value_of
 from spark_tui.services.demo.downloads import PAUSED_AT_START, RATE, DemoDownloads
+from spark_tui.services.demo.host import DemoHost
 from spark_tui.services.demo.hub import DemoHub
 from spark_tui.services.demo.models import DemoModels
+from spark_tui.services.demo.world import DemoWorld
+from spark_tui.tui.screens.launch_model import stand
 from tests.fakes_host import FakeClock
 
 SMALL = DownloadRequest("openai/gpt-oss-20b")
@@ -99,3 +105,29 @@ async def test_the_demo_plans_with_files_and_sizes_and_leaves_copies_out() -> No
     assert plan.refusal is None
     assert [each.path for each in plan.left_out] == ["metal/model.bin", "original/model.safetensors"]
     await context.close()
+
+
+async def test_every_shipped_presets_model_is_in_the_demos_store_or_on_its_hub() -> None:
+    """The launch form's own look: a newcomer's first Enter meets no error."""
+    clock = FakeClock()
+    context = build_demo(clock=clock)
+    assert context.fetching is not None
+    catalogue = context.presets.load()
+    assert len(catalogue.presets) > 20
+    wanted: dict[str, str] = {}
+    for preset in catalogue.presets:
+        plan = context.preflight.dry_plan(preset, Overrides())
+        work = asyncio.ensure_future(stand(context, plan))
+        await clock.until(work.done)
+        standing = work.result()
+        assert standing.problem is None, preset.name
+        assert standing.wanted is not None
+        wanted[preset.name] = standing.wanted.words
+    assert "13.0 GiB to fetch" in wanted["diffusiongemma-26b-a4b-nvfp4"]
+    assert wanted["qwen3.6-35b-a3b-nvfp4"] == "", "what is here is not fetched"
+    await context.close()
+
+
+async def test_the_demo_has_one_figure_of_what_is_free_on_its_disk(line: Line) -> None:
+    contents = await line.models.scan()
+    assert value_of(DemoHost(DemoWorld(line.clock)).free_disk(Path(contents.root))) == contents.free

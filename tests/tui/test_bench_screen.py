@@ -223,6 +223,15 @@ def test_a_curve_fills_its_room_exactly_whatever_was_measured(
     assert all(len(row.text) == len(row.pens) == width for row in rows)
 
 
+@pytest.mark.parametrize("width", [58, 62, 66, 100])
+def test_what_a_curves_marks_mean_is_told_whole_in_shorter_words_where_it_is_narrow(width: int) -> None:
+    points = ((1, 41.0), (8, 157.0))
+    curves = Curves(rates=points, other=points, knee=8, knee_words="knee 8 or beyond")
+    head = curve_rows(curves, GraphKind.BRAILLE, width, 9)[0].text
+    assert head.rstrip().endswith("knee 8 or beyond")
+    assert " half" in head
+
+
 # --- measure ------------------------------------------------------------------------------------------
 
 

@@ -51,6 +51,14 @@ async def test_a_key_shows_the_tokens_and_what_else_could_have_stood_there() -> 
         assert kit.chat.query_one("#prompt").has_focus
 
 
+async def test_what_the_colours_mean_is_told_whole_at_every_size() -> None:
+    for size in ((80, 24), (120, 36)):
+        async with chatting(size=size) as kit:
+            await told(kit)
+            await kit.pilot.press("ctrl+r")
+            await kit.until_seen("5 tokens", "below 50 %: 1", "at least 90 %  50 %  10 %  less")
+
+
 async def test_without_probabilities_the_key_says_where_they_are_asked_for() -> None:
     async with chatting() as kit:
         await kit.answered()

@@ -12,6 +12,7 @@ from spark_tui.domain.reading import Ok
 from spark_tui.tui.glyphs import ASCII
 from spark_tui.tui.widgets.memory_strip import MemoryStrip, apportion
 from tests.fakes_host import IDLE_MEMORY
+from tests.tui.kit import QWEN, kit_of, seen
 
 
 @given(st.lists(st.integers(0, 2**40), max_size=6), st.integers(0, 400))
@@ -69,3 +70,11 @@ def test_the_colour_of_what_is_available_follows_the_judgement_and_not_a_percent
         styles[level] = str(span.style)
     assert (styles[Level.OK], "error" in styles[Level.CRITICAL]) == ("bold", True)
     assert len(set(styles.values())) == 3
+
+
+async def test_the_strip_has_two_lines_at_every_size_that_a_terminal_takes_on() -> None:
+    async with seen(kit_of(QWEN), (120, 36)) as sight:
+        for size in ((80, 24), (200, 50), (100, 30), (80, 24), (120, 36)):
+            await sight.pilot.resize_terminal(*size)
+            await sight.pilot.pause()
+            assert sight.app.screen.query_one(MemoryStrip).size.height == 2, size

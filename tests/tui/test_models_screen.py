@@ -127,6 +127,7 @@ async def test_findings_of_the_store_and_other_caches_stand_in_the_list(tmp_path
     async with seen(Stock(tmp_path / "nowhere")) as sight:
         await sight.until_seen("To know", "the store does not exist yet")
         assert "It is made with the first download" in page(sight, "overview")
+        assert "Press s to search the Hub" in page(sight, "overview"), "what to do next"
 
 
 async def test_without_docker_the_engines_are_unknown_and_that_is_said(kit: Stock) -> None:

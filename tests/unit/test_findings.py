@@ -197,6 +197,7 @@ def test_a_last_position_that_is_seldom_accepted_asks_for_shorter_drafts() -> No
     (finding,) = found_in(lines)
     assert (finding.id, finding.level) == (FindingId.DRAFTS_TOO_LONG, Level.INFO)
     assert "num_speculative_tokens=2" in finding.remedy
+    assert finding.override == (("num_speculative_tokens", "2"),)
 
 
 def test_nan_as_acceptance_is_read_as_nothing() -> None:

@@ -157,7 +157,7 @@ def unknown_key(key: str, known: Iterable[str], preset: str) -> UsageError:
     near = difflib.get_close_matches(key, sorted(set(known) | set(TYPED_KEYS)), n=3, cutoff=0.6)
     shown = f"See its values: spark-tui presets show {clean_line(preset)}"
     hint = f"Did you mean {' or '.join(near)}?" if near else shown
-    return UsageError(f"`{truncate(clean_line(key), 40)}` is nothing that {clean_line(preset)} takes.", hint)
+    return UsageError(f"`{truncate(clean_line(key), 40)}` is nothing that this preset takes.", hint)
 
 
 def _read(key: str, value: Scalar) -> int | float | str:

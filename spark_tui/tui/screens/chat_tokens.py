@@ -13,14 +13,22 @@ from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from spark_tui.domain.chat import TokenChances
-from spark_tui.domain.chat_chances import Band, band, candidates, probability, summary_of, written_token
+from spark_tui.domain.chat_chances import (
+    Band,
+    ChancesSummary,
+    band,
+    candidates,
+    probability,
+    summary_of,
+    written_token,
+)
 from spark_tui.domain.conversation import Exchange
 from spark_tui.domain.quantities import human_count
 from spark_tui.domain.text import cell_width, truncate
 from spark_tui.tui import format as fmt
 from spark_tui.tui.glyphs import Glyphs
 from spark_tui.tui.screens import chat_words as words
-from spark_tui.tui.widgets.line import Line
+from spark_tui.tui.widgets.line import Line, packed
 from spark_tui.tui.widgets.token_map import STYLES, TokenMap
 
 MOST_ROWS = 8
@@ -33,6 +41,22 @@ LEGEND = Content.assemble(
     "  ",
     ("less", STYLES[Band.RARE]),
 )
+
+
+class TokensSummary(Line):
+    """How sure it was on the whole, and what the colours mean; on two lines where one is too narrow."""
+
+    summary: ChancesSummary | None = None
+
+    def say(self, width: int) -> Content:
+        """`156 tokens   perplexity 1.28   below 50 %: 15   at least 90 %  50 %  10 %  less`."""
+        if self.summary is None:
+            return Content("")
+        said = (
+            f"{human_count(self.summary.tokens)} tokens   perplexity {self.summary.perplexity:.2f}   "
+            f"below 50 %: {human_count(self.summary.below_even)}"
+        )
+        return Content("\n").join(packed((Content(said), LEGEND), Content("   "), width))
 
 
 class TokenChoices(Line):
@@ -84,7 +108,7 @@ class TokensScreen(ModalScreen[None]):
     def compose(self) -> ComposeResult:
         """The tokens, and the candidates for the one under the cursor."""
         with Vertical(classes="dialog", id="tokens"):
-            yield Static("", id="tokens-summary")
+            yield TokensSummary(id="tokens-summary")
             yield TokenMap(id="token-map")
             yield Static("", id="token-here")
             yield TokenChoices(self._glyphs)
@@ -101,12 +125,9 @@ class TokensScreen(ModalScreen[None]):
         dialog.border_title = fmt.safe(f"Tokens of the answer to: {words.brief(exchange.question)}{which}")
         more = "  [ ] other answer" if len(self._told) > 1 else ""
         dialog.border_subtitle = Content(f"arrows walk  n p doubtful ones{more}  Esc back")
-        summary = summary_of(exchange.answer.chances)
-        said = (
-            f"{human_count(summary.tokens)} tokens   perplexity {summary.perplexity:.2f}   "
-            f"below 50 %: {human_count(summary.below_even)}"
-        )
-        self.query_one("#tokens-summary", Static).update(Content.assemble(said, "   ", LEGEND))
+        said = self.query_one(TokensSummary)
+        said.summary = summary_of(exchange.answer.chances)
+        said.renew()
         self.query_one(TokenMap).show(exchange.answer.chances)
 
     def on_token_map_moved(self) -> None:

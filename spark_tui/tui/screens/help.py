@@ -16,6 +16,7 @@ from spark_tui.tui.widgets.line import Line, hanging
 
 KEYS_WIDTH = 11
 LABEL_WIDTH = 14
+HELP_WIDTH = 46
 CLI_FROM = 90
 """Cells from which the command that does the same has room beside the help."""
 IN_LISTS = "In lists: arrows or j k, PgUp PgDn, Home End.  Tab moves between panes, Esc goes one step back."
@@ -74,9 +75,16 @@ def _lines(action: Action, width: int) -> list[Content]:
         (f"{' '.join(shown(key) for key in action.keys):<{KEYS_WIDTH}} ", "bold $footer-key-foreground"),
         f"{action.label:<{LABEL_WIDTH}}",
     )
-    cli = f"spark-tui {action.cli}" if action.cli else ""
-    if width >= CLI_FROM:
-        beside = Content.assemble((f"{action.help:<46}  ", "$dim"), (cli, "$secondary"))
-    else:
-        beside = Content.assemble((action.help, "$dim"), (f"  {cli}" if cli else "", "$secondary"))
-    return hanging(label, beside, KEYS_WIDTH + 1 + LABEL_WIDTH, width)
+    indent = KEYS_WIDTH + 1 + LABEL_WIDTH
+    room, words = width - indent, Content.styled(action.help, "$dim")
+    if not action.cli:
+        return hanging(label, words, indent, width)
+    cli = Content.styled(f"spark-tui {action.cli}", "$secondary")
+    beside = room - 2 - cli.cell_length  # what a command leaves to the help on one line
+    column = max(0, min(HELP_WIDTH, beside)) if width >= CLI_FROM else 0
+    if words.cell_length <= (column or beside):
+        gap = " " * max(2, column + 2 - words.cell_length)
+        return hanging(label, Content.assemble(words, gap, cli), indent, width)
+    # A command is not broken: where it has no room beside the help it stands below.
+    below = indent + (column + 2 if column else 0)
+    return [*hanging(label, words, indent, width), *hanging(Content(""), cli, below, width)]

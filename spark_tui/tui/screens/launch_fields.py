@@ -78,7 +78,7 @@ _WHERE_TAKEN = (
         "kv_cache_memory_bytes",
         "KV cache size",
         f"{KNOBS['kv_cache_memory_bytes'].what}, e.g. 12GiB: fixed, whatever the memory share leaves",
-        "what the share leaves; e.g. 12GiB",
+        "the rest; e.g. 12GiB",
     ),
     FormField(
         "max_num_seqs", "sequences", f"{KNOBS['max_num_seqs'].what}: requests served at once", "the engine's; e.g. 4"
@@ -100,7 +100,7 @@ _WHERE_TAKEN = (
         TOKENS,
         "drafted tokens",
         f"K, {KNOBS[TOKENS].what}: drafted ahead and checked in one pass",
-        "none; with speculation e.g. 3",
+        "none; drafting e.g. 3",
     ),
     FormField("served_model_name", "served as", f"{KNOBS['served_model_name'].what}: clients ask for it", "the model"),
 )

@@ -51,7 +51,7 @@ from spark_tui.tui.screens.models_words import (
     order,
 )
 from spark_tui.tui.widgets.line import entitle
-from spark_tui.tui.widgets.page import Page, sentence
+from spark_tui.tui.widgets.page import BLANK, Page, Part, sentence
 from spark_tui.tui.widgets.row_list import Row, RowList
 
 PAINT_SECONDS = 1.0
@@ -284,7 +284,7 @@ class ModelsGround(FrameScreen):
             page.tell(other_page(other))
             return "Another cache"
         if finding is not None:
-            page.tell([*finding_page(finding), *self._first_steps()])
+            page.tell([*self._first_steps(), *finding_page(finding)])
             return "To know"
         stale = reason_of(self.spark.library) if self.library is not None else ""
         page.tell([sentence(stale, "$warning")] if stale else [])
@@ -293,7 +293,7 @@ class ModelsGround(FrameScreen):
     def _first_steps(self) -> list[Part]:
         """What to do next, where there is no model: with something to know in the list, the list cannot say it."""
         view = self.library
-        return [] if view is None or view.entries else [BLANK, (Content(""), empty_text(self.spark.library, False))]
+        return [] if view is None or view.entries else [(Content(""), empty_text(self.spark.library, False)), BLANK]
 
     def _to_the_top(self, title: str) -> None:
         if title != self._shown:

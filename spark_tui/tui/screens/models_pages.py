@@ -259,7 +259,8 @@ def _progress_words(download: Download) -> str:
     elif download.done:
         words.append(human_bytes(download.done))
     if download.files:
-        words.append(f"{download.files_done} of {len(download.files)} files")
+        files = "file" if len(download.files) == 1 else "files"
+        words.append(f"{download.files_done} of {len(download.files)} {files}")
     if download.speed is not None and download.phase.active:
         words.append(f"{human_bytes(download.speed)}/s")
     if download.eta and download.phase.active:

@@ -166,18 +166,26 @@ def _labels(scale: Scale, kind: GraphKind, rows: int) -> dict[int, str]:
 
 
 def _headline(curves: Curves, kind: GraphKind, width: int) -> Row:
+    """The title and what the marks mean, in shorter words where these do not fit."""
+    text = pens = ""
+    for told in (curves.other_name,) if curves.other_name else ("half of perfect scaling", "half of perfect", "half"):
+        text, pens = _legend(curves, kind, told)
+        if len(text) <= width:
+            break
+    return Row(f"{text[:width]:<{width}}", f"{pens[:width]:<{width}}")
+
+
+def _legend(curves: Curves, kind: GraphKind, other: str) -> tuple[str, str]:
     swatches = MARKS[kind].swatches
     parts = [("tok/s by streams", Pen.TITLE)]
     if curves.name:
         parts += [(f"   {swatches[0]}", Pen.FIRST), (f" {curves.name}", Pen.QUIET)]
     if curves.other:
-        told = curves.other_name or "half of perfect scaling"
-        parts += [(f"   {swatches[1]}", Pen.SECOND), (f" {told}", Pen.QUIET)]
+        parts += [(f"   {swatches[1]}", Pen.SECOND), (f" {other}", Pen.QUIET)]
     if curves.knee_words:
         parts.append((f"   {MARKS[kind].side} {curves.knee_words}", Pen.WARNING))
     text = "".join(part for part, _ in parts)
-    pens = "".join(pen * len(part) for part, pen in parts)
-    return Row(f"{text[:width]:<{width}}", f"{pens[:width]:<{width}}")
+    return text, "".join(pen * len(part) for part, pen in parts)
 
 
 def _foot(axis: _Axis, curves: Curves, kind: GraphKind) -> Row:

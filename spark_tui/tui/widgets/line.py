@@ -41,7 +41,9 @@ class Line(Static):
         if len(now) != len(then):
             self.refresh(layout=self.styles.auto_dimensions)
         elif any(line.cell_length > width for line in (*now, *then)):
-            self.refresh()  # where lines are broken, a line's number is not its row
+            # Where lines are broken, a line's number is not its row; and the old ones may have been laid out so.
+            taller = self.styles.auto_dimensions and _height(now, width) != _height(then, width)
+            self.refresh(layout=taller)
         else:
             rows = (row for row, (new, old) in enumerate(zip(now, then, strict=True)) if not new.is_same(old))
             self.refresh(*(Region(0, row, width, 1) for row in rows))
@@ -49,6 +51,11 @@ class Line(Static):
     def on_resize(self, event: Resize) -> None:
         """Another width may need other words."""
         self.renew()
+
+
+def _height(lines: Iterable[Content], width: int) -> int:
+    """Rows that they take where long ones are broken."""
+    return sum(max(1, len(line.wrap(width))) for line in lines)
 
 
 def entitle(pane: Widget, title: Content | str, *, below: bool = False) -> None:
