@@ -37,7 +37,7 @@ ANSWER_SECONDS = 90
 """A token takes 40 ms on two quiet cores, and much longer on busy ones."""
 FREED_SECONDS = 6
 FRANCE = "What is the capital of France?"
-LONG = "Count from 1 to 300, one number on each line."
+LONG = "List one thousand animals, one on each line."
 WEATHER = {
     "name": "get_weather",
     "description": "The weather in a city.",
