@@ -45,6 +45,14 @@ def test_a_storm_of_window_sizes_does_no_harm_on_any_screen(environ: dict[str, s
         assert app.wait_end(PATIENCE) == 0
 
 
+def test_a_size_that_the_shell_exported_does_not_hold_against_the_window_s(environ: dict[str, str]) -> None:
+    with PtyApp(DEMO, columns=120, rows=36, env={**environ, "COLUMNS": "80", "LINES": "24"}) as app:
+        app.wait_for(*HOME, "Events", timeout=PATIENCE)
+        assert any(len(line.rstrip()) > 100 for line in app.text().splitlines()), "the whole window is used"
+        app.resize(40, 10)
+        app.wait_for("40x10 is too small", timeout=PATIENCE)
+
+
 def test_after_ctrl_z_and_fg_the_screen_is_whole_again(environ: dict[str, str]) -> None:
     with PtyApp(["bash", "--norc", "--noprofile", "-i"], env=environ) as shell:
         shell.send(shlex.join(DEMO), "enter")
