@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -257,7 +258,8 @@ class Daemon:
                 path = line.split(" ")[1].partition("?")[0].partition("/containers")[2]
                 body = json.dumps(self.answers.get(path, {})).encode()
                 head = f"HTTP/1.1 200 OK\r\nApi-Version: 1.41\r\nContent-Length: {len(body)}\r\n\r\n"
-                connection.sendall(head.encode() + body)
+                with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # who asked waits for no answer
+                    connection.sendall(head.encode() + body)
 
     def close(self) -> None:
         self._socket.shutdown(socket.SHUT_RDWR)
