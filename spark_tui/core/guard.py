@@ -179,10 +179,10 @@ class Guard:
 
     def idle(self) -> bool:
         """Whether there has been nothing to guard for a while."""
-        now = self._clock.monotonic()
-        if not self.problem and self._has_work():
+        now, work = self._clock.monotonic(), self._has_work()
+        if work and not self.problem:
             self._busy_at = now
-        return now - self._busy_at > (AWAY_SECONDS if self.problem else IDLE_SECONDS)
+        return now - self._busy_at > (AWAY_SECONDS if work else IDLE_SECONDS)
 
     def _has_work(self) -> bool:
         guarded = any(engine.ours or not self._only_ours for engine in self.engines)
