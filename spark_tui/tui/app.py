@@ -119,15 +119,11 @@ class SparkApp(App[None]):
         self.context.collectors.load_presets()
 
     def on_resize(self, event: Resize) -> None:
-        """Of two sizes in quick succession the older may be told last."""
-        self._settle_size(event.size)
-
-    def _settle_size(self, told: Size) -> None:
-        """Asks the terminal how large it is, where that is not what was told last."""
+        """Of two sizes in quick succession the older may be told last: then the terminal is asked."""
         if self.is_headless or self.is_web:
             return
-        size = Size(*shutil.get_terminal_size(told))
-        if size != told:
+        size = Size(*shutil.get_terminal_size(event.size))
+        if size != event.size:
             self.post_message(Resize(size, size))
 
     async def on_unmount(self) -> None:
@@ -144,7 +140,6 @@ class SparkApp(App[None]):
         """The only writer of the slices."""
         async for world in self.context.store.changes():
             self._apply(world)
-            self._settle_size(self.screen.size)  # a size that went astray is found within a second
 
     def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
         """A worker that broke is seen, not swallowed; the app stays, and so do the containers."""

@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,9 +13,9 @@ from pathlib import Path
 
 import psutil
 import pytest
-from ptyprocess import PtyProcess
 
 from spark_tui.cli.main import SSH_DEFAULTS
+from tests.perf.raw_terminal import RawTerminal
 from tests.pty_app import REPOSITORY
 
 KEYS = "абвгдежзийклмнопрстуфхцчшщъыьэюяαβγδεζηθικλμνξοπρστυφχψω"
@@ -39,51 +38,14 @@ def scripted(rate: int, tokens: int) -> Iterator[int]:
             process.terminate()
 
 
-class ChatTerminal:
-    """The program on a terminal that only counts bytes: no emulator's time is in the figures."""
+class ChatTerminal(RawTerminal):
+    """The program, and a person at its keys."""
 
     def __init__(self, port: int, home: Path, *, ssh: bool = False) -> None:
         env = {**os.environ, "TERM": "xterm-256color", "LANG": "C.UTF-8", "HOME": str(home), "COLORTERM": "truecolor"}
         env.pop("SSH_CONNECTION", None)
         env |= SSH if ssh else {}
-        argv = [sys.executable, "-m", "tests.perf.chat_app", str(port)]
-        self._pty = PtyProcess.spawn(argv, dimensions=(36, 120), env=env, cwd=str(REPOSITORY))
-        self._process = psutil.Process(self._pty.pid)
-        self._arrived = threading.Condition()
-        self._tail = b""
-        self.bytes = 0
-        threading.Thread(target=self._read, daemon=True).start()
-
-    def __enter__(self) -> ChatTerminal:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._pty.kill(9)
-        self._pty.close(force=True)
-
-    def _read(self) -> None:
-        while True:
-            try:
-                data = self._pty.read(65_536)
-            except (EOFError, OSError, ValueError):
-                return
-            with self._arrived:
-                self.bytes += len(data)
-                self._tail = (self._tail + data)[-200_000:]
-                self._arrived.notify_all()
-
-    def wait_for(self, *texts: str, timeout: float = 30.0) -> None:
-        """Returns once all of these were written, since the last key."""
-        wanted = [text.encode() for text in texts]
-        with self._arrived:
-            found = self._arrived.wait_for(lambda: all(text in self._tail for text in wanted), timeout)
-        assert found, f"never written: {texts}; the last: {self._tail[-600:]!r}"
-
-    def send(self, keys: str) -> None:
-        """Types."""
-        with self._arrived:
-            self._tail = b""
-            self._pty.write(keys.encode())
+        super().__init__([sys.executable, "-m", "tests.perf.chat_app", str(port)], env, columns=120, rows=36)
 
     def key_to_frame(self, letter: str) -> float:
         """Seconds from a letter typed in the prompt to the bytes that show it."""
@@ -97,11 +59,6 @@ class ChatTerminal:
         with self._arrived:
             plain = re.sub(rb"\x1b\[[\d;?]*[A-Za-z]", b"", self._tail)
         return int(re.findall(rb"tok/s\s+([\d,]+) tokens", plain)[-1].replace(b",", b""))
-
-    def cpu_seconds(self) -> float:
-        """User and system time so far."""
-        times = self._process.cpu_times()
-        return float(times.user + times.system)
 
     def go(self) -> None:
         """To the Chat screen, and into its prompt."""

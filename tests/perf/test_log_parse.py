@@ -5,14 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-import psutil
 import pytest
-from ptyprocess import PtyProcess
 
 from spark_tui.core.log_buffer import LogBuffer
 from spark_tui.core.log_search import LineFilter, MatchIndex, Query
@@ -21,9 +18,10 @@ from spark_tui.domain.engine.log_line import parse_line
 from spark_tui.domain.engine.secrets import mask_secrets
 from spark_tui.services.ports import LogLine
 from tests.log_fixtures import log_names, run_log
+from tests.perf.raw_terminal import RawTerminal
+from tests.pty_app import REPOSITORY
 
 STAMP = "2026-05-21T21:02:50.123456789Z"
-REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -103,8 +101,8 @@ def test_no_step_of_a_search_holds_up_a_frame(lines: list[LogLine], wanted: Line
     assert sorted(steps)[int(len(steps) * 0.95)] < 0.02
 
 
-class Flood:
-    """The flood app on a terminal that only counts bytes: no emulator's time is in the figures."""
+class Flood(RawTerminal):
+    """The flood app."""
 
     def __init__(self, lines_a_second: int, *, ssh: bool) -> None:
         env = {**os.environ, "TERM": "xterm-256color", "LANG": "C.UTF-8", "PYTHONPATH": str(REPOSITORY)}
@@ -112,52 +110,21 @@ class Flood:
         if ssh:
             env["SSH_CONNECTION"] = "192.0.2.1 1 192.0.2.2 22"
         argv = [sys.executable, "-m", "tests.perf.log_flood_app", str(lines_a_second)]
-        self._pty = PtyProcess.spawn(argv, dimensions=(50, 160), env=env, cwd=str(REPOSITORY))
-        self._process = psutil.Process(self._pty.pid)
-        self._seen = threading.Condition()
-        self._wanted = b"\0"
-        self._tail = b""
-        self.bytes = 0
-        threading.Thread(target=self._read, daemon=True).start()
-
-    def __enter__(self) -> Flood:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._pty.kill(9)
-        self._pty.close(force=True)
-
-    def _read(self) -> None:
-        while True:
-            try:
-                data = self._pty.read(65_536)
-            except (EOFError, OSError, ValueError):
-                return
-            with self._seen:
-                self.bytes += len(data)
-                self._tail = (self._tail + data)[-200_000:]
-                if self._wanted in self._tail:
-                    self._seen.notify_all()
+        super().__init__(argv, env, columns=160, rows=50)
 
     def key_to_frame(self, number: int) -> float:
         """Seconds from a key to the bytes that show what it did."""
-        with self._seen:
-            self._wanted, self._tail = f"count {number}".encode(), b""
-            start = time.perf_counter()
-            self._pty.write(b"x")
-            assert self._seen.wait_for(lambda: self._wanted in self._tail, timeout=10)
-            return time.perf_counter() - start
-
-    def cpu(self) -> float:
-        times = self._process.cpu_times()
-        return float(times.user + times.system)
+        start = time.perf_counter()
+        self.send("x")
+        self.wait_for(f"count {number}")
+        return time.perf_counter() - start
 
     def figures(self, seconds: float = 6.0) -> tuple[float, float, float]:
         """Share of a core, bytes a second, resident bytes."""
-        before, sent, start = self.cpu(), self.bytes, time.perf_counter()
+        before, sent, start = self.cpu_seconds(), self.bytes, time.perf_counter()
         time.sleep(seconds)
         spent = time.perf_counter() - start
-        return (self.cpu() - before) / spent, (self.bytes - sent) / spent, self._process.memory_info().rss
+        return (self.cpu_seconds() - before) / spent, (self.bytes - sent) / spent, self.rss()
 
 
 @pytest.mark.parametrize("ssh", [False, True], ids=["local", "ssh"])

@@ -27,7 +27,8 @@ from spark_tui.tui.screens.launch_fields import NEEDED, WRONG, FieldRow, fields_
 from spark_tui.tui.screens.launch_judgement import JUDGE_SECONDS, Judgement, judge, judgement_parts
 from spark_tui.tui.screens.launch_model import ModelStanding, model_parts, stand
 from spark_tui.tui.screens.modals import ConfirmScreen
-from spark_tui.tui.screens.preset_words import LABEL_WIDTH, UNKNOWN_IMAGE, ImageStanding, failure_parts, note_parts
+from spark_tui.tui.screens.preset_verdicts import LABEL_WIDTH, failure_parts
+from spark_tui.tui.screens.preset_words import UNKNOWN_IMAGE, ImageStanding, note_parts
 from spark_tui.tui.widgets.page import Page, sentence, told
 
 MAX_TITLE = 60

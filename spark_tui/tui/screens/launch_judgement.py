@@ -13,7 +13,7 @@ from spark_tui.domain.presets.fit import Fit, Verdict
 from spark_tui.domain.presets.overrides import Overrides
 from spark_tui.domain.presets.preset import Preset
 from spark_tui.domain.presets.rules import Finding, Severity
-from spark_tui.tui.screens.preset_words import change_text, fit_word, severity_word
+from spark_tui.tui.screens.preset_verdicts import change_text, fit_word, severity_word
 from spark_tui.tui.widgets.page import BLANK, Part, sentence, told
 
 JUDGE_SECONDS = 0.3

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from textual.content import Content
 
 from spark_tui.domain.engine.container import ImageFacts
-from spark_tui.domain.errors import PresetError, SparkError
+from spark_tui.domain.errors import PresetError
 from spark_tui.domain.presets.diff import Diff
-from spark_tui.domain.presets.fit import Change, Fit
-from spark_tui.domain.presets.fit_types import Verdict as FitVerdict
-from spark_tui.domain.presets.fit_words import fit_lines
+from spark_tui.domain.presets.fit import Fit
 from spark_tui.domain.presets.plan import LaunchPlan
 from spark_tui.domain.presets.preset import Origin, Preset, PresetFacts
-from spark_tui.domain.presets.rules import Finding, Severity
 from spark_tui.domain.quantities import human_bytes, human_count, short_tokens
 from spark_tui.domain.text import clean_line, truncate
 from spark_tui.tui import format as fmt
+from spark_tui.tui.screens.preset_verdicts import LABEL_WIDTH, Checked, field, fit_word, verdict
 from spark_tui.tui.widgets.page import BLANK, Part, sentence, told
 from spark_tui.tui.widgets.row_list import Column, Row
 
-LABEL_WIDTH = 10
 MAX_CELL = 200
 CPU_GROUP = "On the CPU"
 NO_FAMILY = "Others"
@@ -43,10 +38,6 @@ COLUMNS = (
     Column("image", width=5, hide_below=79),
     Column("from", width=5, hide_below=84),
 )
-
-
-Checked: TypeAlias = tuple[Finding, ...] | SparkError
-"""What the rules say of a preset, or why it cannot be planned at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,120 +151,6 @@ def _rounded(count: float) -> str:
     return f"{count / 1e9:.0f}B" if count >= 20e9 else _billions(count)
 
 
-# --- checks -----------------------------------------------------------------------------------------------
-
-_SIGNS = {Severity.ERROR: ("error", "$error"), Severity.WARNING: ("warn", "$warning"), Severity.NOTE: ("note", "$dim")}
-
-
-def verdict(checked: Checked | None) -> Content:
-    """One word for the list: the worst that the rules found."""
-    if checked is None:
-        return Content.styled("...", "$dim")
-    if isinstance(checked, SparkError):
-        return Content.styled("error", "$error")
-    worst = next((level for level in Severity for finding in checked if finding.severity is level), None)
-    if worst in (None, Severity.NOTE):
-        return Content.styled("ok", "$success")
-    return Content.styled(*_SIGNS[worst])
-
-
-def severity_word(severity: Severity) -> Content:
-    """`error`, `warn` or `note` in its colour, as wide as a label."""
-    word, style = _SIGNS[severity]
-    return Content.styled(f"{word:<{LABEL_WIDTH}}", f"bold {style}")
-
-
-def fixes_of(findings: tuple[Finding, ...]) -> Iterable[tuple[str, str]]:
-    """What ends the findings: of two that change the same setting, the worse one's, which come first."""
-    chosen: dict[str, str] = {}
-    for finding in findings:
-        for key, value in finding.fix:
-            chosen.setdefault(key, value)
-    return chosen.items()
-
-
-ABOUT_NOW = frozenset(("engines_exceed_machine", "gated_without_token"))
-"""Rules about this machine at this moment: the list, which speaks of the recipe, leaves them out."""
-
-
-def check_parts(checked: Checked | None) -> list[Part]:
-    """Each finding with its remedy, what was seen, and the change that ends it."""
-    if checked is None:
-        return [sentence("Not checked yet.", "$dim")]
-    if isinstance(checked, SparkError):
-        return failure_parts(checked)
-    if not checked:
-        return [sentence("Nothing to say against this preset as it is.", "$success")]
-    parts: list[Part] = []
-    for finding in checked:
-        parts += [
-            (severity_word(finding.severity), told(finding.summary, "bold")),
-            _field("do", finding.remedy),
-            *([_field("seen", finding.evidence)] if finding.evidence else []),
-            *([_field("fix", finding.fix_text)] if finding.fix else []),
-            *([_field("now", "about this machine as it is now: not in the list's word")] if _is_now(finding) else []),
-            _field("rule", finding.id),
-            BLANK,
-        ]
-    return parts[:-1]
-
-
-def _is_now(finding: Finding) -> bool:
-    return finding.id in ABOUT_NOW
-
-
-# --- fit --------------------------------------------------------------------------------------------------
-
-FIT_LABEL_WIDTH = 12
-_FIT_STYLES = {
-    FitVerdict.READY: "$success",
-    FitVerdict.SLOW: "$warning",
-    FitVerdict.BLOCKED: "$error",
-    FitVerdict.UNKNOWN: "$dim",
-}
-
-
-def fit_word(fit: Fit | None) -> Content:
-    """READY, SLOW, BLOCKED, BUSY where only other engines are in the way, or that it cannot be told."""
-    if fit is None:
-        return Content("")
-    if fit.only_neighbours:
-        return Content.styled("BUSY", "$warning")
-    return Content.styled(fit.verdict.value, _FIT_STYLES[fit.verdict])
-
-
-def fit_parts(fit: Fit | None) -> list[Part]:
-    """The verdict with its reasons, what would help, and the figures."""
-    if fit is None:
-        return [sentence("Not worked out yet, or this preset cannot be launched: see Checks.", "$dim")]
-    head = fit.reasons[0] if fit.reasons else ""
-    parts: list[Part] = [
-        (Content(""), Content.assemble(fit_word(fit).stylize("bold"), "  ", told(head))),
-        *(sentence(reason, bullet="- ") for reason in fit.reasons[1:]),
-    ]
-    if fit.only_neighbours:
-        parts.append(sentence("BUSY: blocked by the engines that run now alone; without them it fits.", "$dim"))
-    if fit.changes:
-        parts += [BLANK, sentence("What would help", "bold")]
-        parts += [sentence(change_text(change), bullet="- ") for change in fit.changes]
-    parts.append(BLANK)
-    parts += [
-        (
-            told(f"{row.value:>{FIT_LABEL_WIDTH - 2}}  "),
-            Content.assemble(told(row.label.strip(), "bold"), "  ", told(row.note, "$dim")),
-        )
-        for row in fit_lines(fit)
-    ]
-    parts += [part for note in fit.notes for part in (BLANK, sentence(note, "$dim"))]
-    return parts
-
-
-def change_text(change: Change) -> str:
-    """What would help, with the setting that does it."""
-    pairs = " ".join(f"{key}={value}" for key, value in change.pairs)
-    return f"{change.summary} ({pairs})" if pairs else change.summary
-
-
 # --- running ----------------------------------------------------------------------------------------------
 
 
@@ -289,7 +166,7 @@ def running_parts(found: Diff) -> list[Part]:
     for row in rows:
         parts += [
             sentence(row.setting, "bold"),
-            _field("preset", row.preset or "absent"),
+            field("preset", row.preset or "absent"),
             (Content.styled(f"{'running':<{LABEL_WIDTH}}", "$dim"), told(row.running or "absent", "$warning")),
             BLANK,
         ]
@@ -306,9 +183,9 @@ def overview(preset: Preset, standing: ImageStanding) -> list[Part]:
     if facts.description:
         parts.append(sentence(facts.description, "$dim"))
     parts.append(BLANK)
-    parts += [_field(label, value) for label, value in _values(preset, standing) if value]
+    parts += [field(label, value) for label, value in _values(preset, standing) if value]
     parts += [
-        _field("speed", f"{speed.tokens_per_second:g} tok/s: {speed.conditions}. {speed.source}")
+        field("speed", f"{speed.tokens_per_second:g} tok/s: {speed.conditions}. {speed.source}")
         for speed in facts.published
     ]
     parts += _list("Cautions", facts.cautions, "$warning")
@@ -317,7 +194,7 @@ def overview(preset: Preset, standing: ImageStanding) -> list[Part]:
     parts += _list("Mods, not applied by spark-tui", preset.mods, "$dim")
     parts += _list("Kept, not used", tuple(f"{key}: {value}" for key, value in preset.unknown), "$dim")
     if facts.source:
-        parts += [BLANK, _field("source", facts.source)]
+        parts += [BLANK, field("source", facts.source)]
     return parts
 
 
@@ -349,15 +226,6 @@ def problem_page(problem: PresetError) -> list[Part]:
     return parts
 
 
-def failure_parts(error: SparkError) -> list[Part]:
-    """Why a preset cannot be launched."""
-    return [
-        sentence("This preset cannot be launched.", "bold $error"),
-        sentence(error.summary, "$error"),
-        sentence(error.remedy),
-    ]
-
-
 def note_parts(plan: LaunchPlan, standing: ImageStanding) -> list[Part]:
     """What a person should know before this launch, above the command."""
     notes = [] if standing.known else [f"Image: {standing.words}"]
@@ -369,10 +237,6 @@ def _place(preset: Preset) -> str:
     """The whole path of a file that the person can edit; ours by its name."""
     path = preset.file if preset.origin is Origin.USER else preset.file.rpartition("/")[2]
     return f"{path} ({preset.origin.value})"
-
-
-def _field(label: str, value: str) -> Part:
-    return Content.styled(f"{label:<{LABEL_WIDTH}}", "$dim"), told(value)
 
 
 def _list(title: str, texts: tuple[str, ...], style: str = "") -> list[Part]:

@@ -24,20 +24,22 @@ from spark_tui.domain.reading import Ok
 from spark_tui.domain.text import clean_line, truncate
 from spark_tui.tui.keymap import bindings
 from spark_tui.tui.screens.frame import FrameScreen
-from spark_tui.tui.screens.preset_words import (
+from spark_tui.tui.screens.preset_verdicts import (
     ABOUT_NOW,
-    COLUMNS,
     FIT_LABEL_WIDTH,
     LABEL_WIDTH,
-    MAX_CELL,
-    PROBLEM,
-    UNKNOWN_IMAGE,
     Checked,
-    ImageStanding,
     check_parts,
     failure_parts,
     fit_parts,
     fixes_of,
+)
+from spark_tui.tui.screens.preset_words import (
+    COLUMNS,
+    MAX_CELL,
+    PROBLEM,
+    UNKNOWN_IMAGE,
+    ImageStanding,
     matches,
     note_parts,
     order,
