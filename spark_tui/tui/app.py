@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, ClassVar
 from textual import work
 from textual.app import App, SystemCommand
 from textual.binding import BindingType
-from textual.events import Resize
+from textual.events import Event as TextualEvent
+from textual.events import Key, Paste, Resize
 from textual.filter import LineFilter
 from textual.geometry import Size
 from textual.reactive import var
@@ -43,6 +44,7 @@ from spark_tui.tui.keymap import bindings
 from spark_tui.tui.plain import PlainCharacters
 from spark_tui.tui.screens.factory import screen_factories
 from spark_tui.tui.themes import THEMES, theme_for
+from spark_tui.tui.typed_keys import KeyPassed, TypedKeys
 
 if TYPE_CHECKING:
     from spark_tui.core.library import LibraryView
@@ -89,6 +91,7 @@ class SparkApp(App[None]):
         self._before_memory = "home"
         self._plain = PlainCharacters(self.glyphs)
         super().__init__()
+        self._typed = TypedKeys(self, super().on_event)
         for each in THEMES:
             self.register_theme(each)
         self.theme = (theme or theme_for(context.settings.theme)).name
@@ -125,6 +128,17 @@ class SparkApp(App[None]):
         size = Size(*shutil.get_terminal_size(event.size))
         if size != event.size:
             self.post_message(Resize(size, size))
+
+    async def on_event(self, event: TextualEvent) -> None:
+        """What is typed goes to the screens in its order; all else as Textual has it."""
+        if isinstance(event, Key | Paste) and not event.is_forwarded:
+            await self._typed.typed(event)
+        else:
+            await super().on_event(event)
+
+    def on_key_passed(self, message: KeyPassed) -> None:
+        """The next key may go."""
+        self._typed.passed(message)
 
     async def on_unmount(self) -> None:
         """Leaves containers running; ends streams, connections and helpers."""

@@ -1,0 +1,124 @@
+"""A burst of keys, as a slow line delivers it, does what the same keys do one by one."""
+
+from __future__ import annotations
+
+from time import monotonic
+
+from textual.app import App, ComposeResult
+from textual.events import Event, Key, Paste
+from textual.pilot import Pilot
+from textual.widgets import Input
+
+from spark_tui.tui.app import SparkApp
+from spark_tui.tui.glyphs import UNICODE
+from spark_tui.tui.screens.help import HelpScreen
+from spark_tui.tui.typed_keys import PATIENCE_S, KeyPassed, TypedKeys
+from tests.tui.kit import QWEN, SMOL, kit_of
+
+PLENTY_S = 20.0
+NAMES = {"/": "slash", "\r": "enter", "?": "question_mark"}
+
+
+async def until(pilot: Pilot[None], holds: object, what: str) -> None:
+    assert callable(holds)
+    for _ in range(int(PLENTY_S / 0.02)):
+        if holds():
+            return
+        await pilot.pause(0.02)
+    raise AssertionError(what)
+
+
+def burst(app: App[None], text: str) -> None:
+    for character in text:
+        app.post_message(Key(NAMES.get(character, character), character))
+
+
+async def test_keys_for_a_screen_that_an_earlier_key_opens_reach_that_screen() -> None:
+    app = SparkApp(kit_of().context, UNICODE)
+    async with app.run_test(size=(120, 36)) as pilot:
+        await pilot.pause()
+        burst(app, "23/qwen")
+        await until(pilot, lambda: isinstance(app.focused, Input) and app.focused.value == "qwen", "the filter has all")
+        assert app.current_mode == "presets"
+
+
+async def test_pasted_text_waits_for_the_keys_before_it() -> None:
+    app = SparkApp(kit_of().context, UNICODE)
+    async with app.run_test(size=(120, 36)) as pilot:
+        await pilot.pause()
+        burst(app, "3/")
+        app.post_message(Paste("qwen"))
+        burst(app, "3")
+        await until(pilot, lambda: isinstance(app.focused, Input) and app.focused.value == "qwen3", "in its order")
+
+
+async def test_a_key_after_enter_goes_where_enter_has_moved_the_focus() -> None:
+    app = SparkApp(kit_of(QWEN, SMOL).context, UNICODE)
+    async with app.run_test(size=(120, 36)) as pilot:
+        await pilot.pause()
+        burst(app, "3/qwen\r?")
+        await until(pilot, lambda: isinstance(app.screen, HelpScreen), "not typed into the filter")
+
+
+async def test_a_key_after_one_that_closes_a_dialog_goes_to_the_screen_below() -> None:
+    app = SparkApp(kit_of().context, UNICODE)
+    async with app.run_test(size=(120, 36)) as pilot:
+        await pilot.pause()
+        burst(app, "3?")
+        app.post_message(Key("escape", None))
+        burst(app, "8")
+        began = monotonic()
+        await until(pilot, lambda: app.current_mode == "doctor" and len(app.screen_stack) == 1, "Help is closed")
+        assert monotonic() - began < PATIENCE_S, "a dialog that takes its messages with it holds nobody up"
+
+
+async def test_every_screen_in_one_burst_ends_on_the_last() -> None:
+    app = SparkApp(kit_of().context, UNICODE)
+    async with app.run_test(size=(120, 36)) as pilot:
+        await pilot.pause()
+        burst(app, "12345781234578" * 3 + "8m")
+        await until(pilot, lambda: app.current_mode == "memory", "none overtakes another")
+        await pilot.pause()
+        assert app.current_mode == "memory"
+
+
+class Vanishing(Input):
+    """Is gone before what follows its first key has reached it."""
+
+    async def on_key(self, event: Key) -> None:
+        event.stop()
+        await self.remove()
+
+
+class VanishingApp(App[None]):
+    """Notes the keys that come up to it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.typed = TypedKeys(self, super().on_event)
+        self.seen: list[str] = []
+
+    def compose(self) -> ComposeResult:
+        yield Vanishing()
+
+    async def on_event(self, event: Event) -> None:
+        if isinstance(event, Key) and not event.is_forwarded:
+            await self.typed.typed(event)
+        else:
+            await super().on_event(event)
+
+    def on_key_passed(self, message: KeyPassed) -> None:
+        self.typed.passed(message)
+
+    def on_key(self, event: Key) -> None:
+        self.seen.append(event.key)
+
+
+async def test_a_widget_that_is_removed_with_a_key_does_not_hold_the_next_ones_for_ever() -> None:
+    app = VanishingApp()
+    async with app.run_test() as pilot:
+        await pilot.pause()
+        app.screen.query_one(Vanishing).focus()
+        await pilot.pause()
+        burst(app, "abc")
+        await until(pilot, lambda: app.seen == ["b", "c"], f"the others come through: {app.seen}")
