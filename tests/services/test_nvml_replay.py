@@ -1,8 +1,9 @@
-"""Readings of a real GPU (an H200, recorded by tests/real/nvml_capture.py), read again as on that day."""
+"""Readings of a real GPU (an H200, recorded by tests/real/nvml_*.py), read again as on that day."""
 
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,9 @@ from spark_tui.domain.reading import Ok
 from spark_tui.services.nvml import reading_of
 from tests.fakes_host import IDLE_MEMORY
 
-CAPTURE: dict[str, Any] = json.loads(
-    (Path(__file__).parent.parent / "fixtures" / "gpu" / "h200.json").read_text(encoding="utf-8")
-)
+GPU = Path(__file__).parent.parent / "fixtures" / "gpu"
+CAPTURE: dict[str, Any] = json.loads((GPU / "h200.json").read_text(encoding="utf-8"))
+POWER_CAP: dict[str, Any] = json.loads((GPU / "h200-power-cap.json").read_text(encoding="utf-8"))
 
 
 def readings(part: str) -> list[GpuReading]:
@@ -81,3 +82,32 @@ def test_counters_that_stand_still_throttle_nothing() -> None:
 def test_an_answer_takes_milliseconds() -> None:
     later = [line["took_seconds"] for part in ("idle", "held", "busy") for line in CAPTURE[part][2:]]
     assert max(later) < 0.02
+
+
+def capped() -> list[tuple[float, GpuReading, dict[Throttle, int]]]:
+    """`(seconds, reading, counters)` of the GPU at rest, under a load that its power limit holds down, and at rest."""
+    found = []
+    for answer in POWER_CAP["answers"]:
+        reading = reading_of(answer["gpu"])
+        assert reading is not None
+        counters = {Throttle(kind): value for kind, value in answer["gpu"]["throttle_ns"].items()}
+        found.append((answer["at_seconds"], reading, counters))
+    return found
+
+
+def test_counters_are_nanoseconds_as_nvidia_smi_says_in_microseconds() -> None:
+    told = int(POWER_CAP["nvidia_smi"].splitlines()[1].split(", ")[1].removesuffix(" us"))
+    assert capped()[-1][2][Throttle.POWER_CAP] // 1000 == told
+
+
+def test_a_gpu_at_its_power_limit_is_throttled_for_that_reason_all_the_time_and_for_no_other() -> None:
+    rows = capped()
+    for (was, earlier, before), (now, reading, after) in pairwise(rows):
+        said = throttled_between(before, after, now - was)
+        if (reading.power_watts or 0) > 650:
+            [only] = said
+            assert only.kind is Throttle.POWER_CAP
+            assert only.share > 0.9
+        elif (earlier.utilization_percent, reading.utilization_percent) == (0, 0):
+            assert said == ()
+    assert any((reading.power_watts or 0) > 650 for _, reading, _ in rows), "the load reached the limit"
