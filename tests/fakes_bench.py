@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 
 from spark_tui.domain.bench.record import RequestRecord
 from spark_tui.domain.engine.endpoint import Endpoint
-from spark_tui.domain.engine.metric_page import EMPTY_PAGE, MetricPage
 from spark_tui.domain.errors import SparkError
 from spark_tui.services.ports import Clock
 from spark_tui.services.ports_bench import Driven, Load, Shot, Tick, Volley
@@ -59,9 +58,6 @@ class FakeLoad:
 
     async def detokenize(self, endpoint: Endpoint, model: str, tokens: Sequence[int]) -> str:
         return " ".join(str(token) for token in tokens)
-
-    async def metrics(self, endpoint: Endpoint) -> MetricPage:
-        return EMPTY_PAGE
 
     async def close(self) -> None:
         self.closed = True

@@ -9,7 +9,7 @@ from spark_tui.cli.engines import ago
 from spark_tui.cli.tables import Cell, Column, Table
 from spark_tui.domain.bench.compare import Comparison, Row, Verdict
 from spark_tui.domain.bench.conditions import quantization_words
-from spark_tui.domain.bench.export import knee_words, milliseconds, rate
+from spark_tui.domain.bench.export import knee_words, latencies, milliseconds, rate
 from spark_tui.domain.bench.level import Level
 from spark_tui.domain.bench.references import Beside
 from spark_tui.domain.bench.result import Result, Status
@@ -64,12 +64,7 @@ def _level(run: BenchRun, level: Level) -> tuple[Cell | str, ...]:
         "-" if spread is None else rate((spread.high - spread.low) / 2),
         rate(level.decode_rate.p50 if level.decode_rate else None),
         "-" if share is None else f"{share:.0%}",
-        milliseconds(level.ttft, "p50"),
-        milliseconds(level.ttft, "p95"),
-        milliseconds(level.itl, "p50"),
-        milliseconds(level.itl, "p95"),
-        milliseconds(level.tpot, "p50"),
-        "-" if level.e2e is None else f"{level.e2e.p50:.2f}",
+        *latencies(level),
         str(level.counts.complete),
         _not(level),
     )

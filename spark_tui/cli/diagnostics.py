@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any, Final, TextIO
 
-from spark_tui.cli.tables import wrapped
 from spark_tui.cli.terminal import Terminal
 from spark_tui.domain.engine.secrets import mask_secrets
 from spark_tui.domain.errors import ExitCode, PresetError, SparkError
@@ -57,7 +55,7 @@ class Diagnostics:
     def note(self, text: str) -> None:
         """Something that the person should know, wrapped to the window."""
         if not self.as_json:
-            first, *rest = wrapped(clean_line(text), self._room(6))
+            first, *rest = _wrapped(clean_line(text), self._room(6))
             self._line(f"{self.terminal.paint('note:', 'yellow')} {first}")
             for line in rest:
                 self._line(f"      {line}")
@@ -101,12 +99,14 @@ class Diagnostics:
         if not error.summary:
             return
         if self.as_json:
+            import json
+
             self._write(json.dumps({"error": error_object(error)}) + "\n")
             return
         place = f"{error.where}: " if isinstance(error, PresetError) and error.file else ""
         self._write(f"{self.terminal.paint(word, style)} {mask_secrets(clean_line(place + error.summary))}\n")
         for line in clean(error.remedy).splitlines():
-            for part in wrapped(line, self._room(2)):
+            for part in _wrapped(line, self._room(2)):
                 self._write(f"  {part}\n")
         self._detail(error)
 
@@ -150,3 +150,10 @@ def error_object(error: SparkError) -> dict[str, Any]:
         if error.line:
             found["line"] = error.line
     return found
+
+
+def _wrapped(text: str, width: int | None) -> list[str]:
+    """See `tables.wrapped`, which most runs have no use for."""
+    from spark_tui.cli.tables import wrapped
+
+    return wrapped(text, width)

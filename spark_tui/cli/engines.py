@@ -9,7 +9,8 @@ from typing import Final
 from spark_tui.cli.tables import Cell, Column, Table
 from spark_tui.core.context import Context
 from spark_tui.domain.engine.container import ContainerFacts
-from spark_tui.domain.engine.view import EngineState, EngineView, runtime_of
+from spark_tui.domain.engine.state import EngineState
+from spark_tui.domain.engine.view import EngineView, runtime_of
 from spark_tui.domain.errors import ContainerNotFound
 from spark_tui.domain.quantities import human_duration
 from spark_tui.domain.text import clean_line, truncate

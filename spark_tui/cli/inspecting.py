@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,9 +72,7 @@ async def _entry(context: Context, name: str) -> LibraryEntry:
 
 def _lines(look: _Look, width: int | None) -> Iterator[str]:
     found = look.found
-    if found is not None and found.verdict:
-        yield from bulleted(found.verdict, width)
-        yield ""
+    yield from verdict_lines(found, width)
     yield from labelled(_pairs(look), width)
     if found is not None and found.wide and found.read is not None:
         yield ""
@@ -83,6 +81,18 @@ def _lines(look: _Look, width: int | None) -> Iterator[str]:
             yield f"  {each.module.value:<28} {human_bytes(each.stored):>10}  {human_bytes(each.read):>16}"
     problems = [*look.entry.model.reasons, *(each.what for each in look.entry.model.findings)]
     problems += found.facts.findings if found is not None else ()
+    yield from finding_lines(problems, width)
+
+
+def verdict_lines(found: Inspection | None, width: int | None) -> Iterator[str]:
+    """What it will do on one Spark, with a blank line below; nothing where that is not known."""
+    if found is not None and found.verdict:
+        yield from bulleted(found.verdict, width)
+        yield ""
+
+
+def finding_lines(problems: Sequence[str], width: int | None) -> Iterator[str]:
+    """What is wrong or in doubt, under its heading; nothing where nothing is."""
     if problems:
         yield ""
         yield "findings"

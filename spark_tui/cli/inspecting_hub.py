@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from spark_tui.cli.inspecting import checkpoint_object
+from spark_tui.cli.inspecting import checkpoint_object, finding_lines, verdict_lines
 from spark_tui.cli.pull_shapes import repo_object
 from spark_tui.cli.session import Session
-from spark_tui.cli.tables import bulleted, labelled
+from spark_tui.cli.tables import labelled
 from spark_tui.core.context import Context
 from spark_tui.domain.models.checkpoint import CheckpointFacts
 from spark_tui.domain.models.hub import RepoFacts
@@ -57,16 +57,11 @@ def inspect_on_hub(session: Session, repo: str, revision: str, *, files: bool) -
 
 def _lines(look: RemoteLook, width: int | None) -> Iterator[str]:
     found = look.found
-    if found is not None and found.verdict:
-        yield from bulleted(found.verdict, width)
-        yield ""
+    yield from verdict_lines(found, width)
     yield from labelled([*_pairs(look.repo), *(inspection_rows(found) if found is not None else ())], width)
     problems = [look.repo.formats.doubt] if look.repo.formats.doubt else []
     problems += found.facts.findings if found is not None else ()
-    if problems:
-        yield ""
-        yield "findings"
-        yield from bulleted(problems, width)
+    yield from finding_lines(problems, width)
 
 
 def _pairs(card: RepoFacts) -> list[tuple[str, str]]:

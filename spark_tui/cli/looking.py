@@ -11,7 +11,8 @@ from spark_tui.cli.tables import labelled
 from spark_tui.core.context import Context
 from spark_tui.core.store import World
 from spark_tui.domain.engine.container import DaemonFacts
-from spark_tui.domain.engine.view import EngineState, EngineView
+from spark_tui.domain.engine.state import EngineState
+from spark_tui.domain.engine.view import EngineView
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.host.gpu import GpuReading, engine_memory
 from spark_tui.domain.host.memory import MemInfo
@@ -110,13 +111,7 @@ def _gpu_line(gpu: Reading[GpuReading]) -> str:
     reading = value_of(gpu)
     if reading is None:
         return f"n/a: {reason_of(gpu)}"
-    figures = (
-        (reading.utilization_percent, "{} %"),
-        (reading.power_watts, "{:.0f} W"),
-        (reading.sm_clock_mhz, "{} MHz"),
-        (reading.temperature_c, "{} C"),
-    )
-    return "  ".join([reading.name, *(text.format(value) for value, text in figures if value is not None)])
+    return "  ".join((reading.name, *reading.figures))
 
 
 def _engines_line(look: _Look) -> str:
@@ -172,4 +167,4 @@ def ps(session: Session, *, everything: bool) -> None:
 def _tell_failures(session: Session, views: tuple[EngineView, ...]) -> None:
     for view in views:
         if view.state is EngineState.FAILED and view.timeline.failure is not None:
-            session.err.say(f"{view.name} exited {view.container.exit_code}: {view.timeline.failure.line}")
+            session.err.note(f"{view.name} exited {view.container.exit_code}: {view.timeline.failure.line}")

@@ -34,8 +34,8 @@ Standard output is data, standard error tells what happens. With --json an error
 is {"error": {"id", "summary", "remedy", "detail", "exit_code"}} on standard error.
 
 \b
-Exit codes: 0 done, 1 failed, 2 wrong usage, 3 Docker or the engine cannot be
-reached, 4 refused by a check, 130 interrupted.
+Exit codes: 0 done, 1 failed, 2 wrong usage or a name that nothing has, 3 Docker,
+the Hub or the engine cannot be reached, 4 refused by a check, 130 interrupted.
 """
 
 

@@ -17,7 +17,8 @@ from spark_tui.core.context import Context
 from spark_tui.domain.engine.metric_quantiles import Latency, Quantile
 from spark_tui.domain.engine.metric_series import MetricId, Sample
 from spark_tui.domain.engine.metrics import Drafting, EngineMetrics
-from spark_tui.domain.engine.view import EngineState, EngineView
+from spark_tui.domain.engine.state import EngineState
+from spark_tui.domain.engine.view import EngineView
 from spark_tui.domain.errors import EngineUnreachable
 from spark_tui.domain.host.gpu import GpuReading
 from spark_tui.domain.quantities import human_count, human_duration
@@ -207,14 +208,9 @@ def _gpu(found: _Found) -> str:
     reading = value_of(found.gpu)
     if reading is None:
         return f"n/a: {reason_of(found.gpu)}"
-    figures = (
-        (reading.utilization_percent, "{} %"),
-        (reading.power_watts, "{:.0f} W"),
-        (reading.sm_clock_mhz, "{} MHz"),
-        (reading.temperature_c, "{} C"),
-        (value_of(found.now.energy), "{:.2f} J per token"),
-    )
-    return "  ".join(shape.format(value) for value, shape in figures if value is not None) or "n/a"
+    energy = value_of(found.now.energy)
+    spent = () if energy is None else (f"{energy:.2f} J per token",)
+    return "  ".join((*reading.figures, *spent)) or "n/a"
 
 
 def _latency_table(found: _Found) -> Table:

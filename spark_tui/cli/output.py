@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
-from spark_tui.cli.tables import Table
 from spark_tui.cli.terminal import Terminal
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.text import clean
+
+if TYPE_CHECKING:
+    from spark_tui.cli.tables import Table
 
 
 class ReaderGone(Exception):
@@ -78,12 +79,18 @@ class Output:
     def json_lines(self, values: Iterable[Any], *, raw: bool = False) -> None:
         """Many in one write. `raw` keeps control codes, escaped."""
         if raw:
-            self.lines(json.dumps(value) for value in values)
+            self.lines(_dumped(value) for value in values)
         else:
             self.lines(self._json(cleaned(value)) for value in values)
 
     def _json(self, value: Any, indent: int | None = None) -> str:
-        return json.dumps(value, ensure_ascii=not self.terminal.unicode, indent=indent)
+        return _dumped(value, ascii_only=not self.terminal.unicode, indent=indent)
+
+
+def _dumped(value: Any, *, ascii_only: bool = True, indent: int | None = None) -> str:
+    import json  # most runs write none
+
+    return json.dumps(value, ensure_ascii=ascii_only, indent=indent)
 
 
 def cleaned(value: Any) -> Any:

@@ -8,7 +8,8 @@ from typing import Final
 from spark_tui.cli import shapes
 from spark_tui.cli.session import Session
 from spark_tui.core.context import Context
-from spark_tui.domain.engine.view import EngineState, EngineView, Exposure
+from spark_tui.domain.engine.state import EngineState, Exposure
+from spark_tui.domain.engine.view import EngineView
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.reading import reason_of, value_of

@@ -11,8 +11,9 @@ from spark_tui.cli.tables import Cell, Column, Table, bulleted, labelled
 from spark_tui.core.context import Context
 from spark_tui.domain.engine.secrets import mask_secrets
 from spark_tui.domain.errors import UnreachableError, UsageError
+from spark_tui.domain.presets.catalogue import PresetCatalogue
 from spark_tui.domain.presets.plan import LaunchPlan, Overrides, missing_values
-from spark_tui.domain.presets.preset import Preset, PresetCatalogue
+from spark_tui.domain.presets.preset import Preset
 from spark_tui.domain.quantities import human_bytes, short_tokens
 from spark_tui.domain.text import clean_line, truncate
 
@@ -21,7 +22,7 @@ _COLUMNS: Final = (
     Column("WEIGHTS", right=True),
     Column("CONTEXT", right=True, spare=2),
     Column("PUBLISHED", right=True, spare=1),
-    Column("MODEL", flexible=True, spare=3),
+    Column("MODEL", flexible=True, spare=3, least=24),
 )
 
 

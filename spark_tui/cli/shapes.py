@@ -11,8 +11,9 @@ from spark_tui.domain.chat import Answer, ToolCall, Usage
 from spark_tui.domain.engine.container import DaemonFacts
 from spark_tui.domain.engine.eta import Eta
 from spark_tui.domain.engine.secrets import mask_secrets
+from spark_tui.domain.engine.state import EngineState
 from spark_tui.domain.engine.timeline import BootTimeline, Phase
-from spark_tui.domain.engine.view import EngineState, EngineView
+from spark_tui.domain.engine.view import EngineView
 from spark_tui.domain.host.gpu import GpuReading
 from spark_tui.domain.host.identity import HostIdentity
 from spark_tui.domain.host.memory import MemInfo
@@ -78,6 +79,12 @@ def host(identity: HostIdentity) -> Object:
     }
 
 
+def _throttled(reading: GpuReading) -> list[Object] | None:
+    if reading.throttled is None:
+        return None
+    return [{"id": each.kind.value, "share": each.share} for each in reading.throttled]
+
+
 def gpu(reading: GpuReading) -> Object:
     """The GPU's live readings. A GB10 has no memory of its own to report."""
     silent = "the driver does not report it"
@@ -87,6 +94,7 @@ def gpu(reading: GpuReading) -> Object:
         **maybe("power_watts", reading.power_watts, silent),
         **maybe("temperature_celsius", reading.temperature_c, silent),
         **maybe("sm_clock_mhz", reading.sm_clock_mhz, silent),
+        **maybe("throttled", _throttled(reading), "one reading does not tell"),
         **maybe("memory_used_bytes", reading.memory_used, "it has none of its own" if reading.unified else silent),
         **maybe("driver", reading.driver, silent),
     }

@@ -11,7 +11,7 @@ from spark_tui.domain.text import cell_width, clean_line, truncate
 
 GAP: Final = "  "
 MIN_FLEXIBLE: Final = 12
-"""A column that may be cut keeps at least so many cells, even if the line is then too long."""
+"""A column that may be cut keeps at least so many cells unless it says otherwise, even if the line is too long."""
 
 Paint = Callable[[str, str], str]
 
@@ -21,7 +21,7 @@ class Column:
     """A heading. `right` aligns figures; `flexible` columns are cut where the window is too narrow.
 
     Columns that are `spare` are left out there, the highest number first; a `name`, which a person types into the next
-    command, is cut only when all of them are gone.
+    command, is cut only when all of them are gone. What is cut keeps `least` cells: with fewer it would say nothing.
     """
 
     title: str
@@ -29,6 +29,7 @@ class Column:
     flexible: bool = False
     spare: int = 0
     name: bool = False
+    least: int = MIN_FLEXIBLE
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +68,14 @@ class Table:
 
     def _least(self, at: int, width: int) -> int:
         column = self.columns[at]
-        return min(width, MIN_FLEXIBLE) if column.flexible and not column.name else width
+        return min(width, column.least) if column.flexible and not column.name else width
 
     def _cut(self, widths: list[int], shown: Sequence[int], width: int | None) -> list[int]:
         cut = list(widths)
         for at in reversed([at for at in shown if self.columns[at].flexible and width is not None]):
             over = _total([cut[each] for each in shown]) - (width or 0)
             if over > 0:
-                cut[at] = min(cut[at], max(MIN_FLEXIBLE, cut[at] - over))
+                cut[at] = min(cut[at], max(self.columns[at].least, cut[at] - over))
         return cut
 
     def _line(self, row: tuple[Cell, ...], widths: list[int], shown: Sequence[int], paint: Paint) -> str:

@@ -62,6 +62,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("show_bench", ("7",), "Bench", "How fast is it: measure, compare", footer=False, cli="results list"),
     Action("show_doctor", ("8",), "Doctor", "What is wrong with this box", footer=False, cli="doctor"),
     Action("help", ("question_mark",), "Help", "Keys of this screen"),
+    Action("tour", ("f1",), "Tour", "The screen in one look", footer=False),
     Action("command_palette", ("ctrl+p",), "Palette", "Everything, by name"),
     Action(
         "drop_cache",
@@ -126,7 +127,7 @@ ACTIONS: tuple[Action, ...] = (
     Action(
         "verify_model", ("v",), "Verify", "Compare every file with the Hub's hash", Scope.MODELS, cli="models verify"
     ),
-    Action("open_uses", ("enter",), "Presets", "The presets that use it; else its checkpoint", Scope.MODELS),
+    Action("open_uses", ("enter",), "Its presets", "The presets that use it; else its checkpoint", Scope.MODELS),
     Action("filter_models", ("slash",), "Filter", "Filter the list", Scope.MODELS),
     Action(
         "pause_download",
@@ -219,7 +220,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("copy_remedy", ("y",), "Copy remedy", "Copy what to do", Scope.DOCTOR),
     # logs
     Action("follow", ("f", "end"), "Follow", "Follow the end of the log", Scope.LOGS, cli="logs NAME -f"),
-    Action("search", ("slash",), "Search", "Search; n and p jump between matches", Scope.LOGS),
+    Action("search", ("slash",), "Search", "Search; Next and Previous jump between matches", Scope.LOGS),
     Action("next_match", ("n",), "Next", "Next match; without a search the next finding", Scope.LOGS, footer=False),
     Action(
         "previous_match",
@@ -233,6 +234,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("level", ("v",), "Level", "All levels, warnings, errors", Scope.LOGS),
     Action("wrap", ("w",), "Wrap", "Wrap long lines", Scope.LOGS),
     Action("copy_line", ("y",), "Copy", "Copy the line, or the marked lines", Scope.LOGS),
+    Action("copy_traceback", ("Y",), "Traceback", "Copy the line's traceback, whole", Scope.LOGS, footer=False),
     Action("dump", ("s",), "Save", "Save the log to a file", Scope.LOGS, cli="logs NAME > FILE"),
     Action(
         "apply_log_remedy",

@@ -20,8 +20,10 @@ from spark_tui.domain.bench.statistics import distribution
 from spark_tui.domain.engine.endpoint import Endpoint
 from spark_tui.domain.engine.metric_names import Family
 from spark_tui.domain.engine.metric_page import EMPTY_PAGE, MetricPage
-from spark_tui.domain.errors import ApiKeyRejected, EngineFailed, EngineUnreachable, SparkError, UnreachableError
+from spark_tui.domain.engine.runtimes import VLLM, runtime_named
+from spark_tui.domain.errors import ApiKeyRejected, EngineFailed, SparkError, UnreachableError
 from spark_tui.services.ports_bench import Load, LoadDriver, Shot, Tick, Volley
+from spark_tui.services.ports_metrics import MetricsSource
 
 WARM_UP_TOKENS: Final = 16
 CALIBRATION_WORDS: Final = 200
@@ -32,8 +34,9 @@ class BenchSession:
     """Made for one run. `samples` are filled by whoever watches the box."""
 
     def __init__(
-        self, driver: LoadDriver, endpoint: Endpoint, plan: BenchPlan, conditions: Conditions, *, at: float, salt: int
-    ) -> None:
+        self, driver: LoadDriver, metrics: MetricsSource, endpoint: Endpoint, plan: BenchPlan, conditions: Conditions,
+        *, at: float, salt: int,
+    ) -> None:  # fmt: skip
         self.plan = plan
         self.conditions = conditions
         self.endpoint = endpoint
@@ -43,6 +46,7 @@ class BenchSession:
         self.notes: list[str] = []
         """What else has to be known of this run."""
         self._driver = driver
+        self._metrics = metrics
         self.at = at
         self.salt = salt
         """The same one gives another session the same prompts."""
@@ -165,9 +169,12 @@ class BenchSession:
         self._after = await self._page()
 
     async def _page(self) -> MetricPage:
+        """The page of vLLM, whose counters are known to count what ours count; empty for others, and without one."""
+        if self._driver.simulated or runtime_named(self.endpoint.runtime) is not VLLM:
+            return EMPTY_PAGE
         try:
-            return await self._driver.metrics(self.endpoint)
-        except EngineUnreachable:
+            return await self._metrics.read(self.endpoint)
+        except SparkError:
             return EMPTY_PAGE  # the figures then stand without the server's own beside them
 
     def run(self, seconds: float, ending: Ending = Ending.COMPLETED, reason: str = "") -> BenchRun:

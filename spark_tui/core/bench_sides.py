@@ -9,10 +9,12 @@ from dataclasses import dataclass, replace
 from spark_tui.core.launch import LaunchRequest
 from spark_tui.core.launched import launched_with
 from spark_tui.core.preflight import Preflight
-from spark_tui.domain.engine.view import EngineView, Exposure
+from spark_tui.domain.engine.state import Exposure
+from spark_tui.domain.engine.view import EngineView
 from spark_tui.domain.errors import RefusedError, UsageError
+from spark_tui.domain.presets.catalogue import PresetCatalogue
 from spark_tui.domain.presets.plan import Overrides, Reach, overrides_from_pairs, pairs_from
-from spark_tui.domain.presets.preset import Preset, PresetCatalogue
+from spark_tui.domain.presets.preset import Preset
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ from spark_tui.domain.errors import EngineDead, EngineUnreachable, SparkError, U
 from spark_tui.domain.reading import value_of
 from spark_tui.services.ports import Clock, ContainerEngine, GpuProbe, HostProbe
 from spark_tui.services.ports_bench import LoadDriver
+from spark_tui.services.ports_metrics import MetricsSource
 
 END_SECONDS: Final = 20.0
 """How long what is under way may take to end after it was told to."""
@@ -44,6 +45,7 @@ class Benchmark:
     def __init__(
         self,
         driver: LoadDriver,
+        metrics: MetricsSource,
         docker: ContainerEngine,
         host: HostProbe,
         gpu: GpuProbe,
@@ -53,6 +55,7 @@ class Benchmark:
         memory_floor: int,
     ) -> None:
         self._driver = driver
+        self._metrics = metrics
         self._docker = docker
         self._host = host
         self._gpu = gpu
@@ -161,7 +164,7 @@ class Benchmark:
             simulated=self._driver.simulated,
         )
         check_context(plan, conditions.context_tokens)
-        return BenchSession(self._driver, endpoint, plan, conditions, at=now, salt=salt)
+        return BenchSession(self._driver, self._metrics, endpoint, plan, conditions, at=now, salt=salt)
 
     async def prepare(self, session: BenchSession, course: Course, stop: asyncio.Event) -> None:
         """Learns what prompts are made of, and warms the engine up."""

@@ -10,7 +10,8 @@ from typing import Final
 
 from spark_tui.core.engines import EngineSupervisor
 from spark_tui.core.store import Store
-from spark_tui.domain.engine.view import EngineState, EngineView
+from spark_tui.domain.engine.state import EngineState
+from spark_tui.domain.engine.view import EngineView
 from spark_tui.domain.errors import RefusedError, SparkError
 from spark_tui.domain.host.drop_caches import (
     BY_HAND,

@@ -6,9 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from spark_tui.core.key_words import key_of
 from spark_tui.domain.api_errors import model_not_served
 from spark_tui.domain.engine.endpoint import Endpoint
-from spark_tui.domain.engine.view import EngineState, EngineView
+from spark_tui.domain.engine.state import EngineState
+from spark_tui.domain.engine.view import EngineView
 from spark_tui.domain.errors import ApiKeyRejected, ContextOverflow, EngineUnreachable, ModelNotServed, SparkError
 from spark_tui.domain.text import clean_line
 
@@ -53,7 +55,7 @@ def advised(error: SparkError, target: ChatTarget, key_file: Path, views: Iterab
         case ContextOverflow():
             return ContextOverflow(
                 error.summary,
-                f"Leave out older exchanges (/trim at the prompt, F7 on the screen). {error.remedy}",
+                f"Leave out older exchanges (/trim at the prompt, {key_of('make_room')} on the screen). {error.remedy}",
                 detail=error.detail,
                 limit=error.limit,
                 prompt_tokens=error.prompt_tokens,

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spark_tui.core.context_memory import MemoryContext
-from spark_tui.core.context_ports import GuardPorts, Ports
 from spark_tui.domain.errors import RefusedError, SparkError
 from spark_tui.domain.settings import Folders, Settings, defaults, folders_of
 
@@ -36,14 +36,17 @@ if TYPE_CHECKING:
     from spark_tui.domain.engine.view import EngineView
     from spark_tui.domain.host.gpu import GpuReading
     from spark_tui.domain.host.paths import HostPaths
-    from spark_tui.domain.presets.preset import PresetCatalogue
+    from spark_tui.domain.presets.catalogue import PresetCatalogue
     from spark_tui.domain.reading import Reading
     from spark_tui.services.ports import Clock
 
-__all__ = ["Context", "GuardPorts", "Ports", "build", "build_demo", "open_config", "read_settings"]
-
 METRICS_DELAY_SECONDS = 0.3
 """The first frame does not wait for what nobody can see yet."""
+PARTS_TO_RUN = (
+    "collectors", "engines", "metrics", "history", "health_watch", "restart_breaker", "guard_keeper", "downloads",
+    "job_runner",
+)  # fmt: skip
+"""Modules of the core, most of it: a third of a second of imports."""
 PARTS_TO_CLOSE = ("jobs", "library", "supervisor")
 """In this order, and only those that were made."""
 PORTS_TO_CLOSE = (
@@ -132,13 +135,15 @@ class Context(MemoryContext):
     def benchmark(self) -> Benchmark:
         """Measuring. Raises RefusedError where there is nothing to send load with."""
         from spark_tui.core.benchmark import Benchmark
+        from spark_tui.core.metrics import NoMetrics
 
         if self._ports.load is None:
             raise RefusedError("Nothing can be measured here.", "Open spark-tui as it is installed.")
         floor = self.guard_policy.serving_floor
         return Benchmark(
-            self._ports.load, self.docker, self.host, self._ports.gpu, self.supervisor, self.results, self.clock, floor
-        )
+            self._ports.load, self._ports.metrics or NoMetrics(), self.docker, self.host, self._ports.gpu,
+            self.supervisor, self.results, self.clock, floor,
+        )  # fmt: skip
 
     @cached_property
     def bench_turns(self) -> Turns:
@@ -249,6 +254,11 @@ class Context(MemoryContext):
         await self.history.load()
         self.supervisor.on_views = self.history.observe
 
+    def preload(self) -> None:
+        """Imports what `run` is made of, and makes nothing: may be called in a thread."""
+        for name in PARTS_TO_RUN:
+            import_module(f"spark_tui.core.{name}")
+
     async def run(self) -> None:
         """Collects and watches until cancelled; the TUI runs this beside its own loop."""
         async with asyncio.TaskGroup() as group:
@@ -322,11 +332,11 @@ def build_demo(
     settings: Settings | None = None, folders: Folders | None = None, *, seed: int = 0, clock: Clock | None = None
 ) -> Context:
     """A simulated Spark, fed with recordings of a real one. Touches no Docker; a saved log is a real file."""
-    from spark_tui.core.demo_ports import demo_ports, demo_settings
+    from spark_tui.core.demo_ports import DemoPorts, demo_settings
 
     simulated = folders_of({}, Path("/home/spark"))
     shown = demo_settings(settings or Settings(), simulated)
-    ports = demo_ports((folders or simulated).logs, seed=seed, clock=clock)
+    ports = DemoPorts((folders or simulated).logs, seed=seed, clock=clock)
     return Context(shown, ports, _host_paths(shown, simulated), demo=True)
 
 

@@ -11,6 +11,7 @@ from spark_tui.domain.settings import Settings
 
 if TYPE_CHECKING:
     from spark_tui.core.context_ports import Ports
+    from spark_tui.core.demo_ports import DemoPorts
     from spark_tui.core.engines import EngineSupervisor
     from spark_tui.core.history import History
     from spark_tui.core.hosts import Hosts
@@ -35,11 +36,18 @@ if TYPE_CHECKING:
 class ContextGround:
     """The outside world by its ports, and what every other part of the core stands on."""
 
-    def __init__(self, settings: Settings, ports: Ports | RealPorts, paths: HostPaths, *, demo: bool = False) -> None:
+    def __init__(
+        self, settings: Settings, ports: Ports | RealPorts | DemoPorts, paths: HostPaths, *, demo: bool = False
+    ) -> None:
         self.settings = settings
         self.demo = demo
         self._ports = ports
         self._paths = paths
+
+    @property
+    def paths(self) -> HostPaths:
+        """Where the model store, the compile caches and the person's home lie."""
+        return self._paths
 
     @property
     def clock(self) -> Clock:

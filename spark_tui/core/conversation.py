@@ -83,11 +83,6 @@ class Conversation:
         return self._title
 
     @property
-    def unsaved(self) -> SparkError | None:
-        """Why what was said last is not on the disk; None when it is, or need not be."""
-        return self.journal.error if self.journal is not None else None
-
-    @property
     def exchanges(self) -> tuple[Exchange, ...]:
         """All exchanges, oldest first; those that are over are the same objects each time."""
         if not self._turns:
@@ -329,10 +324,6 @@ class Conversation:
         self._past = None
         self._write(records.cut(number))
         return question
-
-    def take_back(self) -> str:
-        """Takes back the last exchange and returns its question, to edit it; empty without one."""
-        return self.cut(self._turns[-1].number) if self._turns else ""
 
     def rename(self, title: str) -> None:
         """Calls it so from now on."""

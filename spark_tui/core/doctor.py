@@ -13,8 +13,8 @@ from spark_tui.domain.doctor.examine import examine
 from spark_tui.domain.engine.view import runtime_of
 from spark_tui.domain.errors import ImageNotFound, SparkError
 from spark_tui.domain.host.drop_caches import Access
+from spark_tui.domain.presets.catalogue import PresetCatalogue
 from spark_tui.domain.presets.container_spec import ContainerSpec, Gpus
-from spark_tui.domain.presets.preset import PresetCatalogue
 from spark_tui.domain.reading import Missing, Ok, Reading
 from spark_tui.services.ports import CacheDropper, ContainerEngine, GpuProbe, HostProbe, PresetSource, SecretStore
 from spark_tui.services.ports_doctor import DoctorProbe

@@ -14,15 +14,9 @@ from spark_tui.domain.engine.boot import BootTracker
 from spark_tui.domain.engine.container import ContainerFacts
 from spark_tui.domain.engine.endpoint import Endpoint, Health, ServedModel
 from spark_tui.domain.engine.serving_lines import ServingReader
-from spark_tui.domain.engine.view import (
-    EngineState,
-    EngineView,
-    api_port,
-    endpoint_of,
-    exposure_of,
-    runtime_of,
-    state_of,
-)
+from spark_tui.domain.engine.state import EngineState
+from spark_tui.domain.engine.timeline import Outcome
+from spark_tui.domain.engine.view import EngineView, api_port, endpoint_of, exposure_of, runtime_of, state_of
 from spark_tui.domain.errors import ApiKeyRejected, SparkError
 from spark_tui.domain.models.checkpoint import CheckpointFacts
 from spark_tui.domain.reading import value_of
@@ -217,8 +211,13 @@ class EngineWatch:
     def state(self) -> EngineState:
         """Where the engine stands."""
         state = state_of(self.container, self._health, self._models, self._was_serving)
-        # 137 after our own stop is the end of the grace time, not a failure.
-        return EngineState.STOPPED if state is EngineState.FAILED and self.stop_requested else state
+        if state not in (EngineState.STOPPED, EngineState.FAILED):
+            return state
+        if self.stop_requested:  # 137 after our own stop is the end of the grace time, not a failure
+            return EngineState.STOPPED
+        # vLLM's API server ends with code 0 when its engine core has died: then the log tells, and not the code.
+        died = self.container.exit_code == 0 and self._tracker.timeline().outcome is Outcome.FAILED
+        return EngineState.FAILED if died else state
 
     def mark_warm(self, seconds: float) -> None:
         """The first request was answered: the JIT is warm."""

@@ -13,7 +13,8 @@ from spark_tui.core.engine_watch import EngineWatch
 from spark_tui.core.pause import pause
 from spark_tui.core.store import Store
 from spark_tui.domain.engine.container import ContainerFacts
-from spark_tui.domain.engine.view import EngineState, EngineView, runtime_of
+from spark_tui.domain.engine.state import EngineState
+from spark_tui.domain.engine.view import EngineView, runtime_of
 from spark_tui.domain.errors import ContainerNotFound, SparkError
 from spark_tui.domain.event import Event, Severity
 from spark_tui.domain.quantities import human_duration

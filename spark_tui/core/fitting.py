@@ -11,7 +11,8 @@ from spark_tui.core.memory_ledger import LedgerReader
 from spark_tui.core.preflight import Preflight
 from spark_tui.core.store import Store, World
 from spark_tui.domain.engine.start_record import sizes_of
-from spark_tui.domain.engine.view import EngineState, EngineView
+from spark_tui.domain.engine.state import EngineState
+from spark_tui.domain.engine.view import EngineView
 from spark_tui.domain.history import StartRecord
 from spark_tui.domain.models.checkpoint import CheckpointFacts
 from spark_tui.domain.presets.fit import Fit, Measured, Neighbour, fit

@@ -14,7 +14,8 @@ from spark_tui.core.store import Store
 from spark_tui.domain.chat import ChatParameters, ChatRequest, Message, Role
 from spark_tui.domain.engine.endpoint import Endpoint
 from spark_tui.domain.engine.serving_lines import ServingSample
-from spark_tui.domain.engine.view import EngineState, EngineView
+from spark_tui.domain.engine.state import EngineState
+from spark_tui.domain.engine.view import EngineView
 from spark_tui.domain.errors import EngineDead, EngineFailed, EngineUnreachable, SparkError
 from spark_tui.domain.event import Severity
 from spark_tui.domain.host.alarm import Alarm, AlarmKind

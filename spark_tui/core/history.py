@@ -10,8 +10,9 @@ from spark_tui.domain.engine.container import ContainerFacts
 from spark_tui.domain.engine.eta import Eta, PastStart, eta
 from spark_tui.domain.engine.metric_series import MetricId, Sample
 from spark_tui.domain.engine.start_record import merged, past_starts, start_record
+from spark_tui.domain.engine.state import EngineState
 from spark_tui.domain.engine.timeline import BootTimeline
-from spark_tui.domain.engine.view import EngineState, EngineView
+from spark_tui.domain.engine.view import EngineView
 from spark_tui.domain.event import Event, Severity
 from spark_tui.domain.history import BOX, HistoryOff, LedgerState, Record, SeriesKey, StartRecord, Stretch
 from spark_tui.domain.reading import Missing, Ok, Reading

@@ -12,7 +12,7 @@ from spark_tui.core.jobs import JobView, Step, StepState, put
 from spark_tui.core.launch import Launcher, LaunchRequest, pending_steps
 from spark_tui.core.step_reporter import Report
 from spark_tui.core.store import Store
-from spark_tui.domain.engine.view import EngineState
+from spark_tui.domain.engine.state import EngineState
 from spark_tui.domain.errors import RefusedError, SparkError
 from spark_tui.domain.event import Severity
 

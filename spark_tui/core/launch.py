@@ -23,7 +23,8 @@ from spark_tui.core.preflight import Preflight, Standing
 from spark_tui.core.step_reporter import Report, StepReporter
 from spark_tui.core.warming import Warming
 from spark_tui.domain.engine.container import ContainerFacts, PullProgress
-from spark_tui.domain.engine.view import EngineState, EngineView
+from spark_tui.domain.engine.state import EngineState
+from spark_tui.domain.engine.view import EngineView
 from spark_tui.domain.errors import EngineExited, SparkError
 from spark_tui.domain.presets.container_spec import LABEL_SPEC_HASH
 from spark_tui.domain.presets.plan import LaunchPlan, Overrides

@@ -15,7 +15,7 @@ from spark_tui.domain.models.store import StoreContents, StoredFile, StoredModel
 from spark_tui.domain.models.store_delete import Deleted, DeletePlan, Extent
 from spark_tui.domain.models.store_use import ModelUse, User, container_use, preset_use
 from spark_tui.domain.models.store_verify import VerifyProgress
-from spark_tui.domain.presets.preset import PresetCatalogue
+from spark_tui.domain.presets.catalogue import PresetCatalogue
 from spark_tui.domain.quantities import human_bytes
 from spark_tui.domain.reading import Missing, Ok, Reading, aged, value_of
 from spark_tui.services.ports import Clock, ContainerEngine, PresetSource

@@ -8,7 +8,7 @@ from typing import Final
 from spark_tui.core.alarms import AlarmBoard
 from spark_tui.core.memory_ledger import LedgerReader
 from spark_tui.core.store import Store
-from spark_tui.domain.engine.view import EngineState
+from spark_tui.domain.engine.state import EngineState
 from spark_tui.domain.event import Severity
 from spark_tui.domain.host.alarm import Alarm, AlarmKind
 from spark_tui.domain.host.memory import MemInfo

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Final
@@ -19,7 +19,8 @@ from spark_tui.domain.engine.metric_series import MetricId, Sample, SeriesView
 from spark_tui.domain.engine.metric_values import HostLook, host_values
 from spark_tui.domain.engine.metrics import EngineMetrics
 from spark_tui.domain.engine.serving_lines import ServingSample
-from spark_tui.domain.engine.view import EngineState, EngineView
+from spark_tui.domain.engine.state import EngineState
+from spark_tui.domain.engine.view import EngineView
 from spark_tui.domain.errors import EngineUnreachable, MetricsUnavailable, SparkError
 from spark_tui.domain.host.detectors import TokenSample
 from spark_tui.domain.reading import Missing, Reading, value_of
@@ -225,22 +226,6 @@ class EngineMetricsCollector:
     def _tell(self, sample: Sample) -> None:
         for listener in tuple(self._listeners):
             listener(sample)
-
-    def restore(self, samples: Iterable[Sample]) -> int:
-        """Takes up what was recorded earlier, oldest first, so that graphs do not begin empty; returns how many fitted.
-
-        To be called before `run`: what is not later than the latest sample of its engine is left out.
-        """
-        taken = 0
-        for sample in samples:
-            engine = self._host
-            if sample.engine != HOST:
-                engine = self._engines.setdefault(sample.engine, FollowedEngine(sample.engine, _UNKNOWN))
-            last = engine.ring.last_time
-            if last is None or sample.at > last:
-                engine.ring.add(sample.at, sample.values, gap=sample.gap, restarted=sample.restarted)
-                taken += 1
-        return taken
 
     # --- what is known --------------------------------------------------------------------------------
 

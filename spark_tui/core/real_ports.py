@@ -7,10 +7,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from spark_tui.core.context_ports import GuardPorts
 from spark_tui.domain.settings import Folders, Settings
 
 if TYPE_CHECKING:
+    from spark_tui.core.context_ports import GuardPorts
     from spark_tui.services.drop_caches import SystemCacheDropper
     from spark_tui.services.ports import (
         CheckpointSource,
@@ -211,6 +211,7 @@ class RealPorts:
     @cached_property
     def guarding(self) -> GuardPorts:
         """The memory guard's hands and memory."""
+        from spark_tui.core.context_ports import GuardPorts
         from spark_tui.services.guard_hands import SystemGuardHands
         from spark_tui.services.guard_journal import FileGuardJournal
         from spark_tui.services.guard_process import GuardProcess

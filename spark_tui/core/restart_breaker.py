@@ -15,7 +15,8 @@ from spark_tui.core.restart_cause import UNKNOWN, EndedStart
 from spark_tui.core.store import Store
 from spark_tui.domain.engine.container import ContainerFacts
 from spark_tui.domain.engine.failures import Cause, CauseId
-from spark_tui.domain.engine.view import EngineState, EngineView
+from spark_tui.domain.engine.state import EngineState
+from spark_tui.domain.engine.view import EngineView
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.event import Severity
 from spark_tui.domain.host.alarm import Alarm, AlarmKind

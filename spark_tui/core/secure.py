@@ -9,7 +9,8 @@ from spark_tui.core.launch import LaunchRequest
 from spark_tui.core.launched import launched_with
 from spark_tui.core.preflight import Preflight
 from spark_tui.domain.engine.container import ContainerFacts
-from spark_tui.domain.engine.view import EngineView, Exposure
+from spark_tui.domain.engine.state import Exposure
+from spark_tui.domain.engine.view import EngineView
 from spark_tui.domain.errors import RefusedError, SparkError
 from spark_tui.domain.presets.container_spec import LABEL_SPEC_HASH
 from spark_tui.domain.presets.plan import Overrides, Reach, overrides_from_pairs

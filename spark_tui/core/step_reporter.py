@@ -28,9 +28,9 @@ class StepReporter:
             self._steps[id_] = step
             self._report(step)
 
-    def begin(self, id_: str) -> None:
+    def begin(self, id_: str, detail: str = "") -> None:
         """The step runs now."""
-        self._put(id_, state=StepState.RUNNING, started_at=self._clock.monotonic(), detail="", progress=None)
+        self._put(id_, state=StepState.RUNNING, started_at=self._clock.monotonic(), detail=detail, progress=None)
 
     def detail(self, id_: str, detail: str, progress: float | None = None) -> None:
         """How far it is, in words and as a fraction."""

@@ -7,22 +7,22 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from spark_tui.core.jobs import JobView
-from spark_tui.domain.engine.container import DaemonFacts
-from spark_tui.domain.engine.view import EngineView
 from spark_tui.domain.event import Event, Severity, appended
-from spark_tui.domain.host.alarm import Alarm
-from spark_tui.domain.host.gpu import GpuReading
 from spark_tui.domain.host.identity import HostIdentity
-from spark_tui.domain.host.ledger import Ledger
-from spark_tui.domain.host.memory import MemInfo
 from spark_tui.domain.host.severity import Judgement
-from spark_tui.domain.presets.preset import PresetCatalogue
+from spark_tui.domain.presets.catalogue import PresetCatalogue
 from spark_tui.domain.reading import NOT_READ_YET, Reading
 
 if TYPE_CHECKING:
+    from spark_tui.core.jobs import JobView
     from spark_tui.core.library import LibraryView
+    from spark_tui.domain.engine.container import DaemonFacts
+    from spark_tui.domain.engine.view import EngineView
+    from spark_tui.domain.host.alarm import Alarm
     from spark_tui.domain.host.drop_caches import DropResult
+    from spark_tui.domain.host.gpu import GpuReading
+    from spark_tui.domain.host.ledger import Ledger
+    from spark_tui.domain.host.memory import MemInfo
     from spark_tui.domain.models.download import Download
     from spark_tui.services.ports import Clock
 

@@ -28,9 +28,9 @@ class Warming:
         if endpoint is None or not served:
             steps.skip("warm", "no served name")
             return
-        steps.begin("warm")
-        started = self._clock.monotonic()
-        patience = runtime_named(watch.view().runtime).first_request_seconds
+        runtime = runtime_named(watch.view().runtime)
+        steps.begin("warm", runtime.first_request)
+        started, patience = self._clock.monotonic(), runtime.first_request_seconds
         try:
             async with asyncio.timeout(patience):
                 await self._first_request(endpoint, served)
@@ -40,7 +40,7 @@ class Warming:
             steps.fail("warm", str(error))
         else:
             watch.mark_warm(self._clock.monotonic() - started)
-            steps.done("warm")
+            steps.done("warm", "")
 
     async def _first_request(self, endpoint: Endpoint, served: str) -> None:
         request = ChatRequest(served, (Message(Role.USER, "ping"),), ChatParameters(max_tokens=3))

@@ -214,13 +214,6 @@ class Answer:
         return Message(Role.ASSISTANT, self.content, self.reasoning, self.tool_calls)
 
 
-def advance(answer: Answer, event: ChatEvent, at: float) -> Answer:
-    """The answer after one more event that arrived at `at`. For a whole stream AnswerBuilder does the same, faster."""
-    builder = AnswerBuilder.of(answer)
-    builder.add(event, at)
-    return builder.snapshot()
-
-
 class AnswerBuilder:
     """Collects the pieces of one answer; joins them when it is looked at.
 

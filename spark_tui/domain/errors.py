@@ -13,7 +13,7 @@ from spark_tui.domain.engine.secrets import mask_secrets
 
 
 class ExitCode(IntEnum):
-    """The command line's contract."""
+    """The command line's contract. USAGE is also for every name that nothing has: engine, preset, model, file, host."""
 
     DONE = 0
     FAILED = 1
@@ -101,6 +101,7 @@ class ContainerNotFound(DockerError):
     """No container of that name or id."""
 
     id = "container_not_found"
+    exit_code = ExitCode.USAGE
 
 
 class ImageNotFound(DockerError):
@@ -203,6 +204,7 @@ class ModelNotServed(SparkError):
     """HTTP 404 for a model name. `served` are the names that the engine does serve, empty when it did not say."""
 
     id = "model_not_served"
+    exit_code = ExitCode.USAGE
 
     def __init__(self, summary: str, remedy: str, *, detail: str = "", served: tuple[str, ...] = ()) -> None:
         super().__init__(summary, remedy, detail=detail)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from spark_tui.domain.engine.view import EngineState
+from spark_tui.domain.engine.state import EngineState
 from spark_tui.domain.errors import SparkError, UnreachableError
 from spark_tui.domain.quantities import gib
 from spark_tui.domain.reading import Missing, Ok, Reading, reason_of, value_of

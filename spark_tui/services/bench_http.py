@@ -12,21 +12,19 @@ from typing import Any, Final
 from spark_tui.domain.api_errors import api_error
 from spark_tui.domain.bench.codec import record_from_json
 from spark_tui.domain.engine.endpoint import Endpoint
-from spark_tui.domain.engine.metric_page import EMPTY_PAGE, MetricPage
-from spark_tui.domain.engine.runtimes import LLAMA_CPP, VLLM, runtime_named
+from spark_tui.domain.engine.runtimes import LLAMA_CPP
 from spark_tui.domain.errors import EngineFailed, EngineUnreachable, SparkError
 from spark_tui.domain.text import clean_line, truncate
 from spark_tui.services import helper_process
 from spark_tui.services.bench_child import load_to_json
 from spark_tui.services.engine_http import ClientPools, authorization, bearer
-from spark_tui.services.metrics_text import NotMetrics, PageReader
 from spark_tui.services.ports_bench import Driven, Load, Tick, Volley
 
 ANSWER_SECONDS: Final = 30.0
 END_SECONDS: Final = 5.0
 """A helper that was told to end and has not is killed."""
 _MOST_LINE_BYTES: Final = 512 * 1024 * 1024
-_MOST_PAGE_BYTES: Final = 32 * 1024 * 1024
+_MOST_ANSWER_BYTES: Final = 32 * 1024 * 1024
 TOKENIZE_PATH: Final = "/tokenize"
 DETOKENIZE_PATH: Final = "/detokenize"
 
@@ -43,7 +41,6 @@ class HttpLoadDriver:
         self._command = tuple(command) or helper_process.command("spark_tui.services.bench_child")
         self._child: asyncio.subprocess.Process | None = None
         self._pools = ClientPools(ANSWER_SECONDS)
-        self._reader = PageReader()
 
     async def drive(self, endpoint: Endpoint, load: Load, stop: asyncio.Event) -> AsyncGenerator[Driven, None]:
         """Ticks, then the Volley. An abandoned generator ends the helper."""
@@ -92,17 +89,6 @@ class HttpLoadDriver:
             raise _not_understood(endpoint, DETOKENIZE_PATH)
         return text
 
-    async def metrics(self, endpoint: Endpoint) -> MetricPage:
-        """The Prometheus page of vLLM, whose counters are known to count what ours count; empty for other servers, and
-        where it publishes none."""
-        if runtime_named(endpoint.runtime) is not VLLM:
-            return EMPTY_PAGE
-        status, body = await self._ask("GET", endpoint, VLLM.metrics_path)
-        try:
-            return self._reader.read(body.encode()) if status == 200 else EMPTY_PAGE
-        except NotMetrics:
-            return EMPTY_PAGE
-
     async def close(self) -> None:
         """Ends the helper process and the connections."""
         await self._end_child()
@@ -111,7 +97,7 @@ class HttpLoadDriver:
     # --- short questions ------------------------------------------------------------------------------
 
     async def _post(self, endpoint: Endpoint, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        status, text = await self._ask("POST", endpoint, path, body)
+        status, text = await self._ask(endpoint, path, body)
         if status != 200:
             raise api_error(status, text[:65536], path=path)
         try:
@@ -122,19 +108,17 @@ class HttpLoadDriver:
             raise _not_understood(endpoint, path)
         return told
 
-    async def _ask(
-        self, method: str, endpoint: Endpoint, path: str, body: dict[str, Any] | None = None
-    ) -> tuple[int, str]:
+    async def _ask(self, endpoint: Endpoint, path: str, body: dict[str, Any]) -> tuple[int, str]:
         import httpx
 
         try:
             async with self._pools.of(endpoint).stream(
-                method, endpoint.base_url + path, json=body, auth=bearer(endpoint)
+                "POST", endpoint.base_url + path, json=body, auth=bearer(endpoint)
             ) as response:
                 page = bytearray()
                 async for piece in response.aiter_bytes():
                     page += piece
-                    if len(page) > _MOST_PAGE_BYTES:
+                    if len(page) > _MOST_ANSWER_BYTES:
                         break
                 return response.status_code, page.decode("utf-8", "replace")
         except (httpx.HTTPError, httpx.InvalidURL) as error:

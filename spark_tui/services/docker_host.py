@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,9 +73,12 @@ def parse_host(url: str, origin: str, *, tls: Path | None = None, verify: bool =
             folder = tls or (Path() if secure else None)
             return DockerHost(split.hostname, port, folder, verify, origin)
     if scheme == "ssh":
+        there = rest.partition("/")[0]
         raise DaemonNotRunning(
             f"{origin} leads to another machine ({url}).",
-            "spark-tui shows the memory and GPU of the machine that it runs on: log in there, and start it there.",
+            "Memory and GPU are always those of the machine that spark-tui runs on. Install it there too, name that "
+            f"machine (spark-tui config set hosts.NAME {shlex.quote(f'ssh://{there}')}), and open it: "
+            "spark-tui --host NAME",
         )
     raise _unusable(url, origin)
 

@@ -23,8 +23,8 @@ from spark_tui.domain.host.guard import GuardedEngine, GuardEntry
 from spark_tui.domain.host.identity import HostIdentity
 from spark_tui.domain.host.memory import MemInfo
 from spark_tui.domain.models.checkpoint import CheckpointFacts
+from spark_tui.domain.presets.catalogue import PresetCatalogue
 from spark_tui.domain.presets.container_spec import ContainerSpec
-from spark_tui.domain.presets.preset import PresetCatalogue
 from spark_tui.domain.reading import Reading
 from spark_tui.domain.secret import Secret
 
@@ -318,6 +318,9 @@ class RecipeShelf(Protocol):
 
         Raises UsageError for a path that is neither, PresetError for a folder that is too large.
         """
+
+    def given(self, text: str, called: str) -> Gathered:
+        """A text in place of a file. Raises PresetError for one that is too large."""
 
     def recipe(self, file: str) -> FoundFile:
         """A preset's file, as it is written. Raises PresetError."""

@@ -1,4 +1,4 @@
-"""What a benchmark needs of the outside: a generator of load, the server's own pages, and a place for results."""
+"""What a benchmark needs of the outside: a generator of load, and a place for results."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Protocol, TypeAlias
 from spark_tui.domain.bench.record import RequestRecord
 from spark_tui.domain.bench.result import Result
 from spark_tui.domain.engine.endpoint import Endpoint
-from spark_tui.domain.engine.metric_page import MetricPage
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +72,6 @@ class LoadDriver(Protocol):
 
     async def detokenize(self, endpoint: Endpoint, model: str, tokens: Sequence[int]) -> str:
         """The text of token ids. Raises like `tokenize`."""
-
-    async def metrics(self, endpoint: Endpoint) -> MetricPage:
-        """The server's metrics page; empty where it has none that counts as we do. Raises EngineUnreachable."""
 
     async def close(self) -> None:
         """Ends the helper process and all connections."""

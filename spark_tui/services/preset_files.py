@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from spark_tui.domain.errors import PresetError
+from spark_tui.domain.presets.catalogue import PresetCatalogue
 from spark_tui.domain.presets.include import with_included
 from spark_tui.domain.presets.knobs import KNOBS
 from spark_tui.domain.presets.located import Node
-from spark_tui.domain.presets.preset import Origin, Preset, PresetCatalogue
+from spark_tui.domain.presets.preset import Origin, Preset
 from spark_tui.domain.presets.recipe import preset_from
 from spark_tui.domain.text import truncate
 from spark_tui.services.recipe_yaml import MAX_BYTES, SUFFIXES, parse, read_text, too_large

@@ -9,12 +9,13 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 from spark_tui.domain.errors import PresetError, RefusedError, SparkError, UsageError
 from spark_tui.domain.presets.dialects.importing import FoundFile, Gathered, is_recipe
+from spark_tui.domain.presets.dialects.provenance import Registry
 from spark_tui.domain.text import clean_line
 from spark_tui.services.recipe_registry import (
     MAX_SCRIPT_BYTES,
@@ -72,6 +73,12 @@ class FolderRecipeShelf:
         registry = described(root, mods, walk.scripts)
         return Gathered(registry, *walk.result(found), tuple(walk.passed_over))
 
+    def given(self, text: str, called: str) -> Gathered:
+        """A text in place of a file. Raises PresetError for one that is too large."""
+        if len(text) > MAX_BYTES:
+            raise PresetError(f"The text is longer than {MAX_BYTES:,} characters.", "Give the part that matters.")
+        return Gathered(Registry(""), (_read_text(called, text, called),))
+
     def recipe(self, file: str) -> FoundFile:
         """A preset's file, as it is written. Raises PresetError."""
         try:
@@ -119,6 +126,13 @@ class FolderRecipeShelf:
             return None
         paths = [self._own / (name + suffix) for suffix in SUFFIXES]
         return next((path for path in paths if os.path.lexists(path)), paths[0])
+
+
+def _read_text(name: str, text: str, place: str) -> FoundFile:
+    try:
+        return FoundFile(name, text, parse(text, place))
+    except PresetError as error:
+        return FoundFile(name, text, problem=error)
 
 
 def _put(path: Path, content: bytes, *, replace: bool) -> None:
@@ -231,7 +245,9 @@ class _Walk:
             )
         try:
             text = decoded(self._read(path, MAX_BYTES), path)
-            self.files[name] = FoundFile(name, text, parse(text, str(path)))
+            found = _read_text(name, text, str(path))
+            # A broken recipe is told as one; in any other text there may be commands.
+            self.files[name] = replace(found, text="") if path.suffix in SUFFIXES and found.problem else found
         except PresetError as error:
             self.files[name] = FoundFile(name, problem=error)
         except OSError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
 import shutil
@@ -12,44 +13,49 @@ from typing import TYPE_CHECKING, ClassVar
 from textual import work
 from textual.app import App, SystemCommand
 from textual.binding import BindingType
+from textual.events import DescendantFocus, Key, Paste, Resize
 from textual.events import Event as TextualEvent
-from textual.events import Key, Paste, Resize
 from textual.filter import LineFilter
 from textual.geometry import Size
-from textual.reactive import var
+from textual.notifications import Notify
+from textual.reactive import Initialize, Reactive, var
 from textual.screen import Screen
 from textual.theme import Theme
 from textual.worker import Worker, WorkerState
 
 from spark_tui.core.actions import ACTIONS, DANGEROUS, Scope, action, allowed, use_keys
-from spark_tui.core.context import Context
-from spark_tui.core.jobs import JobView
-from spark_tui.core.store import World
-from spark_tui.domain.engine.container import DaemonFacts
-from spark_tui.domain.engine.view import EngineView
-from spark_tui.domain.errors import SparkError
-from spark_tui.domain.event import Event
-from spark_tui.domain.host.alarm import Alarm
-from spark_tui.domain.host.drop_caches import DropResult
-from spark_tui.domain.host.gpu import GpuReading
+from spark_tui.core.key_words import key_of
 from spark_tui.domain.host.identity import HostIdentity
-from spark_tui.domain.host.ledger import Ledger
-from spark_tui.domain.host.memory import MemInfo
 from spark_tui.domain.host.severity import Judgement
-from spark_tui.domain.presets.preset import PresetCatalogue
+from spark_tui.domain.presets.catalogue import PresetCatalogue
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.reading import NOT_READ_YET, Reading, value_of
 from spark_tui.tui.glyphs import Glyphs, choose
 from spark_tui.tui.keymap import bindings
 from spark_tui.tui.plain import PlainCharacters
 from spark_tui.tui.screens.factory import screen_factories
+from spark_tui.tui.screens.frame import FrameScreen
 from spark_tui.tui.themes import THEMES, theme_for
 from spark_tui.tui.typed_keys import KeyPassed, TypedKeys
 
 if TYPE_CHECKING:
+    from spark_tui.core.context import Context
+    from spark_tui.core.jobs import JobView
     from spark_tui.core.library import LibraryView
+    from spark_tui.core.store import World
+    from spark_tui.domain.engine.container import DaemonFacts
     from spark_tui.domain.engine.explain import Explanation
+    from spark_tui.domain.engine.view import EngineView
+    from spark_tui.domain.errors import SparkError
+    from spark_tui.domain.event import Event
+    from spark_tui.domain.host.alarm import Alarm
+    from spark_tui.domain.host.drop_caches import DropResult
+    from spark_tui.domain.host.gpu import GpuReading
+    from spark_tui.domain.host.ledger import Ledger
+    from spark_tui.domain.host.memory import MemInfo
     from spark_tui.domain.models.download import Download
+
+_OUR_THEMES = {each.name: each for each in THEMES}
 
 
 class SparkApp(App[None]):
@@ -65,18 +71,24 @@ class SparkApp(App[None]):
     DEFAULT_MODE = "home"
     BINDINGS: ClassVar[list[BindingType]] = bindings(Scope.GLOBAL)
 
+    def _theme_at_start(self) -> str:
+        return self._opening_theme
+
+    theme: Reactive[str] = Reactive(Initialize(_theme_at_start))
+    """Ours from the first style sheet on: one that is set later has all of them parsed again."""
+
     identity: var[HostIdentity] = var(HostIdentity(""), init=False)
-    uptime_minutes: var[Reading[int]] = var[Reading[int]](NOT_READ_YET, init=False)
-    memory: var[Reading[MemInfo]] = var[Reading[MemInfo]](NOT_READ_YET, init=False)
-    pressure: var[Reading[float]] = var[Reading[float]](NOT_READ_YET, init=False)
-    gpu: var[Reading[GpuReading]] = var[Reading[GpuReading]](NOT_READ_YET, init=False)
-    docker: var[Reading[DaemonFacts]] = var[Reading[DaemonFacts]](NOT_READ_YET, init=False)
-    engines: var[Reading[tuple[EngineView, ...]]] = var[Reading[tuple[EngineView, ...]]](NOT_READ_YET, init=False)
+    uptime_minutes: var[Reading[int]] = var(NOT_READ_YET, init=False)
+    memory: var[Reading[MemInfo]] = var(NOT_READ_YET, init=False)
+    pressure: var[Reading[float]] = var(NOT_READ_YET, init=False)
+    gpu: var[Reading[GpuReading]] = var(NOT_READ_YET, init=False)
+    docker: var[Reading[DaemonFacts]] = var(NOT_READ_YET, init=False)
+    engines: var[Reading[tuple[EngineView, ...]]] = var(NOT_READ_YET, init=False)
     presets: var[PresetCatalogue] = var(PresetCatalogue(), init=False)
-    ledger: var[Reading[Ledger]] = var[Reading[Ledger]](NOT_READ_YET, init=False)
+    ledger: var[Reading[Ledger]] = var(NOT_READ_YET, init=False)
     judgement: var[Judgement] = var(Judgement(), init=False)
     alarms: var[tuple[Alarm, ...]] = var((), init=False)
-    last_drop: var[DropResult | None] = var[DropResult | None](None, init=False)
+    last_drop: var[DropResult | None] = var(None, init=False)
     jobs: var[tuple[JobView, ...]] = var((), init=False)
     events: var[tuple[Event, ...]] = var((), init=False)
     library: var[Reading[LibraryView]] = var(NOT_READ_YET, init=False)
@@ -90,14 +102,17 @@ class SparkApp(App[None]):
         self._explained: dict[str, tuple[EngineView, Explanation]] = {}
         self._before_memory = "home"
         self._plain = PlainCharacters(self.glyphs)
+        self._opening_theme = (theme or theme_for(context.settings.theme)).name
         super().__init__()
         self._typed = TypedKeys(self, super().on_event)
-        for each in THEMES:
-            self.register_theme(each)
-        self.theme = (theme or theme_for(context.settings.theme)).name
         own = dict(context.settings.keymap)
         use_keys(own)
         self.set_keymap({id_: ",".join(keys) for id_, keys in own.items()})
+
+    @property
+    def available_themes(self) -> dict[str, Theme]:
+        """Textual's and ours."""
+        return super().available_themes | _OUR_THEMES
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         """Every line goes through these; the last one is for terminals with a small font."""
@@ -116,10 +131,8 @@ class SparkApp(App[None]):
         self.screen.refresh(layout=True)
 
     def _start(self) -> None:
-        gc.freeze()  # what the start has made stays: no collection looks at it again
         self.bridge()
         self.run_core()
-        self.context.collectors.load_presets()
 
     def on_resize(self, event: Resize) -> None:
         """Of two sizes in quick succession the older may be told last: then the terminal is asked."""
@@ -140,6 +153,11 @@ class SparkApp(App[None]):
         """The next key may go."""
         self._typed.passed(message)
 
+    def on_descendant_focus(self, event: DescendantFocus) -> None:
+        """No cursor blinks, in the palette neither: over SSH it would be the only thing sent at rest."""
+        if getattr(event.widget, "cursor_blink", False):
+            setattr(event.widget, "cursor_blink", False)  # noqa: B010 - of an Input, which is not imported for this
+
     async def on_unmount(self) -> None:
         """Leaves containers running; ends streams, connections and helpers."""
         await self.context.close()
@@ -147,6 +165,9 @@ class SparkApp(App[None]):
     @work(exit_on_error=False, group="core")
     async def run_core(self) -> None:
         """Collectors and supervisor. They turn failures of the outside into readings."""
+        await asyncio.to_thread(self.context.preload)  # keys are answered meanwhile
+        gc.freeze()  # what the start has made stays: no collection looks at it again
+        self.context.collectors.load_presets()
         await self.context.run()
 
     @work(exit_on_error=False, group="bridge")
@@ -290,6 +311,13 @@ class SparkApp(App[None]):
         if scope is not None:
             self.push_screen(HelpScreen(scope, read_only=self.context.settings.read_only))
 
+    def action_tour(self) -> None:
+        """The screen in one look."""
+        from spark_tui.tui.screens.tour import TourScreen
+
+        if getattr(self.screen, "SCOPE", None) is not None:
+            self.push_screen(TourScreen())
+
     @work(exit_on_error=False, exclusive=True, group="drop_cache")
     async def action_drop_cache(self) -> None:
         """Frees the page cache."""
@@ -300,7 +328,7 @@ class SparkApp(App[None]):
     def action_suspend_process(self) -> None:
         """To the shell, where one waits: over `ssh -t HOST spark-tui` none does, and nothing would bring it back."""
         if os.getpgrp() == os.getsid(0):  # a shell with job control gives every job a group of its own
-            self.notify("No shell waits here that could bring it back. q leaves.", markup=False)
+            self.notify(f"No shell waits here that could bring it back. {key_of('quit')} leaves.", markup=False)
             return
         super().action_suspend_process()
 
@@ -319,8 +347,10 @@ class SparkApp(App[None]):
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """The palette: every action of this screen and of the whole app, and the themes."""
         scopes = {Scope.GLOBAL, getattr(screen, "SCOPE", Scope.GLOBAL)}
+        named = {"Palette", "Help"}
         for entry in allowed(ACTIONS, read_only=self.context.settings.read_only):
-            if entry.scope in scopes and entry.id not in ("command_palette", "help"):
+            if entry.scope in scopes and entry.label not in named and _offered(entry.id, screen):
+                named.add(entry.label)  # of two that are called the same, the one of everywhere does it too
                 yield SystemCommand(entry.label, entry.help, partial(screen.run_action, _action_name(entry.id, screen)))
         yield SystemCommand("Help", action("help").help, self.action_help)
         for theme in THEMES:
@@ -328,6 +358,12 @@ class SparkApp(App[None]):
 
     def _use_theme(self, name: str) -> None:
         self.theme = name
+
+    def on_notify(self, event: Notify) -> None:
+        """What is said already is not said twice: it stays for as long as the new one would."""
+        new = event.notification
+        for shown in [each for each in self._notifications if (each.message, each.title) == (new.message, new.title)]:
+            self._unnotify(shown, refresh=False)
 
     def report(self, error: SparkError) -> None:
         """An error in two places: the toast with its remedy here, its detail in the log."""
@@ -342,6 +378,10 @@ class SparkApp(App[None]):
         if self._exception is not None:
             self._exit_renderables.append(crash_text(self._exception))
         self._close_messages_no_wait()
+
+
+def _offered(id_: str, screen: Screen[object]) -> bool:
+    return not isinstance(screen, FrameScreen) or screen.offers(id_)
 
 
 def _action_name(id_: str, screen: Screen[object]) -> str:

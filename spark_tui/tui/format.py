@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+from typing import TYPE_CHECKING
+
 from textual.content import Content
 
-from spark_tui.domain.engine.view import EngineState, EngineView, Exposure
-from spark_tui.domain.event import Event, Severity
+from spark_tui.domain.engine.state import EngineState, Exposure
+from spark_tui.domain.event import Severity
 from spark_tui.domain.quantities import human_duration
 from spark_tui.domain.text import clean_line
+
+if TYPE_CHECKING:
+    from spark_tui.domain.engine.view import EngineView
+    from spark_tui.domain.event import Event
 
 STATE_STYLE = {
     EngineState.CREATED: "$dim",
@@ -61,6 +68,11 @@ def ago(seconds: float) -> str:
     if seconds < 86400:
         return f"{human_duration(max(seconds, 1))} ago"
     return f"{int(seconds // 86400)}d ago"
+
+
+def day_and_time(at: float) -> str:
+    """`21 Nov 18:40`, by this machine's clock."""
+    return datetime.fromtimestamp(at).astimezone().strftime("%d %b %H:%M")
 
 
 def event_line(event: Event, clock_text: str) -> Content:

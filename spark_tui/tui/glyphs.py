@@ -7,6 +7,7 @@ check marks; ASCII is for terminals and fonts of which nothing is known.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 
@@ -39,6 +40,18 @@ CONSOLE = Glyphs("console", "█", "■", "▒", "░", ".", "█", "░", ">", 
 ASCII = Glyphs("ascii", "#", "=", "%", ":", ".", "#", "-", ">", "*", "|", "~", "-", ">", "+", "x", ".", "!")
 
 
+def locale_of(env: Mapping[str, str]) -> str:
+    """The locale that the person has, by name; empty where none is set.
+
+    In the C locale Python itself writes LC_CTYPE=C.UTF-8 into its environment (PEP 538): the terminal knows nothing
+    of that.
+    """
+    lang, ctype = env.get("LANG", ""), env.get("LC_CTYPE", "")
+    if ctype == "C.UTF-8" and lang in ("", "C", "POSIX"):
+        ctype = ""
+    return env.get("LC_ALL") or ctype or lang
+
+
 def choose(wanted: str = "", environ: dict[str, str] | None = None) -> Glyphs:
     """The set asked for by name, else by TERM and the locale's encoding."""
     env = os.environ if environ is None else environ
@@ -47,7 +60,7 @@ def choose(wanted: str = "", environ: dict[str, str] | None = None) -> Glyphs:
             return glyphs
     if env.get("TEXTUAL_DRIVER", "").endswith(":WebDriver"):
         return UNICODE  # a browser has every character, whatever this machine's locale is
-    locale = env.get("LC_ALL") or env.get("LC_CTYPE") or env.get("LANG") or ""
+    locale = locale_of(env)
     if env.get("TERM") in ("dumb", "vt100", "vt220"):
         return ASCII
     if "utf" not in locale.lower():

@@ -120,8 +120,11 @@ SPARK_ANSI = Theme(
         "block-cursor-foreground": "ansi_black",
         "block-cursor-background": "ansi_green",
         "block-hover-background": "ansi_blue",
-        "input-cursor-background": "ansi_white",
-        "input-cursor-foreground": "ansi_black",
+        # A cursor is black on white. Textual paints that of a text area in these two and then turns them round; that
+        # of an input has white and black of its own, and would be turned round into nothing by the style's default.
+        "input-cursor-background": "ansi_black",
+        "input-cursor-foreground": "ansi_white",
+        "input-cursor-text-style": "none",
         "input-selection-background": "ansi_blue",
         "input-selection-foreground": "ansi_bright_white",
         "screen-selection-background": "ansi_blue",

@@ -94,7 +94,7 @@ def _nulls_without_reason(told: Any, path: str = "") -> list[str]:
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (("bench", "nope"), 1, "no engine named nope"),
+        (("bench", "nope"), 2, "no engine named nope"),
         (("bench", NAME, "--input", "300000"), 1, "context 262,144"),
         (("bench", NAME, "--concurrency", "1,x"), 2, "not a list of whole numbers"),
         (("bench", NAME, "--concurrency", ""), 2, "nothing to measure"),

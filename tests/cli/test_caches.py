@@ -9,7 +9,8 @@ import pytest
 
 from spark_tui.cli.session import Options
 from spark_tui.core.cache import NothingAllowed
-from spark_tui.core.context import Context, Ports
+from spark_tui.core.context import Context
+from spark_tui.core.context_ports import Ports
 from spark_tui.domain.host.drop_caches import TEE_DROP, Access, Route
 from spark_tui.domain.host.drop_unit import RULE_FILE, UNIT_FILE, SystemFile
 from spark_tui.domain.host.paths import HostPaths

@@ -12,7 +12,8 @@ import pytest
 from spark_tui.cli.chat_commands import COMMANDS, command_named
 from spark_tui.cli.session import Options, Session, Streams
 from spark_tui.cli.talking import ChatOptions, chat
-from spark_tui.core.context import Context, Ports
+from spark_tui.core.context import Context
+from spark_tui.core.context_ports import Ports
 from spark_tui.domain.chat import ContentDelta, Finished, Role, ToolCallDelta, Usage
 from spark_tui.domain.errors import ApiKeyRejected, ContextOverflow, UsageError
 from spark_tui.domain.presets.host_paths import HostPaths

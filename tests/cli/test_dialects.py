@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from spark_tui.domain.presets.docker_run_parser import parse_text
-from spark_tui.domain.presets.preset import PresetCatalogue
+from spark_tui.domain.presets.catalogue import PresetCatalogue
 from spark_tui.services.preset_files import PresetFiles
 from spark_tui.services.preset_imports import FolderRecipeShelf
 from tests.cli.world import World

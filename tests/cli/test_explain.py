@@ -195,7 +195,7 @@ def test_the_container_s_command_tells_what_was_meant() -> None:
 
 def test_an_unknown_name_is_an_error_that_names_the_near_ones() -> None:
     result = example().run("explain", "tiny-2b")
-    assert result.code == 1
+    assert result.code == 2
     assert "tiny-1b" in result.err
 
 

@@ -15,7 +15,8 @@ from spark_tui.cli.commands import COMMANDS
 from spark_tui.cli.main import run
 from spark_tui.cli.session import Options, Streams
 from spark_tui.core.context import Context
-from spark_tui.domain.errors import ExitCode
+from spark_tui.domain.errors import ContainerNotFound, ExitCode, ModelNotServed, UsageError
+from spark_tui.domain.models.hub_errors import HubFileMissing, HubRepoMissing, HubRevisionMissing
 from tests.cli.world import Stream, World, example
 
 MODULE = (sys.executable, "-m", "spark_tui")
@@ -50,7 +51,7 @@ def test_help_lists_every_command_and_the_contract(capsys: pytest.CaptureFixture
     told = capsys.readouterr().out
     for command in COMMANDS:
         assert f"\n  {command} " in told
-    assert "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 Docker or the engine cannot be" in told
+    assert "Exit codes: 0 done, 1 failed, 2 wrong usage or a name that nothing has, 3 Docker," in told
 
 
 # --- usage ------------------------------------------------------------------------------------------------
@@ -110,7 +111,7 @@ def test_the_control_centre_has_no_json() -> None:
 def test_every_exit_code_of_the_contract_is_used() -> None:
     world = example()
     assert world.run("ps").code == ExitCode.DONE
-    assert world.run("down", "nothing").code == ExitCode.FAILED
+    assert world.run("metrics", "tiny-1b").code == ExitCode.FAILED
     assert world.run("frob").code == ExitCode.USAGE
     assert world.run("down", "tiny-1b", "--read-only").code == ExitCode.REFUSED
     world.interrupt_when(lambda: bool(world.docker.asked("logs")))
@@ -162,12 +163,12 @@ def test_a_full_disk_is_an_error() -> None:
 
 def test_closed_streams_are_no_fault() -> None:
     assert run(["ps"], Streams(None, None, None, {}), example().context) == 0
-    assert run(["down", "x"], Streams(None, None, None, {}), example().context) == 1
+    assert run(["down", "x"], Streams(None, None, None, {}), example().context) == 2
 
 
 def test_a_stderr_that_breaks_does_not_hide_the_exit_code() -> None:
     streams = Streams(Stream(tty=True), Stream(), _Broken(BrokenPipeError(32, "x")), {})
-    assert run(["down", "x"], streams, example().context) == 1
+    assert run(["down", "x"], streams, example().context) == 2
 
 
 def test_an_old_locale_gets_question_marks_and_no_traceback() -> None:
@@ -242,3 +243,15 @@ def test_shell_completion_knows_the_commands(tmp_path: Path) -> None:
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert "status" in done.stdout
+
+
+def test_a_name_that_nothing_has_is_one_and_the_same_exit_code() -> None:
+    named = (UsageError, ContainerNotFound, ModelNotServed, HubRepoMissing, HubRevisionMissing, HubFileMissing)
+    assert {error.exit_code for error in named} == {ExitCode.USAGE}
+    commands = (
+        "down", "restart", "secure", "logs", "metrics", "bench", "up", "presets show", "presets check", "fit",
+        "results show",
+    )  # fmt: skip
+    assert {name: example().run(*name.split(), "nope").code for name in commands} == dict.fromkeys(
+        commands, ExitCode.USAGE
+    )

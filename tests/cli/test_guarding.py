@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from spark_tui.cli.session import Options
-from spark_tui.core.context import Context, GuardPorts, Ports
+from spark_tui.core.context import Context
+from spark_tui.core.context_ports import GuardPorts, Ports
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.host.guard import GuardEntry
 from spark_tui.domain.host.paths import HostPaths

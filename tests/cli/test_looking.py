@@ -9,11 +9,11 @@ import pytest
 from spark_tui.domain.engine.container import ContainerStatus
 from spark_tui.domain.engine.endpoint import Health
 from spark_tui.domain.errors import SocketPermissionDenied
-from spark_tui.domain.host.gpu import GpuProcess, GpuReading
+from spark_tui.domain.host.gpu import GpuProcess, GpuReading, Throttle, Throttled
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.reading import Missing, Ok
 from tests.cli.world import BOOT, World, example
-from tests.fakes_host import IDLE_MEMORY
+from tests.fakes_host import IDLE_MEMORY, FakeGpu
 
 STATUS = """\
 host     spark-test  DGX Spark  up 1d0h
@@ -28,7 +28,7 @@ tiny-1b    SERVING   8000  LOCAL    1h00m  acme/tiny-1b
 broken-8b  FAILED 1  8009  LOCAL  59m ago  acme/tiny-1b
 """
 
-FAILURE = "broken-8b exited 1: ValueError: No available memory for the cache blocks.\n"
+FAILURE = "note: broken-8b exited 1: ValueError: No available memory for the cache blocks.\n"
 
 
 def test_status_shows_the_box_docker_and_the_engines() -> None:
@@ -267,3 +267,16 @@ def test_a_hostile_name_is_text() -> None:
     world.docker.add_container("x", image="vllm/evil\x1b]0;owned\x07:\x1b[31m1")
     assert "\x1b" not in world.run("ps").out
     assert "owned" not in world.run("ps", "--json").json[0]["image"]
+
+
+def test_what_holds_the_clock_down_is_told() -> None:
+    held = GpuReading("NVIDIA GB10", 96, 45.0, 88, 1400, unified=True, throttled=(Throttled(Throttle.THERMAL, 0.8),))
+    world = World(gpu=FakeGpu(Ok(held, 0.0)))
+    assert "96 %  45 W  1400 MHz  88 C  clock held by thermal" in world.run("status").out
+    assert world.run("status", "--json").json["gpu"]["throttled"] == [{"id": "thermal", "share": 0.8}]
+
+
+def test_what_one_reading_cannot_tell_is_null_with_the_reason() -> None:
+    world = World(gpu=FakeGpu(Ok(GpuReading("NVIDIA GB10", 96, 45.0, 88, 1400, unified=True), 0.0)))
+    found = world.run("status", "--json").json["gpu"]
+    assert (found["throttled"], found["throttled_reason"]) == (None, "one reading does not tell")

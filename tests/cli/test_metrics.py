@@ -147,7 +147,7 @@ def test_an_engine_that_has_ended_has_no_metrics(world: World) -> None:
 
 def test_a_name_that_is_none(world: World) -> None:
     assert "There is no engine named tini" in world.run("metrics", "tini").err
-    assert world.run("metrics", "db").code == 1
+    assert world.run("metrics", "db").code == 2
 
 
 def test_a_server_without_a_metrics_page(world: World) -> None:

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from spark_tui.domain.presets.catalogue import PresetCatalogue
 from spark_tui.domain.presets.container_spec import Mount
 from spark_tui.domain.presets.host_paths import HostPaths
-from spark_tui.domain.presets.preset import PresetCatalogue
 from spark_tui.domain.settings import Settings
 from spark_tui.services.checkpoints import StoreCheckpoints
 from spark_tui.services.model_store import FolderModelStore

@@ -203,9 +203,9 @@ def test_a_failed_download_ends_with_its_own_error() -> None:
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [
-        (("acme/none",), 1, "There is no repository acme/none"),
-        (("acme/gguf",), 1, "--file a-Q4.gguf"),
-        (("acme/tiny", "--file", "no.py"), 1, "has no file no.py"),
+        (("acme/none",), 2, "There is no repository acme/none"),
+        (("acme/gguf",), 2, "--file a-Q4.gguf"),
+        (("acme/tiny", "--file", "no.py"), 2, "has no file no.py"),
         (("no-such-preset",), 2, "There is no preset"),
         (("tiny-1b", "--file", "x"), 2, "is a preset"),
         (("acme/tiny", "--limit", "fast"), 2, "--limit"),

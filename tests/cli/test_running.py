@@ -61,7 +61,7 @@ def test_an_engine_of_somebody_else_is_stopped_and_never_removed() -> None:
 def test_a_container_that_is_no_engine_is_not_stopped() -> None:
     world = example()
     result = world.run("down", "db")
-    assert result.code == 1
+    assert result.code == 2
     assert "db is a container (postgres:17), and not one that serves a model." in result.err
     assert world.docker.named("db").running  # type: ignore[union-attr]
 
@@ -71,7 +71,7 @@ def test_a_container_that_is_no_engine_is_not_stopped() -> None:
 )
 def test_an_unknown_name_gets_a_suggestion(command: tuple[str, ...]) -> None:
     result = example().run(*command)
-    assert (result.code, result.out) == (1, "")
+    assert (result.code, result.out) == (2, "")
     assert "named tinny." in result.err
     assert "Did you mean tiny-1b?" in result.err
 
@@ -115,7 +115,7 @@ def test_restart_wait_follows_it_until_it_serves() -> None:
         "  Weights         done       0.0s\n"
         "Boot              done       0.0s\n"
         "Ready             done             tiny at http://127.0.0.1:8000\n"
-        "Warm up           ...\n"
+        "Warm up           ...              compiles kernels\n"
         "Warm up           done       0.0s\n"
     )
 

@@ -12,7 +12,8 @@ from typing import Any
 
 from spark_tui.cli.main import run
 from spark_tui.cli.session import Options, Streams
-from spark_tui.core.context import Context, Ports
+from spark_tui.core.context import Context
+from spark_tui.core.context_ports import Ports
 from spark_tui.domain.chat import (
     ChatEvent,
     ChatRequest,
@@ -26,6 +27,7 @@ from spark_tui.domain.engine.endpoint import Endpoint, Health, ServedModel
 from spark_tui.domain.engine.view import api_port
 from spark_tui.domain.errors import EngineUnreachable, PresetError, SparkError
 from spark_tui.domain.host.gpu import GpuReading
+from spark_tui.domain.presets.catalogue import PresetCatalogue
 from spark_tui.domain.presets.container_spec import (
     LABEL_MODEL,
     LABEL_PORT,
@@ -35,7 +37,7 @@ from spark_tui.domain.presets.container_spec import (
     PublishedPort,
 )
 from spark_tui.domain.presets.host_paths import HostPaths
-from spark_tui.domain.presets.preset import Origin, Preset, PresetCatalogue, PresetFacts, PublishedSpeed
+from spark_tui.domain.presets.preset import Origin, Preset, PresetFacts, PublishedSpeed
 from spark_tui.domain.reading import Ok
 from spark_tui.domain.settings import Settings
 from spark_tui.services.ports import CheckpointSource, RecipeShelf

@@ -11,7 +11,8 @@ import pytest
 from spark_tui.core.bench_progress import BenchProgress, BenchStep
 from spark_tui.core.bench_sides import Side
 from spark_tui.core.bench_turns import starts_of
-from spark_tui.core.context import Context, Ports
+from spark_tui.core.context import Context
+from spark_tui.core.context_ports import Ports
 from spark_tui.core.launch import LaunchRequest
 from spark_tui.domain.bench.compare import Verdict, compare
 from spark_tui.domain.bench.plan import BenchPlan

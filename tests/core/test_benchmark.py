@@ -9,13 +9,25 @@ from dataclasses import replace
 import pytest
 
 from spark_tui.core.bench_progress import BenchProgress, BenchStep
-from spark_tui.core.context import Context, Ports
+from spark_tui.core.bench_session import BenchSession
+from spark_tui.core.context import Context
+from spark_tui.core.context_ports import Ports
+from spark_tui.domain.bench.conditions import Conditions
 from spark_tui.domain.bench.plan import BenchPlan, Content, PromptCache, PromptForm
 from spark_tui.domain.bench.result import Status
-from spark_tui.domain.bench.run import Ending
+from spark_tui.domain.bench.run import BenchRun, Ending
 from spark_tui.domain.engine.container import ContainerStatus
-from spark_tui.domain.engine.endpoint import Health, ServedModel
-from spark_tui.domain.errors import ContextOverflow, EngineFailed, EngineUnreachable, RefusedError, UsageError
+from spark_tui.domain.engine.endpoint import Endpoint, Health, ServedModel
+from spark_tui.domain.errors import (
+    ApiKeyRejected,
+    ContextOverflow,
+    EngineFailed,
+    EngineUnreachable,
+    MetricsUnavailable,
+    RefusedError,
+    SparkError,
+    UsageError,
+)  # fmt: skip
 from spark_tui.domain.host.gpu import GpuReading
 from spark_tui.domain.presets.container_spec import (
     LABEL_API_KEY_FILE,
@@ -33,11 +45,15 @@ from spark_tui.domain.settings import Settings
 from spark_tui.services.bench_http import HttpLoadDriver
 from spark_tui.services.bench_results import MemoryResults
 from spark_tui.services.clock import SystemClock
+from spark_tui.services.metrics_http import HttpMetrics
+from tests import metric_fixtures as pages
 from tests.bench_server import BenchServer
 from tests.core.kit import IMAGE, FixedPresets
 from tests.fakes_api import FakeEngineApi
+from tests.fakes_bench import FakeLoad
 from tests.fakes_docker import FakeDocker
 from tests.fakes_host import IDLE_MEMORY, FakeArchive, FakeGpu, FakeHost, FakeSecrets
+from tests.fakes_metrics import FakeMetrics
 
 PLAN = BenchPlan(input_tokens=32, output_tokens=8, concurrency=(1, 2), passes=2, rounds=1, warmup=1)
 
@@ -56,7 +72,7 @@ class Lab:
         self.docker.add_image(IMAGE)
         ports = Ports(
             self.clock, self.docker, self.api, self.host, self.gpu, FixedPresets(), self.secrets, FakeArchive(),
-            load=self.driver, results=MemoryResults(),
+            load=self.driver, metrics=HttpMetrics(), results=MemoryResults(),
         )  # fmt: skip
         self.context = Context(Settings(), ports, HostPaths("/store", "/caches", "/home/test"))
         self.seen: list[BenchProgress] = []
@@ -377,3 +393,44 @@ async def test_a_verdict_needs_its_reason(lab: Lab) -> None:
         results.mark("acme/big", Status.BENCHMARKED)
     with pytest.raises(UsageError, match="not measured"):
         results.measured(kept.id)
+
+
+# --- the server's own page ------------------------------------------------------------------------------
+
+
+PAGE = pages.vllm(generation_tokens_total=1000)
+REFUSED = (
+    MetricsUnavailable("None.", "Ask for one."),
+    ApiKeyRejected("No.", "Set it."),
+    EngineUnreachable("Gone.", "Start it."),
+    EngineFailed("No page.", "Look."),
+)
+
+
+async def page_of(source: FakeMetrics, runtime: str = "vllm", *, simulated: bool = False) -> BenchRun:
+    """A run whose metrics come from that source: the page is read before and after it."""
+    clock = SystemClock()
+    driver = FakeLoad(clock, simulated=simulated)
+    conditions = Conditions(engine="tiny", model="acme/tiny", served_name="tiny")
+    session = BenchSession(driver, source, Endpoint("http://x", runtime=runtime), PLAN, conditions, at=0.0, salt=1)
+    await session.begin()
+    await session.end()
+    return session.run(1.0)
+
+
+async def test_the_page_of_a_server_that_counts_as_we_do_is_read_before_and_after() -> None:
+    source = FakeMetrics(SystemClock(), page=lambda _: PAGE)
+    assert (await page_of(source)).checks
+    assert len(source.asked) == 2
+
+
+@pytest.mark.parametrize(("runtime", "simulated"), [("sglang", False), ("llama-cpp", False), ("vllm", True)])
+async def test_a_page_that_counts_something_else_is_not_held_against_ours(runtime: str, simulated: bool) -> None:
+    source = FakeMetrics(SystemClock(), page=lambda _: PAGE)
+    assert (await page_of(source, runtime, simulated=simulated)).checks == ()
+    assert source.asked == []
+
+
+@pytest.mark.parametrize("error", REFUSED, ids=lambda error: error.id)
+async def test_without_a_page_the_figures_stand_alone(error: SparkError) -> None:
+    assert (await page_of(FakeMetrics(SystemClock(), error=error))).checks == ()

@@ -324,12 +324,12 @@ async def test_the_last_question_is_taken_back_to_ask_it_again() -> None:
     talk.ask("Two", [*words(100, 0.1)])
     await talk.clock.advance(1.0)
     first_numbers = [exchange.number for exchange in talk.conversation.exchanges]
-    assert talk.conversation.take_back() == "Two"
+    assert talk.conversation.cut(first_numbers[-1]) == "Two"
     assert [exchange.question for exchange in talk.conversation.exchanges] == ["One"]
     await talk.asked("Two")
     assert talk.conversation.exchanges[-1].number not in first_numbers
     assert talk.api.open_streams == 0
-    assert Conversation(talk.api, talk.clock).take_back() == ""
+    assert talk.conversation.cut(first_numbers[-1]) == "", "it is not there any more"
 
 
 # --- on paper -------------------------------------------------------------------------------------------

@@ -163,13 +163,14 @@ async def test_an_answer_is_written_while_it_comes() -> None:
 async def test_a_disk_that_is_full_stops_nothing_and_is_caught_up_with() -> None:
     kept = Kept()
     conversation = kept.conversations.new()
+    assert conversation.journal is not None
     kept.store.failure = SparkError("The disk is full.", "Make room.")
     await kept.ask(conversation, "One")
-    assert conversation.unsaved is kept.store.failure
+    assert conversation.journal.error is kept.store.failure
     await kept.ask(conversation, "Two")
     kept.store.failure = None
     await kept.ask(conversation, "Three")
-    assert conversation.unsaved is None
+    assert conversation.journal.error is None
     assert same((await kept.store.read(conversation.id)).exchanges, conversation.exchanges)
 
 

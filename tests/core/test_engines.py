@@ -8,7 +8,9 @@ from spark_tui.core.jobs import StepState
 from spark_tui.core.launch import LaunchRequest
 from spark_tui.domain.engine.container import ContainerStatus
 from spark_tui.domain.engine.endpoint import Health
-from spark_tui.domain.engine.view import EngineState, EngineView
+from spark_tui.domain.engine.explain_view import explain_view
+from spark_tui.domain.engine.state import EngineState
+from spark_tui.domain.engine.view import EngineView
 from spark_tui.domain.errors import ApiKeyRejected, ContainerNotFound, RefusedError
 from spark_tui.domain.presets.container_spec import PublishedPort
 from spark_tui.domain.presets.plan import Overrides
@@ -95,6 +97,38 @@ async def test_our_own_stop_is_not_a_failure_even_when_it_took_a_kill() -> None:
         await kit.until(lambda: "slow" in engines(kit))
         await kit.context.supervisor.stop("slow")
         assert engines(kit)["slow"].state is EngineState.STOPPED
+
+
+CORE_DIED = (  # vLLM 0.32.0 on a CPU, in the middle of an answer; the container's exit code was 0
+    "INFO:     Application startup complete.",
+    "(Worker pid=39) ERROR 11-21 19:15:56 [multiproc_executor.py:1063] WorkerProc hit an exception.",
+    "(Worker pid=39) ERROR 11-21 19:15:56 [multiproc_executor.py:1063] Traceback (most recent call last):",
+    "(Worker pid=39) ERROR 11-21 19:15:56 [multiproc_executor.py:1063]     raise exc.InvalidCxxCompiler",
+    "(Worker pid=39) ERROR 11-21 19:15:56 [multiproc_executor.py:1063] torch._inductor.exc.InductorError: "
+    "InvalidCxxCompiler: No working C++ compiler found in torch._inductor.config.cpp.cxx: (None, 'g++')",
+    "(EngineCore pid=26) ERROR 11-21 19:15:56 [core.py:1512] EngineCore encountered a fatal error.",
+    "(EngineCore pid=26) ERROR 11-21 19:15:56 [core.py:1512] Traceback (most recent call last):",
+    "(EngineCore pid=26) ERROR 11-21 19:15:56 [core.py:1512] RuntimeError: Worker failed with error "
+    "'InvalidCxxCompiler: No working C++ compiler found in torch._inductor.config.cpp.cxx: (None, 'g++')",
+    "INFO:     Shutting down",
+    "INFO:     Application shutdown complete.",
+)
+STOPPED_BY_SOMEBODY = (CORE_DIED[0], *CORE_DIED[-2:])
+
+
+@pytest.mark.parametrize(
+    ("lines", "state"), [(CORE_DIED, EngineState.FAILED), (STOPPED_BY_SOMEBODY, EngineState.STOPPED)]
+)
+async def test_an_engine_whose_core_died_has_failed_although_its_server_ended_well(
+    lines: tuple[str, ...], state: EngineState
+) -> None:
+    kit = Kit()
+    kit.docker.add_container("qwen", ports=PORT, status=ContainerStatus.EXITED, exit_code=0, lines=lines)
+    async with kit.supervised():
+        await kit.until(lambda: "qwen" in engines(kit) and engines(kit)["qwen"].timeline.ready)
+        assert engines(kit)["qwen"].state is state
+        why = explain_view(engines(kit)["qwen"]).cause
+        assert (why is not None and "compiler" in " ".join((why.summary, *why.lines))) is (state is EngineState.FAILED)
 
 
 async def test_an_engine_that_stops_answering_is_not_called_serving() -> None:

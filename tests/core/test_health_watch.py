@@ -9,7 +9,7 @@ import pytest
 
 from spark_tui.core.health_watch import HealthWatch, Tokens, no_tokens
 from spark_tui.domain.chat import ContentDelta
-from spark_tui.domain.engine.view import EngineState
+from spark_tui.domain.engine.state import EngineState
 from spark_tui.domain.errors import BadRequest, EngineUnreachable
 from spark_tui.domain.event import Severity
 from spark_tui.domain.host.alarm import Alarm, AlarmKind

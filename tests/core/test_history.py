@@ -12,8 +12,8 @@ from spark_tui.domain.engine.container import ContainerStatus
 from spark_tui.domain.engine.endpoint import Health
 from spark_tui.domain.engine.eta import Basis
 from spark_tui.domain.engine.metric_series import MetricId, Sample
+from spark_tui.domain.engine.state import EngineState
 from spark_tui.domain.engine.timeline import Outcome, PhaseId
-from spark_tui.domain.engine.view import EngineState
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.event import Severity
 from spark_tui.domain.history import HistoryOff, Record, SeriesKey, StartRecord, StartSizes, Stretch

@@ -12,7 +12,7 @@ from spark_tui.core.launch import STEPS, LaunchRequest
 from spark_tui.domain.chat import ContentDelta
 from spark_tui.domain.engine.container import ContainerStatus
 from spark_tui.domain.engine.endpoint import Health
-from spark_tui.domain.engine.view import EngineState
+from spark_tui.domain.engine.state import EngineState
 from spark_tui.domain.errors import (
     DaemonNotRunning,
     EngineExited,

@@ -17,7 +17,8 @@ from spark_tui.domain.engine.container import ContainerFacts, ContainerStatus
 from spark_tui.domain.engine.endpoint import Endpoint, Health, ServedModel
 from spark_tui.domain.engine.metric_page import MetricPage
 from spark_tui.domain.engine.metric_series import MetricId, Sample
-from spark_tui.domain.engine.view import EngineState, EngineView, Exposure
+from spark_tui.domain.engine.state import EngineState, Exposure
+from spark_tui.domain.engine.view import EngineView
 from spark_tui.domain.errors import EngineUnreachable
 from spark_tui.domain.host.gpu import GpuReading
 from spark_tui.domain.host.memory import MemInfo
@@ -348,19 +349,6 @@ async def test_data_parallel_engines_are_told_apart(bench: Bench) -> None:
     whole = value_of(bench.collector.lifetime("qwen"))
     assert whole is not None
     assert value_of(whole.prompt_tokens) == 264
-
-
-async def test_what_was_recorded_earlier_comes_before_what_is_live(bench: Bench) -> None:
-    now = bench.clock.now()
-    past = [Sample("qwen", now - 100 + step, {MetricId.DECODE_RATE: float(step)}) for step in range(50)]
-    assert bench.collector.restore(past) == 50
-    assert bench.collector.restore(past) == 0
-    async with bench.collecting():
-        bench.engines(view())
-        await bench.clock.advance(11)
-    series = bench.collector.series("qwen", MetricId.DECODE_RATE, 600)
-    assert list(series.values)[:3] == [0.0, 1.0, 2.0]
-    assert series.last == pytest.approx(40.0)
 
 
 async def test_engines_of_long_ago_are_forgotten(bench: Bench) -> None:

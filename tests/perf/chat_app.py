@@ -5,7 +5,8 @@ from __future__ import annotations
 import gc
 import sys
 
-from spark_tui.core.context import Context, Ports
+from spark_tui.core.context import Context
+from spark_tui.core.context_ports import Ports
 from spark_tui.domain.presets.container_spec import PublishedPort
 from spark_tui.domain.presets.plan import HostPaths
 from spark_tui.domain.settings import Settings

@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from spark_tui.core.context import Context, Ports
+from spark_tui.core.context import Context
+from spark_tui.core.context_ports import Ports
 from spark_tui.domain.host.gpu import GpuProcess, GpuReading
 from spark_tui.domain.host.memory import MemInfo
 from spark_tui.domain.presets.plan import HostPaths

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from spark_tui.core.context import Context, Ports
+from spark_tui.core.context import Context
+from spark_tui.core.context_ports import Ports
 from spark_tui.domain.host.gpu import GpuProcess, GpuReading
 from spark_tui.domain.presets.plan import HostPaths
 from spark_tui.domain.quantities import GIB

@@ -34,6 +34,7 @@ import pytest
 
 import spark_tui
 from spark_tui.core.bench_session import BenchSession
+from spark_tui.core.metrics import NoMetrics
 from spark_tui.domain.bench.conditions import Conditions
 from spark_tui.domain.bench.level import level
 from spark_tui.domain.bench.plan import BenchPlan, PromptForm, Segment
@@ -173,7 +174,9 @@ class Ours:
             input_tokens=INPUT, output_tokens=OUTPUT, concurrency=(streams,), rounds=1, warmup=1, form=PromptForm.TEXT
         )
         conditions = Conditions(engine=NAME, model="smollm2", served_name="smollm2")
-        self.session = BenchSession(self.driver, Endpoint(url), plan, conditions, at=0.0, salt=random.getrandbits(32))
+        self.session = BenchSession(
+            self.driver, NoMetrics(), Endpoint(url), plan, conditions, at=0.0, salt=random.getrandbits(32)
+        )
         self._streams = streams
         self._requests = requests
 

@@ -22,13 +22,13 @@ from spark_tui.domain.chat import (
     ContentDelta,
     Message,
     Role,
-    advance,
 )
 from spark_tui.domain.chat_chances import Band, band
 from spark_tui.domain.engine.boot import BootTracker, Outcome
 from spark_tui.domain.engine.container import ContainerStatus, PullProgress
 from spark_tui.domain.engine.endpoint import Endpoint, Health
-from spark_tui.domain.engine.view import Exposure, api_port, exposure_of, runtime_of
+from spark_tui.domain.engine.state import Exposure
+from spark_tui.domain.engine.view import api_port, exposure_of, runtime_of
 from spark_tui.domain.errors import (
     ApiKeyRejected,
     ContainerNotFound,
@@ -54,6 +54,7 @@ from spark_tui.services.demo.recording import boot_script
 from spark_tui.services.demo.secrets import DemoSecrets
 from spark_tui.services.demo.world import FAILED_NAME, SERVING_NAME, SERVING_PORT, VLLM_IMAGE, DemoWorld
 from spark_tui.services.ports import LogLine
+from tests.chat_reduce import advance
 from tests.fakes_host import FakeClock
 
 BOOT_SECONDS = boot_script().seconds / 20

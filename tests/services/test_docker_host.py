@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from spark_tui.domain.errors import DaemonNotRunning
+from spark_tui.domain.remote_hosts import read_host
 from spark_tui.services.docker_host import DockerHost, find_host
 
 
@@ -74,10 +76,13 @@ def test_an_address_that_makes_no_sense_is_refused(url: str) -> None:
     assert "unset it" in caught.value.remedy
 
 
-def test_another_machine_is_refused_with_the_reason() -> None:
+def test_another_machine_is_refused_with_the_way_to_its_own_control_centre() -> None:
     with pytest.raises(DaemonNotRunning, match="another machine") as caught:
-        find_host({"DOCKER_HOST": "ssh://nv@spark"})
-    assert "start it there" in caught.value.remedy
+        find_host({"DOCKER_HOST": "ssh://nv@spark:2222/run/docker.sock"})
+    words = re.search(r"config set hosts\.(NAME) (\S+)\), and open it: spark-tui --host (\S+)$", caught.value.remedy)
+    assert words is not None, caught.value.remedy
+    assert words[1] == words[3]
+    assert read_host(words[1], words[2]).destination == "ssh://nv@spark:2222", "the settings take it as it is told"
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"currentContext": 5}', '{"currentContext": "gone"}'])

@@ -11,7 +11,8 @@ from textual.pilot import Pilot
 from textual.screen import Screen
 
 from spark_tui.domain.errors import PresetError
-from spark_tui.domain.presets.preset import Origin, Preset, PresetCatalogue, PresetFacts, PublishedSpeed
+from spark_tui.domain.presets.catalogue import PresetCatalogue
+from spark_tui.domain.presets.preset import Origin, Preset, PresetFacts, PublishedSpeed
 from spark_tui.tui.app import SparkApp
 from spark_tui.tui.glyphs import UNICODE
 from tests.core.kit import IMAGE, PRESET, FixedPresets, Kit

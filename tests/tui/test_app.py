@@ -45,3 +45,27 @@ async def test_a_size_of_before_that_arrives_late_does_not_stay() -> None:
         await pilot.pause()
         assert app.screen.size == Size(80, 24)
         assert not app.screen.has_class("-wide")
+
+
+async def test_what_is_said_already_is_not_said_twice() -> None:
+    app = SparkApp(kit_of().context, UNICODE)
+    async with app.run_test(size=(120, 36), notifications=True) as pilot:
+        for _ in range(3):
+            app.notify("Choose a run first.", markup=False)
+            app.notify("Something else.", markup=False)
+        await pilot.pause()
+        assert [toast.message for toast in app._notifications] == ["Choose a run first.", "Something else."]
+
+
+async def test_the_palette_names_nothing_twice_and_nothing_that_cannot_be_done_now() -> None:
+    app = SparkApp(kit_of().context, UNICODE)
+    async with app.run_test(size=(120, 36)) as pilot:
+        await pilot.pause()
+        for mode in app.MODES:
+            app.switch_mode(mode)
+            await pilot.pause()
+            titles = [command.title for command in app.get_system_commands(app.screen)]
+            assert len(titles) == len(set(titles)), mode
+        app.switch_mode("home")
+        await pilot.pause()
+        assert not {"Stop", "Restart", "Cancel"} & {command.title for command in app.get_system_commands(app.screen)}

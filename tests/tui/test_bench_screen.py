@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from textual.widgets import Input, TabbedContent
 
-from spark_tui.core.context import Context, Ports, build_demo
+from spark_tui.core.context import Context, build_demo
+from spark_tui.core.context_ports import Ports
 from spark_tui.core.launch import LaunchRequest
 from spark_tui.domain.bench.result import Result, Status, result_of
 from spark_tui.domain.bench.run import BenchRun, BoxFigures, Ending
@@ -29,7 +30,7 @@ from spark_tui.tui.glyphs import ASCII, UNICODE, Glyphs
 from spark_tui.tui.screens.bench import BenchScreen, exported
 from spark_tui.tui.screens.bench_fields import FieldError, plan_of
 from spark_tui.tui.screens.bench_form import BenchForm
-from spark_tui.tui.screens.bench_words import serving
+from spark_tui.tui.screens.bench_words import QUANT_CELLS, quant_word, serving
 from spark_tui.tui.widgets.bench_curve import BenchCurve, Curves, curve_rows
 from spark_tui.tui.widgets.graph_raster import GraphKind
 from spark_tui.tui.widgets.row_list import RowList
@@ -130,6 +131,20 @@ async def test_without_an_engine_it_says_so_and_how_to_get_one() -> None:
         await sight.press("b")
         assert not isinstance(sight.app.screen, BenchForm)
         assert "No engine serves" in told(sight)
+
+
+@pytest.mark.parametrize(
+    ("model", "quantization", "word"),
+    [
+        ("acme/x", "compressed-tensors", "-"),
+        ("acme/x-4.75bit", "compressed-tensors", "4.75-bit"),
+        ("acme/x", "gptq-int4", "GPTQ-INT4"),
+        ("acme/x", "", "-"),
+    ],
+)
+def test_the_list_names_a_format_whole_or_not_at_all(model: str, quantization: str, word: str) -> None:
+    assert quant_word(model, quantization) == word
+    assert len(word) <= QUANT_CELLS
 
 
 async def test_wrong_keys_say_why_nothing_happens() -> None:
@@ -423,7 +438,7 @@ async def test_like_is_compared_with_like_and_the_rest_says_why() -> None:
     async with looking(BenchKit("qwen", results=results), (200, 50)) as (sight, _):
         await sight.until_seen("single")
         await sight.press("right", "right")
-        await sight.until_seen("old0000001", "no difference shown", "another load", "output tokens: 999", "Published")
+        await sight.until_seen("old0000001", "none shown", "another load", "output tokens: 999", "Published")
 
 
 async def test_marks_put_two_runs_side_by_side() -> None:

@@ -173,7 +173,7 @@ async def test_a_fork_leaves_the_other_conversation_as_it_was() -> None:
         await kit.answered("Two.", "second")
         await kit.until(lambda: len(kit.kept.lines) == 2, "both kept")
         await kit.pilot.press("ctrl+l")
-        await kit.until_seen("first (fork)  (here)")
+        await kit.until_seen("(here)  first (fork)")
 
 
 async def test_an_earlier_question_is_edited_by_the_same_key() -> None:
@@ -286,7 +286,7 @@ async def test_code_is_copied_block_by_block_from_the_last_one_on() -> None:
         for code, place in ((b"second", "2 of 2"), (b"first = 1", "1 of 2"), (b"second", "2 of 2")):
             written.clear()
             await kit.pilot.press("f6")
-            await kit.until_seen(f"Copied code {place}: 1 lines.")
+            await kit.until_seen(f"Copied code {place}: 1 line.")
             payload = base64.b64encode(code).decode()
             assert any(f"\x1b]52;c;{payload}\x07" in text for text in written)
 
@@ -329,7 +329,7 @@ async def test_what_was_said_is_kept_and_what_cannot_be_kept_is_told() -> None:
     async with chatting() as kit:
         kit.kept.failure = SparkError("The disk is full.", "Make room.")
         await kit.answered("One.", "first")
-        await kit.until(lambda: kit.chat._conversation.unsaved is not None, "not kept")
+        await kit.until_seen("Not kept: The disk is full.")
         kit.kept.failure = None
         await kit.answered("Two.", "second")
         await kit.until(lambda: bool(kit.kept.lines), "kept")

@@ -9,12 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from textual.content import Content
 
-from spark_tui.domain.chat import Answer, ContentDelta, ReasoningDelta, ToolCall, Usage, advance
+from spark_tui.domain.chat import Answer, ContentDelta, ReasoningDelta, ToolCall, Usage
 from spark_tui.domain.errors import ContextOverflow
 from spark_tui.tui.glyphs import UNICODE
 from spark_tui.tui.widgets.live_text import LiveMarkdown, LivePlain
 from spark_tui.tui.widgets.markdown import lay_out, parse, share
-from spark_tui.tui.widgets.turn import Turn, TurnLines, error_lines, figures_line, reasoning_headline
+from spark_tui.tui.widgets.turn import Turn, TurnLines, error_lines, figures, reasoning_headline
+from tests.chat_reduce import advance
 
 WIDTH = 60
 
@@ -224,6 +225,11 @@ def test_columns_never_take_more_than_there_is(wanted: list[int], room: int) -> 
 
 def turn(answer: Answer, **changes: object) -> Turn:
     return Turn(1, "qwen", answer=answer, **changes)  # type: ignore[arg-type]
+
+
+def figures_line(turn: Turn, answer: Answer) -> Content:
+    """All of them in a row."""
+    return Content("   ").join(figures(turn, answer))
 
 
 TIMED = Answer(10.0, "Yes", first_token_at=10.41, last_token_at=17.85, finish_reason="stop")

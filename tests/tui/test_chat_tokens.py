@@ -57,6 +57,10 @@ async def test_what_the_colours_mean_is_told_whole_at_every_size() -> None:
             await told(kit)
             await kit.pilot.press("ctrl+r")
             await kit.until_seen("5 tokens", "below 50 %: 1", "at least 90 %  50 %  10 %  less")
+            await kit.pilot.press("escape")
+            await told(kit, PARIS * 30)
+            await kit.pilot.press("ctrl+r")
+            await kit.until_seen("150 tokens", "below 50 %: 30", "at least 90 %  50 %  10 %  less")
 
 
 async def test_without_probabilities_the_key_says_where_they_are_asked_for() -> None:

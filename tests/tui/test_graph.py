@@ -18,21 +18,13 @@ from spark_tui.domain.graph_scale import Scale
 from spark_tui.domain.graph_time import WINDOWS
 from spark_tui.tui.glyphs import ASCII, CONSOLE, UNICODE, Glyphs
 from spark_tui.tui.themes import SPARK_DARK, SPARK_LIGHT
+from spark_tui.tui.widgets.engine_graphs import EngineGraphs
 from spark_tui.tui.widgets.graph import Graph, GraphPatch
 from spark_tui.tui.widgets.graph_paint import carried_pens
+from spark_tui.tui.widgets.graph_pen import Pen, Row
 from spark_tui.tui.widgets.graph_picture import MARGIN, Picture, Subject, View, picture_of
-from spark_tui.tui.widgets.graph_raster import (
-    MARKS,
-    Canvas,
-    GraphKind,
-    Pen,
-    Row,
-    draw_curves,
-    kind_for,
-    kinds_for,
-    row_of,
-)
-from spark_tui.tui.widgets.graph_spark import EngineGraphs, sparkline
+from spark_tui.tui.widgets.graph_raster import MARKS, Canvas, GraphKind, draw_curves, kind_for, kinds_for, row_of
+from spark_tui.tui.widgets.graph_spark import sparkline
 
 NOW = 1_763_733_000.0
 NAN = math.nan
@@ -111,8 +103,9 @@ def test_the_second_curve_keeps_its_extremes_too(
         drawn = [y for y in range(rows) if canvas.get(x, y)[1] == Pen.SECOND]
         assert bool(drawn) == (pair is not None)
         if pair is not None:
-            span = [int(min(rows - 1, SCALE.share(v) * rows)) for v in (max(pair), min(pair))]
-            assert len(drawn) >= span[0] - span[1]
+            ends = (row_of(SCALE, max(pair), kind, rows), row_of(SCALE, min(pair), kind, rows))
+            assert abs(drawn[0] - ends[0]) <= 1, "marks stand in the middle of a row, columns end in one"
+            assert abs(drawn[-1] - ends[1]) <= 1
 
 
 @pytest.mark.parametrize("kind", list(GraphKind))
@@ -216,8 +209,44 @@ def test_every_terminal_gets_the_best_that_it_can_show() -> None:
 def test_the_headline_tells_now_and_the_range() -> None:
     head = picture(Curve("", series([10.0] * 30 + [40.0] * 30))).rows[0].text
     assert head.startswith("decode  40.0 tok/s")
-    assert head.rstrip().endswith("40.0")
-    assert "10.0 / " in head
+    assert head.rstrip().endswith("max 40.0")
+    assert "min 10.0  avg " in head
+
+
+@pytest.mark.parametrize(
+    ("width", "told"),
+    [
+        (90, "╌╌ warns at 90 %   min 10.0  avg"),
+        (56, "╌╌ warns at 90 %   10.0 / "),
+        (48, "╌╌ 90   10.0 / "),
+        (36, "╌╌ warns at 90 %"),
+    ],
+)
+def test_a_line_across_the_picture_has_a_word(width: int, told: str) -> None:
+    subject = Subject("KV cache", "%", (0.0, 100.0), alarm=90.0)
+    curve = Curve("", series([10.0] * 60))
+    head = picture_of(subject, (curve,), View(NOW, 60), GraphKind.BRAILLE, width, 8, Picture()).rows[0]
+    assert told in head.text
+    assert len(head.text) == len(head.pens) == width
+
+
+def test_the_cursor_leaves_the_time_on_which_it_stands_readable() -> None:
+    curve = Curve("", series([10.0] * 60))
+    plain = picture(curve).rows[-1].text
+    seen = 0
+    for back in range(60):
+        found = picture(curve, view=View(NOW, 60, NOW - back))
+        if found.cursor:
+            below = plain[found.cursor_at]
+            assert found.cursor[-1].text == (below if below.isdigit() or below == ":" else "▲")
+            seen += below.isdigit()
+    assert seen, "some time was under the cursor"
+
+
+def test_a_line_that_is_not_drawn_has_no_word() -> None:
+    subject = Subject("memory", "GiB", alarm=90.0)
+    head = picture_of(subject, (Curve("", series([1.0] * 60)),), View(NOW, 60), GraphKind.BRAILLE, 90, 8, Picture())
+    assert "warns" not in head.rows[0].text
 
 
 def test_the_headline_tells_the_values_under_the_cursor() -> None:

@@ -1,12 +1,16 @@
-"""The table of keys: every action with its name, its help, and the command that does the same, whole."""
+"""The table of keys, whole: every action, its help, and the command that does the same; the tour of the screen."""
 
 from __future__ import annotations
 
 import pytest
 
-from spark_tui.core.actions import Scope, of_scope
+from spark_tui.core.actions import Scope, of_scope, use_keys
 from spark_tui.tui.keymap import shown
 from spark_tui.tui.screens.help import CLI_FROM, KeyTable
+from spark_tui.tui.screens.presets import PresetsScreen
+from spark_tui.tui.screens.tour import TourScreen
+from spark_tui.tui.tour import tour
+from tests.tui.kit import QWEN, kit_of, seen
 
 
 @pytest.mark.parametrize("width", [72, CLI_FROM, 109, 122, 180])
@@ -29,3 +33,26 @@ def test_commands_stand_in_one_column_where_there_is_room_for_it() -> None:
 )
 def test_keys_are_written_as_on_the_keyboard(key: str, written: str) -> None:
     assert shown(key) == written
+
+
+@pytest.mark.parametrize("width", [40, 58, 74, 110])
+def test_the_tour_names_the_keys_in_force_and_fits_its_place(width: int) -> None:
+    use_keys({"drop_cache": ("f9",), "quit": ("Q",)})
+    try:
+        lines = tour(width).plain.split("\n")
+    finally:
+        use_keys({})
+    assert all(len(line) <= width for line in lines)
+    text = " ".join(" ".join(lines).split())
+    assert "F9 frees the cache" in text
+    assert "Q Leaves." in text
+
+
+async def test_the_tour_is_there_while_nothing_serves_and_by_its_key_over_any_screen() -> None:
+    async with seen(kit_of(QWEN), (80, 24), "1") as sight:
+        await sight.until_seen("Serve a model in three keys.", "shows this", "Leaves.")
+        await sight.press("3", "f1")
+        sight.on(TourScreen)
+        await sight.until_seen("The screen in one look", "Leaves.")
+        await sight.press("escape")
+        sight.on(PresetsScreen)

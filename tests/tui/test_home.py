@@ -7,16 +7,21 @@ from contextlib import asynccontextmanager
 
 import pytest
 from textual.pilot import Pilot
+from textual.widgets import Input
 
+from spark_tui.core.jobs import JobView, Step, StepState
 from spark_tui.core.launch import LaunchRequest
 from spark_tui.domain.engine.endpoint import Health
-from spark_tui.domain.engine.view import EngineState
+from spark_tui.domain.engine.state import EngineState
 from spark_tui.domain.errors import GpuDriverMissing
 from spark_tui.domain.presets.container_spec import PublishedPort
 from spark_tui.domain.presets.plan import Overrides
 from spark_tui.domain.reading import Missing, value_of
 from spark_tui.tui.app import SparkApp
+from spark_tui.tui.glyphs import UNICODE
 from spark_tui.tui.screens.modals import ConfirmScreen
+from spark_tui.tui.widgets.bars import KeyBar, TopBar
+from spark_tui.tui.widgets.engine_detail import JobSteps
 from spark_tui.tui.widgets.log_view import LogView
 from tests.core.kit import PRESET, Kit
 from tests.log_fixtures import read_log
@@ -169,6 +174,66 @@ async def test_a_terminal_that_is_too_small_gets_a_sentence_and_recovers() -> No
         await pilot.resize_terminal(120, 36)
         await until(kit, pilot, lambda: "[1 Home]" in screen_text(app))
         assert "too small" not in screen_text(app)
+
+
+async def test_what_had_the_keys_has_them_again_after_a_terminal_that_was_too_small() -> None:
+    kit = Kit()
+    async with opened(kit) as (app, pilot):
+        before = app.focused
+        assert before is not None
+        for size in ((50, 10), (40, 9), (120, 36)):
+            await pilot.resize_terminal(*size)
+            await pilot.pause()
+        await until(kit, pilot, lambda: app.focused is before)
+
+
+def key_bar(app: SparkApp) -> str:
+    return app.screen.query_one(KeyBar).say(200).plain
+
+
+async def test_the_footer_names_only_keys_that_have_something_to_act_on() -> None:
+    kit = Kit()
+    kit.docker.add_container("qwen", ports=PORT, lines=read_log(GB10))
+    kit.api.serve()
+    async with opened(kit) as (app, pilot):
+        assert "x Stop" not in key_bar(app)
+        await until(kit, pilot, lambda: "x Stop" in key_bar(app))
+        assert "r Restart" in key_bar(app)
+        assert "Cancel" not in key_bar(app), "nothing is being launched"
+        await pilot.press("x", *"qwen", "enter")
+        await until(kit, pilot, lambda: state(app, "qwen") is EngineState.STOPPED)
+        await until(kit, pilot, lambda: "x Stop" not in key_bar(app))
+        await pilot.press("x")
+        await until(kit, pilot, lambda: any("No running engine" in each.message for each in app._notifications))
+
+
+@pytest.mark.parametrize("width", [40, 62, 76, 120])
+def test_a_step_under_way_tells_its_percentage_at_every_width(width: int) -> None:
+    steps = JobSteps(UNICODE)
+    pulling = Step("pull", "Pull image", StepState.RUNNING, "62.7 MiB of 8.9 GiB", 0.41)
+    steps.job = JobView("1", "qwen", (pulling,))
+    line = steps.say(width)
+    assert line.plain.endswith(" 41%")
+    assert line.cell_length <= width
+
+
+def test_a_launch_that_has_no_engine_yet_stands_in_the_top_bar() -> None:
+    bar = TopBar(demo=False, read_only=False)
+    bar.launching = "qwen"
+    assert bar.say(100).plain.rstrip().endswith("qwen  LAUNCH")
+    bar.launching = ""
+    assert bar.say(100).plain.rstrip().endswith("no engine")
+
+
+async def test_no_cursor_blinks() -> None:
+    kit = Kit()
+    async with opened(kit) as (app, pilot):
+        await pilot.press("3", "slash")
+        await until(kit, pilot, lambda: isinstance(app.focused, Input))
+        assert isinstance(app.focused, Input)
+        assert not app.focused.cursor_blink
+        await pilot.press("escape", "ctrl+p")
+        await until(kit, pilot, lambda: isinstance(app.focused, Input) and not app.focused.cursor_blink)
 
 
 async def test_hidden_screens_catch_up_when_they_are_shown() -> None:

@@ -83,3 +83,80 @@ async def test_a_line_that_has_gone_is_not_found() -> None:
         assert last_line_with(watch.buffer, "second words") == 1
         assert last_line_with(watch.buffer, "first", first=1) is None
         assert last_line_with(watch.buffer, "") is None
+
+
+async def test_a_failed_start_says_below_its_log_why_and_what_to_do() -> None:
+    kit = kit_of(QWEN)
+    kit.docker.add_container("qwen", lines=run_log("vllm-0.32-cpu-f_port"), **OURS, **FAILED)
+    for size in ((80, 24), (120, 36)):
+        async with seen(kit, size, "4") as sight:
+            await sight.until_seen("because", "8130", "do ", "a applies", "port=8131", "at the end")
+
+
+async def test_what_is_filtered_out_is_told_as_long_as_it_is() -> None:
+    kit = kit_of(QWEN)
+    kit.docker.add_container("qwen", lines=run_log("vllm-0.32-cpu-f_port"), **FAILED)
+    async with seen(kit, (120, 36), "4") as sight:
+        await sight.until_seen("telling line")
+        await sight.press("p", "ampersand")
+        await sight.type("nowhere")
+        await sight.press("enter")
+        await sight.until_seen("No line passes the filter.", "only matching 'nowhere'")
+        assert " cause " not in sight.text.splitlines()[-2], "the line that proves it is not shown"
+        await sight.press("n")
+        assert any("The filter hides" in notice.message for notice in sight.app._notifications)
+
+
+async def test_a_filter_and_the_end_of_a_search_show_lines_from_their_beginning() -> None:
+    kit = kit_of(QWEN)
+    kit.docker.add_container("qwen", lines=(f"begin {'x' * 150} needle", "begin short"))
+    async with seen(kit, (80, 24), "4") as sight:
+        await sight.until_seen("begin short")
+        for leave in (("escape",), ("ampersand", *"begin", "enter")):
+            await sight.press("slash", *"needle", "enter")
+            await sight.until(lambda: "begin xxx" not in sight.text)
+            await sight.press(*leave)
+            await sight.until_seen("begin xxx")
+
+
+MIXED = (
+    "(Worker_TP1 pid=11) ERROR 11-21 18:49:06 [core.py:12] Traceback (most recent call last):",
+    "(Worker_TP0 pid=10) ERROR 11-21 18:49:06 [core.py:12] Traceback (most recent call last):",
+    '(Worker_TP1 pid=11) ERROR 11-21 18:49:06 [core.py:12]   File "/x/one.py", line 1, in load',
+    '(Worker_TP0 pid=10) ERROR 11-21 18:49:06 [core.py:12]   File "/x/other.py", line 2, in load',
+    "(Worker_TP1 pid=11) ERROR 11-21 18:49:06 [core.py:12] RuntimeError: one token=hf_abcdefghijklmnopqrstuvwxyzabcdef",
+    "(Worker_TP0 pid=10) ERROR 11-21 18:49:06 [core.py:12] RuntimeError: other",
+)
+
+
+async def test_a_traceback_is_copied_whole_without_what_other_processes_wrote_into_it() -> None:
+    kit = kit_of(QWEN)
+    kit.docker.add_container("qwen", lines=("INFO: hello", *MIXED), **FAILED)
+    async with seen(kit, (120, 36), "4") as sight:
+        await sight.until_seen("RuntimeError: other")
+        await sight.press("Y")
+        assert sight.app.clipboard.splitlines() == [MIXED[1], MIXED[3], MIXED[5]], "the one at the end of the log"
+        await sight.press("k", "Y")
+        copied = sight.app.clipboard
+        assert [line.partition("] ")[2].strip()[:7] for line in copied.splitlines()] == [
+            "Traceba",
+            'File "/',
+            "Runtime",
+        ]
+        assert "one.py" in copied and "TP0" not in copied
+        assert "hf_abc" not in copied
+        await sight.press("g", "Y")
+        await sight.until_seen("part of no traceback. y copies it")
+        assert sight.app.clipboard == copied
+
+
+async def test_while_something_is_typed_it_is_said_what_for() -> None:
+    kit = kit_of(QWEN)
+    kit.docker.add_container("qwen", lines=("hello",))
+    async with seen(kit, (80, 24), "4") as sight:
+        await sight.until_seen("hello")
+        for key, what in (("slash", "search: text"), ("ampersand", "show only lines with")):
+            await sight.press(key, "x")
+            await sight.until_seen(what)
+            await sight.press("escape")
+            assert what not in sight.text

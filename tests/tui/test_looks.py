@@ -8,14 +8,17 @@ from itertools import product
 from pathlib import Path
 
 import pytest
+import rich.color
 from textual.color import Color
 from textual.theme import Theme
+from textual.widgets import Input
 
 import spark_tui.tui
 from spark_tui.core.actions import action, use_keys
 from spark_tui.domain.settings import AUTO, GLYPH_NAMES, THEME_NAMES, Settings
 from spark_tui.tui.app import SparkApp
-from spark_tui.tui.glyphs import ASCII, CONSOLE, UNICODE
+from spark_tui.tui.glyphs import ASCII, CONSOLE, UNICODE, Glyphs, choose
+from spark_tui.tui.screens.modals import ConfirmScreen
 from spark_tui.tui.themes import SPARK_ANSI, SPARK_CONTRAST, SPARK_DARK, SPARK_LIGHT, THEMES, theme_for
 from tests.tui.kit import PRESET, kit_of
 
@@ -78,7 +81,8 @@ def test_high_contrast_is_higher_and_its_lines_are_seen() -> None:
 
 
 def test_the_theme_of_sixteen_colours_has_no_other_and_dark_ones_below() -> None:
-    named = {name: Color.parse(value) for name, value in SPARK_ANSI.variables.items()}
+    colours = {name: value for name, value in SPARK_ANSI.variables.items() if not name.endswith("text-style")}
+    named = {name: Color.parse(value) for name, value in colours.items()}
     named |= {name: Color.parse(getattr(SPARK_ANSI, name)) for name in ("primary", "background", "panel")}
     assert all(colour.ansi is not None and 0 <= colour.ansi < 16 for colour in named.values())
     for name, colour in named.items():
@@ -144,6 +148,67 @@ async def test_the_next_app_has_its_own_keys() -> None:
         assert action("show_presets").keys == ("3",)
         await pilot.press("3")
         assert app.current_mode == "presets"
+
+
+@pytest.mark.parametrize(
+    ("environ", "glyphs"),
+    [
+        ({"TERM": "xterm", "LANG": "en_US.UTF-8"}, UNICODE),
+        ({"TERM": "xterm", "LANG": "C.UTF-8", "LC_CTYPE": "C.UTF-8"}, UNICODE),
+        ({"TERM": "xterm", "LC_ALL": "C.UTF-8", "LANG": "C"}, UNICODE),
+        ({"TERM": "xterm", "LANG": "C", "LC_CTYPE": "C.UTF-8"}, ASCII),  # so it is in Python's own environment
+        ({"TERM": "xterm", "LANG": "C"}, ASCII),
+        ({"TERM": "linux", "LANG": "C.UTF-8"}, CONSOLE),
+    ],
+)
+def test_the_characters_are_those_of_the_persons_locale(environ: dict[str, str], glyphs: Glyphs) -> None:
+    assert choose("", environ) is glyphs
+
+
+async def test_with_sixteen_colours_nothing_is_left_to_a_terminal_that_may_be_black_on_white() -> None:
+    kit = kit_of(PRESET)
+    app = SparkApp(kit.context, ASCII, SPARK_ANSI)
+    async with app.run_test(size=(120, 36)) as pilot:
+        while not app.presets.presets:
+            await pilot.pause()
+        for keys in (("3", "slash", "x"), ("escape", "enter", "1"), ("escape", "2", "s"), ("escape", "3", "i")):
+            await pilot.press(*keys)
+            await pilot.pause()
+            assert not left_to_the_terminal(app), keys
+        app.push_screen(ConfirmScreen("Do it?", "All of it.", verb="Do", type_to_confirm="name"))
+        await pilot.press("x")
+        await pilot.pause()
+        assert not left_to_the_terminal(app)
+        assert cursor_of(app) == ("ansi_black", "ansi_white")
+
+
+def left_to_the_terminal(app: SparkApp) -> list[str]:
+    """Texts without a colour or a background of their own."""
+    segments = [each for strip in app.screen._compositor.render_strips(app.size) for each in strip]
+    return [text for text, style, _ in segments if text.strip() and not (style and _own(style.color, style.bgcolor))]
+
+
+def _own(*colours: rich.color.Color | None) -> bool:
+    return all(colour is not None and not colour.is_default for colour in colours)
+
+
+def cursor_of(app: SparkApp) -> tuple[str, str]:
+    """Colours, as they are seen, of the cell behind what was typed into the field that has the focus."""
+    field = app.focused
+    assert isinstance(field, Input)
+    area = field.content_region
+    strip = app.screen._compositor.render_strips(app.size)[area.y].crop(
+        area.x + len(field.value), area.x + len(field.value) + 1
+    )
+    style = next(iter(strip)).style
+    assert style is not None
+    assert style.color is not None
+    assert style.bgcolor is not None
+    names = (f"ansi_{_ANSI[style.color.number or 0]}", f"ansi_{_ANSI[style.bgcolor.number or 0]}")
+    return (names[1], names[0]) if style.reverse else names
+
+
+_ANSI = ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "white")
 
 
 async def test_two_actions_change_places() -> None:

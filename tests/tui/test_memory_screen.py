@@ -7,11 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from spark_tui.core.context import Context, Ports
+from spark_tui.core.context import Context
+from spark_tui.core.context_ports import Ports
 from spark_tui.core.memory_detail import GuardStanding, MemoryDetail
 from spark_tui.domain.host.drop_caches import DropResult, RouteKind
 from spark_tui.domain.host.gpu import GpuProcess, GpuReading
 from spark_tui.domain.host.guard import GuardEntry
+from spark_tui.domain.host.ledger import Ledger
 from spark_tui.domain.host.processes import ContainerMemory, HostProcess
 from spark_tui.domain.host.severity import Level
 from spark_tui.domain.host.vitals import VitalCounters
@@ -19,9 +21,10 @@ from spark_tui.domain.presets.plan import HostPaths
 from spark_tui.domain.quantities import GIB, MIB
 from spark_tui.domain.reading import Missing, Ok, Reading, value_of
 from spark_tui.domain.settings import Settings
+from spark_tui.tui.glyphs import UNICODE
 from spark_tui.tui.screens import memory_words as words
 from spark_tui.tui.screens.home import HomeScreen
-from spark_tui.tui.screens.memory import MemoryScreen
+from spark_tui.tui.screens.memory import LedgerView, MemoryScreen
 from spark_tui.tui.screens.presets import PresetsScreen
 from tests.core.kit import Kit
 from tests.fakes_host import IDLE_MEMORY
@@ -119,6 +122,31 @@ async def test_at_eighty_columns_everything_is_reached_by_scrolling() -> None:
         await sight.until_seen("CPU 8.0 GiB (3.0 GiB of it page cache)")
 
 
+async def test_the_arrows_move_in_the_processes_and_bring_them_into_view() -> None:
+    kit, _ = memory_kit(*(replace(ENGINE, pid=4000 + number, name=f"worker-{number:02}") for number in range(9)))
+    async with seen(kit, (80, 24)) as sight:
+        await sight.until(lambda: value_of(sight.app.ledger) is not None)
+        await sight.press("m")
+        await sight.until_seen("> worker-00".replace(">", UNICODE.cursor))
+        await sight.press(*["down"] * 8)
+        await sight.until_seen(f"{UNICODE.cursor} worker-08")
+
+
+async def test_the_ledger_takes_as_many_lines_as_it_says() -> None:
+    kit, _ = memory_kit()
+    async with seen(kit, (80, 24)) as sight:
+        await opened(sight)
+        view = sight.app.screen.query_one(LedgerView)
+        await sight.until(lambda: view.size.height == view.render().plain.count("\n") + 1)
+
+
+def test_a_machine_without_swap_says_none_and_no_zero() -> None:
+    memory = replace(IDLE_MEMORY, swap_total=0, swap_free=0)
+    found = Ledger(memory.total, None, memory.total - memory.free, None, 0, None, memory.free, "n/a", "n/a")
+    lines = words.ledger_lines(found, memory, Ok(0.0), 100)
+    assert lines[-1].plain.split()[:3] == ["swap", "none", "PSI"]
+
+
 async def test_names_from_outside_are_never_markup() -> None:
     kit, _ = memory_kit(replace(ENGINE, name=f"VLLM::Engine {MARKUP}"), replace(ENGINE, pid=78, name=ESCAPE))
     async with seen(kit, (200, 50)) as sight:
@@ -185,4 +213,4 @@ def test_a_drop_is_told_with_before_and_after() -> None:
 
 def test_what_is_not_known_is_a_dash_and_never_zero() -> None:
     [row] = words.process_rows(MemoryDetail(processes=Ok((HostProcess(9, "x", 12 * MIB),))))
-    assert [cell.plain for cell in row.cells[2:5]] == ["-", "12M", "-"]
+    assert [cell.plain for cell in row.cells[2:5]] == ["-", "12.0 MiB", "-"]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_tui.domain.event import Severity
 from spark_tui.domain.host.alarm import Alarm, AlarmKind
+from spark_tui.domain.host.gpu import GpuReading, Throttle, Throttled
 from spark_tui.domain.host.severity import Judgement, Level
 from spark_tui.domain.reading import Ok
 from spark_tui.tui.glyphs import ASCII
@@ -78,3 +80,21 @@ async def test_the_strip_has_two_lines_at_every_size_that_a_terminal_takes_on() 
             await sight.pilot.resize_terminal(*size)
             await sight.pilot.pause()
             assert sight.app.screen.query_one(MemoryStrip).size.height == 2, size
+
+
+# --- the GPU --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("throttled", "words"),
+    [
+        (None, "1400 MHz  "),
+        ((), "1400 MHz  "),
+        ((Throttled(Throttle.POWER_CAP, 0.03),), "1400 MHz  "),
+        ((Throttled(Throttle.THERMAL, 0.8), Throttled(Throttle.POWER_CAP, 0.2)), "1400 MHz (thermal)"),
+    ],
+)
+def test_what_holds_the_clock_down_stands_beside_it(throttled: tuple[Throttled, ...] | None, words: str) -> None:
+    made = strip()
+    made.gpu = Ok(GpuReading("NVIDIA GB10", 96, 45.0, 88, 1400, unified=True, throttled=throttled))
+    assert words in made.say(200).plain

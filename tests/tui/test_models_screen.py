@@ -61,7 +61,13 @@ def list_key(sight: Sight) -> str:
 
 
 async def go_to(sight: Sight, model: str) -> None:
-    sight.app.screen.query_one("#model-list", RowList).select(model)
+    rows = sight.app.screen.query_one("#model-list", RowList)
+
+    def there() -> bool:
+        rows.select(model)
+        return rows.key == model
+
+    await sight.until(there)
     await sight.pilot.pause()
 
 
@@ -310,6 +316,25 @@ async def test_a_search_asks_with_what_the_fields_say_and_only_with_enter(kit: S
         assert "tiny-NVFP4" in sight.text, "the last search stands there"
 
 
+async def test_arrows_go_from_the_fields_to_what_was_found_and_back(kit: Stock) -> None:
+    async with seen(kit, (120, 36), "s", "enter") as sight:
+        await sight.until_seen("1 found")
+        assert isinstance(sight.app.focused, RowList)
+        await sight.press("up")
+        assert getattr(sight.app.focused, "id", "") == "by-words"
+        await sight.press("down")
+        assert isinstance(sight.app.focused, RowList)
+
+
+async def test_arrows_go_on_from_the_models_to_the_downloads_and_back(kit: Stock) -> None:
+    async with seen(kit) as sight:
+        await started(kit, sight)
+        await sight.press("end", "down")
+        assert getattr(sight.app.focused, "id", "") == "download-list"
+        await sight.press("up")
+        assert getattr(sight.app.focused, "id", "") == "model-list"
+
+
 async def test_files_and_sizes_come_before_a_download_and_enter_begins_it(kit: Stock) -> None:
     async with seen(kit, (120, 36), "s", "enter") as sight:
         await sight.until_seen("1 found")
@@ -547,6 +572,7 @@ async def test_files_of_root_are_shown_with_the_command_that_mends_it(tmp_path: 
     async with seen(Stock(tmp_path, simulated=True)) as sight:
         await go_to(sight, "/models/qwen3.5-27b-dflash")
         assert "belong to root" in page(sight, "overview")
+        assert "fix (u)" in page(sight, "overview")
         await sight.press("u")
         assert sight.app.clipboard.startswith("sudo chown -R")
         await sight.press("home", "u")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from textual.theme import Theme
 
-from spark_tui.domain.engine.view import EngineState
+from spark_tui.domain.engine.state import EngineState
 from spark_tui.tui.app import SparkApp
 from spark_tui.tui.glyphs import ASCII, UNICODE, Glyphs
 from spark_tui.tui.themes import SPARK_ANSI, SPARK_DARK, SPARK_LIGHT

@@ -13,14 +13,19 @@ from spark_tui.domain.errors import PresetError
 from spark_tui.domain.presets.docker_run import render_text
 from spark_tui.domain.presets.plan import Overrides
 from spark_tui.domain.presets.preset import PresetFacts
+from spark_tui.domain.quantities import GIB
+from spark_tui.domain.reading import Ok
 from spark_tui.domain.settings import Settings
+from spark_tui.tui.glyphs import UNICODE
 from spark_tui.tui.screens.help import HelpScreen
 from spark_tui.tui.screens.home import HomeScreen
 from spark_tui.tui.screens.launch_form import LaunchForm
 from spark_tui.tui.screens.preset_words import order
 from spark_tui.tui.screens.presets import PresetsScreen
+from spark_tui.tui.widgets.fit_bar import FitBar
 from spark_tui.tui.widgets.page import Page
 from spark_tui.tui.widgets.row_list import RowList
+from tests.fakes_host import IDLE_MEMORY
 from tests.tui.kit import BROKEN, ESCAPE, GEMMA, IMAGE, MARKUP, MINE, PRESET, QWEN, SIZES, SMOL, Sight, kit_of, seen
 
 
@@ -331,6 +336,26 @@ async def test_the_fit_page_gives_the_verdict_with_its_figures() -> None:
         await sight.until(lambda: "SLOW" in page(sight, "fit"))
         assert "It leaves 0.7 GiB to the system" in page(sight, "fit")
         assert "gpu_memory_utilization=0.87" in page(sight, "fit"), "what would help, as it is typed"
+
+
+@pytest.mark.parametrize("width", [20, 48, 99, 200])
+async def test_the_fit_page_draws_the_pool_to_scale_with_the_launch_in_it(width: int) -> None:
+    async with seen(kit_of(GREEDY), (120, 36), "left", "left") as sight:
+        await sight.until(lambda: "SLOW" in page(sight, "fit"))
+        bar, *legend = sight.app.screen.query_one(FitBar).say(width).plain.split("\n")
+        assert len(bar) == width
+        assert bar.count(UNICODE.engine) / width == pytest.approx(17.8 / 121.7, abs=2 / width), "the weights' share"
+        told = " ".join(legend)
+        assert "weights 17.8 GiB" in told
+        assert "left 0.7 GiB" in told
+
+
+async def test_a_launch_that_does_not_fit_says_beside_the_bar_how_much_is_too_much() -> None:
+    kit = kit_of(GREEDY)
+    kit.host.memory_value = Ok(replace(IDLE_MEMORY, available=40 * GIB, free=40 * GIB))
+    async with seen(kit, (120, 36), "left", "left") as sight:
+        await sight.until(lambda: "BLOCKED" in page(sight, "fit"))
+        assert "GiB too much" in sight.app.screen.query_one(FitBar).say(100).plain
 
 
 async def test_a_preset_that_cannot_be_planned_is_an_error_in_the_list_and_its_checks_say_why() -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from typing import ClassVar
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from textual.app import App, ComposeResult
+from textual.binding import BindingType
 from textual.content import Content
 from textual.pilot import Pilot
 
@@ -28,8 +30,9 @@ class Lists(App[None]):
 
     CSS = "RowList > .row-list--cursor { background: $cursor-row; } RowList { height: 1fr; }"
 
-    def __init__(self, *, titles: bool = False) -> None:
+    def __init__(self, *, titles: bool = False, columns: Sequence[Column] = COLUMNS) -> None:
         super().__init__()
+        self.columns = columns
         self.register_theme(SPARK_DARK)
         self.theme = SPARK_DARK.name
         self.glyphs: Glyphs = ASCII
@@ -37,7 +40,7 @@ class Lists(App[None]):
         self.moves: list[str] = []
 
     def compose(self) -> ComposeResult:
-        yield RowList(COLUMNS, Content("Nothing here."), titles=self.titles)
+        yield RowList(self.columns, Content("Nothing here."), titles=self.titles)
 
     def on_row_list_moved(self, message: RowList.Moved) -> None:
         self.moves.append(message.key)
@@ -61,6 +64,39 @@ async def shown(
         app.list.focus()
         await pilot.pause()
         yield app, pilot
+
+
+class Around(Lists):
+    """What is around the list takes the keys that it leaves."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [(key, f"took('{key}')") for key in ("up", "down", "pagedown")]
+
+    def __init__(self, *, titles: bool = False) -> None:
+        super().__init__(titles=titles)
+        self.taken: list[str] = []
+
+    def action_took(self, key: str) -> None:
+        self.taken.append(key)
+
+
+async def test_at_its_ends_the_list_leaves_the_key_to_what_is_around_it() -> None:
+    app = Around()
+    async with app.run_test(size=(40, 8)) as pilot:
+        app.list.show(rows("a", "b"))
+        app.list.focus()
+        await pilot.press("up", "down", "pagedown", "down", "up")
+        assert app.taken == ["up", "pagedown", "down"]
+        assert app.list.key == "a"
+
+
+async def test_a_wide_list_keeps_the_figures_beside_their_names() -> None:
+    app = Lists(columns=(Column("name", maximum=20), *COLUMNS[1:]))
+    async with app.run_test(size=(200, 4)) as pilot:
+        app.list.show(rows("alpha"))
+        await pilot.pause()
+        assert app.lines[0].index("12") < 30
+        assert len({each.style.bgcolor for each in app.list.render_line(0) if each.style is not None}) == 1
+        assert len(app.lines[0]) == 200, "the cursor's row goes to the edge"
 
 
 async def test_an_empty_list_says_what_to_do() -> None:

@@ -263,6 +263,8 @@ def test_keys_are_masked_and_the_address_decides_nothing() -> None:
         ("openai/gpt-oss-120b", "mxfp4", "MXFP4"),
         ("Qwen/Qwen3.6-27B", "none", "BF16"),
         ("acme/x-AWQ", "compressed-tensors", "AWQ"),
+        ("acme/x-AWQ-4bit", "compressed-tensors", "AWQ"),
+        ("acme/x-4.75bit-vllm", "compressed-tensors", "4.75-bit"),
         ("acme/x", "compressed-tensors", "compressed-tensors"),
         ("acme/x", "", ""),
     ],

@@ -20,8 +20,8 @@ from spark_tui.domain.chat import (
     ToolCall,
     ToolCallDelta,
     Usage,
-    advance,
 )
+from tests.chat_reduce import advance
 
 Timed = tuple[float, ChatEvent]
 

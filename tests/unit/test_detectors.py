@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import reduce
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,6 @@ from spark_tui.domain.host.detectors import (
     Wedge,
     WedgeState,
     leaked,
-    low_power,
     probed,
     watch_power,
     watch_tokens,
@@ -88,6 +89,11 @@ def test_without_a_probe_nothing_is_ever_confirmed(steps: list[tuple[float, int,
 
 
 # --- low power ------------------------------------------------------------------------------------------
+
+
+def low_power(samples: Sequence[tuple[float, GpuReading]]) -> LowPowerState:
+    """The state after `(seconds, reading)`, oldest first."""
+    return reduce(lambda state, sample: watch_power(state, sample[1], sample[0]), samples, LowPowerState())
 
 
 def reading(load: int | None, clock: int | None, watts: float | None) -> GpuReading:

@@ -17,6 +17,7 @@ from spark_tui.domain.doctor.check import (
     Verdict,
 )
 from spark_tui.domain.doctor.examine import CHECKS, examine, summary, worst
+from spark_tui.domain.doctor.services import terminal
 from spark_tui.domain.host.detectors import SharedFile
 from spark_tui.domain.host.drop_caches import TEE_DROP, Access
 from spark_tui.domain.host.gpu import GpuReading
@@ -146,3 +147,8 @@ def test_a_machine_without_a_gpu_is_no_failure_of_a_machine_that_never_had_one()
 
 def test_ids_are_unique() -> None:
     assert len({entry.id for entry in CHECKS}) == len(CHECKS)
+
+
+def test_what_a_terminal_says_of_itself_is_in_its_evidence() -> None:
+    seen = replace(HEALTHY, terminal=TerminalState("xterm", "truecolor", "UTF-8", 120, 36, multiplexer="tmux"))
+    assert terminal(seen).evidence == "TERM=xterm, 120x36, UTF-8, truecolor, tmux"

@@ -12,7 +12,8 @@ from spark_tui.domain.engine.explain_view import LandmarkKind, explain_view, fin
 from spark_tui.domain.engine.failures import CauseId
 from spark_tui.domain.engine.finding import FindingId, Level
 from spark_tui.domain.engine.serving_lines import ServingReader
-from spark_tui.domain.engine.view import EngineState, EngineView, Exposure
+from spark_tui.domain.engine.state import EngineState, Exposure
+from spark_tui.domain.engine.view import EngineView
 from tests.log_fixtures import read_log, run_log
 
 GB10 = "gb10-vllm-0.20.2-qwen3.6-35b-a3b-mtp"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_tui.domain.engine.log_groups import MAX_APART, GroupKind, LineGroup, group_lines
+from spark_tui.domain.engine.log_groups import MAX_APART, REACH, GroupKind, LineGroup, group_lines, traceback_at
 from spark_tui.domain.engine.log_line import LineKind, parse_line
 from tests.log_fixtures import log_names, run_log
 
@@ -90,6 +90,16 @@ def test_two_workers_that_fail_at_once_have_a_traceback_each() -> None:
         "WorkerProc failed to start.",
         "Traceback (most recent call last):",
     ]
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_each_of_its_lines_leads_to_the_whole_traceback_and_no_other_line_does(name: str) -> None:
+    lines = run_log(name)
+    for group in list(group_lines(lines))[-60:]:
+        whole = group.lines if group.kind is GroupKind.TRACEBACK else ()
+        for number in {group.lines[0], group.lines[len(group.lines) // 2], group.lines[-1]}:
+            first = max(0, number - REACH)
+            assert traceback_at(number, lines[first : number + REACH], first) == whole
 
 
 BARE = [

@@ -18,15 +18,8 @@ from spark_tui.domain.engine.runtimes import (
     runtime_named,
     with_tag,
 )
-from spark_tui.domain.engine.view import (
-    EngineState,
-    EngineView,
-    Exposure,
-    api_port,
-    endpoint_of,
-    exposure_of,
-    runtime_of,
-)
+from spark_tui.domain.engine.state import EngineState, Exposure
+from spark_tui.domain.engine.view import EngineView, api_port, endpoint_of, exposure_of, runtime_of
 from spark_tui.domain.presets.container_spec import LABEL_PORT, LABEL_RUNTIME, LABEL_SERVED_NAME, PublishedPort
 from spark_tui.domain.presets.preset import Preset
 from spark_tui.domain.presets.secret_names import is_secret_name

@@ -67,18 +67,20 @@ def presets_diff(session: Session, name: str, container: str, settings: tuple[st
 
 _IMPORT_EXAMPLES = """\
   spark-tui presets import recipe.yaml --name mine
+  spark-tui presets import serve.sh          # a docker run command; - reads what you paste, until Ctrl-D
   git clone https://github.com/spark-arena/eugr-recipes.git && spark-tui presets import eugr-recipes
 """
 
 
 @command("import", _IMPORT_EXAMPLES)
-@click.argument("source", metavar="FILE|FOLDER")
-@click.option("--name", default="", metavar="NAME", help="The preset's name.  [the file's]")
+@click.argument("source", metavar="FILE|FOLDER|-")
+@click.option("--name", default="", metavar="NAME", help="The preset's name.  [the file's, the container's]")
 @click.option("--force", is_flag=True, help="Take the place of a preset of that name.")
 def presets_import(session: Session, source: str, name: str, force: bool) -> None:
-    """Recipes of eugr (version 1) and sparkrun (version 2) become presets of yours.
+    """Recipes of eugr (version 1) and sparkrun (version 2), and docker run commands, become presets of yours.
 
-    A file, a folder of them, or a registry cloned with git. Nothing in them is run: hooks and mods are shown.
+    A file, a folder of them, or a registry cloned with git; a script or guide with docker run commands; - for standard
+    input. Nothing in them is run: hooks and mods are shown. Keys and tokens are taken out.
     """
     from spark_tui.cli.dialects import import_presets
 

@@ -132,7 +132,7 @@ def flags_of(words: Sequence[str]) -> tuple[str, ...]:
 
 
 def quantization_words(name: str, config: str) -> str:
-    """How people call a quantization, from the engine's word for it and from the model's name: `NVFP4`, `FP8`.
+    """How people call a quantization, from the engine's word for it and from the model's name: `NVFP4`, `4.75-bit`.
 
     The engine names the format's owner (`modelopt`, `compressed-tensors`), which says nothing of the bits; the name
     of the checkpoint then tells, as far as it does.
@@ -141,12 +141,16 @@ def quantization_words(name: str, config: str) -> str:
         found = _KNOWN.search(text)
         if found:
             return found[0].upper().replace("BFLOAT16", "BF16")
+    bits = _BITS.search(name)
+    if bits and config != "none":
+        return f"{bits[1]}-bit"
     return "BF16" if config == "none" else config
 
 
 _KNOWN: Final = re.compile(
     r"nvfp4|mxfp4|mxfp8|w4a16|w8a8|fp8|awq|gptq(?:-int4)?|int4|int8|bfloat16|bf16|q\d_k_[msl]|q8_0", re.IGNORECASE
 )
+_BITS: Final = re.compile(r"(?<![\d.])(\d(?:\.\d+)?)-?bit", re.IGNORECASE)
 
 
 def _number(text: str | None) -> int | None:

@@ -109,6 +109,18 @@ LEVEL_HEADS: Final = (
 )  # fmt: skip
 
 
+def latencies(level: Level) -> tuple[str, ...]:
+    """TTFT p50 and p95, ITL p50 and p95, TPOT p50, each in ms, and E2E p50 in s."""
+    return (
+        milliseconds(level.ttft, "p50"),
+        milliseconds(level.ttft, "p95"),
+        milliseconds(level.itl, "p50"),
+        milliseconds(level.itl, "p95"),
+        milliseconds(level.tpot, "p50"),
+        "-" if level.e2e is None else f"{level.e2e.p50:.2f}",
+    )
+
+
 def level_row(level: Level) -> tuple[str, ...]:
     """One level in the order of LEVEL_HEADS."""
     spread = level.output_interval
@@ -119,12 +131,7 @@ def level_row(level: Level) -> tuple[str, ...]:
         "-" if spread is None else rate((spread.high - spread.low) / 2),
         rate(level.decode_rate.p50 if level.decode_rate else None),
         rate(level.prefill_rate.p50 if level.prefill_rate else None),
-        milliseconds(level.ttft, "p50"),
-        milliseconds(level.ttft, "p95"),
-        milliseconds(level.itl, "p50"),
-        milliseconds(level.itl, "p95"),
-        milliseconds(level.tpot, "p50"),
-        "-" if level.e2e is None else f"{level.e2e.p50:.2f}",
+        *latencies(level),
         str(level.counts.complete),
         str(level.counts.bad + level.counts.cancelled),
     )

@@ -29,10 +29,6 @@ class Interval:
     low: float
     high: float
 
-    def overlaps(self, other: Interval) -> bool:
-        """Whether the two have a value in common."""
-        return self.low <= other.high and other.low <= self.high
-
 
 @dataclass(frozen=True, slots=True)
 class Distribution:

@@ -98,7 +98,7 @@ def page_cache(seen: Readings) -> Outcome:
     if memory.cache > CACHE_SHARE * memory.total and not seen.engines_run:
         return warned(
             "Much of the pool is page cache, which CUDA counts as used.",
-            "Before a launch: press D, or run spark-tui drop-caches",
+            "Before a launch, free it: spark-tui drop-caches",
             words,
         )
     return passed("The page cache is no hindrance.", words)

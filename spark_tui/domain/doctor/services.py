@@ -203,9 +203,8 @@ def terminal(seen: Readings) -> Outcome:
     own = seen.terminal
     if not own.interactive:
         return skipped("Not run in a terminal.")
-    words = f"TERM={own.term}, {own.width}x{own.height}, {own.encoding or '?'}" + (
-        f", {own.multiplexer}" if own.multiplexer else ""
-    )
+    known = (own.colours, own.multiplexer)
+    words = ", ".join((f"TERM={own.term}", f"{own.width}x{own.height}", own.encoding or "?", *filter(None, known)))
     if own.width < NARROW or own.height < SHORT:
         return warned(f"The terminal is smaller than {NARROW}x{SHORT}.", "Enlarge it.", words)
     if "utf" not in own.encoding.lower():

@@ -10,8 +10,9 @@ from typing import Final
 from spark_tui.domain.engine.explain import Explanation, Surroundings, explain
 from spark_tui.domain.engine.finding import Baseline, Finding, Level
 from spark_tui.domain.engine.sizing import Pairs
+from spark_tui.domain.engine.state import EngineState
 from spark_tui.domain.engine.verdict_lines import Tone, VerdictLine
-from spark_tui.domain.engine.view import EngineState, EngineView
+from spark_tui.domain.engine.view import EngineView
 
 FINDING_TONES: Final = {Level.CRITICAL: Tone.BAD, Level.WARNING: Tone.WARNING, Level.INFO: Tone.PLAIN}
 FINDING_LABELS: Final = {Level.CRITICAL: "urgent", Level.WARNING: "warning", Level.INFO: "advice"}
@@ -68,15 +69,15 @@ def proposal(explanation: Explanation) -> Proposal | None:
     return next((Proposal(found.summary, found.override) for found in explanation.findings if found.override), None)
 
 
-def finding_rows(findings: Sequence[Finding], applied: Pairs = ()) -> list[VerdictLine]:
-    """A row for what is found, and one for what to do; `applied` are the changes that a key would make."""
+def finding_rows(findings: Sequence[Finding], applied: Pairs = (), key: str = "a") -> list[VerdictLine]:
+    """A row for what is found, and one for what to do; `applied` are the changes that `key` would make."""
     rows = []
     for found in findings:
         rows.append(VerdictLine(FINDING_LABELS[found.level], found.summary, FINDING_TONES[found.level], found.line))
         if found.remedy:
             rows.append(VerdictLine("do", found.remedy))
         if found.override and found.override == applied:
-            rows.append(VerdictLine("a applies", pairs_text(found.override)))
+            rows.append(VerdictLine(f"{key} applies", pairs_text(found.override)))
     return rows
 
 

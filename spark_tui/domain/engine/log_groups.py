@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
@@ -19,6 +19,7 @@ MAX_LINES: Final = 2_000
 """Lines of a group; a traceback through a recursion has more."""
 MAX_APART: Final = 400
 """So many lines of others may stand between two lines of a group."""
+REACH: Final = MAX_LINES
 MAX_TAIL: Final = 30
 """Lines without a form of their own that may follow the line that names an exception."""
 
@@ -86,6 +87,19 @@ def group_lines(lines: Iterable[str], first: int = 0) -> Iterator[LineGroup]:
         grouper.feed(number, text)
         yield from grouper.ready(number)
     yield from grouper.rest()
+
+
+def traceback_at(number: int, lines: Sequence[str], first: int = 0) -> tuple[int, ...]:
+    """The numbers of the lines of the traceback that line `number` is part of, ascending; empty where it is of none.
+
+    `lines` are those around it, the first of them has the number `first`; `REACH` of them on each side are enough.
+    """
+    for group in group_lines(lines, first):
+        if number in group.lines:
+            return group.lines if group.kind is GroupKind.TRACEBACK else ()
+        if group.lines[0] > number:
+            return ()
+    return ()
 
 
 class _Grouper:

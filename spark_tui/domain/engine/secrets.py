@@ -6,6 +6,7 @@ vLLM prints `'api_key': ['secret']` in its start-up line up to 0.25; people past
 from __future__ import annotations
 
 import re
+from functools import cache
 
 MASK = "***"
 
@@ -28,26 +29,30 @@ _VALUE = (
     r"""|\\+"(?:[^"\\]|\\(?!"))*(?:\\+")?|\\+'(?:[^'\\]|\\(?!'))*(?:\\+')?"""
     r"""|[^\s,;)}\]&"'\\]+"""
 )
-_NAMED = re.compile(rf"""((?:{_NAME})\\*["']?[ ]{{0,2}}[:=][ ]{{0,2}}|--?(?:{_NAME})[ ]{{1,2}})({_VALUE})""")
-_AUTHORIZATION = re.compile(r"\b((?:[bB]earer|BEARER|[bB]asic) {1,4})([\w\-.~+/=]{6,})")
-_SHAPES = re.compile(
+_NAMED = rf"""((?:{_NAME})\\*["']?[ ]{{0,2}}[:=][ ]{{0,2}}|--?(?:{_NAME})[ ]{{1,2}})({_VALUE})"""
+_AUTHORIZATION = r"\b((?:[bB]earer|BEARER|[bB]asic) {1,4})([\w\-.~+/=]{6,})"
+_SHAPES = (
     r"\b(hf_|sk-|nvapi-|ghp_|gho_|github_pat_|glpat-|xox[abp]-|AKIA|AIza)"
     r"([A-Za-z0-9](?:[A-Za-z0-9\-]|_(?=[A-Za-z0-9])){15,})"
 )
 # A signed token of three parts, and what signs a URL: the Hub's and the clouds' download addresses stand in errors.
-_JWT = re.compile(r"\beyJ[\w\-]{10,}\.[\w\-]{10,}\.[\w\-]{6,}")
-_SIGNED = re.compile(
-    r"([?&](?:X-Amz-(?:Signature|Security-Token|Credential)|Signature|sig|token|access_token)=)([^&\s'\"]{6,})"
-)
+_JWT = r"\beyJ[\w\-]{10,}\.[\w\-]{10,}\.[\w\-]{6,}"
+_SIGNED = r"([?&](?:X-Amz-(?:Signature|Security-Token|Credential)|Signature|sig|token|access_token)=)([^&\s'\"]{6,})"
 # `--api-key one two`: vLLM takes several. Only what looks like a key counts as a further one, not the sentence's words.
-_FURTHER = re.compile(r"(--api-key \*\*\*)((?: (?!-)(?=[^\s/]*\d)[^\s/]{8,200})+)")
-_URL = re.compile(r"(://[^/\s:@]{1,64}:)([^@\s/]{1,256})@")
+_FURTHER = r"(--api-key \*\*\*)((?: (?!-)(?=[^\s/]*\d)[^\s/]{8,200})+)"
+_URL = r"(://[^/\s:@]{1,64}:)([^@\s/]{1,256})@"
 _HARMLESS = frozenset(("None", "null", "True", "False", "true", "false", MASK, "''", '""', "[]", "{}", f"'{MASK}'"))
 
 # One of these stands in every line that can hold such a secret; testing for them is cheaper than the patterns.
 _NAME_HINTS = ("key", "KEY", "Key", "_token", "_TOKEN", "-token", "ssw", "SSW", "_secret", "-secret", "_SECRET")
 _AUTHORIZATION_HINTS = ("earer ", "EARER ", "asic ")
 _SHAPE_HINTS = ("hf_", "sk-", "nvapi-", "ghp_", "gho_", "hub_pat_", "glpat-", "xox", "AKIA")
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    """Compiled when a hint calls for it: every part of the program imports this, and few texts hold a secret."""
+    return re.compile(pattern)
 
 
 def mask_secrets(text: str) -> str:
@@ -58,26 +63,26 @@ def mask_secrets(text: str) -> str:
     """
     for hint in _NAME_HINTS:
         if hint in text:
-            text = _NAMED.sub(_masked, text)
+            text = _compiled(_NAMED).sub(_masked, text)
             if "--api-key ***" in text:
-                text = _FURTHER.sub(r"\1", text)
+                text = _compiled(_FURTHER).sub(r"\1", text)
             break
     for hint in _AUTHORIZATION_HINTS:
         if hint in text:
-            text = _AUTHORIZATION.sub(rf"\1{MASK}", text)
+            text = _compiled(_AUTHORIZATION).sub(rf"\1{MASK}", text)
             break
     for hint in _SHAPE_HINTS:
         if hint in text:
-            text = _SHAPES.sub(rf"\1{MASK}", text)
+            text = _compiled(_SHAPES).sub(rf"\1{MASK}", text)
             break
     if "eyJ" in text:
-        text = _JWT.sub(MASK, text)
+        text = _compiled(_JWT).sub(MASK, text)
     if "://" not in text:
         return text
     if "=" in text:
-        text = _SIGNED.sub(rf"\1{MASK}", text)
+        text = _compiled(_SIGNED).sub(rf"\1{MASK}", text)
     if "@" in text:
-        text = _URL.sub(rf"\1{MASK}@", text)
+        text = _compiled(_URL).sub(rf"\1{MASK}@", text)
     return text
 
 

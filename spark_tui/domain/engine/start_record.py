@@ -9,8 +9,9 @@ from typing import Final
 
 from spark_tui.domain.engine.container import ContainerFacts
 from spark_tui.domain.engine.eta import PastStart, is_warm, past_start
+from spark_tui.domain.engine.state import EngineState
 from spark_tui.domain.engine.timeline import BootTimeline, EngineFacts, Outcome, PhaseId, PhaseState
-from spark_tui.domain.engine.view import EngineState, EngineView
+from spark_tui.domain.engine.view import EngineView
 from spark_tui.domain.history import StartRecord, StartSizes
 from spark_tui.domain.text import truncate
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 from itertools import pairwise
 
 from spark_tui.domain.engine.container import ContainerFacts, ContainerStatus
 from spark_tui.domain.engine.endpoint import Endpoint, Health, ServedModel
 from spark_tui.domain.engine.runtimes import recognised, runtime_named, with_tag
 from spark_tui.domain.engine.serving_lines import ServingSample
+from spark_tui.domain.engine.state import EngineState, Exposure
 from spark_tui.domain.engine.timeline import EMPTY_TIMELINE, BootTimeline
 from spark_tui.domain.models.checkpoint import CheckpointFacts
 from spark_tui.domain.presets.container_spec import LABEL_PORT, LABEL_RUNTIME, PublishedPort
@@ -17,28 +17,6 @@ from spark_tui.domain.secret import Secret
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _KEY_OPTIONS = ("--api-key", "--api-key-file")
-
-
-class EngineState(StrEnum):
-    """One word for the list. `READY` is only ever said after health and models were seen."""
-
-    CREATED = "CREATED"
-    STARTING = "STARTING"
-    SERVING = "SERVING"
-    NOT_ANSWERING = "NOT ANSWERING"
-    RESTARTING = "RESTARTING"
-    PAUSED = "PAUSED"
-    STOPPED = "STOPPED"
-    FAILED = "FAILED"
-
-
-class Exposure(StrEnum):
-    """Who can reach the port."""
-
-    LOCAL = "LOCAL"
-    LAN = "LAN"
-    LAN_NO_KEY = "LAN NO KEY"
-    NONE = "NO PORT"
 
 
 @dataclass(frozen=True, slots=True)

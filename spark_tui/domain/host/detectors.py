@@ -4,7 +4,7 @@ state, and shared memory that a killed engine has left behind. All pure: samples
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -184,11 +184,3 @@ def leaked(files: Iterable[SharedFile], *, engines_run: bool) -> Leak:
         and (file.open is False or (file.open is None and not engines_run))
     ]
     return Leak(tuple(sorted(found, key=lambda file: (-file.size, file.name))))
-
-
-def low_power(samples: Sequence[tuple[float, GpuReading]]) -> LowPowerState:
-    """The state after a whole history, `(seconds, reading)` oldest first."""
-    state = LowPowerState()
-    for at, reading in samples:
-        state = watch_power(state, reading, at)
-    return state

@@ -45,6 +45,10 @@ REASON_BITS: Final[Mapping[int, Throttle]] = {
 no throttling."""
 
 
+NOTICEABLE: Final = 0.1
+"""A share of the time. Under any load the counters run a little."""
+
+
 @dataclass(frozen=True, slots=True)
 class Throttled:
     """What held the clock down, and for which share of the time between two readings, 0 to 1."""
@@ -93,6 +97,23 @@ class GpuReading:
     driver: str = ""
     processes: tuple[GpuProcess, ...] | None = None
     throttled: tuple[Throttled, ...] | None = None
+
+    @property
+    def held_by(self) -> str:
+        """What keeps the clock down for a noticeable share of the time, `thermal` for example; empty when nothing."""
+        return next((each.kind.value for each in self.throttled or () if each.share >= NOTICEABLE), "")
+
+    @property
+    def figures(self) -> tuple[str, ...]:
+        """`92 %`, `45 W`, `2400 MHz`, `61 C`, `clock held by thermal`: what is known of its load, in this order."""
+        known = (
+            (self.utilization_percent, "{} %"),
+            (self.power_watts, "{:.0f} W"),
+            (self.sm_clock_mhz, "{} MHz"),
+            (self.temperature_c, "{} C"),
+            (self.held_by or None, "clock held by {}"),
+        )
+        return tuple(shape.format(value) for value, shape in known if value is not None)
 
     def compute_memory(self) -> Reading[int]:
         """Bytes that CUDA processes hold together: the engine's part of the pool. Missing when one of them is not

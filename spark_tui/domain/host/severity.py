@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from spark_tui.domain.host.memory import MemInfo
 from spark_tui.domain.quantities import GIB, gib, human_duration
+
+if TYPE_CHECKING:
+    from spark_tui.domain.host.memory import MemInfo
 
 SERVING_FLOOR: Final = 2 * GIB
 """Below it a serving box is in danger. Healthy ones were recorded down to 3.9 GiB, read in the unkindest way."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from spark_tui.domain.errors import RefusedError, SparkError, UnreachableError
+from spark_tui.domain.errors import RefusedError, SparkError, UnreachableError, UsageError
 from spark_tui.domain.quantities import human_bytes, human_duration
 from spark_tui.domain.text import clean_line, truncate
 
@@ -57,18 +57,21 @@ class HubRepoMissing(HubFailed):
     """No such repository, or none that this token may see."""
 
     id = "hub_repo_missing"
+    exit_code = UsageError.exit_code
 
 
 class HubRevisionMissing(HubFailed):
     """The repository has no such branch, tag or commit."""
 
     id = "hub_revision_missing"
+    exit_code = UsageError.exit_code
 
 
 class HubFileMissing(HubFailed):
     """The repository has no such file."""
 
     id = "hub_file_missing"
+    exit_code = UsageError.exit_code
 
 
 class HubFileTooLarge(HubFailed):

@@ -23,6 +23,7 @@ _CACHES: Final = (
     ("triton", "/root/.triton"),
     ("tilelang", "/root/.tilelang"),
 )
+COMPILE_CACHES: Final = tuple(target for _, target in _CACHES)
 _ROOT_USERS: Final = (None, "", "0", "root", "0:0", "root:root")
 
 __all__ = ["STORE_TARGET", "HostPaths", "local_model_path", "model_in_container", "mounts_of"]

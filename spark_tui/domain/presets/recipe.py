@@ -43,6 +43,7 @@ class Dialect(StrEnum):
     SPARKRUN = "sparkrun recipe (version 2)"
     EUGR = "eugr recipe (version 1)"
     SPARK_PULSE = "spark-pulse recipe (version 2)"
+    DOCKER_RUN = "docker run command"
 
 
 def dialect_of(document: Table) -> Dialect:

@@ -9,7 +9,6 @@ from urllib.parse import urlsplit
 
 from spark_tui.domain.bench.record import RequestRecord
 from spark_tui.domain.engine.endpoint import Endpoint
-from spark_tui.domain.engine.metric_page import EMPTY_PAGE, MetricPage
 from spark_tui.domain.errors import EngineUnreachable
 from spark_tui.services.demo.chronicle import DECODE_RATE
 from spark_tui.services.demo.run import noise
@@ -61,11 +60,6 @@ class DemoLoad:
         """A word for each token."""
         self._require(endpoint)
         return " ".join(f"t{token}" for token in tokens)
-
-    async def metrics(self, endpoint: Endpoint) -> MetricPage:
-        """No page: there is nothing to be checked against."""
-        self._require(endpoint)
-        return EMPTY_PAGE
 
     async def close(self) -> None:
         """Nothing is kept open."""

@@ -106,7 +106,8 @@ class DemoModels:
     def sizes(self, model: str) -> dict[str, int]:
         """Bytes by file name of what is whole; empty for a model that is not here."""
         found = self._models.get(model)
-        return {file.name: file.size for file in _files(found) if file.size is not None} if found is not None else {}
+        whole = () if found is None else (each for each in _files(found) if not _damaged(each, found.completeness))
+        return {file.name: file.size for file in whole if file.size is not None}
 
     def fetched(self, model: str, files: Sequence[RepoFile]) -> None:
         """A download has ended: what it fetched is here."""
@@ -191,9 +192,13 @@ def _files(model: StoredModel) -> tuple[StoredFile, ...]:
     return tuple(sorted((*found, *absent), key=lambda file: file.name))
 
 
+def _damaged(file: StoredFile, state: Completeness) -> bool:
+    return state is Completeness.CORRUPT and file.name.startswith("model-00002")
+
+
 def _check(file: StoredFile, state: Completeness) -> FileCheck:
     if file.payload is None:
         return FileCheck(file.name, Verdict.ABSENT)
-    if state is Completeness.CORRUPT and file.name.startswith("model-00002"):
+    if _damaged(file, state):
         return FileCheck(file.name, Verdict.SIZE, file.payload.size, detail="3,328,599,654 of 4,939,212,390 bytes")
     return FileCheck(file.name, Verdict.MATCHES, file.payload.size, Algorithm.SHA256)

@@ -13,6 +13,7 @@ from textual.widgets import Input, TabbedContent
 
 from spark_tui.core.actions import Scope
 from spark_tui.core.bench_progress import BenchProgress
+from spark_tui.core.key_words import key_of
 from spark_tui.domain.bench.codec import result_to_json
 from spark_tui.domain.bench.export import csv_text, markdown
 from spark_tui.domain.bench.result import Result
@@ -46,9 +47,9 @@ class BenchScreen(BenchGround):
     def action_start_bench(self) -> None:
         """The form: what is measured, how long it takes, what speaks against it."""
         if self.measuring:
-            self.tell("A measurement is under way; c ends it, and keeps what it has.")
+            self.tell(f"A measurement is under way; {key_of('cancel_bench')} ends it, and keeps what it has.")
         elif not words.serving(self.engines()):
-            self.tell(words.NO_ENGINE)
+            self.tell(words.no_engine(self.engines()))
         else:
             form = BenchForm(self.context, self.engines(), self.spark.selected, self._results)
             self.app.push_screen(form, self._ordered)
@@ -110,7 +111,8 @@ class BenchScreen(BenchGround):
             answered = words.headline(run) or f"{run.counts.complete} requests answered"
             figures = answered if run.counts.complete else "no request came to its end"
             text = f"{name}: {figures}" if done else f"{name}: {run.ending.value}, {run.reason}. Kept: {figures}"
-            self.notify(text, severity="information" if done else "warning", timeout=10, markup=False)
+            seconds = 4 if self.is_current else 10  # here the page tells it too, and a notice lies over it
+            self.notify(text, severity="information" if done else "warning", timeout=seconds, markup=False)
 
     def action_cancel_bench(self) -> None:
         """Ends the measurement; what was measured is kept."""

@@ -8,6 +8,7 @@ from typing import Final
 
 from textual.content import Content
 
+from spark_tui.core.key_words import key_of
 from spark_tui.domain.bench.compare import Comparison, Difference, Verdict, compare
 from spark_tui.domain.bench.compare import Row as LevelPair
 from spark_tui.domain.bench.conditions import quantization_words
@@ -28,17 +29,22 @@ MOST_DIFFERENCES: Final = 12
 INDENT: Final = 2
 VERDICTS: Final = {Verdict.FASTER: "$success", Verdict.SLOWER: "$error"}
 TOLD: Final = {Verdict.NOT_SHOWN: "none shown", Verdict.UNKNOWN: "too few passes"}
-"""The verdicts as they stand under `difference`, where there is little room."""
+"""These verdicts in fewer words: a line has little room."""
 FEW_DIFFERENCES: Final = 2
 """So many stand with A and B themselves, for then they are what tells them apart."""
 PAIR_HEADS: Final = (
     Head("tok/s at", right=False), Head("A"), Head("B"), Head("B/A"), Head("95 %", 2),
     Head("difference", 1, right=False),
 )  # fmt: skip
-HOW_TO_COMPARE: Final = (
-    "Space marks a run as A, Space on another one as B: here they stand side by side. In the form that b opens, "
-    "a second engine is measured in turn with the first, which cancels what drifts."
-)
+
+
+def how_to_compare() -> str:
+    """What is to be done for two runs to stand here."""
+    mark = key_of("mark_run")
+    return (
+        f"{mark} marks a run as A, {mark} on another one as B: here they stand side by side. In the form that "
+        f"{key_of('start_bench')} opens, a second engine is measured in turn with the first, which cancels what drifts."
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +109,12 @@ def _pair_words(pair: LevelPair) -> Content:
     return Content.assemble(
         (f"{level_words(pair):<13}", "$dim"),
         f"{rate(pair.first.output_rate):>6} -> {rate(pair.second.output_rate):>6} tok/s  ",
-        (f"{ratio}", "bold"), (f"{spread}  ", "$dim"), (pair.verdict.value, VERDICTS.get(pair.verdict, "$dim")),
+        (f"{ratio}", "bold"), (f"{spread}  ", "$dim"), _verdict(pair.verdict),
     )  # fmt: skip
+
+
+def _verdict(verdict: Verdict) -> tuple[str, str]:
+    return TOLD.get(verdict, verdict.value), VERDICTS.get(verdict, "$dim")
 
 
 def level_words(pair: LevelPair) -> str:
@@ -221,7 +231,7 @@ def _pair_row(pair: LevelPair) -> tuple[Content, ...]:
         Content(rate(pair.second.output_rate)),
         Content.styled("-" if pair.ratio is None else f"{pair.ratio:.3f}", "bold"),
         Content.styled("-" if spread is None else f"{spread.low:.3f}-{spread.high:.3f}", "$dim"),
-        Content.styled(TOLD.get(pair.verdict, pair.verdict.value), VERDICTS.get(pair.verdict, "$dim")),
+        Content.styled(*_verdict(pair.verdict)),
     )
 
 
@@ -238,7 +248,7 @@ def pair_head(found: Comparison, now: float) -> list[Part]:
 
 
 def _who(run: BenchRun, now: float) -> Content:
-    words = f"  {short_model(run.conditions.model)}  {ago(now - run.at)}  {run.id}"
+    words = f"  {ago(now - run.at)}  {run.id}  {short_model(run.conditions.model)}"
     return Content.assemble(fmt.safe(run.conditions.engine, "bold"), fmt.safe(words, "$dim"))
 
 

@@ -286,7 +286,7 @@ class BenchGround(FrameScreen):
         if found is None:
             marked = self.marked
             told = f"A is {words.short_model(marked[0].model)}, {marked[0].id}. " if marked else ""
-            head.tell([sentence(f"{told}{beside.HOW_TO_COMPARE}", "$dim")])
+            head.tell([sentence(f"{told}{beside.how_to_compare()}", "$dim")])
             foot.tell(())
         else:
             head.tell(beside.pair_head(found, self.context.clock.now()))

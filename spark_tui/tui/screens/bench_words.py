@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from textual.content import Content
 
 from spark_tui.core.bench_progress import BenchProgress, BenchStep
+from spark_tui.core.key_words import key_of
 from spark_tui.domain.bench.conditions import quantization_words
 from spark_tui.domain.bench.export import knee_words, milliseconds, rate
 from spark_tui.domain.bench.level import Level
@@ -15,7 +16,8 @@ from spark_tui.domain.bench.plan import BenchPlan, Segment
 from spark_tui.domain.bench.result import Result, Status
 from spark_tui.domain.bench.run import BenchRun, Ending
 from spark_tui.domain.bench.scaling import KNEE_EFFICIENCY, Scaling, efficiency
-from spark_tui.domain.engine.view import EngineState, EngineView
+from spark_tui.domain.engine.state import EngineState
+from spark_tui.domain.engine.view import EngineView
 from spark_tui.domain.quantities import human_count, human_duration
 from spark_tui.domain.text import clean_line
 from spark_tui.tui import format as fmt
@@ -28,14 +30,15 @@ NOT_KNOWN = "not known"
 LIVE = "live "
 """Keys of rows that are being measured begin so; an id has no blank."""
 
+QUANT_CELLS = 9
 COLUMNS = (
     Column("", width=1),
     Column("when", width=4),
     Column("model", minimum=10),
-    Column("quant", width=6, hide_below=64),
+    Column("quant", width=QUANT_CELLS, hide_below=68),
     Column("single", width=6, right=True),
     Column("best", width=5, right=True),
-    Column("knee", width=4, right=True, hide_below=44),
+    Column("knee", width=4, right=True, hide_below=58),
     Column("status", width=9),
 )
 STYLES = {
@@ -46,7 +49,6 @@ STYLES = {
     "working": "",
     "pending": "$dim",
 }
-NO_ENGINE = "No engine serves, so there is nothing to measure. Launch one: 1 Home, then l; or 3 Presets."
 WHAT = (
     "Real streaming requests with prompts of an exact length that no cache knows: one stream, then more, until the "
     "throughput no longer grows. Latencies as `vllm bench serve` defines them. Failed and short requests are told, "
@@ -82,6 +84,12 @@ def status_word(result: Result) -> str:
     return "done" if result.run.ending is Ending.COMPLETED else result.run.ending.value
 
 
+def quant_word(model: str, quantization: str) -> str:
+    """The format where its bits are known: its owner alone (`compressed-tensors`) tells nothing in so few cells."""
+    found = quantization_words(model, quantization)
+    return found if 0 < len(found) <= QUANT_CELLS else "-"
+
+
 def result_row(result: Result, now: float, mark: str) -> Row:
     """One entry: when, what, single stream, the most of all, the knee, how it ended; `!` where a caveat belongs to
     it, `sim` for the demo's."""
@@ -91,7 +99,7 @@ def result_row(result: Result, now: float, mark: str) -> Row:
         Content.styled(mark, "bold $accent"),
         Content.styled(since(now - result.at), "$dim"),
         fmt.safe(short_model(result.model)),
-        fmt.safe(quantization_words(result.model, result.quantization) or "-", "$dim"),
+        fmt.safe(quant_word(result.model, result.quantization), "$dim"),
         Content(rate(run.single if run else None)),
         Content.styled(rate(_best(run)), "bold"),
         Content.styled(knee_words(run), "$dim"),
@@ -104,13 +112,12 @@ def live_row(name: str, view: EngineView | None, progress: BenchProgress | None,
     """An engine that is being measured."""
     run = live_run(progress, name)
     model = run.conditions.model if run is not None else view.model if view is not None else name
-    known = quantization_words(model, run.conditions.quantization if run is not None else "")
     active = progress is not None and progress.engine == name
     cells = (
         Content.styled(glyphs.running if active else glyphs.pending, "$primary"),
         Content.styled("now", "bold $primary"),
         fmt.safe(short_model(model), "bold"),
-        fmt.safe(known or "-", "$dim"),
+        fmt.safe(quant_word(model, run.conditions.quantization if run is not None else ""), "$dim"),
         Content(rate(run.single if run else None)),
         Content.styled(rate(_best(run)), "bold"),
         Content.styled("-", "$dim"),
@@ -143,6 +150,18 @@ def serving(engines: Sequence[EngineView]) -> tuple[EngineView, ...]:
     return tuple(view for view in engines if view.state is EngineState.SERVING and view.port is not None)
 
 
+def no_engine(engines: Sequence[EngineView] = ()) -> str:
+    """Why nothing can be measured, and the keys that lead out of it."""
+    starting = next((view.name for view in engines if view.state is EngineState.STARTING), "")
+    if starting:
+        return f"{clean_line(starting)} is starting: it can be measured when it serves."
+    home, presets = key_of("show_home"), key_of("show_presets")
+    return (
+        f"No engine serves, so there is nothing to measure. Launch one: {home} Home, then {key_of('launch')}; "
+        f"or {presets} Presets."
+    )
+
+
 def empty_text(engines: Sequence[EngineView], *, filtered: bool) -> Content:
     """What to do when there is nothing in the list."""
     if filtered:
@@ -150,10 +169,10 @@ def empty_text(engines: Sequence[EngineView], *, filtered: bool) -> Content:
     names = [view.name for view in serving(engines)]
     nothing = Content("Nothing was measured yet.\n\n")
     if not names:
-        return Content.assemble(nothing, (NO_ENGINE, "$dim"))
+        return Content.assemble(nothing, (no_engine(engines), "$dim"))
     verb = "serves" if len(names) == 1 else "serve"
     return Content.assemble(
-        nothing, ("b", "bold $primary"), " or ", ("Enter", "bold $primary"), " measures: ",
+        nothing, (key_of("start_bench"), "bold $primary"), " or ", (key_of("open_run"), "bold $primary"), " measures: ",
         fmt.safe(", ".join(names), "bold"), f" {verb}.",
     )  # fmt: skip
 

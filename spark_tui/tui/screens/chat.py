@@ -7,7 +7,7 @@ from textual import work
 from spark_tui.core.chat_target import target_of
 from spark_tui.core.conversation import Conversation
 from spark_tui.domain.chat_media import check_taken, check_together
-from spark_tui.domain.engine.view import EngineState
+from spark_tui.domain.engine.state import EngineState
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.quantities import human_count
 from spark_tui.domain.text import clean
@@ -265,7 +265,9 @@ class ChatScreen(ChatGround):
         code = clean(blocks[-back])
         self.app.copy_to_clipboard(code)
         lines = code.count("\n") + 1
-        self._say(f"Copied code {len(blocks) - back + 1} of {len(blocks)}: {lines} lines. Again: the one before.")
+        which = f" {len(blocks) - back + 1} of {len(blocks)}" if len(blocks) > 1 else ""
+        again = " Again: the one before." if len(blocks) > 1 else ""
+        self._say(f"Copied code{which}: {lines} line{'s' if lines > 1 else ''}.{again}")
 
     def action_token_chances(self) -> None:
         """How sure the model was of each token."""

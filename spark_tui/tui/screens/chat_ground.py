@@ -18,6 +18,7 @@ from textual.worker import Worker, WorkerState
 from spark_tui.core.actions import Scope
 from spark_tui.core.chat_target import ChatTarget, target_of
 from spark_tui.core.conversation import Conversation
+from spark_tui.core.key_words import key_of
 from spark_tui.domain.chat import Answer, Attachment, ToolCall
 from spark_tui.domain.chat_context import ContextUse, Room
 from spark_tui.domain.chat_settings import NO_DEFAULTS, NO_SETTINGS, Defaults
@@ -184,7 +185,7 @@ class ChatGround(FrameScreen):
             status.left = words.doing(last, self.context.clock.monotonic())
         else:
             status.left = words.room_used(self._use() if last is not None else None)
-        key = "^End" if self._prompt.has_focus and self._prompt.text else "End"
+        key = key_of("follow_answer") if self._prompt.has_focus and self._prompt.text else "End"
         status.right = words.below(0 if self._transcript.following else self._transcript.below, key)
         status.renew()
 
@@ -233,7 +234,7 @@ class ChatGround(FrameScreen):
     def on_prompt_submitted(self, event: Prompt.Submitted) -> None:
         """Sends, when there is someone to send to; else the text stays in the prompt."""
         if self._conversation.live:
-            self._say("An answer is coming: Esc stops it.")
+            self._say(f"An answer is coming: {key_of('stop_answer')} stops it.")
         elif target := self._target():
             if self._editing:
                 self._send_edited(event.text.strip("\n"), target)
@@ -286,11 +287,12 @@ class ChatGround(FrameScreen):
             self._let_go(self._previous)
             self._previous = None
             if use is not None and use.room is Room.OVER:
-                self._say("The context is full: if the engine refuses, F7 makes room.")
+                self._say(f"The context is full: if the engine refuses, {key_of('make_room')} makes room.")
             self._show_keys()
 
     def _begin(self, begin: Callable[[], AsyncGenerator[Answer, None]]) -> bool:
         """Lets an answer begin; whether it did."""
+        self._unsay()
         self._conversation.settings = self._chosen.over(self._defaults_here.settings)
         try:
             answers = begin()

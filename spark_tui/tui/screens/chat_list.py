@@ -15,6 +15,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
 from spark_tui.core.conversations import Conversations
+from spark_tui.core.key_words import key_of
 from spark_tui.domain.conversation import ConversationSummary, SearchHit
 from spark_tui.domain.errors import SparkError
 from spark_tui.tui import format as fmt
@@ -53,9 +54,10 @@ class ConversationsDialog(ModalScreen[str | None]):
             dialog.border_subtitle = "Enter opens  type to search  F2 renames  Del deletes  Esc back"
             yield Input(placeholder="search in titles and in what was said", compact=True, select_on_focus=False)
             yield RowList(
-                (Column("changed", 16), Column("title", minimum=16), Column("n", 4, right=True),
+                (Column("changed", 16), Column("title", minimum=16), Column("asked", 5, right=True),
                  Column("model", 22, hide_below=80)),
                 EMPTY,
+                titles=True,
                 id="kept",
             )  # fmt: skip
             yield Static("", id="kept-problem")
@@ -87,9 +89,9 @@ class ConversationsDialog(ModalScreen[str | None]):
         self.query_one("#kept-problem", Static).update(fmt.safe(text, "$warning"))
 
     def _row(self, kept: ConversationSummary) -> Row:
-        mark = "  (here)" if kept.id == self._here else "  (open elsewhere)" if kept.in_use else ""
+        mark = "(here)  " if kept.id == self._here else "(open elsewhere)  " if kept.in_use else ""
         hit = self._hits.get(kept.id)
-        title = Content.assemble(fmt.safe(kept.title), (mark, "$dim"))
+        title = Content.assemble((mark, "$dim"), fmt.safe(kept.title))
         if hit is not None and hit.number:
             title = Content.assemble(title, "   ", fmt.safe(hit.excerpt, "$dim"))
         changed = f"{datetime.fromtimestamp(kept.changed_at).astimezone():%Y-%m-%d %H:%M}"
@@ -141,7 +143,7 @@ class ConversationsDialog(ModalScreen[str | None]):
         if kept is None:
             return
         if kept.id == self._here:
-            self._say("This one is open: begin another one first (Esc, then ^n).")
+            self._say(f"This one is open: begin another one first (Esc, then {key_of('new_chat')}).")
             return
         question = ConfirmScreen(
             f"Delete {kept.title!r}?",

@@ -8,17 +8,18 @@ from dataclasses import replace
 from textual.content import Content
 
 from spark_tui.core.actions import Action, Scope, action, of_scope
+from spark_tui.core.key_words import key_of, screen_keys
 from spark_tui.domain.chat import Answer, ToolCall
 from spark_tui.domain.chat_context import ContextUse, Room
 from spark_tui.domain.chat_settings import ChatSettings
 from spark_tui.domain.conversation import Exchange
-from spark_tui.domain.engine.view import EngineState, EngineView
+from spark_tui.domain.engine.state import EngineState
+from spark_tui.domain.engine.view import EngineView
 from spark_tui.domain.errors import EngineUnreachable, ModelNotServed, SparkError
 from spark_tui.domain.quantities import human_count, short_tokens
 from spark_tui.domain.reading import NOT_READ_YET
 from spark_tui.domain.text import truncate
 from spark_tui.tui import format as fmt
-from spark_tui.tui.keymap import shown
 from spark_tui.tui.widgets.line import Line, spread
 from spark_tui.tui.widgets.turn import Turn, answers, tokens
 
@@ -95,10 +96,14 @@ class KeptTurns:
         return (*self._turns, *_turns_of(exchanges[-1], before, sent_from, last=True))
 
 
+def _out_to_presets() -> str:
+    return f"{key_of('stop_answer')}, then {key_of('show_presets')}"
+
+
 def problem_with(view: EngineView | None) -> SparkError | None:
     """Why an engine cannot be asked now; None when it can."""
     if view is None:
-        return EngineUnreachable("No engine serves here.", "Esc, then 3 to launch one.")
+        return EngineUnreachable("No engine serves here.", f"{_out_to_presets()} to launch one.")
     if view.state in (EngineState.CREATED, EngineState.STARTING, EngineState.RESTARTING):
         return EngineUnreachable(f"{view.name} does not serve yet: {fmt.state_word(view)}.", "Wait until it serves.")
     if view.state not in (EngineState.SERVING, EngineState.NOT_ANSWERING):
@@ -155,7 +160,7 @@ def placeholder(view: EngineView | None, engines_reason: str) -> Content:
     problem = problem_with(view)
     if view is None:
         known = engines_reason != NOT_READ_YET.reason
-        return Content("No engine serves: Esc, then 3 to launch one" if known else "Looking for engines ...")
+        return Content(f"No engine serves: {_out_to_presets()} to launch one" if known else "Looking for engines ...")
     if problem is None:
         return fmt.safe(f"Message to {view.served_name}")
     return fmt.safe(f"{problem.summary} What you write stays here.")
@@ -171,20 +176,20 @@ def empty(view: EngineView | None, engines_reason: str, *, has_previous: bool) -
     elif view is None:
         said = Content.assemble(
             ("No engine serves here yet.", "bold"), "\n\n",
-            ("3", KEY), "  choose a preset and launch it\n", ("1", KEY), "  what runs on this box\n\n",
-            ("In the prompt digits are text: Esc leaves it.", "$dim"),
+            (key_of("show_presets"), KEY), "  choose a preset and launch it\n",
+            (key_of("show_home"), KEY), "  what runs on this box\n\n",
+            (f"In the prompt digits are text: {key_of('stop_answer')} leaves it.", "$dim"),
         )  # fmt: skip
     elif problem is not None:
         said = Content.assemble(
             fmt.safe(problem.summary, "bold"), "\n", fmt.safe(problem.remedy), "\n\n",
-            ("1", KEY), "  how far it is\n", ("4", KEY), "  its log",
+            (key_of("show_home"), KEY), "  how far it is\n", (key_of("show_logs"), KEY), "  its log",
         )  # fmt: skip
     else:
         said = _hello(view)
     if not has_previous:
         return said
-    key = shown(action("new_chat").keys[0])
-    return Content.assemble(said, "\n\n", (key, KEY), ("  brings the last conversation back", "$dim"))
+    return Content.assemble(said, "\n\n", (key_of("new_chat"), KEY), ("  brings the last conversation back", "$dim"))
 
 
 def _hello(view: EngineView | None) -> Content:
@@ -194,15 +199,16 @@ def _hello(view: EngineView | None) -> Content:
         "You talk to ", fmt.safe(view.served_name if view else "", "bold"), fmt.safe(room, "$dim"), "\n\n",
         ("Enter", KEY), "  sends\n",
         ("^j   ", KEY), "  new line ", ("(in some terminals shift+enter and alt+enter too)\n", "$dim"),
-        ("Esc  ", KEY), "  stops an answer; else leaves the prompt, then ", ("1-8", KEY), " change the screen\n",
-        (f"{shown(action('chat_settings').keys[0]):5}", KEY), "  system prompt, sampling, reasoning, tools\n",
-        (f"{shown(action('open_conversation').keys[0]):5}", KEY), "  conversations that are kept",
+        (f"{key_of('stop_answer'):5}", KEY), "  stops an answer; else leaves the prompt, then ",
+        (screen_keys(), KEY), " change the screen\n",
+        (f"{key_of('chat_settings'):5}", KEY), "  system prompt, sampling, reasoning, tools\n",
+        (f"{key_of('open_conversation'):5}", KEY), "  conversations that are kept",
     )  # fmt: skip
 
 
 def note(text: str) -> Content:
-    """A short word about what was just done."""
-    return Content.styled(f" {text}", "$success")
+    """A short word about what was just done, or why nothing was."""
+    return Content(f" {text}")
 
 
 def phase(answer: Answer) -> str:
@@ -222,8 +228,9 @@ def doing(live: Exchange, now: float) -> Content:
         figures.append(f"{answer.decode_tokens_per_second:.1f} tok/s")
     figures_text = "   ".join(figures)
     return Content.assemble(
-        (f" {phase(answer)}", "$warning"), (f"  {figures_text}   ", "$dim"), ("Esc", KEY), (" stops", "$dim")
-    )
+        (f" {phase(answer)}", "$warning"), (f"  {figures_text}   ", "$dim"),
+        (key_of("stop_answer"), KEY), (" stops", "$dim"),
+    )  # fmt: skip
 
 
 def room_used(use: ContextUse | None) -> Content:
@@ -235,15 +242,14 @@ def room_used(use: ContextUse | None) -> Content:
     if use.room not in (Room.NEAR, Room.OVER):
         return Content.styled(text, "$dim")
     word = "does not fit" if use.room is Room.OVER else "nearly full"
-    key = shown(action("make_room").keys[0])
-    return Content.assemble((f"{text}: {word}   ", "$warning"), (key, KEY), (" makes room", "$dim"))
+    return Content.assemble((f"{text}: {word}   ", "$warning"), (key_of("make_room"), KEY), (" makes room", "$dim"))
 
 
 def hint(*, writing: bool, files: tuple[str, ...], call: bool) -> Content:
     """What stands at the foot of the prompt: what Enter does, and what goes with it."""
     if call:
-        return Content("Enter gives the result  Esc leaves it out")
-    keys = "Enter sends  ^j new line" if writing else "Enter or Tab to write"
+        return Content(f"Enter gives the result  {key_of('stop_answer')} leaves it out")
+    keys = "Enter sends  ^j new line" if writing else f"{key_of('write')} or Tab to write"
     return (
         Content.assemble(("with ", "$dim"), fmt.safe(", ".join(files), "$secondary"), f"   {keys}")
         if files
@@ -263,7 +269,7 @@ def no_chances(settings: ChatSettings) -> str:
     """Why there is nothing to see of an answer's tokens, and what brings it."""
     if settings.parameters.logprobs is not None:
         return "No answer here was told with its probabilities: ask something."
-    return f"Probabilities come with answers when logprobs is set: {shown(action('chat_settings').keys[0])}."
+    return f"Probabilities come with answers when logprobs is set: {key_of('chat_settings')}."
 
 
 def below(lines: int, key: str) -> Content:
@@ -281,7 +287,7 @@ def footer(*, live: bool, writing: bool, started: bool) -> tuple[Action, ...]:
     if live:
         first.append(stop)
     elif writing:
-        first.append(replace(stop, label="Leave prompt, then 1-8"))
+        first.append(replace(stop, label=f"Leave prompt, then {screen_keys()}"))
     if not writing:
         first.append(write)
     here = [entry for entry in of_scope(Scope.CHAT) if started and entry.footer and entry not in (stop, write)]

@@ -11,7 +11,7 @@ from textual.content import Content
 from textual.screen import ModalScreen
 
 from spark_tui.core.actions import Action, Scope, allowed, of_scope
-from spark_tui.tui.keymap import shown
+from spark_tui.core.key_words import shown
 from spark_tui.tui.widgets.line import Line, hanging
 
 KEYS_WIDTH = 11
@@ -83,8 +83,9 @@ def _lines(action: Action, width: int) -> list[Content]:
     beside = room - 2 - cli.cell_length  # what a command leaves to the help on one line
     column = max(0, min(HELP_WIDTH, beside)) if width >= CLI_FROM else 0
     if words.cell_length <= (column or beside):
-        gap = " " * max(2, column + 2 - words.cell_length)
+        gap = " " * max(2, (column or beside) + 2 - words.cell_length)
         return hanging(label, Content.assemble(words, gap, cli), indent, width)
-    # A command is not broken: where it has no room beside the help it stands below.
-    below = indent + (column + 2 if column else 0)
+    # A command is not broken: where it has no room beside the help it stands below, in the same column; on a narrow
+    # screen they all end at the right edge.
+    below = indent + column + 2 if column else max(indent, width - cli.cell_length)
     return [*hanging(label, words, indent, width), *hanging(Content(""), cli, below, width)]

@@ -13,21 +13,25 @@ from textual.containers import Container, Horizontal, VerticalScroll
 from textual.content import Content
 
 from spark_tui.core.actions import Scope
-from spark_tui.core.jobs import JobView, StepState
-from spark_tui.domain.engine.view import EngineState, EngineView
+from spark_tui.core.jobs import StepState
+from spark_tui.core.key_words import key_of
+from spark_tui.domain.engine.state import EngineState
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.reading import reason_of
 from spark_tui.tui import format as fmt
 from spark_tui.tui.keymap import bindings
 from spark_tui.tui.screens.frame import FrameScreen
+from spark_tui.tui.tour import tour
 from spark_tui.tui.widgets.boot_timeline import BootTimelineView
 from spark_tui.tui.widgets.engine_detail import EngineFacts, EngineSummary, JobSteps, LogTail
-from spark_tui.tui.widgets.graph_spark import WINDOW_SECONDS, EngineGraphs
+from spark_tui.tui.widgets.engine_graphs import EngineGraphs
 from spark_tui.tui.widgets.line import Line, entitle
 from spark_tui.tui.widgets.row_list import Column, Row, RowList
 
 if TYPE_CHECKING:
+    from spark_tui.core.jobs import JobView
     from spark_tui.domain.engine.metric_series import Sample
+    from spark_tui.domain.engine.view import EngineView
 
 COLUMNS = (
     Column("name"),
@@ -36,14 +40,19 @@ COLUMNS = (
     Column("reach", width=10, hide_below=44),
 )
 
-NO_ENGINE = Content.assemble(
-    ("Nothing serves here yet.", "bold"),
-    "\n\nPress ",
-    ("3", "bold $footer-key-foreground"),
-    " to choose a preset,\nor ",
-    ("?", "bold $footer-key-foreground"),
-    " for all keys.",
-)
+KEY = "bold $footer-key-foreground"
+
+
+def no_engine() -> Content:
+    """What stands in an empty list: the keys to go on with."""
+    return Content.assemble(
+        ("Nothing serves here yet.", "bold"),
+        "\n\nPress ",
+        (key_of("show_presets"), KEY),
+        " to choose a preset,\nor ",
+        (key_of("help"), KEY),
+        " for all keys.",
+    )
 
 
 EVENTS_SHOWN = 5
@@ -80,7 +89,7 @@ class HomeScreen(FrameScreen):
         with Horizontal(id="columns"):
             with Container(id="engines-pane", classes="pane") as engines:
                 engines.border_title = "Engines"
-                yield RowList(COLUMNS, NO_ENGINE, id="engine-list")
+                yield RowList(COLUMNS, no_engine(), id="engine-list")
                 yield EngineGraphs(self.spark.glyphs, id="engine-graphs")
             with VerticalScroll(id="detail-pane", classes="pane"):
                 yield EngineSummary()
@@ -94,12 +103,12 @@ class HomeScreen(FrameScreen):
 
     def on_mount(self) -> None:
         """Binds the panes to their slices."""
+        self._unsubscribe: Callable[[], None] | None = None
         for name in ("engines", "jobs"):
             self.bind_slice(name, lambda _: self._show())
         self.bind_slice("selected", lambda _: self._show_selected())
         self.bind_slice("events", lambda _: self.query_one(EventFeed).renew())
         self._tail_timer = self.set_interval(0.5, self._renew_tail, pause=True)
-        self._unsubscribe: Callable[[], None] | None = None
 
     def on_screen_suspend(self) -> None:
         """Nothing ticks on a hidden screen."""
@@ -109,12 +118,10 @@ class HomeScreen(FrameScreen):
     def on_screen_resume(self) -> None:
         """Catches up."""
         self._tail_timer.resume()
-        self.call_after_refresh(self._follow)  # what measures is loaded when the first frame is out
 
     def _follow(self) -> None:
         if self.is_current and self._unsubscribe is None:
             self._unsubscribe = self.context.metrics.subscribe(self._sampled)
-            self._renew_graphs()
 
     def on_unmount(self) -> None:
         """The screen is gone."""
@@ -139,6 +146,9 @@ class HomeScreen(FrameScreen):
         if view is None or view.state is not EngineState.SERVING:
             self.query_one(EngineGraphs).show(None, now)
             return
+        self._follow()  # what measures is loaded for the first engine that serves
+        from spark_tui.tui.widgets.graph_spark import WINDOW_SECONDS
+
         name, metrics = view.name, self.context.metrics
         self.query_one(EngineGraphs).show(lambda metric: metrics.series(name, metric, WINDOW_SECONDS), now)
 
@@ -156,8 +166,15 @@ class HomeScreen(FrameScreen):
     def _empty(self) -> Content:
         why = reason_of(self.spark.engines)
         if not why or why == "not read yet":
-            return NO_ENGINE if not why else Content.styled("Looking for engines ...", "$dim")
-        return Content.assemble(("Engines are not known.", "bold $error"), "\n\n", fmt.safe(why))
+            return no_engine() if not why else Content.styled("Looking for engines ...", "$dim")
+        return Content.assemble(
+            ("Engines are not known.", "bold $error"),
+            "\n\n",
+            fmt.safe(why),
+            "\n\nPress ",
+            (key_of("show_doctor"), KEY),
+            " for all that is wrong with this box.",
+        )
 
     def _job(self, name: str) -> JobView | None:
         return next((job for job in reversed(self.spark.jobs) if job.title == name), None)
@@ -168,7 +185,7 @@ class HomeScreen(FrameScreen):
         pane = self.query_one("#detail-pane")
         entitle(pane, name or "Welcome")
         summary = self.query_one(EngineSummary)
-        summary.engine, summary.nothing = view, Content("") if job else self._welcome()
+        summary.engine, summary.nothing = view, None if job else tour
         summary.renew()
         steps = self.query_one(JobSteps)
         steps.job = job if job is not None and job.state is not StepState.DONE else None
@@ -177,6 +194,7 @@ class HomeScreen(FrameScreen):
         facts = self.query_one(EngineFacts)
         facts.explanation = self.spark.explain(view) if view is not None else None
         facts.preset = view is not None and self.spark.presets.get(view.container.preset) is not None
+        facts.display = view is not None
         facts.renew()
         boot = self.query_one(BootTimelineView)
         boot.display = view is not None
@@ -185,24 +203,26 @@ class HomeScreen(FrameScreen):
             boot.show(view.timeline, folded=view.state is not EngineState.STARTING, past=past)
         self._renew_tail()
         self._renew_graphs()
+        self.name_keys()
 
-    def _welcome(self) -> Content:
-        return Content.assemble(
-            ("Serve a model in three keys.", "bold"),
-            "\n\n",
-            ("3", "bold $footer-key-foreground"),
-            "  choose a preset      ",
-            ("Enter", "bold $footer-key-foreground"),
-            "  check and launch it      ",
-            ("6", "bold $footer-key-foreground"),
-            "  talk to it\n\n",
-            ("Containers go on when you leave; the next start finds them again.", "$dim"),
-        )
+    def offers(self, id_: str) -> bool:
+        """Of an engine that has ended nothing is stopped, and without a launch none is cancelled."""
+        view = self.selected_engine
+        match id_:
+            case "stop":
+                return view is not None and view.container.running
+            case "restart" | "open_logs":
+                return view is not None
+            case "cancel_job":
+                job = self._job(self.spark.selected)
+                return job is not None and job.state is StepState.RUNNING
+        return super().offers(id_)
 
     def _renew_tail(self) -> None:
         tail = self.query_one(LogTail)
         watch = self.context.supervisor.find(self.spark.selected) if self.spark.selected else None
         tail.buffer = watch.buffer if watch is not None else None
+        tail.display = watch is not None
         tail.renew()
 
     def on_row_list_moved(self, message: RowList.Moved) -> None:

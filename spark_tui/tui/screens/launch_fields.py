@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
+from textual.content import Content
 from textual.widgets import Input, Static
 
 from spark_tui.domain.errors import UsageError
@@ -16,8 +18,8 @@ from spark_tui.domain.presets.overrides import overrides_from_pairs
 from spark_tui.domain.presets.plan import missing_values
 from spark_tui.domain.presets.preset import Preset, Scalar
 from spark_tui.domain.presets.speculation import ALONE, METHOD, OFF, TOKENS
-from spark_tui.domain.text import clean_line, truncate
-from spark_tui.tui import format as fmt
+from spark_tui.domain.text import cell_width, clean_line, truncate
+from spark_tui.tui.widgets.line import Line
 from spark_tui.tui.widgets.page import told
 
 MAX_FIELDS = 40
@@ -110,6 +112,8 @@ _LAST = (
     FormField("extra_args", "more arguments", "added to the end of the command", "--flag value"),
 )  # fmt: skip
 _LABELS = {field.key: field.label for field in (*_ALWAYS, *_WHERE_TAKEN, *_LAST)} | {"without": "left out"}
+_SETTING = re.compile(rf"\b({'|'.join(field.key for field in _WHERE_TAKEN)})=(\S)")
+"""Another field's setting as an error writes it: `num_speculative_tokens=3` is `drafted tokens 3` here."""
 
 
 def fields_of(preset: Preset, stated: Mapping[str, str] | None = None) -> tuple[FormField, ...]:
@@ -150,13 +154,30 @@ def _with_preset(field: FormField, preset: Preset, stated: Mapping[str, str]) ->
     return replace(field, preset=value)
 
 
+class FieldLabel(Line):
+    """The name of a field. A long one is broken where a person would: `default_chat_` and `template_kwargs`."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(classes="field-label")
+        self._parts = truncate(clean_line(text), MAX_SHOWN).replace("_", "_\n").split("\n")
+
+    def say(self, width: int) -> Content:
+        """As many lines as it needs."""
+        lines = [""]
+        for part in self._parts:
+            if lines[-1] and cell_width(lines[-1] + part) > width:
+                lines.append("")
+            lines[-1] += part
+        return Content("\n".join(lines))
+
+
 class FieldRow(Vertical):
     """A label, an input, a word when it is changed, and below it what is wrong with it."""
 
     def __init__(self, field: FormField) -> None:
         super().__init__(classes="field-row")
         self.field = field
-        self._label = Static(fmt.safe(truncate(clean_line(field.label), MAX_SHOWN)), classes="field-label")
+        self._label = FieldLabel(field.label)
         self.input = Input(
             placeholder=truncate(clean_line(field.placeholder), MAX_SHOWN), compact=True, select_on_focus=False
         )
@@ -189,6 +210,8 @@ class FieldRow(Vertical):
     def judge(self, problem: str) -> None:
         """Shows what is wrong (empty: nothing) in the form's own words, and whether it is changed."""
         problem = problem.replace(f"`{self.field.key}`", self.field.label).replace(f"{self.field.key}=", "")
+        if self.field.key in _LABELS:
+            problem = _SETTING.sub(lambda found: f"{_LABELS[found[1]]} {found[2]}", problem)
         if problem != self.problem:
             self.problem = problem
             self._message.update(told(problem, "$error"))

@@ -76,7 +76,7 @@ class LaunchForm(ModalScreen[str | None]):
         """Fields on the left, the command on the right (below, when it is narrow)."""
         with Vertical(classes="dialog", id="form") as dialog:
             dialog.border_title = Content(f"Launch {truncate(clean_line(self._preset.name), MAX_TITLE)}")
-            dialog.border_subtitle = "^l launch   Enter, arrows: next field   PgDn command   Esc back"
+            dialog.border_subtitle = "^l launch   Esc back   Enter, arrows: next field   PgDn command"
             with Horizontal(id="form-columns"):
                 with VerticalScroll(id="fields", can_focus=False):
                     yield from self._rows

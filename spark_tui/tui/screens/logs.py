@@ -12,6 +12,7 @@ from textual.content import Content
 from textual.widgets import Input
 
 from spark_tui.core.actions import Scope
+from spark_tui.core.key_words import key_of
 from spark_tui.core.log_buffer import LogBuffer
 from spark_tui.core.log_search import BadPattern, LineFilter, Query, last_line_with
 from spark_tui.domain.engine.explain import Explanation
@@ -21,9 +22,10 @@ from spark_tui.domain.engine.view import EngineView
 from spark_tui.tui import format as fmt
 from spark_tui.tui.keymap import bindings
 from spark_tui.tui.screens.frame import FrameScreen
+from spark_tui.tui.screens.logs_parts import LogCause, LogStatus
 from spark_tui.tui.widgets.boot_timeline import BootTimelineView
-from spark_tui.tui.widgets.engine_detail import TONE_STYLE
-from spark_tui.tui.widgets.line import Line, entitle, spread
+from spark_tui.tui.widgets.fact_rows import TONE_STYLE
+from spark_tui.tui.widgets.line import entitle
 from spark_tui.tui.widgets.log_view import LogView
 
 SIGN_STYLES = {
@@ -33,20 +35,7 @@ SIGN_STYLES = {
     Tone.PLAIN: "dim",
     Tone.QUIET: "dim",
 }
-LEVELS = ((0, ""), (30, "warnings and errors"), (40, "errors only"))
-
-
-class LogStatus(Line):
-    """Under the log: what is shown of what there is, and whether the end is followed."""
-
-    def __init__(self) -> None:
-        super().__init__(id="log-status")
-        self.left = Content("")
-        self.right = Content("")
-
-    def say(self, width: int) -> Content:
-        """One line."""
-        return spread(self.left, self.right, width)
+LEVELS = ((0, ""), (30, "warnings and errors"), (40, "errors"))
 
 
 class LogsScreen(FrameScreen):
@@ -59,10 +48,11 @@ class LogsScreen(FrameScreen):
     AUTO_FOCUS = "#log"
 
     def compose_body(self) -> ComposeResult:
-        """Boot history on top, the log, one line of status."""
+        """Boot history on top, the log, why it ended, one line of status."""
         yield BootTimelineView(self.context.clock, self.spark.glyphs, fold_lines=1, id="boot")
         with Container(id="log-pane", classes="pane"):
-            yield LogView(id="log", glyphs=self.spark.glyphs)
+            yield LogView(id="log", glyphs=self.spark.glyphs, gutter=True)
+        yield LogCause()
         yield Input(id="log-input", compact=True)
         yield LogStatus()
 
@@ -107,47 +97,65 @@ class LogsScreen(FrameScreen):
             self._point_out(watch.buffer, view)
             entitle(pane, Content.assemble(fmt.safe(watch.container.name), "  ", fmt.state(watch.view())))
         else:
-            self.log_view.show(LogBuffer())
-            entitle(pane, "No engine is selected. 1 goes Home.")
+            home, presets = key_of("show_home"), key_of("show_presets")
+            nothing = f"No engine is selected. {home} goes Home. {presets} chooses a preset to launch."
+            self.log_view.show(LogBuffer(), nothing)
+            self._point_out(LogBuffer(), None)
+            entitle(pane, "No log")
         self._renew_status()
 
     def _point_out(self, buffer: LogBuffer, view: EngineView | None) -> None:
         """Signs in the gutter where a line proves a cause, a finding or a verdict."""
         found: tuple[Landmark, ...] = ()
+        cause = None
         if view is not None:
             explanation = self.spark.explain(view)
             if self._located is None or self._located[0] is not explanation:
                 lines = explanation.cause.lines if explanation.cause is not None else ()
                 deciding = last_line_with(buffer, lines[-1], view.first_line) if lines else None
                 self._located = (explanation, deciding)
+            cause = explanation.cause
             found = landmarks(explanation, view.first_line, self._located[1])
         self._landmarks = {landmark.line: landmark for landmark in found}
         self.log_view.point_out({line: SIGN_STYLES[landmark.tone] for line, landmark in self._landmarks.items()})
+        preset = view is not None and self.spark.presets.get(view.container.preset) is not None
+        self.query_one(LogCause).tell(cause, preset=preset)
 
     def _renew_status(self) -> None:
         log, status = self.log_view, self.query_one(LogStatus)
+        if self.selected_engine is None:
+            status.left = status.right = Content("")
+            status.renew()
+            return
         words = [f"{log.shown_count:,} of {log.total_count:,} lines"]
-        if LEVELS[self._level][1]:
-            words.append(LEVELS[self._level][1])
-        if self._text:
-            words.append(f"matching {self._text!r}")
         if log.match_text:
             words.append(log.match_text)
         here = self._landmarks.get(log.cursor) if log.cursor is not None else None
-        if here is not None and not log.match_text:
+        box = self.query_one("#log-input", Input)
+        self._name_filter()
+        if box.display:
+            status.left = fmt.safe(f" {box.placeholder}", "$dim")
+        elif here is not None and not log.match_text:
             status.left = Content.assemble(
                 (f" {here.kind.value} ", f"bold {TONE_STYLE[here.tone]}".strip()), fmt.safe(here.text)
             )
         else:
             if self._landmarks and not log.match_text:
-                words.append(f"{len(self._landmarks)} telling line{'s' * (len(self._landmarks) > 1)}: n, p")
+                keys = f"{key_of('next_match')}, {key_of('previous_match')}"
+                words.append(f"{len(self._landmarks)} telling line{'s' * (len(self._landmarks) > 1)}: {keys}")
             status.left = fmt.safe(" " + "   ".join(words), "$dim")
         if log.following:
-            status.right = Content.styled("following ", "$success")
+            status.right = Content.styled(*(("following ", "$success") if log.open else ("at the end ", "$dim")))
         else:
             new = f"+{log.new_lines:,} new, " if log.new_lines else ""
-            status.right = Content.styled(f"{new}f follows ", "$warning")
+            status.right = Content.styled(f"{new}{key_of('follow')} follows ", "$warning")
         status.renew()
+
+    def _name_filter(self) -> None:
+        """What is left out stands on the frame as long as it is."""
+        words = [LEVELS[self._level][1], f"matching {self._text!r}" if self._text else ""]
+        told = ", ".join(word for word in words if word)
+        entitle(self.query_one("#log-pane"), fmt.safe(f"only {told}", "$warning") if told else "", below=True)
 
     def on_log_view_follow_changed(self) -> None:
         """The state is on screen at once."""
@@ -174,6 +182,7 @@ class LogsScreen(FrameScreen):
         box.value = self._text if what == "filter" else ""
         box.display = True
         box.focus()
+        self._renew_status()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Searches or filters."""
@@ -227,7 +236,8 @@ class LogsScreen(FrameScreen):
         if log.match_text:
             log.next_match() if step > 0 else log.previous_match()
         elif not log.visit(step):
-            self.notify("No line here proves a cause, a finding or a verdict.", markup=False)
+            none = "No line here proves a cause, a finding or a verdict."
+            self.notify("The filter hides the lines that prove something." if self._landmarks else none, markup=False)
         self._renew_status()
 
     def action_apply_log_remedy(self) -> None:
@@ -245,7 +255,16 @@ class LogsScreen(FrameScreen):
 
     def action_copy_line(self) -> None:
         """The marked lines, or the one under the cursor."""
-        text = self.log_view.selected_text()
+        self._copy(self.log_view.selected_text())
+
+    def action_copy_traceback(self) -> None:
+        """The whole traceback that the line is part of: in a log, processes write into one another's."""
+        text = self.log_view.traceback_text()
+        self._copy(text)
+        if not text:
+            self.notify(f"This line is part of no traceback. {key_of('copy_line')} copies it.", markup=False)
+
+    def _copy(self, text: str) -> None:
         if text:
             self.app.copy_to_clipboard(text)
             count = text.count("\n") + 1

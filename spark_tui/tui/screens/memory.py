@@ -74,7 +74,7 @@ class MemoryScreen(FrameScreen):
     KEYS_TOO = ("drop_cache",)
     CSS_PATH = "memory.tcss"
     BINDINGS: ClassVar[list[BindingType]] = bindings(Scope.MEMORY)
-    AUTO_FOCUS = "#memory-body"
+    AUTO_FOCUS = "#processes"
 
     def __init__(self) -> None:
         super().__init__()
@@ -149,6 +149,11 @@ class MemoryScreen(FrameScreen):
             Curve("engines", series("", MetricId.MEMORY_ENGINES, seconds)),
         )
         self.query_one(Graph).draw(SUBJECT, curves, View(self.context.clock.now(), seconds))
+
+    def on_row_list_moved(self, message: RowList.Moved) -> None:
+        """Where all is in one column, the list comes into view as a person goes down it."""
+        if message.row_list.has_focus and message.row_list.cursor:
+            self.query_one("#processes-pane").scroll_visible(animate=False)
 
     # --- act ------------------------------------------------------------------------------------------
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime
 from typing import Any
 
 from textual.content import Content
 
+from spark_tui.core.key_words import key_of
 from spark_tui.core.memory_detail import ContainerShare, GuardStanding, MemoryDetail
 from spark_tui.domain.host.drop_caches import DropResult
 from spark_tui.domain.host.ledger import EngineShare, Ledger
@@ -15,7 +15,7 @@ from spark_tui.domain.host.memory import MemInfo
 from spark_tui.domain.host.processes import ContainerMemory, HostProcess
 from spark_tui.domain.host.severity import Judgement, Level
 from spark_tui.domain.host.vitals import DiskRate, FaultRate, LinkRate, Vitals
-from spark_tui.domain.quantities import GIB, MIB, gib, human_bytes
+from spark_tui.domain.quantities import GIB, gib, human_bytes
 from spark_tui.domain.reading import Missing, Reading, reason_of, value_of
 from spark_tui.tui import format as fmt
 from spark_tui.tui.widgets.page import BLANK, Part, sentence, told
@@ -34,12 +34,12 @@ PARTS = (
 """The ledger's parts in the order in which they are drawn."""
 
 COLUMNS = (
-    Column("process", minimum=12),
+    Column("process", minimum=12, maximum=44),
     Column("pid", width=7, right=True, hide_below=50),
-    Column("PSS", width=6, right=True),
-    Column("RSS", width=6, right=True, hide_below=40),
-    Column("GPU", width=6, right=True),
-    Column("container", width=18, hide_below=66),
+    Column("PSS", width=8, right=True),
+    Column("RSS", width=8, right=True, hide_below=70),
+    Column("GPU", width=8, right=True),
+    Column("container", width=17, hide_below=62),
 )
 NO_PROCESSES = Content.styled("Looking at processes ...", "$dim")
 
@@ -74,12 +74,13 @@ def ledger_lines(found: Ledger, mem: MemInfo, pressure: Reading[float], width: i
 
 def _notes(found: Ledger) -> dict[str, str]:
     orphaned = f"; {gib(found.orphaned)} GiB of it held by nobody alive" if found.orphaned >= GIB // 4 else ""
+    freed = f"page cache that {key_of('drop_cache')} frees"
     return {
         "engines": found.no_engines or _who(found.engines or ()),
         "apps": "processes, shared memory, kernel",
         "driver": found.no_driver or f"the GPU driver's own{orphaned}",
         "cache": "page cache that stays after a drop",
-        "droppable": "page cache that D frees" if found.droppable is not None else "the kernel does not tell",
+        "droppable": freed if found.droppable is not None else "the kernel does not tell",
         "free": "",
     }
 
@@ -91,12 +92,13 @@ def _who(shares: Iterable[EngineShare]) -> str:
 
 def _swap_line(mem: MemInfo, pressure: Reading[float]) -> Content:
     waiting = value_of(pressure)
-    told_pressure = reason_of(pressure) if waiting is None else f"{waiting:.1f} % of 10 s waited for memory"
+    told_pressure = reason_of(pressure) if waiting is None else f"{waiting:.1f} % of 10 s waited"
+    figure, whole = f"{'none':>6}", ""
+    if mem.swap_total:
+        figure = f"{gib(mem.swap_used):>6} GiB {mem.swap_used / mem.swap_total:>4.0%}"
+        whole = f"of {gib(mem.swap_total)} GiB; "
     return Content.assemble(
-        f"{'swap':<{LABEL_WIDTH}}",
-        (f"{gib(mem.swap_used):>6} of {gib(mem.swap_total)}  ", "bold"),
-        ("PSI ", "$dim"),
-        told(told_pressure, "$dim"),
+        f"{'swap':<{LABEL_WIDTH}}", (f"{figure:<16}", "bold"), told(f"{whole}PSI {told_pressure}", "$dim")
     )
 
 
@@ -139,10 +141,8 @@ def _process_row(process: HostProcess, names: dict[str, str]) -> Row:
 
 
 def _size(size: int | None, style: str = "") -> Content:
-    """`78.2G`, `612M`; `-` where it is not known or nothing."""
-    if not size:
-        return Content.styled("-", "$dim")
-    return Content.styled(f"{size / GIB:.1f}G" if size >= GIB else f"{size / MIB:.0f}M", style)
+    """`78.2 GiB`, `612 MiB`; `-` where it is not known or nothing."""
+    return Content.styled(human_bytes(size), style) if size else Content.styled("-", "$dim")
 
 
 def no_processes(detail: MemoryDetail) -> Content:
@@ -200,19 +200,15 @@ def _guard_parts(guard: Reading[GuardStanding], now: float) -> list[Part]:
     last = standing.last
     if last is not None:
         whose = f" {last.engine}" if last.engine else ""
-        parts.append(
-            _field("last act", f"{fmt.ago(now - last.at)}, {_clock(last.at)}: {last.act}{whose}: {last.reason}")
-        )
+        when = f"{fmt.ago(now - last.at)}, {fmt.day_and_time(last.at)}"
+        parts.append(_field("last act", f"{when}: {last.act}{whose}: {last.reason}"))
     return parts
-
-
-def _clock(at: float) -> str:
-    return datetime.fromtimestamp(at).astimezone().strftime("%d %b %H:%M")
 
 
 def _drop_parts(drop: DropResult | None) -> list[Part]:
     if drop is None:
-        return [_field("last drop", "none since spark-tui was opened; D frees the page cache", "$dim")]
+        none = f"none since spark-tui was opened; {key_of('drop_cache')} frees the page cache"
+        return [_field("last drop", none, "$dim")]
     rows = (("free", drop.before.free, drop.after.free), ("cache", drop.before.cache, drop.after.cache))
     figures = ", ".join(f"{name} {gib(before)} -> {gib(after)} GiB" for name, before, after in rows)
     return [_field("last drop", drop.sentence), _field("", figures, "$dim")]

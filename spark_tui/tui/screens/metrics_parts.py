@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from textual.content import Content
 
-from spark_tui.tui.screens.metrics_words import TABLE_WIDTH
-from spark_tui.tui.widgets.line import Line, spread
+from spark_tui.tui.screens.metrics_words import LABEL, TABLE_WIDTH
+from spark_tui.tui.widgets.line import Line, hanging, packed, spread
 
 BETWEEN = 4
 """Cells between two tables beside each other."""
@@ -31,7 +31,7 @@ class Latencies(Line):
         super().__init__(id="latencies")
         self.tables: list[list[Content]] = []
         self.totals: list[Content] = []
-        self.more: list[Content] = []
+        self.more: list[tuple[Content, Content]] = []
 
     def say(self, width: int) -> Content:
         """The tables, what was counted since the start, and what is not drawn."""
@@ -44,18 +44,8 @@ class Latencies(Line):
             ]
         else:
             lines = [line for table in self.tables for line in (*table, Content(""))][:-1]
-        lines += packed(self.totals, width)
+        lines += packed(self.totals, Content(" " * BETWEEN), width)
+        lines = [line.truncate(width, ellipsis=True) for line in lines]
         if self.more:
-            lines += [Content(""), *self.more]
-        return Content("\n").join(line.truncate(width, ellipsis=True) for line in lines)
-
-
-def packed(parts: list[Content], width: int) -> list[Content]:
-    """As many parts on a line as fit into it."""
-    lines: list[Content] = []
-    for part in parts:
-        if lines and lines[-1].cell_length + BETWEEN + part.cell_length <= width:
-            lines[-1] = Content.assemble(lines[-1], " " * BETWEEN, part)
-        else:
-            lines.append(part)
-    return lines
+            lines += [Content(""), *(line for label, text in self.more for line in hanging(label, text, LABEL, width))]
+        return Content("\n").join(lines)

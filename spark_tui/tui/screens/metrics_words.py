@@ -10,10 +10,12 @@ from typing import Final
 
 from textual.content import Content
 
+from spark_tui.core.key_words import key_of
 from spark_tui.domain.engine.metric_quantiles import Latency, Quantile
 from spark_tui.domain.engine.metric_series import MetricId
 from spark_tui.domain.engine.metrics import EngineMetrics
-from spark_tui.domain.engine.view import EngineState, EngineView
+from spark_tui.domain.engine.state import EngineState
+from spark_tui.domain.engine.view import EngineView
 from spark_tui.domain.graph_curve import Curve
 from spark_tui.domain.graph_scale import seconds_text
 from spark_tui.domain.graph_time import WINDOWS, clock_text, window_text
@@ -57,7 +59,7 @@ PANELS: Final = (
     Panel("KV cache", (MetricId.KV_USAGE,), alarm=KV_FULL_PERCENT),
     Panel("prefill", (MetricId.PREFILL_RATE,)),
     Panel("inter-token", (MetricId.ITL_P50, MetricId.ITL_P95), ("p50", "p95")),
-    Panel("memory", (MetricId.MEMORY_IN_USE, MetricId.MEMORY_ENGINES), ("in use", "engines")),
+    Panel("memory", (MetricId.MEMORY_IN_USE, MetricId.MEMORY_ENGINES), ("used", "engines")),
     Panel("GPU", (MetricId.GPU_UTILIZATION,)),
     Panel("power", (MetricId.GPU_POWER,)),
     Panel("SM clock", (MetricId.GPU_CLOCK,)),
@@ -126,7 +128,8 @@ def pace(paused_at: float | None, zone: tzinfo | None = None, *, simulated: bool
     """Whether what is seen is now; of a demo, that it and all before it is made up."""
     if paused_at is None:
         return Content.styled("simulated, live " if simulated else "live ", "$warning" if simulated else "$success")
-    return Content.styled(f"PAUSED at {clock_text(paused_at, zone)}, Space goes on ", "bold $warning")
+    on = f"{key_of('pause_metrics')} goes on"
+    return Content.styled(f"PAUSED at {clock_text(paused_at, zone)}, {on} ", "bold $warning")
 
 
 # --- the line below ---------------------------------------------------------------------------------------
@@ -172,30 +175,31 @@ def trouble_words(view: EngineView | None, current: Reading[EngineMetrics]) -> C
 def nothing(view: EngineView | None) -> Content:
     """Stands where the graphs would be while there are no values at all."""
     if view is None:
-        do = "3 chooses a preset to launch; 1 shows what runs."
+        do = f"{key_of('show_presets')} chooses a preset to launch; {key_of('show_home')} shows what runs."
     elif view.state is EngineState.STARTING:
-        do = "Wait until it serves; 4 shows its log."
+        do = f"Wait until it serves; {key_of('show_logs')} shows its log."
     else:
-        do = "4 shows its log; r on Home starts it again."
+        do = f"{key_of('show_logs')} shows its log; {key_of('restart')} on Home starts it again."
     return Content.assemble(("Nothing is measured yet.", "bold"), "\n\n", (do, "$dim"))
 
 
 # --- the table --------------------------------------------------------------------------------------------
 
 LATENCIES: Final = (("TTFT", "ttft"), ("inter-token", "itl"), ("end to end", "e2e"), ("queue", "queue"))
-_LABEL, _CELL, _MEAN, _COUNT = 13, 15, 10, 9
-TABLE_WIDTH: Final = _LABEL + 3 * _CELL + _MEAN + _COUNT
+LABEL: Final = 13
+_CELL, _MEAN, _COUNT = 15, 10, 9
+TABLE_WIDTH: Final = LABEL + 3 * _CELL + _MEAN + _COUNT
 
 
 def latency_table(title: str, reading: Reading[EngineMetrics], sign: str = "±") -> list[Content]:
     """One line of titles, one per kind of latency: `320 ±12 ms`, for the bucket tells how far off it can be."""
-    head = f"{title:<{_LABEL}}" + "".join(f"{name:>{_CELL}}" for name in ("p50", "p95", "p99"))
+    head = f"{title:<{LABEL}}" + "".join(f"{name:>{_CELL}}" for name in ("p50", "p95", "p99"))
     lines = [Content.styled(head + f"{'mean':>{_MEAN}}{'count':>{_COUNT}}", "$dim")]
     metrics = value_of(reading)
     for label, field in LATENCIES:
         found: Reading[Latency] = Missing("") if metrics is None else getattr(metrics, field)
         if isinstance(found, Missing):
-            lines.append(Content.assemble((f"{label:<{_LABEL}}", "$dim"), fmt.safe(found.reason or "-", "$dim")))
+            lines.append(Content.assemble((f"{label:<{LABEL}}", "$dim"), fmt.safe(found.reason or "-", "$dim")))
         else:
             lines.append(_latency_line(label, found.value, sign))
     return lines
@@ -205,7 +209,7 @@ def _latency_line(label: str, latency: Latency, sign: str) -> Content:
     cells = "".join(f"{quantile_text(q, sign):>{_CELL}}" for q in (latency.p50, latency.p95, latency.p99))
     mean = "-" if latency.mean is None else seconds_text(latency.mean)
     return Content.assemble(
-        (f"{label:<{_LABEL}}", "$dim"), cells, (f"{mean:>{_MEAN}}{latency.count:>{_COUNT},}", "$dim")
+        (f"{label:<{LABEL}}", "$dim"), cells, (f"{mean:>{_MEAN}}{latency.count:>{_COUNT},}", "$dim")
     )
 
 
@@ -241,8 +245,8 @@ def window_title(metrics: Reading[EngineMetrics]) -> str:
     return "last look" if known is None or not known.seconds else f"last {human_duration(known.seconds)}"
 
 
-def not_drawn(panels: Sequence[Panel], shown: Sequence[Panel], read: Read) -> list[Content]:
-    """The graphs that are not there, and why: one line per reason."""
+def not_drawn(panels: Sequence[Panel], shown: Sequence[Panel], read: Read) -> list[tuple[Content, Content]]:
+    """The graphs that are not there, and why: a label, and what is told of one reason."""
     titles = {panel.title for panel in shown}
     by_reason: dict[str, list[str]] = {}
     for panel in panels:
@@ -250,15 +254,18 @@ def not_drawn(panels: Sequence[Panel], shown: Sequence[Panel], read: Read) -> li
             reason = read(panel.metrics[0]).series.reason or "no value in the last six hours"
             by_reason.setdefault(reason, []).append(panel.title)
     return [
-        Content.assemble(("not drawn    ", "$dim"), fmt.safe(", ".join(names)), fmt.safe(f": {reason}", "$dim"))
+        (
+            Content.styled("not drawn", "$dim"),
+            Content.assemble(fmt.safe(", ".join(names)), fmt.safe(f": {reason}", "$dim")),
+        )
         for reason, names in by_reason.items()
     ]
 
 
-def notes(reading: Reading[EngineMetrics]) -> list[Content]:
+def notes(reading: Reading[EngineMetrics]) -> list[tuple[Content, Content]]:
     """What the figures are not."""
     metrics = value_of(reading)
-    return [fmt.safe(note, "$dim") for note in metrics.notes] if metrics is not None else []
+    return [(Content.styled("note", "$dim"), fmt.safe(note, "$dim")) for note in metrics.notes] if metrics else []
 
 
 # --- copying ----------------------------------------------------------------------------------------------

@@ -38,6 +38,20 @@ class ModelsScreen(ModelsGround):
         """The last search stays for the next one."""
         self._search = HubSearch()
 
+    def offers(self, id_: str) -> bool:
+        """Without a model nothing is verified or deleted, without a download none is paused."""
+        entry, download = self.entry, self.download
+        match id_:
+            case "get_model" | "open_uses":
+                return entry is not None or download is not None
+            case "verify_model" | "delete_model":
+                return entry is not None
+            case "pause_download":
+                return download is not None and download.phase is not DownloadPhase.DONE
+            case "cancel_work":
+                return download is not None or (entry is not None and self.context.library.verifying(entry.model.id))
+        return super().offers(id_)
+
     # --- the Hub --------------------------------------------------------------------------------------
 
     def action_search_hub(self) -> None:
@@ -254,8 +268,15 @@ class ModelsScreen(ModelsGround):
             self.spark.switch_mode("home")
 
     def key_down(self) -> None:
-        """From the filter into what it found."""
+        """From the filter into what it found, and from the last model to the downloads."""
         if self.query_one("#filter", Input).has_focus:
+            self.models_list.focus()
+        elif self.models_list.has_focus and self.downloads_list.display:
+            self.downloads_list.focus()
+
+    def key_up(self) -> None:
+        """From the first download to the models."""
+        if self.downloads_list.has_focus:
             self.models_list.focus()
 
     def _tell(self, text: str) -> None:

@@ -10,7 +10,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container, Horizontal, VerticalScroll
 from textual.content import Content
-from textual.events import DescendantFocus
+from textual.events import DescendantFocus, Resize
 from textual.widgets import Input, TabbedContent, TabPane
 
 from spark_tui.core.library import LibraryEntry, LibraryView
@@ -107,6 +107,10 @@ class ModelsGround(FrameScreen):
         """Somebody looks: the store is looked through again and again."""
         self._watch_store()
         self._show()
+
+    def on_resize(self, event: Resize) -> None:
+        """In a short list the disk has no line of its own."""
+        self.call_after_refresh(self._show)
 
     def on_screen_suspend(self) -> None:
         """Nobody looks."""
@@ -276,6 +280,7 @@ class ModelsGround(FrameScreen):
         look_page = look_parts(self.look_at(entry.model)) if entry is not None else ()
         self.query_one("#inspect", Page).tell(look_page)
         entitle(self.query_one("#model-pane"), truncate(clean_line(title), MAX_CELL))
+        self.name_keys()
         self._to_the_top(title)
 
     def _tell_other(self, page: Page) -> str:

@@ -97,7 +97,7 @@ class SearchDialog(ModalScreen[str | None]):
     FIELDS = (
         ("words", "words: qwen3.6, coder, ..."),
         ("formats", "format: nvfp4 fp8"),
-        ("publisher", "publisher: nvidia"),
+        ("publisher", "owner: nvidia"),
         ("most", "up to: 70g"),
     )
 

@@ -20,7 +20,7 @@ from spark_tui.tui.widgets.row_list import Column, Row
 
 MOST_FILES = 300
 HIT_COLUMNS = (
-    Column("model"),
+    Column("model", maximum=64),
     Column("format", width=11),
     Column("weights", width=9, right=True),
     Column("one Spark", width=9),
@@ -91,7 +91,7 @@ def plan_parts(plan: DownloadPlan, checkpoint: Reading[Inspection] | None) -> li
     parts += [sentence(note, "$warning", bullet="! ") for note in plan.notes]
     parts += _checkpoint(checkpoint)
     if plan.files:
-        parts += heading(f"Files to fetch: {len(plan.files)}")
+        parts += heading(f"Files: {len(plan.files)}" if plan.whole else f"Files to fetch: {len(plan.files)}")
         parts += [_file(file) for file in plan.files[:MOST_FILES]]
         parts += _more(len(plan.files))
     if plan.left_out:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from textual.content import Content
 
+from spark_tui.core.key_words import key_of
 from spark_tui.core.library import LibraryEntry
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.models.download import Download, DownloadPhase, FileProgress, FileState
@@ -22,8 +23,6 @@ LABEL_WIDTH = 13
 MOST_FILES = 500
 MOST_NAMED = 40
 _SPEED = "What it will do on one Spark"
-_RESTING_KEYS = "g or p goes on with the download; c takes it off the list."
-_RUNNING_KEYS = "p pauses the download; c cancels it."
 
 
 def field(label: str, value: str, style: str = "") -> Part:
@@ -59,11 +58,20 @@ def _state(entry: LibraryEntry, download: Download | None) -> Iterator[Part]:
     for reason in model.reasons:
         yield sentence(reason, bullet="- ")
     if model.completeness in (Completeness.PARTIAL, Completeness.CORRUPT) and (download or not model.writing):
-        yield sentence("g fetches what lacks." if download is None else _keys(download), "$dim")
+        yield sentence(f"{key_of('get_model')} fetches what lacks." if download is None else _keys(download), "$dim")
 
 
 def _keys(download: Download) -> str:
-    return _RUNNING_KEYS if download.phase.active else _RESTING_KEYS
+    return _running_keys() if download.phase.active else _resting_keys()
+
+
+def _running_keys() -> str:
+    return f"{key_of('pause_download')} pauses the download; {key_of('cancel_work')} cancels it."
+
+
+def _resting_keys() -> str:
+    on = f"{key_of('get_model')} or {key_of('pause_download')} goes on with the download"
+    return f"{on}; {key_of('cancel_work')} takes it off the list."
 
 
 _STATES = {
@@ -83,21 +91,22 @@ def _check(entry: LibraryEntry) -> Iterator[Part]:
         return
     if not check.over:
         yield field("verifying", _check_progress(check), "$secondary")
+        if check.name:
+            yield field("", check.name, "$secondary")
         return
     yield field("verified", check.sentence, "$error" if check.wrong else "$warning" if check.unsure else "$success")
     for each in (check.wrong + (check.unsure if check.matching else ()))[:MOST_NAMED]:
         detail = f" ({each.detail})" if each.detail else ""
         yield sentence(f"{each.name} {each.verdict}{detail}", bullet="- ")
     if check.wrong:
-        yield sentence("g fetches those files again; u copies the command.", "$dim")
+        get, copy = key_of("get_model"), key_of("copy_fix")
+        yield sentence(f"{get} fetches those files again; {copy} copies the command.", "$dim")
 
 
 def _check_progress(check: VerifyProgress) -> str:
-    parts = [f"{check.fraction:.0%} of {human_bytes(check.total)}"]
-    parts += [f"{human_bytes(check.rate)}/s"] if check.rate else []
-    parts += [f"{human_duration(check.left_seconds)} left"] if check.left_seconds else []
-    parts += [check.name] if check.name else []
-    return "  ".join(parts)
+    left = f", {human_duration(check.left_seconds)} left" if check.left_seconds else ""
+    rate = f" at {human_bytes(check.rate)}/s" if check.rate else ""
+    return f"{check.fraction:.0%}{left}{rate}"
 
 
 def _fetching(download: Download | None) -> list[Part]:
@@ -110,7 +119,7 @@ def _findings(findings: Sequence[StoreFinding]) -> Iterator[Part]:
         yield sentence(finding.what, "$warning", bullet="! ")
         if finding.remedy:
             command = finding.remedy.startswith("sudo ")
-            yield field("fix (u copies)" if command else "do", finding.remedy)
+            yield field(f"fix ({key_of('copy_fix')})" if command else "do", finding.remedy)
 
 
 def _figures(model: StoredModel, now: float) -> Iterator[Part]:
@@ -142,7 +151,7 @@ def _uses(entry: LibraryEntry, unknown: str) -> Iterator[Part]:
     if unknown:
         yield field("engines", f"not known: {unknown}", "$warning")
     if entry.presets:
-        yield field("presets", f"{', '.join(entry.presets)}  (Enter shows them)")
+        yield field("presets", f"{', '.join(entry.presets)}  ({key_of('open_uses')} shows them)")
     elif not entry.uses and not unknown:
         yield field("used by", "no preset and no engine", "$dim")
 
@@ -228,7 +237,7 @@ def download_parts(download: Download) -> list[Part]:
         *([field("cap", f"{human_bytes(download.limit)}/s for all downloads together")] if download.limit else []),
         *([field("log", download.log)] if download.log else []),
         BLANK,
-        sentence(f"It goes on when spark-tui ends. {_RUNNING_KEYS}", "$dim")
+        sentence(f"It goes on when spark-tui ends. {_running_keys()}", "$dim")
         if download.phase.active
         else _rest(download),
     ]
@@ -238,7 +247,7 @@ def download_parts(download: Download) -> list[Part]:
 def _rest(download: Download) -> Part:
     if download.phase is DownloadPhase.DONE:
         return sentence("All of it is here.", "$success")
-    return sentence(_RESTING_KEYS, "$dim")
+    return sentence(_resting_keys(), "$dim")
 
 
 def _progress(download: Download) -> list[Part]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from textual.content import Content
 
+from spark_tui.core.key_words import key_of
 from spark_tui.core.library import LibraryEntry, LibraryView
 from spark_tui.domain.models.download import Download, DownloadPhase
 from spark_tui.domain.models.inspection import Inspection
@@ -29,15 +30,15 @@ ELSEWHERE_GROUP = "Elsewhere: engines here do not see it"
 FINDING_GROUP = "To know"
 
 COLUMNS = (
-    Column("model"),
+    Column("model", maximum=64),
     Column("state", width=11),
     Column("format", width=7, hide_below=48),
     Column("size", width=8, right=True, hide_below=34),
     Column("read", width=7, right=True, hide_below=72),
-    Column("used by", width=20, hide_below=90),
+    Column(" used by", width=25, hide_below=95),  # a blank apart from the figures beside it
 )
 DOWNLOAD_COLUMNS = (
-    Column("download"),
+    Column("download", maximum=64),
     Column("", width=BAR_CELLS, hide_below=78),
     Column("state", width=11),
     Column("done", width=4, right=True),
@@ -190,7 +191,7 @@ def _users(entry: LibraryEntry) -> Content:
     if not names:
         return Content("")
     more = f" +{len(names) - 1}" if len(names) > 1 else ""
-    return Content.assemble(_cell(names[0], "$success" if entry.engines else ""), (more, "$dim"))
+    return Content.assemble(" ", _cell(names[0], "$success" if entry.engines else ""), (more, "$dim"))
 
 
 def _days(seconds: float) -> str:
@@ -218,7 +219,7 @@ def download_row(download: Download, full: str, empty: str) -> Row:
     """One line of the downloads."""
     fraction = download.fraction
     cells = round(BAR_CELLS * (fraction or 0.0))
-    bar = Content.assemble((full * cells, "$secondary"), (empty * (BAR_CELLS - cells), "$rule"))
+    bar = Content.assemble((full * cells, "$secondary"), (empty * (BAR_CELLS - cells), "$dim"))
     word = _SHORT_PHASE.get(download.phase, download.phase.value)
     return Row(
         download.id,
@@ -282,9 +283,10 @@ def empty_text(library: Reading[LibraryView], filtered: bool) -> Content:
         return fmt.safe(f"The store cannot be read: {library.reason}. See the settings: is `store` right?", "$error")
     if filtered:
         return Content("No model matches. Esc clears the filter.")
+    search, presets = key_of("search_hub"), key_of("show_presets")
     return fmt.safe(
-        f"No models are in {library.value.contents.root} yet. Press s to search the Hub for models that fit one Spark; "
-        "or press 3 and launch a preset: it fetches what it needs."
+        f"No models are in {library.value.contents.root} yet. Press {search} to search the Hub for models that fit one "
+        f"Spark; or press {presets} and launch a preset: it fetches what it needs."
     )
 
 

@@ -115,8 +115,8 @@ def fit_word(fit: Fit | None) -> Content:
     return Content.styled(fit.verdict.value, _FIT_STYLES[fit.verdict])
 
 
-def fit_parts(fit: Fit | None) -> list[Part]:
-    """The verdict with its reasons, what would help, and the figures."""
+def fit_verdict_parts(fit: Fit | None) -> list[Part]:
+    """The verdict with its reasons, and what would help."""
     if fit is None:
         return [sentence("Not worked out yet, or this preset cannot be launched: see Checks.", "$dim")]
     head = fit.reasons[0] if fit.reasons else ""
@@ -129,10 +129,16 @@ def fit_parts(fit: Fit | None) -> list[Part]:
     if fit.changes:
         parts += [BLANK, sentence("What would help", "bold")]
         parts += [sentence(change_text(change), bullet="- ") for change in fit.changes]
-    parts.append(BLANK)
-    parts += [
+    return [*parts, BLANK]
+
+
+def fit_figure_parts(fit: Fit | None) -> list[Part]:
+    """What it takes and what the machine has, line by line."""
+    if fit is None:
+        return []
+    parts: list[Part] = [
         (
-            told(f"{row.value:>{FIT_LABEL_WIDTH - 2}}  "),
+            told(f"{row.value:>{FIT_LABEL_WIDTH - 2}}  ", "$error" if row.value.startswith("-") else ""),
             Content.assemble(told(row.label.strip(), "bold"), "  ", told(row.note, "$dim")),
         )
         for row in fit_lines(fit)

@@ -28,7 +28,7 @@ PROBLEM = "problem:"
 
 # The name keeps 28 cells, which tell each preset from its variants; the verdicts go before the facts.
 COLUMNS = (
-    Column("preset"),
+    Column("preset", maximum=56),
     Column("size", width=8, hide_below=56),
     Column("quant", width=5, hide_below=68),
     Column("ctx", width=4, hide_below=73, right=True),
@@ -36,7 +36,7 @@ COLUMNS = (
     Column("checks", width=6, hide_below=30),
     Column("fit", width=7, hide_below=40),
     Column("image", width=5, hide_below=79),
-    Column("from", width=5, hide_below=84),
+    Column("", width=5, hide_below=84),
 )
 
 

@@ -15,6 +15,7 @@ from textual.content import Content
 from textual.widgets import Input, TabbedContent, TabPane
 
 from spark_tui.core.actions import Scope
+from spark_tui.core.key_words import key_of
 from spark_tui.domain.errors import PresetError, SparkError, UnreachableError
 from spark_tui.domain.presets.docker_run import render_text
 from spark_tui.domain.presets.fit import Fit
@@ -31,7 +32,8 @@ from spark_tui.tui.screens.preset_verdicts import (
     Checked,
     check_parts,
     failure_parts,
-    fit_parts,
+    fit_figure_parts,
+    fit_verdict_parts,
     fixes_of,
 )
 from spark_tui.tui.screens.preset_words import (
@@ -49,12 +51,17 @@ from spark_tui.tui.screens.preset_words import (
     problem_row,
     running_parts,
 )
+from spark_tui.tui.widgets.fit_bar import FitBar
 from spark_tui.tui.widgets.line import entitle
 from spark_tui.tui.widgets.page import Page
 from spark_tui.tui.widgets.row_list import Row, RowList
 
-NO_PRESETS = "No presets. Put recipe files (*.yaml) into the presets folder, then press ^r."
 NO_MATCH = "No preset matches. Esc clears the filter."
+
+
+def no_presets() -> str:
+    """What stands in an empty list."""
+    return f"No presets. Put recipe files (*.yaml) into the presets folder, then press {key_of('reload_presets')}."
 
 
 class PresetsScreen(FrameScreen):
@@ -72,7 +79,7 @@ class PresetsScreen(FrameScreen):
             with Container(id="list-pane", classes="pane") as pane:
                 pane.border_title = "Presets"
                 yield Input(placeholder="filter: name, family, quantization, model, image", id="filter", compact=True)
-                yield RowList(COLUMNS, Content(NO_PRESETS), titles=True, gap=1, id="preset-list")
+                yield RowList(COLUMNS, Content(no_presets()), titles=True, gap=1, id="preset-list")
             with Container(id="preset-pane", classes="pane"), TabbedContent(id="pages"):
                 with TabPane("Overview", id="overview-page"), VerticalScroll(id="overview-scroll"):
                     yield Page(LABEL_WIDTH, id="overview")
@@ -82,6 +89,8 @@ class PresetsScreen(FrameScreen):
                     yield Page(LABEL_WIDTH, id="checks")
                 with TabPane("Fit", id="fit-page"), VerticalScroll(id="fit-scroll"):
                     yield Page(FIT_LABEL_WIDTH, id="fit")
+                    yield FitBar(self.spark.glyphs, id="fit-bar")
+                    yield Page(FIT_LABEL_WIDTH, id="fit-figures")
                 with TabPane("Running", id="running-page"), VerticalScroll(id="running-scroll"):
                     yield Page(LABEL_WIDTH, id="running")
 
@@ -180,7 +189,7 @@ class PresetsScreen(FrameScreen):
         ]
         if not words:
             rows += [problem_row(index, problem) for index, problem in enumerate(catalogue.problems)]
-        self.query_one(RowList).show(rows, Content(NO_MATCH if words else NO_PRESETS))
+        self.query_one(RowList).show(rows, Content(NO_MATCH if words else no_presets()))
         shown = f"{len(chosen)} of {len(catalogue.presets)}" if words else str(len(chosen))
         broken = f", {len(catalogue.problems)} unreadable" if catalogue.problems else ""
         entitle(self.query_one("#list-pane"), f"{shown}{broken}", below=True)
@@ -212,26 +221,38 @@ class PresetsScreen(FrameScreen):
         preset, problem = self.preset, self.problem
         pane = self.query_one("#preset-pane")
         about, command = self.query_one("#overview", Page), self.query_one("#command", Page)
-        checks, fit = self.query_one("#checks", Page), self.query_one("#fit", Page)
+        checks = self.query_one("#checks", Page)
         self._plan = None
         if preset is not None:
             entitle(pane, truncate(clean_line(preset.name), MAX_CELL))
             about.tell(overview(preset, self._standing(preset)))
             self._show_command(preset, command)
             checks.tell(check_parts(self._findings.get(preset.name)))
-            fit.tell(fit_parts(self._fits.get(preset.name)))
         else:
             entitle(pane, "Unreadable file" if problem is not None else "")
             about.tell(problem_page(problem) if problem is not None else ())
             command.tell(())
             checks.tell(())
-            fit.tell(())
+        self._show_fit(preset)
         self._show_running()
+        self.name_keys()
         key = self.query_one(RowList).key
         if key != self._shown:
             self._shown = key
             for page in self.query("#pages VerticalScroll"):
                 page.scroll_home(animate=False)
+
+    def _show_fit(self, preset: Preset | None) -> None:
+        fit = self._fits.get(preset.name) if preset is not None else None
+        self.query_one("#fit", Page).tell(fit_verdict_parts(fit) if preset is not None else ())
+        self.query_one(FitBar).show(fit)
+        self.query_one("#fit-figures", Page).tell(fit_figure_parts(fit))
+
+    def offers(self, id_: str) -> bool:
+        """Where no preset is chosen, none is launched or copied."""
+        if id_ in ("launch_preset", "copy_command"):
+            return self.preset is not None
+        return super().offers(id_)
 
     def _show_command(self, preset: Preset, page: Page) -> None:
         """The command with the image's real entrypoint when it is here; else with the one that its name implies."""
@@ -272,7 +293,8 @@ class PresetsScreen(FrameScreen):
         if self.preset is not None:
             self.app.push_screen(LaunchForm(self.context, self.preset), self._launched)
         elif self.problem is not None:
-            self.notify("This file cannot be launched: mend it, then press ^r.", severity="warning", markup=False)
+            again = key_of("reload_presets")
+            self.notify(f"This file cannot be launched: mend it, then press {again}.", severity="warning", markup=False)
 
     def action_import_recipes(self) -> None:
         """Asks for a path, and shows what became of each recipe."""

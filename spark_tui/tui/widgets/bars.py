@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from textual.content import Content
 
-from spark_tui.core.actions import Action
-from spark_tui.domain.engine.container import DaemonFacts
-from spark_tui.domain.engine.view import EngineView
+from spark_tui.core.key_words import shown
 from spark_tui.domain.host.identity import HostIdentity
 from spark_tui.domain.quantities import human_duration
 from spark_tui.domain.reading import NOT_READ_YET, Missing, Ok, Reading
 from spark_tui.tui import format as fmt
-from spark_tui.tui.keymap import shown
 from spark_tui.tui.widgets.line import Line, spread
+
+if TYPE_CHECKING:
+    from spark_tui.core.actions import Action
+    from spark_tui.domain.engine.container import DaemonFacts
+    from spark_tui.domain.engine.view import EngineView
 
 
 class TopBar(Line):
@@ -26,6 +29,7 @@ class TopBar(Line):
         self.identity = HostIdentity("")
         self.uptime: Reading[int] = NOT_READ_YET
         self.engine: EngineView | None = None
+        self.launching = ""
 
     def say(self, width: int) -> Content:
         """`spark-7f3a  DGX Spark GB10  up 6d        qwen36-35b  SERVING  127.0.0.1:8000`."""
@@ -40,6 +44,8 @@ class TopBar(Line):
         return spread(Content.assemble(*left), self._engine(width), width)
 
     def _engine(self, width: int) -> Content:
+        if self.engine is None and self.launching:
+            return Content.assemble(fmt.safe(self.launching, "bold"), ("  LAUNCH ", "$warning"))
         if self.engine is None:
             return Content.styled("no engine ", "$dim")
         parts = [fmt.safe(self.engine.name, "bold"), Content("  "), fmt.state(self.engine)]

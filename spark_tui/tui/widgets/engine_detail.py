@@ -2,36 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import datetime
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from textual.content import Content
 
-from spark_tui.core.jobs import JobView, Step, StepState
-from spark_tui.core.log_buffer import LogBuffer
-from spark_tui.domain.engine.finding import Level
-from spark_tui.domain.engine.log_line import LineKind, parse_line
-from spark_tui.domain.engine.verdict_lines import Tone, VerdictLine
-from spark_tui.domain.engine.view import EngineState, EngineView
+from spark_tui.core.jobs import StepState
+from spark_tui.domain.engine.state import EngineState
 from spark_tui.domain.quantities import human_duration
 from spark_tui.tui import format as fmt
 from spark_tui.tui.glyphs import Glyphs
-from spark_tui.tui.widgets.line import Line, hanging
+from spark_tui.tui.widgets.line import Line
 
 if TYPE_CHECKING:
+    from spark_tui.core.jobs import JobView, Step
+    from spark_tui.core.log_buffer import LogBuffer
     from spark_tui.domain.engine.explain import Explanation
+    from spark_tui.domain.engine.view import EngineView
 
 LABEL_WIDTH = 10
-
-MAX_ROW_LINES = 3
-TONE_STYLE = {
-    Tone.GOOD: "$success",
-    Tone.PLAIN: "",
-    Tone.QUIET: "$dim",
-    Tone.WARNING: "$warning",
-    Tone.BAD: "$error",
-}
+LEAST_BAR = 8
+"""A bar of fewer cells tells less than its percentage."""
 
 STEP_STYLE = {
     StepState.PENDING: "$dim",
@@ -56,13 +47,13 @@ class EngineSummary(Line):
     def __init__(self) -> None:
         super().__init__(id="summary")
         self.engine: EngineView | None = None
-        self.nothing = Content("")
+        self.nothing: Callable[[int], Content] | None = None
 
     def say(self, width: int) -> Content:
         """Three or four lines."""
         view = self.engine
         if view is None:
-            return self.nothing
+            return self.nothing(width) if self.nothing is not None else Content("")
         lines = [
             field("model", Content.assemble(fmt.safe(view.model or "not known yet", "bold"))),
             field("engine", self._engine(view)),
@@ -88,14 +79,10 @@ class EngineSummary(Line):
             took = view.timeline.seconds
             if view.state is EngineState.SERVING and took is not None:
                 line = Content.assemble(line, f"   ready after {human_duration(took)}")
-            return Content.assemble(line, (f"   up since {_when(facts.started_at)}", "$dim"))
+            return Content.assemble(line, (f"   up since {fmt.day_and_time(facts.started_at)}", "$dim"))
         if facts.finished_at is not None:
-            return Content.assemble(line, (f"   ended {_when(facts.finished_at)}", "$dim"))
+            return Content.assemble(line, (f"   ended {fmt.day_and_time(facts.finished_at)}", "$dim"))
         return line
-
-
-def _when(at: float) -> str:
-    return datetime.fromtimestamp(at).astimezone().strftime("%b %d %H:%M")
 
 
 class EngineFacts(Line):
@@ -113,44 +100,10 @@ class EngineFacts(Line):
         """A few lines per row, each beside its label."""
         if self.explanation is None:
             return Content("")
+        from spark_tui.tui.widgets.fact_rows import explanation_rows, fact_lines
+
         rows = explanation_rows(self.explanation, preset=self.preset)
-        lines = [
-            line
-            for row in rows
-            for line in hanging(
-                Content.styled(_label(row.label), TONE_STYLE[row.tone] if row.tone is Tone.BAD else "$dim"),
-                fmt.safe(row.text, TONE_STYLE[row.tone]),
-                LABEL_WIDTH,
-                max(1, width),
-            )[:MAX_ROW_LINES]
-        ]
-        return Content("\n").join(lines)
-
-
-def _label(label: str) -> str:
-    """Small letters, as the labels above have them; `FP4` and `KV cache` stay."""
-    return label[:1].lower() + label[1:] if label[1:2].islower() else label
-
-
-def explanation_rows(explanation: Explanation, *, preset: bool) -> list[VerdictLine]:
-    """The cause of a failure with its deciding line and its remedy; else what is wrong, the verdicts, and advice."""
-    from spark_tui.domain.engine.explain_view import finding_rows, pairs_text, proposal
-
-    proposed = proposal(explanation)
-    changes = proposed.changes if proposed is not None and preset else ()
-    cause = explanation.cause
-    if cause is None:
-        wrong = [found for found in explanation.findings if found.level is not Level.INFO]
-        advice = [found for found in explanation.findings if found.level is Level.INFO]
-        return [*finding_rows(wrong, changes), *explanation.rows, *finding_rows(advice, changes)]
-    word = "perhaps" if cause.guess else "because"
-    rows = [VerdictLine(word, cause.summary, Tone.BAD), VerdictLine("do", cause.remedy)]
-    if cause.override:
-        pairs = pairs_text(cause.override)
-        rows.append(VerdictLine("a applies", pairs if preset else f"{pairs} (no preset to set it in)"))
-    if cause.lines:
-        rows.append(VerdictLine("log", cause.lines[-1], Tone.QUIET))
-    return rows
+        return Content("\n").join(fact_lines(rows, width))
 
 
 class JobSteps(Line):
@@ -191,12 +144,15 @@ class JobSteps(Line):
         )
         if step.progress is None or step.state is not StepState.RUNNING:
             return line
-        cells = max(10, min(40, width // 3))
+        percent = f" {step.progress:.0%}"
+        cells = min(40, width - line.cell_length - 2 - len(percent))
+        if cells < LEAST_BAR:
+            return Content.assemble(line.truncate(width - len(percent), ellipsis=True), percent)
         full = round(step.progress * cells)
         bar = Content.assemble(
             (self._glyphs.full * full, "$primary"),
             (self._glyphs.empty * (cells - full), "$rule"),
-            f" {step.progress:.0%}",
+            percent,
         )
         return Content.assemble(line, "  ", bar)
 
@@ -227,15 +183,15 @@ class LogTail(Line):
         return Content("\n").join(fmt.safe(line, "$dim").truncate(width, ellipsis=True) for line in lines)
 
 
-_QUIET = (LineKind.ACCESS, LineKind.BLANK)
-
-
 def tail_lines(buffer: LogBuffer, height: int, look_back: int = 400) -> Sequence[str]:
     """The last `height` messages that tell something: no access lines, no empty ones, no prefixes."""
+    from spark_tui.domain.engine.log_line import LineKind, parse_line
+
+    quiet = (LineKind.ACCESS, LineKind.BLANK)
     found: list[str] = []
     for number in range(buffer.end - 1, max(buffer.first, buffer.end - look_back) - 1, -1):
         record = parse_line(buffer.line(number).text)
-        if record.kind in _QUIET or not record.message.strip():
+        if record.kind in quiet or not record.message.strip():
             continue
         found.append(record.message)
         if len(found) == height:

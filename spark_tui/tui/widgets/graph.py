@@ -17,8 +17,9 @@ from textual.widget import Widget
 from spark_tui.domain.graph_curve import Curve
 from spark_tui.tui.glyphs import Glyphs
 from spark_tui.tui.widgets.graph_paint import PennedRows, last_difference, part_of
+from spark_tui.tui.widgets.graph_pen import Row
 from spark_tui.tui.widgets.graph_picture import Picture, Subject, View, picture_of
-from spark_tui.tui.widgets.graph_raster import GraphKind, Row, kind_for
+from spark_tui.tui.widgets.graph_raster import GraphKind, kind_for
 
 
 class Graph(PennedRows):

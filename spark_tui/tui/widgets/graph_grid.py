@@ -109,7 +109,7 @@ class GraphGrid(Widget):
         return (graphs + new)[:count]
 
     def _arrange(self, count: int) -> None:
-        columns = self.columns
+        columns = max(1, min(self.columns, count))
         rows = max(1, -(-count // columns))
         width = max(1, (self.size.width - GUTTER * (columns - 1)) // columns)
         if (columns, rows, width) != self._shape:

@@ -12,7 +12,7 @@ from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
-from spark_tui.tui.widgets.graph_raster import Pen, Row
+from spark_tui.tui.widgets.graph_pen import Pen, Row
 
 _NAMES = {
     Pen.FIRST: "first",

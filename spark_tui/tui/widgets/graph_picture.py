@@ -1,6 +1,6 @@
 """A whole graph as rows of characters: headline, curves with the value axis, time axis. Pure.
 
-decode  41.8 tok/s                                   0 / 38.2 / 44.0
+decode  41.8 tok/s                       min 0  avg 38.2  max 44.0
   50 ┤                    ⢀⠤⠤⠤⠤⠤⠤⠤⠤⠤⠤⠤⠤⠤⠤⠤⠤⠤⠤⠤⠤
      │                    ⡸
    0 ┤⣀⣀⣀⣀⣀⣀⣀⣀⣀⣀⣀⣀⣀⣀⣀⣀⣀⣀⣀⣀⠇
@@ -13,6 +13,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
+from itertools import product
 from typing import Final
 
 from spark_tui.domain.engine.metric_series import Gap, SeriesView
@@ -20,6 +21,7 @@ from spark_tui.domain.graph_buckets import Bucket, totals
 from spark_tui.domain.graph_curve import Curve
 from spark_tui.domain.graph_scale import LABEL_CELLS, Scale, next_scale, nice_scale, tick_texts, value_text
 from spark_tui.domain.graph_time import TimeAxis, time_axis, time_ticks
+from spark_tui.tui.widgets.graph_pen import Pen, Row
 from spark_tui.tui.widgets.graph_raster import (
     CURVE_PENS,
     MARKS,
@@ -27,8 +29,6 @@ from spark_tui.tui.widgets.graph_raster import (
     PARTS,
     Canvas,
     GraphKind,
-    Pen,
-    Row,
     draw_curves,
     row_of,
 )
@@ -38,6 +38,8 @@ MARGIN: Final = LABEL_CELLS + 1
 
 MINIMUM_ROWS: Final = 4
 MINIMUM_COLUMNS: Final = MARGIN + 8
+TAIL_GAP: Final = 3
+"""Cells between the values of a headline and what stands at its right, at least."""
 AXIS_ROWS: Final = 5
 """From this height on there is a time axis."""
 
@@ -104,8 +106,9 @@ def picture_of(
     settled = [parts[: len(parts) - axis.live * PARTS] for parts in found]
     scale = _scale(subject, found, rows, before)
     canvas = Canvas(axis.columns, rows)
-    if subject.alarm is not None and scale.low <= subject.alarm <= scale.high:
-        y = row_of(scale, subject.alarm, kind, rows)
+    threshold = subject.alarm if subject.alarm is not None and scale.low <= subject.alarm <= scale.high else None
+    if threshold is not None:
+        y = row_of(scale, threshold, kind, rows)
         for x in range(axis.columns):
             canvas.put(x, y, MARKS[kind].threshold, Pen.THRESHOLD)
     draw_curves(canvas, kind, found, scale)
@@ -115,14 +118,17 @@ def picture_of(
         shown = [next((part for part in reversed(parts) if part is not None), None) for parts in settled]
     else:
         shown = [_now(curve.series) for curve in curves]
-    lines = [_headline(subject, curves, shown, settled, kind, width)]
+    head = _head_within(subject, curves, shown, kind, width)
+    tail = _tail(subject, settled, kind, width - len(head.text) - TAIL_GAP, line=threshold is not None)
+    lines = [_headline(head, tail, width)]
     labels = _labels(scale, subject.unit, kind, rows)
     for y, row in enumerate(canvas.lines()):
         side = MARKS[kind].tick if y in labels else MARKS[kind].side
         lines.append(Row(f"{labels.get(y, ''):>{LABEL_CELLS}}{side}{row.text}", Pen.QUIET * MARGIN + row.pens))
     if height >= AXIS_ROWS:
         lines.append(_time_line(axis, curves, kind, view.zone))
-    live, cursor = range(width - axis.live, width), _cursor(canvas, column, kind, foot=height >= AXIS_ROWS)
+    foot = lines[-1].text[MARGIN:] if height >= AXIS_ROWS else ""
+    live, cursor = range(width - axis.live, width), _cursor(canvas, column, kind, foot)
     return Picture(tuple(lines), live, range(1, 1 + rows), axis, scale, cursor, MARGIN + (column or 0))
 
 
@@ -140,13 +146,16 @@ def _now(series: SeriesView) -> Bucket | None:
     return None if last is None or not math.isfinite(last) else Bucket(last, last, last, last, 1, True)
 
 
-def _cursor(canvas: Canvas, column: int | None, kind: GraphKind, *, foot: bool) -> tuple[Row, ...]:
-    """One cell per row: the curves that it goes through, a line between them, and its foot on the time axis."""
+def _cursor(canvas: Canvas, column: int | None, kind: GraphKind, foot: str) -> tuple[Row, ...]:
+    """One cell per row: the curves that it goes through, a line between them, and its foot on the time axis `foot`,
+    which leaves the time that stands there readable."""
     if column is None:
         return ()
     cells = [canvas.get(column, y) for y in range(canvas.rows)]
     rows = [Row(char, pen.upper()) if pen in CURVE_PENS else Row(MARKS[kind].cursor, Pen.CURSOR) for char, pen in cells]
-    return (*rows, Row(MARKS[kind].foot, Pen.CURSOR)) if foot else tuple(rows)
+    if not foot:
+        return tuple(rows)
+    return (*rows, Row(MARKS[kind].foot if foot[column] == MARKS[kind].line else foot[column], Pen.CURSOR))
 
 
 def _labels(scale: Scale, unit: str, kind: GraphKind, rows: int) -> dict[int, str]:
@@ -162,26 +171,45 @@ def _labels(scale: Scale, unit: str, kind: GraphKind, rows: int) -> dict[int, st
 # --- headline ---------------------------------------------------------------------------------------------
 
 
-def _headline(
-    subject: Subject,
-    curves: Sequence[Curve],
-    shown: Sequence[Bucket | None],
-    settled: Sequence[Sequence[Bucket | None]],
-    kind: GraphKind,
-    width: int,
+def _headline(head: Row, tail: Row, width: int) -> Row:
+    """Title and values at the left, where what changes each second is cheap to repaint; the tail at the right."""
+    room = max(0, width - len(head.text) - len(tail.text))
+    text, pens = head.text + " " * room + tail.text, head.pens + Pen.NOTHING * room + tail.pens
+    return Row(text[:width], pens[:width])
+
+
+def _head_within(
+    subject: Subject, curves: Sequence[Curve], shown: Sequence[Bucket | None], kind: GraphKind, width: int
 ) -> Row:
-    """Title and values at the left, where what changes each second is cheap to repaint; least, mean and greatest at
-    the right as far as there is room."""
+    """Title and values in as few words as the width asks for."""
     head = Row("", "")
     for unit_in_title, gap in ((False, 2), (True, 2), (True, 1)):
         head = _head(subject, curves, shown, kind, gap, unit_in_title=unit_in_title and len(curves) > 1)
         if len(head.text) <= width:
             break
-    tail = _summary(subject, settled[0]) if len(settled) == 1 else ""
-    if tail and len(head.text) + 3 + len(tail) <= width:
-        room = width - len(head.text) - len(tail)
-        return Row(head.text + " " * room + tail, head.pens + Pen.NOTHING * room + Pen.QUIET * len(tail))
-    return Row(f"{head.text[:width]:<{width}}", f"{head.pens[:width]:<{width}}")
+    return head
+
+
+def _tail(
+    subject: Subject, settled: Sequence[Sequence[Bucket | None]], kind: GraphKind, room: int, *, line: bool
+) -> Row:
+    """What the line across the picture is, and least, mean and greatest value: as much as there is room for."""
+    legends = (*_legends(subject, kind), Row("", "")) if line else (Row("", ""),)
+    summaries = _summaries(subject, settled[0]) if len(settled) == 1 else ()
+    for legend, summary in (*product(legends, summaries), *product(legends, ("",))):
+        gap = " " * (TAIL_GAP if legend.text and summary else 0)
+        if len(legend.text) + len(gap) + len(summary) <= room:
+            pens = Pen.NOTHING * len(gap) + Pen.QUIET * len(summary)
+            return Row(f"{legend.text}{gap}{summary}", legend.pens + pens)
+    return Row("", "")
+
+
+def _legends(subject: Subject, kind: GraphKind) -> tuple[Row, ...]:
+    """`╌╌ warns at 90 %`, and the same in one word: `╌╌ 90`."""
+    mark = MARKS[kind].threshold * 2
+    value = value_text(subject.alarm or 0.0, subject.unit, 0 if (subject.alarm or 0.0) % 1 == 0 else subject.decimals)
+    texts = (f" warns {'below' if subject.alarm_below else 'at'} {value}", f" {value.partition(' ')[0]}")
+    return tuple(Row(mark + text, Pen.THRESHOLD * len(mark) + Pen.QUIET * len(text)) for text in texts)
 
 
 def _head(
@@ -211,15 +239,17 @@ def _head(
     return Row(text, pens)
 
 
-def _summary(subject: Subject, parts: Sequence[Bucket | None]) -> str:
-    """`0 / 38.2 / 44.0`: least, mean and greatest of what is in the picture, but for the part that still fills up."""
+def _summaries(subject: Subject, parts: Sequence[Bucket | None]) -> tuple[str, ...]:
+    """`min 0  avg 38.2  max 44.0`, and shorter `0 / 38.2 / 44.0`: of what is in the picture, but for the part that
+    still fills up."""
     known = totals(parts)
     if known is None:
-        return ""
+        return ()
     words = [value_text(value, subject.unit, subject.decimals) for value in known]
     if subject.unit and all(word.endswith(f" {subject.unit}") for word in words):
         words = [word.removesuffix(f" {subject.unit}") for word in words]
-    return " / ".join(words)
+    named = "  ".join(f"{name} {word}" for name, word in zip(("min", "avg", "max"), words, strict=True))
+    return named, " / ".join(words)
 
 
 # --- time axis --------------------------------------------------------------------------------------------

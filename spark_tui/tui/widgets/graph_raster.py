@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
 
 from spark_tui.domain.graph_buckets import Bucket, merged
 from spark_tui.domain.graph_scale import Scale
 from spark_tui.tui.glyphs import Glyphs
+from spark_tui.tui.widgets.graph_pen import Pen, Row
 
 MAX_CURVES = 2
 PARTS = 2
@@ -27,21 +27,6 @@ class GraphKind(StrEnum):
     BLOCKS = "blocks"
     CONSOLE = "console"
     ASCII = "ascii"
-
-
-class Pen(StrEnum):
-    """What a cell belongs to, one letter each; the widget knows their colours. Capitals stand under the cursor."""
-
-    NOTHING = " "
-    FIRST = "p"
-    SECOND = "s"
-    THRESHOLD = "t"
-    QUIET = "q"
-    TITLE = "b"
-    WARNING = "w"
-    CURSOR = "C"
-    FIRST_AT_CURSOR = "P"
-    SECOND_AT_CURSOR = "S"
 
 
 CURVE_PENS = (Pen.FIRST, Pen.SECOND)
@@ -83,13 +68,6 @@ def kinds_for(glyphs: Glyphs) -> tuple[GraphKind, ...]:
     """What a person can choose from on this terminal, the best first."""
     everything = tuple(GraphKind)
     return everything[everything.index(kind_for(glyphs)) :]
-
-
-class Row(NamedTuple):
-    """One line of a picture: its characters, and the pen of each."""
-
-    text: str
-    pens: str
 
 
 class Canvas:

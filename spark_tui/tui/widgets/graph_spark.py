@@ -6,22 +6,16 @@ decode    41.8 tok/s   ▁▁▅▇▇▇▆▇▇▇▇▇▇▇▇▇     TTFT
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
-
-from textual.events import Resize
-from textual.geometry import Size
 
 from spark_tui.domain.engine.metric_series import MetricId, SeriesView
 from spark_tui.domain.graph_buckets import buckets
 from spark_tui.domain.graph_scale import nice_scale, value_text
 from spark_tui.domain.graph_time import time_axis
-from spark_tui.tui.glyphs import Glyphs
-from spark_tui.tui.widgets.graph_paint import PennedRows, changed_regions
-from spark_tui.tui.widgets.graph_raster import Pen, Row
+from spark_tui.tui.widgets.graph_pen import Pen, Row
 
-LEVELS: Final[Mapping[str, str]] = {"unicode": "▁▂▃▄▅▆▇█", "console": ".░▒█", "ascii": "_.:=#"}
 LABEL_CELLS: Final = 10
 VALUE_CELLS: Final = 14
 LEAST_CELLS: Final = 8
@@ -46,6 +40,8 @@ ITEMS: Final = (
     Item("requests", MetricId.RUNNING, ((MetricId.RUNNING, "run"), (MetricId.WAITING, "wait"))),
 )
 """What Home shows of an engine that serves."""
+METRICS: Final = tuple(sorted({metric for item in ITEMS for metric in (item.drawn, *(m for m, _ in item.told))}))
+"""The series of them all."""
 
 
 def sparkline(series: SeriesView, now: float, cells: int, levels: str, window: float = WINDOW_SECONDS) -> str:
@@ -65,80 +61,40 @@ def sparkline(series: SeriesView, now: float, cells: int, levels: str, window: f
     return "".join(" " if part is None else levels[round(scale.share(part.high) * top)] for part in found)
 
 
-class EngineGraphs(PennedRows):
-    """Four small graphs of one engine, two beside each other where there is room; no height while nothing is known."""
+def laid_out(
+    items: Sequence[Item], series: Mapping[MetricId, SeriesView], now: float, levels: str, width: int
+) -> list[Row]:
+    """Those of which something is known, two beside each other where there is room."""
+    known = [item for item in items if _known(series.get(item.drawn))]
+    least = LABEL_CELLS + VALUE_CELLS + LEAST_CELLS
+    if width < least:
+        return []
+    beside = 2 if width >= 2 * least + GAP_CELLS else 1
+    room = (width - GAP_CELLS * (beside - 1)) // beside
+    cells = [_row(item, series, now, levels, room) for item in known]
+    gap = Row(" " * GAP_CELLS, Pen.NOTHING * GAP_CELLS)
+    rows = []
+    for start in range(0, len(cells), beside):
+        parts = [part for cell in cells[start : start + beside] for part in (gap, cell)][1:]
+        text, pens = "".join(part.text for part in parts), "".join(part.pens for part in parts)
+        rows.append(Row(f"{text:<{width}}", f"{pens:<{width}}"))
+    return rows
 
-    DEFAULT_CSS = """
-    EngineGraphs { width: 100%; height: auto; }
-    """
 
-    def __init__(self, glyphs: Glyphs, *, items: Sequence[Item] = ITEMS, id: str | None = None) -> None:  # noqa: A002
-        super().__init__(id=id)
-        self._levels = LEVELS.get(glyphs.name, LEVELS["ascii"])
-        self._items = tuple(items)
-        self._series: dict[MetricId, SeriesView] = {}
-        self._now = 0.0
-        self._rows: list[Row] = []
+def _row(item: Item, series: Mapping[MetricId, SeriesView], now: float, levels: str, room: int) -> Row:
+    value = _value(item, series)[:VALUE_CELLS]
+    cells = min(MOST_CELLS, room - LABEL_CELLS - VALUE_CELLS)
+    line = sparkline(series[item.drawn], now, cells, levels)
+    text = f"{item.label[:LABEL_CELLS]:<{LABEL_CELLS}}{value:<{VALUE_CELLS}}{line}"
+    pens = Pen.QUIET * LABEL_CELLS + Pen.NOTHING * VALUE_CELLS + Pen.FIRST * cells
+    return Row(f"{text:<{room}}", f"{pens:<{room}}")
 
-    def show(self, read: Callable[[MetricId], SeriesView] | None, now: float) -> None:
-        """`read` gives the last minutes (WINDOW_SECONDS) of a series; None: there is no engine to speak of.
 
-        Call it once a second while the screen is shown: it repaints only what differs.
-        """
-        wanted = {metric for item in self._items for metric in (item.drawn, *(m for m, _ in item.told))}
-        self._series = {} if read is None else {metric: read(metric) for metric in sorted(wanted)}
-        self._now = now
-        self._renew()
-
-    def on_resize(self, _: Resize) -> None:
-        """Another width, other lines."""
-        self._renew()
-
-    @property
-    def rows(self) -> Sequence[Row]:
-        """One or two graphs in each."""
-        return self._rows
-
-    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        """As many lines as there is something to say."""
-        return len(self._lay_out(width)) if width else len(self._rows)
-
-    def _renew(self) -> None:
-        old, self._rows = self._rows, self._lay_out(self.size.width)
-        if len(old) != len(self._rows):
-            self.refresh(layout=True)
-        elif regions := changed_regions(old, self._rows):
-            self.refresh(*regions)
-
-    def _lay_out(self, width: int) -> list[Row]:
-        items = [item for item in self._items if _known(self._series.get(item.drawn))]
-        least = LABEL_CELLS + VALUE_CELLS + LEAST_CELLS
-        if width < least:
-            return []
-        beside = 2 if width >= 2 * least + GAP_CELLS else 1
-        room = (width - GAP_CELLS * (beside - 1)) // beside
-        cells = [self._item(item, room) for item in items]
-        gap = Row(" " * GAP_CELLS, Pen.NOTHING * GAP_CELLS)
-        rows = []
-        for start in range(0, len(cells), beside):
-            parts = [part for cell in cells[start : start + beside] for part in (gap, cell)][1:]
-            text, pens = "".join(part.text for part in parts), "".join(part.pens for part in parts)
-            rows.append(Row(f"{text:<{width}}", f"{pens:<{width}}"))
-        return rows
-
-    def _item(self, item: Item, room: int) -> Row:
-        value = self._value(item)[:VALUE_CELLS]
-        cells = min(MOST_CELLS, room - LABEL_CELLS - VALUE_CELLS)
-        line = sparkline(self._series[item.drawn], self._now, cells, self._levels)
-        text = f"{item.label[:LABEL_CELLS]:<{LABEL_CELLS}}{value:<{VALUE_CELLS}}{line}"
-        pens = Pen.QUIET * LABEL_CELLS + Pen.NOTHING * VALUE_CELLS + Pen.FIRST * cells
-        return Row(f"{text:<{room}}", f"{pens:<{room}}")
-
-    def _value(self, item: Item) -> str:
-        if not item.told:
-            return _value_of(self._series[item.drawn])
-        told = [(self._series[metric].last, word) for metric, word in item.told]
-        return " ".join(f"{'-' if last is None else f'{last:.0f}'} {word}" for last, word in told)
+def _value(item: Item, series: Mapping[MetricId, SeriesView]) -> str:
+    if not item.told:
+        return _value_of(series[item.drawn])
+    told = [(series[metric].last, word) for metric, word in item.told]
+    return " ".join(f"{'-' if last is None else f'{last:.0f}'} {word}" for last, word in told)
 
 
 def _known(series: SeriesView | None) -> bool:

@@ -42,15 +42,24 @@ class Line(Static):
             self.refresh(layout=self.styles.auto_dimensions)
         elif any(line.cell_length > width for line in (*now, *then)):
             # Where lines are broken, a line's number is not its row; and the old ones may have been laid out so.
-            taller = self.styles.auto_dimensions and _height(now, width) != _height(then, width)
-            self.refresh(layout=taller)
+            self.refresh()
+            if self.styles.auto_dimensions and _height(now, width) != _height(then, width):
+                self.call_after_refresh(self.refresh, layout=True)  # a layout that is under way would swallow it
         else:
             rows = (row for row, (new, old) in enumerate(zip(now, then, strict=True)) if not new.is_same(old))
             self.refresh(*(Region(0, row, width, 1) for row in rows))
 
     def on_resize(self, event: Resize) -> None:
-        """Another width may need other words."""
+        """Another width may need other words, and another number of lines."""
         self.renew()
+        if self.styles.auto_dimensions:
+            self.call_after_refresh(self._fit)
+
+    def _fit(self) -> None:
+        """Asks for its height once more: a layout that was under way has swallowed the first time."""
+        width = self.size.width
+        if width and self._said is not None and _height(self._said.split("\n"), width) != self.size.height:
+            self.refresh(layout=True)
 
 
 def _height(lines: Iterable[Content], width: int) -> int:

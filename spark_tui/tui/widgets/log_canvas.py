@@ -21,6 +21,8 @@ from spark_tui.tui.widgets.log_reader import LogReader
 from spark_tui.tui.widgets.log_window import Row
 
 GUTTER_CELLS = 2
+"""Left of every line, for the signs."""
+NO_LINES = "No lines yet."
 
 
 class _Cell(NamedTuple):
@@ -58,15 +60,18 @@ class LogCanvas(Widget):
     LogCanvas > .log-view--bar { color: $rule; }
     """
 
-    def __init__(self, glyphs: Glyphs, zone: tzinfo | None, *, id: str | None = None) -> None:  # noqa: A002
+    def __init__(self, glyphs: Glyphs, zone: tzinfo | None, *, gutter: bool, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
         self._glyphs = glyphs
+        self._has_gutter = gutter
         self._paint = PaintedLog(self._line, self._styles, glyphs.ellipsis, zone)
         self._reader = LogReader(LogBuffer(), lambda number: len(self._paint.rows(number)))
         self._left = 0
         self._cells: list[_Cell] = []
         self._signs: dict[int, str] = {}
         """Lines with a sign in the gutter, and the style of it."""
+        self.nothing = NO_LINES
+        """Stands there while there is no line."""
 
     def on_resize(self, _: Resize) -> None:
         """Another size, other rows."""
@@ -91,18 +96,18 @@ class LogCanvas(Widget):
 
     @property
     def _gutter(self) -> int:
-        return GUTTER_CELLS if self._signs else 0
+        return GUTTER_CELLS if self._has_gutter else 0
 
     def _notice(self) -> tuple[str, str]:
         """What stands below the last line, and its style: why no more lines come, or why there are none."""
         buffer = self._reader.buffer
         if buffer.state is LogState.FAILED:
             return f"The log cannot be read on: {buffer.reason}", "error"
-        if buffer.state is LogState.ENDED:
-            return f"End of the log: {buffer.reason}" if buffer.reason else "End of the log.", "dim"
         if self._reader.filtered_out:
             return "No line passes the filter.", "dim"
-        return ("", "") if len(buffer) else ("No lines yet.", "dim")
+        if buffer.state is LogState.ENDED:
+            return f"End of the log: {buffer.reason}" if buffer.reason else "End of the log.", "dim"
+        return ("", "") if len(buffer) else (self.nothing, "dim")
 
     def _repaint(self) -> None:
         """Works out the rows, and repaints those that look different."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from spark_tui.core.log_buffer import LogBuffer
 from spark_tui.core.log_search import LineFilter, MatchIndex, Query
+from spark_tui.domain.engine.log_groups import REACH, traceback_at
 from spark_tui.domain.text import clean_line
 from spark_tui.tui.widgets.log_window import LogWindow, Numbers, Row
 
@@ -268,5 +269,17 @@ class LogReader:
             return ""
         here = len(numbers) - 1 if self.following else self._index_of(self._cursor)
         there = here if self._mark is None else self._index_of(self._mark)
-        chosen = range(min(here, there), max(here, there) + 1)
-        return "\n".join(clean_line(self.buffer.line(numbers[index]).text) for index in chosen)
+        return self._text_of(numbers[index] for index in range(min(here, there), max(here, there) + 1))
+
+    def traceback_text(self) -> str:
+        """The traceback under the cursor, without the lines that other processes wrote into it; empty where none is."""
+        numbers = self.numbers
+        if not numbers:
+            return ""
+        here = numbers[-1] if self.following else self._cursor
+        first, end = max(self.buffer.first, here - REACH), min(self.buffer.end, here + REACH)
+        found = traceback_at(here, [line.text for line in self.buffer.slice(first, end)], first)
+        return self._text_of(found)
+
+    def _text_of(self, numbers: Iterable[int]) -> str:
+        return "\n".join(clean_line(self.buffer.line(number).text) for number in numbers)

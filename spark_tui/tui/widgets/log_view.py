@@ -13,10 +13,10 @@ from textual.events import Hide, MouseDown, MouseMove, MouseScrollDown, MouseScr
 from textual.message import Message
 from textual.timer import Timer
 
-from spark_tui.core.log_buffer import LogBuffer
+from spark_tui.core.log_buffer import LogBuffer, LogState
 from spark_tui.core.log_search import LineFilter, Query
 from spark_tui.tui.glyphs import Glyphs, choose
-from spark_tui.tui.widgets.log_canvas import LogCanvas
+from spark_tui.tui.widgets.log_canvas import NO_LINES, LogCanvas
 from spark_tui.tui.widgets.log_reader import LogReader
 from spark_tui.tui.widgets.seen import is_seen
 
@@ -29,7 +29,7 @@ WHEEL_ROWS = 3
 
 
 class LogView(LogCanvas, can_focus=True):
-    """Shows a LogBuffer. What the screen says about it comes from its properties."""
+    """Shows a LogBuffer. What the screen says about it comes from its properties. Signs have room with a `gutter`."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up,k", "move(-1)", "Up", show=False),
@@ -57,8 +57,9 @@ class LogView(LogCanvas, can_focus=True):
         flush_seconds: float | None = None,
         glyphs: Glyphs | None = None,
         zone: tzinfo | None = None,
+        gutter: bool = False,
     ) -> None:
-        super().__init__(glyphs or choose(), zone, id=id)
+        super().__init__(glyphs or choose(), zone, gutter=gutter, id=id)
         self._flush = flush_seconds or (SSH_SECONDS if "SSH_CONNECTION" in os.environ else LOCAL_SECONDS)
         self._seen = -1
         self._dragging = ""
@@ -128,8 +129,9 @@ class LogView(LogCanvas, can_focus=True):
 
     # --- what is shown --------------------------------------------------------------------------------
 
-    def show(self, buffer: LogBuffer) -> None:
-        """Another log, or the same one again."""
+    def show(self, buffer: LogBuffer, nothing: str = NO_LINES) -> None:
+        """Another log, or the same one again; `nothing` stands there while it has no line."""
+        self.nothing = nothing
         if buffer is self._reader.buffer:
             return
         with self._reading() as reader:
@@ -140,14 +142,17 @@ class LogView(LogCanvas, can_focus=True):
             self._step()
 
     def filter(self, wanted: LineFilter | None) -> None:
-        """Shows only the lines that pass; None shows all."""
+        """Shows only the lines that pass, from their beginning; None shows all."""
         with self._reading() as reader:
+            self._left = 0
             reader.filter(wanted)
             self._step()
 
     def search(self, query: Query | None) -> None:
         """Marks every match, and goes to the nearest one above, else below; None ends the search."""
         with self._reading() as reader:
+            if query is None:
+                self._left = 0
             reader.search(query)
             self._forget()
             self._step()
@@ -167,10 +172,8 @@ class LogView(LogCanvas, can_focus=True):
         if dict(signs) == self._signs:
             return
         with self._reading() as reader:
-            gutter, self._signs = self._gutter, dict(signs)
+            self._signs = dict(signs)
             reader.places = tuple(sorted(signs))
-            if gutter != self._gutter:
-                self._forget()
 
     def visit(self, step: int) -> bool:
         """To the next line with a sign, or the previous one; whether there is any."""
@@ -179,8 +182,8 @@ class LogView(LogCanvas, can_focus=True):
 
     @property
     def cursor(self) -> int | None:
-        """The line under the cursor; None while the end is followed."""
-        return self._reader.cursor
+        """The line under the cursor; None while the end is followed, and where no line is shown."""
+        return self._reader.cursor if self._reader.numbers else None
 
     def follow(self) -> None:
         """To the end, and stay there."""
@@ -210,6 +213,11 @@ class LogView(LogCanvas, can_focus=True):
         return self._reader.following
 
     @property
+    def open(self) -> bool:
+        """Whether more lines can come."""
+        return self._reader.buffer.state is LogState.OPEN
+
+    @property
     def new_lines(self) -> int:
         """Shown lines that came since the end was left."""
         return self._reader.new_lines
@@ -227,6 +235,10 @@ class LogView(LogCanvas, can_focus=True):
     def selected_text(self) -> str:
         """The marked lines, else the one under the cursor, else the last one; cleaned, secrets masked."""
         return self._reader.selected_text()
+
+    def traceback_text(self) -> str:
+        """The whole traceback under the cursor; empty where none is."""
+        return self._reader.traceback_text()
 
     # --- keys and mouse -------------------------------------------------------------------------------
 

@@ -7,18 +7,21 @@ shape as well as in colour.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from textual.content import Content
 
-from spark_tui.domain.host.alarm import Alarm
-from spark_tui.domain.host.gpu import GpuReading, engine_memory
-from spark_tui.domain.host.memory import MemInfo, strip_parts
 from spark_tui.domain.host.severity import Judgement, Level
 from spark_tui.domain.quantities import GIB, gib
 from spark_tui.domain.reading import NOT_READ_YET, Missing, Reading, Stale, reason_of, value_of
 from spark_tui.tui import format as fmt
 from spark_tui.tui.glyphs import Glyphs
 from spark_tui.tui.widgets.line import Line, spread
+
+if TYPE_CHECKING:
+    from spark_tui.domain.host.alarm import Alarm
+    from spark_tui.domain.host.gpu import GpuReading
+    from spark_tui.domain.host.memory import MemInfo, StripParts
 
 LABEL = " MEM "
 _LEVEL_STYLES = {Level.OK: "bold", Level.TIGHT: "bold $warning", Level.CRITICAL: "bold $error"}
@@ -69,7 +72,7 @@ class MemoryStrip(Line):
             (f"{gib(memory.total)} ", "$dim"),
         )
         cells = max(10, width - len(LABEL) - available.cell_length)
-        parts = strip_parts(memory, engine_memory(self.gpu))
+        parts = self._parts(memory)
         glyphs = self._glyphs
         drawn = zip(
             (glyphs.engine, glyphs.apps, glyphs.kept, glyphs.cache, glyphs.free),
@@ -80,6 +83,13 @@ class MemoryStrip(Line):
         return Content.assemble(
             (LABEL, "bold"), *(Content.styled(g * n, style) for g, style, n in drawn if n), available
         )
+
+    def _parts(self, memory: MemInfo) -> StripParts:
+        """The pool's parts; before the first reading nothing is known of either, and neither is loaded."""
+        from spark_tui.domain.host.gpu import engine_memory
+        from spark_tui.domain.host.memory import strip_parts
+
+        return strip_parts(memory, engine_memory(self.gpu))
 
     def _numbers(self, memory: MemInfo | None, width: int) -> Content:
         """The numbers with as many of the GPU's signs as fit beside them; details go before signs do."""
@@ -99,7 +109,7 @@ class MemoryStrip(Line):
     def _memory_text(self, memory: MemInfo | None, gap: int, *, details: bool) -> Content:
         words: list[tuple[str, str, str]] = []
         if memory is not None:
-            parts = strip_parts(memory, engine_memory(self.gpu))
+            parts = self._parts(memory)
             if parts.engine is not None:
                 words.append(("engines ", gib(parts.engine), "$mem-engine"))
                 words.append(("apps ", gib(parts.apps), "$mem-apps"))
@@ -123,10 +133,11 @@ class MemoryStrip(Line):
             return (
                 fmt.safe("GPU n/a" if signs < 4 else f"GPU n/a: {reason_of(self.gpu)}", "$dim") if told else Content("")
             )
+        held = f" ({gpu.held_by})" if gpu.held_by else ""
         words = (
             None if gpu.utilization_percent is None else f"{gpu.utilization_percent}%",
             None if gpu.power_watts is None else f"{gpu.power_watts:.0f} W",
-            None if gpu.sm_clock_mhz is None else f"{gpu.sm_clock_mhz} MHz",
+            None if gpu.sm_clock_mhz is None else f"{gpu.sm_clock_mhz} MHz{held}",
             None if gpu.temperature_c is None else f"{gpu.temperature_c} C",
         )
         shown = [word for word in words if word][:signs]

@@ -86,7 +86,7 @@ def _broken(text: str, first: int, later: int) -> list[str]:
     room = first
     while cell_width(text) > room:
         cut = truncate(text, room, "")
-        near = max(cut.rfind(mark) for mark in " /,:") + 1
+        near = max(cut.rfind(mark) for mark in " /,:=") + 1
         at = near if near > len(cut) * 2 // 3 else max(1, len(cut))
         lines.append(text[:at].rstrip(" "))
         text = text[at:]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from textual.actions import SkipAction
 from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.events import Click
@@ -29,12 +30,13 @@ HEADINGS_FROM = 12
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column: fixed `width`, or flexible (`width` 0) with at least `minimum` cells. Columns with `hide_below`
-    disappear in lists narrower than that."""
+    """A column: fixed `width`, or flexible (`width` 0) with at least `minimum` cells and `maximum`, if there is one:
+    what is read together stays together. Columns with `hide_below` disappear in lists narrower than that."""
 
     title: str
     width: int = 0
     minimum: int = 8
+    maximum: int = 0
     hide_below: int = 0
     right: bool = False
 
@@ -194,12 +196,15 @@ class RowList(ScrollView, can_focus=True):
             self.scroll_to(y=line - room + 1, animate=False, force=True)
 
     def action_move(self, step: int) -> None:
-        """One row up or down."""
+        """So many rows up or down; at the list's end the key is for what is around it."""
+        before = self.cursor
         self.cursor += step
+        if self.cursor == before:
+            raise SkipAction
 
     def action_page(self, step: int) -> None:
-        """One page up or down."""
-        self.cursor += step * max(1, self._room() - 1)
+        """One page up or down; at the list's end as `action_move`."""
+        self.action_move(step * max(1, self._room() - 1))
 
     def action_edge(self, step: int) -> None:
         """The first or the last row."""
@@ -259,14 +264,15 @@ class RowList(ScrollView, can_focus=True):
         if on_cursor:
             name = "row-list--cursor" if self.has_focus else "row-list--cursor-blurred"
             style += Style(background=self.get_visual_style(name).background)
-        line = self._line(row.cells, width, self._glyphs.cursor if on_cursor else "")
+        mark = Content.styled(self._glyphs.cursor, "$primary" if self.has_focus else "$dim") if on_cursor else None
+        line = self._line(row.cells, width, mark)
         return Visual.to_strips(self, line, width, 1, style)[0]
 
     @property
     def _glyphs(self) -> Glyphs:
         return getattr(self.app, "glyphs", UNICODE)
 
-    def _line(self, cells: Sequence[Content], width: int, mark: str = "") -> Content:
+    def _line(self, cells: Sequence[Content], width: int, mark: Content | None = None) -> Content:
         parts: list[Content] = []
         for cell, size, column in self._layout(cells, width - MARK):
             if parts:
@@ -274,7 +280,9 @@ class RowList(ScrollView, can_focus=True):
             cut = cell.truncate(size, ellipsis=True)
             filler = Content(" " * (size - cut.cell_length))
             parts.extend((filler, cut) if column.right else (cut, filler))
-        return Content.assemble((f"{mark:<{MARK}}", "$primary"), *parts)
+        lead = Content("") if mark is None else mark
+        line = Content.assemble(lead, " " * (MARK - lead.cell_length), *parts)
+        return Content.assemble(line, " " * max(0, width - line.cell_length))  # the cursor's row goes to the edge
 
     def _layout(self, cells: Sequence[Content], width: int) -> list[tuple[Content, int, Column]]:
         shown = [
@@ -290,7 +298,7 @@ class RowList(ScrollView, can_focus=True):
             else:
                 share = room // flexible
                 room, flexible = room - share, flexible - 1
-                out.append((cell, max(share, 0), column))
+                out.append((cell, min(share, column.maximum) if column.maximum else share, column))
         return out
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from textual.content import Content
 
-from spark_tui.core.actions import action
+from spark_tui.core.key_words import key_of
 from spark_tui.domain.chat import Answer, ToolCall
 from spark_tui.domain.conversation import EngineSide
 from spark_tui.domain.errors import SparkError
@@ -15,7 +15,7 @@ from spark_tui.domain.quantities import human_count
 from spark_tui.domain.text import clean, clean_line
 from spark_tui.tui import format as fmt
 from spark_tui.tui.glyphs import Glyphs
-from spark_tui.tui.keymap import shown
+from spark_tui.tui.widgets.line import packed
 from spark_tui.tui.widgets.live_text import OPEN_CHARS, LiveMarkdown, LivePlain, normal, plain_lines
 from spark_tui.tui.widgets.markdown import PROSE_CELLS, Code, lay_out, parse
 
@@ -23,6 +23,7 @@ FULL_CHARS = 32_000
 """Up to here a finished answer is laid out as one document (90 ms); a longer one in the pieces in which it came."""
 DETAIL_LINES = 4
 FRAME_LINES = 3
+FIGURES_GAP = Content("   ")
 _BLANK = Content("")
 _ORDINARY_ENDS = ("", "stop", "tool_calls", "length")
 
@@ -193,8 +194,7 @@ class TurnLines:
             laid.lines.extend(error_lines(laid.turn.error, self.width))
         elif len(laid.lines) > 1:
             laid.lines.append(_BLANK)
-        figures = figures_line(laid.turn, answer)
-        laid.lines.extend(figures.wrap(self.width))
+        laid.lines.extend(packed(figures(laid.turn, answer), FIGURES_GAP, self.width))
 
 
 def _quiet(line: Content) -> Content:
@@ -215,7 +215,7 @@ def _label(turn: Turn, style: str) -> Content:
 def reasoning_headline(turn: Turn, *, open_: bool) -> Content:
     """`+ reasoned 412 tokens, 9.8 s   ^t shows it`; what the server does not count is not guessed."""
     answer = turn.answer
-    key = shown(action("toggle_reasoning").keys[0])
+    key = key_of("toggle_reasoning")
     hint = f"   {key} {'folds' if open_ else 'shows'} it"
     if answer is None or turn.reasons_now:
         return Content.styled(f"{'-' if open_ else '+'} reasoning{hint}", "$dim")
@@ -227,8 +227,9 @@ def reasoning_headline(turn: Turn, *, open_: bool) -> Content:
     return Content.styled(f"{'-' if open_ else '+'} reasoned {', '.join(words)}".rstrip() + hint, "$dim")
 
 
-def figures_line(turn: Turn, answer: Answer) -> Content:
-    """`ttft 0.41 s   41.8 tok/s   312 tokens   prefix cached 88 %`: only what is known; how it ended comes first."""
+def figures(turn: Turn, answer: Answer) -> list[Content]:
+    """The figures of an answer, each whole: `ttft 0.41 s`, `41.8 tok/s`, `312 tokens`, `prefix cached 88 %`. Only what
+    is known; how it ended comes first."""
     words: list[Content] = []
     if turn.stopped:
         words.append(Content.styled("stopped", "$warning"))
@@ -238,10 +239,10 @@ def figures_line(turn: Turn, answer: Answer) -> Content:
         words.append(fmt.safe(f"ended: {answer.finish_reason}", "$warning"))
     words += [Content.styled(word, "$dim") for word in _figures(turn, answer)]
     if turn.stopped or turn.error is not None:
-        words.append(Content.styled(f"{shown(action('regenerate').keys[0])} asks again", "$dim"))
+        words.append(Content.styled(f"{key_of('regenerate')} asks again", "$dim"))
     if may_go_on(turn):
-        words.append(Content.styled(f"{shown(action('go_on').keys[0])} goes on", "$dim"))
-    return Content("   ").join(words)
+        words.append(Content.styled(f"{key_of('go_on')} goes on", "$dim"))
+    return words
 
 
 def may_go_on(turn: Turn) -> bool:

@@ -1,0 +1,197 @@
+"""By keys alone on a real engine: a launch with typed changes, the chances of an answer's tokens, an A/B by turns.
+
+One program and one preset go through all three. The engine starts three times: for the launch, as the other side of
+the A/B, and as it was before.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spark_tui.domain.chat_parameters import SETTINGS
+from tests.pty_app import PtyApp, spark_tui
+from tests.real.lab.engine import PrivateEngine
+from tests.real.lab.lab import Lab
+
+pytestmark = pytest.mark.timeout(1200)
+
+NAME = f"keys-tiny-{os.getpid()}"
+"""Of this run alone: others use the lab too."""
+RECIPE = """\
+recipe_version: "2"
+model: /models/tiny
+runtime: vllm
+container: spark-tui/vllm-cpu:0.32.0
+executor_config:
+  accelerator_vendor: cpu
+metadata:
+  category: cpu
+defaults:
+  port: 8000
+env:
+  HF_HUB_OFFLINE: "1"
+  VLLM_NO_USAGE_STATS: "1"
+  # Ranks of tokens are counted by a compiled function, and the image has no compiler.
+  TORCHDYNAMO_DISABLE: "1"
+command: |
+  vllm serve {model} --port {port} --served-model-name tiny --max-model-len 512 --max-num-seqs 2 \\
+    --enforce-eager --kv-cache-memory-bytes 16M
+"""
+TYPED = {"KV cache size": "24MiB", "batched tokens": "256", "speculation": "ngram", "drafted tokens": "3"}
+LOAD = {
+    "A/B with": "speculation=off", "prompt tokens": "32", "answer tokens": "16", "streams": "1", "passes": "1",
+    "rounds": "2",
+}  # fmt: skip
+BOOT_SECONDS = 300.0
+ANSWER_SECONDS = 120.0
+TOKENS, CHANCES = 12, 3
+FIELD = re.compile(r"^[│╭ ]{0,4}│  (\S.*?) {2,}", re.MULTILINE)
+"""A field's label on screen; what is wrong with one stands farther to the right."""
+
+
+@pytest.fixture
+def environment(vllm_lab: Lab, tmp_path: Path) -> Iterator[Mapping[str, str]]:
+    """A new user's home with one preset, on the lab's engine and store; the container is removed at the end."""
+    presets = tmp_path / "config" / "spark-tui" / "presets"
+    presets.mkdir(parents=True)
+    (presets / f"{NAME}.yaml").write_text(RECIPE, encoding="utf-8")
+    variables = {
+        **os.environ,
+        **vllm_lab.variables(),
+        "HOME": str(tmp_path),
+        **{f"XDG_{name}_HOME": str(tmp_path / name.lower()) for name in ("CONFIG", "STATE", "CACHE", "DATA")},
+        "SPARK_TUI_STORE": str(vllm_lab.store),
+    }
+    yield variables
+    vllm_lab.engine.try_docker("rm", "--force", "--volumes", NAME)
+
+
+@dataclass(frozen=True)
+class Container:
+    """What Docker says of it: which one it is, and the words that it runs."""
+
+    id: str
+    words: tuple[str, ...]
+
+    def value(self, option: str) -> str:
+        """What stands behind an option; empty without it."""
+        return self.words[self.words.index(option) + 1] if option in self.words else ""
+
+
+def container(engine: PrivateEngine) -> Container:
+    facts: dict[str, Any] = engine.api("GET", f"/containers/{NAME}/json")
+    return Container(facts["Id"], (*(facts["Config"]["Entrypoint"] or ()), *(facts["Config"]["Cmd"] or ())))
+
+
+def type_into(app: PtyApp, here: str, texts: Mapping[str, str]) -> None:
+    """Goes from the field `here` down to each of these, and types what belongs there."""
+    for label, text in texts.items():
+        labels = FIELD.findall(app.text())
+        app.send(*["down"] * (labels.index(label) - labels.index(here)))
+        app.wait_for(f"{label}: ")  # the form's foot speaks of it
+        app.send(*text)
+        app.wait_for(f"{text} ")
+        here = label
+
+
+def test_typed_changes_token_chances_and_an_ab_by_turns(
+    environment: Mapping[str, str], vllm_lab: Lab, free_port: int
+) -> None:
+    engine = vllm_lab.engine
+    with PtyApp(spark_tui(), env=environment, rows=40) as app:
+        app.wait_for("1 Home", "docker OK", timeout=60)
+        _launch(app, free_port)
+        launched = container(engine)
+        assert launched.value("--kv-cache-memory-bytes") == str(24 * 1024**2)
+        assert launched.value("--max-num-batched-tokens") == "256"
+        drafting = json.loads(launched.value("--speculative-config"))
+        assert drafting == {"method": "ngram", "num_speculative_tokens": 3}
+        assert "--max-num-seqs" in launched.words, "what nobody changed is as the preset has it"
+
+        _see_chances(app)
+
+        _compare(app)
+        app.send("1")
+        app.wait_for(f"{NAME}  SERVING", "drafting  ngram 3", timeout=BOOT_SECONDS)
+        back = container(engine)
+        assert back.id != launched.id
+        assert back.words == launched.words, "in the end it runs as before"
+
+        app.send("q")
+        assert app.wait_end(timeout=60) == 0
+    _both_are_kept(environment)
+
+
+def _launch(app: PtyApp, port: int) -> None:
+    app.send("3")
+    app.wait_for("gpt-oss-120b")
+    app.send("/", *NAME, "enter")
+    app.wait_for("1 of", NAME)
+    app.send("enter")
+    app.wait_for("docker run", "^l launch")
+    app.send(*str(port))
+    app.wait_for(f"127.0.0.1:{port}:")
+    type_into(app, "port", TYPED)
+    app.wait_for("Launch", "changed")
+    app.send("ctrl+l")
+    app.wait_for(f"{NAME}  SERVING", "drafting  ngram 3", timeout=BOOT_SECONDS)
+
+
+def _see_chances(app: PtyApp) -> None:
+    app.send("6")
+    app.wait_for("Message to tiny")
+    app.send("ctrl+r")
+    app.wait_for("logprobs is set: ^o")
+    app.send("ctrl+o")
+    app.wait_for("For the next question", "temperature")
+    order = [setting.name for setting in SETTINGS]
+    here = order.index("temperature")
+    for name, value in (("max_tokens", TOKENS), ("logprobs", CHANCES)):
+        app.send(*["down"] * (order.index(name) - here), *str(value))
+        here = order.index(name)
+    app.send("ctrl+o")
+    app.wait_for("settings of yours")
+    app.send(*"Hello", "enter")
+    app.wait_for("ttft", " tok/s", timeout=ANSWER_SECONDS)
+    app.send("ctrl+r")
+    shown = app.wait_for("Tokens of the answer to: Hello", f"{TOKENS} tokens", f"token 1 of {TOKENS}", "logprob -")
+    assert len(re.findall(r"^.{0,6} +\d  \".*%", shown, re.MULTILINE)) >= CHANCES, "what else could have stood there"
+    app.send("right")
+    app.wait_for(f"token 2 of {TOKENS}")
+    app.send("esc")
+    app.wait_gone("Tokens of the answer")
+    app.send("esc")  # out of the prompt
+    app.wait_for("Enter Write")
+
+
+def _compare(app: PtyApp) -> None:
+    app.send("7")
+    app.wait_for("Nothing was measured yet", f"{NAME} serves")
+    app.send("b")
+    app.wait_for("A/B with", "^l measure")
+    type_into(app, "engine", LOAD)
+    app.wait_for("speculation=off", "2: nobody else is answered meanwhile")
+    app.send("ctrl+l")
+    app.wait_for(f"Stop and start {NAME} for an A/B?")
+    app.send("y")
+    app.wait_for("speculation: ngram 3 -> not set", "B/A", "Measured in turn", timeout=BOOT_SECONDS + ANSWER_SECONDS)
+    app.wait_gone("measuring", timeout=60)
+
+
+def _both_are_kept(environment: Mapping[str, str]) -> None:
+    """The two runs, told apart by what was changed, each the other's pair."""
+    done = subprocess.run(
+        spark_tui("results", "list", "--json"), env=dict(environment), capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    runs = [run for run in json.loads(done.stdout) if run["engine"] == NAME]
+    assert len(runs) == 2
