@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import IO, Final, cast
 
 from spark_tui.cli.diagnostics import error_object
 from spark_tui.cli.files import write_new
@@ -14,9 +14,9 @@ from spark_tui.cli.session import Session
 from spark_tui.cli.shapes import Object, maybe
 from spark_tui.cli.tables import bulleted
 from spark_tui.core.context import Context
-from spark_tui.core.preset_imports import ImportedRecipe, ImportReport, Outcome, import_recipes
+from spark_tui.core.preset_imports import Given, ImportedRecipe, ImportReport, Outcome, import_recipes
 from spark_tui.domain.engine.secrets import mask_secrets
-from spark_tui.domain.errors import PresetError, RefusedError, SparkError
+from spark_tui.domain.errors import PresetError, RefusedError, SparkError, UsageError
 from spark_tui.domain.presets.container_spec import ContainerSpec
 from spark_tui.domain.presets.dialects.export_compose import compose_text
 from spark_tui.domain.presets.dialects.export_eugr import to_eugr
@@ -31,21 +31,23 @@ from spark_tui.domain.presets.plan import LaunchPlan, Overrides, overrides_from_
 from spark_tui.domain.presets.preset import Origin, Preset
 from spark_tui.domain.text import clean_line
 
+MAX_PIPED: Final = 1024 * 1024
+"""Bytes or characters; what is longer is refused."""
+
 # --- import -------------------------------------------------------------------------------------------
 
 
 def import_presets(session: Session, source: str, *, name: str, replace: bool) -> None:
-    """Imports a file or folder, and tells what became of every recipe in it.
+    """Imports a file, a folder or standard input (`-`), and tells what became of every recipe in it.
 
     Raises the first recipe's problem where none could be imported.
     """
-
-    path = Path(source)
+    given = Given(_piped(session), "standard input") if source == "-" else Path(source)
 
     async def work(context: Context) -> ImportReport:
         session.refuse_if_read_only(context)
         builtin = [preset.name for preset in context.presets.load().presets if preset.origin is Origin.BUILTIN]
-        return import_recipes(context.recipes, path, builtin=builtin, name=name, replace=replace)
+        return import_recipes(context.recipes, given, builtin=builtin, name=name, replace=replace, paths=context.paths)
 
     report = session.run(work)
     refused = [recipe.problem for recipe in report.recipes if recipe.problem is not None]
@@ -58,6 +60,18 @@ def import_presets(session: Session, source: str, *, name: str, replace: bool) -
         _tell(session, report, refused)
     if len(refused) == len(report.recipes):
         raise RefusedError(f"None of {len(refused)} recipes could be imported.", "See what is said of each.")
+
+
+def _piped(session: Session) -> str:
+    """All of standard input, as far as a recipe can be long."""
+    if session.stdin is None:
+        raise UsageError("There is no standard input to read.", "Pipe a recipe or a docker run command into it.")
+    if session.stdin.isatty():
+        session.err.say("Paste a docker run command or a recipe, then press Ctrl-D on a line of its own.")
+    binary = getattr(session.stdin, "buffer", None)
+    if binary is None:  # a stream of text, which is already decoded
+        return session.stdin.read(MAX_PIPED + 1)
+    return cast("IO[bytes]", binary).read(MAX_PIPED + 1).decode("utf-8", "replace")
 
 
 def _report_lines(imported: ImportedRecipe) -> Iterator[str]:

@@ -8,7 +8,8 @@ from enum import StrEnum
 from pathlib import Path
 
 from spark_tui.domain.errors import RefusedError, SparkError, UsageError
-from spark_tui.domain.presets.dialects.importing import Examined, Gathered, examine, names_of
+from spark_tui.domain.host.paths import HostPaths
+from spark_tui.domain.presets.dialects.importing import Examined, Gathered, examine, names_of, own_name, with_commands
 from spark_tui.domain.presets.dialects.provenance import Registry
 from spark_tui.domain.presets.knobs import KNOBS
 from spark_tui.domain.text import clean_line, truncate
@@ -46,25 +47,40 @@ class ImportReport:
         return sum(recipe.outcome is outcome for recipe in self.recipes)
 
 
-def import_recipes(
-    shelf: RecipeShelf, source: Path, *, builtin: Collection[str] = (), name: str = "", replace: bool = False
-) -> ImportReport:
-    """Imports a recipe file, or every recipe of a folder.
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A text in place of a file: a recipe, or `docker run` commands. `called` is what it is called in the report."""
 
-    `builtin` are the names of our own presets, `name` the preset's name for a single file. A preset that is there
-    already is left alone, ours or the person's, unless `replace`.
-    Raises UsageError for a path or name that cannot be used, PresetError for a folder that is too large.
+    text: str
+    called: str
+
+
+def import_recipes(
+    shelf: RecipeShelf,
+    source: Path | Given,
+    *,
+    builtin: Collection[str] = (),
+    name: str = "",
+    replace: bool = False,
+    paths: HostPaths | None = None,
+) -> ImportReport:
+    """Imports a recipe file, every recipe of a folder, or every `docker run` of a text.
+
+    `builtin` are the names of our own presets, `name` the preset's name for a single file; `paths` is where the store
+    lies, which a command's mounts are held against. A preset that is there already is left alone, ours or the
+    person's, unless `replace`.
+    Raises UsageError for a path or name that cannot be used, PresetError for a folder or text that is too large.
     """
-    gathered = shelf.gather(source)
-    paths = tuple(found.path for found in gathered.files)
-    names = names_of(paths)
+    gathered = shelf.given(source.text, source.called) if isinstance(source, Given) else shelf.gather(source)
+    files = tuple(each for found in gathered.files for each in with_commands(found))
+    names = names_of(tuple(found.path for found in files))
+    if isinstance(source, Given):
+        names |= {found.path: own_name(found) for found in files}
     if name:
-        names = {path: _checked(name, paths) for path in paths}
-    recipes = tuple(
-        _import(shelf, examine(found, gathered, names[found.path]), builtin, replace=replace)
-        for found in gathered.files
-    )
-    if not recipes:
+        names = dict.fromkeys(names, _checked(name, tuple(names)))
+    examined = (examine(each, gathered, names[each.path], paths=paths, chosen=bool(name)) for each in files)
+    recipes = tuple(_import(shelf, each, builtin, replace=replace) for each in examined)
+    if not recipes and not isinstance(source, Given):
         raise _nothing(source, gathered)
     return ImportReport(gathered.registry, recipes, gathered.passed_over)
 
@@ -85,7 +101,7 @@ def _nothing(source: Path, gathered: Gathered) -> SparkError:
     passed = f"{len(gathered.passed_over)} passed over" if gathered.passed_over else ""
     return UsageError(
         f"There is no recipe in {clean_line(str(source))}.",
-        "A recipe is a YAML file with a model, a container and a command.",
+        "A recipe is a YAML file with a model, a container and a command. A docker run command is read too.",
         detail="\n".join(filter(None, (passed, *map(str, gathered.passed_over)))),
     )
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from spark_tui.domain.presets.docker_run_parser import parse_text
 from spark_tui.domain.presets.catalogue import PresetCatalogue
+from spark_tui.domain.presets.docker_run_parser import parse_text
 from spark_tui.services.preset_files import PresetFiles
 from spark_tui.services.preset_imports import FolderRecipeShelf
 from tests.cli.world import World
@@ -125,6 +125,76 @@ def test_a_second_import_changes_nothing_and_a_changed_one_asks(place: Place) ->
 def test_a_name_of_ones_own(place: Place) -> None:
     place.run("import", str(place.registry / "recipes" / "heron.yaml"), "--name", "mine")
     assert (place.own / "mine.yaml").read_text().endswith(V2)
+
+
+# --- docker run ---------------------------------------------------------------------------------------
+
+COMMAND = """\
+#!/bin/bash
+# Serve it.
+export HF_TOKEN=hf_abcdefghijklmnopqrstuv
+sudo docker run -d --rm --name crane --gpus all --ipc=host -p 8000:8000 \\
+  -e HF_TOKEN="$HF_TOKEN" -v ~/.cache/huggingface:/root/.cache/huggingface \\
+  vllm/vllm-openai:nightly \\
+  --model acme/crane --max-model-len 8192
+"""
+
+
+def test_a_script_with_a_docker_run_becomes_a_preset(place: Place, tmp_path: Path) -> None:
+    script = tmp_path / "serve.sh"
+    script.write_text(COMMAND)
+    result = place.run("import", str(script))
+    assert (result.code, result.out) == (
+        0,
+        f"crane  imported from serve.sh -> {place.own}/crane.yaml\n"
+        "  changed\n"
+        "    - --rm is left out: an ended container is kept here, because its log says why it ended.\n"
+        "    - `HF_TOKEN` is not kept in the file: set HF_TOKEN in your shell or log in with `hf auth login`; "
+        "spark-tui passes it on from a private file.\n"
+        "    - Port 8000 is open to this machine alone; launch it with exposure=lan to open it.\n"
+        "    - ~/.cache/huggingface is replaced by spark-tui's model store (/store), which is /models there: what is "
+        "not in it yet is fetched at the launch.\n",
+    )
+    assert "hf_" not in (place.own / "crane.yaml").read_text()
+    shown = parse_text(place.world.run("up", "crane", "--set", "max_model_len=4096", "--dry-run").out)
+    assert shown.command == ("acme/crane", "--max-model-len", "4096")
+
+
+def test_a_command_is_read_from_standard_input(place: Place) -> None:
+    result = place.world.run("presets", "import", "-", "--name", "mine", "--json", stdin=COMMAND)
+    (recipe,) = result.json["recipes"]
+    assert (recipe["id"], recipe["source"], recipe["outcome"], recipe["dialect"]) == (
+        "mine", "standard input", "imported", "docker run command",
+    )  # fmt: skip
+    assert "hf_" not in result.out
+
+
+def test_a_recipe_is_read_from_standard_input_under_its_models_name(place: Place) -> None:
+    assert place.world.run("presets", "import", "-", stdin=V2).code == 0
+    assert (place.own / "heron.yaml").exists()
+
+
+def test_a_guide_with_several_commands_is_imported_command_by_command(place: Place, tmp_path: Path) -> None:
+    guide = tmp_path / "guide.md"
+    guide.write_text(f"# Guide\n```bash\n{COMMAND}```\n\n```\ndocker run --rm --gpus all acme/cuda nvidia-smi\n```\n")
+    result = place.run("import", str(guide))
+    assert result.code == 0
+    assert "crane  imported from guide.md:6" in result.out
+    assert "guide.md:13" in result.err
+    assert "starts no server" in result.err
+    assert "1 imported, 1 refused." in result.err
+
+
+def test_a_text_without_a_recipe_says_what_it_should_be(place: Place) -> None:
+    result = place.world.run("presets", "import", "-", stdin="Hello.\n")
+    assert result.code == 2
+    assert "Give a recipe file, or a docker run command." in result.err
+
+
+def test_a_text_without_end_is_refused(place: Place) -> None:
+    result = place.world.run("presets", "import", "-", stdin="x" * 1_100_000)
+    assert result.code == 2
+    assert "longer than" in result.err
 
 
 def test_read_only_imports_nothing(place: Place) -> None:

@@ -29,8 +29,8 @@ from spark_tui.domain.presets.dialects.export_compose import compose_text
 from spark_tui.domain.presets.dialects.export_quadlet import quadlet_text, qualified
 from spark_tui.domain.presets.dialects.export_systemd import systemd_text
 from spark_tui.domain.presets.docker_run import canonical, port_value
-from spark_tui.domain.quantities import parse_bytes
 from spark_tui.domain.presets.docker_run_parser import parse_argv
+from spark_tui.domain.quantities import parse_bytes
 from tests.unit.test_docker_run import specs
 
 NASTY = ContainerSpec(

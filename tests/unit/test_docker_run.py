@@ -23,7 +23,7 @@ from spark_tui.domain.presets.container_spec import (
     Ulimit,
 )
 from spark_tui.domain.presets.docker_run import canonical, render_argv, render_text
-from spark_tui.domain.presets.docker_run_parser import parse_argv, parse_text, split_text
+from spark_tui.domain.presets.docker_run_parser import parse_argv, parse_text, read_argv, split_text
 from spark_tui.domain.presets.spec_hash import spec_hash
 
 # --- every spec there can be --------------------------------------------------------------------------
@@ -279,9 +279,8 @@ def test_a_pasted_guide_is_read() -> None:
         ("podman run x", "not a docker run"),
         ("docker ps", "not a docker run"),
         ("docker run -d", "no image"),
-        ("docker run --rm x", "--rm is not supported here. Leave it out: an ended container is kept"),
-        ("docker run -it x", "-i is not supported here"),
-        ("docker run --runtime nvidia x", "--gpus all"),
+        ("docker run --runtime runc x", "--runtime runc is not supported here"),
+        ("docker run --platform linux/amd64 x", "built for arm64"),
         ("docker run --memory 100g x", "does not bound what the GPU takes"),
         ("docker run --hostname h x", "--hostname is not supported here"),
         ("docker run --name", "--name has no value"),
@@ -296,7 +295,7 @@ def test_a_pasted_guide_is_read() -> None:
         ("docker run --restart sometimes x", "not a restart policy"),
         ("docker run --restart always:3 x", "not a restart policy"),
         ("docker run --oom-score-adj 5000 x", "-1000 to 1000"),
-        ("docker run -e HF_TOKEN x", "--env-file"),
+        ("docker run -e MODEL x", "--env-file"),
         ("docker run -e =1 x", "no name"),
         ("docker run -v cache:/root/.cache x", "named volume"),
         ("docker run -v ./a:/b x", "not an absolute path"),
@@ -316,6 +315,33 @@ def test_what_is_not_known_is_refused_by_name(text: str, says: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_text(text)
     assert says in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("written", "says"),
+    [
+        ("--rm", "an ended container is kept"),
+        ("-it", "without one its log keeps"),
+        ("--interactive --tty", "without one its log keeps"),
+        ("--runtime=nvidia", "--runtime nvidia is --gpus all here"),
+        ("--pull always", "a present one is used"),
+        ("--platform linux/arm64", "what a Spark is"),
+    ],
+)
+def test_what_a_server_does_without_is_left_out_with_the_reason(written: str, says: str) -> None:
+    read = read_argv(split_text(f"docker run {written} --gpus all image serve"))
+    assert read.spec == ContainerSpec("", "image", ("serve",), gpus=Gpus())
+    assert len(read.left_out) == 1
+    assert says in read.left_out[0]
+
+
+def test_the_gpu_runtime_asks_for_the_gpu() -> None:
+    assert parse_text("docker run --runtime nvidia x").gpus == Gpus()
+    assert parse_text("docker run --gpus 1 --runtime nvidia x").gpus == Gpus(1)
+
+
+def test_a_key_of_the_shell_is_known_by_its_name_alone() -> None:
+    assert parse_text("docker run -e HF_TOKEN x").env == (EnvVar("HF_TOKEN", "$HF_TOKEN"),)
 
 
 def test_rendered_text_is_plain_shlex_once_lines_are_joined() -> None:

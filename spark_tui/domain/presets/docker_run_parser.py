@@ -1,6 +1,7 @@
 """Reads a `docker run` command: ours, or one that a person wrote or pasted from a guide.
 
-What a `ContainerSpec` cannot hold is refused by name, with what to do instead: nothing is dropped in silence.
+What a `ContainerSpec` cannot hold is refused by name, with what to do instead, or left out where a server does
+without it, with the reason: nothing is dropped in silence.
 """
 
 from __future__ import annotations
@@ -8,15 +9,24 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from spark_tui.domain.errors import UsageError
 from spark_tui.domain.presets.container_spec import ContainerSpec
-from spark_tui.domain.presets.docker_run_values import REFUSED, SWITCHES, VALUES, Draft
-from spark_tui.domain.presets.shell_words import shell_construct
+from spark_tui.domain.presets.docker_run_values import LEFT_OUT, REFUSED, SWITCHES, VALUES, Draft
+from spark_tui.domain.presets.shell_words import shell_construct, split_words
 
 _PIECE = re.compile(r"""'[^']*'|"(?:[^"\\]|\\.)*"|\\\r?\n|\\.|(?<!\S)~(?=[/\s]|$)""", re.DOTALL)
 _CONTINUATION = re.compile(r"\\\r?\n")
+
+
+@dataclass(frozen=True, slots=True)
+class ReadCommand:
+    """What a command makes. `left_out` says what it does without, and why."""
+
+    spec: ContainerSpec
+    left_out: tuple[str, ...] = ()
 
 
 def split_text(text: str, *, home: str = "") -> tuple[str, ...]:
@@ -33,7 +43,7 @@ def split_text(text: str, *, home: str = "") -> tuple[str, ...]:
             "Write values out, as one `docker run` command without variables, comments or further commands.",
         )
     try:
-        return tuple(shlex.split(joined))
+        return split_words(joined)
     except ValueError as error:
         raise UsageError("The command has a quote that is never closed.", "Close it.", detail=str(error)) from error
 
@@ -53,7 +63,12 @@ def parse_text(text: str, *, home: str = "") -> ContainerSpec:
 
 
 def parse_argv(argv: Sequence[str]) -> ContainerSpec:
-    """The spec of `docker run ...`; `sudo`, `$` and `docker container run` are understood as well.
+    """The spec of a command. Raises like `read_argv`."""
+    return read_argv(argv).spec
+
+
+def read_argv(argv: Sequence[str]) -> ReadCommand:
+    """What `docker run ...` makes; `sudo`, `$` and `docker container run` are understood as well.
 
     Raises UsageError for what is no such command, for options that a spec cannot hold, and for bad values.
     """
@@ -68,7 +83,7 @@ def parse_argv(argv: Sequence[str]) -> ContainerSpec:
     rest = _read_options(words[2:], draft)
     if not rest:
         raise UsageError("The command names no image.", "The image stands after the options: docker run -d ... IMAGE")
-    return draft.spec(rest[0], tuple(rest[1:]))
+    return ReadCommand(draft.spec(rest[0], tuple(rest[1:])), tuple(draft.left_out))
 
 
 def _read_options(words: list[str], draft: Draft) -> list[str]:
@@ -82,6 +97,9 @@ def _read_options(words: list[str], draft: Draft) -> list[str]:
         if not word.startswith("-") or word == "-":
             return words[at - 1 :]
         for name, attached in _options_of(word):
+            if name in LEFT_OUT:
+                draft.leave_out(LEFT_OUT[name])
+                continue
             if name in SWITCHES:
                 draft.switch(SWITCHES[name], attached)
                 continue
@@ -105,7 +123,7 @@ def _options_of(word: str) -> Iterator[tuple[str, str | None]]:
     letters = word[1:]
     for index, letter in enumerate(letters):
         rest = letters[index + 1 :]
-        if letter not in SWITCHES and letter not in REFUSED:
+        if letter not in SWITCHES and letter not in LEFT_OUT:
             yield letter, rest.removeprefix("=") if rest else None
             return
         if rest.startswith("="):

@@ -18,6 +18,7 @@ from spark_tui.domain.presets.container_spec import (
     RestartPolicy,
     Ulimit,
 )
+from spark_tui.domain.presets.secret_names import is_secret_name
 from spark_tui.domain.quantities import parse_bytes
 
 _PORT = re.compile(r"(?:(?:\[(?P<ip6>[^\]]*)\]|(?P<ip>[^:\[\]]*)):)?(?:(?P<host>\d{0,5}):)?(?P<container>\d{1,5})")
@@ -43,6 +44,12 @@ class Draft:
     restart: RestartPolicy = field(default_factory=RestartPolicy)
     shm_size: int = 0
     oom_score_adj: int = 0
+    left_out: list[str] = field(default_factory=list)
+
+    def leave_out(self, why: str) -> None:
+        """Notes what has no place in a spec and needs none."""
+        if why not in self.left_out:
+            self.left_out.append(why)
 
     def switch(self, name: str, value: str | None) -> None:
         """`--NAME` or `--NAME=true`. Raises UsageError for another value."""
@@ -50,7 +57,7 @@ class Draft:
             raise UsageError(f"--{name} is a switch, not {value!r}.", f"Write --{name} alone.")
         self.switches[name] = value is None or value.lower() in ("true", "1")
 
-    def list(self, name: str) -> tuple[str, ...]:
+    def every(self, name: str) -> tuple[str, ...]:
         """All values of an option that may be given several times."""
         return tuple(self.words.get(name, ()))
 
@@ -63,7 +70,7 @@ class Draft:
             command=command,
             entrypoint=None if entrypoint is None else (entrypoint,) if entrypoint else (),
             env=tuple(self.env),
-            env_files=self.list("env_files"),
+            env_files=self.every("env_files"),
             mounts=tuple(self.mounts),
             ports=tuple(self.ports),
             gpus=self.gpus,
@@ -75,9 +82,9 @@ class Draft:
             restart=self.restart,
             labels=tuple(self.labels),
             oom_score_adj=self.oom_score_adj,
-            cap_add=self.list("cap_add"),
-            devices=self.list("devices"),
-            security_opt=self.list("security_opt"),
+            cap_add=self.every("cap_add"),
+            devices=self.every("devices"),
+            security_opt=self.every("security_opt"),
             privileged=self.switches.get("privileged", False),
             init=self.switches.get("init", False),
         )
@@ -99,6 +106,8 @@ def _env(draft: Draft, value: str) -> None:
     name, equals, text = value.partition("=")
     if not name:
         raise UsageError(f"-e {value!r} has no name.", "Write: -e NAME=VALUE")
+    if not equals and is_secret_name(name):
+        equals, text = "=", f"${name}"  # only its name is told, as it is good practice
     if not equals:
         raise UsageError(
             f"-e {name} takes its value from your shell, which is not read here.",
@@ -225,21 +234,43 @@ def _oom_score_adj(draft: Draft, value: str) -> None:
     draft.oom_score_adj = int(value)
 
 
-_KEEPS_LOG = "Leave it out: an ended container is kept here, because its log says why it ended."
-_NO_TERMINAL = "Leave it out: a server needs no terminal, and without one its log keeps stdout and stderr."
-REFUSED: Final = {
+_MEMORY: Final = "Leave it out: it does not bound what the GPU takes from a Spark's memory."
+REFUSED: Final = {"m": _MEMORY, "memory": _MEMORY}
+
+_KEEPS_LOG: Final = "--rm is left out: an ended container is kept here, because its log says why it ended."
+_NO_TERMINAL: Final = (
+    "A terminal (-it) is left out: a server needs none, and without one its log keeps stdout and stderr."
+)
+LEFT_OUT: Final = {
     "rm": _KEEPS_LOG,
     "i": _NO_TERMINAL,
     "t": _NO_TERMINAL,
     "interactive": _NO_TERMINAL,
     "tty": _NO_TERMINAL,
-    # facts: a stock DGX OS lists no runtime of that name, and the daemon refuses it.
-    "runtime": "Leave it out and write --gpus all: that asks Docker for the GPU on every Spark.",
-    "m": "Leave it out: it does not bound what the GPU takes from a Spark's memory.",
-    "memory": "Leave it out: it does not bound what the GPU takes from a Spark's memory.",
-    "pull": "Leave it out: a missing image is pulled, a present one is used.",
-    "platform": "Leave it out: the image has to be built for this machine.",
 }
+"""Switches that a server does without, and why."""
+
+
+def _runtime(draft: Draft, value: str) -> None:
+    # facts: a stock DGX OS lists no runtime of that name, and the daemon refuses it.
+    if value != "nvidia":
+        raise UsageError(f"--runtime {value} is not supported here.", "Leave it out.")
+    draft.gpus = draft.gpus or Gpus()
+    draft.leave_out("--runtime nvidia is --gpus all here: that asks Docker for the GPU on every Spark.")
+
+
+def _pull(draft: Draft, value: str) -> None:
+    draft.leave_out(f"--pull {value} is left out: a missing image is pulled, a present one is used.")
+
+
+def _platform(draft: Draft, value: str) -> None:
+    if not value.startswith("linux/arm64"):
+        raise UsageError(
+            f"--platform {value} is another machine's.", "Leave it out, and name an image that is built for arm64."
+        )
+    draft.leave_out(f"--platform {value} is left out: that is what a Spark is.")
+
+
 SWITCHES: Final = {"d": "detach", "detach": "detach", "privileged": "privileged", "init": "init"}
 VALUES: Final[dict[str, Callable[[Draft, str], None]]] = {
     **dict.fromkeys(("e", "env"), _env),
@@ -259,4 +290,7 @@ VALUES: Final[dict[str, Callable[[Draft, str], None]]] = {
     "ulimit": _ulimit,
     "restart": _restart,
     "oom-score-adj": _oom_score_adj,
+    "runtime": _runtime,
+    "pull": _pull,
+    "platform": _platform,
 }

@@ -1,4 +1,4 @@
-"""Importing other tools' recipes: a path, then what became of each file."""
+"""Importing other tools' recipes: a path or a pasted docker run command, then what became of each."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import ClassVar
 
-from textual import work
+from textual import events, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
@@ -15,14 +15,56 @@ from textual.screen import ModalScreen
 from textual.widgets import Input
 
 from spark_tui.core.context import Context
-from spark_tui.core.preset_imports import ImportedRecipe, ImportReport, Outcome, import_recipes
+from spark_tui.core.preset_imports import Given, ImportedRecipe, ImportReport, Outcome, import_recipes
+from spark_tui.domain.engine.secrets import mask_secrets
 from spark_tui.domain.errors import SparkError
+from spark_tui.domain.presets.dialects.docker_run_text import find_commands, with_newlines
 from spark_tui.domain.presets.preset import Origin
 from spark_tui.tui.widgets.page import BLANK, Page, Part, sentence, told
 
 LABEL_WIDTH = 11
-HINT = "A recipe file, or a folder or git checkout of them: sparkrun v2, or eugr's spark-vllm-docker."
+HINTS = (
+    "A recipe file, or a folder or git checkout of them: sparkrun v2, or eugr's spark-vllm-docker.",
+    "Or a docker run command: paste it here, or name the script that holds it. Its --name becomes the preset's.",
+)
+PASTED = "pasted text"
 STYLES = {Outcome.IMPORTED: "$success", Outcome.UNCHANGED: "$dim", Outcome.REFUSED: "$error"}
+
+
+class SourceInput(Input):
+    """One line for a path, or for a command. Of a paste with several lines a single command becomes one line, which
+    can be changed; any other text is kept aside, and the line says so."""
+
+    kept = ""
+    told = ""
+
+    def _on_paste(self, event: events.Paste) -> None:
+        text = with_newlines(event.text)
+        lines = [line for line in text.split("\n") if line.strip()]
+        commands = find_commands(text)
+        if len(commands) == 1 and "\n" not in commands[0].text:
+            self._show(mask_secrets(commands[0].text))
+        elif len(lines) > 1:
+            what = f"{len(commands)} docker run commands" if len(commands) > 1 else "text"
+            self.kept, self.told = text, f"[{what}, {len(lines)} lines pasted]"
+            self._show(self.told)
+        else:
+            super()._on_paste(events.Paste("".join(lines).strip()))
+        event.prevent_default()
+        event.stop()
+
+    def _show(self, text: str) -> None:
+        self.value = text
+        self.cursor_position = 0
+
+    def source(self) -> Path | Given | None:
+        """What is to be imported; None for nothing."""
+        value = self.value.strip()
+        if self.kept and value == self.told:
+            return Given(self.kept, PASTED)
+        if find_commands(value):
+            return Given(value, PASTED)
+        return Path(value).expanduser() if value else None
 
 
 class ImportForm(ModalScreen[bool]):
@@ -45,27 +87,34 @@ class ImportForm(ModalScreen[bool]):
         with Vertical(classes="dialog", id="import") as dialog:
             dialog.border_title = "Import recipes"
             dialog.border_subtitle = "Enter imports   PgDn report   Esc back"
-            yield Input(placeholder="path, e.g. ~/spark-vllm-docker/recipes", compact=True, select_on_focus=False)
+            yield SourceInput(
+                placeholder="path, e.g. ~/spark-vllm-docker/recipes, or docker run ...",
+                compact=True,
+                select_on_focus=False,
+            )
             with VerticalScroll(id="report-scroll", can_focus=False):
                 yield Page(LABEL_WIDTH, id="report")
 
     def on_mount(self) -> None:
         """What may be written."""
-        self.query_one(Page).tell([sentence(HINT, "$dim")])
+        self.query_one(Page).tell([sentence(HINTS[0], "$dim"), BLANK, sentence(HINTS[1], "$dim")])
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Imports what the path names."""
-        if event.value.strip():
-            self._import(Path(event.value.strip()).expanduser())
+        """Imports what the line names, or is."""
+        source = self.query_one(SourceInput).source()
+        if source is not None:
+            self._import(source)
 
     @work(exit_on_error=False, exclusive=True, group="import")
-    async def _import(self, source: Path) -> None:
+    async def _import(self, source: Path | Given) -> None:
         page = self.query_one(Page)
-        page.tell([sentence(f"Reading {source} ...", "$dim")])
+        page.tell([sentence(f"Reading {PASTED if isinstance(source, Given) else source} ...", "$dim")])
         presets = self._core.store.world.presets.presets
         builtin = [preset.name for preset in presets if preset.origin is Origin.BUILTIN]
         try:
-            report = await asyncio.to_thread(import_recipes, self._core.recipes, source, builtin=builtin)
+            report = await asyncio.to_thread(
+                import_recipes, self._core.recipes, source, builtin=builtin, paths=self._core.paths
+            )
         except SparkError as error:
             page.tell([sentence(error.summary, "bold $error"), sentence(error.remedy)])
             return

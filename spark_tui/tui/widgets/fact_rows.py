@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from spark_tui.domain.engine.failures_cause import Cause
 
 MAX_ROW_LINES = 3
+MAX_ACT_LINES = 6
+"""What has happened and what to do is told whole."""
+ACT_LABELS = ("because", "perhaps", "do")
 TONE_STYLE = {
     Tone.GOOD: "$success",
     Tone.PLAIN: "",
@@ -29,10 +32,11 @@ TONE_STYLE = {
 }
 
 
-def fact_lines(rows: Sequence[VerdictLine], width: int, most: int = MAX_ROW_LINES) -> list[Content]:
-    """Each row beside its label, in `most` lines at most; a sign tells where one goes on."""
+def fact_lines(rows: Sequence[VerdictLine], width: int, limit: int | None = None) -> list[Content]:
+    """Each row beside its label, in `limit` lines at most, else in a few; a sign tells where one goes on."""
     lines: list[Content] = []
     for row in rows:
+        most = limit or (MAX_ACT_LINES if row.label in ACT_LABELS else MAX_ROW_LINES)
         label = Content.styled(_label(row.label), TONE_STYLE[row.tone] if row.tone is Tone.BAD else "$dim")
         found = hanging(label, fmt.safe(row.text, TONE_STYLE[row.tone]), LABEL_WIDTH, max(1, width))
         if len(found) > most:

@@ -12,10 +12,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from spark_tui.domain.errors import PresetError
+from spark_tui.domain.errors import PresetError, UsageError
+from spark_tui.domain.host.paths import HostPaths
 from spark_tui.domain.presets.command import missing_values
+from spark_tui.domain.presets.dialects.docker_run_import import from_docker_run
+from spark_tui.domain.presets.dialects.docker_run_text import find_commands
 from spark_tui.domain.presets.dialects.eugr_import import Converted, from_eugr
 from spark_tui.domain.presets.dialects.include import flattened
+from spark_tui.domain.presets.dialects.nodes import EMPTY, scalar
 from spark_tui.domain.presets.dialects.provenance import ModNote, Registry, mod_note
 from spark_tui.domain.presets.dialects.yaml_text import comment, yaml_text
 from spark_tui.domain.presets.located import Node, Table
@@ -30,12 +34,17 @@ _SERVING: Final = ("container", "containers", "runtime", "command", "engines", "
 
 @dataclass(frozen=True, slots=True)
 class FoundFile:
-    """One YAML file. `path` is relative to the registry; `problem` says why there is no document."""
+    """One file, or one `docker run` of it. `path` is relative to the registry; `problem` says why there is no document.
+
+    `command` is a `docker run` command that was found in a text, which begins at `line`.
+    """
 
     path: str
     text: str = ""
     document: Node | None = None
     problem: PresetError | None = None
+    command: str = ""
+    line: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +90,29 @@ def is_recipe(document: Node | None) -> bool:
     )
 
 
+def with_commands(found: FoundFile) -> tuple[FoundFile, ...]:
+    """A file as it is, or, where it is no recipe and holds `docker run` commands, each of them."""
+    if is_recipe(found.document):
+        return (found,)
+    commands = find_commands(found.text)
+    named = (found.path if len(commands) == 1 else f"{found.path}:{command.line}" for command in commands)
+    return tuple(
+        FoundFile(path, command=command.text, line=command.line) for path, command in zip(named, commands, strict=True)
+    ) or (found,)
+
+
 def plain_name(path: str) -> str:
     """A preset's name from a file's: its stem, with what no container's name can hold left out."""
     stem = posixpath.basename(path)
     for suffix in (".yaml", ".yml", ".v1", ".v2"):
         stem = stem.removesuffix(suffix)
     return _NOT_IN_NAMES.sub("-", stem).strip("-_.")[:63].rstrip("-_.") or "recipe"
+
+
+def own_name(found: FoundFile) -> str:
+    """A preset's name for a recipe that has no file: its own, or its model's."""
+    document = found.document if isinstance(found.document, Table) else EMPTY
+    return plain_name(str(scalar(document, "name") or scalar(document, "model") or "recipe"))
 
 
 def names_of(paths: tuple[str, ...]) -> dict[str, str]:
@@ -108,16 +134,26 @@ def names_of(paths: tuple[str, ...]) -> dict[str, str]:
     return names
 
 
-def examine(found: FoundFile, gathered: Gathered, name: str) -> Examined:
+def examine(
+    found: FoundFile, gathered: Gathered, name: str, *, paths: HostPaths | None = None, chosen: bool = False
+) -> Examined:
     """Reads one recipe. Never raises: what cannot be used is the result's `problem`, with file and line.
 
-    `name` is the preset's name to be, one that `names_of` gave or that KNOBS["name"] has read.
+    `name` is the preset's name to be, one that `names_of` gave or that KNOBS["name"] has read. A command has a name
+    of its own, which counts unless the person has `chosen` one; its mounts are held against `paths`.
     """
     place = posixpath.join(gathered.registry.root, found.path)
+    if found.command:
+        return _examined_command(found, place, name if chosen else "", paths)
     if found.problem is not None:
         return Examined(found.path, name, problem=found.problem)
     if not isinstance(found.document, Table):
-        problem = PresetError("This is no recipe: a recipe is a mapping of keys to values.", "", file=place, line=1)
+        problem = PresetError(
+            "This is no recipe: a recipe is a mapping of keys to values.",
+            "Give a recipe file, or a docker run command.",
+            file=place,
+            line=1,
+        )
         return Examined(found.path, name, problem=problem)
     dialect = dialect_of(found.document)
     try:
@@ -140,6 +176,30 @@ def examine(found: FoundFile, gathered: Gathered, name: str) -> Examined:
         mods=mods,
         needs=missing_values(preset),
         notes=preset.facts.cautions if dialect is Dialect.EUGR else (),
+    )
+
+
+def _examined_command(found: FoundFile, place: str, name: str, paths: HostPaths | None) -> Examined:
+    try:
+        recipe = from_docker_run(found.command, paths)
+        name = name or plain_name(recipe.name)
+        preset = preset_from(recipe.document, name=name, origin=Origin.USER, file=place)
+    except (UsageError, PresetError) as error:
+        problem = PresetError(error.summary, error.remedy, file=place, line=found.line, detail=error.detail)
+        return Examined(found.path, name or found.path, Dialect.DOCKER_RUN, problem=problem)
+    header = (
+        _line(f"Imported by spark-tui from a docker run command: {found.path}"),
+        *(_line(f"Changed: {change}") for change in recipe.changes),
+    )
+    return Examined(
+        path=found.path,
+        name=name,
+        dialect=Dialect.DOCKER_RUN,
+        preset=preset,
+        text=comment(header) + yaml_text(recipe.document),
+        changes=recipe.changes,
+        kept=preset.unknown,
+        needs=missing_values(preset),
     )
 
 
@@ -170,7 +230,7 @@ def _header(
     """What the file's reader should know: where it is from, under which licence, and what was changed."""
     where = registry.address or registry.root
     where += f" ({registry.commit[:12]})" if registry.commit else ""
-    yield _line(f"Imported by spark-tui: {found.path} of {where}")
+    yield _line(f"Imported by spark-tui: {found.path}" + (f" of {where}" if where else ""))
     yield _line(f"There it is an {dialect}." if dialect is Dialect.EUGR else f"It is a {dialect}.")
     yield _line(f"Licence there: {registry.licence or 'not stated'}.")
     if not as_written:
