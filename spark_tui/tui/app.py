@@ -303,6 +303,15 @@ class SparkApp(App[None]):
             return False
         return super().check_action(action, parameters)
 
+    def on_key(self, event: Key) -> None:
+        """A key that read-only mode leaves out says so."""
+        scopes = (Scope.GLOBAL, getattr(self.screen, "SCOPE", None))
+        if not self.context.settings.read_only or scopes[1] is None:
+            return
+        left_out = [each for each in ACTIONS if each.dangerous and each.scope in scopes and event.key in each.keys]
+        if left_out:
+            self.notify(f"Read-only: {left_out[0].label} is left out. Start without --read-only for it.", markup=False)
+
     def action_help(self) -> None:
         """The keys of this screen."""
         from spark_tui.tui.screens.help import HelpScreen

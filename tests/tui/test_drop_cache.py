@@ -45,7 +45,7 @@ async def test_one_key_frees_the_cache_after_one_warning_while_an_engine_serves(
         assert not isinstance(app.screen, ConfirmScreen), "it was told already"
 
 
-async def test_read_only_has_no_such_key() -> None:
+async def test_read_only_has_no_such_key_and_says_so() -> None:
     clock = FakeClock()
     app = SparkApp(build_demo(Settings(read_only=True), clock=clock))
     async with app.run_test(size=(120, 36)) as pilot:
@@ -55,3 +55,5 @@ async def test_read_only_has_no_such_key() -> None:
         await pilot.pause()
         assert not isinstance(app.screen, ConfirmScreen)
         assert value_of(app.context.host.memory()).free == free  # type: ignore[union-attr]
+        [said] = [each.message for each in app._notifications]
+        assert said.startswith("Read-only: Free cache is left out.")
