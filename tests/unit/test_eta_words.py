@@ -34,7 +34,8 @@ def test_the_words(found: Eta, words: str) -> None:
     ("seconds", "words"),
     [
         (0.0, "a few seconds"),
-        (5.0, "about 5 s"),
+        (7.4, "a few seconds"),
+        (8.0, "about 10 s"),
         (44.0, "about 45 s"),
         (59.0, "about 1 min"),
         (64.0, "about 1 min"),

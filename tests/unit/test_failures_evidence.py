@@ -199,6 +199,12 @@ def test_an_engine_that_runs_or_starts_has_no_cause() -> None:
     assert explain_failure(track(run_log(CPU + "dbg"))) is None
 
 
+def test_a_line_of_another_process_within_what_cxx_says_hides_nothing() -> None:
+    said = ["terminate called after throwing an instance of 'c10::AcceleratorError'", "nanobind: leaked 3 instances!"]
+    found = explain([*said, "  what():  CUDA error: an illegal memory access was encountered"], 134)
+    assert found.id == "kernel_failure"
+
+
 # --- what never changes -----------------------------------------------------------------------------------
 
 

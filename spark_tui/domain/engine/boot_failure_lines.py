@@ -49,7 +49,7 @@ def last_words(recent: Iterable[str]) -> LogRecord | None:
     error = last = None
     for text in reversed(list(recent)):
         record = parse_line(text)
-        if record.kind in (LineKind.BLANK, LineKind.PROGRESS, LineKind.ACCESS) or _is_noise(record.message):
+        if record.kind in (LineKind.BLANK, LineKind.PROGRESS, LineKind.ACCESS) or _is_noise(text):
             continue
         last = last or record
         if record.level in ("", "ERROR", "CRITICAL") and recognise(record.message):
@@ -123,7 +123,7 @@ def _below(after: Sequence[str]) -> list[str]:
         if record.kind is LineKind.BLANK:
             continue
         message = record.message.strip()
-        if record.level in ("INFO", "DEBUG", "WARNING") or _is_noise(message):  # others go on writing
+        if record.level in ("INFO", "DEBUG", "WARNING") or _is_noise(text):  # others go on writing
             continue
         if not _GOES_ON.match(message):
             break
@@ -146,5 +146,6 @@ _NOISE = (
 )
 
 
-def _is_noise(message: str) -> bool:
-    return any(words in message for words in _NOISE)
+def _is_noise(text: str) -> bool:
+    """Of a whole line: what stands before a colon may have been taken for its source."""
+    return any(words in text for words in _NOISE)

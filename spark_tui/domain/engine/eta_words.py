@@ -9,7 +9,8 @@ from spark_tui.domain.engine.timeline import LABELS
 
 _STEPS: Final = ((60.0, 5), (600.0, 10), (float("inf"), 60))
 """Up to so many seconds, in steps of so many."""
-_FEW_SECONDS: Final = 5
+_FEW_SECONDS: Final = 7.5
+"""Where the step above begins: a text stands for five seconds at least."""
 
 
 def eta_words(found: Eta) -> str:

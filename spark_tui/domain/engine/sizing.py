@@ -252,8 +252,8 @@ def utilization_that_holds(facts: EngineFacts, requests: int, pool_gib: float | 
     if not kv.gib or not kv.concurrency or not pool or now is None or requests < 1:
         return None
     missing = kv.gib * (requests / kv.concurrency - 1)
-    needed = math.ceil((now + max(0.0, missing) / pool) * 100 - 1e-9) / 100
-    return needed if needed <= HIGHEST_UTILIZATION else None
+    needed = now + max(0.0, missing) / pool
+    return math.ceil(needed * 100 - 1e-9) / 100 if needed <= HIGHEST_UTILIZATION else None
 
 
 def kv_alternatives(facts: EngineFacts, pool_gib: float | None = None) -> tuple[Suggestion, ...]:
