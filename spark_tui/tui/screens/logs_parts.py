@@ -8,7 +8,7 @@ from spark_tui.domain.engine.failures_cause import Cause
 from spark_tui.tui.widgets.fact_rows import cause_rows, fact_lines
 from spark_tui.tui.widgets.line import Line, spread
 
-MOST_LINES = 2
+MOST_LINES = 3
 """Of a sentence of the cause: the log is why one is here."""
 
 
