@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from spark_tui.core.context import Context
+from spark_tui.core.context import Context, build_demo
 from spark_tui.core.context_ports import Ports
 from spark_tui.core.memory_detail import GuardStanding, MemoryDetail
 from spark_tui.domain.host.drop_caches import DropResult, RouteKind
@@ -21,11 +21,13 @@ from spark_tui.domain.presets.plan import HostPaths
 from spark_tui.domain.quantities import GIB, MIB
 from spark_tui.domain.reading import Missing, Ok, Reading, value_of
 from spark_tui.domain.settings import Settings
+from spark_tui.tui.app import SparkApp
 from spark_tui.tui.glyphs import UNICODE
 from spark_tui.tui.screens import memory_words as words
 from spark_tui.tui.screens.home import HomeScreen
 from spark_tui.tui.screens.memory import LedgerView, MemoryScreen
 from spark_tui.tui.screens.presets import PresetsScreen
+from spark_tui.tui.widgets.graph import Graph
 from tests.core.kit import Kit
 from tests.fakes_host import IDLE_MEMORY
 from tests.tui.kit import ESCAPE, MARKUP, PRESET, SIZES, Sight, kit_of, seen
@@ -214,3 +216,17 @@ def test_a_drop_is_told_with_before_and_after() -> None:
 def test_what_is_not_known_is_a_dash_and_never_zero() -> None:
     [row] = words.process_rows(MemoryDetail(processes=Ok((HostProcess(9, "x", 12 * MIB),))))
     assert [cell.plain for cell in row.cells[2:5]] == ["-", "12.0 MiB", "-"]
+
+
+async def test_the_history_of_before_this_program_was_opened_is_drawn() -> None:
+    app = SparkApp(build_demo(), UNICODE)
+    async with app.run_test(size=(120, 36)) as pilot:
+        await pilot.press("m")
+        drawn = 0
+        for _ in range(200):
+            rows = app.screen.query_one("#history", Graph).rows if app.screen.query("#history") else ()
+            drawn = sum("\u2801" <= mark <= "\u28ff" for row in rows for mark in row.text)
+            if drawn > 30:
+                break
+            await pilot.pause(0.05)
+        assert drawn > 30, "a program that has just been opened has measured two or three columns at most"

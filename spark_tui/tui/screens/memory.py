@@ -15,6 +15,7 @@ from spark_tui.core.actions import Scope
 from spark_tui.core.memory_detail import MemoryDetail
 from spark_tui.domain.engine.metric_series import MetricId
 from spark_tui.domain.graph_curve import Curve
+from spark_tui.domain.history import Stretch
 from spark_tui.domain.host.ledger import Ledger
 from spark_tui.domain.host.memory import MemInfo
 from spark_tui.domain.host.severity import SERVING_FLOOR, Judgement
@@ -37,6 +38,9 @@ DETAIL_SECONDS: Final = 3.0
 DRAW_SECONDS: Final = 15.0
 """About what one column of the shortest window stands for: sooner there is nothing new to see."""
 WINDOWS: Final = ((900.0, "15 min"), (3600.0, "1 h"), (21_600.0, "6 h"))
+LINES: Final = (("available", MetricId.MEMORY_AVAILABLE), ("engines", MetricId.MEMORY_ENGINES))
+PAST_BUCKETS: Final = 2160
+"""Of ten seconds each: so the history keeps what is older than an hour."""
 SUBJECT: Final = Subject("memory", "GiB", domain=(0.0, None), alarm=SERVING_FLOOR / GIB, alarm_below=True)
 
 
@@ -80,6 +84,7 @@ class MemoryScreen(FrameScreen):
         super().__init__()
         self._detail = MemoryDetail()
         self._window = 0
+        self._past: dict[MetricId, Stretch] = {}
 
     def compose_body(self) -> ComposeResult:
         """Left: ledger and processes. Right: the graph, and what else there is to know."""
@@ -109,6 +114,7 @@ class MemoryScreen(FrameScreen):
         self._looking = self.set_interval(DETAIL_SECONDS, self._look)
         self._drawing = self.set_interval(DRAW_SECONDS, self._draw)
         self._look()
+        self._read_past()
         self.call_after_refresh(self._draw)
 
     def on_screen_suspend(self) -> None:
@@ -140,14 +146,20 @@ class MemoryScreen(FrameScreen):
         now = self.context.clock.now()
         self.query_one("#side", Page).tell(words.side_parts(self._detail, self.spark.last_drop, now))
 
+    @work(exit_on_error=False, exclusive=True, group="memory-past")
+    async def _read_past(self) -> None:
+        """What was measured before this program was opened; a history that is off has nothing to add."""
+        now = self.context.clock.now()
+        metrics = [metric for _, metric in LINES]
+        found = await self.context.history.series("", metrics, now - WINDOWS[-1][0], now, PAST_BUCKETS)
+        self._past = {MetricId(stretch.key.metric): stretch for stretch in value_of(found) or ()}
+        self._draw()
+
     def _draw(self) -> None:
         seconds, name = WINDOWS[self._window]
         entitle(self.query_one("#history-pane"), f"Last {name}")
         series = self.context.metrics.series
-        curves = (
-            Curve("available", series("", MetricId.MEMORY_AVAILABLE, seconds)),
-            Curve("engines", series("", MetricId.MEMORY_ENGINES, seconds)),
-        )
+        curves = tuple(Curve(word, series("", metric, seconds), self._past.get(metric)) for word, metric in LINES)
         self.query_one(Graph).draw(SUBJECT, curves, View(self.context.clock.now(), seconds))
 
     def on_row_list_moved(self, message: RowList.Moved) -> None:
