@@ -10,6 +10,7 @@ import json
 import os
 import re
 import subprocess
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import Any
 import pytest
 
 from spark_tui.domain.chat_parameters import SETTINGS
+from spark_tui.tui.screens.chat_ground import LATE_ESC_SECONDS
 from tests.pty_app import PtyApp, spark_tui
 from tests.real.lab.engine import PrivateEngine
 from tests.real.lab.lab import Lab
@@ -169,7 +171,8 @@ def _see_chances(app: PtyApp) -> None:
     app.wait_for(f"token 2 of {TOKENS}")
     app.send("esc")
     app.wait_gone("Tokens of the answer")
-    app.send("esc")  # out of the prompt
+    time.sleep(2 * LATE_ESC_SECONDS)  # one pressed to stop an answer that has just ended must not leave the prompt
+    app.send("esc")
     app.wait_for("Enter Write")
 
 

@@ -142,8 +142,8 @@ def since_start(screen: str) -> int:
 
 
 def least_rate(screen: str) -> float:
-    """The least speed in view, of the three figures beside the graph of decode speed."""
+    """The least speed in view, the first of the three figures beside the graph of decode speed."""
     line = next(line for line in screen.splitlines() if line.lstrip().startswith("decode"))
-    found = re.search(r"(-?[\d.]+) / -?[\d.]+ / -?[\d.]+", line)
+    found = re.search(r"min (-?[\d.]+) +avg -?[\d.]+ +max -?[\d.]+", line)
     assert found is not None, line
     return float(found[1])
