@@ -107,10 +107,14 @@ class PtyApp:
             if all(text in shown for text in texts):
                 return shown
             if not self.alive:
+                self._reader.join(5.0)  # its last words may still be on their way
                 break
             time.sleep(0.02)
-        missing = [text for text in texts if text not in self.text()]
-        raise AssertionError(f"never shown: {missing}; alive: {self.alive}; the screen:\n{self.text()}")
+        shown = self.text()
+        missing = [text for text in texts if text not in shown]
+        if not missing:
+            return shown
+        raise AssertionError(f"never shown: {missing}; alive: {self.alive}; the screen:\n{shown}")
 
     def wait_gone(self, text: str, timeout: float = 20.0) -> None:
         """Returns once the screen no longer shows the text."""
