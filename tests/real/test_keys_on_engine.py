@@ -178,7 +178,7 @@ def _see_chances(app: PtyApp) -> None:
 
 def _compare(app: PtyApp) -> None:
     app.send("7")
-    app.wait_for("Nothing was measured yet", f"{NAME} serves")
+    app.wait_for("Nothing was measured yet", f"measures: {NAME}")
     app.send("b")
     app.wait_for("A/B with", "^l measure")
     type_into(app, "engine", LOAD)
