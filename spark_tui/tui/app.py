@@ -7,7 +7,6 @@ import gc
 import os
 import shutil
 from collections.abc import Iterable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import work
@@ -23,7 +22,7 @@ from textual.screen import Screen
 from textual.theme import Theme
 from textual.worker import Worker, WorkerState
 
-from spark_tui.core.actions import ACTIONS, DANGEROUS, Scope, action, allowed, use_keys
+from spark_tui.core.actions import ACTIONS, DANGEROUS, Scope, use_keys
 from spark_tui.core.key_words import key_of
 from spark_tui.domain.host.identity import HostIdentity
 from spark_tui.domain.host.severity import Judgement
@@ -34,7 +33,6 @@ from spark_tui.tui.glyphs import Glyphs, choose
 from spark_tui.tui.keymap import bindings
 from spark_tui.tui.plain import PlainCharacters
 from spark_tui.tui.screens.factory import screen_factories
-from spark_tui.tui.screens.frame import FrameScreen
 from spark_tui.tui.themes import THEMES, theme_for
 from spark_tui.tui.typed_keys import KeyPassed, TypedKeys
 
@@ -354,19 +352,10 @@ class SparkApp(App[None]):
         self.exit(message=f"Still running: {', '.join(running)}." if running else None)
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
-        """The palette: every action of this screen and of the whole app, and the themes."""
-        scopes = {Scope.GLOBAL, getattr(screen, "SCOPE", Scope.GLOBAL)}
-        named = {"Palette", "Help"}
-        for entry in allowed(ACTIONS, read_only=self.context.settings.read_only):
-            if entry.scope in scopes and entry.label not in named and _offered(entry.id, screen):
-                named.add(entry.label)  # of two that are called the same, the one of everywhere does it too
-                yield SystemCommand(entry.label, entry.help, partial(screen.run_action, _action_name(entry.id, screen)))
-        yield SystemCommand("Help", action("help").help, self.action_help)
-        for theme in THEMES:
-            yield SystemCommand(f"Theme {theme.name}", "Colours", partial(self._use_theme, theme.name))
+        """See `palette`."""
+        from spark_tui.tui.palette import palette
 
-    def _use_theme(self, name: str) -> None:
-        self.theme = name
+        return palette(self, screen)
 
     def on_notify(self, event: Notify) -> None:
         """What is said already is not said twice: it stays for as long as the new one would."""
@@ -387,14 +376,6 @@ class SparkApp(App[None]):
         if self._exception is not None:
             self._exit_renderables.append(crash_text(self._exception))
         self._close_messages_no_wait()
-
-
-def _offered(id_: str, screen: Screen[object]) -> bool:
-    return not isinstance(screen, FrameScreen) or screen.offers(id_)
-
-
-def _action_name(id_: str, screen: Screen[object]) -> str:
-    return id_ if hasattr(screen, f"action_{id_}") else f"app.{id_}"
 
 
 def run_app(context: Context) -> None:

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from textual.content import Content
 
-from spark_tui.domain.engine.container import ImageFacts
-from spark_tui.domain.errors import PresetError
+from spark_tui.domain.engine.container import ContainerFacts, ImageFacts
+from spark_tui.domain.errors import PresetError, SparkError
 from spark_tui.domain.presets.diff import Diff
 from spark_tui.domain.presets.fit import Fit
-from spark_tui.domain.presets.plan import LaunchPlan
+from spark_tui.domain.presets.plan import LaunchPlan, Overrides
 from spark_tui.domain.presets.preset import Origin, Preset, PresetFacts
 from spark_tui.domain.quantities import human_bytes, human_count, short_tokens
 from spark_tui.domain.text import clean_line, truncate
 from spark_tui.tui import format as fmt
-from spark_tui.tui.screens.preset_verdicts import LABEL_WIDTH, Checked, field, fit_word, verdict
+from spark_tui.tui.screens.preset_verdicts import LABEL_WIDTH, Checked, failure_parts, field, fit_word, verdict
 from spark_tui.tui.widgets.page import BLANK, Part, sentence, told
 from spark_tui.tui.widgets.row_list import Column, Row
+
+if TYPE_CHECKING:
+    from spark_tui.core.preflight import Preflight
 
 MAX_CELL = 200
 CPU_GROUP = "On the CPU"
@@ -154,7 +159,19 @@ def _rounded(count: float) -> str:
 # --- running ----------------------------------------------------------------------------------------------
 
 
-def running_parts(found: Diff) -> list[Part]:
+def running_page(
+    preflight: Preflight, preset: Preset, image: ImageFacts | None, containers: Sequence[ContainerFacts]
+) -> list[Part]:
+    """The preset beside its container; or why the preset cannot be launched."""
+    from spark_tui.core.preset_diff import preset_diff  # only when a preset is looked at
+
+    try:
+        return _running_parts(preset_diff(preflight, preset, Overrides(), image, containers))
+    except SparkError as error:
+        return failure_parts(error)
+
+
+def _running_parts(found: Diff) -> list[Part]:
     """Where the container of a preset is not what the preset says."""
     if not found.container:
         return [sentence("No container of this preset is here. Launch it, and this page compares the two.", "$dim")]

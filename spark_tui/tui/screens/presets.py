@@ -49,7 +49,7 @@ from spark_tui.tui.screens.preset_words import (
     preset_row,
     problem_page,
     problem_row,
-    running_parts,
+    running_page,
 )
 from spark_tui.tui.widgets.fit_bar import FitBar
 from spark_tui.tui.widgets.line import entitle
@@ -269,20 +269,12 @@ class PresetsScreen(FrameScreen):
 
     def _show_running(self) -> None:
         """Where the container of this preset differs from what the preset says now."""
-        from spark_tui.core.preset_diff import preset_diff
-
         preset, page = self.preset, self.query_one("#running", Page)
         if preset is None:
             page.tell(())
             return
         containers = tuple(view.container for view in self.engines())
-        image = self._standing(preset).image
-        try:
-            found = preset_diff(self.context.preflight, preset, Overrides(), image, containers)
-        except SparkError as error:
-            page.tell(failure_parts(error))
-        else:
-            page.tell(running_parts(found))
+        page.tell(running_page(self.context.preflight, preset, self._standing(preset).image, containers))
 
     # --- act ------------------------------------------------------------------------------------------
 
