@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spark_tui.domain.chat import Answer, AnswerBuilder, ChatEvent
+from spark_tui.domain.chat.message import Answer, AnswerBuilder, ChatEvent
 
 
 def advance(answer: Answer, event: ChatEvent, at: float) -> Answer:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from spark_tui.domain.models.safetensors_header import Tensor
+from spark_tui.domain.models.weights import Tensor
 from tests.checkpoint_shapes import Config, Shapes, stored_by
 
 

@@ -6,11 +6,10 @@ from functools import cache
 from pathlib import Path
 
 from spark_tui.core.preset_imports import Outcome, import_recipes
-from spark_tui.domain.presets.dialects.importing import Examined, FoundFile, Gathered, examine
-from spark_tui.domain.presets.dialects.provenance import Registry
+from spark_tui.domain.presets.dialects.importing import Examined, FoundFile, Gathered, Registry, examine
 from spark_tui.domain.presets.located import Table
-from spark_tui.services.preset_files import parse
-from spark_tui.services.preset_imports import FolderRecipeShelf
+from spark_tui.services.presets.imports import FolderRecipeShelf
+from spark_tui.services.presets.store import parse
 
 REAL = Path(__file__).parent / "fixtures" / "presets" / "real"
 EUGR = tuple(sorted((REAL / "eugr" / "recipes").rglob("*.yaml")))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from spark_tui.domain.engine.boot import BootTracker
-from spark_tui.domain.engine.serving_lines import ServingReader, ServingSample
-from spark_tui.domain.engine.timeline import BootTimeline, EngineFacts
+from spark_tui.domain.logs.serving import ServingReader, ServingSample
+from spark_tui.domain.logs.timeline import BootTimeline, EngineFacts
+from spark_tui.domain.logs.tracker import BootTracker
 
 
 def core(*messages: str, level: str = "INFO", source: str = "x.py:1") -> list[str]:

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from spark_tui.domain.engine.boot import BootTracker
-from spark_tui.domain.engine.failures import Cause, explain_failure
-from spark_tui.domain.engine.timeline import BootTimeline
+from spark_tui.domain.logs.causes.diagnosis import Cause, explain_failure
+from spark_tui.domain.logs.timeline import BootTimeline
+from spark_tui.domain.logs.tracker import BootTracker
 
 FAILURES = Path(__file__).parent / "fixtures" / "failures"
 SITE = "/usr/local/lib/python3.12/dist-packages/vllm"

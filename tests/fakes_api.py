@@ -7,8 +7,8 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from spark_tui.domain.chat import ChatEvent, ChatRequest, ContentDelta, Finished, Usage
-from spark_tui.domain.engine.endpoint import Endpoint, Health, ServedModel
+from spark_tui.domain.chat.message import ChatEvent, ChatRequest, ContentDelta, Finished, Usage
+from spark_tui.domain.engine.state import Endpoint, Health, ServedModel
 from spark_tui.domain.errors import EngineUnreachable, SparkError
 from spark_tui.services.ports import Clock
 

@@ -7,10 +7,9 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field, replace
 
 from spark_tui.domain.bench.record import RequestRecord
-from spark_tui.domain.engine.endpoint import Endpoint
+from spark_tui.domain.engine.state import Endpoint
 from spark_tui.domain.errors import SparkError
-from spark_tui.services.ports import Clock
-from spark_tui.services.ports_bench import Driven, Load, Shot, Tick, Volley
+from spark_tui.services.ports import Clock, Driven, Load, Shot, Tick, Volley
 
 
 @dataclass

@@ -25,6 +25,7 @@ from typing import Any
 from spark_tui.domain.engine.container import (
     ContainerEvent,
     ContainerFacts,
+    ContainerSpec,
     ContainerStatus,
     DaemonFacts,
     ImageFacts,
@@ -40,7 +41,6 @@ from spark_tui.domain.errors import (
     SparkError,
     StreamBroken,
 )
-from spark_tui.domain.presets.container_spec import ContainerSpec
 from spark_tui.services.ports import LogLine
 
 EPOCH = 1_799_996_400.0

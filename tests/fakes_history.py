@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from spark_tui.domain.engine.metric_series import Sample
 from spark_tui.domain.history import HistoryOff, LedgerState, Record, SeriesKey, StartRecord, Stretch
+from spark_tui.domain.metrics.series import Sample
 from spark_tui.domain.reading import Missing, Ok, Reading
 
 
 class FakeHistory:
-    """Implements `spark_tui.services.ports_history.HistoryLedger`. `kept` counts every start that was handed over."""
+    """Implements `spark_tui.services.ports.HistoryLedger`. `kept` counts every start that was handed over."""
 
     def __init__(self, *starts: StartRecord) -> None:
         self.state = LedgerState(file="/data/history.db")

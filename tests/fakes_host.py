@@ -12,9 +12,9 @@ from pathlib import Path
 from spark_tui.domain.engine.runtimes import KEY_VARIABLES
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.host.detectors import SharedFile
-from spark_tui.domain.host.gpu import GpuReading
 from spark_tui.domain.host.identity import HostIdentity
 from spark_tui.domain.host.memory import MemInfo
+from spark_tui.domain.host.vitals import GpuReading
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.reading import Missing, Ok, Reading
 from spark_tui.domain.secret import Secret

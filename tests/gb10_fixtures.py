@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
-from spark_tui.domain.host.gpu import GpuReading
+from spark_tui.domain.host.vitals import GpuReading
 from spark_tui.domain.quantities import MIB
 
 GB10 = Path(__file__).parent / "fixtures" / "gb10"

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from spark_tui.domain.engine.metric_change import Change, Snapshot
-from spark_tui.domain.engine.metric_page import MetricPage
-from spark_tui.services.metrics_text import PageReader
+from spark_tui.domain.metrics.page import Change, MetricPage, Snapshot
+from spark_tui.services.engine_api.metrics import PageReader
 
 FOLDER = Path(__file__).parent / "fixtures" / "metrics"
 PAGES = sorted(path.stem for path in FOLDER.glob("*.txt"))

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from spark_tui.cli import shapes
-from spark_tui.cli.options import folders_for
-from spark_tui.cli.session import Session
-from spark_tui.cli.tables import Cell, Column, Table
+from spark_tui.cli.output import Cell, Column, Table
+from spark_tui.cli.session import Session, folders_for
 from spark_tui.core.actions import ACTIONS, use_keys
 from spark_tui.core.config import Config, Entry
 from spark_tui.core.context import open_config

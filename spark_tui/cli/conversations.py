@@ -5,14 +5,14 @@ from __future__ import annotations
 from datetime import datetime
 from functools import partial
 
-from spark_tui.cli import chat_shapes
+from spark_tui.cli import chat as chat_shapes
 from spark_tui.cli.asking import confirm
+from spark_tui.cli.output import Column, Table
 from spark_tui.cli.session import Session
 from spark_tui.cli.shapes import maybe
-from spark_tui.cli.tables import Column, Table
 from spark_tui.core.context import Context
-from spark_tui.domain.conversation import ChatThread, ConversationSummary, SearchHit
-from spark_tui.domain.conversation_import import exported
+from spark_tui.domain.chat.conversation import ChatThread, ConversationSummary, SearchHit
+from spark_tui.domain.chat.formats import exported
 
 HEADINGS = (
     Column("ID"),

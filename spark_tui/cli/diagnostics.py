@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, TextIO
 
-from spark_tui.cli.terminal import Terminal
-from spark_tui.domain.engine.secrets import mask_secrets
+from spark_tui.cli.output import Terminal
 from spark_tui.domain.errors import ExitCode, PresetError, SparkError
+from spark_tui.domain.secret import mask_secrets
 from spark_tui.domain.text import clean, clean_line, truncate
 
 MAX_DETAIL_LINES: Final = 20
@@ -154,6 +154,6 @@ def error_object(error: SparkError) -> dict[str, Any]:
 
 def _wrapped(text: str, width: int | None) -> list[str]:
     """See `tables.wrapped`, which most runs have no use for."""
-    from spark_tui.cli.tables import wrapped
+    from spark_tui.cli.output import wrapped
 
     return wrapped(text, width)

@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import IO, Final, cast
 
 from spark_tui.cli.engines import find_container
+from spark_tui.cli.output import bulleted, labelled, wrapped
+from spark_tui.cli.presets import set_words
 from spark_tui.cli.session import Session
 from spark_tui.cli.shapes import Object
-from spark_tui.cli.tables import bulleted, labelled, wrapped
-from spark_tui.cli.typing_words import set_words
 from spark_tui.core.context import Context
-from spark_tui.domain.engine.explain import Explanation, LogExplainer
-from spark_tui.domain.engine.finding import Finding
-from spark_tui.domain.engine.kernels import Fp4
-from spark_tui.domain.engine.timeline import Outcome, Phase, PhaseState
 from spark_tui.domain.errors import ContainerNotFound, UnreachableError, UsageError
+from spark_tui.domain.logs.explain import Explanation, LogExplainer
+from spark_tui.domain.logs.findings import Finding
+from spark_tui.domain.logs.kernels import Fp4
+from spark_tui.domain.logs.timeline import Outcome, Phase, PhaseState
 from spark_tui.domain.quantities import human_duration
 from spark_tui.domain.text import clean_line, truncate
 
@@ -66,7 +66,7 @@ def _explanation(session: Session, what: str) -> Explanation:
 
 def _from_container(session: Session, name: str) -> Explanation:
     async def work(context: Context) -> Explanation:
-        from spark_tui.core.explaining import explain_container
+        from spark_tui.core.engines import explain_container
 
         container = await find_container(context, name, engines_only=False)
         return await explain_container(

@@ -7,12 +7,12 @@ from datetime import datetime
 from typing import Final
 
 from spark_tui.cli import shapes
+from spark_tui.cli.output import Cell, Column, Table, labelled
 from spark_tui.cli.session import Session
-from spark_tui.cli.tables import Cell, Column, Table, labelled
 from spark_tui.core.context import Context
-from spark_tui.domain.engine.timeline import LABELS, Outcome
 from spark_tui.domain.errors import UsageError
 from spark_tui.domain.history import HistoryOff, StartRecord
+from spark_tui.domain.logs.timeline import LABELS, Outcome
 from spark_tui.domain.quantities import human_duration
 from spark_tui.domain.reading import Missing
 

@@ -14,8 +14,8 @@ import click
 from spark_tui import __version__
 from spark_tui.cli.commands import COMMANDS
 from spark_tui.cli.commands.frame import Program, common_options
-from spark_tui.cli.elsewhere import BEFORE_COMMAND, HOST, go_there, host_asked
 from spark_tui.cli.output import ReaderGone
+from spark_tui.cli.remote import BEFORE_COMMAND, HOST, go_there, host_asked
 from spark_tui.cli.session import PROGRAM, Opener, Session, Streams
 from spark_tui.domain.errors import ExitCode, SparkError, UsageError
 

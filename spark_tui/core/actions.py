@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
+
+from spark_tui.domain.keymap import Keymap
+from spark_tui.domain.settings import suggestion
 
 
 class Scope(StrEnum):
@@ -385,3 +389,77 @@ def action(id_: str) -> Action:
 
 
 DANGEROUS = frozenset(found.id for found in ACTIONS if found.dangerous)
+
+
+def check_keymap(keymap: Keymap) -> None:
+    """Raises ValueError for an action that does not exist, and for a new key that another action of the place has."""
+    own = dict(keymap)
+    known = {action.id for action in ACTIONS}
+    for id_ in own:
+        if id_ not in known:
+            near = suggestion(id_, known)
+            hint = f"did you mean {near}?" if near else "see the ids with: spark-tui config keys"
+            raise ValueError(f"must name actions; there is no action {id_}: {hint}")
+    for action in ACTIONS:
+        for other in ACTIONS:
+            if action.id in own and other is not action and _meet(action, other):
+                _check_clash(action, own[action.id], other, own.get(other.id, other.default_keys))
+
+
+def _meet(action: Action, other: Action) -> bool:
+    return action.scope is other.scope or Scope.GLOBAL in (action.scope, other.scope)
+
+
+def _check_clash(action: Action, keys: tuple[str, ...], other: Action, others: tuple[str, ...]) -> None:
+    for key in keys:
+        if key in others and key not in action.default_keys:
+            raise ValueError(
+                f"must give each key one meaning; {key} would be {action.id} and {other.id} "
+                f"({other.scope.value}): give {other.id} another key too"
+            )
+
+
+_SHOWN: Final = {
+    "question_mark": "?",
+    "slash": "/",
+    "ampersand": "&",
+    "escape": "Esc",
+    "enter": "Enter",
+    "delete": "Del",
+    "right_square_bracket": "]",
+    "end": "End",
+    "right": "Right",
+    "equals_sign": "=",
+    "up": "Up",
+    "down": "Down",
+    "shift+left": "S-Left",
+    "shift+right": "S-Right",
+    "left": "Left",
+    "space": "Space",
+    "minus": "-",
+    "plus": "+",
+    "pagedown": "PgDn",
+    "pageup": "PgUp",
+}
+_SCREENS: Final = ("home", "models", "presets", "logs", "metrics", "chat", "bench", "doctor")
+
+
+def shown(key: str) -> str:
+    """How a key is written on screen: `ctrl+p` -> `^p`, `question_mark` -> `?`, `f2` -> `F2`."""
+    if key.startswith("ctrl+"):
+        rest = key.removeprefix("ctrl+")
+        return "^" + _SHOWN.get(rest, rest)
+    if key[:1] == "f" and key[1:].isdigit():
+        return key.upper()
+    return _SHOWN.get(key, key)
+
+
+def key_of(id_: str) -> str:
+    """The key that an action has now, as it is written: `^p`. KeyError for what is no action."""
+    return shown(action(id_).keys[0])
+
+
+def screen_keys() -> str:
+    """The keys that change the screen: `1-8`, or each of them where a person has other ones."""
+    keys = [key_of(f"show_{screen}") for screen in _SCREENS]
+    return "1-8" if keys == list("12345678") else " ".join(keys)

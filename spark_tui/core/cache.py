@@ -20,13 +20,13 @@ from spark_tui.domain.host.drop_caches import (
     DropResult,
     Route,
     RouteKind,
+    SystemFile,
     compact_route,
     measuring,
     one_shot,
     routes,
     serving_warning,
 )
-from spark_tui.domain.host.drop_unit import SystemFile
 from spark_tui.domain.host.memory import MemInfo
 from spark_tui.domain.reading import reason_of, value_of
 from spark_tui.services.ports import CacheDropper, Clock, ContainerEngine, HostProbe

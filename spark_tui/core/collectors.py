@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from spark_tui.core.memory_watch import MemoryWatch
+from spark_tui.core.memory import MemoryWatch
 from spark_tui.core.poller import Poller
 from spark_tui.core.store import Store
 from spark_tui.domain.engine.container import DaemonFacts
 from spark_tui.domain.errors import SparkError
-from spark_tui.domain.host.gpu import GpuReading
 from spark_tui.domain.host.memory import MemInfo, steady
+from spark_tui.domain.host.vitals import GpuReading
 from spark_tui.domain.reading import NOT_READ_YET, Ok, Reading, aged, value_of
 from spark_tui.services.ports import Clock, ContainerEngine, GpuProbe, HostProbe, PresetSource
 

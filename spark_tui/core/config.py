@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from spark_tui.core.actions import ACTIONS, action
-from spark_tui.core.keys import check_keymap
+from spark_tui.core.actions import ACTIONS, action, check_keymap
 from spark_tui.domain.keymap import Keymap, keymap_text, read_keymap
-from spark_tui.domain.remote_hosts import check_name, host_plain, host_text, hosts_text, read_host, read_hosts
+from spark_tui.domain.remote import check_name, host_plain, host_text, hosts_text, read_host, read_hosts
 from spark_tui.domain.settings import (
     KEYS,
+    NotEditable,
     Origin,
     Settings,
     SettingsError,
@@ -20,8 +20,8 @@ from spark_tui.domain.settings import (
     read_value,
     suggestion,
     variable_of,
+    with_value,
 )
-from spark_tui.domain.settings_text import NotEditable, with_value
 
 T = TypeVar("T")
 

@@ -7,20 +7,26 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from spark_tui.core.chat_journal import Journal
-from spark_tui.core.chat_meter import EngineMeter
-from spark_tui.core.conversation import Advise, Conversation
-from spark_tui.domain import chat_records as records
-from spark_tui.domain.chat import Attachment, MediaKind, ToolSpec
-from spark_tui.domain.chat_media import MOST_BYTES, attachment_of
-from spark_tui.domain.chat_settings import NO_DEFAULTS, NO_SETTINGS, ChatSettings, Defaults, defaults_of, filled_prompt
-from spark_tui.domain.chat_tools import MOST_CHARS, tools_from
-from spark_tui.domain.conversation import ChatThread, ConversationSummary, SearchHit
-from spark_tui.domain.conversation_import import exported, imported
+from spark_tui.core.chat import Advise, Conversation, EngineMeter, Journal
+from spark_tui.domain.chat import records
+from spark_tui.domain.chat.conversation import ChatThread, ConversationSummary, SearchHit
+from spark_tui.domain.chat.formats import exported, imported
+from spark_tui.domain.chat.message import Attachment, MediaKind, ToolSpec
+from spark_tui.domain.chat.request import (
+    MOST_BYTES,
+    MOST_CHARS,
+    NO_DEFAULTS,
+    NO_SETTINGS,
+    ChatSettings,
+    Defaults,
+    attachment_of,
+    defaults_of,
+    filled_prompt,
+    tools_from,
+)
 from spark_tui.domain.errors import RefusedError, SparkError, UsageError
 from spark_tui.domain.quantities import MIB
-from spark_tui.services.ports import Clock, EngineApi, PresetSource
-from spark_tui.services.ports_chat import ConversationStore, PersonFiles
+from spark_tui.services.ports import Clock, ConversationStore, EngineApi, PersonFiles, PresetSource
 
 LATEST = "last"
 """In the place of an id: the conversation that was changed last."""

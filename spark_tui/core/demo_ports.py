@@ -10,30 +10,21 @@ from typing import TYPE_CHECKING
 from spark_tui.domain.settings import Folders, Settings, defaults
 
 if TYPE_CHECKING:
-    from spark_tui.core.context_ports import GuardPorts
+    from spark_tui.core.wiring import GuardPorts
     from spark_tui.services.demo.api import DemoApi
     from spark_tui.services.demo.bench import DemoLoad
-    from spark_tui.services.demo.caches import DemoDropper
-    from spark_tui.services.demo.checkpoints import DemoCheckpoints
-    from spark_tui.services.demo.conversations import MemoryConversations
+    from spark_tui.services.demo.conversations import DemoSecrets, MemoryConversations
     from spark_tui.services.demo.docker import DemoDocker
-    from spark_tui.services.demo.doctor import DemoDoctorProbe
-    from spark_tui.services.demo.downloads import DemoDownloads
     from spark_tui.services.demo.history import DemoHistory
-    from spark_tui.services.demo.host import DemoGpu, DemoHost
-    from spark_tui.services.demo.hub import DemoHub
+    from spark_tui.services.demo.host import DemoDoctorProbe, DemoDropper, DemoGpu, DemoHost, DemoVitals
+    from spark_tui.services.demo.hub import DemoDownloads, DemoHub
     from spark_tui.services.demo.metrics import DemoMetrics
-    from spark_tui.services.demo.models import DemoModels
-    from spark_tui.services.demo.secrets import DemoSecrets
-    from spark_tui.services.demo.vitals import DemoVitals
+    from spark_tui.services.demo.models import DemoCheckpoints, DemoModels
     from spark_tui.services.demo.world import DemoWorld
     from spark_tui.services.files import FileLogArchive
-    from spark_tui.services.ports import Clock
-    from spark_tui.services.ports_bench import ResultStore
-    from spark_tui.services.ports_chat import PersonFiles
-    from spark_tui.services.ports_hosts import RemoteShell
-    from spark_tui.services.preset_files import PresetFiles
-    from spark_tui.services.preset_imports import FolderRecipeShelf
+    from spark_tui.services.ports import Clock, PersonFiles, RemoteShell, ResultStore
+    from spark_tui.services.presets.imports import FolderRecipeShelf
+    from spark_tui.services.presets.store import PresetFiles
 
 DEMO_IMAGES = ("vllm/vllm-openai:nightly",)
 """Here from the start in the demo; other images are pulled, which the demo shows too."""
@@ -67,7 +58,7 @@ class DemoPorts:
     @cached_property
     def clock(self) -> Clock:
         """The system's clock, where no other was given."""
-        from spark_tui.services.clock import SystemClock
+        from spark_tui.services.executors import SystemClock
 
         return SystemClock()
 
@@ -108,14 +99,14 @@ class DemoPorts:
     @cached_property
     def presets(self) -> PresetFiles:
         """Ours alone."""
-        from spark_tui.services.preset_files import PresetFiles, builtin_directory
+        from spark_tui.services.presets.store import PresetFiles, builtin_directory
 
         return PresetFiles(builtin_directory())
 
     @cached_property
     def secrets(self) -> DemoSecrets:
         """Keys that nobody else has."""
-        from spark_tui.services.demo.secrets import DemoSecrets
+        from spark_tui.services.demo.conversations import DemoSecrets
 
         return DemoSecrets(self._world)
 
@@ -129,21 +120,21 @@ class DemoPorts:
     @cached_property
     def dropper(self) -> DemoDropper:
         """The page cache, given up at once."""
-        from spark_tui.services.demo.caches import DemoDropper
+        from spark_tui.services.demo.host import DemoDropper
 
         return DemoDropper(self.host)
 
     @cached_property
     def doctor_probe(self) -> DemoDoctorProbe:
         """What only the doctor looks at."""
-        from spark_tui.services.demo.doctor import DemoDoctorProbe
+        from spark_tui.services.demo.host import DemoDoctorProbe
 
         return DemoDoctorProbe()
 
     @cached_property
     def recipes(self) -> FolderRecipeShelf:
         """Other people's recipes."""
-        from spark_tui.services.preset_imports import FolderRecipeShelf
+        from spark_tui.services.presets.imports import FolderRecipeShelf
 
         return FolderRecipeShelf(None)
 
@@ -157,7 +148,7 @@ class DemoPorts:
     @cached_property
     def checkpoints(self) -> DemoCheckpoints:
         """Their configs and headers."""
-        from spark_tui.services.demo.checkpoints import DemoCheckpoints
+        from spark_tui.services.demo.models import DemoCheckpoints
 
         return DemoCheckpoints()
 
@@ -171,7 +162,7 @@ class DemoPorts:
     @cached_property
     def downloader(self) -> DemoDownloads:
         """Downloads that take no network."""
-        from spark_tui.services.demo.downloads import DemoDownloads
+        from spark_tui.services.demo.hub import DemoDownloads
 
         return DemoDownloads(self.clock, self.hub, self.models)
 
@@ -185,7 +176,7 @@ class DemoPorts:
     @cached_property
     def vitals(self) -> DemoVitals:
         """Processors, disks, links, processes."""
-        from spark_tui.services.demo.vitals import DemoVitals
+        from spark_tui.services.demo.host import DemoVitals
 
         return DemoVitals(self._world)
 

@@ -9,15 +9,22 @@ from pathlib import Path
 from typing import Final
 
 from spark_tui.domain.doctor.check import DockerState, Readings, Result, TerminalState
-from spark_tui.domain.doctor.examine import examine
+from spark_tui.domain.doctor.checks import examine
+from spark_tui.domain.engine.container import ContainerSpec, Gpus
 from spark_tui.domain.engine.view import runtime_of
 from spark_tui.domain.errors import ImageNotFound, SparkError
 from spark_tui.domain.host.drop_caches import Access
-from spark_tui.domain.presets.catalogue import PresetCatalogue
-from spark_tui.domain.presets.container_spec import ContainerSpec, Gpus
+from spark_tui.domain.presets.preset import PresetCatalogue
 from spark_tui.domain.reading import Missing, Ok, Reading
-from spark_tui.services.ports import CacheDropper, ContainerEngine, GpuProbe, HostProbe, PresetSource, SecretStore
-from spark_tui.services.ports_doctor import DoctorProbe
+from spark_tui.services.ports import (
+    CacheDropper,
+    ContainerEngine,
+    DoctorProbe,
+    GpuProbe,
+    HostProbe,
+    PresetSource,
+    SecretStore,
+)
 
 PROBE_NAME: Final = "spark-tui-doctor"
 PROBE_SECONDS: Final = 60.0

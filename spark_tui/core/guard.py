@@ -16,9 +16,11 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from spark_tui.core.cache import CacheControl
+from spark_tui.core.crash_loops import LoopEnder
 from spark_tui.core.engines import EngineSupervisor
-from spark_tui.core.guard_loops import LoopEnder
+from spark_tui.core.store import Store
 from spark_tui.domain.errors import SparkError
+from spark_tui.domain.event import Severity
 from spark_tui.domain.host.drop_caches import measuring
 from spark_tui.domain.host.guard import (
     START,
@@ -36,8 +38,8 @@ from spark_tui.domain.host.guard import (
     victim,
 )
 from spark_tui.domain.host.memory import MemInfo
-from spark_tui.domain.reading import Ok
-from spark_tui.services.ports import Clock, GuardHands, GuardJournal, HostProbe
+from spark_tui.domain.reading import Ok, value_of
+from spark_tui.services.ports import Clock, GuardHands, GuardJournal, GuardStarter, HostProbe
 
 ENGINES_SECONDS: Final = 2.0
 """How often Docker is asked what runs; not while memory is short, when it has other things to do."""
@@ -299,3 +301,46 @@ def _load_step(state: GuardState, sample: Sample, policy: Policy, scene: Scene) 
         drop_every=policy.drop_every,
     )
     return decide(state, sample, calm, scene)
+
+
+LOOK_SECONDS: Final = 5.0
+AGAIN_SECONDS: Final = 300.0
+"""So long after a guard was asked for another is not: one that ends at once would end again."""
+
+
+class GuardKeeper:
+    """Starts a guard where none runs. It ends by itself, two minutes after the last engine."""
+
+    def __init__(
+        self,
+        starter: GuardStarter,
+        journal: GuardJournal,
+        supervisor: EngineSupervisor,
+        store: Store,
+        clock: Clock,
+    ) -> None:
+        self._starter = starter
+        self._journal = journal
+        self._supervisor = supervisor
+        self._store = store
+        self._clock = clock
+        self._asked_at: float | None = None
+
+    async def run(self) -> None:
+        """Looks after the engines that run, until cancelled."""
+        async for world in self._store.changes(min_interval=LOOK_SECONDS):
+            views = value_of(world.engines) or ()
+            if any(view.container.ours and view.container.running for view in views):
+                await self.ensure()
+
+    async def ensure(self) -> None:
+        """A guard runs afterwards, or the event feed says why not. Raises nothing."""
+        now = self._clock.monotonic()
+        recently = self._asked_at is not None and now - self._asked_at < AGAIN_SECONDS
+        if recently or self._journal.running():
+            return
+        self._asked_at = now
+        try:
+            await asyncio.to_thread(self._starter.start)
+        except SparkError as error:
+            self._supervisor.say(error.summary, Severity.WARNING, error.remedy)

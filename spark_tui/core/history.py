@@ -7,17 +7,16 @@ from typing import Final, TypeAlias
 
 from spark_tui.core.store import Store
 from spark_tui.domain.engine.container import ContainerFacts
-from spark_tui.domain.engine.eta import Eta, PastStart, eta
-from spark_tui.domain.engine.metric_series import MetricId, Sample
-from spark_tui.domain.engine.start_record import merged, past_starts, start_record
 from spark_tui.domain.engine.state import EngineState
-from spark_tui.domain.engine.timeline import BootTimeline
 from spark_tui.domain.engine.view import EngineView
 from spark_tui.domain.event import Event, Severity
 from spark_tui.domain.history import BOX, HistoryOff, LedgerState, Record, SeriesKey, StartRecord, Stretch
+from spark_tui.domain.logs.eta import Eta, PastStart, eta
+from spark_tui.domain.logs.starts import merged, past_starts, start_record
+from spark_tui.domain.logs.timeline import BootTimeline
+from spark_tui.domain.metrics.series import MetricId, Sample
 from spark_tui.domain.reading import Missing, Ok, Reading
-from spark_tui.services.ports import Clock
-from spark_tui.services.ports_history import HistoryLedger
+from spark_tui.services.ports import Clock, HistoryLedger
 
 KNOWN_STARTS: Final = 500
 """The latest starts are held in memory: estimates are asked for many times a second."""

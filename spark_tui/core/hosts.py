@@ -7,21 +7,22 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from typing import Final, NoReturn
 
-from spark_tui.domain import remote_hosts
+from spark_tui.domain import remote
 from spark_tui.domain.errors import ExitCode, SparkError
-from spark_tui.domain.remote_hosts import RemoteHost, find_host
-from spark_tui.domain.remote_status import (
+from spark_tui.domain.remote import (
     NOT_FOUND,
     QUESTION,
     SSH_FAILED,
     HostNotReady,
     HostUnreachable,
     RemoteBox,
+    RemoteHost,
+    find_host,
     no_answer,
     not_installed,
     read_status,
 )
-from spark_tui.services.ports_hosts import RemoteShell
+from spark_tui.services.ports import RemoteShell
 
 READ_ONLY: Final = "--read-only"
 
@@ -38,7 +39,7 @@ class HostView:
 class Hosts:
     """The hosts of the settings. In read-only mode what is opened there is read-only too."""
 
-    def __init__(self, known: remote_hosts.Hosts, shell: RemoteShell, *, read_only: bool = False) -> None:
+    def __init__(self, known: remote.Hosts, shell: RemoteShell, *, read_only: bool = False) -> None:
         self.known = known
         self._shell = shell
         self._read_only = read_only

@@ -11,15 +11,21 @@ from spark_tui.core.store import Store
 from spark_tui.domain.engine.container import ContainerFacts
 from spark_tui.domain.errors import RefusedError, SparkError, UsageError
 from spark_tui.domain.event import Severity
-from spark_tui.domain.models.store import StoreContents, StoredFile, StoredModel, StoreFinding
-from spark_tui.domain.models.store_delete import Deleted, DeletePlan, Extent
-from spark_tui.domain.models.store_use import ModelUse, User, container_use, preset_use
-from spark_tui.domain.models.store_verify import VerifyProgress
-from spark_tui.domain.presets.catalogue import PresetCatalogue
+from spark_tui.domain.models.store import (
+    Deleted,
+    DeletePlan,
+    Extent,
+    StoreContents,
+    StoredFile,
+    StoredModel,
+    StoreFinding,
+    VerifyProgress,
+)
+from spark_tui.domain.presets.model_use import ModelUse, User, container_use, preset_use
+from spark_tui.domain.presets.preset import PresetCatalogue
 from spark_tui.domain.quantities import human_bytes
 from spark_tui.domain.reading import Missing, Ok, Reading, aged, value_of
-from spark_tui.services.ports import Clock, ContainerEngine, PresetSource
-from spark_tui.services.ports_store import ModelStore
+from spark_tui.services.ports import Clock, ContainerEngine, ModelStore, PresetSource
 
 REFRESH_SECONDS = 5.0
 

@@ -3,29 +3,268 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import dataclass
+from array import array
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from math import nan
 from types import TracebackType
 from typing import Final
 
-from spark_tui.core.metric_engine import FollowedEngine
-from spark_tui.core.pause import pause
-from spark_tui.core.poller import Poller
+from spark_tui.core.poller import Poller, pause
 from spark_tui.core.store import Store
-from spark_tui.domain.engine.endpoint import Endpoint
-from spark_tui.domain.engine.metric_change import Snapshot
-from spark_tui.domain.engine.metric_page import MetricPage
-from spark_tui.domain.engine.metric_series import MetricId, Sample, SeriesView
-from spark_tui.domain.engine.metric_values import HostLook, host_values
-from spark_tui.domain.engine.metrics import EngineMetrics
-from spark_tui.domain.engine.serving_lines import ServingSample
-from spark_tui.domain.engine.state import EngineState
+from spark_tui.domain.engine.state import Endpoint, EngineState
 from spark_tui.domain.engine.view import EngineView
 from spark_tui.domain.errors import EngineUnreachable, MetricsUnavailable, SparkError
 from spark_tui.domain.host.detectors import TokenSample
-from spark_tui.domain.reading import Missing, Reading, value_of
-from spark_tui.services.ports import Clock
-from spark_tui.services.ports_metrics import MetricsSource
+from spark_tui.domain.logs.serving import KEPT, ServingSample
+from spark_tui.domain.metrics.page import Change, MetricPage, Snapshot
+from spark_tui.domain.metrics.series import Gap, MetricId, Sample, SeriesView
+from spark_tui.domain.metrics.serving import (
+    EngineMetrics,
+    HostLook,
+    MetricWindow,
+    engine_values,
+    host_values,
+    serving_sample,
+)
+from spark_tui.domain.reading import Missing, Ok, Reading, Stale, value_of
+from spark_tui.services.ports import Clock, MetricsSource
+
+CAPACITY: Final = 6 * 3600
+"""Six hours at one sample a second. A row takes 8 bytes for its time and 4 for each metric: 2.4 MB for an engine with
+all 26, 0.8 MB for the box."""
+MAX_GAPS: Final = 500
+STEP_BACK_SECONDS: Final = 1.0
+"""A clock that was set back by more moves what was recorded along with it."""
+
+
+class SeriesRing:
+    """The series of one engine, or of the box. Times rise strictly, whatever the clock does."""
+
+    def __init__(self, capacity: int = CAPACITY) -> None:
+        self._capacity = capacity
+        self._times = array("d")
+        self._columns: dict[MetricId, array[float]] = {}
+        self._oldest = 0
+        self._gaps: deque[Gap] = deque(maxlen=MAX_GAPS)
+        self._open = False
+        self._restarts: deque[float] = deque(maxlen=MAX_GAPS)
+
+    def __len__(self) -> int:
+        return len(self._times)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all columns."""
+        columns = sum(len(column) * column.itemsize for column in self._columns.values())
+        return len(self._times) * self._times.itemsize + columns
+
+    @property
+    def last_time(self) -> float | None:
+        """When the latest row was added, seconds since the epoch."""
+        return self._times[self._oldest - 1] if self._times else None
+
+    # --- writing --------------------------------------------------------------------------------------
+
+    def add(self, at: float, values: Mapping[MetricId, float], *, gap: str = "", restarted: bool = False) -> float:
+        """Adds a row and returns its time. `gap` says why it has no values; the gap lasts until the next row that has
+        some."""
+        at = self._rising(at)
+        for metric in values:
+            if metric not in self._columns:
+                self._columns[metric] = array("f", [nan]) * len(self._times)
+        self._note_gap(at, gap)
+        if restarted:
+            self._restarts.append(at)
+        if len(self._times) < self._capacity:
+            self._times.append(at)
+            for metric, column in self._columns.items():
+                column.append(values.get(metric, nan))
+            return at
+        row, self._oldest = self._oldest, (self._oldest + 1) % self._capacity
+        self._times[row] = at
+        for metric, column in self._columns.items():
+            column[row] = values.get(metric, nan)
+        return at
+
+    def _note_gap(self, at: float, reason: str) -> None:
+        last = self._gaps[-1] if self._open and self._gaps else None
+        if last is not None:
+            self._gaps[-1] = replace(last, end=at)
+        self._open = bool(reason)
+        if reason and (last is None or last.reason != reason):
+            self._gaps.append(Gap(at, at, reason))
+
+    def _rising(self, at: float) -> float:
+        last = self.last_time
+        if last is None or at > last:
+            return at
+        if last - at <= STEP_BACK_SECONDS:
+            return last + 0.001
+        self._move(at - last - 0.001)
+        return at
+
+    def _move(self, seconds: float) -> None:
+        for index, time in enumerate(self._times):
+            self._times[index] = time + seconds
+        gaps = [Gap(gap.begin + seconds, gap.end + seconds, gap.reason) for gap in self._gaps]
+        self._gaps = deque(gaps, maxlen=MAX_GAPS)
+        self._restarts = deque((time + seconds for time in self._restarts), maxlen=MAX_GAPS)
+
+    # --- reading --------------------------------------------------------------------------------------
+
+    def view(self, metric: MetricId, since: float, now: float, *, step: float, reason: str = "") -> SeriesView:
+        """The rows from `since` on. A gap that has not ended lasts until `now`."""
+        times, column, oldest = self._times, self._columns.get(metric), self._oldest
+        if oldest and times[0] <= since:  # all of it is in the part that was written over last
+            pieces = [slice(bisect_left(times, since, 0, oldest), oldest)]
+        else:
+            pieces = [slice(bisect_left(times, since, oldest), len(times)), slice(0, oldest)]
+        shown, values = array("d"), array("f")
+        for piece in pieces:
+            shown += times[piece]
+            if column is not None:
+                values += column[piece]
+        if column is None:
+            values = array("f", [nan]) * len(shown)
+        return SeriesView(
+            metric,
+            shown,
+            values,
+            tuple(self._shown_gaps(since, now)),
+            tuple(time for time in self._restarts if time >= since),
+            reason,
+            step,
+        )
+
+    def _shown_gaps(self, since: float, now: float) -> list[Gap]:
+        gaps = list(self._gaps)
+        if self._open and gaps:
+            gaps[-1] = replace(gaps[-1], end=max(now, gaps[-1].end))
+        return [gap for gap in gaps if gap.end >= since]
+
+
+SERVING_INTERVAL_SECONDS: Final = 10.0
+"""Findings were made for vLLM's log lines, which come so often."""
+_NOBODYS_POWER: Final = Missing("another engine works too: whose power it is cannot be told")
+
+Start = tuple[str, float | None]
+"""The container's id, and when it was started: another pair is another start."""
+
+
+class FollowedEngine:
+    """Feed it every look, good or failed; times are seconds since the epoch."""
+
+    def __init__(self, name: str, reason: str = "it was not asked yet") -> None:
+        self.name = name
+        self.ring = SeriesRing()
+        self.metrics: EngineMetrics | None = None
+        self.error: SparkError | None = None
+        self.reason = reason
+        """Why there is nothing new; empty while looks succeed."""
+        self.reasons: dict[MetricId, str] = {}
+        """Why one series has no value now."""
+        self._window = MetricWindow()
+        self._start: Start | None = None
+        self._fresh = False
+        self._at = 0.0
+        self._served: list[ServingSample] = []
+        self._mark: Snapshot | None = None
+
+    # --- looks ----------------------------------------------------------------------------------------
+
+    def started(self, start: Start) -> None:
+        """The start that is looked at from now on; the same one again changes nothing."""
+        if self._start != start:
+            self._fresh = self._start is not None
+            self._start = start
+            self._window.clear()
+            self._mark = None
+
+    def took(self, snapshot: Snapshot, now: float, *, alone: bool) -> Sample:
+        """A good look. `alone`: no other engine works, so that the GPU's power is this one's."""
+        restarted = self._window.add(snapshot) or self._fresh
+        self._fresh = False
+        metrics = self._window.metrics()
+        assert metrics is not None  # noqa: S101 - a window that was just given a snapshot has one
+        if not alone and isinstance(metrics.energy, Ok):
+            metrics = replace(metrics, energy=_NOBODYS_POWER)
+        self.metrics, self._at, self.error, self.reason = metrics, now, None, ""
+        values, self.reasons = engine_values(metrics)
+        self._note_serving(snapshot, restarted=restarted)
+        at = self.ring.add(now, values, restarted=restarted)
+        return Sample(self.name, at, values, restarted=restarted)
+
+    def failed(self, error: SparkError, now: float) -> Sample:
+        """A look that failed."""
+        self.error = error
+        return self._gap(error.summary, now)
+
+    def ended(self, why: str, now: float) -> Sample:
+        """It is not looked at any more."""
+        self.error = None
+        return self._gap(why, now)
+
+    def _gap(self, why: str, now: float) -> Sample:
+        self.reason = why
+        return Sample(self.name, self.ring.add(now, {}, gap=why), gap=why)
+
+    def _note_serving(self, snapshot: Snapshot, *, restarted: bool) -> None:
+        """A sample for the findings, every ten seconds, of one start."""
+        if restarted:
+            self._served.clear()
+        mark = self._mark
+        if mark is None or restarted or snapshot.at - mark.at > 6 * SERVING_INTERVAL_SECONDS:
+            self._mark = snapshot
+        elif snapshot.at - mark.at >= SERVING_INTERVAL_SECONDS:
+            self._served.append(serving_sample(Change.between(mark, snapshot), self._at))
+            del self._served[:-KEPT]
+            self._mark = snapshot
+
+    # --- what is known --------------------------------------------------------------------------------
+
+    @property
+    def busy(self) -> bool:
+        """It writes tokens."""
+        rate = value_of(self.metrics.decode_rate) if self.metrics is not None and not self.reason else None
+        return bool(rate)
+
+    def series(self, metric: MetricId, window_seconds: float, now: float, step: float) -> SeriesView:
+        """The last `window_seconds` of one series."""
+        reason = self.reason or self.reasons.get(metric, "")
+        return self.ring.view(metric, now - window_seconds, now, step=step, reason=reason)
+
+    def current(self) -> Reading[EngineMetrics]:
+        """The window now; stale with the reason when the last look failed."""
+        return self._reading(self.metrics)
+
+    def lifetime(self) -> Reading[EngineMetrics]:
+        """Since the server's start."""
+        return self._reading(self._window.lifetime(self._at))
+
+    def _reading(self, metrics: EngineMetrics | None) -> Reading[EngineMetrics]:
+        if metrics is None:
+            return Missing(self.reason)
+        return Stale(metrics, self._at, self.reason) if self.reason else Ok(metrics, self._at)
+
+    def parts(self) -> dict[str, EngineMetrics]:
+        """By data-parallel rank where the server has several engines; else empty."""
+        ranks = self._window.engines
+        if len(ranks) < 2:
+            return {}
+        parts = ((rank, self._window.metrics(rank)) for rank in ranks)
+        return {rank: metrics for rank, metrics in parts if metrics is not None}
+
+    def token_sample(self) -> TokenSample | None:
+        """The latest counters; None where they cannot tell, and while looks fail."""
+        return None if self.reason else self._window.token_sample()
+
+    def serving_samples(self) -> tuple[ServingSample, ...]:
+        """The last hour in intervals of ten seconds."""
+        return tuple(self._served)
+
 
 FAST_SECONDS: Final = 1.0
 """While somebody looks."""

@@ -6,9 +6,20 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
-from spark_tui.core.pause import pause
 from spark_tui.domain.errors import SparkError
 from spark_tui.services.ports import Clock
+
+
+async def pause(clock: Clock, seconds: float, wake: asyncio.Event) -> None:
+    """Returns after `seconds` by the clock, or as soon as `wake` is set."""
+    sleep = asyncio.ensure_future(clock.sleep(seconds))
+    waiting = asyncio.ensure_future(wake.wait())
+    try:
+        await asyncio.wait((sleep, waiting), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        sleep.cancel()
+        waiting.cancel()
+
 
 T = TypeVar("T")
 

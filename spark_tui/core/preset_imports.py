@@ -8,10 +8,17 @@ from enum import StrEnum
 from pathlib import Path
 
 from spark_tui.domain.errors import RefusedError, SparkError, UsageError
-from spark_tui.domain.host.paths import HostPaths
-from spark_tui.domain.presets.dialects.importing import Examined, Gathered, examine, names_of, own_name, with_commands
-from spark_tui.domain.presets.dialects.provenance import Registry
-from spark_tui.domain.presets.knobs import KNOBS
+from spark_tui.domain.host.identity import HostPaths
+from spark_tui.domain.presets.dialects.importing import (
+    Examined,
+    Gathered,
+    Registry,
+    examine,
+    names_of,
+    own_name,
+    with_commands,
+)
+from spark_tui.domain.presets.options import KNOBS
 from spark_tui.domain.text import clean_line, truncate
 from spark_tui.services.ports import RecipeShelf
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
-from spark_tui.core.launch import LaunchRequest
-from spark_tui.core.launched import launched_with
+from spark_tui.core.launch import LaunchRequest, launched_with
 from spark_tui.core.preflight import Preflight
-from spark_tui.domain.engine.container import ContainerFacts
+from spark_tui.domain.engine.container import LABEL_SPEC_HASH, ContainerFacts
 from spark_tui.domain.engine.state import Exposure
 from spark_tui.domain.engine.view import EngineView
 from spark_tui.domain.errors import RefusedError, SparkError
-from spark_tui.domain.presets.container_spec import LABEL_SPEC_HASH
 from spark_tui.domain.presets.plan import Overrides, Reach, overrides_from_pairs
 from spark_tui.domain.presets.preset import Preset
 from spark_tui.services.ports import PresetSource, SecretStore

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from spark_tui.domain.event import Event, Severity, appended
+from spark_tui.domain.host.alarm import Alarm, AlarmKind, ranked, worse
 from spark_tui.domain.host.identity import HostIdentity
-from spark_tui.domain.host.severity import Judgement
-from spark_tui.domain.presets.catalogue import PresetCatalogue
+from spark_tui.domain.host.memory import Judgement
+from spark_tui.domain.presets.preset import PresetCatalogue
 from spark_tui.domain.reading import NOT_READ_YET, Reading
 
 if TYPE_CHECKING:
@@ -18,13 +19,13 @@ if TYPE_CHECKING:
     from spark_tui.core.library import LibraryView
     from spark_tui.domain.engine.container import DaemonFacts
     from spark_tui.domain.engine.view import EngineView
-    from spark_tui.domain.host.alarm import Alarm
+    from spark_tui.domain.host.breakdown import Ledger
     from spark_tui.domain.host.drop_caches import DropResult
-    from spark_tui.domain.host.gpu import GpuReading
-    from spark_tui.domain.host.ledger import Ledger
     from spark_tui.domain.host.memory import MemInfo
+    from spark_tui.domain.host.vitals import GpuReading
     from spark_tui.domain.models.download import Download
     from spark_tui.services.ports import Clock
+
 
 MIN_INTERVAL_SECONDS = 0.1
 """At most ten pushes a second to one subscriber."""
@@ -97,3 +98,35 @@ class Store:
                 await self._clock.sleep(min_interval)
         finally:
             self._subscribers.discard(changed)
+
+
+class AlarmBoard:
+    """One for the program. All calls belong on the event loop."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._standing: dict[tuple[AlarmKind, str], Alarm] = {}
+
+    def raise_(self, alarm: Alarm) -> None:
+        """The alarm stands from now on, in these words."""
+        before = self._standing.get(alarm.key)
+        self._standing[alarm.key] = alarm
+        if before is None or worse(alarm.severity, before.severity):
+            whose = f"{alarm.engine}: " if alarm.engine else ""
+            self._store.say(f"{whose}{alarm.text}", alarm.severity, alarm.remedy)
+        self._publish()
+
+    def clear(self, kind: AlarmKind, engine: str = "", over: str = "") -> None:
+        """It is over; `over` says so in the feed. Nothing happens when it did not stand."""
+        if self._standing.pop((kind, engine), None) is None:
+            return
+        if over:
+            self._store.say(over)
+        self._publish()
+
+    def standing(self, kind: AlarmKind) -> tuple[Alarm, ...]:
+        """The alarms of that kind."""
+        return tuple(alarm for alarm in self._standing.values() if alarm.kind is kind)
+
+    def _publish(self) -> None:
+        self._store.update(alarms=ranked(tuple(self._standing.values())))

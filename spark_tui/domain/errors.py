@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import ClassVar
 
-from spark_tui.domain.engine.secrets import mask_secrets
+from spark_tui.domain.secret import mask_secrets
 
 
 class ExitCode(IntEnum):

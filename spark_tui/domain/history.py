@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from spark_tui.domain.engine.metric_series import Gap, MetricId, SeriesView
-from spark_tui.domain.engine.timeline import Outcome, PhaseId
 from spark_tui.domain.errors import SparkError
+from spark_tui.domain.logs.timeline import Outcome, PhaseId
+from spark_tui.domain.metrics.series import Gap, MetricId, SeriesView
 
 BOX: Final = ""
 """The source of the series that are the box's and not an engine's."""

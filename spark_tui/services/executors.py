@@ -7,12 +7,15 @@ daemons, so that a call which hangs in a driver or a dead socket cannot keep the
 from __future__ import annotations
 
 import asyncio
+import os
 import queue
+import sys
 import threading
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Generic, ParamSpec, Protocol, TypeVar
 
 P = ParamSpec("P")
@@ -235,3 +238,33 @@ def _produce(producer: Producer[T], handover: Handover[T]) -> None:
         handover.end(error)
     else:
         handover.end()
+
+
+def command(module: str) -> tuple[str, ...]:
+    """The command that runs a module of ours."""
+    # -P: a `json.py` in the folder where the program was started is not the helper's business.
+    return (sys.executable, "-P", "-m", module)
+
+
+def python_path() -> str:
+    """For PYTHONPATH: the helper finds this package also where it runs from a checkout. Installed packages stay behind
+    the standard library, where Python puts them."""
+    home = Path(__file__).resolve().parents[2]
+    own = "" if home.name in ("site-packages", "dist-packages") else str(home)
+    return os.pathsep.join(path for path in (own, os.environ.get("PYTHONPATH", "")) if path)
+
+
+class SystemClock:
+    """The Clock port on the machine's own clocks."""
+
+    def now(self) -> float:
+        """Seconds since the epoch."""
+        return time.time()
+
+    def monotonic(self) -> float:
+        """Seconds on a clock that never goes back."""
+        return time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        """Returns after `seconds`; cancellable."""
+        await asyncio.sleep(seconds)

@@ -2,33 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+import asyncio
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol, TypeAlias
 
-from spark_tui.domain.chat import ChatEvent, ChatRequest
+from spark_tui.domain.bench.record import RequestRecord
+from spark_tui.domain.bench.run import Result
+from spark_tui.domain.chat.conversation import ChatThread, ConversationSummary
+from spark_tui.domain.chat.conversation import SearchHit as ConversationSearchHit
+from spark_tui.domain.chat.message import ChatEvent, ChatRequest
+from spark_tui.domain.doctor.check import EngineProcess, Link, StoreState
 from spark_tui.domain.engine.container import (
     ContainerEvent,
     ContainerFacts,
+    ContainerSpec,
     DaemonFacts,
     ImageFacts,
     PullProgress,
 )
-from spark_tui.domain.engine.endpoint import Endpoint, Health, ServedModel
+from spark_tui.domain.engine.state import Endpoint, Health, ServedModel
+from spark_tui.domain.history import LedgerState, Record, SeriesKey, StartRecord, Stretch
 from spark_tui.domain.host.detectors import SharedFile
-from spark_tui.domain.host.drop_caches import Access, Route
-from spark_tui.domain.host.drop_unit import SystemFile
-from spark_tui.domain.host.gpu import GpuReading
+from spark_tui.domain.host.drop_caches import Access, Route, SystemFile
 from spark_tui.domain.host.guard import GuardedEngine, GuardEntry
 from spark_tui.domain.host.identity import HostIdentity
 from spark_tui.domain.host.memory import MemInfo
+from spark_tui.domain.host.vitals import ContainerMemory, GpuProcess, GpuReading, HostProcess, VitalCounters
+from spark_tui.domain.metrics.page import MetricPage
+from spark_tui.domain.metrics.series import Sample
 from spark_tui.domain.models.checkpoint import CheckpointFacts
-from spark_tui.domain.presets.catalogue import PresetCatalogue
-from spark_tui.domain.presets.container_spec import ContainerSpec
+from spark_tui.domain.models.download import Download, DownloadRequest, Here, Limits
+from spark_tui.domain.models.hub import RepoFacts, RepoFile, SearchHit, SearchQuery
+from spark_tui.domain.models.store import Deleted, DeletePlan, Extent, StoreContents, StoredFile, VerifyProgress
+from spark_tui.domain.presets.preset import PresetCatalogue
 from spark_tui.domain.reading import Reading
+from spark_tui.domain.remote import RemoteHost
 from spark_tui.domain.secret import Secret
 
-if TYPE_CHECKING:  # what it imports is for commands that read recipes
+if TYPE_CHECKING:
     from spark_tui.domain.presets.dialects.importing import FoundFile, Gathered
 
 
@@ -359,3 +372,365 @@ class LogArchive(Protocol):
 
     def save(self, name: str, lines: Sequence[LogLine]) -> Path:
         """Writes the lines to a private file and returns its path. Raises OSError."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shot:
+    """One request to send: the prompt as token ids or as text, its length, and how many tokens to ask for."""
+
+    number: int
+    prompt: tuple[int, ...] | str
+    input_tokens: int
+    output_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """A closed loop: `streams` streams take the next of `shots` as soon as their last one has ended."""
+
+    model: str
+    shots: tuple[Shot, ...]
+    streams: int
+    temperature: float | None = None
+    silence_seconds: float = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """How far a load is: requests ended and under way, and pieces received so far, of all streams together."""
+
+    done: int
+    running: int
+    pieces: int
+
+
+@dataclass(frozen=True, slots=True)
+class Volley:
+    """What a load gave: its records in the order of their numbers, and `lateness`, by how many seconds the clock came
+    late at a steady pulse beside it (empty where time is simulated)."""
+
+    records: tuple[RequestRecord, ...]
+    lateness: tuple[float, ...] = ()
+
+
+Driven: TypeAlias = Tick | Volley
+
+
+class LoadDriver(Protocol):
+    """Sends load and takes the time. Measured and simulated ones are the same to the core."""
+
+    simulated: bool
+
+    def drive(self, endpoint: Endpoint, load: Load, stop: asyncio.Event) -> AsyncGenerator[Driven, None]:
+        """Ticks while it runs, then the Volley, once, last. A failing request is a record and no exception.
+
+        When `stop` is set no further request is sent, those under way are cut off and recorded as cancelled, and the
+        records follow as at any other end. Raises SparkError when there is no way to send anything at all.
+        """
+
+    async def tokenize(self, endpoint: Endpoint, model: str, text: str) -> tuple[tuple[int, ...], int | None]:
+        """The token ids of a text, without special ones, and the engine's context length where it says it. Raises the
+        API part of the error tree, BadRequest where the server cannot tokenize."""
+
+    async def detokenize(self, endpoint: Endpoint, model: str, tokens: Sequence[int]) -> str:
+        """The text of token ids. Raises like `tokenize`."""
+
+    async def close(self) -> None:
+        """Ends the helper process and all connections."""
+
+
+class ResultStore(Protocol):
+    """Benchmarks and verdicts, kept across runs. Written by one, read by many."""
+
+    def add(self, result: Result) -> None:
+        """Keeps it. Of too many the oldest go. Raises SparkError when it cannot be written."""
+
+    def remove(self, ids: Collection[str]) -> int:
+        """Deletes the results with these ids, and returns how many there were. Raises SparkError when it cannot."""
+
+    def all(self) -> tuple[Result, ...]:
+        """All that are kept, oldest first. What cannot be read is left out, and `problems` tells. Raises SparkError."""
+
+    def problems(self) -> tuple[str, ...]:
+        """What the last `all` could not read, in words."""
+
+
+class HubClient(Protocol):
+    """The Hub, asked. An answer takes a second as a rule, and at most some ten: then it is HubOffline."""
+
+    async def search(self, query: SearchQuery, token: Secret | None = None) -> tuple[SearchHit, ...]:
+        """What fits the query, best first; empty when nothing does."""
+
+    async def repo(self, repo: str, revision: str = "main", token: Secret | None = None) -> RepoFacts:
+        """One revision: facts of its card, and all its files with sizes.
+
+        A gated repository can be looked at; `access` tells whether its files would come.
+        """
+
+    async def access(self, repo: str, token: Secret | None = None) -> None:
+        """Returns when this token may fetch the repository's files; raises HubGated, HubTokenRejected, ..."""
+
+    async def inspect(self, facts: RepoFacts, token: Secret | None = None) -> Reading[CheckpointFacts]:
+        """What a checkpoint's config, index and tensor headers say of it, without fetching a tensor.
+
+        Missing: it has no config, or none that can be understood. What else is wrong is a finding.
+        """
+
+    async def close(self) -> None:
+        """Ends its threads."""
+
+
+class Downloader(Protocol):
+    """Downloads, each in a process of its own that outlives this program. Nothing here waits for a download."""
+
+    async def here(self, request: DownloadRequest, commit: str, files: Sequence[RepoFile]) -> Here:
+        """What of these files is in the store already."""
+
+    async def start(self, request: DownloadRequest, token: Secret | None = None) -> str:
+        """Begins a download, or goes on with it, and returns its id. One that runs is left alone."""
+
+    async def all(self) -> tuple[Download, ...]:
+        """Every download that is known, oldest first: running, waiting, stopped, done."""
+
+    async def pause(self, id_: str) -> None:
+        """Ends its process at once; what has arrived stays. Raises UsageError for an id that is not known."""
+
+    async def cancel(self, id_: str, *, discard: bool = False) -> int:
+        """Ends its process at once and forgets the download; with `discard` the parts of files that are not whole are
+        deleted. Returns the bytes that this freed."""
+
+    async def limits(self) -> Limits:
+        """What holds now."""
+
+    async def set_limits(self, limits: Limits) -> None:
+        """Takes effect within a second, for what runs too."""
+
+    async def close(self) -> None:
+        """Ends this program's own threads; downloads go on."""
+
+
+class ConversationStore(Protocol):
+    """Conversations on disk. Every method raises SparkError with a remedy; what it does is done in order."""
+
+    async def summaries(self) -> tuple[ConversationSummary, ...]:
+        """All of them, the one that was changed last first. A file that cannot be read is left out, and counted in
+        `unreadable`."""
+
+    @property
+    def unreadable(self) -> tuple[str, ...]:
+        """Sentences on files that the last `summaries` could not read."""
+
+    async def read(self, conversation: str) -> ChatThread:
+        """A whole conversation; raises UsageError when there is none of that id."""
+
+    async def search(self, text: str, most: int = 50) -> tuple[ConversationSearchHit, ...]:
+        """Exchanges whose question, answer or title holds `text`, whatever its case; newest conversations first."""
+
+    async def new_id(self, at: float) -> str:
+        """An id that no conversation has; `at` is epoch seconds."""
+
+    async def claim(self, conversation: str) -> bool:
+        """Makes this process the only one that writes in it; false when another one does. A dead process holds none."""
+
+    async def release(self, conversation: str) -> None:
+        """Ends the claim."""
+
+    async def append(self, conversation: str, records: Sequence[Mapping[str, Any]], *, durable: bool = False) -> None:
+        """Adds lines; on a failure none of them. `durable`: they are on the disk when this returns."""
+
+    async def keep(self, conversation: str, data: bytes) -> str:
+        """Keeps a picture or a sound beside it, and returns its name there."""
+
+    async def delete(self, conversation: str) -> None:
+        """Removes it with all its files; raises RefusedError while another program writes in it."""
+
+    async def close(self) -> None:
+        """Waits for what is on its way to the disk, and ends all claims."""
+
+
+class PersonFiles(Protocol):
+    """Files that a person names. `~` is their home; a relative path starts in the working directory."""
+
+    async def read(self, path: str, most: int) -> bytes:
+        """An import, a schema, tools, a picture. Raises UsageError when it cannot be read, RefusedError when it has
+        more than `most` bytes."""
+
+    async def write(self, path: str, text: str, *, replace: bool = False) -> str:
+        """Writes an export, mode 0600, in one step, and returns its path. Raises RefusedError when there is a file and
+        `replace` is false, SparkError when it cannot be written."""
+
+    async def close(self) -> None:
+        """Ends its thread."""
+
+
+class HistoryLedger(Protocol):
+    """Keeps samples, starts and records across runs of this program. Nothing of it blocks the event loop.
+
+    What is added is never waited for (but for `add_record`): a disk that is full or a home that cannot be written
+    shows in `state`. Every process adds starts and records; samples are recorded by one process at a time.
+    """
+
+    @property
+    def state(self) -> LedgerState:
+        """Whether it is kept, as of the last try. Costs nothing."""
+
+    def add_sample(self, sample: Sample) -> None:
+        """Keeps a look at an engine or at the box; it may take some seconds until it is on disk. Never raises."""
+
+    def add_start(self, start: StartRecord) -> None:
+        """Keeps a start, in place of what was known of the same one, and writes it at once. Never raises."""
+
+    async def add_record(self, record: Record) -> None:
+        """Keeps a record and returns when it is on disk. Raises HistoryOff when it cannot be kept."""
+
+    async def series(
+        self, keys: Sequence[SeriesKey], since: float, until: float, buckets: int
+    ) -> Reading[tuple[Stretch, ...]]:
+        """A stretch of each series from `since` to `until` (seconds since the epoch), in the order of `keys`.
+
+        In at most `buckets` buckets and one; in fewer where samples of that age are further apart. A series that is
+        not known has buckets without values. Missing says why nothing can be read.
+        """
+
+    async def keys(self) -> Reading[tuple[SeriesKey, ...]]:
+        """The series that have samples, sources in name order."""
+
+    async def starts(
+        self, *, engine: str = "", preset: str = "", failed: bool = False, limit: int = 200
+    ) -> Reading[tuple[StartRecord, ...]]:
+        """The latest starts, newest first: of one engine, of one preset, those that failed, or all."""
+
+    async def records(
+        self, kind: str, *, key: str | None = None, since: float | None = None, limit: int = 200
+    ) -> Reading[tuple[Record, ...]]:
+        """The latest records of a kind, newest first."""
+
+    async def flush(self) -> None:
+        """Returns when all that was added is on disk, or could not be written."""
+
+    async def close(self) -> None:
+        """Writes what waits, for some seconds at most, and lets go of the file."""
+
+
+class DoctorProbe(Protocol):
+    """Readings of files under /proc, /sys and /etc. Blocks for as long as they take: not for the event loop. Nothing
+    raises: what cannot be read is Missing."""
+
+    def user(self) -> tuple[str, bool]:
+        """This user's name, and whether it is root."""
+
+    def driver(self) -> Reading[str]:
+        """Version of the NVIDIA kernel module."""
+
+    def kernel_number(self, name: str) -> Reading[int]:
+        """A number under /proc/sys, by its path there: `vm/min_free_kbytes`."""
+
+    def earlyoom(self) -> Reading[str]:
+        """Its command line; empty where it does not run."""
+
+    def engine_processes(self) -> Reading[tuple[EngineProcess, ...]]:
+        """Processes of inference engines that are in no container."""
+
+    def clock_synchronised(self) -> Reading[bool]:
+        """Whether the system's clock follows others."""
+
+    def docker_group(self) -> tuple[bool, bool]:
+        """Whether this user is in the group `docker`, and whether only a new login would know it."""
+
+    def toolkit(self) -> Reading[str]:
+        """Path of the NVIDIA container toolkit; empty where there is none."""
+
+    def cdi(self) -> Reading[tuple[str, ...]]:
+        """Specifications of devices for containers."""
+
+    def registries(self) -> Reading[tuple[str, ...]]:
+        """Registries with a login in Docker's own settings."""
+
+    def folder(self, path: Path) -> Reading[StoreState]:
+        """A folder that this program keeps things in."""
+
+    def links(self) -> tuple[Reading[tuple[Link, ...]], str]:
+        """Interfaces that are up, and the one with the default route; empty where there is none."""
+
+    def taken(self, ports: Sequence[int]) -> tuple[int, ...]:
+        """Those of these ports that somebody listens on."""
+
+
+class ModelStore(Protocol):
+    """Checkpoints on the disk. All work is done in threads of its own: nothing here blocks the event loop.
+
+    Models are named as `StoredModel.id` has them, revisions by commit, branch or tag; empty is the current one.
+    Every method raises UsageError for a name that is not there.
+    """
+
+    async def scan(self, *, others: bool = True) -> StoreContents:
+        """What is in the store now. Models that have not changed since the last scan are not looked into again.
+
+        With `others`, other tools' caches on this machine too. Never raises: what cannot be read is a finding.
+        """
+
+    async def files(self, model: str, revision: str = "") -> tuple[StoredFile, ...]:
+        """Every file of a revision, in name order, with what is known of its content."""
+
+    def verify(self, model: str, revision: str = "") -> AsyncGenerator[VerifyProgress, None]:
+        """Compares each file with what the Hub says of it; the last progress is over. Closing it ends the reading."""
+
+    async def plan_delete(self, model: str, extent: Extent, revision: str = "") -> DeletePlan:
+        """What a deletion would take and give back. Touches nothing."""
+
+    async def delete(self, plan: DeletePlan) -> Deleted:
+        """Does it. Raises RefusedError when the plan has obstacles, SparkError with the reason and the remedy when
+        something could not be removed. Never removes anything outside the store's root."""
+
+    async def close(self) -> None:
+        """Ends its threads."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a command on another box ended: ssh's exit code, and what came, of which the beginning is kept."""
+
+    code: int
+    out: str
+    err: str
+
+
+class RemoteShell(Protocol):
+    """Runs spark-tui on another box. Nothing secret goes with it: neither in its arguments nor in its environment."""
+
+    async def ask(self, host: RemoteHost, arguments: Sequence[str]) -> Ended:
+        """Runs it with these arguments, without a terminal and without a question to the person. Raises
+        UnreachableError when there is no ssh, or no end in time."""
+
+    async def on_terminal(self, host: RemoteHost, arguments: Sequence[str]) -> int:
+        """Runs it on this program's terminal until it ends, and returns its exit code. Raises UnreachableError."""
+
+    def become(self, host: RemoteHost, arguments: Sequence[str], *, terminal: bool) -> NoReturn:
+        """This process becomes ssh, with a terminal there or without. Raises UnreachableError when there is no ssh."""
+
+
+class VitalsProbe(Protocol):
+    """The machine's other vital signs. Reads many files: for a thread, and for when somebody looks."""
+
+    def counters(self) -> VitalCounters:
+        """One reading. Never raises."""
+
+    def processes(self, gpu: Sequence[GpuProcess], limit: int) -> Reading[tuple[HostProcess, ...]]:
+        """The `limit` heaviest processes, and every one of `gpu` that can be seen. Never raises."""
+
+    def container_memory(self, pid: int) -> Reading[ContainerMemory]:
+        """What the kernel charges to the container of a process. Never raises."""
+
+
+class MetricsSource(Protocol):
+    """Where metrics come from."""
+
+    async def read(self, endpoint: Endpoint) -> MetricPage:
+        """One reading. It writes a line into the log of most servers: not for nothing.
+
+        Raises MetricsUnavailable for a server that publishes none, ApiKeyRejected, EngineUnreachable, and EngineFailed
+        for an answer that is no metrics page.
+        """
+
+    async def close(self) -> None:
+        """Closes all connections."""

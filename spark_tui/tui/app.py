@@ -22,19 +22,17 @@ from textual.screen import Screen
 from textual.theme import Theme
 from textual.worker import Worker, WorkerState
 
-from spark_tui.core.actions import ACTIONS, DANGEROUS, Scope, use_keys
-from spark_tui.core.key_words import key_of
+from spark_tui.core.actions import ACTIONS, DANGEROUS, Scope, key_of, use_keys
 from spark_tui.domain.host.identity import HostIdentity
-from spark_tui.domain.host.severity import Judgement
-from spark_tui.domain.presets.catalogue import PresetCatalogue
+from spark_tui.domain.host.memory import Judgement
+from spark_tui.domain.presets.preset import PresetCatalogue
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.reading import NOT_READ_YET, Reading, value_of
-from spark_tui.tui.glyphs import Glyphs, choose
+from spark_tui.tui.format import Glyphs, PlainCharacters, choose
+from spark_tui.tui.key_queue import KeyPassed, TypedKeys
 from spark_tui.tui.keymap import bindings
-from spark_tui.tui.plain import PlainCharacters
 from spark_tui.tui.screens.factory import screen_factories
 from spark_tui.tui.themes import THEMES, theme_for
-from spark_tui.tui.typed_keys import KeyPassed, TypedKeys
 
 if TYPE_CHECKING:
     from spark_tui.core.context import Context
@@ -42,15 +40,15 @@ if TYPE_CHECKING:
     from spark_tui.core.library import LibraryView
     from spark_tui.core.store import World
     from spark_tui.domain.engine.container import DaemonFacts
-    from spark_tui.domain.engine.explain import Explanation
     from spark_tui.domain.engine.view import EngineView
     from spark_tui.domain.errors import SparkError
     from spark_tui.domain.event import Event
     from spark_tui.domain.host.alarm import Alarm
+    from spark_tui.domain.host.breakdown import Ledger
     from spark_tui.domain.host.drop_caches import DropResult
-    from spark_tui.domain.host.gpu import GpuReading
-    from spark_tui.domain.host.ledger import Ledger
     from spark_tui.domain.host.memory import MemInfo
+    from spark_tui.domain.host.vitals import GpuReading
+    from spark_tui.domain.logs.explain import Explanation
     from spark_tui.domain.models.download import Download
 
 _OUR_THEMES = {each.name: each for each in THEMES}
@@ -219,7 +217,7 @@ class SparkApp(App[None]):
 
     def explain(self, view: EngineView) -> Explanation:
         """What the engine's log means now; the same object until something that it rests on changes."""
-        from spark_tui.domain.engine.explain_view import explain_view  # its rules are many: after the first frame
+        from spark_tui.domain.logs.explain import explain_view  # its rules are many: after the first frame
 
         memory = value_of(self.memory)
         kept = self._explained.get(view.name)
@@ -231,7 +229,7 @@ class SparkApp(App[None]):
 
     def apply_remedy(self, view: EngineView | None) -> None:
         """The launch form of the engine's preset, with the change written into it that its log proposes."""
-        from spark_tui.domain.engine.explain_view import proposal
+        from spark_tui.domain.logs.explain import proposal
         from spark_tui.tui.screens.launch_form import LaunchForm
 
         proposed = proposal(self.explain(view)) if view is not None else None
@@ -320,7 +318,7 @@ class SparkApp(App[None]):
 
     def action_tour(self) -> None:
         """The screen in one look."""
-        from spark_tui.tui.screens.tour import TourScreen
+        from spark_tui.tui.screens.modals import TourScreen
 
         if getattr(self.screen, "SCOPE", None) is not None:
             self.push_screen(TourScreen())

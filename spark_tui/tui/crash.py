@@ -6,7 +6,7 @@ import traceback
 
 from rich.text import Text
 
-from spark_tui.domain.engine.secrets import mask_secrets
+from spark_tui.domain.secret import mask_secrets
 from spark_tui.domain.text import clean
 
 REMEDY = "spark-tui has broken; containers go on. Please report this: spark-tui doctor --report FILE writes the rest."

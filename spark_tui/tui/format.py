@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from rich.segment import Segment
+from textual.color import Color
 from textual.content import Content
+from textual.filter import LineFilter
 
 from spark_tui.domain.engine.state import EngineState, Exposure
 from spark_tui.domain.event import Severity
@@ -15,6 +21,7 @@ from spark_tui.domain.text import clean_line
 if TYPE_CHECKING:
     from spark_tui.domain.engine.view import EngineView
     from spark_tui.domain.event import Event
+
 
 STATE_STYLE = {
     EngineState.CREATED: "$dim",
@@ -86,3 +93,95 @@ def event_line(event: Event, clock_text: str) -> Content:
 def labelled(label: str, value: str, width: int = 0) -> Content:
     """`label value` with the label dim."""
     return Content.assemble((f"{label:<{width}} ", "$dim"), safe(value))
+
+
+@dataclass(frozen=True, slots=True)
+class Glyphs:
+    """One set. The five bar characters differ in shape, so that colour is never the only sign."""
+
+    name: str
+    engine: str
+    apps: str
+    kept: str
+    cache: str
+    free: str
+    full: str
+    empty: str
+    cursor: str
+    bullet: str
+    separator: str
+    ellipsis: str
+    rule: str
+    running: str
+    done: str
+    failed: str
+    pending: str
+    warning: str
+
+
+UNICODE = Glyphs("unicode", "█", "▓", "▒", "░", "·", "━", "─", "▌", "•", "│", "…", "─", "▶", "✓", "✗", "·", "!")
+CONSOLE = Glyphs("console", "█", "■", "▒", "░", ".", "█", "░", ">", "•", "│", "…", "─", "►", "+", "x", ".", "!")
+ASCII = Glyphs("ascii", "#", "=", "%", ":", ".", "#", "-", ">", "*", "|", "~", "-", ">", "+", "x", ".", "!")
+
+
+def locale_of(env: Mapping[str, str]) -> str:
+    """The locale that the person has, by name; empty where none is set.
+
+    In the C locale Python itself writes LC_CTYPE=C.UTF-8 into its environment (PEP 538): the terminal knows nothing
+    of that.
+    """
+    lang, ctype = env.get("LANG", ""), env.get("LC_CTYPE", "")
+    if ctype == "C.UTF-8" and lang in ("", "C", "POSIX"):
+        ctype = ""
+    return env.get("LC_ALL") or ctype or lang
+
+
+def choose(wanted: str = "", environ: dict[str, str] | None = None) -> Glyphs:
+    """The set asked for by name, else by TERM and the locale's encoding."""
+    env = os.environ if environ is None else environ
+    for glyphs in (UNICODE, CONSOLE, ASCII):
+        if glyphs.name == wanted:
+            return glyphs
+    if env.get("TEXTUAL_DRIVER", "").endswith(":WebDriver"):
+        return UNICODE  # a browser has every character, whatever this machine's locale is
+    locale = locale_of(env)
+    if env.get("TERM") in ("dumb", "vt100", "vt220"):
+        return ASCII
+    if "utf" not in locale.lower():
+        return ASCII
+    return CONSOLE if env.get("TERM") == "linux" else UNICODE
+
+
+def _table(*pairs: tuple[str, str]) -> dict[int, str]:
+    return {ord(char): plain for chars, plain in pairs for char in chars}
+
+
+_BOTH: Final = (("✓✔", "+"), ("✗✘", "x"), ("‘’", "'"), ("“”„", '"'), ("–—‑", "-"), ("\u00a0\u202f", " "), ("🔎", "/ "))
+_TO_CONSOLE: Final = _table(
+    *_BOTH, ("╭", "┌"), ("╮", "┐"), ("╰", "└"), ("╯", "┘"), ("━╸╺", "═"), ("▔▁┄┅╌", "─"), ("▊▎▏┃╎┊", "│"),
+    ("▂▃", " "), ("▅▆▇", "▄"), ("▶", "►"),
+)  # fmt: skip
+_TO_ASCII: Final = _table(
+    *_BOTH, ("╭╮╰╯┌┐└┘├┤┬┴┼┏┓┗┛╔╗╚╝", "+"), ("━╸╺═", "="), ("─▔▁┄┅╌", "-"), ("│┃║╎┊▏▎▊▌▐", "|"),
+    ("▂▃▄▅▆▇▀", " "), ("█▓", "#"), ("▒", "%"), ("░", ":"), ("…≈±", "~"), ("•", "*"), ("·", "."), ("▶►→", ">"),
+    ("←", "<"), ("×", "x"),
+)  # fmt: skip
+_TABLES: Final[Mapping[str, Mapping[int, str]]] = {CONSOLE.name: _TO_CONSOLE, ASCII.name: _TO_ASCII}
+
+
+def plain(text: str, glyphs: Glyphs) -> str:
+    """The text in as many cells, without what those glyphs' terminal lacks; letters stay as they are."""
+    table = _TABLES.get(glyphs.name)
+    return text if table is None or text.isascii() else text.translate(table)
+
+
+class PlainCharacters(LineFilter):
+    """Does it to every line that is drawn."""
+
+    def __init__(self, glyphs: Glyphs) -> None:
+        super().__init__(enabled=glyphs.name in _TABLES)
+        self._glyphs = glyphs
+
+    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
+        """The same line; styles as they were."""
+        return [Segment(plain(text, self._glyphs), style, control) for text, style, control in segments]

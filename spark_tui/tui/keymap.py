@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from textual.binding import Binding, BindingType
 
-from spark_tui.core.actions import Scope, of_scope
-from spark_tui.core.key_words import shown
+from spark_tui.core.actions import Scope, of_scope, shown
 
 
 def bindings(*scopes: Scope) -> list[BindingType]:

@@ -9,7 +9,7 @@ from textual.app import SuspendNotSupported
 
 from spark_tui.core.hosts import Hosts
 from spark_tui.domain.errors import RefusedError, SparkError
-from spark_tui.domain.remote_hosts import RemoteHost
+from spark_tui.domain.remote import RemoteHost
 from spark_tui.domain.text import clean_line
 
 if TYPE_CHECKING:

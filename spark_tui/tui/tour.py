@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from textual.content import Content
 
-from spark_tui.core.key_words import key_of, screen_keys
+from spark_tui.core.actions import key_of, screen_keys
 from spark_tui.tui.widgets.line import hanging, packed
 
 KEY = "bold $footer-key-foreground"

@@ -14,7 +14,7 @@ import pytest
 from spark_tui.cli.main import run
 from spark_tui.cli.session import Options, Streams
 from spark_tui.core.context import Context, build_demo
-from spark_tui.services.bench_results import MemoryResults
+from spark_tui.services.bench.results import MemoryResults
 from tests.cli.world import BOOT, IMAGE, Result, Stream, World
 from tests.fakes_bench import FakeLoad
 

@@ -10,10 +10,9 @@ import pytest
 from spark_tui.cli.session import Options
 from spark_tui.core.cache import NothingAllowed
 from spark_tui.core.context import Context
-from spark_tui.core.context_ports import Ports
-from spark_tui.domain.host.drop_caches import TEE_DROP, Access, Route
-from spark_tui.domain.host.drop_unit import RULE_FILE, UNIT_FILE, SystemFile
-from spark_tui.domain.host.paths import HostPaths
+from spark_tui.core.wiring import Ports
+from spark_tui.domain.host.drop_caches import RULE_FILE, TEE_DROP, UNIT_FILE, Access, Route, SystemFile
+from spark_tui.domain.host.identity import HostPaths
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.reading import Ok
 from tests.cli.world import IMAGE, Result, World

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from spark_tui.cli.chat_commands import COMMANDS, command_named
+from spark_tui.cli.chat import ChatOptions, chat
+from spark_tui.cli.chat_repl import COMMANDS, command_named
 from spark_tui.cli.session import Options, Session, Streams
-from spark_tui.cli.talking import ChatOptions, chat
 from spark_tui.core.context import Context
-from spark_tui.core.context_ports import Ports
-from spark_tui.domain.chat import ContentDelta, Finished, Role, ToolCallDelta, Usage
+from spark_tui.core.wiring import Ports
+from spark_tui.domain.chat.message import ContentDelta, Finished, Role, ToolCallDelta, Usage
 from spark_tui.domain.errors import ApiKeyRejected, ContextOverflow, UsageError
-from spark_tui.domain.presets.host_paths import HostPaths
+from spark_tui.domain.presets.plan import HostPaths
 from spark_tui.services.conversations import FileConversations
-from spark_tui.services.person_files import SystemPersonFiles
+from spark_tui.services.files import SystemPersonFiles
 from tests.cli.world import Stream, World, example
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(8)

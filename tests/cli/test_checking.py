@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from spark_tui.domain.presets.catalogue import PresetCatalogue
+from spark_tui.domain.presets.preset import PresetCatalogue
 from tests.cli.world import TINY, StaticPresets, World
 
 GREEDY = replace(TINY, name="greedy", defaults=(*TINY.defaults, ("gpu_memory_utilization", 0.92)))

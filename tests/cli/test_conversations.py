@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from spark_tui.services.conversations import FileConversations
-from spark_tui.services.person_files import SystemPersonFiles
+from spark_tui.services.files import SystemPersonFiles
 from tests.cli.world import Result, World
 
 TALK = [{"role": "user", "content": "Why?"}, {"role": "assistant", "content": "Because."}]

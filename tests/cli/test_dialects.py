@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import yaml
 
-from spark_tui.domain.presets.catalogue import PresetCatalogue
-from spark_tui.domain.presets.docker_run_parser import parse_text
-from spark_tui.services.preset_files import PresetFiles
-from spark_tui.services.preset_imports import FolderRecipeShelf
+from spark_tui.domain.engine.docker_run import parse_text
+from spark_tui.domain.presets.preset import PresetCatalogue
+from spark_tui.services.presets.imports import FolderRecipeShelf
+from spark_tui.services.presets.store import PresetFiles
 from tests.cli.world import World
 
 V1 = """\

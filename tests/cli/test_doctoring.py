@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from spark_tui.domain.secret import Secret
-from spark_tui.services.doctor_probe import FileDoctorProbe
+from spark_tui.services.host.doctor import FileDoctorProbe
 from tests.cli.world import World
 
 TOKEN = "hf_thisIsNobodysTokenAtAll0123456789"

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from spark_tui.cli.explain import CHUNK, MAX_LINE, lines_of
 from spark_tui.domain.engine.container import ContainerStatus
-from spark_tui.domain.engine.timeline import PhaseId
 from spark_tui.domain.errors import SocketPermissionDenied
+from spark_tui.domain.logs.timeline import PhaseId
 from tests.cli.world import World, example
 from tests.engine_logs import banner, core
 from tests.log_fixtures import LOGS, run_log

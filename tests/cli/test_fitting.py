@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from spark_tui.domain.host.memory import MemInfo
-from spark_tui.domain.presets.catalogue import PresetCatalogue
+from spark_tui.domain.presets.preset import PresetCatalogue
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.reading import Missing, Ok
 from tests.cli.world import TINY, StaticPresets, World

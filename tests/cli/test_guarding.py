@@ -12,14 +12,14 @@ import pytest
 
 from spark_tui.cli.session import Options
 from spark_tui.core.context import Context
-from spark_tui.core.context_ports import GuardPorts, Ports
+from spark_tui.core.wiring import GuardPorts, Ports
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.host.guard import GuardEntry
-from spark_tui.domain.host.paths import HostPaths
+from spark_tui.domain.host.identity import HostPaths
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.reading import Ok
 from spark_tui.domain.settings import Settings
-from spark_tui.services.clock import SystemClock
+from spark_tui.services.executors import SystemClock
 from tests.cli.world import World
 from tests.core.test_guard import FOREIGN, OLD, FakeHands, FakeJournal
 from tests.fakes_host import IDLE_MEMORY

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from spark_tui.domain.engine.timeline import Outcome, PhaseId
 from spark_tui.domain.history import StartRecord, StartSizes
+from spark_tui.domain.logs.timeline import Outcome, PhaseId
 from tests.cli.world import World, example
 from tests.fakes_history import FakeHistory
 

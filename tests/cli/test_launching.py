@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from spark_tui.domain.engine.container import LayerProgress
+from spark_tui.domain.engine.docker_run import render_argv
 from spark_tui.domain.errors import BadRequest, GpuDriverMissing, PortInUse
-from spark_tui.domain.presets.docker_run import render_argv
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.reading import Ok
 from spark_tui.domain.secret import Secret

@@ -12,7 +12,7 @@ from spark_tui.domain.models.download import DownloadPhase
 from spark_tui.domain.models.hub import Gating
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.reading import Ok
-from spark_tui.services.model_store import FolderModelStore
+from spark_tui.services.store.store import FolderModelStore
 from tests.cli.world import BOOT, IMAGE, World
 from tests.fakes_hub import FakeDownloader, FakeHub, card
 from tests.store_kit import cached, files

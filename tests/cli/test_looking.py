@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from spark_tui.domain.engine.container import ContainerStatus
-from spark_tui.domain.engine.endpoint import Health
+from spark_tui.domain.engine.state import Health
 from spark_tui.domain.errors import SocketPermissionDenied
-from spark_tui.domain.host.gpu import GpuProcess, GpuReading, Throttle, Throttled
+from spark_tui.domain.host.vitals import GpuProcess, GpuReading, Throttle, Throttled
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.reading import Missing, Ok
 from tests.cli.world import BOOT, World, example

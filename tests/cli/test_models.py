@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from spark_tui.domain.presets.catalogue import PresetCatalogue
-from spark_tui.domain.presets.container_spec import Mount
-from spark_tui.domain.presets.host_paths import HostPaths
+from spark_tui.domain.engine.container import Mount
+from spark_tui.domain.presets.plan import HostPaths
+from spark_tui.domain.presets.preset import PresetCatalogue
 from spark_tui.domain.settings import Settings
-from spark_tui.services.checkpoints import StoreCheckpoints
-from spark_tui.services.model_store import FolderModelStore
+from spark_tui.services.store.checkpoints import StoreCheckpoints
+from spark_tui.services.store.store import FolderModelStore
 from tests.cli.world import TINY, StaticPresets, World
 from tests.fakes_hub import FakeDownloader, FakeHub, card
 from tests.store_kit import COMMIT, cached, files, local, weights

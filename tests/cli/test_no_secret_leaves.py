@@ -14,10 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from spark_tui.domain.engine.container import ContainerStatus
+from spark_tui.domain.engine.container import LABEL_API_KEY_FILE, ContainerStatus, PublishedPort
 from spark_tui.domain.errors import EngineFailed
-from spark_tui.domain.presets.catalogue import PresetCatalogue
-from spark_tui.domain.presets.container_spec import LABEL_API_KEY_FILE, PublishedPort
+from spark_tui.domain.presets.preset import PresetCatalogue
 from spark_tui.services.files import FileLogArchive, PrivateFolder
 from spark_tui.services.secrets import FileSecrets
 from tests.cli.world import BOOT, IMAGE, TINY, Result, World

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from spark_tui.domain.presets.catalogue import PresetCatalogue
+from spark_tui.domain.presets.preset import PresetCatalogue
 from tests.cli.world import BIG, TINY, StaticPresets, World
 
 SHOW = """\

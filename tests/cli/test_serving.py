@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_tui.cli.serving import control_centre
+from spark_tui.cli.serve import control_centre
 from spark_tui.cli.session import Options
 from tests.cli.world import World
 

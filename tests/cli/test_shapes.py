@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from spark_tui.domain.engine.container import ContainerStatus
-from spark_tui.domain.host.gpu import GpuReading
 from spark_tui.domain.host.identity import HostIdentity
+from spark_tui.domain.host.vitals import GpuReading
 from spark_tui.domain.reading import Missing, Ok
 from tests.cli.world import World, example
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_tui.cli.tables import Cell, Column, Table, labelled
+from spark_tui.cli.output import Cell, Column, Table, labelled
 from spark_tui.domain.text import cell_width
 
 COLUMNS = (Column("NAME"), Column("SIZE", right=True), Column("WHAT", flexible=True))

@@ -7,14 +7,13 @@ from contextlib import contextmanager
 
 import pytest
 
+from spark_tui.cli.chat import ChatOptions, chat
 from spark_tui.cli.main import run
 from spark_tui.cli.session import Session, Streams
-from spark_tui.cli.talking import ChatOptions, chat
-from spark_tui.domain.chat import ContentDelta, Finished, Message, ReasoningDelta, Role, ToolCallDelta, Usage
-from spark_tui.domain.engine.container import ContainerStatus
-from spark_tui.domain.engine.endpoint import Health
+from spark_tui.domain.chat.message import ContentDelta, Finished, Message, ReasoningDelta, Role, ToolCallDelta, Usage
+from spark_tui.domain.engine.container import LABEL_API_KEY_FILE, ContainerStatus
+from spark_tui.domain.engine.state import Health
 from spark_tui.domain.errors import ContextOverflow, ReplyCutOff
-from spark_tui.domain.presets.container_spec import LABEL_API_KEY_FILE
 from spark_tui.domain.secret import Secret
 from tests.cli.world import Stream, World, example
 

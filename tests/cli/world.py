@@ -13,40 +13,38 @@ from typing import Any
 from spark_tui.cli.main import run
 from spark_tui.cli.session import Options, Streams
 from spark_tui.core.context import Context
-from spark_tui.core.context_ports import Ports
-from spark_tui.domain.chat import (
-    ChatEvent,
-    ChatRequest,
-    ContentDelta,
-    Finished,
-    ReasoningDelta,
-    Usage,
-)
-from spark_tui.domain.engine.container import ContainerFacts, ContainerStatus
-from spark_tui.domain.engine.endpoint import Endpoint, Health, ServedModel
-from spark_tui.domain.engine.view import api_port
-from spark_tui.domain.errors import EngineUnreachable, PresetError, SparkError
-from spark_tui.domain.host.gpu import GpuReading
-from spark_tui.domain.presets.catalogue import PresetCatalogue
-from spark_tui.domain.presets.container_spec import (
+from spark_tui.core.wiring import Ports
+from spark_tui.domain.chat.message import ChatEvent, ChatRequest, ContentDelta, Finished, ReasoningDelta, Usage
+from spark_tui.domain.engine.container import (
     LABEL_MODEL,
     LABEL_PORT,
     LABEL_PRESET,
     LABEL_RUNTIME,
     LABEL_SERVED_NAME,
+    ContainerFacts,
+    ContainerStatus,
     PublishedPort,
 )
-from spark_tui.domain.presets.host_paths import HostPaths
-from spark_tui.domain.presets.preset import Origin, Preset, PresetFacts, PublishedSpeed
+from spark_tui.domain.engine.state import Endpoint, Health, ServedModel
+from spark_tui.domain.engine.view import api_port
+from spark_tui.domain.errors import EngineUnreachable, PresetError, SparkError
+from spark_tui.domain.host.vitals import GpuReading
+from spark_tui.domain.presets.plan import HostPaths
+from spark_tui.domain.presets.preset import Origin, Preset, PresetCatalogue, PresetFacts, PublishedSpeed
 from spark_tui.domain.reading import Ok
 from spark_tui.domain.settings import Settings
-from spark_tui.services.ports import CheckpointSource, RecipeShelf
-from spark_tui.services.ports_chat import ConversationStore, PersonFiles
-from spark_tui.services.ports_doctor import DoctorProbe
-from spark_tui.services.ports_history import HistoryLedger
-from spark_tui.services.ports_hub import Downloader, HubClient
-from spark_tui.services.ports_metrics import MetricsSource
-from spark_tui.services.ports_store import ModelStore
+from spark_tui.services.ports import (
+    CheckpointSource,
+    ConversationStore,
+    DoctorProbe,
+    Downloader,
+    HistoryLedger,
+    HubClient,
+    MetricsSource,
+    ModelStore,
+    PersonFiles,
+    RecipeShelf,
+)
 from tests.fakes_docker import EPOCH, FakeDocker
 from tests.fakes_host import FakeArchive, FakeClock, FakeGpu, FakeHost, FakeSecrets
 

@@ -8,15 +8,12 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from spark_tui.core.context import Context
-from spark_tui.core.context_ports import Ports
 from spark_tui.core.jobs import Step, put
-from spark_tui.domain.presets.catalogue import PresetCatalogue
+from spark_tui.core.wiring import Ports
 from spark_tui.domain.presets.plan import HostPaths
-from spark_tui.domain.presets.preset import Origin, Preset
+from spark_tui.domain.presets.preset import Origin, Preset, PresetCatalogue
 from spark_tui.domain.settings import Settings
-from spark_tui.services.ports import RecipeShelf
-from spark_tui.services.ports_history import HistoryLedger
-from spark_tui.services.ports_metrics import MetricsSource
+from spark_tui.services.ports import HistoryLedger, MetricsSource, RecipeShelf
 from tests.fakes_api import FakeEngineApi
 from tests.fakes_docker import FakeDocker
 from tests.fakes_host import FakeArchive, FakeClock, FakeGpu, FakeHost, FakeSecrets

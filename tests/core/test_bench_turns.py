@@ -8,22 +8,20 @@ from dataclasses import replace
 
 import pytest
 
-from spark_tui.core.bench_progress import BenchProgress, BenchStep
-from spark_tui.core.bench_sides import Side
-from spark_tui.core.bench_turns import starts_of
+from spark_tui.core.bench import BenchProgress, BenchStep
+from spark_tui.core.bench_ab import Side, starts_of
 from spark_tui.core.context import Context
-from spark_tui.core.context_ports import Ports
 from spark_tui.core.launch import LaunchRequest
+from spark_tui.core.wiring import Ports
 from spark_tui.domain.bench.compare import Verdict, compare
 from spark_tui.domain.bench.plan import BenchPlan
 from spark_tui.domain.bench.run import BenchRun, Ending
-from spark_tui.domain.engine.endpoint import Endpoint
+from spark_tui.domain.engine.state import Endpoint
 from spark_tui.domain.errors import EngineExited, RefusedError, SparkError, UsageError
-from spark_tui.domain.presets.host_paths import HostPaths
-from spark_tui.domain.presets.plan import Overrides
+from spark_tui.domain.presets.plan import HostPaths, Overrides
 from spark_tui.domain.settings import Settings
-from spark_tui.services.bench_results import MemoryResults
-from spark_tui.services.ports_bench import Driven, Load
+from spark_tui.services.bench.results import MemoryResults
+from spark_tui.services.ports import Driven, Load
 from tests.core.kit import PRESET, Kit
 from tests.fakes_bench import FakeLoad
 

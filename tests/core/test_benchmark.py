@@ -8,16 +8,22 @@ from dataclasses import replace
 
 import pytest
 
-from spark_tui.core.bench_progress import BenchProgress, BenchStep
-from spark_tui.core.bench_session import BenchSession
+from spark_tui.core.bench import BenchProgress, BenchSession, BenchStep
 from spark_tui.core.context import Context
-from spark_tui.core.context_ports import Ports
+from spark_tui.core.wiring import Ports
 from spark_tui.domain.bench.conditions import Conditions
 from spark_tui.domain.bench.plan import BenchPlan, Content, PromptCache, PromptForm
-from spark_tui.domain.bench.result import Status
-from spark_tui.domain.bench.run import BenchRun, Ending
-from spark_tui.domain.engine.container import ContainerStatus
-from spark_tui.domain.engine.endpoint import Endpoint, Health, ServedModel
+from spark_tui.domain.bench.run import BenchRun, Ending, Status
+from spark_tui.domain.engine.container import (
+    LABEL_API_KEY_FILE,
+    LABEL_MODEL,
+    LABEL_PORT,
+    LABEL_PRESET,
+    LABEL_RUNTIME,
+    LABEL_SERVED_NAME,
+    ContainerStatus,
+)
+from spark_tui.domain.engine.state import Endpoint, Health, ServedModel
 from spark_tui.domain.errors import (
     ApiKeyRejected,
     ContextOverflow,
@@ -28,24 +34,16 @@ from spark_tui.domain.errors import (
     SparkError,
     UsageError,
 )  # fmt: skip
-from spark_tui.domain.host.gpu import GpuReading
-from spark_tui.domain.presets.container_spec import (
-    LABEL_API_KEY_FILE,
-    LABEL_MODEL,
-    LABEL_PORT,
-    LABEL_PRESET,
-    LABEL_RUNTIME,
-    LABEL_SERVED_NAME,
-)
-from spark_tui.domain.presets.host_paths import HostPaths
+from spark_tui.domain.host.vitals import GpuReading
+from spark_tui.domain.presets.plan import HostPaths
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.reading import Ok
 from spark_tui.domain.secret import Secret
 from spark_tui.domain.settings import Settings
-from spark_tui.services.bench_http import HttpLoadDriver
-from spark_tui.services.bench_results import MemoryResults
-from spark_tui.services.clock import SystemClock
-from spark_tui.services.metrics_http import HttpMetrics
+from spark_tui.services.bench.driver import HttpLoadDriver
+from spark_tui.services.bench.results import MemoryResults
+from spark_tui.services.engine_api.metrics import HttpMetrics
+from spark_tui.services.executors import SystemClock
 from tests import metric_fixtures as pages
 from tests.bench_server import BenchServer
 from tests.core.kit import IMAGE, FixedPresets

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from spark_tui.core.budget import CALM_SECONDS, RETURN_SECONDS, STILL_SECONDS, WillNotFit
+from spark_tui.core.fit import CALM_SECONDS, RETURN_SECONDS, STILL_SECONDS, WillNotFit
 from spark_tui.core.jobs import StepState
 from spark_tui.core.launch import LaunchRequest
 from spark_tui.domain.engine.container import ContainerStatus

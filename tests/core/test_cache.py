@@ -9,12 +9,12 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from spark_tui.core.cache import CacheControl, NothingAllowed, NoWayToDrop
-from spark_tui.core.memory_ledger import LedgerReader
+from spark_tui.core.memory import LedgerReader
 from spark_tui.core.store import World
+from spark_tui.domain.engine.container import PublishedPort
 from spark_tui.domain.errors import DockerError, RefusedError, SparkError
 from spark_tui.domain.host.drop_caches import TEE_COMPACT, TEE_DROP, Access, Route, RouteKind
-from spark_tui.domain.host.gpu import GpuProcess, GpuReading
-from spark_tui.domain.presets.container_spec import PublishedPort
+from spark_tui.domain.host.vitals import GpuProcess, GpuReading
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.reading import Missing, Ok, Stale
 from tests.core.kit import Kit

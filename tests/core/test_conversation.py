@@ -8,9 +8,10 @@ from contextlib import aclosing
 
 import pytest
 
-from spark_tui.core.chat_target import ChatTarget
-from spark_tui.core.conversation import FRAMES_PER_SECOND, Conversation
-from spark_tui.domain.chat import (
+from spark_tui.core.chat import FRAMES_PER_SECOND, ChatTarget, Conversation
+from spark_tui.domain.chat.conversation import Outcome
+from spark_tui.domain.chat.formats import to_markdown
+from spark_tui.domain.chat.message import (
     Answer,
     ChatEvent,
     ChatParameters,
@@ -22,10 +23,8 @@ from spark_tui.domain.chat import (
     ToolCallDelta,
     Usage,
 )
-from spark_tui.domain.chat_settings import ChatSettings
-from spark_tui.domain.conversation import Outcome
-from spark_tui.domain.conversation_markdown import to_markdown
-from spark_tui.domain.engine.endpoint import Endpoint
+from spark_tui.domain.chat.request import ChatSettings
+from spark_tui.domain.engine.state import Endpoint
 from spark_tui.domain.errors import ContextOverflow, EngineFailed, ReplyCutOff, SparkError, UsageError
 from tests.fakes_api import FakeEngineApi, Script
 from tests.fakes_host import FakeClock, settle

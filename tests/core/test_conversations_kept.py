@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from spark_tui.core.chat_meter import EngineCounters, EngineMeter, engine_side, meter_on
-from spark_tui.core.chat_target import ChatTarget, advised
-from spark_tui.core.conversation import Conversation
+from spark_tui.core.chat import ChatTarget, Conversation, EngineCounters, EngineMeter, advised, engine_side, meter_on
 from spark_tui.core.conversations import Conversations
-from spark_tui.domain.chat import (
+from spark_tui.domain.chat.conversation import EngineSide, Exchange, Outcome
+from spark_tui.domain.chat.message import (
     Attachment,
     ChatParameters,
     ContentDelta,
@@ -24,12 +23,10 @@ from spark_tui.domain.chat import (
     ToolCallDelta,
     Usage,
 )
-from spark_tui.domain.chat_settings import ChatSettings
-from spark_tui.domain.conversation import EngineSide, Exchange, Outcome
-from spark_tui.domain.engine.endpoint import Endpoint
-from spark_tui.domain.engine.metric_names import Family, Part, Slot
-from spark_tui.domain.engine.metric_page import MetricPage, page_of
+from spark_tui.domain.chat.request import ChatSettings
+from spark_tui.domain.engine.state import Endpoint
 from spark_tui.domain.errors import ApiKeyRejected, EngineUnreachable, RefusedError, ReplyCutOff, SparkError, UsageError
+from spark_tui.domain.metrics.page import Family, MetricPage, Part, Slot, page_of
 from spark_tui.domain.presets.preset import Origin, Preset, PresetFacts, RequiredFile
 from spark_tui.domain.secret import Secret
 from spark_tui.services.demo.conversations import MemoryConversations

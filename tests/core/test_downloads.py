@@ -18,8 +18,8 @@ from spark_tui.domain.models import hub_errors
 from spark_tui.domain.models.download import DownloadPhase, DownloadRequest
 from spark_tui.domain.models.hub import Gating
 from spark_tui.domain.presets.fetching import downloads_of
-from spark_tui.domain.presets.host_paths import HostPaths
 from spark_tui.domain.presets.overrides import Overrides, overrides_from_pairs, pairs_from
+from spark_tui.domain.presets.plan import HostPaths
 from spark_tui.domain.presets.plan import plan as launch_plan
 from spark_tui.domain.presets.preset import Origin, Preset, PresetFacts, RequiredFile
 from spark_tui.domain.quantities import GIB

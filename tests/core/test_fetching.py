@@ -21,7 +21,7 @@ from spark_tui.domain.presets.preset import Preset, PresetFacts, RequiredFile
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.reading import Ok
 from spark_tui.domain.settings import Settings
-from spark_tui.services.model_store import FolderModelStore
+from spark_tui.services.store.store import FolderModelStore
 from tests.core.kit import PRESET, Kit
 from tests.fakes_hub import FakeDownloader, FakeHub, card
 from tests.store_kit import cached, files

@@ -6,9 +6,9 @@ import asyncio
 import contextlib
 from dataclasses import dataclass, field
 
-from spark_tui.core.guard_keeper import AGAIN_SECONDS, GuardKeeper
+from spark_tui.core.guard import AGAIN_SECONDS, GuardKeeper
+from spark_tui.domain.engine.container import LABEL_PRESET
 from spark_tui.domain.errors import SparkError
-from spark_tui.domain.presets.container_spec import LABEL_PRESET
 from tests.core.kit import Kit
 from tests.core.test_guard import FakeJournal
 

@@ -7,15 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from spark_tui.core.health_watch import HealthWatch, Tokens, no_tokens
-from spark_tui.domain.chat import ContentDelta
+from spark_tui.core.health import HealthWatch, Tokens, no_tokens
+from spark_tui.domain.chat.message import ContentDelta
+from spark_tui.domain.engine.container import LABEL_PORT, LABEL_SERVED_NAME
 from spark_tui.domain.engine.state import EngineState
 from spark_tui.domain.errors import BadRequest, EngineUnreachable
 from spark_tui.domain.event import Severity
 from spark_tui.domain.host.alarm import Alarm, AlarmKind
 from spark_tui.domain.host.detectors import FROZEN_SECONDS, PROBE_SECONDS, SharedFile, TokenSample
-from spark_tui.domain.host.gpu import GpuReading
-from spark_tui.domain.presets.container_spec import LABEL_PORT, LABEL_SERVED_NAME
+from spark_tui.domain.host.vitals import GpuReading
 from spark_tui.domain.quantities import GIB, MIB
 from spark_tui.domain.reading import Missing, Ok
 from tests.core.kit import Kit

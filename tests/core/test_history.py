@@ -8,18 +8,16 @@ import pytest
 
 from spark_tui.core.history import EVENT
 from spark_tui.core.launch import LaunchRequest
-from spark_tui.domain.engine.container import ContainerStatus
-from spark_tui.domain.engine.endpoint import Health
-from spark_tui.domain.engine.eta import Basis
-from spark_tui.domain.engine.metric_series import MetricId, Sample
-from spark_tui.domain.engine.state import EngineState
-from spark_tui.domain.engine.timeline import Outcome, PhaseId
+from spark_tui.domain.engine.container import LABEL_PRESET, ContainerStatus, PublishedPort
+from spark_tui.domain.engine.state import EngineState, Health
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.event import Severity
 from spark_tui.domain.history import HistoryOff, Record, SeriesKey, StartRecord, StartSizes, Stretch
-from spark_tui.domain.presets.container_spec import LABEL_PRESET, PublishedPort
-from spark_tui.domain.presets.fit_types import Basis as FitBasis
-from spark_tui.domain.presets.fit_types import PartId
+from spark_tui.domain.logs.eta import Basis
+from spark_tui.domain.logs.timeline import Outcome, PhaseId
+from spark_tui.domain.metrics.series import MetricId, Sample
+from spark_tui.domain.presets.fit_request import Basis as FitBasis
+from spark_tui.domain.presets.fit_request import PartId
 from spark_tui.domain.presets.plan import Overrides
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.reading import Missing, Ok

@@ -9,10 +9,9 @@ import pytest
 
 from spark_tui.core.jobs import StepState
 from spark_tui.core.launch import STEPS, LaunchRequest
-from spark_tui.domain.chat import ContentDelta
-from spark_tui.domain.engine.container import ContainerStatus
-from spark_tui.domain.engine.endpoint import Health
-from spark_tui.domain.engine.state import EngineState
+from spark_tui.domain.chat.message import ContentDelta
+from spark_tui.domain.engine.container import LABEL_SPEC_HASH, ContainerStatus, PublishedPort
+from spark_tui.domain.engine.state import EngineState, Health
 from spark_tui.domain.errors import (
     DaemonNotRunning,
     EngineExited,
@@ -25,7 +24,6 @@ from spark_tui.domain.errors import (
     SparkError,
     WrongArchitecture,
 )
-from spark_tui.domain.presets.container_spec import LABEL_SPEC_HASH, PublishedPort
 from spark_tui.domain.presets.plan import Overrides, Reach
 from spark_tui.domain.secret import Secret
 from tests.core.kit import IMAGE, PRESET, Kit

@@ -13,14 +13,13 @@ import pytest
 
 from spark_tui.core.library import Library, LibraryEntry, LibraryView
 from spark_tui.core.store import Store
-from spark_tui.domain.engine.container import ContainerStatus
+from spark_tui.domain.engine.container import LABEL_MODEL, ContainerStatus, Mount
 from spark_tui.domain.errors import RefusedError, UsageError
-from spark_tui.domain.models.store_delete import Extent
-from spark_tui.domain.models.store_use import User
-from spark_tui.domain.presets.container_spec import LABEL_MODEL, Mount
+from spark_tui.domain.models.store import Extent
+from spark_tui.domain.presets.model_use import User
 from spark_tui.domain.presets.preset import Preset, PresetFacts, RequiredFile
 from spark_tui.domain.reading import Missing, Stale, value_of
-from spark_tui.services.model_store import FolderModelStore
+from spark_tui.services.store.store import FolderModelStore
 from tests.core.kit import PRESET, FixedPresets
 from tests.fakes_docker import FakeDocker
 from tests.fakes_host import FakeClock

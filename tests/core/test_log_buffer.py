@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_tui.core.log_buffer import LogBuffer, LogState
-from spark_tui.core.log_search import BadPattern, LineFilter, MatchIndex, Query
+from spark_tui.core.logs import BadPattern, LineFilter, LogBuffer, LogState, MatchIndex, Query
 from spark_tui.services.ports import LogLine
 from tests.log_fixtures import read_log, run_log
 

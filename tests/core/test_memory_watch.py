@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from spark_tui.core.memory_watch import CALM_SECONDS
+from spark_tui.core.memory import CALM_SECONDS
 from spark_tui.domain.event import Severity
 from spark_tui.domain.host.alarm import AlarmKind
-from spark_tui.domain.host.gpu import GpuProcess, GpuReading
-from spark_tui.domain.host.severity import Level
+from spark_tui.domain.host.memory import Level
+from spark_tui.domain.host.vitals import GpuProcess, GpuReading
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.reading import Missing, Ok, value_of
 from tests.core.kit import Kit

@@ -10,18 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_tui.core.metric_rings import CAPACITY, SeriesRing
-from spark_tui.core.metrics import SLOW_SECONDS, EngineMetricsCollector
+from spark_tui.core.metrics import CAPACITY, SLOW_SECONDS, EngineMetricsCollector, SeriesRing
 from spark_tui.core.store import Store
 from spark_tui.domain.engine.container import ContainerFacts, ContainerStatus
-from spark_tui.domain.engine.endpoint import Endpoint, Health, ServedModel
-from spark_tui.domain.engine.metric_page import MetricPage
-from spark_tui.domain.engine.metric_series import MetricId, Sample
-from spark_tui.domain.engine.state import EngineState, Exposure
+from spark_tui.domain.engine.state import Endpoint, EngineState, Exposure, Health, ServedModel
 from spark_tui.domain.engine.view import EngineView
 from spark_tui.domain.errors import EngineUnreachable
-from spark_tui.domain.host.gpu import GpuReading
 from spark_tui.domain.host.memory import MemInfo
+from spark_tui.domain.host.vitals import GpuReading
+from spark_tui.domain.metrics.page import MetricPage
+from spark_tui.domain.metrics.series import MetricId, Sample
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.reading import Missing, Ok, Stale, value_of
 from tests import metric_fixtures as pages

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from spark_tui.domain.presets.plan import Overrides
 from spark_tui.domain.presets.preset import PresetFacts, RequiredFile
-from spark_tui.domain.presets.rules import Severity
+from spark_tui.domain.presets.rules.check import Severity
 from tests.core.kit import PRESET, Kit
 
 SHARED = replace(PRESET, command="", defaults=(("gpu_memory_utilization", 0.6),))

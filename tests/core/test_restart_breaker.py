@@ -6,14 +6,13 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from spark_tui.core.restart_breaker import RestartBreaker
-from spark_tui.domain.engine.container import ContainerFacts, ContainerStatus
+from spark_tui.core.crash_loops import RestartBreaker
+from spark_tui.domain.engine.container import LABEL_PRESET, ContainerFacts, ContainerStatus
 from spark_tui.domain.errors import DaemonNotRunning
 from spark_tui.domain.event import Severity
 from spark_tui.domain.host.alarm import Alarm, AlarmKind
-from spark_tui.domain.host.crash_loop import MOST_RESTARTS
 from spark_tui.domain.host.guard import GuardEntry
-from spark_tui.domain.presets.container_spec import LABEL_PRESET
+from spark_tui.domain.logs.crash_loop import MOST_RESTARTS
 from tests.core.kit import Kit
 from tests.failure_logs import cases
 

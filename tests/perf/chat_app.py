@@ -6,13 +6,13 @@ import gc
 import sys
 
 from spark_tui.core.context import Context
-from spark_tui.core.context_ports import Ports
-from spark_tui.domain.presets.container_spec import PublishedPort
+from spark_tui.core.wiring import Ports
+from spark_tui.domain.engine.container import PublishedPort
 from spark_tui.domain.presets.plan import HostPaths
 from spark_tui.domain.settings import Settings
-from spark_tui.services.clock import SystemClock
 from spark_tui.services.demo.conversations import MemoryConversations
-from spark_tui.services.vllm_api import VllmApi
+from spark_tui.services.engine_api.client import VllmApi
+from spark_tui.services.executors import SystemClock
 from spark_tui.tui.app import run_app
 from tests.fakes_docker import FakeDocker
 from tests.fakes_host import FakeArchive, FakeGpu, FakeHost, FakeSecrets

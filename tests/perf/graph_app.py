@@ -13,14 +13,13 @@ import time
 from textual.app import App, ComposeResult
 from textual.containers import Grid
 
-from spark_tui.domain.engine.metric_series import MetricId, SeriesView
-from spark_tui.domain.graph_curve import Curve
-from spark_tui.tui.glyphs import UNICODE
+from spark_tui.domain.metrics.graph import Curve
+from spark_tui.domain.metrics.series import MetricId, SeriesView
+from spark_tui.tui.format import UNICODE
 from spark_tui.tui.themes import SPARK_DARK
-from spark_tui.tui.widgets.engine_graphs import EngineGraphs
+from spark_tui.tui.widgets.engine_detail import EngineGraphs
 from spark_tui.tui.widgets.graph import Graph
-from spark_tui.tui.widgets.graph_picture import Subject, View
-from spark_tui.tui.widgets.graph_raster import GraphKind
+from spark_tui.tui.widgets.graph_picture import GraphKind, Subject, View
 
 GRAPHS = (
     (Subject("decode", "tok/s"), (MetricId.DECODE_RATE,)),

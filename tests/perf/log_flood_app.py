@@ -9,10 +9,10 @@ from itertools import cycle, islice
 from textual.app import App, ComposeResult
 from textual.widgets import Static
 
-from spark_tui.core.log_buffer import LogBuffer
-from spark_tui.domain.engine.boot import BootTracker
+from spark_tui.core.logs import LogBuffer
+from spark_tui.domain.logs.tracker import BootTracker
 from spark_tui.services.ports import LogLine
-from spark_tui.tui.glyphs import UNICODE
+from spark_tui.tui.format import UNICODE
 from spark_tui.tui.themes import SPARK_DARK
 from spark_tui.tui.widgets.log_view import LogView
 from tests.log_fixtures import log_names, run_log

@@ -6,14 +6,14 @@ import random
 from dataclasses import replace
 
 from spark_tui.core.context import Context
-from spark_tui.core.context_ports import Ports
-from spark_tui.domain.host.gpu import GpuProcess, GpuReading
+from spark_tui.core.wiring import Ports
 from spark_tui.domain.host.memory import MemInfo
+from spark_tui.domain.host.vitals import GpuProcess, GpuReading
 from spark_tui.domain.presets.plan import HostPaths
 from spark_tui.domain.quantities import GIB, KIB, MIB
 from spark_tui.domain.reading import Ok, Reading
 from spark_tui.domain.settings import Settings
-from spark_tui.services.clock import SystemClock
+from spark_tui.services.executors import SystemClock
 from spark_tui.tui.app import run_app
 from tests.core.kit import PRESET, FixedPresets
 from tests.fakes_api import FakeEngineApi

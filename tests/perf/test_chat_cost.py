@@ -11,17 +11,23 @@ from pathlib import Path
 
 from textual.app import App, ComposeResult
 
-from spark_tui.core.chat_journal import Journal
-from spark_tui.core.chat_target import ChatTarget
-from spark_tui.core.conversation import Conversation
-from spark_tui.domain.chat import Answer, AnswerBuilder, ChatEvent, ChatRequest, ContentDelta, ReasoningDelta, Usage
-from spark_tui.domain.chat_stream import StreamReader
-from spark_tui.domain.conversation import ChatThread, Exchange, Outcome
-from spark_tui.domain.engine.endpoint import Endpoint
+from spark_tui.core.chat import ChatTarget, Conversation, Journal
+from spark_tui.domain.chat.conversation import ChatThread, Exchange, Outcome
+from spark_tui.domain.chat.message import (
+    Answer,
+    AnswerBuilder,
+    ChatEvent,
+    ChatRequest,
+    ContentDelta,
+    ReasoningDelta,
+    Usage,
+)
+from spark_tui.domain.chat.stream import StreamReader
+from spark_tui.domain.engine.state import Endpoint
 from spark_tui.domain.sse import SseDecoder
-from spark_tui.services.clock import SystemClock
 from spark_tui.services.conversations import FileConversations
-from spark_tui.tui.glyphs import UNICODE
+from spark_tui.services.executors import SystemClock
+from spark_tui.tui.format import UNICODE
 from spark_tui.tui.screens.chat_words import KeptTurns, turns
 from spark_tui.tui.widgets.transcript import Transcript
 from spark_tui.tui.widgets.turn import TurnLines

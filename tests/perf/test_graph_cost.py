@@ -8,11 +8,9 @@ import time
 
 import pytest
 
-from spark_tui.domain.engine.metric_series import MetricId, SeriesView
-from spark_tui.domain.graph_curve import Curve
-from spark_tui.domain.graph_time import WINDOWS
-from spark_tui.tui.widgets.graph_picture import Picture, Subject, View, picture_of
-from spark_tui.tui.widgets.graph_raster import GraphKind
+from spark_tui.domain.metrics.graph import WINDOWS, Curve
+from spark_tui.domain.metrics.series import MetricId, SeriesView
+from spark_tui.tui.widgets.graph_picture import GraphKind, Picture, Subject, View, picture_of
 from tests.pty_app import PtyApp
 
 BUDGET_BYTES = 4096

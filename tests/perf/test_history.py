@@ -9,10 +9,10 @@ from statistics import median
 
 import pytest
 
-from spark_tui.domain.engine.metric_series import MetricId, Sample
 from spark_tui.domain.history import BOX, SeriesKey
+from spark_tui.domain.metrics.series import MetricId, Sample
 from spark_tui.domain.reading import Ok
-from spark_tui.services.ledger import SqliteLedger
+from spark_tui.services.history.db import SqliteLedger
 
 T0 = 1_800_000_000
 DAY, HOUR = 86_400, 3600

@@ -11,11 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from spark_tui.core.log_buffer import LogBuffer
-from spark_tui.core.log_search import LineFilter, MatchIndex, Query
-from spark_tui.domain.engine.boot import BootTracker
-from spark_tui.domain.engine.log_line import parse_line
-from spark_tui.domain.engine.secrets import mask_secrets
+from spark_tui.core.logs import LineFilter, LogBuffer, MatchIndex, Query
+from spark_tui.domain.logs.line import parse_line
+from spark_tui.domain.logs.tracker import BootTracker
+from spark_tui.domain.secret import mask_secrets
 from spark_tui.services.ports import LogLine
 from tests.log_fixtures import log_names, run_log
 from tests.perf.raw_terminal import RawTerminal

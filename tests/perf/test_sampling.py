@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 
 from spark_tui.core.context import Context
-from spark_tui.core.context_ports import Ports
-from spark_tui.domain.host.gpu import GpuProcess, GpuReading
+from spark_tui.core.wiring import Ports
+from spark_tui.domain.host.vitals import GpuProcess, GpuReading
 from spark_tui.domain.presets.plan import HostPaths
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.reading import Ok
 from spark_tui.domain.settings import Settings
-from spark_tui.services.clock import SystemClock
-from spark_tui.services.nvml import NvmlGpu
-from spark_tui.services.procfs import ProcfsHost
+from spark_tui.services.executors import SystemClock
+from spark_tui.services.host.nvml import NvmlGpu
+from spark_tui.services.host.procfs import ProcfsHost
 from tests.core.kit import Kit
 from tests.fakes_host import FakeGpu
 from tests.pty_app import PtyApp

@@ -33,14 +33,14 @@ from typing import Any
 import pytest
 
 import spark_tui
-from spark_tui.core.bench_session import BenchSession
+from spark_tui.core.bench import BenchSession
 from spark_tui.core.metrics import NoMetrics
 from spark_tui.domain.bench.conditions import Conditions
-from spark_tui.domain.bench.level import level
 from spark_tui.domain.bench.plan import BenchPlan, PromptForm, Segment
+from spark_tui.domain.bench.run import level
 from spark_tui.domain.bench.statistics import median_interval
-from spark_tui.domain.engine.endpoint import Endpoint
-from spark_tui.services.bench_http import HttpLoadDriver
+from spark_tui.domain.engine.state import Endpoint
+from spark_tui.services.bench.driver import HttpLoadDriver
 from tests.bench_server import BenchServer
 from tests.real.lab.engine import PrivateEngine
 from tests.real.lab.lab import Lab
@@ -169,7 +169,7 @@ class Ours:
     """Our session, whose helper runs there too."""
 
     def __init__(self, server: Server, url: str, streams: int, requests: int) -> None:
-        self.driver = HttpLoadDriver(server.inside("python3", "-P", "-m", "spark_tui.services.bench_child"))
+        self.driver = HttpLoadDriver(server.inside("python3", "-P", "-m", "spark_tui.services.bench.child"))
         plan = BenchPlan(
             input_tokens=INPUT, output_tokens=OUTPUT, concurrency=(streams,), rounds=1, warmup=1, form=PromptForm.TEXT
         )

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_tui.domain.chat_parameters import SETTINGS
+from spark_tui.domain.chat.parameters import SETTINGS
 from tests.pty_app import PtyApp, spark_tui
 from tests.real.lab.engine import PrivateEngine
 from tests.real.lab.lab import Lab

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from spark_tui.domain import errors
-from spark_tui.domain.presets.container_spec import ContainerSpec
-from spark_tui.services.docker_engine import DockerEngine
+from spark_tui.domain.engine.container import ContainerSpec
+from spark_tui.services.docker.engine import DockerEngine
 from spark_tui.services.ports import MAX_LINE_CHARS, LogLine
 from tests.real.lab import PrivateEngine
 from tests.real.lab.images import BUSYBOX

@@ -24,10 +24,10 @@ from spark_tui.domain.errors import SparkError
 from spark_tui.domain.host.drop_caches import GRANT_FILE, Access, RouteKind, routes, sudoers_grant
 from spark_tui.domain.quantities import MIB
 from spark_tui.domain.reading import Ok
-from spark_tui.services.clock import SystemClock
-from spark_tui.services.docker_engine import DockerEngine
-from spark_tui.services.drop_caches import SystemCacheDropper
-from spark_tui.services.procfs import ProcfsHost
+from spark_tui.services.docker.engine import DockerEngine
+from spark_tui.services.executors import SystemClock
+from spark_tui.services.host.drop_caches import SystemCacheDropper
+from spark_tui.services.host.procfs import ProcfsHost
 from tests.fakes_api import FakeEngineApi
 from tests.fakes_host import FakeClock, FakeSecrets
 from tests.ordinary_user import NOBODY
@@ -166,7 +166,7 @@ def grant(sudo: None) -> Iterator[str]:
 PROBE = """
 import asyncio, json, os, subprocess
 from spark_tui.domain.host.drop_caches import compact_route, routes
-from spark_tui.services.drop_caches import SystemCacheDropper
+from spark_tui.services.host.drop_caches import SystemCacheDropper
 os.setgroups([]); os.setgid({gid}); os.setuid({uid})  # now: Python itself may be where others cannot read
 
 async def main():

@@ -16,15 +16,15 @@ from typing import Any
 import pytest
 
 from spark_tui.core.preset_imports import Outcome, import_recipes
-from spark_tui.domain.presets.command import command_of
-from spark_tui.domain.presets.dialects.export_sparkrun import to_sparkrun
+from spark_tui.domain.presets.dialects.sparkrun import to_sparkrun
 from spark_tui.domain.presets.dialects.yaml_text import yaml_text
+from spark_tui.domain.presets.invocation import command_of
 from spark_tui.domain.presets.located import Table
 from spark_tui.domain.presets.overrides import Overrides, Reach, overrides_from_pairs
 from spark_tui.domain.presets.preset import Preset
-from spark_tui.domain.presets.shell_words import is_shell, join_lines, split_words
-from spark_tui.services.preset_files import PresetFiles, builtin_directory, parse
-from spark_tui.services.preset_imports import FolderRecipeShelf
+from spark_tui.domain.shell import is_shell, join_lines, split_words
+from spark_tui.services.presets.imports import FolderRecipeShelf
+from spark_tui.services.presets.store import PresetFiles, builtin_directory, parse
 from tests.dialect_fixtures import IMPORTABLE, REAL
 
 SPARKRUN = "sparkrun==0.4.2"

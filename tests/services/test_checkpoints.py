@@ -11,7 +11,7 @@ import pytest
 
 from spark_tui.domain.models.checkpoint import CheckpointFacts
 from spark_tui.domain.reading import Missing, Ok, reason_of
-from spark_tui.services.checkpoints import StoreCheckpoints
+from spark_tui.services.store.checkpoints import StoreCheckpoints
 
 CONFIG = {
     "architectures": ["LlamaForCausalLM"],

@@ -16,12 +16,12 @@ from typing import Any
 
 import pytest
 
-from spark_tui.domain import chat_records as records
-from spark_tui.domain.chat import Answer
-from spark_tui.domain.conversation import ChatThread, Exchange, Outcome
+from spark_tui.domain.chat import records
+from spark_tui.domain.chat.conversation import ChatThread, Exchange, Outcome
+from spark_tui.domain.chat.message import Answer
 from spark_tui.domain.errors import RefusedError, SparkError, UsageError
 from spark_tui.services.conversations import FileConversations
-from spark_tui.services.person_files import SystemPersonFiles
+from spark_tui.services.files import SystemPersonFiles
 
 ID = "20260101-000000-abc"
 

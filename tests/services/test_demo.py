@@ -15,19 +15,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import spark_tui.services.demo
-from spark_tui.domain.chat import (
-    Answer,
-    ChatParameters,
-    ChatRequest,
-    ContentDelta,
-    Message,
-    Role,
+from spark_tui.domain.chat.message import Answer, Band, ChatParameters, ChatRequest, ContentDelta, Message, Role, band
+from spark_tui.domain.engine.container import (
+    LABEL_API_KEY_FILE,
+    LABEL_SERVED_NAME,
+    ContainerSpec,
+    ContainerStatus,
+    PublishedPort,
+    PullProgress,
 )
-from spark_tui.domain.chat_chances import Band, band
-from spark_tui.domain.engine.boot import BootTracker, Outcome
-from spark_tui.domain.engine.container import ContainerStatus, PullProgress
-from spark_tui.domain.engine.endpoint import Endpoint, Health
-from spark_tui.domain.engine.state import Exposure
+from spark_tui.domain.engine.state import Endpoint, Exposure, Health
 from spark_tui.domain.engine.view import api_port, exposure_of, runtime_of
 from spark_tui.domain.errors import (
     ApiKeyRejected,
@@ -40,18 +37,17 @@ from spark_tui.domain.errors import (
     PortInUse,
     ReplyCutOff,
 )
-from spark_tui.domain.host.gpu import GpuReading, engine_memory
 from spark_tui.domain.host.memory import MemInfo, strip_parts
-from spark_tui.domain.presets.container_spec import LABEL_API_KEY_FILE, LABEL_SERVED_NAME, ContainerSpec, PublishedPort
+from spark_tui.domain.host.vitals import GpuReading, engine_memory
+from spark_tui.domain.logs.tracker import BootTracker, Outcome
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.reading import Ok, value_of
 from spark_tui.domain.secret import Secret
-from spark_tui.services.demo.answers import canned_answer, tokens_of
-from spark_tui.services.demo.api import DemoApi
+from spark_tui.services.demo.api import DemoApi, canned_answer, tokens_of
+from spark_tui.services.demo.conversations import DemoSecrets
 from spark_tui.services.demo.docker import PULL_SECONDS, DemoDocker
 from spark_tui.services.demo.host import DemoGpu, DemoHost
 from spark_tui.services.demo.recording import boot_script
-from spark_tui.services.demo.secrets import DemoSecrets
 from spark_tui.services.demo.world import FAILED_NAME, SERVING_NAME, SERVING_PORT, VLLM_IMAGE, DemoWorld
 from spark_tui.services.ports import LogLine
 from tests.chat_reduce import advance

@@ -15,12 +15,11 @@ from spark_tui.domain.models.hub_errors import HubGated, HubRepoMissing
 from spark_tui.domain.models.store import Completeness
 from spark_tui.domain.presets.plan import Overrides
 from spark_tui.domain.reading import value_of
-from spark_tui.services.demo.downloads import PAUSED_AT_START, RATE, DemoDownloads
 from spark_tui.services.demo.host import DemoHost
-from spark_tui.services.demo.hub import DemoHub
+from spark_tui.services.demo.hub import PAUSED_AT_START, RATE, DemoDownloads, DemoHub
 from spark_tui.services.demo.models import DemoModels
 from spark_tui.services.demo.world import DemoWorld
-from spark_tui.tui.screens.launch_model import stand
+from spark_tui.tui.screens.launch_form import stand
 from tests.fakes_host import FakeClock
 
 SMALL = DownloadRequest("openai/gpt-oss-20b")

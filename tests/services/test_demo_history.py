@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import math
 
-from spark_tui.domain.engine.endpoint import Endpoint
-from spark_tui.domain.engine.metric_change import Snapshot
-from spark_tui.domain.engine.metric_series import Gap, MetricId, Sample
-from spark_tui.domain.engine.metric_values import engine_values
-from spark_tui.domain.engine.metric_window import MetricWindow
+from spark_tui.domain.engine.state import Endpoint
 from spark_tui.domain.history import BOX, Record, SeriesKey, Stretch
+from spark_tui.domain.metrics.page import Snapshot
+from spark_tui.domain.metrics.series import Gap, MetricId, Sample
+from spark_tui.domain.metrics.serving import MetricWindow, engine_values
 from spark_tui.domain.reading import Ok
-from spark_tui.services.demo.chronicle import MOST_STREAMS
 from spark_tui.services.demo.history import DemoHistory
 from spark_tui.services.demo.metrics import DemoMetrics
-from spark_tui.services.demo.world import SERVING_NAME, SERVING_PORT, DemoWorld
-from spark_tui.services.ports_history import HistoryLedger
+from spark_tui.services.demo.world import MOST_STREAMS, SERVING_NAME, SERVING_PORT, DemoWorld
+from spark_tui.services.ports import HistoryLedger
 from tests.fakes_host import EPOCH, FakeClock
 
 

@@ -6,18 +6,16 @@ from contextlib import aclosing
 
 import pytest
 
-from spark_tui.domain.chat import ChatRequest, Message, Role, Usage
-from spark_tui.domain.engine.endpoint import Endpoint
-from spark_tui.domain.engine.metric_change import Change, Snapshot
-from spark_tui.domain.engine.metric_names import Family
-from spark_tui.domain.engine.metrics import measure
-from spark_tui.domain.engine.serving_lines import ServingReader
+from spark_tui.domain.chat.message import ChatRequest, Message, Role, Usage
+from spark_tui.domain.engine.state import Endpoint
 from spark_tui.domain.errors import EngineUnreachable
+from spark_tui.domain.logs.serving import ServingReader
+from spark_tui.domain.metrics.page import Change, Family, Snapshot
+from spark_tui.domain.metrics.serving import measure
 from spark_tui.domain.reading import Ok, value_of
 from spark_tui.services.demo.api import DemoApi
-from spark_tui.services.demo.chronicle import CROWD
 from spark_tui.services.demo.metrics import DemoMetrics
-from spark_tui.services.demo.world import SERVING_NAME, SERVING_PORT, DemoWorld
+from spark_tui.services.demo.world import CROWD, SERVING_NAME, SERVING_PORT, DemoWorld
 from tests.core.kit import running
 from tests.fakes_host import FakeClock
 

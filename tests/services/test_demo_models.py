@@ -8,8 +8,7 @@ import pytest
 
 from spark_tui.core.context import Context, build_demo
 from spark_tui.domain.errors import RefusedError, UsageError
-from spark_tui.domain.models.store import Completeness
-from spark_tui.domain.models.store_delete import Extent
+from spark_tui.domain.models.store import Completeness, Extent
 from spark_tui.domain.reading import value_of
 from spark_tui.services.demo.models import DemoModels
 from tests.fakes_host import FakeClock

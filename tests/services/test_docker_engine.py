@@ -16,9 +16,8 @@ from pathlib import Path
 import pytest
 
 from spark_tui.domain import errors
-from spark_tui.domain.engine.container import ContainerStatus, LayerProgress
-from spark_tui.domain.presets.container_spec import ContainerSpec, EnvVar, PublishedPort
-from spark_tui.services.docker_engine import DockerEngine
+from spark_tui.domain.engine.container import ContainerSpec, ContainerStatus, EnvVar, LayerProgress, PublishedPort
+from spark_tui.services.docker.engine import DockerEngine
 from spark_tui.services.ports import ContainerEngine
 from tests.services.fake_docker import FakeDocker, Request, inspected
 
@@ -61,7 +60,7 @@ def test_it_is_a_container_engine() -> None:
 def test_making_one_touches_nothing_and_imports_no_sdk() -> None:
     script = """
 import sys
-from spark_tui.services.docker_engine import DockerEngine
+from spark_tui.services.docker.engine import DockerEngine
 DockerEngine({"DOCKER_HOST": "nonsense"})
 print([name for name in ("docker", "requests", "httpx", "yaml") if name in sys.modules])
 """

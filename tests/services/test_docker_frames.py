@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_tui.services.docker_frames import DaemonSaid, Damaged, FrameDecoder, TerminalDecoder, utc_stamp
+from spark_tui.services.docker.logs import DaemonSaid, Damaged, FrameDecoder, TerminalDecoder, utc_stamp
 from spark_tui.services.ports import MAX_LINE_CHARS, LogLine
 from tests.services.fake_docker import frame, stamp
 

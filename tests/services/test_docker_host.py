@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from spark_tui.domain.errors import DaemonNotRunning
-from spark_tui.domain.remote_hosts import read_host
-from spark_tui.services.docker_host import DockerHost, find_host
+from spark_tui.domain.remote import read_host
+from spark_tui.services.docker.connection import DockerHost, find_host
 
 
 def store_context(config: Path, name: str, endpoint: dict[str, object], *, tls: bool = False) -> None:

@@ -12,8 +12,8 @@ from contextlib import aclosing
 import pytest
 
 from spark_tui.domain.errors import ContainerNotFound, DaemonNotRunning, DockerError, StreamBroken, UsageError
-from spark_tui.services.docker_engine import DockerEngine
-from spark_tui.services.docker_resume import since_query
+from spark_tui.services.docker.engine import DockerEngine
+from spark_tui.services.docker.logs import since_query
 from spark_tui.services.ports import LogLine
 from tests.services.fake_docker import FakeDocker, Request, frame, inspected, stamp
 

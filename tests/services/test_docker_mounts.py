@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from spark_tui.domain.presets.container_spec import Mount
-from spark_tui.services.docker_facts import container_facts
+from spark_tui.domain.engine.container import Mount
+from spark_tui.services.docker.facts import container_facts
 
 BIND = {"Type": "bind", "Source": "/home/me/vllm", "Destination": "/models", "Mode": "", "RW": True}
 VOLUME = {

@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_tui.services.docker_frames import FrameDecoder
-from spark_tui.services.docker_resume import Resume, canonical_stamp, nanoseconds, since_query, stamp_of
+from spark_tui.services.docker.logs import FrameDecoder, Resume, canonical_stamp, nanoseconds, since_query, stamp_of
 from spark_tui.services.ports import LogLine
 from tests.services.fake_docker import frame, stamp
 

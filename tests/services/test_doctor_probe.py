@@ -10,8 +10,8 @@ import pytest
 
 from spark_tui.domain.doctor.check import Link
 from spark_tui.domain.reading import Missing, Ok
-from spark_tui.services.doctor_probe import FileDoctorProbe
-from spark_tui.services.ports_doctor import DoctorProbe
+from spark_tui.services.host.doctor import FileDoctorProbe
+from spark_tui.services.ports import DoctorProbe
 
 ROUTE = "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\n"
 TCP = """  sl  local_address rem_address   st

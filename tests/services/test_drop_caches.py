@@ -17,15 +17,13 @@ from typing import Any
 import pytest
 
 from spark_tui.domain.errors import SparkError
-from spark_tui.domain.host.drop_caches import Access, Route, RouteKind, routes, sudoers_grant
-from spark_tui.domain.host.drop_unit import SystemFile
+from spark_tui.domain.host.drop_caches import Access, Route, RouteKind, SystemFile, routes, sudoers_grant
 from spark_tui.domain.host.guard import GuardedEngine, GuardEntry
 from spark_tui.domain.reading import Missing, Ok
-from spark_tui.services.drop_caches import SystemCacheDropper
-from spark_tui.services.guard_hands import SystemGuardHands, answers
-from spark_tui.services.guard_journal import FileGuardJournal
-from spark_tui.services.procfs import ProcfsHost
-from spark_tui.services.user_units import SystemdUserUnits
+from spark_tui.services.guard.actuator import FileGuardJournal, SystemGuardHands, answers
+from spark_tui.services.guard.units import SystemdUserUnits
+from spark_tui.services.host.drop_caches import SystemCacheDropper
+from spark_tui.services.host.procfs import ProcfsHost
 
 IDENTITY = "ab" * 32
 
@@ -394,8 +392,8 @@ def test_a_pid_that_belongs_to_somebody_else_now_is_never_signalled(daemon: Daem
 def test_the_way_to_a_stop_imports_no_docker_sdk(tmp_path: Path) -> None:
     code = (
         "import sys\n"
-        "from spark_tui.services.guard_hands import SystemGuardHands\n"
-        "from spark_tui.services.drop_caches import SystemCacheDropper\n"
+        "from spark_tui.services.guard.actuator import SystemGuardHands\n"
+        "from spark_tui.services.host.drop_caches import SystemCacheDropper\n"
         "import spark_tui.core.guard\n"
         "from spark_tui.domain.host.guard import GuardedEngine\n"
         f"hands = SystemGuardHands({{'DOCKER_HOST': 'unix://{tmp_path}/no.sock'}}, SystemCacheDropper())\n"

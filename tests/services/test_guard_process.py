@@ -12,8 +12,8 @@ import pytest
 
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.settings import Settings
-from spark_tui.services.guard_journal import FileGuardJournal
-from spark_tui.services.guard_process import GuardProcess
+from spark_tui.services.guard.actuator import FileGuardJournal
+from spark_tui.services.guard.process import GuardProcess
 
 PLANTED = "hf_planted_for_the_test"
 

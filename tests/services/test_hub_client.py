@@ -15,7 +15,7 @@ from spark_tui.domain.models.checkpoint import WeightFormat
 from spark_tui.domain.models.hub import Fits, FormatBasis, Gating, SearchQuery
 from spark_tui.domain.reading import Missing, Ok
 from spark_tui.domain.secret import Secret
-from spark_tui.services.hub_client import HuggingFaceHub
+from spark_tui.services.hub.client import HuggingFaceHub
 from tests.hub_server import COMMIT, CONFIG, TOKEN, Content, Fault, HubServer, Repo, add_checkpoint, header_of
 
 GOOD = Secret(TOKEN)

@@ -18,8 +18,8 @@ import pytest
 from spark_tui.domain.errors import UsageError
 from spark_tui.domain.models.download import Download, DownloadPhase, DownloadRequest, FileState, Limits
 from spark_tui.domain.secret import Secret
-from spark_tui.services.hub_download import DetachedDownloads
-from spark_tui.services.hub_download_records import DownloadFolder, alive
+from spark_tui.services.hub.downloads import DetachedDownloads
+from spark_tui.services.hub.records import DownloadFolder, alive
 from tests.hub_server import COMMIT, TOKEN, Content, Fault, HubServer, Repo, add_checkpoint
 
 MIB = 1 << 20
@@ -325,7 +325,7 @@ async def test_a_download_goes_on_when_the_program_ends(box: Box, repo: Repo, se
     server.rate = 4 * MIB
     words = (
         "import asyncio, os, sys; from pathlib import Path\n"
-        "from spark_tui.services.hub_download import DetachedDownloads as D\n"
+        "from spark_tui.services.hub.downloads import DetachedDownloads as D\n"
         "from spark_tui.domain.models.download import DownloadRequest as R\n"
         f"asyncio.run(D(Path({str(box.records)!r}), Path({str(box.store)!r}), os.environ).start(R('acme/tiny')))"
     )
@@ -520,7 +520,7 @@ async def test_records_are_private(box: Box, repo: Repo) -> None:
 
 
 async def test_a_plan_knows_what_is_here(box: Box, repo: Repo, server: HubServer) -> None:
-    from spark_tui.services.hub_client import HuggingFaceHub
+    from spark_tui.services.hub.client import HuggingFaceHub
 
     client = HuggingFaceHub(box.environ)
     facts = await client.repo("acme/tiny")

@@ -20,11 +20,11 @@ from typing import Any
 
 import pytest
 
-from spark_tui.domain.engine.metric_series import Gap, MetricId, Sample
-from spark_tui.domain.engine.timeline import Outcome, PhaseId
 from spark_tui.domain.history import HistoryOff, Record, SeriesKey, StartRecord, StartSizes, Stretch
+from spark_tui.domain.logs.timeline import Outcome, PhaseId
+from spark_tui.domain.metrics.series import Gap, MetricId, Sample
 from spark_tui.domain.reading import Missing, Ok, Reading
-from spark_tui.services.ledger import SqliteLedger
+from spark_tui.services.history.db import SqliteLedger
 from tests.ordinary_user import ordinary_user
 
 T0 = 1_800_000_000
@@ -437,9 +437,9 @@ CHILD = textwrap.dedent(
     import sys, time
     from dataclasses import replace
     from pathlib import Path
-    from spark_tui.domain.engine.metric_series import MetricId, Sample
+    from spark_tui.domain.metrics.series import MetricId, Sample
     from spark_tui.domain.history import Record
-    from spark_tui.services.ledger import SqliteLedger
+    from spark_tui.services.history.db import SqliteLedger
     from tests.services.test_ledger import START, T0
     import asyncio
 
@@ -695,7 +695,7 @@ FULL = textwrap.dedent(
     from pathlib import Path
     from spark_tui.domain.history import HistoryOff, Record
     from spark_tui.domain.reading import Ok
-    from spark_tui.services.ledger import SqliteLedger
+    from spark_tui.services.history.db import SqliteLedger
     from tests.services.test_ledger import START, T0
 
     async def main():

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_tui.services.ledger_blocks import BUCKETS, Bins, DamagedBlock, decode, encode, storable
+from spark_tui.services.history.samples import BUCKETS, Bins, DamagedBlock, decode, encode, storable
 
 VALUES = st.floats(allow_nan=False, allow_infinity=False)
 SAMPLES = st.lists(st.tuples(st.integers(0, BUCKETS - 1), VALUES), max_size=200)

@@ -15,8 +15,8 @@ from huggingface_hub import scan_cache_dir
 from spark_tui.domain.errors import UsageError
 from spark_tui.domain.models.store import Completeness, Layout, StoreContents, StoredModel, Trouble
 from spark_tui.services.files import PrivateFolder
-from spark_tui.services.model_store import FolderModelStore
-from spark_tui.services.model_store_disk import Survey, data_behind
+from spark_tui.services.store.scan import Survey, data_behind
+from spark_tui.services.store.store import FolderModelStore
 from tests.ordinary_user import ordinary_user
 from tests.store_kit import COMMIT, OLDER, age, cached, disk_usage, files, local, reuse, share, weights, write_tree
 

@@ -14,9 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from spark_tui.domain.errors import RefusedError, SparkError
-from spark_tui.domain.models.store import Completeness
-from spark_tui.domain.models.store_delete import DeletePlan, Extent
-from spark_tui.services.model_store import FolderModelStore
+from spark_tui.domain.models.store import Completeness, DeletePlan, Extent
+from spark_tui.services.store.store import FolderModelStore
 from tests.ordinary_user import ordinary_user
 from tests.store_kit import COMMIT, OLDER, age, cached, disk_usage, files, local, reuse, share, weights
 

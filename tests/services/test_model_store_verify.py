@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from spark_tui.domain.models.store import Algorithm
-from spark_tui.domain.models.store_verify import Verdict, VerifyProgress, fetch_again
+from spark_tui.domain.models.store import Algorithm, Verdict, VerifyProgress, fetch_again
 from spark_tui.domain.settings import Origin, Settings, Source
-from spark_tui.services.model_store import FolderModelStore
+from spark_tui.services.store.store import FolderModelStore
 from tests.ordinary_user import ordinary_user
 from tests.store_kit import COMMIT, cached, files, git_sha1, local, reuse, sha256, share, weights
 

@@ -15,14 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_tui.domain.errors import PresetError, SparkError
-from spark_tui.domain.presets.catalogue import PresetCatalogue
 from spark_tui.domain.presets.located import plain
 from spark_tui.domain.presets.plan import HostPaths, Overrides, plan
-from spark_tui.domain.presets.preset import Origin
+from spark_tui.domain.presets.preset import Origin, PresetCatalogue
 from spark_tui.domain.presets.recipe import preset_from
-from spark_tui.services import preset_files
 from spark_tui.services.ports import PresetSource
-from spark_tui.services.preset_files import MAX_BYTES, PresetFiles, builtin_directory, parse
+from spark_tui.services.presets import store as preset_files
+from spark_tui.services.presets.store import MAX_BYTES, PresetFiles, builtin_directory, parse
 from tests.ordinary_user import ordinary_user
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "presets"
@@ -192,7 +191,7 @@ def test_an_unchanged_folder_gives_an_equal_catalogue_without_reading(builtin: P
 
 
 def test_importing_the_module_does_not_import_yaml() -> None:
-    code = "import sys, spark_tui.services.preset_files; sys.exit('yaml' in sys.modules)"
+    code = "import sys, spark_tui.services.presets.store; sys.exit('yaml' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 

@@ -13,10 +13,10 @@ from spark_tui.domain.errors import PresetError, RefusedError, SparkError, Usage
 from spark_tui.domain.presets.located import Table, plain
 from spark_tui.domain.presets.preset import Origin
 from spark_tui.domain.presets.recipe import Dialect
-from spark_tui.services import preset_imports
 from spark_tui.services.ports import RecipeShelf
-from spark_tui.services.preset_files import PresetFiles, parse
-from spark_tui.services.preset_imports import FolderRecipeShelf
+from spark_tui.services.presets import imports
+from spark_tui.services.presets.imports import FolderRecipeShelf
+from spark_tui.services.presets.store import PresetFiles, parse
 from tests.dialect_fixtures import EUGR, IMPORTABLE, REAL, SPARKRUN, WITHOUT_COMMAND, document, imported
 from tests.ordinary_user import ordinary_user
 
@@ -312,7 +312,7 @@ def test_pipes_and_devices_are_never_opened(shelf: RecipeShelf, registry: Path) 
 
 
 def test_too_many_files_are_refused(shelf: RecipeShelf, registry: Path) -> None:
-    for number in range(preset_imports.MAX_RECIPES):
+    for number in range(imports.MAX_RECIPES):
         (registry / "recipes" / f"r{number}.yaml").write_text("a: 1\n")
     with pytest.raises(PresetError, match="more than 2,000 YAML files"):
         import_recipes(shelf, registry)
@@ -320,7 +320,7 @@ def test_too_many_files_are_refused(shelf: RecipeShelf, registry: Path) -> None:
 
 def test_too_deep_a_folder_is_not_followed(shelf: RecipeShelf, registry: Path) -> None:
     deep = registry / "recipes"
-    for _ in range(preset_imports.MAX_DEPTH + 2):
+    for _ in range(imports.MAX_DEPTH + 2):
         deep = deep / "d"
     deep.mkdir(parents=True)
     (deep / "r.yaml").write_text(V2)
@@ -328,7 +328,7 @@ def test_too_deep_a_folder_is_not_followed(shelf: RecipeShelf, registry: Path) -
 
 
 def test_a_huge_file_is_refused_by_itself(shelf: RecipeShelf, registry: Path) -> None:
-    (registry / "recipes" / "huge.yaml").write_bytes(b"#" * (preset_imports.MAX_BYTES + 1))
+    (registry / "recipes" / "huge.yaml").write_bytes(b"#" * (imports.MAX_BYTES + 1))
     report = import_recipes(shelf, registry)
     assert outcomes(report) == {"recipes/good.yaml": "imported", "recipes/huge.yaml": "refused"}
 

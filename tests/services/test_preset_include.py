@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from spark_tui.domain.presets.catalogue import PresetCatalogue
-from spark_tui.domain.presets.preset import Origin, Preset
-from spark_tui.services.preset_files import PresetFiles
+from spark_tui.domain.presets.preset import Origin, Preset, PresetCatalogue
+from spark_tui.services.presets.store import PresetFiles
 
 BASE = """
 recipe_version: "2"

@@ -17,7 +17,7 @@ import pytest
 from spark_tui.domain.errors import NoSpaceLeft, SparkError
 from spark_tui.domain.host.identity import HostIdentity, parse_release, product_label
 from spark_tui.domain.reading import Missing, Ok
-from spark_tui.services.procfs import ProcfsHost, folder_error
+from spark_tui.services.host.procfs import ProcfsHost, folder_error
 
 GB10 = Path(__file__).parent.parent / "fixtures" / "gb10"
 THIS = Path("/proc/meminfo").exists()
@@ -268,7 +268,7 @@ def test_a_file_in_the_way_is_named_with_what_to_do(tmp_path: Path) -> None:
 _MAKE = """
 import sys, os
 from pathlib import Path
-from spark_tui.services.procfs import ProcfsHost
+from spark_tui.services.host.procfs import ProcfsHost
 os.setgid(65534); os.setuid(65534)
 try:
     ProcfsHost().make_folders([Path(sys.argv[1])])

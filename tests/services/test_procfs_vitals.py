@@ -9,14 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_tui.domain.host import vitals_parse as parse
-from spark_tui.domain.host.gpu import GpuProcess
-from spark_tui.domain.host.processes import parse_cgroup_memory
-from spark_tui.domain.host.vitals import CpuTimes, LinkRate, Temperature, VitalCounters, Vitals, vitals_between
+from spark_tui.domain.host import vitals as parse
+from spark_tui.domain.host.vitals import (
+    CpuTimes,
+    GpuProcess,
+    LinkRate,
+    Temperature,
+    VitalCounters,
+    Vitals,
+    parse_cgroup_memory,
+    vitals_between,
+)
 from spark_tui.domain.quantities import GIB, KIB, MIB
 from spark_tui.domain.reading import Missing, Ok, value_of
-from spark_tui.services.procfs_processes import PAGE
-from spark_tui.services.procfs_vitals import ProcfsVitals
+from spark_tui.services.host.procfs import PAGE, ProcfsVitals
 from tests.gb10_fixtures import GB10
 
 ID = "ab" * 32

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from spark_tui.domain.chat import AnswerBuilder, ChatParameters, ChatRequest, Message, Role
-from spark_tui.domain.engine.endpoint import Endpoint, Health, ServedModel
+from spark_tui.domain.chat.message import AnswerBuilder, ChatParameters, ChatRequest, Message, Role
 from spark_tui.domain.engine.runtimes import RUNTIMES
+from spark_tui.domain.engine.state import Endpoint, Health, ServedModel
 from spark_tui.domain.errors import ApiKeyRejected, EngineFailed, ModelNotServed
 from spark_tui.domain.secret import Secret
-from spark_tui.services.vllm_api import VllmApi
+from spark_tui.services.engine_api.client import VllmApi
 
 KEY = "planted-key"
 CHAT = "/v1/chat/completions"

@@ -10,9 +10,8 @@ import pytest
 
 from spark_tui.core.hosts import Hosts
 from spark_tui.domain.errors import ExitCode, SparkError, UnreachableError
-from spark_tui.domain.remote_hosts import RemoteHost
-from spark_tui.domain.remote_status import HostNotReady, HostUnreachable
-from spark_tui.services.ssh_hosts import SshHosts
+from spark_tui.domain.remote import HostNotReady, HostUnreachable, RemoteHost
+from spark_tui.services.ssh import SshHosts
 from tests.fake_ssh import FakeSsh
 
 LAB = RemoteHost("lab", "nv@spark-2")

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from spark_tui.domain.chat import Answer, AnswerBuilder, ChatRequest, ContentDelta, Message, Role
-from spark_tui.domain.chat_stream import StreamReader
-from spark_tui.domain.engine.endpoint import Endpoint, Health, ServedModel
+from spark_tui.domain.chat.message import Answer, AnswerBuilder, ChatRequest, ContentDelta, Message, Role
+from spark_tui.domain.chat.stream import StreamReader
+from spark_tui.domain.engine.state import Endpoint, Health, ServedModel
 from spark_tui.domain.errors import (
     ApiKeyRejected,
     BadRequest,
@@ -32,7 +32,7 @@ from spark_tui.domain.errors import (
 )
 from spark_tui.domain.secret import Secret
 from spark_tui.domain.sse import SseDecoder
-from spark_tui.services.vllm_api import VllmApi
+from spark_tui.services.engine_api.client import VllmApi
 from tests import api_fixtures
 
 REQUEST = ChatRequest("tiny", (Message(Role.USER, "hi"),))

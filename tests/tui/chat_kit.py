@@ -17,19 +17,18 @@ from textual.widgets import Static
 import spark_tui.tui.app
 from spark_tui.core.actions import Scope
 from spark_tui.core.context import Context
-from spark_tui.core.context_ports import Ports
-from spark_tui.domain.chat import ChatEvent, ChatRequest, ContentDelta, Finished, Usage
-from spark_tui.domain.engine.container import ContainerStatus
-from spark_tui.domain.engine.endpoint import Endpoint, Health, ServedModel
+from spark_tui.core.wiring import Ports
+from spark_tui.domain.chat.message import ChatEvent, ChatRequest, ContentDelta, Finished, Usage
+from spark_tui.domain.engine.container import ContainerStatus, PublishedPort
+from spark_tui.domain.engine.state import Endpoint, Health, ServedModel
 from spark_tui.domain.errors import UsageError
-from spark_tui.domain.presets.catalogue import PresetCatalogue
-from spark_tui.domain.presets.container_spec import PublishedPort
 from spark_tui.domain.presets.plan import HostPaths
+from spark_tui.domain.presets.preset import PresetCatalogue
 from spark_tui.domain.reading import NOT_READ_YET
 from spark_tui.domain.settings import Settings
 from spark_tui.services.demo.conversations import MemoryConversations
 from spark_tui.tui.app import SparkApp
-from spark_tui.tui.glyphs import UNICODE
+from spark_tui.tui.format import UNICODE
 from spark_tui.tui.screens.chat import ChatScreen
 from spark_tui.tui.screens.frame import FrameScreen
 from spark_tui.tui.widgets.prompt import Prompt

@@ -11,10 +11,9 @@ from textual.pilot import Pilot
 from textual.screen import Screen
 
 from spark_tui.domain.errors import PresetError
-from spark_tui.domain.presets.catalogue import PresetCatalogue
-from spark_tui.domain.presets.preset import Origin, Preset, PresetFacts, PublishedSpeed
+from spark_tui.domain.presets.preset import Origin, Preset, PresetCatalogue, PresetFacts, PublishedSpeed
 from spark_tui.tui.app import SparkApp
-from spark_tui.tui.glyphs import UNICODE
+from spark_tui.tui.format import UNICODE
 from tests.core.kit import IMAGE, PRESET, FixedPresets, Kit
 
 SIZES = ((80, 24), (120, 36), (200, 50))

@@ -8,22 +8,18 @@ from dataclasses import replace
 from pathlib import Path
 
 from spark_tui.core.context import Context
-from spark_tui.domain.presets.container_spec import Mount
-from spark_tui.domain.presets.host_paths import HostPaths
+from spark_tui.domain.engine.container import Mount
+from spark_tui.domain.presets.plan import HostPaths
 from spark_tui.domain.presets.preset import Preset
 from spark_tui.domain.settings import Settings
-from spark_tui.services.checkpoints import StoreCheckpoints
-from spark_tui.services.demo.checkpoints import DemoCheckpoints
-from spark_tui.services.demo.downloads import DemoDownloads
-from spark_tui.services.demo.hub import DemoHub
-from spark_tui.services.demo.models import DemoModels
-from spark_tui.services.model_store import FolderModelStore
-from spark_tui.services.ports import CheckpointSource
-from spark_tui.services.ports_hub import Downloader, HubClient
-from spark_tui.services.ports_store import ModelStore
+from spark_tui.services.demo.hub import DemoDownloads, DemoHub
+from spark_tui.services.demo.models import DemoCheckpoints, DemoModels
+from spark_tui.services.ports import CheckpointSource, Downloader, HubClient, ModelStore
+from spark_tui.services.store.checkpoints import StoreCheckpoints
+from spark_tui.services.store.store import FolderModelStore
 from spark_tui.tui.app import SparkApp
-from spark_tui.tui.glyphs import UNICODE
-from spark_tui.tui.screens.models_ground import ModelsGround
+from spark_tui.tui.format import UNICODE
+from spark_tui.tui.screens.models import ModelsGround
 from spark_tui.tui.widgets.page import Page
 from tests.core.kit import Kit
 from tests.fakes_hub import FakeDownloader, FakeHub

@@ -11,7 +11,7 @@ from spark_tui.domain.host.memory import MemInfo
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.reading import Ok
 from spark_tui.tui.app import SparkApp
-from spark_tui.tui.glyphs import UNICODE
+from spark_tui.tui.format import UNICODE
 from tests.tui.kit import kit_of
 
 

@@ -15,24 +15,22 @@ from hypothesis import strategies as st
 from textual.widgets import Input, TabbedContent
 
 from spark_tui.core.context import Context, build_demo
-from spark_tui.core.context_ports import Ports
 from spark_tui.core.launch import LaunchRequest
-from spark_tui.domain.bench.result import Result, Status, result_of
-from spark_tui.domain.bench.run import BenchRun, BoxFigures, Ending
+from spark_tui.core.wiring import Ports
+from spark_tui.domain.bench.run import BenchRun, BoxFigures, Ending, Result, Status, result_of
+from spark_tui.domain.engine.container import PublishedPort
 from spark_tui.domain.errors import EngineUnreachable, UsageError
-from spark_tui.domain.presets.container_spec import PublishedPort
 from spark_tui.domain.presets.plan import HostPaths, Overrides
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.settings import Settings
-from spark_tui.services.bench_results import MemoryResults
+from spark_tui.services.bench.results import MemoryResults
 from spark_tui.tui.app import SparkApp
-from spark_tui.tui.glyphs import ASCII, UNICODE, Glyphs
+from spark_tui.tui.format import ASCII, UNICODE, Glyphs
 from spark_tui.tui.screens.bench import BenchScreen, exported
-from spark_tui.tui.screens.bench_fields import FieldError, plan_of
-from spark_tui.tui.screens.bench_form import BenchForm
+from spark_tui.tui.screens.bench_form import BenchForm, FieldError, plan_of
 from spark_tui.tui.screens.bench_words import QUANT_CELLS, quant_word, serving
 from spark_tui.tui.widgets.bench_curve import BenchCurve, Curves, curve_rows
-from spark_tui.tui.widgets.graph_raster import GraphKind
+from spark_tui.tui.widgets.graph_picture import GraphKind
 from spark_tui.tui.widgets.row_list import RowList
 from tests.core.kit import PRESET, Kit
 from tests.fakes_bench import FakeLoad

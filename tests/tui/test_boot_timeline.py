@@ -9,10 +9,10 @@ import pytest
 from textual.app import App, ComposeResult
 from textual.screen import Screen
 
-from spark_tui.domain.engine.boot import BootTimeline, BootTracker
-from spark_tui.domain.engine.eta import PastStart
-from spark_tui.domain.engine.timeline import EMPTY_TIMELINE, Failure, PhaseId
-from spark_tui.tui.glyphs import ASCII
+from spark_tui.domain.logs.eta import PastStart
+from spark_tui.domain.logs.timeline import EMPTY_TIMELINE, Failure, PhaseId
+from spark_tui.domain.logs.tracker import BootTimeline, BootTracker
+from spark_tui.tui.format import ASCII
 from spark_tui.tui.themes import SPARK_DARK
 from spark_tui.tui.widgets.boot_timeline import BootTimelineView
 from tests.fakes_host import FakeClock

@@ -8,10 +8,10 @@ import pytest
 from textual.events import Key
 from textual.widgets import Input, TextArea
 
-from spark_tui.domain.chat import ContentDelta, ReasoningDelta, Role, ToolCallDelta, Usage
-from spark_tui.domain.conversation import EngineSide
+from spark_tui.domain.chat.conversation import EngineSide
+from spark_tui.domain.chat.message import ContentDelta, ReasoningDelta, Role, ToolCallDelta, Usage
 from spark_tui.domain.errors import EngineUnreachable, ReplyCutOff, SparkError
-from spark_tui.tui.screens.chat_compare import CompareScreen
+from spark_tui.tui.screens.chat_dialogs import CompareScreen
 from tests.tui.chat_kit import Kit, Reply, chatting
 
 TWO = {"gpt": "gpt-oss-120b", "qwen": "qwen36-35b"}

@@ -9,9 +9,9 @@ import pytest
 from textual.app import App, ComposeResult
 from textual.pilot import Pilot
 
-from spark_tui.domain.chat import Answer
-from spark_tui.domain.conversation import Exchange, Outcome
-from spark_tui.tui.glyphs import UNICODE
+from spark_tui.domain.chat.conversation import Exchange, Outcome
+from spark_tui.domain.chat.message import Answer
+from spark_tui.tui.format import UNICODE
 from spark_tui.tui.screens.chat_words import KeptTurns, turns
 from spark_tui.tui.widgets.transcript import RIGHT_MARGIN, RULE_CELLS, Transcript
 from spark_tui.tui.widgets.turn import TurnLines

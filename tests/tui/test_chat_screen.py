@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from spark_tui.domain.chat import ContentDelta, ReasoningDelta, Role, ToolCallDelta, Usage
+from spark_tui.domain.chat.message import ContentDelta, ReasoningDelta, Role, ToolCallDelta, Usage
 from spark_tui.domain.errors import ApiKeyRejected, ContextOverflow, EngineUnreachable, ModelNotServed, SparkError
 from tests.tui.chat_kit import Kit, chatting
 

@@ -9,11 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from textual.content import Content
 
-from spark_tui.domain.chat import Answer, ContentDelta, ReasoningDelta, ToolCall, Usage
+from spark_tui.domain.chat.message import Answer, ContentDelta, ReasoningDelta, ToolCall, Usage
 from spark_tui.domain.errors import ContextOverflow
-from spark_tui.tui.glyphs import UNICODE
-from spark_tui.tui.widgets.live_text import LiveMarkdown, LivePlain
-from spark_tui.tui.widgets.markdown import lay_out, parse, share
+from spark_tui.tui.format import UNICODE
+from spark_tui.tui.widgets.markdown import LiveMarkdown, LivePlain, lay_out, parse, share
 from spark_tui.tui.widgets.turn import Turn, TurnLines, error_lines, figures, reasoning_headline
 from tests.chat_reduce import advance
 

@@ -7,10 +7,22 @@ import math
 
 import pytest
 
-from spark_tui.domain.chat import Answer, AnswerBuilder, Chances, ContentDelta, TokenChances
-from spark_tui.domain.chat_chances import Band, band, candidates, next_doubt, probability, summary_of, written_token
-from spark_tui.domain.chat_stream import StreamReader
-from spark_tui.tui.screens.chat_tokens import TokensScreen
+from spark_tui.domain.chat.message import (
+    Answer,
+    AnswerBuilder,
+    Band,
+    Chances,
+    ContentDelta,
+    TokenChances,
+    band,
+    candidates,
+    next_doubt,
+    probability,
+    summary_of,
+    written_token,
+)
+from spark_tui.domain.chat.stream import StreamReader
+from spark_tui.tui.screens.chat_dialogs import TokensScreen
 from spark_tui.tui.widgets.token_map import TokenMap
 from tests.tui.chat_kit import Kit, chatting
 

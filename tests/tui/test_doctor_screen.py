@@ -9,7 +9,7 @@ import pytest
 from spark_tui.core.context import build_demo
 from spark_tui.domain.settings import Settings
 from spark_tui.tui.app import SparkApp
-from spark_tui.tui.glyphs import UNICODE
+from spark_tui.tui.format import UNICODE
 from spark_tui.tui.screens.modals import ConfirmScreen
 from spark_tui.tui.widgets.row_list import RowList
 from tests.tui.kit import SIZES

@@ -11,20 +11,28 @@ from hypothesis import strategies as st
 from textual.app import App, ComposeResult
 from textual.geometry import Region
 
-from spark_tui.domain.engine.metric_series import Gap, MetricId, SeriesView
-from spark_tui.domain.graph_buckets import Bucket
-from spark_tui.domain.graph_curve import Curve
-from spark_tui.domain.graph_scale import Scale
-from spark_tui.domain.graph_time import WINDOWS
-from spark_tui.tui.glyphs import ASCII, CONSOLE, UNICODE, Glyphs
+from spark_tui.domain.metrics.graph import WINDOWS, Bucket, Curve, Scale
+from spark_tui.domain.metrics.series import Gap, MetricId, SeriesView
+from spark_tui.tui.format import ASCII, CONSOLE, UNICODE, Glyphs
 from spark_tui.tui.themes import SPARK_DARK, SPARK_LIGHT
-from spark_tui.tui.widgets.engine_graphs import EngineGraphs
-from spark_tui.tui.widgets.graph import Graph, GraphPatch
-from spark_tui.tui.widgets.graph_paint import carried_pens
-from spark_tui.tui.widgets.graph_pen import Pen, Row
-from spark_tui.tui.widgets.graph_picture import MARGIN, Picture, Subject, View, picture_of
-from spark_tui.tui.widgets.graph_raster import MARKS, Canvas, GraphKind, draw_curves, kind_for, kinds_for, row_of
-from spark_tui.tui.widgets.graph_spark import sparkline
+from spark_tui.tui.widgets.engine_detail import EngineGraphs
+from spark_tui.tui.widgets.graph import Graph, GraphPatch, carried_pens, sparkline
+from spark_tui.tui.widgets.graph_picture import (
+    MARGIN,
+    MARKS,
+    Canvas,
+    GraphKind,
+    Pen,
+    Picture,
+    Row,
+    Subject,
+    View,
+    draw_curves,
+    kind_for,
+    kinds_for,
+    picture_of,
+    row_of,
+)
 
 NOW = 1_763_733_000.0
 NAN = math.nan

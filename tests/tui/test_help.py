@@ -7,8 +7,8 @@ import pytest
 from spark_tui.core.actions import Scope, of_scope, use_keys
 from spark_tui.tui.keymap import shown
 from spark_tui.tui.screens.help import CLI_FROM, KeyTable
+from spark_tui.tui.screens.modals import TourScreen
 from spark_tui.tui.screens.presets import PresetsScreen
-from spark_tui.tui.screens.tour import TourScreen
 from spark_tui.tui.tour import tour
 from tests.tui.kit import QWEN, kit_of, seen
 

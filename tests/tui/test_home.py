@@ -11,14 +11,13 @@ from textual.widgets import Input
 
 from spark_tui.core.jobs import JobView, Step, StepState
 from spark_tui.core.launch import LaunchRequest
-from spark_tui.domain.engine.endpoint import Health
-from spark_tui.domain.engine.state import EngineState
+from spark_tui.domain.engine.container import PublishedPort
+from spark_tui.domain.engine.state import EngineState, Health
 from spark_tui.domain.errors import GpuDriverMissing
-from spark_tui.domain.presets.container_spec import PublishedPort
 from spark_tui.domain.presets.plan import Overrides
 from spark_tui.domain.reading import Missing, value_of
 from spark_tui.tui.app import SparkApp
-from spark_tui.tui.glyphs import UNICODE
+from spark_tui.tui.format import UNICODE
 from spark_tui.tui.screens.modals import ConfirmScreen
 from spark_tui.tui.widgets.bars import KeyBar, TopBar
 from spark_tui.tui.widgets.engine_detail import JobSteps

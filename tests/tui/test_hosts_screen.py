@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from spark_tui.core.context import Context
-from spark_tui.core.context_ports import Ports
-from spark_tui.domain.remote_hosts import Hosts, read_hosts
-from spark_tui.services.ssh_hosts import SshHosts
+from spark_tui.core.wiring import Ports
+from spark_tui.domain.remote import Hosts, read_hosts
+from spark_tui.services.ssh import SshHosts
 from spark_tui.tui.screens.hosts import HOW, HostsDialog
 from tests.core.kit import Kit
 from tests.fake_ssh import FakeSsh

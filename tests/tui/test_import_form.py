@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from textual.events import Paste
 
-from spark_tui.services.preset_imports import FolderRecipeShelf
+from spark_tui.services.presets.imports import FolderRecipeShelf
 from spark_tui.tui.screens.import_form import ImportForm, SourceInput
 from spark_tui.tui.screens.presets import PresetsScreen
 from tests.core.kit import Kit

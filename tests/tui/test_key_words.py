@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 
 import spark_tui
-from spark_tui.core.actions import ACTIONS, use_keys
-from spark_tui.core.chat_target import ChatTarget, advised
-from spark_tui.core.key_words import key_of, screen_keys, shown
-from spark_tui.domain.chat_settings import ChatSettings
-from spark_tui.domain.engine.endpoint import Endpoint
+from spark_tui.core.actions import ACTIONS, key_of, screen_keys, shown, use_keys
+from spark_tui.core.chat import ChatTarget, advised
+from spark_tui.domain.chat.request import ChatSettings
+from spark_tui.domain.engine.state import Endpoint
 from spark_tui.domain.errors import ContextOverflow
 from spark_tui.domain.settings import Settings
 from spark_tui.tui.app import SparkApp
-from spark_tui.tui.glyphs import UNICODE
-from spark_tui.tui.screens import bench_beside, bench_words, chat_words, home, metrics_words, presets
+from spark_tui.tui.format import UNICODE
+from spark_tui.tui.screens import bench, bench_words, chat_words, home, presets
+from spark_tui.tui.screens import metrics as metrics_words
 from tests.tui.kit import Sight, kit_of
 
 MOVED = {found.id: ("ctrl+x",) if "ctrl+x" not in found.default_keys else ("f12",) for found in ACTIONS}
@@ -59,7 +59,7 @@ TEXTS: dict[str, tuple[Callable[[], object], tuple[str, ...]]] = {
     "no engine on Home": (home.no_engine, ("Press 3", "? for")),
     "no presets": (presets.no_presets, ("press ^r",)),
     "nothing to measure": (bench_words.no_engine, ("1 Home, then l; or 3 Presets",)),
-    "how to compare": (bench_beside.how_to_compare, ("Space marks", "that b opens")),
+    "how to compare": (bench.how_to_compare, ("Space marks", "that b opens")),
     "no metrics": (lambda: metrics_words.nothing(None), ("3 chooses", "1 shows")),
     "paused metrics": (lambda: metrics_words.pace(0.0), ("Space goes on",)),
     "nobody to talk to": (

@@ -9,15 +9,14 @@ from typing import Any
 import pytest
 from textual.widgets import Button
 
-from spark_tui.domain.presets.container_spec import ALL_INTERFACES, LOOPBACK
-from spark_tui.domain.presets.knobs import KNOBS
+from spark_tui.domain.engine.container import ALL_INTERFACES, LOOPBACK
+from spark_tui.domain.presets.options import KNOBS
 from spark_tui.domain.presets.preset import Preset, PresetFacts
-from spark_tui.domain.presets.rules import Severity
+from spark_tui.domain.presets.rules.check import Severity
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.reading import Ok, value_of
 from spark_tui.tui.screens.home import HomeScreen
-from spark_tui.tui.screens.launch_fields import MAX_FIELDS, FieldRow, fields_of
-from spark_tui.tui.screens.launch_form import LaunchForm
+from spark_tui.tui.screens.launch_form import MAX_FIELDS, FieldRow, LaunchForm, fields_of
 from spark_tui.tui.screens.modals import ConfirmScreen
 from spark_tui.tui.screens.presets import PresetsScreen
 from tests.core.kit import Kit

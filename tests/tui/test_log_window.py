@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_tui.tui.widgets.log_window import LogWindow, Row
+from spark_tui.tui.widgets.log_reader import LogWindow, Row
 
 
 def window(heights: dict[int, int] | None = None, height: int = 5) -> LogWindow:

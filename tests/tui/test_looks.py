@@ -17,7 +17,7 @@ import spark_tui.tui
 from spark_tui.core.actions import action, use_keys
 from spark_tui.domain.settings import AUTO, GLYPH_NAMES, THEME_NAMES, Settings
 from spark_tui.tui.app import SparkApp
-from spark_tui.tui.glyphs import ASCII, CONSOLE, UNICODE, Glyphs, choose
+from spark_tui.tui.format import ASCII, CONSOLE, UNICODE, Glyphs, choose
 from spark_tui.tui.screens.modals import ConfirmScreen
 from spark_tui.tui.themes import SPARK_ANSI, SPARK_CONTRAST, SPARK_DARK, SPARK_LIGHT, THEMES, theme_for
 from tests.tui.kit import PRESET, kit_of

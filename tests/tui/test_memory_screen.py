@@ -8,22 +8,20 @@ from dataclasses import replace
 import pytest
 
 from spark_tui.core.context import Context, build_demo
-from spark_tui.core.context_ports import Ports
-from spark_tui.core.memory_detail import GuardStanding, MemoryDetail
+from spark_tui.core.memory import GuardStanding, MemoryDetail
+from spark_tui.core.wiring import Ports
+from spark_tui.domain.host.breakdown import Ledger
 from spark_tui.domain.host.drop_caches import DropResult, RouteKind
-from spark_tui.domain.host.gpu import GpuProcess, GpuReading
 from spark_tui.domain.host.guard import GuardEntry
-from spark_tui.domain.host.ledger import Ledger
-from spark_tui.domain.host.processes import ContainerMemory, HostProcess
-from spark_tui.domain.host.severity import Level
-from spark_tui.domain.host.vitals import VitalCounters
+from spark_tui.domain.host.memory import Level
+from spark_tui.domain.host.vitals import ContainerMemory, GpuProcess, GpuReading, HostProcess, VitalCounters
 from spark_tui.domain.presets.plan import HostPaths
 from spark_tui.domain.quantities import GIB, MIB
 from spark_tui.domain.reading import Missing, Ok, Reading, value_of
 from spark_tui.domain.settings import Settings
 from spark_tui.tui.app import SparkApp
-from spark_tui.tui.glyphs import UNICODE
-from spark_tui.tui.screens import memory_words as words
+from spark_tui.tui.format import UNICODE
+from spark_tui.tui.screens import memory as words
 from spark_tui.tui.screens.home import HomeScreen
 from spark_tui.tui.screens.memory import LedgerView, MemoryScreen
 from spark_tui.tui.screens.presets import PresetsScreen

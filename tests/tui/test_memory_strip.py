@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from spark_tui.domain.event import Severity
 from spark_tui.domain.host.alarm import Alarm, AlarmKind
-from spark_tui.domain.host.gpu import GpuReading, Throttle, Throttled
-from spark_tui.domain.host.severity import Judgement, Level
+from spark_tui.domain.host.memory import Judgement, Level
+from spark_tui.domain.host.vitals import GpuReading, Throttle, Throttled
 from spark_tui.domain.reading import Ok
-from spark_tui.tui.glyphs import ASCII
+from spark_tui.tui.format import ASCII
 from spark_tui.tui.widgets.memory_strip import MemoryStrip, apportion
 from tests.fakes_host import IDLE_MEMORY
 from tests.tui.kit import QWEN, kit_of, seen

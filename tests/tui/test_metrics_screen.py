@@ -8,19 +8,18 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from spark_tui.domain.engine.endpoint import Endpoint
-from spark_tui.domain.engine.metric_page import MetricPage
-from spark_tui.domain.engine.metric_quantiles import Quantile
-from spark_tui.domain.engine.metric_series import Gap, MetricId
+from spark_tui.domain.engine.container import PublishedPort
+from spark_tui.domain.engine.state import Endpoint
 from spark_tui.domain.errors import EngineUnreachable
 from spark_tui.domain.history import SeriesKey, Stretch
-from spark_tui.domain.presets.container_spec import PublishedPort
+from spark_tui.domain.metrics.page import MetricPage
+from spark_tui.domain.metrics.quantiles import Quantile
+from spark_tui.domain.metrics.series import Gap, MetricId
 from spark_tui.tui.app import SparkApp
-from spark_tui.tui.glyphs import ASCII, UNICODE, Glyphs
-from spark_tui.tui.screens import metrics_words as words
+from spark_tui.tui.format import ASCII, UNICODE, Glyphs
+from spark_tui.tui.screens import metrics as words
 from spark_tui.tui.screens.metrics import MetricsScreen
-from spark_tui.tui.widgets.graph import Graph
-from spark_tui.tui.widgets.graph_grid import GraphGrid
+from spark_tui.tui.widgets.graph import Graph, GraphGrid
 from tests.core.kit import Kit
 from tests.fakes_history import FakeHistory
 from tests.fakes_host import EPOCH

@@ -23,8 +23,7 @@ from spark_tui.tui.screens.home import HomeScreen
 from spark_tui.tui.screens.modals import ConfirmScreen
 from spark_tui.tui.screens.models import ModelsScreen
 from spark_tui.tui.screens.models_hub import FetchDialog, SearchDialog
-from spark_tui.tui.screens.models_hub_words import hit_row
-from spark_tui.tui.screens.models_words import download_row
+from spark_tui.tui.screens.models_words import download_row, hit_row
 from spark_tui.tui.screens.presets import PresetsScreen
 from spark_tui.tui.widgets.row_list import RowList
 from tests.core.kit import PRESET

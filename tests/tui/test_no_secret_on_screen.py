@@ -11,10 +11,9 @@ from textual.pilot import Pilot
 from textual.widgets import TabbedContent
 
 from spark_tui.core.launch import LaunchRequest
-from spark_tui.domain.engine.container import ContainerStatus
+from spark_tui.domain.engine.container import ContainerStatus, PublishedPort
 from spark_tui.domain.engine.state import Exposure
 from spark_tui.domain.errors import EngineFailed, EngineUnreachable, GpuDriverMissing
-from spark_tui.domain.presets.container_spec import PublishedPort
 from spark_tui.domain.presets.plan import Overrides, Reach
 from spark_tui.domain.reading import value_of
 from spark_tui.tui.app import SparkApp

@@ -11,7 +11,7 @@ from textual.theme import Theme
 
 from spark_tui.domain.engine.state import EngineState
 from spark_tui.tui.app import SparkApp
-from spark_tui.tui.glyphs import ASCII, UNICODE, Glyphs
+from spark_tui.tui.format import ASCII, UNICODE, Glyphs
 from spark_tui.tui.themes import SPARK_ANSI, SPARK_DARK, SPARK_LIGHT
 from tests.core.kit import Kit
 from tests.log_fixtures import read_log

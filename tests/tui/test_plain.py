@@ -9,8 +9,7 @@ from rich.cells import cell_len
 
 from spark_tui.core.context import build_demo
 from spark_tui.tui.app import SparkApp
-from spark_tui.tui.glyphs import ASCII, CONSOLE, UNICODE, Glyphs
-from spark_tui.tui.plain import plain
+from spark_tui.tui.format import ASCII, CONSOLE, UNICODE, Glyphs, plain
 from spark_tui.tui.screens.modals import ConfirmScreen
 from tests.tui.kit import QWEN, Sight, kit_of
 

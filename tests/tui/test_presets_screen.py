@@ -9,19 +9,18 @@ import pytest
 from textual.widgets import Input, TabbedContent
 
 from spark_tui.core.context import Context
+from spark_tui.domain.engine.docker_run import render_text
 from spark_tui.domain.errors import PresetError
-from spark_tui.domain.presets.docker_run import render_text
 from spark_tui.domain.presets.plan import Overrides
 from spark_tui.domain.presets.preset import PresetFacts
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.reading import Ok
 from spark_tui.domain.settings import Settings
-from spark_tui.tui.glyphs import UNICODE
+from spark_tui.tui.format import UNICODE
 from spark_tui.tui.screens.help import HelpScreen
 from spark_tui.tui.screens.home import HomeScreen
 from spark_tui.tui.screens.launch_form import LaunchForm
-from spark_tui.tui.screens.preset_words import order
-from spark_tui.tui.screens.presets import PresetsScreen
+from spark_tui.tui.screens.presets import PresetsScreen, order
 from spark_tui.tui.widgets.fit_bar import FitBar
 from spark_tui.tui.widgets.page import Page
 from spark_tui.tui.widgets.row_list import RowList

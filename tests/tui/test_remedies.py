@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from spark_tui.domain.engine.container import ContainerStatus
-from spark_tui.domain.presets.container_spec import LABEL_PRESET
+from spark_tui.domain.engine.container import LABEL_PRESET, ContainerStatus
 from spark_tui.domain.presets.preset import ContainerOptions
 from spark_tui.tui.screens.launch_form import LaunchForm
 from tests.log_fixtures import run_log

@@ -14,7 +14,7 @@ from textual.binding import BindingType
 from textual.content import Content
 from textual.pilot import Pilot
 
-from spark_tui.tui.glyphs import ASCII, Glyphs
+from spark_tui.tui.format import ASCII, Glyphs
 from spark_tui.tui.themes import SPARK_DARK
 from spark_tui.tui.widgets.row_list import HEADINGS_FROM, Column, Row, RowList
 

@@ -10,9 +10,9 @@ from textual.pilot import Pilot
 from textual.widgets import Input
 
 from spark_tui.tui.app import SparkApp
-from spark_tui.tui.glyphs import UNICODE
+from spark_tui.tui.format import UNICODE
+from spark_tui.tui.key_queue import PATIENCE_S, KeyPassed, TypedKeys
 from spark_tui.tui.screens.help import HelpScreen
-from spark_tui.tui.typed_keys import PATIENCE_S, KeyPassed, TypedKeys
 from tests.tui.kit import QWEN, SMOL, kit_of
 
 PLENTY_S = 20.0

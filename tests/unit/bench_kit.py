@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from spark_tui.domain.bench.conditions import Conditions
-from spark_tui.domain.bench.level import Pass, levels
 from spark_tui.domain.bench.plan import BenchPlan, Segment
 from spark_tui.domain.bench.record import RequestRecord
-from spark_tui.domain.bench.run import BenchRun
+from spark_tui.domain.bench.run import BenchRun, Pass, levels
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "bench"
 SPARK = Conditions(

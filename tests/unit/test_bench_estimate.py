@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from spark_tui.domain.bench.estimate import Estimate, estimate
 from spark_tui.domain.bench.plan import BenchPlan
-from spark_tui.domain.bench.run import Ending
+from spark_tui.domain.bench.run import Ending, Estimate, estimate
 from tests.unit.bench_kit import a_run
 
 RUN = a_run("one", (1, (40.0, 41.0, 40.5)), (8, (130.0, 131.0, 129.0)), seconds=90.0)

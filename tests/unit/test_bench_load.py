@@ -15,16 +15,17 @@ from spark_tui.domain.bench.plan import (
     PlanError,
     PromptCache,
     Segment,
+    Vocabulary,
     check_context,
     check_plan,
+    prompt_ids,
+    prompt_text,
     segments,
 )
-from spark_tui.domain.bench.prompts import Vocabulary, prompt_ids, prompt_text
-from spark_tui.domain.bench.record import Outcome
-from spark_tui.domain.bench.stream import Exchange, record_of
+from spark_tui.domain.bench.record import Exchange, Outcome, record_of
 from spark_tui.domain.errors import ContextOverflow
 from spark_tui.domain.text import clean_line
-from spark_tui.services.bench_wire import Framing, NotHttp
+from spark_tui.services.bench.load import Framing, NotHttp
 from tests.api_fixtures import FOLDER
 
 WORDS = Vocabulary(tuple(range(100, 400)), tuple(range(500, 900)))
@@ -231,7 +232,7 @@ def test_bytes_that_are_no_http_are_refused_and_nothing_worse(pieces: list[bytes
 
 
 def test_a_record_survives_the_pipe_between_two_processes() -> None:
-    from spark_tui.domain.bench.codec import record_from_json, record_to_json
+    from spark_tui.domain.bench.export import record_from_json, record_to_json
 
     record = record_of(_exchange(TOKEN, TOKEN, LAST + USAGE + DONE))
     assert record_from_json(json.loads(json.dumps(record_to_json(record)))) == record

@@ -14,27 +14,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_tui.domain.bench.codec import Unreadable, result_from_json, result_to_json
 from spark_tui.domain.bench.compare import Verdict, compare
 from spark_tui.domain.bench.conditions import Conditions, flags_of, quantization_words
-from spark_tui.domain.bench.export import csv_text, markdown
+from spark_tui.domain.bench.export import Unreadable, csv_text, markdown, result_from_json, result_to_json
 from spark_tui.domain.bench.plan import BenchPlan, Content, PromptCache
-from spark_tui.domain.bench.published import SOURCES, references
-from spark_tui.domain.bench.references import beside, family
-from spark_tui.domain.bench.result import Result, Status, result_of
+from spark_tui.domain.bench.published import SOURCES, beside, family, references
 from spark_tui.domain.bench.run import (
     BenchRun,
     BoxFigures,
     BoxSample,
     Ending,
+    Result,
+    Status,
     box_figures,
     plan_caveats,
     result_caveats,
+    result_of,
 )
 from spark_tui.domain.bench.server_side import Bucket, Check, Histogram, ServerSide
 from spark_tui.domain.bench.statistics import Distribution
 from spark_tui.domain.errors import SparkError
-from spark_tui.services.bench_results import FileResults
+from spark_tui.services.bench.results import FileResults
 from tests.unit.bench_kit import SPARK, a_run
 
 # --- kept ----------------------------------------------------------------------------------------------

@@ -9,14 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_tui.domain.engine.boot import (
-    EMPTY_TIMELINE,
-    BootTimeline,
-    BootTracker,
-    Outcome,
-    PhaseId,
-    PhaseState,
-)
+from spark_tui.domain.logs.tracker import EMPTY_TIMELINE, BootTimeline, BootTracker, Outcome, PhaseId, PhaseState
 from tests.log_fixtures import log_names, read_log, run_log
 
 CPU = "vllm-0.32-cpu-"

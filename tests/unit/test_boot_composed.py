@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from spark_tui.domain.engine.boot import BootTimeline, BootTracker, PhaseState
-from spark_tui.domain.engine.log_clock import LogClock
-from spark_tui.domain.engine.log_line import parse_line
+from spark_tui.domain.logs.line import LogClock, parse_line
+from spark_tui.domain.logs.tracker import BootTimeline, BootTracker, PhaseState
 
 LOGS = Path(__file__).parents[1] / "fixtures" / "logs-composed"
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_tui.domain.chat import (
+from spark_tui.domain.chat.message import (
     Answer,
     AnswerBuilder,
     ChatEvent,

@@ -8,15 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_tui.domain.chat import Attachment, MediaKind, ToolSpec
-from spark_tui.domain.chat_media import (
+from spark_tui.domain.chat.message import Attachment, MediaKind, ToolSpec
+from spark_tui.domain.chat.request import (
     MOST_BYTES,
     attachment_of,
     check_taken,
     check_together,
     kind_of,
+    tools_from,
+    tools_text,
 )
-from spark_tui.domain.chat_tools import tools_from, tools_text
 from spark_tui.domain.errors import RefusedError, SparkError, UsageError
 
 WEATHER = {

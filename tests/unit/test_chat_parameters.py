@@ -9,22 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_tui.domain.chat import ChatParameters, ToolSpec
-from spark_tui.domain.chat_parameters import (
-    NAMES,
-    ParameterError,
-    changed,
-    known_parameters,
-    parameters_from,
-    written,
-)
-from spark_tui.domain.chat_settings import (
-    ChatSettings,
-    defaults_of,
-    filled_prompt,
-    settings_from,
-    settings_json,
-)
+from spark_tui.domain.chat.message import ChatParameters, ToolSpec
+from spark_tui.domain.chat.parameters import NAMES, ParameterError, changed, known_parameters, parameters_from, written
+from spark_tui.domain.chat.request import ChatSettings, defaults_of, filled_prompt, settings_from, settings_json
 from spark_tui.domain.presets.preset import Origin, Preset, PresetFacts, RequiredFile
 
 NOTHING = ChatParameters()

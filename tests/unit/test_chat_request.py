@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_tui.domain.chat import (
+from spark_tui.domain.chat.message import (
     Attachment,
     ChatParameters,
     ChatRequest,
@@ -19,7 +19,7 @@ from spark_tui.domain.chat import (
     ToolCall,
     ToolSpec,
 )
-from spark_tui.domain.chat_request import request_body, request_bytes
+from spark_tui.domain.chat.request import request_body, request_bytes
 from spark_tui.domain.errors import UsageError
 
 HI = (Message(Role.USER, "hi"),)

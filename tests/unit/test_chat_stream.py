@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_tui.domain.chat import (
+from spark_tui.domain.chat.message import (
     Answer,
     AnswerBuilder,
     Chances,
@@ -21,7 +21,7 @@ from spark_tui.domain.chat import (
     ToolCallDelta,
     Usage,
 )
-from spark_tui.domain.chat_stream import StreamReader
+from spark_tui.domain.chat.stream import StreamReader
 from spark_tui.domain.errors import BadRequest, ContextOverflow, EngineFailed, ReplyCutOff, SparkError
 from spark_tui.domain.sse import SseDecoder
 from tests import api_fixtures

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_tui.domain.models.checkpoint import CheckpointFacts, LayerKind, WeightFormat
-from spark_tui.domain.models.config import facts_from, is_draft_tensor
-from spark_tui.domain.models.json_keys import BadJson, read_object
+from spark_tui.domain.models.config import BadJson, facts_from, is_draft_tensor, read_object
 from spark_tui.domain.models.kv import KvSettings, kv_layout
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "models"

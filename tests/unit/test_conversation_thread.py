@@ -11,22 +11,34 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_tui.domain import chat_records as records
-from spark_tui.domain.chat import Answer, Attachment, ChatParameters, MediaKind, Role, TokenChances, ToolCall, Usage
-from spark_tui.domain.chat_context import Room, context_use, estimated_tokens, proposals
-from spark_tui.domain.chat_reader import ThreadReader, thread_of_json
-from spark_tui.domain.chat_settings import ChatSettings
-from spark_tui.domain.conversation import (
+from spark_tui.domain.chat import records
+from spark_tui.domain.chat.conversation import (
     ChatThread,
     EngineSide,
     Exchange,
     Outcome,
+    Room,
     Say,
     ToolAnswer,
+    context_use,
+    estimated_tokens,
     history,
+    proposals,
     title_of,
 )
-from spark_tui.domain.conversation_import import exported, imported
+from spark_tui.domain.chat.formats import exported, imported
+from spark_tui.domain.chat.message import (
+    Answer,
+    Attachment,
+    ChatParameters,
+    MediaKind,
+    Role,
+    TokenChances,
+    ToolCall,
+    Usage,
+)
+from spark_tui.domain.chat.records import ThreadReader, thread_of_json
+from spark_tui.domain.chat.request import ChatSettings
 from spark_tui.domain.errors import SparkError, UsageError
 
 PLAIN = ChatSettings()

@@ -22,7 +22,7 @@ from spark_tui.domain.host.detectors import (
     watch_power,
     watch_tokens,
 )
-from spark_tui.domain.host.gpu import GpuReading
+from spark_tui.domain.host.vitals import GpuReading
 from tests.gb10_fixtures import TELEMETRY, telemetry
 
 # --- wedge ----------------------------------------------------------------------------------------------

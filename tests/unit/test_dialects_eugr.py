@@ -12,16 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_tui.domain.errors import UsageError
-from spark_tui.domain.presets.command import command_of
-from spark_tui.domain.presets.dialects.export_eugr import to_eugr
-from spark_tui.domain.presets.dialects.export_sparkrun import to_sparkrun
+from spark_tui.domain.presets.dialects.eugr import to_eugr
+from spark_tui.domain.presets.dialects.sparkrun import to_sparkrun
 from spark_tui.domain.presets.dialects.yaml_text import yaml_text
+from spark_tui.domain.presets.invocation import command_of
 from spark_tui.domain.presets.located import Table, plain
 from spark_tui.domain.presets.overrides import Overrides, overrides_from_pairs
 from spark_tui.domain.presets.preset import Origin, Preset
 from spark_tui.domain.presets.recipe import Dialect, preset_from
-from spark_tui.domain.presets.shell_words import join_lines, split_words
-from spark_tui.services.preset_files import parse
+from spark_tui.domain.shell import join_lines, split_words
+from spark_tui.services.presets.store import parse
 from tests.dialect_fixtures import EUGR, IMPORTABLE, document, examined, imported
 
 HEAD = 'recipe_version: "1"\nname: R\nmodel: org/m\ncontainer: vllm-node\n'

@@ -15,21 +15,11 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from spark_tui.domain.engine.container import ContainerSpec, EnvVar, Gpus, Mount, PublishedPort, RestartPolicy, Ulimit
+from spark_tui.domain.engine.docker_run import canonical, parse_argv, port_value
 from spark_tui.domain.errors import UsageError
-from spark_tui.domain.presets.container_spec import (
-    ContainerSpec,
-    EnvVar,
-    Gpus,
-    Mount,
-    PublishedPort,
-    RestartPolicy,
-    Ulimit,
-)
-from spark_tui.domain.presets.dialects.export_compose import compose_text
-from spark_tui.domain.presets.dialects.export_quadlet import quadlet_text, qualified
-from spark_tui.domain.presets.dialects.export_systemd import systemd_text
-from spark_tui.domain.presets.docker_run import canonical, port_value
-from spark_tui.domain.presets.docker_run_parser import parse_argv
+from spark_tui.domain.presets.dialects.compose import compose_text
+from spark_tui.domain.presets.dialects.systemd import quadlet_text, qualified, systemd_text
 from spark_tui.domain.quantities import parse_bytes
 from tests.unit.test_docker_run import specs
 

@@ -7,10 +7,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_tui.domain.presets.dialects.nodes import node_of
-from spark_tui.domain.presets.dialects.yaml_text import comment, yaml_text
+from spark_tui.domain.presets.dialects.yaml_text import comment, node_of, yaml_text
 from spark_tui.domain.presets.located import plain
-from spark_tui.services.preset_files import parse
+from spark_tui.services.presets.store import parse
 from tests.dialect_fixtures import EUGR, SPARKRUN, document
 
 _TEXT = st.text(st.characters(blacklist_categories=("Cs",)), max_size=40) | st.sampled_from(

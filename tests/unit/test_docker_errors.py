@@ -11,10 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_tui.domain import errors
-from spark_tui.services.docker_errors import Asked, broken, from_message, from_transport, port_of, translate
-from spark_tui.services.docker_host import DockerHost
-from spark_tui.services.docker_http import Refused, message_of
-from spark_tui.services.docker_messages import RULES, login_for, registry_of
+from spark_tui.services.docker.connection import DockerHost, Refused, message_of
+from spark_tui.services.docker.errors import (
+    RULES,
+    Asked,
+    broken,
+    from_message,
+    from_transport,
+    login_for,
+    port_of,
+    registry_of,
+    translate,
+)
 
 HOST = DockerHost("/var/run/docker.sock", origin="the default")
 QWEN = Asked("start qwen", container="qwen", image="vllm/vllm-openai:v0.33.0")

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_tui.domain.errors import UsageError
-from spark_tui.domain.presets.container_spec import (
+from spark_tui.domain.engine.container import (
     LABEL_PRESET,
     LABEL_SPEC_HASH,
     ContainerSpec,
@@ -22,9 +21,17 @@ from spark_tui.domain.presets.container_spec import (
     RestartPolicy,
     Ulimit,
 )
-from spark_tui.domain.presets.docker_run import canonical, render_argv, render_text
-from spark_tui.domain.presets.docker_run_parser import parse_argv, parse_text, read_argv, split_text
-from spark_tui.domain.presets.spec_hash import spec_hash
+from spark_tui.domain.engine.docker_run import (
+    canonical,
+    parse_argv,
+    parse_text,
+    read_argv,
+    render_argv,
+    render_text,
+    spec_hash,
+    split_text,
+)
+from spark_tui.domain.errors import UsageError
 
 # --- every spec there can be --------------------------------------------------------------------------
 

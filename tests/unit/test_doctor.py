@@ -16,13 +16,12 @@ from spark_tui.domain.doctor.check import (
     TerminalState,
     Verdict,
 )
-from spark_tui.domain.doctor.examine import CHECKS, examine, summary, worst
-from spark_tui.domain.doctor.services import terminal
+from spark_tui.domain.doctor.checks import CHECKS, examine, summary, terminal, worst
 from spark_tui.domain.host.detectors import SharedFile
 from spark_tui.domain.host.drop_caches import TEE_DROP, Access
-from spark_tui.domain.host.gpu import GpuReading
 from spark_tui.domain.host.identity import HostIdentity
 from spark_tui.domain.host.memory import MemInfo
+from spark_tui.domain.host.vitals import GpuReading
 from spark_tui.domain.quantities import GIB, MIB
 from spark_tui.domain.reading import Missing, Ok
 

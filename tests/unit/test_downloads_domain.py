@@ -18,12 +18,14 @@ from spark_tui.domain.models.download import (
     FileProgress,
     FileState,
     PlannedFile,
+    SpeedMeter,
+    TokenBucket,
     room_refusal,
+    seconds_left,
 )
 from spark_tui.domain.models.hub_errors import KEEP_FREE, DiskFull
-from spark_tui.domain.models.transfer_rate import SpeedMeter, TokenBucket, seconds_left
 from spark_tui.domain.reading import Missing, Ok
-from spark_tui.services.hub_download_records import ID, DownloadFolder, Order, WorkerState
+from spark_tui.services.hub.records import ID, DownloadFolder, Order, WorkerState
 
 REQUEST = DownloadRequest("acme/tiny")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_tui.domain.engine.timeline import BootTimeline, EngineFacts, Phase, PhaseId, PhaseState
+from spark_tui.domain.engine.container import Mount
 from spark_tui.domain.host.drop_caches import (
     SYSCTL_DROP,
     TEE_COMPACT,
@@ -19,7 +19,7 @@ from spark_tui.domain.host.drop_caches import (
     sudoers_grant,
 )
 from spark_tui.domain.host.memory import MemInfo
-from spark_tui.domain.presets.container_spec import Mount
+from spark_tui.domain.logs.timeline import BootTimeline, EngineFacts, Phase, PhaseId, PhaseState
 from spark_tui.domain.quantities import GIB
 
 K = RouteKind

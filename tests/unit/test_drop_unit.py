@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_tui.domain.host.drop_caches import UNIT, Access, RouteKind, routes
-from spark_tui.domain.host.drop_unit import RULE_FILE, UNIT_FILE, unit_files
+from spark_tui.domain.host.drop_caches import RULE_FILE, UNIT, UNIT_FILE, Access, RouteKind, routes, unit_files
 
 
 def test_the_unit_is_the_one_that_the_route_starts() -> None:

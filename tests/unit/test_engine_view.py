@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from spark_tui.domain.engine.container import ContainerFacts, ContainerStatus
-from spark_tui.domain.engine.endpoint import Health, ServedModel
-from spark_tui.domain.engine.state import EngineState, Exposure
-from spark_tui.domain.engine.view import api_port, exposure_of, runtime_of, state_of
-from spark_tui.domain.presets.container_spec import (
+from spark_tui.domain.engine.container import (
     LABEL_API_KEY_FILE,
     LABEL_PORT,
     LABEL_RUNTIME,
+    ContainerFacts,
+    ContainerStatus,
     PublishedPort,
 )
+from spark_tui.domain.engine.state import EngineState, Exposure, Health, ServedModel
+from spark_tui.domain.engine.view import api_port, exposure_of, runtime_of, state_of
 
 
 def container(**changes: object) -> ContainerFacts:

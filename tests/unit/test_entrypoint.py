@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_tui.domain.presets.entrypoint import arrange, assumed_entrypoint, whole
+from spark_tui.domain.presets.image import arrange, assumed_entrypoint, whole
 
 SERVE = ("vllm", "serve")
 API_SERVER = ("python3", "-m", "vllm.entrypoints.openai.api_server")

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_tui.domain.engine.boot import BootTracker
-from spark_tui.domain.engine.eta import Basis, Eta, PastStart, eta, is_warm, past_start
-from spark_tui.domain.engine.timeline import EMPTY_TIMELINE, BootTimeline, Phase, PhaseId, PhaseState
+from spark_tui.domain.logs.eta import Basis, Eta, PastStart, eta, is_warm, past_start
+from spark_tui.domain.logs.timeline import EMPTY_TIMELINE, BootTimeline, Phase, PhaseId, PhaseState
+from spark_tui.domain.logs.tracker import BootTracker
 from tests.log_fixtures import run_log
 
 P, S = PhaseId, PhaseState

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_tui.domain.engine.eta import Basis, Eta
-from spark_tui.domain.engine.eta_words import eta_words, rough_duration
-from spark_tui.domain.engine.timeline import PhaseId
+from spark_tui.domain.logs.eta import Basis, Eta, eta_words, rough_duration
+from spark_tui.domain.logs.timeline import PhaseId
 
 
 @pytest.mark.parametrize(

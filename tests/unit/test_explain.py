@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_tui.domain.engine.endpoint import Health
-from spark_tui.domain.engine.explain import Explanation, LogExplainer, Surroundings, explain
-from spark_tui.domain.engine.kernels import Fp4
-from spark_tui.domain.engine.timeline import EMPTY_TIMELINE, Outcome
+from spark_tui.domain.engine.state import Health
+from spark_tui.domain.logs.explain import Explanation, LogExplainer, Surroundings, explain
+from spark_tui.domain.logs.kernels import Fp4
+from spark_tui.domain.logs.timeline import EMPTY_TIMELINE, Outcome
 from spark_tui.domain.models.checkpoint import CheckpointFacts, Quantization, WeightFormat
 from tests.engine_logs import banner, core, stats
 from tests.log_fixtures import log_names, run_log

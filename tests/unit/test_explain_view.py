@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from spark_tui.domain.engine.boot import BootTracker
 from spark_tui.domain.engine.container import ContainerFacts, ContainerStatus
-from spark_tui.domain.engine.explain_view import LandmarkKind, explain_view, finding_rows, landmarks, proposal
-from spark_tui.domain.engine.failures import CauseId
-from spark_tui.domain.engine.finding import FindingId, Level
-from spark_tui.domain.engine.serving_lines import ServingReader
 from spark_tui.domain.engine.state import EngineState, Exposure
 from spark_tui.domain.engine.view import EngineView
+from spark_tui.domain.logs.causes.diagnosis import CauseId
+from spark_tui.domain.logs.explain import LandmarkKind, explain_view, finding_rows, landmarks, proposal
+from spark_tui.domain.logs.findings import FindingId, Level
+from spark_tui.domain.logs.serving import ServingReader
+from spark_tui.domain.logs.tracker import BootTracker
 from tests.log_fixtures import read_log, run_log
 
 GB10 = "gb10-vllm-0.20.2-qwen3.6-35b-a3b-mtp"

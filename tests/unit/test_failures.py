@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from spark_tui.domain.engine.failures import CauseId
+from spark_tui.domain.logs.causes.diagnosis import CauseId
 from spark_tui.domain.presets.overrides import overrides_from_pairs
 from tests.failure_logs import Case, cases, explain
 

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_tui.domain.engine.boot import BootTracker
-from spark_tui.domain.engine.failures import Cause, CauseId, explain_failure
-from spark_tui.domain.engine.failures_memory import HIGHEST_UTILIZATION, utilization_that_fits
-from spark_tui.domain.engine.failures_rules import recognise
-from spark_tui.domain.engine.timeline import EMPTY_TIMELINE, Outcome
+from spark_tui.domain.logs.causes.diagnosis import Cause, CauseId, explain_failure
+from spark_tui.domain.logs.causes.memory import HIGHEST_UTILIZATION, utilization_that_fits
+from spark_tui.domain.logs.causes.table import recognise
+from spark_tui.domain.logs.timeline import EMPTY_TIMELINE, Outcome
+from spark_tui.domain.logs.tracker import BootTracker
 from tests.failure_logs import Case, cases, explain, track
 from tests.log_fixtures import log_names, read_log, run_log
 

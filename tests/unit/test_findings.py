@@ -10,11 +10,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_tui.domain.engine.endpoint import Health
-from spark_tui.domain.engine.findings import Baseline, Finding, FindingId, Level, findings, sample_between
-from spark_tui.domain.engine.findings_serving import single_stream_rate
-from spark_tui.domain.engine.serving_lines import KEPT, ServingReader, ServingSample, drafting
-from spark_tui.domain.engine.timeline import EMPTY_TIMELINE
+from spark_tui.domain.engine.state import Health
+from spark_tui.domain.logs.findings import (
+    Baseline,
+    Finding,
+    FindingId,
+    Level,
+    findings,
+    sample_between,
+    single_stream_rate,
+)
+from spark_tui.domain.logs.serving import KEPT, ServingReader, ServingSample, drafting
+from spark_tui.domain.logs.timeline import EMPTY_TIMELINE
 from spark_tui.domain.presets.overrides import overrides_from_pairs
 from tests.engine_logs import banner, core, drafts, samples_of, stats, track
 from tests.log_fixtures import log_names, run_log

@@ -12,15 +12,14 @@ from spark_tui.domain.errors import UsageError
 from spark_tui.domain.host.memory import MemInfo
 from spark_tui.domain.models.checkpoint import CheckpointFacts, WeightSummary
 from spark_tui.domain.models.known import facts_of, known_model
-from spark_tui.domain.presets.fit import Basis, Fit, Measured, Neighbour, PartId, Verdict, fit
-from spark_tui.domain.presets.fit_ask import ask_of
-from spark_tui.domain.presets.fit_words import fit_lines, slices
+from spark_tui.domain.presets.fit import Basis, Fit, Measured, Neighbour, PartId, Verdict, fit, fit_lines, slices
+from spark_tui.domain.presets.fit_request import ask_of
 from spark_tui.domain.presets.overrides import overrides_from_pairs
 from spark_tui.domain.presets.plan import HostPaths, LaunchPlan, plan
 from spark_tui.domain.presets.preset import Origin, Preset, PresetFacts
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.reading import Missing, Ok
-from spark_tui.services.preset_files import PresetFiles, builtin_directory
+from spark_tui.services.presets.store import PresetFiles, builtin_directory
 
 PATHS = HostPaths("/home/ada/vllm", "/home/ada/.cache/spark-tui", "/home/ada")
 BUILTIN = {preset.name: preset for preset in PresetFiles(builtin_directory()).load().presets}

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_tui.domain.graph_buckets import buckets, merged, totals
+from spark_tui.domain.metrics.graph import buckets, merged, totals
 
 anything = st.floats(allow_nan=True, allow_infinity=True)
 NAN = math.nan

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 
-from spark_tui.domain.engine.metric_series import Gap, MetricId, SeriesView
-from spark_tui.domain.graph_curve import Curve
-from spark_tui.domain.graph_time import TimeAxis
 from spark_tui.domain.history import SeriesKey, Stretch
+from spark_tui.domain.metrics.graph import Curve, TimeAxis
+from spark_tui.domain.metrics.series import Gap, MetricId, SeriesView
 
 NAN = math.nan
 KEY = SeriesKey("qwen", MetricId.DECODE_RATE.value)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_tui.domain.engine.metric_series import MetricId
-from spark_tui.domain.graph_scale import LABEL_CELLS, LARGEST, Scale, next_scale, nice_scale, tick_texts, value_text
+from spark_tui.domain.metrics.graph import LABEL_CELLS, LARGEST, Scale, next_scale, nice_scale, tick_texts, value_text
+from spark_tui.domain.metrics.series import MetricId
 
 anything = st.floats(allow_nan=True, allow_infinity=True)
 units = st.sampled_from(sorted({metric.unit for metric in MetricId}))

@@ -9,16 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_tui.domain.engine.failures_cause import CauseId
-from spark_tui.domain.host.crash_loop import (
-    FIRST_PAUSE,
-    MOST_RESTARTS,
-    NEVER_HEALS,
-    WITHIN_SECONDS,
-    Ended,
-    RestartVerdict,
-    may_restart,
-)
 from spark_tui.domain.host.guard import (
     START,
     Act,
@@ -31,10 +21,20 @@ from spark_tui.domain.host.guard import (
     decide,
     ended,
     sample_of,
+    unit_text,
     victim,
 )
-from spark_tui.domain.host.guard_unit import unit_text
 from spark_tui.domain.host.memory import parse_meminfo
+from spark_tui.domain.logs.causes.cause import CauseId
+from spark_tui.domain.logs.crash_loop import (
+    FIRST_PAUSE,
+    MOST_RESTARTS,
+    NEVER_HEALS,
+    WITHIN_SECONDS,
+    Ended,
+    RestartVerdict,
+    may_restart,
+)
 from spark_tui.domain.quantities import GIB, MIB
 from tests.gb10_fixtures import TELEMETRY, crash_timeline, interpolated, rows, snapshot, telemetry
 

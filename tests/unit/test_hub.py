@@ -21,9 +21,9 @@ from spark_tui.domain.models.hub import (
     formats_of,
     matches,
     ranked,
+    select,
     weights_of,
 )
-from spark_tui.domain.models.hub_files import select
 from spark_tui.domain.quantities import GIB
 
 NVFP4, FP8 = WeightFormat.NVFP4, WeightFormat.FP8

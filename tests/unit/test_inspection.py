@@ -8,19 +8,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_tui.domain.models.chat_template import ChatAbilities, abilities_of, licence_in, template_in
 from spark_tui.domain.models.checkpoint import (
     AttentionLayers,
+    ChatAbilities,
     CheckpointFacts,
     Experts,
     LayerKind,
     ModuleClass,
     Quantization,
     WeightFormat,
+    abilities_of,
+    licence_in,
+    template_in,
 )
 from spark_tui.domain.models.inspection import inspect
-from spark_tui.domain.models.safetensors_header import Tensor
-from spark_tui.domain.models.weights import MEASURED_BANDWIDTH, summarise
+from spark_tui.domain.models.weights import MEASURED_BANDWIDTH, Tensor, summarise
 
 HERMES = '{%- if tools %}<tool_call>{"name": ...}</tool_call>{%- endif %}'
 CODER = (

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from spark_tui.domain.models.checkpoint import CheckpointFacts, Quantization, WeightFormat
-from spark_tui.domain.models.inspection import inspect
-from spark_tui.domain.models.inspection_words import inspection_rows
-from spark_tui.services.demo.checkpoints import KNOWN
+from spark_tui.domain.models.inspection import inspect, inspection_rows
+from spark_tui.services.demo.models import KNOWN
 
 
 def test_of_a_checkpoint_that_tells_nothing_nothing_is_made_up() -> None:

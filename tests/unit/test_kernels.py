@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_tui.domain.engine.kernels import Fp4, Path, fp4_verdict, path_of
-from spark_tui.domain.engine.timeline import EngineFacts, Kernel, Topic
-from spark_tui.domain.engine.verdict_lines import Tone, verdict_lines
+from spark_tui.domain.logs.explain import Tone, verdict_lines
+from spark_tui.domain.logs.kernels import Fp4, Path, fp4_verdict, path_of
+from spark_tui.domain.logs.timeline import EngineFacts, Kernel, Topic
 from spark_tui.domain.models.checkpoint import CheckpointFacts, Quantization, WeightFormat
 from tests.engine_logs import banner, core, drafts, facts_of, samples_of, stats, track
 from tests.log_fixtures import run_log

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from textual.keys import _character_to_key
 
-from spark_tui.core.actions import ACTIONS
-from spark_tui.core.keys import check_keymap
+from spark_tui.core.actions import ACTIONS, check_keymap
 from spark_tui.domain.keymap import key_name, keymap_text, read_keymap
 
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_tui.domain.host.gpu import GpuProcess, GpuReading
-from spark_tui.domain.host.ledger import IDLE_DRIVER_BYTES, EngineShare, container_id, ledger
+from spark_tui.domain.host.breakdown import IDLE_DRIVER_BYTES, EngineShare, container_id, ledger
 from spark_tui.domain.host.memory import MemInfo, parse_meminfo
+from spark_tui.domain.host.vitals import GpuProcess, GpuReading
 from spark_tui.domain.quantities import GIB, KIB, MIB
 from spark_tui.domain.reading import Missing, Ok, Reading, Stale
 from tests.gb10_fixtures import GB10, TOTAL_KB, rows, snapshot

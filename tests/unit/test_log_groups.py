@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_tui.domain.engine.log_groups import MAX_APART, REACH, GroupKind, LineGroup, group_lines, traceback_at
-from spark_tui.domain.engine.log_line import LineKind, parse_line
+from spark_tui.domain.logs.groups import MAX_APART, REACH, GroupKind, LineGroup, group_lines, traceback_at
+from spark_tui.domain.logs.line import LineKind, parse_line
 from tests.log_fixtures import log_names, run_log
 
 COMPOSED = Path(__file__).parents[1] / "fixtures" / "logs-composed"

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_tui.domain.engine.log_line import LineKind, LogRecord, exception_name, parse_line
-from spark_tui.domain.engine.secrets import mask_secrets
+from spark_tui.domain.logs.line import LineKind, LogRecord, exception_name, parse_line
+from spark_tui.domain.secret import mask_secrets
 from tests.log_fixtures import log_names, read_log
 
 RECORD, PLAIN, BLANK = LineKind.RECORD, LineKind.PLAIN, LineKind.BLANK

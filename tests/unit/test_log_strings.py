@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from spark_tui.domain.engine.boot import BootTracker, Outcome, PhaseId
-from spark_tui.domain.engine.log_groups import GroupKind, group_lines
-from spark_tui.domain.engine.log_line import SEVERITIES, LineKind, exception_name, parse_line
+from spark_tui.domain.logs.groups import GroupKind, group_lines
+from spark_tui.domain.logs.line import SEVERITIES, LineKind, exception_name, parse_line
+from spark_tui.domain.logs.tracker import BootTracker, Outcome, PhaseId
 from spark_tui.domain.text import clean_line
 
 TABLE = Path(__file__).parents[1] / "fixtures" / "log-strings" / "vllm.txt"

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_tui.domain.host.gpu import GpuProcess, GpuReading, engine_memory
 from spark_tui.domain.host.memory import MemInfo, StripParts, parse_meminfo, steady, strip_parts
+from spark_tui.domain.host.vitals import GpuProcess, GpuReading, engine_memory
 from spark_tui.domain.quantities import GIB, KIB, MIB
 from spark_tui.domain.reading import Missing, Ok, Stale
 

@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from spark_tui.domain.engine.metric_change import Change, Snapshot
-from spark_tui.domain.engine.metric_names import Family
-from spark_tui.domain.engine.metric_quantiles import histogram
+from spark_tui.domain.metrics.page import Change, Family, Snapshot
+from spark_tui.domain.metrics.quantiles import histogram
 from tests import metric_fixtures as pages
 
 FAMILIES = {

@@ -6,13 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_tui.domain.engine.metric_change import Snapshot, restarted
-from spark_tui.domain.engine.metric_series import METRICS, MetricGroup, MetricId, SeriesView
-from spark_tui.domain.engine.metric_values import HostLook, engine_values, host_values, serving_sample
-from spark_tui.domain.engine.metric_window import MetricWindow
-from spark_tui.domain.engine.metrics import ONE_LOOK
-from spark_tui.domain.host.gpu import GpuProcess, GpuReading
 from spark_tui.domain.host.memory import MemInfo
+from spark_tui.domain.host.vitals import GpuProcess, GpuReading
+from spark_tui.domain.metrics.page import Snapshot, restarted
+from spark_tui.domain.metrics.series import METRICS, MetricGroup, MetricId, SeriesView
+from spark_tui.domain.metrics.serving import (
+    ONE_LOOK,
+    HostLook,
+    MetricWindow,
+    engine_values,
+    host_values,
+    serving_sample,
+)
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.reading import Missing, Ok, Reading, Stale, value_of
 from tests import metric_fixtures as pages

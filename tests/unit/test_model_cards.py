@@ -14,8 +14,7 @@ import pytest
 
 from spark_tui.domain.models.checkpoint import ModuleClass
 from spark_tui.domain.models.config import facts_from
-from spark_tui.domain.models.inspection import Inspection, inspect
-from spark_tui.domain.models.inspection_words import inspection_rows
+from spark_tui.domain.models.inspection import Inspection, inspect, inspection_rows
 from spark_tui.domain.models.weights import summarise
 from spark_tui.domain.quantities import GIB
 from tests.checkpoint_families import tensors_of

@@ -8,9 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_tui.domain.engine.container import ImageFacts
-from spark_tui.domain.errors import PresetError, RefusedError, SparkError, UsageError
-from spark_tui.domain.presets.container_spec import (
+from spark_tui.domain.engine.container import (
     LABEL_API_KEY_FILE,
     LABEL_MODEL,
     LABEL_PORT,
@@ -19,11 +17,13 @@ from spark_tui.domain.presets.container_spec import (
     LABEL_SERVED_NAME,
     LABEL_SPEC_HASH,
     Gpus,
+    ImageFacts,
     Mount,
     PublishedPort,
     RestartPolicy,
     Ulimit,
 )
+from spark_tui.domain.errors import PresetError, RefusedError, SparkError, UsageError
 from spark_tui.domain.presets.plan import (
     HostPaths,
     LaunchPlan,
@@ -35,7 +35,7 @@ from spark_tui.domain.presets.plan import (
 )
 from spark_tui.domain.presets.preset import Origin, Preset
 from spark_tui.domain.presets.recipe import preset_from
-from spark_tui.services.preset_files import builtin_directory, parse
+from spark_tui.services.presets.store import builtin_directory, parse
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "presets"
 PATHS = HostPaths("/home/ada/vllm", "/home/ada/.cache/spark-tui", "/home/ada")

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from spark_tui.core.preset_diff import container_of
-from spark_tui.domain.engine.container import ContainerFacts, ContainerStatus
-from spark_tui.domain.presets.container_spec import LABEL_PRESET, ContainerSpec, EnvVar, Mount, PublishedPort
+from spark_tui.core.preflight import container_of
+from spark_tui.domain.engine.container import (
+    LABEL_PRESET,
+    ContainerFacts,
+    ContainerSpec,
+    ContainerStatus,
+    EnvVar,
+    Mount,
+    PublishedPort,
+)
 from spark_tui.domain.presets.diff import SET, DiffRow, diff
 from tests.core.kit import PRESET
 

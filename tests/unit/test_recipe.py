@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from spark_tui.domain.errors import PresetError
-from spark_tui.domain.presets.image_reference import is_image_reference, repository
+from spark_tui.domain.presets.image import is_image_reference, repository
 from spark_tui.domain.presets.located import plain
 from spark_tui.domain.presets.preset import Origin, Preset, PublishedSpeed, RequiredFile, engine_of
 from spark_tui.domain.presets.recipe import Dialect, dialect_of, preset_from
-from spark_tui.domain.presets.secret_names import is_secret_name
-from spark_tui.services.preset_files import parse
+from spark_tui.domain.secret import is_secret_name
+from spark_tui.services.presets.store import parse
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "presets"
 MINIMAL = "model: org/m\ncontainer: vllm/vllm-openai:nightly\n"

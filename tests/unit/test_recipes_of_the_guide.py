@@ -16,14 +16,13 @@ from pathlib import Path
 
 import pytest
 
-from spark_tui.domain.engine.container import ImageFacts
-from spark_tui.domain.presets.container_spec import LABEL_API_KEY_FILE, LOOPBACK, RestartPolicy
+from spark_tui.domain.engine.container import LABEL_API_KEY_FILE, LOOPBACK, ImageFacts, RestartPolicy
+from spark_tui.domain.presets.fetching import fetch_command
 from spark_tui.domain.presets.plan import HostPaths, LaunchPlan, Overrides, overrides_from_pairs, plan
 from spark_tui.domain.presets.preset import Origin, Preset
-from spark_tui.domain.presets.required import fetch_command
-from spark_tui.domain.presets.shell_words import words_of
 from spark_tui.domain.quantities import GIB
-from spark_tui.services.preset_files import PresetFiles, builtin_directory
+from spark_tui.domain.shell import words_of
+from spark_tui.services.presets.store import PresetFiles, builtin_directory
 
 PATHS = HostPaths("/home/ada/vllm", "/home/ada/.cache/spark-tui", "/home/ada")
 IMAGE_HERE = ImageFacts("sha256:1", "x", ("/opt/nvidia/nvidia_entrypoint.sh",))

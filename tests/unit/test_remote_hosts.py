@@ -11,13 +11,16 @@ from hypothesis import strategies as st
 
 from spark_tui.domain.errors import ExitCode, UsageError
 from spark_tui.domain.reading import Missing, Ok
-from spark_tui.domain.remote_hosts import RemoteHost, find_host, hosts_text, read_hosts
-from spark_tui.domain.remote_status import (
+from spark_tui.domain.remote import (
     HostNotReady,
     HostUnreachable,
     RemoteEngine,
+    RemoteHost,
+    find_host,
+    hosts_text,
     memory_words,
     no_answer,
+    read_hosts,
     read_status,
     serving_words,
 )

@@ -7,10 +7,10 @@ import shlex
 import pytest
 
 from spark_tui.domain.errors import PresetError
+from spark_tui.domain.presets.fetching import fetch_command, needed_to_start
 from spark_tui.domain.presets.preset import Origin, Preset, PresetFacts, RequiredFile, RequiredStep
 from spark_tui.domain.presets.recipe import preset_from
-from spark_tui.domain.presets.required import fetch_command, needed_to_start
-from spark_tui.services.preset_files import parse
+from spark_tui.services.presets.store import parse
 
 
 def read(own: str) -> Preset:

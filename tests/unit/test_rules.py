@@ -9,16 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_tui.domain.engine.container import ImageFacts
+from spark_tui.domain.engine.container import EnvVar, ImageFacts
 from spark_tui.domain.models.checkpoint import CheckpointFacts, LayerKind, Quantization, RopeScaling, StateLayers
-from spark_tui.domain.presets.container_spec import EnvVar
 from spark_tui.domain.presets.overrides import Overrides
 from spark_tui.domain.presets.plan import HostPaths, overrides_from_pairs, plan
 from spark_tui.domain.presets.preset import Origin, Preset, PresetFacts, RequiredFile
-from spark_tui.domain.presets.rules import RULES, Finding, Severity, Situation, check, with_fix
+from spark_tui.domain.presets.rules.check import RULES, Finding, Severity, Situation, check, with_fix
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.text import cell_width
-from spark_tui.services.preset_files import PresetFiles, builtin_directory
+from spark_tui.services.presets.store import PresetFiles, builtin_directory
 
 PATHS = HostPaths("/home/ada/vllm", "/home/ada/.cache/spark-tui", "/home/ada")
 PRESETS = {preset.name: preset for preset in PresetFiles(builtin_directory()).load().presets}

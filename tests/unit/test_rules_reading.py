@@ -6,16 +6,15 @@ from dataclasses import replace
 
 import pytest
 
+from spark_tui.domain.engine.container import EnvVar
 from spark_tui.domain.errors import UsageError
-from spark_tui.domain.presets.container_spec import EnvVar
-from spark_tui.domain.presets.json_option import json_object, mappings_in
+from spark_tui.domain.presets.image import newest_possible, ngc_release, tag_of
+from spark_tui.domain.presets.options import json_object, mappings_in, without_key
 from spark_tui.domain.presets.overrides import Overrides, overrides_from_pairs
 from spark_tui.domain.presets.plan import HostPaths, plan
 from spark_tui.domain.presets.preset import Origin, Preset
-from spark_tui.domain.presets.rules import Situation, check
-from spark_tui.domain.presets.rules_case import Case, case_of
-from spark_tui.domain.presets.rules_image_version import newest_possible, ngc_release, tag_of
-from spark_tui.domain.presets.vllm_command import without_key
+from spark_tui.domain.presets.rules.check import Situation, check
+from spark_tui.domain.presets.rules.context import Case, case_of
 
 PATHS = HostPaths("/home/ada/vllm", "/home/ada/.cache/spark-tui", "/home/ada")
 NIGHTLY = "vllm/vllm-openai:nightly"

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from spark_tui.domain.engine.container import ContainerFacts, ContainerStatus
-from spark_tui.domain.engine.endpoint import Endpoint, ServedModel
+from spark_tui.domain.engine.container import (
+    LABEL_PORT,
+    LABEL_RUNTIME,
+    LABEL_SERVED_NAME,
+    ContainerFacts,
+    ContainerStatus,
+    PublishedPort,
+)
 from spark_tui.domain.engine.runtimes import (
     KEY_VARIABLES,
     RUNTIMES,
@@ -18,13 +24,11 @@ from spark_tui.domain.engine.runtimes import (
     runtime_named,
     with_tag,
 )
-from spark_tui.domain.engine.state import EngineState, Exposure
+from spark_tui.domain.engine.state import Endpoint, EngineState, Exposure, ServedModel
 from spark_tui.domain.engine.view import EngineView, api_port, endpoint_of, exposure_of, runtime_of
-from spark_tui.domain.presets.container_spec import LABEL_PORT, LABEL_RUNTIME, LABEL_SERVED_NAME, PublishedPort
 from spark_tui.domain.presets.preset import Preset
-from spark_tui.domain.presets.secret_names import is_secret_name
-from spark_tui.domain.secret import Secret
-from spark_tui.services.preset_files import PresetFiles, builtin_directory
+from spark_tui.domain.secret import Secret, is_secret_name
+from spark_tui.services.presets.store import PresetFiles, builtin_directory
 
 SHIPPED = PresetFiles(builtin_directory()).load().presets
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_tui.domain.models.checkpoint import CheckpointProblem
-from spark_tui.domain.models.safetensors_header import MOST_HEADER_BYTES, SafetensorsHeader, header_length, parse_header
+from spark_tui.domain.models.weights import MOST_HEADER_BYTES, SafetensorsHeader, header_length, parse_header
 
 
 def packed(header: dict[str, Any] | str) -> bytes:

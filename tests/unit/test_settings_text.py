@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_tui.domain.settings_text import NotEditable, with_value
+from spark_tui.domain.settings import NotEditable, with_value
 
 FILE = """\
 # mine

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_tui.domain.host.memory import MemInfo, parse_meminfo
-from spark_tui.domain.host.severity import Level, fall_rate, severity
+from spark_tui.domain.host.memory import Level, MemInfo, fall_rate, parse_meminfo, severity
 from spark_tui.domain.quantities import GIB, KIB, MIB
 from tests.gb10_fixtures import TELEMETRY, TOTAL_KB, crash_timeline, rows, snapshot, telemetry
 

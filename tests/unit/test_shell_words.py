@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from spark_tui.domain.presets.shell_words import is_shell, join_lines, shell_construct, split_words, words_of
+from spark_tui.domain.shell import is_shell, join_lines, shell_construct, split_words, words_of
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_tui.domain.engine.sizing import (
+from spark_tui.domain.logs.sizing import (
     GraphState,
     context_that_fits,
     equivalent_utilization,
@@ -19,7 +19,7 @@ from spark_tui.domain.engine.sizing import (
     utilization_of,
     utilization_that_holds,
 )
-from spark_tui.domain.engine.timeline import EngineFacts
+from spark_tui.domain.logs.timeline import EngineFacts
 from spark_tui.domain.presets.overrides import overrides_from_pairs
 from spark_tui.domain.quantities import GIB
 from tests.engine_logs import banner, core, facts_of

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_tui.domain.errors import UsageError
-from spark_tui.domain.presets.command import command_of
+from spark_tui.domain.presets.invocation import command_of
+from spark_tui.domain.presets.options import ALONE, WITH_DRAFTER, speculation_of
 from spark_tui.domain.presets.overrides import overrides_from_pairs, pairs_of
 from spark_tui.domain.presets.preset import Origin, Preset, PresetFacts
-from spark_tui.domain.presets.shell_words import words_of
-from spark_tui.domain.presets.speculation import ALONE, WITH_DRAFTER, speculation_of
+from spark_tui.domain.shell import words_of
 
 MTP = '{"method":"mtp","num_speculative_tokens":3,"moe_backend":"triton"}'
 PLAIN = Preset("p", Origin.USER, "/p.yaml", "org/m", "image:1", command="vllm serve {model}")

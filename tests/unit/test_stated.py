@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from spark_tui.domain.presets.plan import HostPaths, Overrides, overrides_from_pairs, plan
-from spark_tui.domain.presets.stated import stated_by
-from spark_tui.services.preset_files import PresetFiles, builtin_directory
+from spark_tui.domain.presets.rules.context import stated_by
+from spark_tui.services.presets.store import PresetFiles, builtin_directory
 
 PATHS = HostPaths("/home/ada/vllm", "/home/ada/.cache/spark-tui", "/home/ada")
 PRESETS = {preset.name: preset for preset in PresetFiles(builtin_directory()).load().presets}

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_tui.domain.engine.container import ContainerFacts, ContainerStatus
+from spark_tui.domain.engine.container import ContainerFacts, ContainerStatus, Mount
 from spark_tui.domain.models.store import (
+    MOVING,
     Algorithm,
     Completeness,
     Expected,
@@ -22,21 +23,17 @@ from spark_tui.domain.models.store import (
     StoredRevision,
     StoreFinding,
     Trouble,
-)
-from spark_tui.domain.models.store_delete import freed_by
-from spark_tui.domain.models.store_rules import (
-    MOVING,
     current_commit,
     digest_of,
     expected_files,
+    freed_by,
     in_motion,
     judge,
     needed,
     with_expected,
     without_reference,
 )
-from spark_tui.domain.models.store_use import User, container_use
-from spark_tui.domain.presets.container_spec import Mount
+from spark_tui.domain.presets.model_use import User, container_use
 
 W = "model-{:05d}-of-00003.safetensors"
 

@@ -6,8 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spark_tui.domain.presets.options import (
+    KEYS,
+    build,
+    is_switch,
+    option_of,
+    option_value,
+    with_option,
+    without_option,
+)
 from spark_tui.domain.presets.preset import Scalar
-from spark_tui.domain.presets.vllm_command import KEYS, build, is_switch, option, option_of, with_option, without_option
 
 ARGV = ("vllm", "serve", "m", "-tp", "2", "--max_model_len=4096", "--served-model-name", "a", "b", "--enforce-eager")
 
@@ -22,7 +30,7 @@ ARGV = ("vllm", "serve", "m", "-tp", "2", "--max_model_len=4096", "--served-mode
     ],
 )
 def test_options_are_found_in_every_spelling(name: str, value: str | None) -> None:
-    assert option(ARGV, name) == value
+    assert option_value(ARGV, name) == value
 
 
 @pytest.mark.parametrize(
@@ -71,5 +79,5 @@ def test_the_last_value_set_is_the_one_read(key: str, first: str, second: str) -
     name = option_of(key)
     assert name is not None
     argv = with_option(with_option(("vllm", "serve", "m"), key, first), key, second)
-    assert option(argv, name) == second
+    assert option_value(argv, name) == second
     assert without_option(argv, name)[:3] == ("vllm", "serve", "m")

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_tui.domain.models.checkpoint import CheckpointFacts, Experts, ModuleClass, WeightFormat
-from spark_tui.domain.models.safetensors_header import Tensor
 from spark_tui.domain.models.weights import (
     MEASURED_BANDWIDTH,
     PAPER_BANDWIDTH,
+    Tensor,
     bytes_of,
     ceiling_of,
     class_of,

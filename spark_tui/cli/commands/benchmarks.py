@@ -60,7 +60,7 @@ def bench(
     Real streaming requests with prompts of an exact length that no cache knows. Latencies as `vllm bench serve`
     defines them. Failed and short requests are told, never averaged away. The result is kept: see `results`.
     """
-    from spark_tui.cli.benching import bench as work
+    from spark_tui.cli.bench import bench as work
     from spark_tui.domain.bench.plan import BenchPlan, Content, PromptCache, PromptForm
 
     plan = BenchPlan(
@@ -75,7 +75,7 @@ def bench(
 @group("results")
 def results(session: Session) -> None:
     """What was measured on this box: list, show, compare, export. Without a command: the list."""
-    from spark_tui.cli.benching import list_results
+    from spark_tui.cli.bench import list_results
 
     list_results(session)
 
@@ -88,7 +88,7 @@ _STATUSES = ("benchmarked", "working", "pending", "failed")
 @click.option("--status", type=click.Choice(_STATUSES), default=None, help="Only those.")
 def results_list(session: Session, model: str, status: str | None) -> None:
     """All results, the newest first."""
-    from spark_tui.cli.benching import ListOptions, list_results
+    from spark_tui.cli.bench import ListOptions, list_results
 
     list_results(session, ListOptions(model, status or ""))
 
@@ -97,7 +97,7 @@ def results_list(session: Session, model: str, status: str | None) -> None:
 @click.argument("keys", nargs=-1, metavar="[ID|ENGINE|last]...")
 def results_show(session: Session, keys: tuple[str, ...]) -> None:
     """A result in full, and what others published for that model."""
-    from spark_tui.cli.benching import show_results
+    from spark_tui.cli.bench import show_results
 
     show_results(session, keys)
 
@@ -110,7 +110,7 @@ def results_compare(session: Session, first: str, second: str) -> int:
 
     Like with like: with another load nothing is compared, and every other difference is named.
     """
-    from spark_tui.cli.benching import compare_results
+    from spark_tui.cli.bench import compare_results
 
     return compare_results(session, first, second)
 
@@ -122,7 +122,7 @@ def results_compare(session: Session, first: str, second: str) -> int:
 )
 def results_export(session: Session, keys: tuple[str, ...], format_: str) -> None:
     """Results for others, on standard output; all of them when none is named."""
-    from spark_tui.cli.benching import export_results
+    from spark_tui.cli.bench import export_results
 
     export_results(session, keys, format_)
 
@@ -135,7 +135,7 @@ def results_export(session: Session, keys: tuple[str, ...], format_: str) -> Non
 @click.option("--runtime", default="", metavar="TEXT", help="vllm, sglang ...")
 def results_mark(session: Session, model: str, status: str, reason: str, quantization: str, runtime: str) -> None:
     """Note that a model works, failed, or is still to be tried."""
-    from spark_tui.cli.benching import mark_result
+    from spark_tui.cli.bench import mark_result
 
     mark_result(session, model, status, reason, quantization=quantization, runtime=runtime)
 
@@ -145,7 +145,7 @@ def results_mark(session: Session, model: str, status: str, reason: str, quantiz
 @yes_option
 def results_rm(session: Session, keys: tuple[str, ...], yes: bool) -> None:
     """Delete results for good; you are asked first."""
-    from spark_tui.cli.bench_deleting import remove_results
+    from spark_tui.cli.bench import remove_results
 
     remove_results(session, keys, yes=yes)
 

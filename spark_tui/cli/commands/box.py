@@ -19,7 +19,7 @@ def drop_caches(session: Session, image: str, install: bool, uninstall: bool, po
 
     Usable memory stays the same, free memory rises. Root's business: what this user is allowed is used, else sudo asks.
     """
-    from spark_tui.cli import caches
+    from spark_tui.cli import memory as caches
 
     if install and uninstall:
         raise click.UsageError("--install and --uninstall are two things.")
@@ -63,7 +63,7 @@ def guard(
     Looks at memory ten times a second when it is short. First a graceful stop, then a kill; the reason is kept.
     A launch starts one by itself (setting guard_auto), which ends some time after the last engine.
     """
-    from spark_tui.cli import guarding
+    from spark_tui.cli import guard as guarding
 
     if install + uninstall + show > 1:
         raise click.UsageError("--status, --install and --uninstall are different things.")
@@ -88,7 +88,7 @@ _DOCTOR_EXAMPLES = """\
 @click.option("--report", default="", metavar="FILE", help="Write it all to a file, keys and tokens masked.")
 def doctor(session: Session, gpu_container: bool, report: str) -> int:
     """What is wrong with this box, and what to do about it. Exit code 1: a check fails."""
-    from spark_tui.cli.doctoring import doctor as work
+    from spark_tui.cli.doctor import doctor as work
 
     return work(session, gpu_container=gpu_container, report=report)
 
@@ -108,6 +108,6 @@ def serve(session: Session, host: str, port: int, to_network: bool) -> None:
 
     Needs an optional part: pip install 'spark-tui[web]'.
     """
-    from spark_tui.cli.serving import serve as work
+    from spark_tui.cli.serve import serve as work
 
     work(session, host=host, port=port, to_network=to_network)

@@ -77,8 +77,8 @@ def chat(session: Session, name: str, images: tuple[str, ...], sounds: tuple[str
     Without -m on a terminal: a conversation, line by line, which is kept in ~/.local/share/spark-tui/conversations.
     With --json every piece of the answer is an object on a line, and the last one is all of it.
     """
-    from spark_tui.cli.talking import ChatOptions
-    from spark_tui.cli.talking import chat as work
+    from spark_tui.cli.chat import ChatOptions
+    from spark_tui.cli.chat import chat as work
 
     message, goes_on, keep, model, tools = (typed.pop(key) for key in ("message", "goes_on", "keep", "model", "tools"))
     reasoning = typed.pop("show_reasoning")

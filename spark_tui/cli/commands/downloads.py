@@ -33,8 +33,8 @@ def models_pull(session: Session, what: str, **options: Any) -> None:
     It goes on when the terminal is closed, and where it stopped after an interruption. Ctrl-C pauses it. The token is
     that of HF_TOKEN or `hf auth login`.
     """
-    from spark_tui.cli.pulling import PullOptions
-    from spark_tui.cli.pulling import pull as work
+    from spark_tui.cli.downloads import PullOptions
+    from spark_tui.cli.downloads import pull as work
 
     work(session, what, PullOptions(**options))
 

@@ -21,6 +21,6 @@ def hosts(session: Session) -> int:
     Asked all at once through your own ssh, 5 s at most; spark-tui must be installed there. One that asks for a
     password is not asked. Exit code 3: one cannot be reached.
     """
-    from spark_tui.cli.hosts import list_hosts
+    from spark_tui.cli.remote import list_hosts
 
     return list_hosts(session)

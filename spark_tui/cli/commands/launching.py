@@ -40,8 +40,8 @@ def up(session: Session, preset: str, **options: Any) -> None:
     Check, fetch the model, pull the image, create, start, follow the boot, warm up. What is done already is skipped, so
     the same command goes on after an interruption. Prints the engine's address.
     """
-    from spark_tui.cli.launching import UpOptions
-    from spark_tui.cli.launching import up as work
+    from spark_tui.cli.launch import UpOptions
+    from spark_tui.cli.launch import up as work
 
     work(session, preset, UpOptions(**options))
 
@@ -58,7 +58,7 @@ _seconds = click.option(
 @_seconds
 def down(session: Session, name: str, remove: bool, grace_seconds: int) -> None:
     """Stop an engine. Its container and log stay, unless --remove."""
-    from spark_tui.cli.running import down as work
+    from spark_tui.cli.engines import down as work
 
     work(session, name, remove=remove, grace_seconds=grace_seconds)
 
@@ -69,7 +69,7 @@ def down(session: Session, name: str, remove: bool, grace_seconds: int) -> None:
 @_seconds
 def restart(session: Session, name: str, wait: bool, grace_seconds: int) -> None:
     """Stop and start an engine with the settings that it has."""
-    from spark_tui.cli.running import restart as work
+    from spark_tui.cli.engines import restart as work
 
     work(session, name, wait=wait, grace_seconds=grace_seconds)
 
@@ -83,6 +83,6 @@ def secure(session: Session, name: str, wait: bool, yes: bool) -> None:
 
     It starts anew with the settings that it has. The key stays in a private file, whose path is printed.
     """
-    from spark_tui.cli.securing import secure as work
+    from spark_tui.cli.engines import secure as work
 
     work(session, name, wait=wait, yes=yes)

@@ -16,7 +16,7 @@ from spark_tui.cli.session import Session
 @click.option("--raw", is_flag=True, help="Leave colours and other control codes in.")
 def logs(session: Session, name: str, follow: bool, tail: int | None, timestamps: bool, raw: bool) -> None:
     """A container's log. Keys and tokens are masked, always."""
-    from spark_tui.cli.running import logs as work
+    from spark_tui.cli.engines import logs as work
 
     work(session, name, follow=follow, tail=tail, stamps=timestamps, raw=raw)
 

@@ -25,11 +25,11 @@ def status(session: Session, plain: bool, watch: bool) -> None:
     if watch and not plain:
         raise click.UsageError("--watch goes with --plain; figures line by line: spark-tui memory --watch")
     if plain:
-        from spark_tui.cli.plain import plain_status
+        from spark_tui.cli.status import plain_status
 
         plain_status(session, watch=watch)
         return
-    from spark_tui.cli.looking import status as work
+    from spark_tui.cli.status import status as work
 
     work(session)
 
@@ -41,7 +41,7 @@ def ps(session: Session, everything: bool) -> None:
 
     Every container that serves a model is listed, whoever started it.
     """
-    from spark_tui.cli.looking import ps as work
+    from spark_tui.cli.status import ps as work
 
     work(session, everything=everything)
 

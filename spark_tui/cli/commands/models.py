@@ -56,11 +56,11 @@ def models_inspect(session: Session, name: str, revision: str, files: bool, hub:
     Configs and headers are read, never a tensor: format and its exceptions, speed at most, KV cache, chat, licence.
     """
     if hub:
-        from spark_tui.cli.inspecting_hub import inspect_on_hub
+        from spark_tui.cli.models import inspect_on_hub
 
         inspect_on_hub(session, name, revision, files=files)
         return
-    from spark_tui.cli.inspecting import inspect_model
+    from spark_tui.cli.models import inspect_model
 
     inspect_model(session, name, revision, files=files)
 
@@ -127,7 +127,7 @@ def models_search(session: Session, words: tuple[str, ...], **options: Any) -> N
 
     The format is by the config where the Hub tells it, else by tags and name, which may lie: inspect before you pull.
     """
-    from spark_tui.cli.searching import search_models
+    from spark_tui.cli.models import search_models
 
     search_models(session, words, **options)
 

@@ -14,7 +14,7 @@ def presets(session: Session) -> None:
 
     Your own go into ~/.config/spark-tui/presets, as sparkrun v2 YAML; one of the same name takes the place of ours.
     """
-    from spark_tui.cli.recipes import list_presets
+    from spark_tui.cli.presets import list_presets
 
     list_presets(session)
 
@@ -22,7 +22,7 @@ def presets(session: Session) -> None:
 @command("list")
 def presets_list(session: Session) -> None:
     """All presets; files that cannot be read are named on standard error."""
-    from spark_tui.cli.recipes import list_presets
+    from spark_tui.cli.presets import list_presets
 
     list_presets(session)
 
@@ -31,7 +31,7 @@ def presets_list(session: Session) -> None:
 @name_argument
 def presets_show(session: Session, name: str) -> None:
     """Everything that is known about one preset, and its command."""
-    from spark_tui.cli.recipes import show_preset
+    from spark_tui.cli.presets import show_preset
 
     show_preset(session, name)
 
@@ -42,7 +42,7 @@ def presets_show(session: Session, name: str) -> None:
 @click.option("--notes", is_flag=True, help="With all presets: notes too.")
 def presets_check(session: Session, name: str | None, settings: tuple[str, ...], notes: bool) -> int:
     """What would go wrong with a launch, why, and the change that helps. Exit code 4: an error was found."""
-    from spark_tui.cli.checking import check_presets
+    from spark_tui.cli.presets import check_presets
 
     return check_presets(session, name, settings, everything=notes)
 
@@ -60,7 +60,7 @@ _DIFF_EXAMPLES = """\
 @click.option("--all", "everything", is_flag=True, help="Settings that agree, too.")
 def presets_diff(session: Session, name: str, container: str, settings: tuple[str, ...], everything: bool) -> None:
     """What the preset says, what a launch would use, and what its container really uses."""
-    from spark_tui.cli.comparing import diff_preset
+    from spark_tui.cli.presets import diff_preset
 
     diff_preset(session, name, container, settings, everything=everything)
 
@@ -82,7 +82,7 @@ def presets_import(session: Session, source: str, name: str, force: bool) -> Non
     A file, a folder of them, or a registry cloned with git; a script or guide with docker run commands; - for standard
     input. Nothing in them is run: hooks and mods are shown. Keys and tokens are taken out.
     """
-    from spark_tui.cli.dialects import import_presets
+    from spark_tui.cli.presets import import_presets
 
     import_presets(session, source, name=name, replace=force)
 
@@ -105,7 +105,7 @@ def presets_export(session: Session, name: str, format_: str, settings: tuple[st
 
     Keys and tokens are never in it: it names the private file that holds them.
     """
-    from spark_tui.cli.dialects import export_preset
+    from spark_tui.cli.presets import export_preset
 
     export_preset(session, name, format_, settings, output)
 
@@ -127,6 +127,6 @@ def fit(session: Session, name: str, settings: tuple[str, ...]) -> None:
 
     Weights, KV cache, state and the rest; measured where the checkpoint is in the store. Changes nothing.
     """
-    from spark_tui.cli.fitting import fit as work
+    from spark_tui.cli.launch import fit as work
 
     work(session, name, settings)

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from spark_tui.domain.bench.conditions import Conditions, quantization_words
-from spark_tui.domain.bench.level import Level
-from spark_tui.domain.bench.run import BenchRun
+from spark_tui.domain.bench.run import BenchRun, Level
 from spark_tui.domain.bench.statistics import Interval, deviation, mean_interval, student_t
 
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from spark_tui.domain.engine.container import ImageFacts
-from spark_tui.domain.engine.secrets import mask_secrets
 from spark_tui.domain.engine.view import EngineView
-from spark_tui.domain.host.gpu import GpuReading
 from spark_tui.domain.host.identity import HostIdentity
-from spark_tui.domain.presets.shell_words import words_of
-from spark_tui.domain.presets.vllm_command import option
+from spark_tui.domain.host.vitals import GpuReading
+from spark_tui.domain.presets.options import option_value
+from spark_tui.domain.secret import mask_secrets
+from spark_tui.domain.shell import words_of
 
 _ADDRESS: Final = ("--host", "--port", "--served-model-name", "--api-key", "--uvicorn-log-level")
 """Options that decide no number."""
@@ -85,7 +85,7 @@ def conditions_of(
         engine=view.name,
         model=view.model,
         served_name=view.served_name,
-        revision=option(words, "--revision") or "",
+        revision=option_value(words, "--revision") or "",
         quantization=facts.quantization or ("none" if facts.unquantized else "") or quantization,
         runtime=view.runtime,
         version=view.version or facts.version,
@@ -96,9 +96,9 @@ def conditions_of(
         flags=flags_of(words),
         environment=tuple(sorted(container.environment)),
         context_tokens=context or facts.max_model_len,
-        most_sequences=_number(option(words, "--max-num-seqs")),
+        most_sequences=_number(option_value(words, "--max-num-seqs")),
         kv_tokens=facts.kv_tokens,
-        kv_cache_dtype=facts.kv_cache_dtype or option(words, "--kv-cache-dtype") or "",
+        kv_cache_dtype=facts.kv_cache_dtype or option_value(words, "--kv-cache-dtype") or "",
         speculation=facts.speculation,
         attention=facts.attention,
         linear_kernel=facts.fp4_linear,

@@ -14,9 +14,16 @@ the engine speculates; E2E to the last such chunk, not to the usage chunk or the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import pairwise
+from typing import Any
+
+from spark_tui.domain.engine.api_errors import api_error, stream_error
+from spark_tui.domain.sse import EventTooLong, SseDecoder
+from spark_tui.domain.text import clean_line, truncate
 
 
 class Outcome(StrEnum):
@@ -112,3 +119,128 @@ class RequestRecord:
     def wrong_length(self) -> bool:
         """The server counted another number of prompt tokens than was meant."""
         return self.prompt_tokens is not None and self.prompt_tokens != self.asked_input
+
+
+DONE = "[DONE]"
+COMPLETIONS_PATH = "/v1/completions"
+MAX_ERROR_CHARS = 300
+
+
+@dataclass(slots=True)
+class Reply:
+    """What a stream held: the times of the pieces with a choice, the usage, and how it ended."""
+
+    chunks: list[float] = field(default_factory=list)
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    cached_tokens: int | None = None
+    finish_reason: str = ""
+    done: bool = False
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """One request on the wire: `pieces` are (time, body bytes) as they came, `broken` why the connection failed."""
+
+    number: int
+    stream: int
+    sent: float
+    ended: float
+    asked_input: int
+    asked_output: int
+    status: int = 0
+    pieces: tuple[tuple[float, bytes], ...] = ()
+    broken: str = ""
+    cancelled: bool = False
+
+
+def record_of(exchange: Exchange) -> RequestRecord:
+    """The record of an exchange. Never raises: what cannot be read is the record's error."""
+    reply = Reply()
+    if exchange.status == 200:
+        read_stream(exchange.pieces, reply)
+        reply.error = reply.error or _missing(reply, exchange)
+    elif exchange.status:
+        reply.error = _refusal(exchange.status, b"".join(piece for _, piece in exchange.pieces))
+    return RequestRecord(
+        number=exchange.number,
+        stream=exchange.stream,
+        sent=exchange.sent,
+        ended=exchange.ended,
+        asked_input=exchange.asked_input,
+        asked_output=exchange.asked_output,
+        chunks=tuple(reply.chunks),
+        prompt_tokens=reply.prompt_tokens,
+        completion_tokens=reply.completion_tokens,
+        cached_tokens=reply.cached_tokens,
+        finish_reason=reply.finish_reason,
+        status=exchange.status,
+        error=truncate(clean_line(reply.error or exchange.broken), MAX_ERROR_CHARS),
+        cancelled=exchange.cancelled,
+    )
+
+
+def _missing(reply: Reply, exchange: Exchange) -> str:
+    """What an answer without an error lacks; empty when it is whole."""
+    if exchange.broken or exchange.cancelled:
+        return ""
+    if not reply.done and not reply.finish_reason:
+        return "the answer broke off"
+    return "" if reply.completion_tokens is not None else "the server reported no usage: its tokens cannot be counted"
+
+
+def read_stream(pieces: Iterable[tuple[float, bytes]], reply: Reply) -> None:
+    """Fills the reply. An event has the time of the piece that completed it."""
+    decoder = SseDecoder()
+    for at, piece in pieces:
+        try:
+            for data in decoder.feed(piece):
+                _event(data, at, reply)
+        except EventTooLong as error:
+            reply.error = f"the engine sent {error}"
+        if reply.error or reply.done:
+            return
+
+
+def _event(data: str, at: float, reply: Reply) -> None:
+    if data.strip() == DONE:
+        reply.done = True
+        return
+    try:
+        told = json.loads(data)
+    except (ValueError, RecursionError):
+        reply.error = f"the engine sent something that is not JSON: {data[:80]}"
+        return
+    if not isinstance(told, dict):
+        return
+    if told.get("error") or told.get("object") == "error":
+        reply.error = stream_error(told).summary
+        return
+    choices = told.get("choices")
+    if isinstance(choices, list) and choices:
+        reply.chunks.append(at)
+        reason = choices[0].get("finish_reason") if isinstance(choices[0], dict) else None
+        if isinstance(reason, str) and reason:
+            reply.finish_reason = reason
+            if reason == "abort":  # vLLM, for the answers that a shutdown interrupts
+                reply.error = "the engine aborted the answer"
+    _usage(told.get("usage"), reply)
+
+
+def _usage(told: Any, reply: Reply) -> None:
+    if not isinstance(told, dict):
+        return
+    reply.prompt_tokens = _count(told.get("prompt_tokens"), reply.prompt_tokens)
+    reply.completion_tokens = _count(told.get("completion_tokens"), reply.completion_tokens)
+    details = told.get("prompt_tokens_details")
+    if isinstance(details, dict):
+        reply.cached_tokens = _count(details.get("cached_tokens"), reply.cached_tokens)
+
+
+def _count(value: Any, before: int | None) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else before
+
+
+def _refusal(status: int, body: bytes) -> str:
+    return api_error(status, body.decode("utf-8", "replace"), path=COMPLETIONS_PATH).summary

@@ -2,17 +2,281 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from spark_tui.domain.bench.conditions import Conditions
-from spark_tui.domain.bench.level import Counts, Level
-from spark_tui.domain.bench.plan import BenchPlan, Content, PromptCache
-from spark_tui.domain.bench.scaling import Scaling, scaling
+from spark_tui.domain.bench.plan import BenchPlan, Content, PromptCache, Segment, segments
+from spark_tui.domain.bench.record import Outcome, RequestRecord
 from spark_tui.domain.bench.server_side import Check, ServerSide
-from spark_tui.domain.bench.statistics import Distribution
+from spark_tui.domain.bench.statistics import Distribution, Interval, distribution, mean_interval
 from spark_tui.domain.quantities import gib, human_count
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """One uninterrupted measurement of a segment. `finished` is false for one that was stopped."""
+
+    segment: Segment
+    records: tuple[RequestRecord, ...]
+    finished: bool = True
+
+    @property
+    def seconds(self) -> float:
+        """From the first request's sending to the last one's end; 0 without requests."""
+        if not self.records:
+            return 0.0
+        return max(record.ended for record in self.records) - min(record.sent for record in self.records)
+
+    @property
+    def output_rate(self) -> float | None:
+        """Output tokens per second of all streams together."""
+        return _rate((record.completion_tokens for record in self.records), self.seconds)
+
+    @property
+    def total_rate(self) -> float | None:
+        """Prompt and output tokens per second together."""
+        counts = [record.completion_tokens for record in self.records]
+        counts += [record.prompt_tokens for record in self.records if record.chunks]
+        return _rate(counts, self.seconds)
+
+    @property
+    def request_rate(self) -> float | None:
+        """Complete requests per second."""
+        complete = sum(record.outcome is Outcome.COMPLETE for record in self.records)
+        return complete / self.seconds if self.seconds > 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """How the requests of a level ended."""
+
+    complete: int = 0
+    short: int = 0
+    truncated: int = 0
+    failed: int = 0
+    cancelled: int = 0
+
+    @property
+    def total(self) -> int:
+        """All that were sent."""
+        return self.complete + self.short + self.truncated + self.failed + self.cancelled
+
+    @property
+    def bad(self) -> int:
+        """Those that neither completed nor were cancelled by us."""
+        return self.short + self.truncated + self.failed
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(
+            self.complete + other.complete, self.short + other.short, self.truncated + other.truncated,
+            self.failed + other.failed, self.cancelled + other.cancelled,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """The figures of one level. Seconds and tokens per second; a distribution is None where nothing was measured.
+
+    `output_rate` is the mean over the passes that were finished, `pass_rates` are theirs in their order, and
+    `output_interval` is their mean's 95 % interval (None for one pass). `decode_rate` is per stream after its first
+    token, `stream_rate` per stream with its prefill, `prefill_rate` prompt tokens per second up to the first token.
+    `peak_rate` is the most tokens that arrived within any one second. `tokens_per_chunk` is above 1 where the engine
+    speculates: an inter-token latency is then one between pieces of so many tokens.
+    """
+
+    streams: int
+    input_tokens: int
+    output_tokens: int
+    depth: bool
+    counts: Counts
+    passes: int
+    seconds: float
+    output_rate: float | None
+    output_interval: Interval | None
+    pass_rates: tuple[float, ...]
+    total_rate: float | None
+    request_rate: float | None
+    peak_rate: float | None
+    ttft: Distribution | None
+    itl: Distribution | None
+    tpot: Distribution | None
+    e2e: Distribution | None
+    decode_rate: Distribution | None
+    stream_rate: Distribution | None
+    prefill_rate: Distribution | None
+    tokens_per_chunk: float | None
+    errors: tuple[tuple[str, int], ...] = ()
+    wrong_lengths: int = 0
+    cached_tokens: int | None = None
+
+    @property
+    def key(self) -> tuple[bool, int, int]:
+        """Levels of the sweep first, by streams; then depths, by length."""
+        return (self.depth, self.streams, self.input_tokens)
+
+
+def levels(passes: Sequence[Pass]) -> tuple[Level, ...]:
+    """The figures of every level that was measured, the sweep first."""
+    groups: dict[tuple[bool, int, int], list[Pass]] = {}
+    for each in passes:
+        segment = each.segment
+        groups.setdefault((segment.depth, segment.streams, segment.input_tokens), []).append(each)
+    return tuple(level(group) for _, group in sorted(groups.items()))
+
+
+def level(passes: Sequence[Pass]) -> Level:
+    """The figures of one level from its passes, of which there is at least one.
+
+    Rates come from finished passes: the tail of one that was stopped has fewer streams than the level is about. When
+    none was finished, from the one there is.
+    """
+    segment = passes[0].segment
+    records = [record for each in passes for record in each.records]
+    whole = [record for record in records if record.outcome is Outcome.COMPLETE]
+    finished = [each for each in passes if each.finished] or list(passes)
+    rates = _known(each.output_rate for each in finished)
+    return Level(
+        streams=segment.streams,
+        input_tokens=segment.input_tokens,
+        output_tokens=segment.output_tokens,
+        depth=segment.depth,
+        counts=counts(records),
+        passes=sum(each.finished for each in passes),
+        seconds=math.fsum(each.seconds for each in passes),
+        output_rate=_mean(rates),
+        output_interval=mean_interval(rates),
+        pass_rates=tuple(rates),
+        total_rate=_mean(_known(each.total_rate for each in finished)),
+        request_rate=_mean(_known(each.request_rate for each in finished)),
+        peak_rate=max((_peak(each.records) for each in finished), default=None),
+        ttft=_over(whole, lambda record: record.ttft),
+        itl=distribution(itl for record in whole for itl in record.itls),
+        tpot=_over(whole, lambda record: record.tpot),
+        e2e=_over(whole, lambda record: record.e2e),
+        decode_rate=_over(whole, lambda record: record.decode_rate),
+        stream_rate=_over(whole, lambda record: record.stream_rate),
+        prefill_rate=_over(whole, lambda record: record.prefill_rate),
+        tokens_per_chunk=_tokens_per_chunk(whole),
+        errors=_errors(records),
+        wrong_lengths=sum(record.wrong_length for record in records),
+        cached_tokens=_total(record.cached_tokens for record in records),
+    )
+
+
+def counts(records: Iterable[RequestRecord]) -> Counts:
+    """How they ended."""
+    told = [record.outcome for record in records]
+    return Counts(**{outcome.value: told.count(outcome) for outcome in Outcome})
+
+
+def _rate(tokens: Iterable[int | None], seconds: float) -> float | None:
+    known = [count for count in tokens if count is not None]
+    return sum(known) / seconds if known and seconds > 0 else None
+
+
+def _known(values: Iterable[float | None]) -> list[float]:
+    return [value for value in values if value is not None]
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return math.fsum(values) / len(values) if values else None
+
+
+def _total(values: Iterable[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def _over(records: Iterable[RequestRecord], figure: Callable[[RequestRecord], float | None]) -> Distribution | None:
+    return distribution(_known(figure(record) for record in records))
+
+
+def _tokens_per_chunk(records: Sequence[RequestRecord]) -> float | None:
+    chunks = sum(len(record.chunks) for record in records)
+    return sum(record.completion_tokens or 0 for record in records) / chunks if chunks else None
+
+
+def _errors(records: Iterable[RequestRecord]) -> tuple[tuple[str, int], ...]:
+    """What went wrong and how often, the most frequent first."""
+    told = [record.error for record in records if record.error and not record.cancelled]
+    return tuple(sorted(((text, told.count(text)) for text in set(told)), key=lambda each: (-each[1], each[0])))
+
+
+def _peak(records: Iterable[RequestRecord]) -> float:
+    """The most tokens within one second, wherever that second begins; a chunk counts for its share of the tokens."""
+    arrivals = sorted(
+        (at, (record.completion_tokens or 0) / len(record.chunks))
+        for record in records
+        if record.chunks
+        for at in record.chunks
+    )
+    most = inside = 0.0
+    begin = 0
+    for at, tokens in arrivals:
+        inside += tokens
+        while arrivals[begin][0] <= at - 1.0:
+            inside -= arrivals[begin][1]
+            begin += 1
+        most = max(most, inside)
+    return most
+
+
+KNEE_EFFICIENCY: Final = 0.5
+"""At the knee each stream still adds at least half of what the first one gives.
+
+The deployment registry whose tables spark-tui reads lists scaling efficiency and knee without their rule; this one
+agrees with its rows (36.5 % at the top and the knee at 16; 26.3 % and 8; 43.2 % and 16; 104.1 % and the top itself).
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Scaling:
+    """`efficiency` is throughput at `streams` over `streams` times the throughput of one; `most_streams` is the level
+    of the highest throughput. None of the knee's fields without a level of one stream: there is no measure then."""
+
+    efficiency: float | None
+    most_streams: int
+    most_throughput: float
+    knee_streams: int | None = None
+    knee_throughput: float | None = None
+    knee_is_last: bool = False
+
+
+def efficiency(throughput: Mapping[int, float], streams: int) -> float | None:
+    """`T(n) / (n * T(1))`; None without a throughput of one stream."""
+    one, there = throughput.get(1), throughput.get(streams)
+    return there / (streams * one) if one and there is not None else None
+
+
+def scaling(throughput: Mapping[int, float]) -> Scaling | None:
+    """From tokens per second by number of streams. None without any.
+
+    The scaling efficiency of the whole is that of the level with the most streams. The knee is the last level, from
+    one stream upwards, that all have an efficiency of at least one half. `knee_is_last`: the curve was still good at
+    the most streams that were measured, so the knee may lie beyond.
+    """
+    if not throughput:
+        return None
+    last = max(throughput)
+    best = max(throughput, key=lambda streams: (throughput[streams], -streams))
+    knee = None
+    for streams in sorted(throughput):
+        found = efficiency(throughput, streams)
+        if found is None or found < KNEE_EFFICIENCY:
+            break
+        knee = streams
+    return Scaling(
+        efficiency=efficiency(throughput, last),
+        most_streams=best,
+        most_throughput=throughput[best],
+        knee_streams=knee,
+        knee_throughput=None if knee is None else throughput[knee],
+        knee_is_last=knee == last,
+    )
 
 
 class Ending(StrEnum):
@@ -208,3 +472,115 @@ def result_caveats(run: BenchRun, other_requests: int) -> tuple[str, ...]:
 def memory_reason(usable: int, floor: int) -> str:
     """Why memory ended a run."""
     return f"usable memory fell to {gib(usable)} GiB, below the guard's floor of {gib(floor)} GiB"
+
+
+WARM_UP_TOKENS: Final = 16
+"""A warm-up request asks for no more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Seconds; `at_least`: prefill and waiting come on top."""
+
+    seconds: float
+    at_least: bool = False
+
+
+def estimate(plan: BenchPlan, *, before: BenchRun | None = None, decode_rate: float | None = None) -> Estimate | None:
+    """How long the plan takes on one engine. `before` is an earlier, completed run of the same model, `decode_rate`
+    somebody's tokens per second of one stream. None: nothing is known.
+
+    From a run: its own duration, times the ratio of both loads in stream seconds, by its latencies at the nearest
+    levels. Its tokenizing, warm-up and waits are so in it too.
+    """
+    if before is not None and before.ending is Ending.COMPLETED and before.seconds > 0:
+        was, will = _stream_seconds(before.plan, before.levels), _stream_seconds(plan, before.levels)
+        if was and will:
+            return Estimate(before.seconds * will / was)
+    if decode_rate:
+        rounds = sum(segment.requests / segment.streams for segment in segments(plan))
+        return Estimate(rounds * plan.output_tokens / decode_rate, at_least=True)
+    return None
+
+
+def _stream_seconds(plan: BenchPlan, levels: Sequence[Level]) -> float | None:
+    """What each stream of each segment takes, one segment after the other, by the latencies of these levels."""
+    total = 0.0
+    for segment in segments(plan):
+        found = _request_seconds(segment.streams, segment.input_tokens, segment.output_tokens, levels)
+        if found is None:
+            return None
+        total += found * segment.requests / segment.streams
+    for streams in {1, *plan.concurrency} if plan.warmup else ():
+        asked = plan.input_tokens if plan.concurrency else min(plan.depths)
+        output = max(2, min(WARM_UP_TOKENS, plan.output_tokens))
+        total += (_request_seconds(streams, asked, output, levels) or 0.0) * plan.warmup
+    return total
+
+
+def _request_seconds(streams: int, prompt: int, output: int, levels: Sequence[Level]) -> float | None:
+    known = [level for level in levels if level.ttft is not None and level.tpot is not None]
+    if not known:
+        return None
+    near = min(known, key=lambda each: (abs(math.log2(each.streams / streams)), abs(each.input_tokens - prompt)))
+    if near.ttft is None or near.tpot is None:
+        return None
+    more = max(1.0, streams / near.streams)  # beyond the levels that are known: prefill queues, steps grow slowly
+    return near.ttft.p50 * more * prompt / near.input_tokens + near.tpot.p50 * math.sqrt(more) * (output - 1)
+
+
+class Status(StrEnum):
+    """How far a model came. A `working` one answers and was not measured; a `pending` one is still to be tried."""
+
+    BENCHMARKED = "benchmarked"
+    WORKING = "working"
+    PENDING = "pending"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One entry. `at` is seconds since the epoch, `reason` why it failed or what was noted. A benchmark has its `run`;
+    a verdict without one has only what was said of it."""
+
+    id: str
+    at: float
+    status: Status
+    model: str
+    quantization: str = ""
+    runtime: str = ""
+    platform: str = ""
+    engine: str = ""
+    reason: str = ""
+    run: BenchRun | None = None
+
+    @property
+    def simulated(self) -> bool:
+        """It comes from the demo."""
+        return self.run is not None and self.run.conditions.simulated
+
+
+def result_of(run: BenchRun) -> Result:
+    """A run as an entry: benchmarked when one level at least has complete requests, else failed with its reason."""
+    measured = run.counts.complete > 0
+    conditions = run.conditions
+    reason = run.reason
+    if not measured and not reason:
+        errors = [text for level in run.levels for text, _ in level.errors]
+        reason = errors[0] if errors else "no request was answered"
+    return Result(
+        id=run.id,
+        at=run.at,
+        status=Status.BENCHMARKED if measured else _without(run.ending),
+        model=conditions.model,
+        quantization=conditions.quantization,
+        runtime=conditions.runtime,
+        platform=conditions.platform or conditions.hostname,
+        engine=conditions.engine,
+        reason=reason,
+        run=run,
+    )
+
+
+def _without(ending: Ending) -> Status:
+    return Status.PENDING if ending is Ending.CANCELLED else Status.FAILED

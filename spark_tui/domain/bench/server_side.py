@@ -13,9 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from spark_tui.domain.bench.record import Outcome, RequestRecord
-from spark_tui.domain.engine.metric_change import Change, Snapshot, restarted
-from spark_tui.domain.engine.metric_names import Family
-from spark_tui.domain.engine.metric_page import MetricPage
+from spark_tui.domain.metrics.page import Change, Family, MetricPage, Snapshot, restarted
 
 
 @dataclass(frozen=True, slots=True)

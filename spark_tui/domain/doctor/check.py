@@ -8,9 +8,9 @@ from enum import StrEnum
 
 from spark_tui.domain.host.detectors import SharedFile
 from spark_tui.domain.host.drop_caches import Access
-from spark_tui.domain.host.gpu import GpuReading
 from spark_tui.domain.host.identity import HostIdentity
 from spark_tui.domain.host.memory import MemInfo
+from spark_tui.domain.host.vitals import GpuReading
 from spark_tui.domain.reading import NOT_READ_YET, Reading
 
 

@@ -14,7 +14,7 @@ from enum import StrEnum
 from pathlib import PurePosixPath
 from typing import Final
 
-from spark_tui.domain.api_errors import CHAT_PATH
+from spark_tui.domain.engine.api_errors import CHAT_PATH
 
 
 class KeyWay(StrEnum):

@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 
-from spark_tui.domain.engine.container import ContainerFacts, ContainerStatus
-from spark_tui.domain.engine.endpoint import Endpoint, Health, ServedModel
+from spark_tui.domain.engine.container import LABEL_PORT, LABEL_RUNTIME, ContainerFacts, ContainerStatus, PublishedPort
 from spark_tui.domain.engine.runtimes import recognised, runtime_named, with_tag
-from spark_tui.domain.engine.serving_lines import ServingSample
-from spark_tui.domain.engine.state import EngineState, Exposure
-from spark_tui.domain.engine.timeline import EMPTY_TIMELINE, BootTimeline
+from spark_tui.domain.engine.state import Endpoint, EngineState, Exposure, Health, ServedModel
+from spark_tui.domain.logs.serving import ServingSample
+from spark_tui.domain.logs.timeline import EMPTY_TIMELINE, BootTimeline
 from spark_tui.domain.models.checkpoint import CheckpointFacts
-from spark_tui.domain.presets.container_spec import LABEL_PORT, LABEL_RUNTIME, PublishedPort
 from spark_tui.domain.secret import Secret
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from spark_tui.domain.host.gpu import GpuReading
+from spark_tui.domain.host.vitals import GpuReading
 from spark_tui.domain.quantities import human_bytes, human_duration
 
 # --- wedge ----------------------------------------------------------------------------------------------

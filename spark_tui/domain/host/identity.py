@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from spark_tui.domain.errors import UsageError
+
 GB10_PCI_ID: Final = (0x10DE, 0x2E12)
 """Vendor and device of the GB10's GPU. 0x2e03 and 0x2e06 are the N1X, which is no Spark."""
 
@@ -79,3 +81,20 @@ def product_label(release: Mapping[str, str], dmi: Iterable[str]) -> tuple[str, 
 
 def _words(name: str) -> str:
     return " ".join(name.replace("_", " ").lower().split())
+
+
+@dataclass(frozen=True, slots=True)
+class HostPaths:
+    """Absolute directories of the host: the model store, the compile caches, and the person's home (for `~`)."""
+
+    store: str
+    caches: str
+    home: str = ""
+
+    def __post_init__(self) -> None:
+        for what, path in (("model store", self.store), ("cache folder", self.caches)):
+            if not path.startswith("/") or ":" in path:
+                raise UsageError(
+                    f"The {what} must be an absolute path without a colon; it is {path!r}.",
+                    "Correct it in the settings.",
+                )

@@ -2,14 +2,460 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, NoReturn
 
-from spark_tui.domain.models.checkpoint import CheckpointFacts, Experts, RopeScaling
-from spark_tui.domain.models.json_keys import Keys
-from spark_tui.domain.models.layers import Layers, layers_of
-from spark_tui.domain.models.quantization import quantization_of
+from spark_tui.domain.models.checkpoint import (
+    AttentionLayers,
+    CheckpointFacts,
+    Experts,
+    LayerKind,
+    Quantization,
+    RopeScaling,
+    StateLayers,
+    WeightFormat,
+)
+from spark_tui.domain.text import clean_line, truncate
+
+MOST_BYTES: Final = 64 * 1024 * 1024
+"""The index of a model of a trillion parameters has some 20 MB."""
+_LARGEST: Final = 10**15
+_MOST_FINDINGS: Final = 20
+
+
+class BadJson(ValueError):
+    """Bytes that are no JSON object; the message says why, in words for the screen."""
+
+
+def read_object(data: bytes, *, unique: bool = False) -> dict[str, Any]:
+    """Bytes -> a JSON object. With `unique`, a key that comes twice is an error. Raises BadJson and nothing else."""
+    if len(data) > MOST_BYTES:
+        raise BadJson(f"larger than {MOST_BYTES >> 20} MiB")
+    try:
+        found = json.loads(
+            data.decode("utf-8"),
+            object_pairs_hook=_unique if unique else None,
+            parse_constant=_no_constant,
+        )
+    except UnicodeDecodeError:
+        raise BadJson("not UTF-8 text") from None
+    except BadJson:
+        raise
+    except RecursionError:
+        raise BadJson("nested too deeply") from None
+    except ValueError as error:
+        raise BadJson(f"not JSON: {truncate(clean_line(str(error)), 80)}") from None
+    if not isinstance(found, dict):
+        raise BadJson("not a JSON object")
+    return found
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        seen: set[str] = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        raise BadJson(f"the key {truncate(clean_line(twice), 60)!r} comes twice")
+    return found
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise BadJson(f"{name} is no JSON number")
+
+
+class Keys:
+    """A JSON object asked by key and type. A value of another type counts as absent, and is told in `findings`."""
+
+    def __init__(self, found: Mapping[str, Any], findings: list[str], path: str = "") -> None:
+        self._found = found
+        self.findings = findings
+        self._path = path
+
+    def __contains__(self, name: str) -> bool:
+        return self._found.get(name) is not None
+
+    def integer(self, *names: str) -> int | None:
+        """The first of these keys that holds a whole number from 0 on; `4096.0` is one."""
+        for name in names:
+            value = self._found.get(name)
+            if value is None:
+                continue
+            if isinstance(value, float) and value.is_integer() and abs(value) <= _LARGEST:
+                value = int(value)
+            if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _LARGEST:
+                return value
+            self._wrong(name, "a whole number")
+        return None
+
+    def positive(self, *names: str) -> int | None:
+        """Like `integer`; zero counts as absent."""
+        return self.integer(*names) or None
+
+    def number(self, name: str) -> float | None:
+        """A finite number."""
+        value = self._found.get(name)
+        if value is None:
+            return None
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= _LARGEST:
+            return float(value)
+        self._wrong(name, "a number")
+        return None
+
+    def text(self, name: str) -> str:
+        """A text, cleaned and cut; empty when there is none."""
+        value = self._found.get(name)
+        if isinstance(value, str):
+            return truncate(clean_line(value), 200)
+        if value is not None:
+            self._wrong(name, "a text")
+        return ""
+
+    def flag(self, name: str) -> bool | None:
+        """True, false, or None."""
+        value = self._found.get(name)
+        if value is None or isinstance(value, bool):
+            return value
+        self._wrong(name, "true or false")
+        return None
+
+    def texts(self, name: str) -> tuple[str, ...] | None:
+        """A list of texts; None when there is none."""
+        value = self._found.get(name)
+        if value is None:
+            return None
+        if isinstance(value, list) and all(isinstance(item, str) for item in value):
+            return tuple(truncate(clean_line(item), 200) for item in value)
+        self._wrong(name, "a list of texts")
+        return None
+
+    def inner(self, name: str) -> Keys | None:
+        """An object within; None when there is none."""
+        value = self._found.get(name)
+        if isinstance(value, dict):
+            return Keys(value, self.findings, f"{self._path}{name}.")
+        if value is not None:
+            self._wrong(name, "an object")
+        return None
+
+    def inners(self, name: str) -> tuple[Keys, ...]:
+        """The objects within an object: `{"group_0": {...}, ...}`."""
+        value = self._found.get(name)
+        if not isinstance(value, dict):
+            if value is not None:
+                self._wrong(name, "an object")
+            return ()
+        items = list(value.items())
+        return tuple(
+            Keys(item, self.findings, f"{self._path}{name}.{key}.") for key, item in items if isinstance(item, dict)
+        )
+
+    def _wrong(self, name: str, expected: str) -> None:
+        words = f"{truncate(clean_line(self._path + name), 80)} is not {expected}"
+        if words not in self.findings and len(self.findings) < _MOST_FINDINGS:
+            self.findings.append(words)
+
+
+MOST_LAYERS: Final = 10_000
+_PATTERN: Final = {"M": LayerKind.MAMBA, "*": LayerKind.FULL, "-": None, "E": None}
+_WORDS: Final = {
+    "full_attention": LayerKind.FULL,
+    "attention": LayerKind.FULL,
+    "sliding_attention": LayerKind.SLIDING,
+    "linear_attention": LayerKind.GDN,
+    "mamba": LayerKind.MAMBA,
+    "mamba2": LayerKind.MAMBA,
+    "mlp": None,
+    "moe": None,
+}
+# A config that has one of these has layers of a kind that is not known here, unless a list says which layer is what.
+_OTHER_STATES: Final = (
+    "attn_layer_period", "conv_L_cache", "linear_attn_config", "mamba_d_state", "ssm_cfg", "ssm_state_size",
+    "state_size", "time_step_rank", "wkv_head_dim", "attention_chunk_size",
+)  # fmt: skip
+_STATE_BYTES: Final = {"float32": 4, "bfloat16": 2, "float16": 2}
+_NEMOTRON: Final = "nemotron_h"
+
+
+@dataclass(frozen=True, slots=True)
+class Layers:
+    """What a config says about its layers; None where it is not understood. `drafting` counts layers for drafting
+    that the config names, `drafting_attention` is what those keep."""
+
+    count: int | None
+    attention: tuple[AttentionLayers, ...] | None
+    states: tuple[StateLayers, ...] | None
+    drafting: int | None
+    drafting_attention: AttentionLayers | None
+
+
+def layers_of(text: Keys, model_type: str) -> Layers:
+    """The layers of a text model's config."""
+    count = text.positive("num_hidden_layers", "n_layer", "num_layers")
+    kinds = _kinds(text, model_type, count)
+    drafting, with_attention = _drafting(text)
+    if kinds is None:
+        return Layers(count, None, None, drafting, None)
+    shared = text.integer("num_kv_shared_layers") or 0
+    own = kinds[: len(kinds) - shared] if 0 < shared < len(kinds) else kinds
+    attention = _attention(text, own)
+    states = _states(text, own, model_type)
+    full = _full(text)
+    draft = replace(full, layers=with_attention) if full and with_attention else None
+    return Layers(count or len(kinds), attention, states, drafting, draft)
+
+
+def _kinds(text: Keys, model_type: str, count: int | None) -> Sequence[LayerKind | None] | None:
+    """One kind per layer, None for a layer that keeps nothing; None when the config is not understood."""
+    pattern = text.text("hybrid_override_pattern")
+    if pattern:
+        return [_PATTERN[mark] for mark in pattern] if set(pattern) <= set(_PATTERN) else None
+    words = text.texts("layers_block_type") or text.texts("layer_types")
+    if words:
+        return [_WORDS[word] for word in words] if set(words) <= set(_WORDS) and len(words) <= MOST_LAYERS else None
+    if count is None or count > MOST_LAYERS:
+        return None
+    every = text.positive("full_attention_interval")
+    if every and "linear_num_value_heads" in text:
+        return [LayerKind.FULL if (at + 1) % every == 0 else LayerKind.GDN for at in range(count)]
+    if any(key in text for key in _OTHER_STATES):
+        return None
+    window = text.positive("sliding_window")
+    every = text.positive("sliding_window_pattern")
+    if window and every:
+        return [LayerKind.FULL if (at + 1) % every == 0 else LayerKind.SLIDING for at in range(count)]
+    if window and model_type == "gpt_oss":
+        return [LayerKind.FULL if at % 2 else LayerKind.SLIDING for at in range(count)]
+    # Qwen states a window that is not used, Phi one that is longer than its context; Mistral states one that is used.
+    slides = _shorter_than_context(text, window) and text.flag("use_sliding_window") is not False
+    slides = slides and "max_window_layers" not in text
+    return [LayerKind.SLIDING if slides else LayerKind.FULL] * count
+
+
+def _shorter_than_context(text: Keys, window: int | None) -> bool:
+    context = text.positive("max_position_embeddings")
+    return window is not None and (context is None or window < context)
+
+
+# --- keys and values ----------------------------------------------------------------------------------
+
+
+def _attention(text: Keys, kinds: Sequence[LayerKind | None]) -> tuple[AttentionLayers, ...] | None:
+    found: list[AttentionLayers] = []
+    for kind, shape in ((LayerKind.FULL, _full(text)), (LayerKind.SLIDING, _sliding(text))):
+        layers = kinds.count(kind)
+        if layers and shape is None:
+            return None
+        if layers and shape is not None:
+            found.append(replace(shape, layers=layers))
+    return tuple(found)
+
+
+def _full(text: Keys) -> AttentionLayers | None:
+    """A layer that sees everything."""
+    latent = text.positive("kv_lora_rank")
+    if latent is not None:
+        return AttentionLayers(LayerKind.MLA, 1, latent + (text.integer("qk_rope_head_dim") or 0), 0)
+    heads = text.positive("num_global_key_value_heads") if text.flag("attention_k_eq_v") else None
+    return _heads(text, heads, text.positive("global_head_dim"))
+
+
+def _sliding(text: Keys) -> AttentionLayers | None:
+    shape, window = _heads(text, None, None), text.positive("sliding_window")
+    return None if shape is None or window is None else replace(shape, kind=LayerKind.SLIDING, window=window)
+
+
+def _heads(text: Keys, heads: int | None, size: int | None) -> AttentionLayers | None:
+    queries = text.positive("num_attention_heads", "n_head")
+    heads = (
+        heads or text.positive("num_key_value_heads", "num_kv_heads", "n_head_kv", "multi_query_group_num") or queries
+    )
+    size = size or text.positive("head_dim", "attention_head_dim")
+    hidden = text.positive("hidden_size", "n_embd")
+    if size is None and hidden and queries:
+        size = hidden // queries
+    if heads is None or not size:
+        return None
+    values = text.positive("v_head_dim") or size
+    return AttentionLayers(LayerKind.FULL, 1, heads * size, heads * values)
+
+
+# --- states -------------------------------------------------------------------------------------------
+
+
+def _states(text: Keys, kinds: Sequence[LayerKind | None], model_type: str) -> tuple[StateLayers, ...] | None:
+    found: list[StateLayers] = []
+    for kind, shape in ((LayerKind.MAMBA, _mamba(text, model_type)), (LayerKind.GDN, _gdn(text))):
+        layers = kinds.count(kind)
+        if layers and shape is None:
+            return None
+        if layers and shape is not None:
+            found.append(replace(shape, layers=layers))
+    return tuple(found)
+
+
+def _mamba(text: Keys, model_type: str) -> StateLayers | None:
+    heads, size, state = (
+        text.positive("mamba_num_heads"),
+        text.positive("mamba_head_dim"),
+        text.positive("ssm_state_size"),
+    )
+    kernel, groups = text.positive("conv_kernel"), text.positive("n_groups")
+    if not (heads and size and state and kernel and groups):
+        return None
+    inner = heads * size
+    width = _STATE_BYTES.get(text.text("mamba_ssm_cache_dtype"))
+    if width is None and model_type.startswith(_NEMOTRON):
+        width = 4  # vLLM 0.32: float32 unless the config says otherwise
+    return StateLayers(LayerKind.MAMBA, 1, inner + 2 * groups * state, kernel - 1, inner * state, width)
+
+
+def _gdn(text: Keys) -> StateLayers | None:
+    keys, key_size = text.positive("linear_num_key_heads"), text.positive("linear_key_head_dim")
+    values, value_size = text.positive("linear_num_value_heads"), text.positive("linear_value_head_dim")
+    kernel = text.positive("linear_conv_kernel_dim")
+    if not (keys and key_size and values and value_size and kernel):
+        return None
+    channels = 2 * keys * key_size + values * value_size
+    width = _STATE_BYTES.get(text.text("mamba_ssm_dtype"))
+    return StateLayers(LayerKind.GDN, 1, channels, kernel - 1, values * value_size * key_size, width)
+
+
+# --- drafting -----------------------------------------------------------------------------------------
+
+
+def _drafting(text: Keys) -> tuple[int | None, int]:
+    """Layers for drafting that the config names, and how many of them keep keys and values."""
+    nested = text.inner("mtp")
+    count = text.integer("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_layers", "num_mtp_modules")
+    if count is None and nested is not None:
+        count = nested.integer("num_hidden_layers")
+    pattern = text.text("mtp_hybrid_override_pattern")
+    words = text.texts("mtp_layers_block_type")
+    if pattern or words:
+        attention = pattern.count("*") if pattern else (words or ()).count("attention")
+        return (count or 1), (count or 1) * attention
+    return count, count or 0
+
+
+_MODELOPT: Final = (  # quant_algo holds -> format; the first that fits
+    ("W4A16_NVFP4", WeightFormat.NVFP4_W4A16),
+    ("NVFP4", WeightFormat.NVFP4),
+    ("MXFP8", WeightFormat.MXFP8),
+    ("MXFP4", WeightFormat.MXFP4),
+    ("FP8", WeightFormat.FP8),
+    ("INT8", WeightFormat.INT8),
+    ("INT4", WeightFormat.INT4),
+    ("W4A16", WeightFormat.INT4),
+)
+_COMPRESSED: Final = {
+    "mxfp4-pack-quantized": WeightFormat.MXFP4,
+    "mxfp8-quantized": WeightFormat.MXFP8,
+    "float-quantized": WeightFormat.FP8,
+    "pack-quantized": WeightFormat.INT4,
+    "int-quantized": WeightFormat.INT8,
+}
+
+
+def quantization_of(config: Keys, hf_quant: Keys | None) -> Quantization | None:
+    """From `config.json` (its nested text_config too) and `hf_quant_config.json`, ModelOpt's older place.
+
+    A config that names no format is not quantized. Order and keys: vLLM 0.14 to 0.33.
+    """
+    text = config.inner("text_config")
+    places = [config.inner("quantization_config"), config.inner("compression_config")]
+    places += [text.inner("quantization_config"), text.inner("compression_config")] if text else []
+    for found in places:
+        if found is not None:
+            return _stated(found)
+    if hf_quant is not None:
+        return _legacy(hf_quant)
+    return Quantization("")
+
+
+def _stated(found: Keys) -> Quantization:
+    method = found.text("quant_method").lower()
+    if method.startswith("modelopt"):
+        return _modelopt(found, method)
+    if method == "compressed-tensors":
+        return _compressed(found)
+    bits = found.integer("bits", "w_bit")
+    formats: tuple[WeightFormat, ...]
+    if method == "mxfp4":
+        formats = (WeightFormat.MXFP4,)
+    elif method in ("fp8", "fbgemm_fp8"):
+        formats = (WeightFormat.FP8,)
+    elif bits in (4, 8):
+        formats = (WeightFormat.INT4 if bits == 4 else WeightFormat.INT8,)
+    else:
+        formats = (WeightFormat.OTHER,)
+    excluded = found.texts("modules_to_not_convert") or found.texts("ignored_layers") or ()
+    return Quantization(method or "unknown", formats, excluded, group_size=found.positive("group_size", "q_group_size"))
+
+
+def _legacy(found: Keys) -> Quantization | None:
+    producer, inner = found.inner("producer"), found.inner("quantization")
+    if producer is None or inner is None or producer.text("name") != "modelopt":
+        return None
+    return _modelopt(inner, "modelopt")
+
+
+def _modelopt(found: Keys, method: str) -> Quantization:
+    layers = found.inners("quantized_layers")
+    words = [layer.text("quant_algo") for layer in layers] if layers else [found.text("quant_algo")]
+    formats = _quantization_unique(_modelopt_format(word) for word in words if word)
+    groups = found.inners("config_groups")
+    if formats == (WeightFormat.NVFP4,) and groups and all("input_activations" not in group for group in groups):
+        formats = (WeightFormat.NVFP4_W4A16,)  # vLLM 0.29: no quantized activations
+    excluded = found.texts("exclude_modules") or found.texts("ignore") or ()
+    kv_cache = found.text("kv_cache_quant_algo").lower() or _kv_scheme(found)
+    return Quantization(method, formats, excluded, kv_cache, found.positive("group_size"))
+
+
+def _modelopt_format(word: str) -> WeightFormat:
+    return next((kind for part, kind in _MODELOPT if part in word.upper()), WeightFormat.OTHER)
+
+
+def _compressed(found: Keys) -> Quantization:
+    groups = found.inners("config_groups")
+    formats = [_group_format(group, found.text("format")) for group in groups]
+    weights = [group.inner("weights") for group in groups]
+    sizes = [part.positive("group_size") for part in weights if part is not None]
+    if not formats:
+        formats = [_COMPRESSED.get(found.text("format"), WeightFormat.OTHER)]
+    return Quantization(
+        "compressed-tensors",
+        _quantization_unique(formats),
+        found.texts("ignore") or (),
+        _kv_scheme(found),
+        next((size for size in sizes if size), None),
+    )
+
+
+def _group_format(group: Keys, whole: str) -> WeightFormat:
+    """One group of modules: its own format, else the checkpoint's, else its bits."""
+    weights = group.inner("weights")
+    form = group.text("format") or whole
+    bits = weights.integer("num_bits") if weights else None
+    if "nvfp4" in form or (weights and weights.text("strategy") == "tensor_group" and bits == 4):
+        return WeightFormat.NVFP4 if "input_activations" in group else WeightFormat.NVFP4_W4A16
+    if weights and bits == 8 and form != "mxfp8-quantized":
+        return WeightFormat.FP8 if weights.text("type") == "float" else WeightFormat.INT8
+    return _COMPRESSED.get(form, WeightFormat.OTHER)
+
+
+def _kv_scheme(found: Keys) -> str:
+    scheme = found.inner("kv_cache_scheme")
+    if scheme is None or scheme.integer("num_bits") != 8:
+        return ""
+    return "fp8" if scheme.text("type") == "float" else "int8"
+
+
+def _quantization_unique(formats: Iterable[WeightFormat]) -> tuple[WeightFormat, ...]:
+    return tuple(dict.fromkeys(formats))
+
 
 _TEXT_MODELS: Final = ("text_config", "llm_config", "language_config")
 _TOWERS: Final = (

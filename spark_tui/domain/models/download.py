@@ -5,17 +5,71 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 from spark_tui.domain.errors import SparkError
-from spark_tui.domain.models.hub import RepoFacts
+from spark_tui.domain.models.hub import LeftOut, RepoFacts
 from spark_tui.domain.models.hub_errors import KEEP_FREE, error_named, no_room
-from spark_tui.domain.models.hub_files import LeftOut
-from spark_tui.domain.models.transfer_rate import seconds_left
 from spark_tui.domain.reading import NOT_READ_YET, Reading, value_of
+
+WINDOW_SECONDS: Final = 10.0
+_LEAST_SECONDS: Final = 1.0
+
+
+class SpeedMeter:
+    """Bytes per second over the last ten seconds."""
+
+    def __init__(self, window: float = WINDOW_SECONDS) -> None:
+        self._window = window
+        self._points: deque[tuple[float, int]] = deque()
+
+    def feed(self, now: float, total: int) -> None:
+        """The bytes that have arrived so far. Less than before (a file begun anew) starts the meter again."""
+        if self._points and total < self._points[-1][1]:
+            self._points.clear()
+        self._points.append((now, total))
+        while len(self._points) > 2 and now - self._points[1][0] >= self._window:
+            self._points.popleft()
+
+    def speed(self, now: float) -> float | None:
+        """None before it has run for a second; zero when nothing arrives."""
+        if not self._points:
+            return None
+        began, first = self._points[0]
+        return (self._points[-1][1] - first) / (now - began) if now - began >= _LEAST_SECONDS else None
+
+
+def seconds_left(left: int | None, speed: float | None) -> float | None:
+    """How long the rest takes; None when nothing can be said."""
+    if left == 0:
+        return 0.0
+    return left / speed if left is not None and speed is not None and speed > 0 else None
+
+
+class TokenBucket:
+    """A bandwidth cap for many takers. At most a quarter of a second's worth may burst."""
+
+    def __init__(self) -> None:
+        self._rate: float | None = None
+        self._ready_at = 0.0
+
+    def limit(self, bytes_per_second: float | None) -> None:
+        """None: no cap. Takes effect at once."""
+        if bytes_per_second != self._rate:
+            self._rate = bytes_per_second
+            self._ready_at = 0.0
+
+    def take(self, now: float, size: int) -> float:
+        """Takes so many bytes, and says how long the taker sleeps after it."""
+        if self._rate is None or self._rate <= 0:
+            return 0.0
+        self._ready_at = max(self._ready_at, now - 0.25) + size / self._rate
+        return max(0.0, self._ready_at - now)
+
 
 _READABLE: Final = re.compile(r"[^A-Za-z0-9._-]+")
 

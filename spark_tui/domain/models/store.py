@@ -7,9 +7,17 @@ names lead to (links, the Hub's shared blobs) counts once wherever sizes are add
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+import re
+import shlex
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Final
+
+from spark_tui.domain.quantities import human_bytes, human_duration
+from spark_tui.domain.settings import Settings, Source
+from spark_tui.domain.text import clean_line, truncate
 
 
 class Layout(StrEnum):
@@ -254,3 +262,394 @@ def disk_of(models: Iterable[StoredModel]) -> int:
     shared = unique(payload for model in given for payload in model.shared)
     own = sum(model.disk - sum(each.disk for each in model.shared) for model in given)
     return own + sum(each.disk for each in shared)
+
+
+MOST_NAMES: Final = 100
+MOVING: Final = "it changes while it is read"
+_MOST_REASONS: Final = 8
+_SHARD: Final = re.compile(r"(?P<stem>.+)-(?P<at>\d{5})-of-(?P<of>\d{5})\.(?P<kind>safetensors|gguf|bin|pt)")
+_WEIGHTS: Final = (".safetensors", ".gguf", ".bin", ".pt", ".pth", ".npz", ".onnx", ".nemo")
+_SECOND_COPY: Final = re.compile(r"consolidated|original/|onnx/|openvino/|metal/|flax_|tf_model|rust_model|coreml/")
+_SMALL: Final = ("config.json", "tokenizer.json", "tokenizer.model", "tokenizer_config.json", "tekken.json")
+_COMMIT: Final = re.compile(r"[0-9a-f]{40}")
+_SHA256: Final = re.compile(r"[0-9a-f]{64}")
+_BROKEN: Final = (Trouble.LOST, Trouble.LOOP, Trouble.OUTSIDE, Trouble.SIZE)
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """How whole a set of files is, why, and what is to be fetched (again)."""
+
+    completeness: Completeness
+    reasons: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+
+
+def shown(name: str) -> str:
+    """A file's name for the screen."""
+    return truncate(clean_line(name), 80)
+
+
+def is_commit(name: str) -> bool:
+    """Forty hexadecimal digits."""
+    return _COMMIT.fullmatch(name) is not None
+
+
+def digest_of(blob: str) -> tuple[str, Algorithm]:
+    """What a blob's name says of its content: the Hub names LFS files by SHA-256 and all others as git does."""
+    name = blob.lower()
+    if _SHA256.fullmatch(name):
+        return name, Algorithm.SHA256
+    return (name, Algorithm.GIT_SHA1) if _COMMIT.fullmatch(name) else ("", Algorithm.NONE)
+
+
+def expected_files(tree: Mapping[str, object]) -> dict[str, Expected] | None:
+    """A tree listing that the Hub's client keeps (`trees/COMMIT.json`, format 1) by file name; None for another
+    format. What has the wrong shape is left out."""
+    files = tree.get("files")
+    if tree.get("format_version") != 1 or not isinstance(files, dict):
+        return None
+    found = {}
+    for name, entry in files.items():
+        if isinstance(entry, dict):
+            found[str(name)] = _expected(entry)
+    return found
+
+
+def _expected(entry: Mapping[str, object]) -> Expected:
+    sha = entry.get("lfs_sha256")
+    size = entry.get("lfs_size") if sha is not None else entry.get("size")
+    told = size if isinstance(size, int) and not isinstance(size, bool) and size >= 0 else None
+    name = sha if sha is not None else entry.get("blob_id")
+    digest, algorithm = digest_of(name) if isinstance(name, str) else ("", Algorithm.NONE)
+    return Expected(told, digest, algorithm)
+
+
+def with_expected(files: Iterable[StoredFile], expected: Mapping[str, Expected] | None) -> tuple[StoredFile, ...]:
+    """Files with what is known of their content: by the tree listing, else by the name of their blob; with the sizes
+    compared."""
+    return tuple(_told(file, (expected or {}).get(file.name)) for file in files)
+
+
+def _told(file: StoredFile, told: Expected | None) -> StoredFile:
+    if told is None:
+        if file.expected is None and file.blob:
+            digest, algorithm = digest_of(file.blob)
+            if digest:
+                return replace(file, expected=Expected(None, digest, algorithm))
+        return file
+    differs = told.size is not None and file.size is not None and told.size != file.size
+    trouble = Trouble.SIZE if differs and not file.trouble else file.trouble
+    return replace(file, expected=told, trouble=trouble)
+
+
+# --- completeness -----------------------------------------------------------------------------------------
+
+
+def is_weights(name: str) -> bool:
+    """Whether a file holds weights, by its name."""
+    return name.endswith(_WEIGHTS)
+
+
+def judge(files: Sequence[StoredFile], *, tree: Mapping[str, Expected] | None, kind: RepoKind) -> Judgement:
+    """How whole a revision is. `tree` is what the Hub lists for it, where that is known.
+
+    A file of the listing that nobody asked for (a second copy of the weights, pictures) is not missed: weights, the
+    config and the tokenizer are.
+    """
+    broken = [file for file in files if file.trouble in _BROKEN]
+    if broken:
+        reasons = _some(_why_broken(file) for file in broken)
+        return Judgement(Completeness.CORRUPT, reasons, tuple(file.name for file in broken[:MOST_NAMES]))
+    if any(file.trouble is Trouble.UNREADABLE for file in files):
+        names = _some(f"{shown(file.name)} {file.trouble}" for file in files if file.trouble)
+        return Judgement(Completeness.UNKNOWN, names)
+    here = {file.name for file in files if file.payload is not None}
+    if kind is not RepoKind.MODEL:
+        return Judgement(Completeness.COMPLETE)
+    missing = sorted(_missing_by_listing(here, tree) if tree else _missing_shards(here))
+    if missing:
+        return Judgement(Completeness.PARTIAL, _why_missing(missing, tree), tuple(missing[:MOST_NAMES]))
+    if not any(is_weights(name) for name in here):
+        return Judgement(Completeness.PARTIAL, ("no weights are here",))
+    empty = [name for name in sorted(here) if is_weights(name) and _is_empty(files, name)]
+    if empty:
+        return Judgement(Completeness.CORRUPT, _some(f"{shown(name)} is empty" for name in empty), tuple(empty))
+    return Judgement(Completeness.COMPLETE)
+
+
+def in_motion(model: StoredModel) -> StoredModel:
+    """A model that would not hold still: nothing of it is called corrupt, for what a single moment shows as damage
+    may be a download or a deletion at work. It is partial until it is read in peace."""
+    doubted = model.completeness is Completeness.CORRUPT
+    return replace(
+        model,
+        revisions=tuple(_doubted(each) for each in model.revisions),
+        completeness=Completeness.PARTIAL if doubted else model.completeness,
+        reasons=(MOVING,) if doubted else model.reasons,
+        findings=(*model.findings, StoreFinding(MOVING)),
+    )
+
+
+def _doubted(revision: StoredRevision) -> StoredRevision:
+    if revision.completeness is not Completeness.CORRUPT:
+        return revision
+    return replace(revision, completeness=Completeness.PARTIAL, reasons=(MOVING,))
+
+
+def _is_empty(files: Sequence[StoredFile], name: str) -> bool:
+    return any(file.name == name and file.size == 0 for file in files)
+
+
+def _why_broken(file: StoredFile) -> str:
+    told = file.expected.size if file.expected is not None else None
+    if file.trouble is Trouble.SIZE and told is not None and file.size is not None:
+        return f"{shown(file.name)} has {human_bytes(file.size)} of {human_bytes(told)}"
+    return f"{shown(file.name)} {file.trouble}"
+
+
+def _why_missing(missing: list[str], tree: Mapping[str, Expected] | None) -> tuple[str, ...]:
+    size = sum(tree[name].size or 0 for name in missing if name in tree) if tree else 0
+    many = f"{len(missing)} files are not here" if len(missing) > 1 else f"{shown(missing[0])} is not here"
+    first = f": {shown(missing[0])} ..." if len(missing) > 1 else ""
+    return (f"{many}{f' ({human_bytes(size)})' if size else ''}{first}",)
+
+
+def _some(reasons: Iterable[str]) -> tuple[str, ...]:
+    found = list(reasons)
+    return tuple(found[:_MOST_REASONS]) + ((f"and {len(found) - _MOST_REASONS} more",) * (len(found) > _MOST_REASONS))
+
+
+def needed(names: Iterable[str], here: Iterable[str] = ()) -> set[str]:
+    """The files of a listing that an engine needs: config, tokenizer, and one set of weights.
+
+    Where weights are here already, those of their kind; else the safetensors, else whatever weights there are. Of
+    GGUF files, which a repository holds in many sizes, only the shards of those that are here.
+    """
+    listed = {name for name in names if not _SECOND_COPY.search(name)}
+    present = {name.rpartition(".")[2] for name in here if is_weights(name)}
+    kinds = [kind for kind in ("safetensors", "gguf", "bin") if any(name.endswith("." + kind) for name in listed)]
+    kind = next((kind for kind in kinds if kind in present), next(iter(kinds), ""))
+    wanted = {name for name in listed if name in _SMALL}
+    if kind == "gguf":
+        return wanted & {"config.json"} | _shards_of(here)
+    return wanted | {name for name in listed if kind and name.endswith("." + kind)}
+
+
+def _missing_by_listing(here: set[str], tree: Mapping[str, Expected]) -> set[str]:
+    return {name for name in needed(tree, here) if name not in here}
+
+
+def _missing_shards(here: set[str]) -> set[str]:
+    """By the shards' own names, and an index whose weights are absent."""
+    return {name for name in _shards_of(here) if name not in here}
+
+
+def _shards_of(names: Iterable[str]) -> set[str]:
+    """All shards of the sets of which some are here: `model-00002-of-00009.safetensors` -> nine names."""
+    sets = {(found["stem"], found["of"], found["kind"]) for name in names if (found := _SHARD.fullmatch(name))}
+    return {
+        f"{stem}-{at:05d}-of-{of}.{kind}"
+        for stem, of, kind in sets
+        if not _SECOND_COPY.search(stem)
+        for at in range(1, min(int(of), 10_000) + 1)
+    }
+
+
+# --- of several revisions ---------------------------------------------------------------------------------
+
+
+def current_commit(revisions: Sequence[StoredRevision]) -> str:
+    """The revision that an engine gets when it names none: `main`, else the only one, else the newest."""
+    main = next((each for each in revisions if "main" in each.refs), None)
+    newest = max(revisions, key=lambda each: each.modified, default=None)
+    found = main or newest
+    return found.commit if found is not None else ""
+
+
+def without_reference(revisions: Sequence[StoredRevision]) -> tuple[StoredRevision, ...]:
+    """Revisions with those marked that a newer one has replaced: they have no branch or tag, others have.
+
+    The only revision of a repository may well have none: it was asked for by its commit.
+    """
+    if not any(each.refs for each in revisions):
+        return tuple(revisions)
+    return tuple(_unreferenced(each) if not each.refs else each for each in revisions)
+
+
+def _unreferenced(revision: StoredRevision) -> StoredRevision:
+    if revision.completeness is not Completeness.COMPLETE:
+        return revision
+    return replace(revision, completeness=Completeness.UNREFERENCED, reasons=("no branch or tag leads to it any more",))
+
+
+class Verdict(StrEnum):
+    """Of one file. Words for the screen, after its name."""
+
+    MATCHES = "matches"
+    DIFFERS = "differs from what the Hub has"
+    SIZE = "has another size"
+    ABSENT = "is not here"
+    UNREADABLE = "cannot be read"
+    CHANGED = "changed while it was read"
+    UNTOLD = "cannot be compared: nothing here tells its digest"
+    DAMAGED = "is damaged"
+
+    @property
+    def wrong(self) -> bool:
+        """It is to be fetched again."""
+        return self in (Verdict.DIFFERS, Verdict.SIZE, Verdict.ABSENT, Verdict.DAMAGED)
+
+
+@dataclass(frozen=True, slots=True)
+class FileCheck:
+    """One file compared. `size` in bytes; `detail` is the evidence: digests, sizes, the system's words."""
+
+    name: str
+    verdict: Verdict
+    size: int = 0
+    algorithm: Algorithm = Algorithm.NONE
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyProgress:
+    """A verification so far: bytes hashed of all that are to be hashed, and the files that are done, in the order in
+    which they ended. `name` is a file that is being read. `over` with the last one."""
+
+    model: str
+    revision: str
+    done: int
+    total: int
+    name: str = ""
+    checks: tuple[FileCheck, ...] = ()
+    seconds: float = 0.0
+    over: bool = False
+
+    @property
+    def fraction(self) -> float:
+        """0 to 1."""
+        return 1.0 if self.over else self.done / self.total if self.total else 0.0
+
+    @property
+    def rate(self) -> float | None:
+        """Bytes per second so far; None before there is a figure."""
+        return self.done / self.seconds if self.seconds > 0.05 and self.done else None
+
+    @property
+    def left_seconds(self) -> float | None:
+        """Time to go at that rate; None before there is a figure."""
+        return (self.total - self.done) / self.rate if self.rate else None
+
+    @property
+    def wrong(self) -> tuple[FileCheck, ...]:
+        """Files to fetch again."""
+        return tuple(check for check in self.checks if check.verdict.wrong)
+
+    @property
+    def unsure(self) -> tuple[FileCheck, ...]:
+        """Files of which nothing can be said: not readable, changed meanwhile, or without a digest to compare."""
+        return tuple(check for check in self.checks if not check.verdict.wrong and check.verdict is not Verdict.MATCHES)
+
+    @property
+    def matching(self) -> int:
+        """How many files are as the Hub has them."""
+        return sum(check.verdict is Verdict.MATCHES for check in self.checks)
+
+    @property
+    def sentence(self) -> str:
+        """The outcome in words."""
+        many = len(self.checks)
+        took = f" ({human_bytes(self.done)} in {human_duration(self.seconds)})" if self.done else ""
+        if self.wrong:
+            return f"{len(self.wrong)} of {many} files are not as the Hub has them{took}."
+        if not many:
+            return "There is nothing to compare."
+        if all(check.verdict is Verdict.UNTOLD for check in self.checks):
+            return f"Nothing here tells what the Hub has: of {many} files only the form was looked at, and it is sound."
+        if self.unsure:
+            return f"{self.matching} of {many} files match; of {len(self.unsure)} nothing can be said{took}."
+        return f"All {many} files are as the Hub has them{took}."
+
+
+def fetch_again(model: StoredModel, names: Sequence[str], settings: Settings, *, revision: str = "") -> str:
+    """The command that fetches these files again; `revision` empty is the current one. It names the store where that
+    was typed as an option.
+
+    Empty where it is not known which repository they are from.
+    """
+    if not names or model.layout is not Layout.CACHE:
+        return ""
+    store = ("--store", str(settings.store)) if settings.origin("store").source is Source.OPTION else ()
+    files = (word for name in names for word in ("--file", name))
+    commit = revision or model.commit
+    pinned = ("--revision", commit) if commit else ()
+    return shlex.join(("spark-tui", *store, "models", "pull", model.id, *pinned, *files, "--again"))
+
+
+class Extent(StrEnum):
+    """How much goes. LEFTOVERS: unfinished downloads, and blobs that no revision uses."""
+
+    MODEL = "model"
+    REVISION = "revision"
+    LEFTOVERS = "leftovers"
+
+
+@dataclass(frozen=True, slots=True)
+class DeletePlan:
+    """One deletion, prepared. `removes` are paths within the store's root, in the order in which they go.
+
+    `freed` is the disk space that comes back; `stays` that of data which other names lead to and which is kept.
+    `name` is what a person types to confirm. `obstacles` are why it cannot be done; none when it can.
+    """
+
+    model: str
+    extent: Extent
+    name: str
+    path: str
+    revision: str = ""
+    freed: int = 0
+    stays: int = 0
+    files: int = 0
+    refs: tuple[str, ...] = ()
+    removes: tuple[str, ...] = ()
+    shared: tuple[str, ...] = ()
+    obstacles: tuple[StoreFinding, ...] = ()
+
+    @property
+    def sentence(self) -> str:
+        """What it does, in words."""
+        what = {
+            Extent.MODEL: f"{self.model} and all its files",
+            Extent.REVISION: f"revision {self.revision[:7]} of {self.model}",
+            Extent.LEFTOVERS: f"what interrupted downloads have left of {self.model}",
+        }[self.extent]
+        kept = f" {human_bytes(self.stays)} stay: other models use them." if self.stays else ""
+        return f"Deletes {what}, and frees {human_bytes(self.freed)}.{kept}"
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """A deletion that has been done. `freed` in bytes of disk space."""
+
+    plan: DeletePlan
+    freed: int
+    files: int
+
+
+def freed_by(names: Iterable[Payload], kept: Collection[str]) -> tuple[int, int]:
+    """Disk space that comes back, and that which stays, when these names go; one payload per name.
+
+    Data goes with its last name: `kept` are keys of data that another name in the store leads to, and a hard link
+    more than are removed leads there from elsewhere. Shared blobs have one hard link, whoever uses them.
+    """
+    given = tuple(names)
+    count = Counter(payload.key for payload in given)
+    freed = stays = 0
+    for payload in unique(given):
+        last = payload.shared or count[payload.key] >= payload.links
+        if payload.key in kept or not last:
+            stays += payload.disk
+        else:
+            freed += payload.disk
+    return freed, stays

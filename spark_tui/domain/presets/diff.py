@@ -6,10 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from spark_tui.domain.engine.container import ContainerFacts
-from spark_tui.domain.presets.container_spec import ContainerSpec, PublishedPort
-from spark_tui.domain.presets.secret_names import holds_secret, is_secret_name
-from spark_tui.domain.secret import MASK
+from spark_tui.domain.engine.container import ContainerFacts, ContainerSpec, PublishedPort
+from spark_tui.domain.secret import SECRET_MASK, holds_secret, is_secret_name
 from spark_tui.domain.text import clean_line, truncate
 
 MAX_VALUE: Final = 400
@@ -97,7 +95,7 @@ def _command(words: Iterable[str]) -> dict[str, str]:
     def close() -> None:
         value = _shown(" ".join(values)) if values else ON
         if is_secret_name(name.lstrip("-")) or holds_secret(value):
-            value = MASK
+            value = SECRET_MASK
         if name != "program" or values:
             found[name] = f"{found[name]}, {value}" if name in found else value
 

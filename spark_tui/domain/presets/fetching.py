@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
+import shlex
 from collections.abc import Iterator
 from typing import Final
 
 from spark_tui.domain.models.download import DownloadRequest
-from spark_tui.domain.presets.host_paths import STORE_TARGET
-from spark_tui.domain.presets.plan import LaunchPlan
-from spark_tui.domain.presets.preset import RequiredFile
-from spark_tui.domain.presets.rules_case import Situation, case_of
+from spark_tui.domain.presets.plan import STORE_TARGET, LaunchPlan
+from spark_tui.domain.presets.preset import Preset, RequiredFile
+from spark_tui.domain.presets.rules.context import Situation, case_of
 
 _REPO: Final = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 _FETCH_THEMSELVES: Final = ("ollama",)
@@ -56,3 +57,21 @@ def _required(file: RequiredFile, preset: str) -> DownloadRequest:
     if file.is_folder:
         return DownloadRequest(file.repo, target=file.target, preset=preset)
     return DownloadRequest(file.repo, files=(file.file,), target=file.target, single=True, preset=preset)
+
+
+def fetch_command(file: RequiredFile, store: str) -> str:
+    """The words to type on the host. `store` is the model store's path there."""
+    place = posixpath.join(store, file.target)
+    if file.url:
+        return shlex.join(("curl", "-fL", "--create-dirs", "-o", place, file.url))
+    if file.is_folder:
+        return shlex.join(("hf", "download", file.repo, "--local-dir", place))
+    folder = place.removesuffix(file.file).rstrip("/") if place.endswith("/" + file.file) else posixpath.dirname(place)
+    fetched = posixpath.join(folder, file.file)
+    download = shlex.join(("hf", "download", file.repo, file.file, "--local-dir", folder))
+    return download if fetched == place else f"{download} && {shlex.join(('mv', fetched, place))}"
+
+
+def needed_to_start(preset: Preset) -> tuple[RequiredFile, ...]:
+    """The files and folders without which the server does not start."""
+    return tuple(file for file in preset.facts.required_files if not file.for_chat)

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Final
 
+from spark_tui.domain.engine.state import Reach
 from spark_tui.domain.errors import UsageError
-from spark_tui.domain.presets.knobs import KNOBS
+from spark_tui.domain.presets.options import KNOBS
 from spark_tui.domain.presets.preset import Scalar
-from spark_tui.domain.presets.reach import Reach
-from spark_tui.domain.presets.secret_names import holds_secret, is_secret_name
+from spark_tui.domain.secret import holds_secret, is_secret_name
 from spark_tui.domain.text import clean_line, truncate
 
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from spark_tui.domain.engine.runtimes import Runtime, runtime_named
+
+if TYPE_CHECKING:
+    from spark_tui.domain.errors import PresetError
+
 
 Scalar: TypeAlias = str | int | float | bool | None
 
@@ -176,3 +180,15 @@ class Preset:
     def engine(self) -> str:
         """The serving engine behind the runtime: `vllm-ray` -> `vllm`."""
         return engine_of(self.runtime)
+
+
+@dataclass(frozen=True, slots=True)
+class PresetCatalogue:
+    """Everything found, in name order, and what could not be read."""
+
+    presets: tuple[Preset, ...] = ()
+    problems: tuple[PresetError, ...] = ()
+
+    def get(self, name: str) -> Preset | None:
+        """The preset of that name, or None."""
+        return next((preset for preset in self.presets if preset.name == name), None)

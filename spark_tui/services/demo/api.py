@@ -2,28 +2,199 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+import math
+import re
+import zlib
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
-from spark_tui.domain.chat import (
+from spark_tui.domain.chat.message import (
+    Chances,
     ChatEvent,
     ChatRequest,
     ContentDelta,
     Finished,
     ReasoningDelta,
     Role,
+    TokenChances,
     Usage,
 )
-from spark_tui.domain.engine.endpoint import Endpoint, Health, ServedModel
+from spark_tui.domain.engine.state import Endpoint, Health, ServedModel
 from spark_tui.domain.errors import ApiKeyRejected, EngineUnreachable, ModelNotServed, ReplyCutOff
-from spark_tui.services.demo.answers import canned_answer, tokens_of
-from spark_tui.services.demo.chances import chances_of
-from spark_tui.services.demo.chat_count import ChatCount
-from spark_tui.services.demo.chronicle import DECODE_RATE
-from spark_tui.services.demo.container import DemoContainer
-from spark_tui.services.demo.run import Run
-from spark_tui.services.demo.world import VERSION, DemoWorld
+from spark_tui.services.demo.world import DECODE_RATE, VERSION, DemoContainer, DemoWorld, Run, Tally
+from spark_tui.services.ports import Clock
+
+_PIECE: Final = re.compile(r"\s?[^\W\d_]{1,6}|\s?\d{1,3}|\s+|.", re.DOTALL)
+_WORD: Final = re.compile(r"\w+")
+
+
+@dataclass(frozen=True, slots=True)
+class CannedAnswer:
+    """An answer and the reasoning before it. `about` are words of a question that it fits."""
+
+    about: frozenset[str]
+    reasoning: str
+    content: str
+
+
+def canned_answer(prompt: str) -> CannedAnswer:
+    """The answer that fits the question's words best; without any such word, one chosen by the prompt alone."""
+    words = frozenset(_WORD.findall(prompt.lower()))
+    best = max(_ANSWERS, key=lambda answer: len(answer.about & words))
+    return best if best.about & words else _ANSWERS[zlib.crc32(prompt.encode("utf-8", "replace")) % len(_ANSWERS)]
+
+
+def tokens_of(text: str) -> list[str]:
+    """The text in pieces of about a token each; joined they are the text."""
+    return _PIECE.findall(text)
+
+
+_ANSWERS: Final = (
+    CannedAnswer(
+        frozenset(("memory", "pool", "unified", "ram", "oom", "gib", "spark")),
+        "The question is about memory on a machine where CPU and GPU share it. I should say what that means for "
+        "serving a model, name the three users of the pool, and end with something to do. I am a demo, so I had "
+        "better say that first.",
+        "*This is a demo: the answer is canned, no model is running.*\n\n"
+        "On a DGX Spark the CPU and the GPU draw from **one pool**. Three things compete for it:\n\n"
+        "| who | what it holds | can it be had back? |\n"
+        "|---|---|---|\n"
+        "| the engine | weights, KV cache, CUDA graphs | by stopping it |\n"
+        "| applications | everything else that runs | by closing them |\n"
+        "| page cache | files read lately, such as a checkpoint | at once |\n\n"
+        "So a checkpoint that was just downloaded can make the pool look full although nothing is lost. "
+        "The strip at the top of this screen keeps the three apart:\n\n"
+        "1. Look at **available**, not at free.\n"
+        "2. Leave some of the pool to the system: a utilization of 0.80 to 0.87 is kinder than the default.\n"
+        "3. Drop the cache before a large model is loaded, rather than after it has failed.\n",
+    ),
+    CannedAnswer(
+        frozenset(("code", "python", "function", "write", "script", "program", "curl", "api", "openai")),
+        "They want code. A short client that streams is useful and small enough to read: an OpenAI-compatible server, "
+        "the address of the engine, one loop. I must say that this comes from the demo.",
+        "*This is a demo: the answer is canned, no model is running.*\n\n"
+        "The engine speaks the OpenAI API, so any client of it will do:\n\n"
+        "```python\n"
+        "from openai import OpenAI\n\n"
+        'client = OpenAI(base_url="http://127.0.0.1:8001/v1", api_key="unused")\n'
+        "stream = client.chat.completions.create(\n"
+        '    model="qwen3.6-35b",\n'
+        '    messages=[{"role": "user", "content": "Hello"}],\n'
+        "    stream=True,\n"
+        ")\n"
+        "for chunk in stream:\n"
+        '    print(chunk.choices[0].delta.content or "", end="", flush=True)\n'
+        "```\n\n"
+        "The port is bound to this machine only. To reach it from your laptop, forward it over SSH: "
+        "`ssh -L 8001:127.0.0.1:8001 spark`.\n",
+    ),
+    CannedAnswer(
+        frozenset(("fast", "faster", "slow", "speed", "tokens", "tok", "decode", "prefill", "latency", "throughput")),
+        "Speed. Decode on this machine is bound by memory bandwidth, so bytes read per token decide; prefill is bound "
+        "by arithmetic. Mention active parameters, quantization and speculation, briefly. Say that I am a demo.",
+        "*This is a demo: the answer is canned, no model is running.*\n\n"
+        "Two speeds matter, and they have different causes:\n\n"
+        "- **Prefill** reads your prompt. It is bound by arithmetic, and the prefix cache skips what was read before.\n"
+        "- **Decode** writes the answer. Each token reads all *active* weights once, so memory bandwidth sets the "
+        "ceiling: 273 GB/s by specification, rather less in practice.\n\n"
+        "That is why a mixture of experts with 3B active parameters writes several times faster than a dense 27B "
+        "model. What helps decode, in this order:\n\n"
+        "1. fewer active parameters,\n"
+        "2. fewer bits per weight, as long as the kernel is a native one,\n"
+        "3. a drafter: several tokens are proposed at once and checked in one pass.\n",
+    ),
+    CannedAnswer(
+        frozenset(("hello", "hi", "hey", "who", "what", "are", "you", "help", "test", "ping")),
+        "A greeting, or a test. Answer briefly, say honestly what this is, and point to what can be tried.",
+        "Hello! *This is a demo: no model is running, and this answer is canned.*\n\n"
+        "It streams at the pace of a real one, so that you can see how the chat behaves:\n\n"
+        "- `esc` stops an answer, and what has arrived stays;\n"
+        "- the line below each answer shows the time to its first token and its tokens per second;\n"
+        "- reasoning, when a model shows some, is folded above the answer.\n\n"
+        "Launch a preset on the **Presets** screen and watch its start: that log was recorded on a real Spark.\n",
+    ),
+)
+
+
+_BANDS: Final = ((0.72, 0.93, 0.999), (0.88, 0.5, 0.9), (0.97, 0.12, 0.5), (1.0, 0.02, 0.1))
+"""Of all tokens up to this share, the least and the greatest probability: mostly sure, now and then not at all."""
+_SPLIT: Final = 0.7
+"""Share of what is left that the next likeliest token has."""
+
+
+def chances_of(tokens: Sequence[str], number: int, likeliest: int) -> Chances:
+    """Of token `number` of an answer's tokens, with so many of the likeliest in its place."""
+    token = tokens[number]
+    told = [(token, _probability(token, number))]
+    left = 1.0 - told[0][1]
+    for other in _others(tokens, number)[: max(0, likeliest)]:
+        told.append((other, left * _SPLIT))
+        left *= 1.0 - _SPLIT
+    ordered = sorted(told, key=lambda each: -each[1])[: max(0, likeliest)]
+    return Chances((TokenChances(token, math.log(told[0][1]), tuple((text, math.log(p)) for text, p in ordered)),))
+
+
+def _probability(token: str, number: int) -> float:
+    drawn = zlib.crc32(f"{number}:{token}".encode("utf-8", "replace")) / 2**32
+    before = 0.0
+    for upto, least, most in _BANDS:
+        if drawn < upto:
+            return least + (most - least) * (drawn - before) / (upto - before)
+        before = upto
+    return _BANDS[-1][2]
+
+
+def _others(tokens: Sequence[str], number: int) -> list[str]:
+    """What else could stand there: the answer's other tokens of the same shape, from this place on."""
+    shape = _shape(tokens[number])
+    around = (*tokens[number + 1 :], *tokens[:number])
+    return [each for each in dict.fromkeys(around) if _shape(each) == shape and each != tokens[number]]
+
+
+def _shape(token: str) -> tuple[bool, bool, bool]:
+    return token[:1].isspace(), token.strip().isalpha(), token.strip().isdecimal()
+
+
+TOKENS_PER_STEP: Final = 2.9
+
+
+class ChatCount:
+    """Feed it every event of an answer; `end` when it is over, however it ended."""
+
+    def __init__(self, tally: Tally, clock: Clock) -> None:
+        self._tally = tally
+        self._clock = clock
+        self._began = self._last = clock.monotonic()
+        self._first = True
+        self._reason = "abort"  # the client went away, unless the answer says otherwise
+        tally.running += 1
+
+    def event(self, event: ChatEvent) -> None:
+        """A token, the end, or the counts."""
+        if isinstance(event, ContentDelta | ReasoningDelta) and event.text:
+            self._token()
+        elif isinstance(event, Finished):
+            self._reason = event.reason or "stop"
+        elif isinstance(event, Usage):
+            self._tally.prompt(event.prompt_tokens, event.cached_tokens or 0)
+
+    def _token(self) -> None:
+        now = self._clock.monotonic()
+        if self._first:
+            self._first = False
+            self._tally.ttft.observe(now - self._began)
+            self._tally.generated += 1
+        else:
+            self._tally.step(1.0, 1 / TOKENS_PER_STEP, (now - self._last) * TOKENS_PER_STEP)
+        self._last = now
+
+    def end(self) -> None:
+        """The slot is free."""
+        self._tally.running -= 1
+        self._tally.request(self._reason, self._clock.monotonic() - self._began)
+
 
 FIRST_TOKEN_SECONDS: Final = 0.31
 COLD_SECONDS: Final = 2.4

@@ -8,12 +8,10 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from spark_tui.domain.bench.record import RequestRecord
-from spark_tui.domain.engine.endpoint import Endpoint
+from spark_tui.domain.engine.state import Endpoint
 from spark_tui.domain.errors import EngineUnreachable
-from spark_tui.services.demo.chronicle import DECODE_RATE
-from spark_tui.services.demo.run import noise
-from spark_tui.services.demo.world import REPLAY_SPEED, DemoWorld
-from spark_tui.services.ports_bench import Driven, Load, Shot, Tick, Volley
+from spark_tui.services.demo.world import DECODE_RATE, REPLAY_SPEED, DemoWorld, noise
+from spark_tui.services.ports import Driven, Load, Shot, Tick, Volley
 
 _PREFILL_RATE: Final = 3000.0
 _FIRST_SECONDS: Final = 0.12

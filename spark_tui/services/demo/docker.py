@@ -8,18 +8,16 @@ from typing import Final
 from spark_tui.domain.engine.container import (
     ContainerEvent,
     ContainerFacts,
+    ContainerSpec,
     DaemonFacts,
     ImageFacts,
     LayerProgress,
     PullProgress,
 )
 from spark_tui.domain.errors import DockerError, ImageNotFound, NameInUse, PortInUse
-from spark_tui.domain.presets.container_spec import ContainerSpec
-from spark_tui.domain.presets.image_reference import repository
+from spark_tui.domain.presets.image import repository
 from spark_tui.domain.quantities import MIB
-from spark_tui.services.demo.container import DemoContainer
-from spark_tui.services.demo.run import noise
-from spark_tui.services.demo.world import VLLM_IMAGE, DemoWorld
+from spark_tui.services.demo.world import VLLM_IMAGE, DemoContainer, DemoWorld, noise
 from spark_tui.services.ports import LogLine
 
 PULL_SECONDS: Final = 5.0

@@ -7,15 +7,29 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from spark_tui.domain.doctor.check import EngineProcess, Link, StoreState
 from spark_tui.domain.host.detectors import SharedFile
-from spark_tui.domain.host.gpu import GpuProcess, GpuReading
+from spark_tui.domain.host.drop_caches import TEE_COMPACT, TEE_DROP, Access, Route, SystemFile
 from spark_tui.domain.host.identity import HostIdentity
 from spark_tui.domain.host.memory import MemInfo
+from spark_tui.domain.host.vitals import (
+    Cluster,
+    ContainerMemory,
+    CpuTimes,
+    DiskCounters,
+    FaultCounters,
+    GpuProcess,
+    GpuReading,
+    HostProcess,
+    LinkCounters,
+    Temperature,
+    VitalCounters,
+    heaviest,
+)
 from spark_tui.domain.quantities import GIB, MIB
-from spark_tui.domain.reading import Ok, Reading
-from spark_tui.services.demo.container import DISK_FREE
+from spark_tui.domain.reading import Missing, Ok, Reading
 from spark_tui.services.demo.recording import Telemetry, telemetry
-from spark_tui.services.demo.world import BASE_BYTES, TOTAL_BYTES, DemoWorld
+from spark_tui.services.demo.world import BASE_BYTES, DISK_FREE, TOTAL_BYTES, DemoWorld
 
 _STEP_SECONDS: Final = 0.5
 _FLOOR_BYTES: Final = int(1.2 * GIB)
@@ -217,3 +231,191 @@ def _recorded(world: DemoWorld, at: float) -> Telemetry:
     into = (at - world.began_at + 97 * world.seed) % samples[-1][0]
     index = bisect_right(samples, into, key=lambda sample: sample[0])
     return samples[max(0, index - 1)][1]
+
+
+_STRONG: Final = (5, 6, 7, 8, 9, 15, 16, 17, 18, 19)
+_SMALL: Final = (0, 1, 2, 3, 4, 10, 11, 12, 13, 14)
+_TICKS: Final = 100
+_VITALS_DESKTOP: Final = (
+    HostProcess(2911, "gnome-shell", 612 * MIB, 402 * MIB, 0, 6 * MIB),
+    HostProcess(2747, "Xorg", 214 * MIB, 148 * MIB, 0, 18 * MIB),
+    HostProcess(1460, "dockerd", 168 * MIB, 151 * MIB, 0),
+    HostProcess(1402, "containerd", 92 * MIB, 74 * MIB, 0),
+    HostProcess(3310, "snapd-desktop-i", 61 * MIB, 22 * MIB, 0),
+)
+
+
+class DemoVitals:
+    """The VitalsProbe port."""
+
+    def __init__(self, world: DemoWorld) -> None:
+        self._world = world
+
+    def counters(self) -> VitalCounters:
+        """Counters that follow what the engines do."""
+        now = self._world.clock.now()
+        passed = max(0.0, now - self._world.began_at)
+        loading = any(run.stage(now) == "load" for run in self._world.runs)
+        share = 0.31 if loading else 0.12
+        ticks = int(passed * _TICKS)
+        times = {cpu: CpuTimes(int(ticks * share), ticks) for cpu in _STRONG}
+        times |= {cpu: CpuTimes(int(ticks * 0.04), ticks) for cpu in _SMALL}
+        read = int(passed * (2.1 * GIB if loading else 0.2 * MIB))
+        disk = DiskCounters(read, int(passed * 90_000), int(passed * (640 if loading else 3)))
+        return VitalCounters(
+            at=self._world.clock.monotonic(),
+            clusters=Ok((Cluster("X925", _STRONG), Cluster("A725", _SMALL))),
+            cpus=Ok(times, now),
+            temperatures=Ok(
+                (Temperature("SoC", 61.0, 104.8), Temperature("NVMe", 44.8), Temperature("ConnectX", 50.0)), now
+            ),
+            disks=Ok({"nvme0n1": disk}, now),
+            links=Ok(
+                {
+                    "enP7s7": LinkCounters(int(passed * 48_000), int(passed * 12_500), True, 10_000),
+                    "enp1s0f0np0": LinkCounters(0, 0, False),
+                    "wlP9s9": LinkCounters(0, 0, False),
+                },
+                now,
+            ),
+            faults=Ok(FaultCounters(major=int(passed * (12 if loading else 0))), now),
+        )
+
+    def processes(self, gpu: Sequence[GpuProcess], limit: int) -> Reading[tuple[HostProcess, ...]]:
+        """The engines and a desktop."""
+        now = self._world.settle()
+        held = {process.pid: process.memory for process in gpu}
+        containers = {run.pid: each.id for each in self._world.containers.values() for run in each.runs}
+        engines = [
+            HostProcess(
+                run.pid, "VLLM::EngineCor", int(run.held(now).cpu * 0.8), int(run.held(now).cpu * 0.7), 0,
+                held.get(run.pid), containers.get(run.pid, ""),
+            )
+            for run in self._world.runs
+            if run.started_at <= now and run.held(now).cuda > 0
+        ]  # fmt: skip
+        return Ok(heaviest([*engines, *_VITALS_DESKTOP], limit), now)
+
+    def container_memory(self, pid: int) -> Reading[ContainerMemory]:
+        """The processor's side of an engine."""
+        now = self._world.settle()
+        run = next((run for run in self._world.runs if run.pid == pid), None)
+        if run is None:
+            return Missing("it has ended")
+        cpu = run.held(now).cpu
+        return Ok(ContainerMemory(int(cpu * 1.4), cpu, int(cpu * 0.4), 12 * MIB, 0), now)
+
+
+_NUMBERS: Final = {"vm/min_free_kbytes": 90_112, "vm/watermark_boost_factor": 15_000}
+
+
+class DemoDoctorProbe:
+    """The DoctorProbe port."""
+
+    def user(self) -> tuple[str, bool]:
+        """The simulated person."""
+        return "spark", False
+
+    def driver(self) -> Reading[str]:
+        """A current one."""
+        return Ok("580.142")
+
+    def kernel_number(self, name: str) -> Reading[int]:
+        """DGX OS's values."""
+        return Ok(_NUMBERS.get(name, 0))
+
+    def earlyoom(self) -> Reading[str]:
+        """As other tools set it up."""
+        return Ok("/usr/bin/earlyoom -m 2 -s 80 --prefer (vllm|sglang|ray|python3)")
+
+    def engine_processes(self) -> Reading[tuple[EngineProcess, ...]]:
+        """None."""
+        return Ok(())
+
+    def clock_synchronised(self) -> Reading[bool]:
+        """Yes."""
+        return Ok(True)
+
+    def docker_group(self) -> tuple[bool, bool]:
+        """In it."""
+        return True, False
+
+    def toolkit(self) -> Reading[str]:
+        """Installed."""
+        return Ok("/usr/bin/nvidia-ctk")
+
+    def cdi(self) -> Reading[tuple[str, ...]]:
+        """Generated."""
+        return Ok(("/var/run/cdi/nvidia.yaml",))
+
+    def registries(self) -> Reading[tuple[str, ...]]:
+        """No login."""
+        return Ok(())
+
+    def folder(self, path: Path) -> Reading[StoreState]:
+        """The store has a leftover of a container in it."""
+        foreign = path.name == "vllm"
+        return Ok(
+            StoreState(
+                str(path), exists=True, writable=True, free=1_412 * GIB, total=3_666 * GIB, foreign=2 * foreign,
+                foreign_example=f"{path}/hub/.locks" if foreign else "",
+            )
+        )  # fmt: skip
+
+    def links(self) -> tuple[Reading[tuple[Link, ...]], str]:
+        """A cable."""
+        return Ok((Link("enP7s7", wireless=False, speed=10_000), Link("wlP9s9", wireless=True))), "enP7s7"
+
+    def taken(self, ports: Sequence[int]) -> tuple[int, ...]:
+        """All are free."""
+        return ()
+
+
+class DemoDropper:
+    """The CacheDropper port of a box whose person has installed the grant."""
+
+    def __init__(self, host: DemoHost) -> None:
+        self._host = host
+
+    async def access(self) -> Access:
+        """By sudo, without a password."""
+        return Access(sudo=TEE_DROP, sudo_compact=TEE_COMPACT, has_sudo=True)
+
+    async def drop(self, route: Route) -> bool:
+        """Gives the simulated cache up."""
+        self._host.drop()
+        return True
+
+    async def compact(self, route: Route) -> None:
+        """Simulated memory is in one piece."""
+
+    def on_terminal(self, argv: Sequence[str]) -> int:
+        """Nothing is run."""
+        return 0
+
+    async def check_grant(self, text: str) -> str:
+        """Sound."""
+        return ""
+
+    def write_grant(self, text: str) -> int:
+        """Nothing is written."""
+        return 0
+
+    def remove_grant(self) -> int:
+        """Nothing is removed."""
+        return 0
+
+    def write_files(self, files: Sequence[SystemFile]) -> int:
+        """Nothing is written."""
+        return 0
+
+    def remove_files(self, paths: Sequence[str]) -> int:
+        """Nothing is removed."""
+        return 0
+
+    def user(self) -> tuple[str, int]:
+        """The demo's person."""
+        return "spark", 1000
+
+    async def close(self) -> None:
+        """Nothing to end."""

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import Final
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias
 
+from spark_tui.domain.errors import UsageError
 from spark_tui.domain.models import hub_errors
 from spark_tui.domain.models.checkpoint import CheckpointFacts, WeightFormat
+from spark_tui.domain.models.download import (
+    Download,
+    DownloadPhase,
+    DownloadRequest,
+    FileProgress,
+    FileState,
+    Here,
+    Limits,
+)
 from spark_tui.domain.models.hub import (
     FormatBasis,
     Formats,
@@ -17,13 +27,54 @@ from spark_tui.domain.models.hub import (
     SearchHit,
     SearchQuery,
     ranked,
+    select,
 )
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.reading import Missing, Ok, Reading
 from spark_tui.domain.secret import Secret
-from spark_tui.services.demo.checkpoints import KNOWN
-from spark_tui.services.demo.shelf import GATED, SHELF
+from spark_tui.services.demo.models import KNOWN, DemoModels
 from spark_tui.services.ports import Clock
+
+_BF16, _FP8, _NVFP4, _MXFP4 = WeightFormat.BF16, WeightFormat.FP8, WeightFormat.NVFP4, WeightFormat.MXFP4
+_NEMOTRON: Final = "nvidia-open-model-license"
+
+Card: TypeAlias = tuple[str, float, int, WeightFormat, str, int, int]
+"""Repository, GiB of weights, shards, format, licence, thousands of downloads, days since it changed."""
+
+GATED: Final = ("google/gemma-3-27b-it",)
+
+SHELF: Final[tuple[Card, ...]] = (
+    ("nvidia/Qwen3.6-35B-A3B-NVFP4", 21.4, 5, _NVFP4, "apache-2.0", 412, 34),
+    ("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-NVFP4", 17.9, 4, _NVFP4, _NEMOTRON, 268, 58),
+    ("nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-NVFP4", 70.2, 17, _NVFP4, _NEMOTRON, 143, 44),
+    ("chankhavu/Nemotron-Cascade-2-30B-A3B-NVFP4", 17.9, 4, _NVFP4, _NEMOTRON, 6, 52),
+    ("cybermotaz/nemotron3-nano-nvfp4-w4a16", 17.6, 4, WeightFormat.NVFP4_W4A16, "other", 9, 63),
+    ("unsloth/Qwen3.6-27B-NVFP4", 18.6, 4, _NVFP4, "apache-2.0", 77, 40),
+    ("openai/gpt-oss-120b", 60.8, 15, _MXFP4, "apache-2.0", 2_910, 410),
+    ("openai/gpt-oss-20b", 12.8, 3, _MXFP4, "apache-2.0", 5_630, 410),
+    ("nvidia/Llama-3.3-70B-Instruct-NVFP4", 39.8, 9, _NVFP4, "llama3.3", 96, 301),
+    ("Qwen/Qwen3.5-35B-A3B", 67.0, 14, _BF16, "apache-2.0", 1_204, 180),
+    ("Qwen/Qwen3.6-27B", 51.8, 12, _BF16, "apache-2.0", 890, 71),
+    ("Qwen/Qwen3.6-35B-A3B-FP8", 34.9, 8, _FP8, "apache-2.0", 655, 70),
+    ("nvidia/Qwen3-8B-NVFP4", 6.5, 2, _NVFP4, "other", 58, 240),
+    ("nvidia/Qwen3-30B-A3B-NVFP4", 15.7, 4, _NVFP4, "other", 84, 240),
+    ("nvidia/Qwen3-Next-80B-A3B-Instruct-NVFP4", 43.9, 10, _NVFP4, "other", 71, 190),
+    ("AEON-7/DFlash-Qwen3.5-27B-Uncensored-NVFP4", 18.6, 4, _NVFP4, "other", 4, 120),
+    ("z-lab/Qwen3.5-27B-DFlash", 3.3, 1, _BF16, "mit", 12, 125),
+    ("sakamakismile/gemma-4-12B-coder-fable5-composer2.5-MTP-NVFP4", 7.7, 2, _NVFP4, "other", 3, 48),
+    ("nvidia/diffusiongemma-26B-A4B-it-NVFP4", 13.0, 3, _NVFP4, "other", 21, 30),
+    ("nvidia/Gemma-4-26B-A4B-NVFP4", 13.0, 3, _NVFP4, "other", 132, 82),
+    ("nvidia/Gemma-4-31B-IT-NVFP4", 19.6, 5, _NVFP4, "other", 118, 82),
+    ("google/gemma-4-31B-it", 58.3, 13, _BF16, "apache-2.0", 740, 96),
+    ("google/gemma-3-27b-it", 51.1, 12, _BF16, "gemma", 1_310, 560),
+    ("RedHatAI/gemma-4-31B-it-speculator.dflash", 2.9, 1, _BF16, "apache-2.0", 15, 60),
+    ("poolside/Laguna-XS.2", 61.5, 14, _BF16, "apache-2.0", 39, 65),
+    ("poolside/Laguna-XS.2-speculator.dflash", 1.1, 1, _BF16, "apache-2.0", 7, 64),
+    ("mistralai/Mistral-Small-4-119B-2603-NVFP4", 55.9, 13, _NVFP4, "apache-2.0", 88, 105),
+    ("nvidia/Phi-4-multimodal-instruct-NVFP4", 4.6, 1, _NVFP4, "other", 18, 250),
+    ("deepseek-ai/DeepSeek-V3.2", 641.0, 163, _FP8, "mit", 1_480, 330),
+)  # fmt: skip
+
 
 ENDPOINT: Final = "https://hub.invalid"
 COMMIT: Final = "4f2c1e7a9b3d5860c1f2e3d4a5b6978812345678"
@@ -102,3 +153,156 @@ def _hit(facts: RepoFacts) -> SearchHit:
         facts.repo, facts.publisher, facts.formats, facts.parameters, facts.weights, facts.storage, facts.gating,
         facts.private, facts.downloads, facts.likes, facts.modified, facts.task, facts.licence,
     )  # fmt: skip
+
+
+RATE: Final = 118_000_000.0
+"""Bytes a second of a 1 Gbit line."""
+PAUSED_AT_START: Final = DownloadRequest("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-NVFP4")
+_HERE_AT_START: Final = 0.817
+
+
+@dataclass(slots=True)
+class _Fetch:
+    request: DownloadRequest
+    phase: DownloadPhase
+    files: tuple[RepoFile, ...]
+    commit: str
+    created: float
+    done: float = 0.0
+    ended: float | None = None
+    left_out: int = 0
+
+    @property
+    def total(self) -> int:
+        return sum(file.size or 0 for file in self.files)
+
+
+class DemoDownloads:
+    """The Downloader port."""
+
+    def __init__(self, clock: Clock, hub: DemoHub, models: DemoModels) -> None:
+        self._clock = clock
+        self._hub = hub
+        self._models = models
+        self._limits = Limits()
+        self._known: dict[str, _Fetch] = {}
+        self._seen_at = clock.monotonic()
+        self._first = True
+
+    async def here(self, request: DownloadRequest, commit: str, files: Sequence[RepoFile]) -> Here:
+        """What the simulated store and unfinished downloads have."""
+        stored = self._models.sizes(request.repo)
+        whole = all(file.path in stored for file in files if file.path.endswith(".safetensors"))
+        sizes = {file.path: file.size or 0 for file in files if whole or file.path in stored}
+        return Here(sizes, whole)
+
+    async def start(self, request: DownloadRequest, token: Secret | None = None) -> str:
+        """Begins, or goes on."""
+        self._begin_first()
+        known = self._known.get(request.id)
+        if known is None or known.phase is DownloadPhase.DONE:
+            known = self._known[request.id] = self._fetch(request)
+        elif known.phase.active:
+            return request.id
+        self._move()
+        known.phase = DownloadPhase.QUEUED
+        self._turns()
+        return request.id
+
+    async def all(self) -> tuple[Download, ...]:
+        """As far as the clock has brought them."""
+        self._begin_first()
+        self._move()
+        running = [each for each in self._known.values() if each.phase is DownloadPhase.DOWNLOADING]
+        speed = self._rate() / len(running) if running else None
+        return tuple(self._download(id_, each, speed) for id_, each in self._known.items())
+
+    async def pause(self, id_: str) -> None:
+        """What has arrived stays."""
+        self._move()
+        self._get(id_).phase = DownloadPhase.PAUSED
+        self._turns()
+
+    async def cancel(self, id_: str, *, discard: bool = False) -> int:
+        """Off the list."""
+        self._move()
+        each = self._get(id_)
+        del self._known[id_]
+        self._turns()
+        whole = sum(file.size or 0 for file in each.files if self._of(each, file) == file.size)
+        return int(each.done) - whole if discard and each.phase is not DownloadPhase.DONE else 0
+
+    async def limits(self) -> Limits:
+        """What holds now."""
+        return self._limits
+
+    async def set_limits(self, limits: Limits) -> None:
+        """From now on."""
+        self._move()
+        self._limits = limits
+        self._turns()
+
+    async def close(self) -> None:
+        """Nothing to end."""
+
+    # --- the clock ------------------------------------------------------------------------------------
+
+    def _begin_first(self) -> None:
+        """One stands there paused from the start: it is what the store has in part."""
+        if self._first:
+            self._first = False
+            paused = self._fetch(PAUSED_AT_START)
+            paused.phase, paused.done = DownloadPhase.PAUSED, paused.total * _HERE_AT_START
+            self._known[PAUSED_AT_START.id] = paused
+
+    def _fetch(self, request: DownloadRequest) -> _Fetch:
+        facts = self._hub.card(request.repo)
+        chosen = select(facts.files, only=request.files, everything=request.everything)
+        return _Fetch(
+            request, DownloadPhase.QUEUED, chosen.files, facts.commit, self._clock.now(),
+            left_out=len(chosen.left_out),
+        )  # fmt: skip
+
+    def _rate(self) -> float:
+        return min(RATE, self._limits.bytes_per_second or RATE)
+
+    def _move(self) -> None:
+        """Carries all forward to now; one that ends in between hands its share on with the next look."""
+        now = self._clock.monotonic()
+        running = [each for each in self._known.values() if each.phase is DownloadPhase.DOWNLOADING]
+        for each in running:
+            each.done = min(float(each.total), each.done + (now - self._seen_at) * self._rate() / len(running))
+            if each.done >= each.total:
+                each.phase, each.ended = DownloadPhase.DONE, self._clock.now()
+                self._models.fetched(each.request.repo, each.files)
+        self._seen_at = now
+        self._turns()
+
+    def _turns(self) -> None:
+        running = sum(each.phase is DownloadPhase.DOWNLOADING for each in self._known.values())
+        for each in self._known.values():
+            if each.phase is DownloadPhase.QUEUED and running < self._limits.at_once:
+                each.phase, running = DownloadPhase.DOWNLOADING, running + 1
+
+    def _download(self, id_: str, each: _Fetch, speed: float | None) -> Download:
+        runs = each.phase is DownloadPhase.DOWNLOADING
+        files = tuple(self._file(each, file) for file in each.files)
+        return Download(
+            id_, each.request, each.phase, files, each.commit, speed=speed if runs else None,
+            limit=self._limits.bytes_per_second, created=each.created, ended=each.ended, left_out=each.left_out,
+        )  # fmt: skip
+
+    def _file(self, each: _Fetch, file: RepoFile) -> FileProgress:
+        here = self._of(each, file)
+        state = FileState.DONE if here == file.size else FileState.RUNNING if here else FileState.WAITING
+        return FileProgress(file.path, file.size, here, state)
+
+    def _of(self, each: _Fetch, file: RepoFile) -> int:
+        """How much of one file is here: they arrive one after the other."""
+        before = sum(other.size or 0 for other in each.files[: each.files.index(file)])
+        return max(0, min(file.size or 0, int(each.done) - before))
+
+    def _get(self, id_: str) -> _Fetch:
+        if id_ not in self._known:
+            raise UsageError(f"There is no download {id_}.", "See which there are: spark-tui models downloads")
+        return self._known[id_]

@@ -6,25 +6,25 @@ from collections.abc import Iterator
 from typing import Final
 from urllib.parse import urlsplit
 
-from spark_tui.domain.engine.endpoint import Endpoint
-from spark_tui.domain.engine.metric_names import Family, Slot
-from spark_tui.domain.engine.metric_page import MetricPage, page_of
+from spark_tui.domain.engine.state import Endpoint
 from spark_tui.domain.errors import EngineUnreachable
+from spark_tui.domain.metrics.page import Family, MetricPage, Slot, page_of
 from spark_tui.domain.quantities import GIB
-from spark_tui.services.demo.chronicle import (
+from spark_tui.services.demo.recording import KV_TOKENS_PER_GIB
+from spark_tui.services.demo.world import (
     PREFIX_HITS,
     REQUEST_INTERVALS,
     STATS_SECONDS,
+    DemoWorld,
+    Run,
+    Tally,
     accepted_length,
     decode_rate,
     kv_percent,
+    noise,
     prompt_rate,
     streams,
 )
-from spark_tui.services.demo.recording import KV_TOKENS_PER_GIB
-from spark_tui.services.demo.run import Run, noise
-from spark_tui.services.demo.tally import Tally
-from spark_tui.services.demo.world import DemoWorld
 
 _JITTER: Final = (0.86, 0.93, 1.0, 1.06, 1.31)
 """How far the steps of an interval are from their mean."""

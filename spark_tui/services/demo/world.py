@@ -4,25 +4,481 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Mapping
+import heapq
+import itertools
+import time
+import zlib
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from math import inf
 from typing import Any, Final
 
-from spark_tui.domain.engine.container import ContainerEvent
-from spark_tui.domain.errors import ContainerNotFound
-from spark_tui.domain.presets.container_spec import (
+from spark_tui.domain.engine.container import (
     LABEL_API_KEY_FILE,
     LABEL_MODEL,
     LABEL_PRESET,
     LABEL_SERVED_NAME,
     LOOPBACK,
+    ContainerEvent,
+    ContainerFacts,
     ContainerSpec,
+    ContainerStatus,
+    Mount,
     PublishedPort,
 )
+from spark_tui.domain.errors import ContainerNotFound
+from spark_tui.domain.metrics.page import Family, Part, Slot
 from spark_tui.domain.quantities import GIB
-from spark_tui.services.demo.container import RECORDED_MODEL, DemoContainer
-from spark_tui.services.demo.recording import KV_TOKENS_PER_GIB, POOL_GIB, boot_script, failure_script
-from spark_tui.services.demo.run import CPU_BYTES, LEAST_KV_BYTES, Run, fixed_cuda, kv_wanted
-from spark_tui.services.ports import Clock
+from spark_tui.services.demo.recording import (
+    BESIDE_KV_GIB,
+    CHECKPOINT_BYTES,
+    GRAPHS_BYTES,
+    KV_TOKENS_PER_GIB,
+    POOL_GIB,
+    WEIGHTS_BYTES,
+    Script,
+    boot_marks,
+    boot_script,
+    failure_script,
+    fill,
+)
+from spark_tui.services.ports import Clock, LogLine
+
+_TTFT: Final = (
+    0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0,
+    160.0, 640.0, 2560.0, inf,
+)  # fmt: skip
+_ITL: Final = (
+    0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0, inf,
+)  # fmt: skip
+_REQUEST: Final = (
+    0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0, 240.0, 480.0, 960.0,
+    1920.0, 7680.0, inf,
+)  # fmt: skip
+
+
+class Buckets:
+    """One histogram. `bounds` rise and end with infinity."""
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self._bounds = bounds
+        self._counts = [0.0] * len(bounds)
+        self._sum = 0.0
+
+    def observe(self, value: float, times: float = 1.0) -> None:
+        """`times` observations of that value."""
+        self._counts[bisect_left(self._bounds, value)] += times
+        self._sum += value * times
+
+    def samples(self, family: Family) -> Iterator[tuple[Slot, float]]:
+        """As a page has it: cumulative."""
+        total = 0.0
+        for bound, count in zip(self._bounds, self._counts, strict=True):
+            total += count
+            yield Slot(family, Part.BUCKET, bound=bound), float(int(total))
+        yield Slot(family, Part.SUM), self._sum
+        yield Slot(family, Part.COUNT), float(int(total))
+
+
+@dataclass(slots=True, eq=False)
+class Tally:
+    """Counters of one start. `until` is how far the simulated traffic has been counted."""
+
+    ttft: Buckets = field(default_factory=lambda: Buckets(_TTFT))
+    itl: Buckets = field(default_factory=lambda: Buckets(_ITL))
+    e2e: Buckets = field(default_factory=lambda: Buckets(_REQUEST))
+    queue: Buckets = field(default_factory=lambda: Buckets(_REQUEST))
+    computed: float = 0.0
+    cached: float = 0.0
+    generated: float = 0.0
+    drafts: float = 0.0
+    accepted: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
+    finished: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("stop", "length", "abort", "error"), 0))
+    running: int = 0
+    until: float | None = None
+
+    def prompt(self, tokens: float, cached: float) -> None:
+        """A prompt was read; `cached` of its tokens came from the prefix cache."""
+        self.computed += tokens - cached
+        self.cached += cached
+
+    def step(self, tokens: float, drafts: float, seconds: float) -> None:
+        """Tokens were written in so many drafts, each of which took so long."""
+        self.generated += tokens
+        self.drafts += drafts
+        self.itl.observe(seconds, drafts)
+        for position, share in enumerate((0.43, 0.32, 0.25)):
+            self.accepted[position] += share * max(0.0, tokens - drafts)
+
+    def request(self, reason: str, seconds: float, queued: float = 0.0) -> None:
+        """A request has ended."""
+        self.finished[reason] = self.finished.get(reason, 0) + 1
+        self.e2e.observe(seconds)
+        self.queue.observe(queued)
+
+
+CPU_BYTES: Final = int(3.4 * GIB)
+CONTEXT_BYTES: Final = int(0.6 * GIB)
+WORKSPACE_BYTES: Final = int(5.2 * GIB)
+"""What PyTorch's allocator keeps after its profiling run."""
+RELEASE_SECONDS: Final = 8.0
+"""Memory comes back late after an engine has ended; on a real Spark it can be minutes."""
+LEAST_KV_BYTES: Final = 2 * GIB
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Bytes held at a moment: by processes, by CUDA; and file pages read since the start."""
+
+    cpu: int = 0
+    cuda: int = 0
+    pages: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Run:
+    """`speed` is how many recorded seconds pass in one. `fails` follows the script of a failed start.
+    `cpu_bytes` is what its processes come to hold."""
+
+    started_at: float
+    speed: float
+    script: Script
+    pid: int
+    kv_bytes: int = 0
+    cpu_bytes: int = CPU_BYTES
+    fails: bool = False
+    traffic: bool = False
+    ended_at: float | None = None
+    tally: Tally = field(default_factory=Tally)
+
+    @property
+    def exits_at(self) -> float | None:
+        """When it will end by itself; None when it will not."""
+        return self.started_at + (self.script.seconds + 1) / self.speed if self.fails else None
+
+    @property
+    def ready_at(self) -> float:
+        """When the server answers, should it live so long; never when it fails."""
+        return float("inf") if self.fails else self.started_at + boot_marks().ready / self.speed
+
+    def serves(self, now: float) -> bool:
+        """The server answers now."""
+        return self.ended_at is None and now >= self.ready_at
+
+    def stage(self, now: float) -> str:
+        """`ended`, `start`, `fetch`, `load`, `compile` or `serve`."""
+        if self.ended_at is not None and now >= self.ended_at:
+            return "ended"
+        if now >= self.ready_at:
+            return "serve"
+        marks, at = boot_marks(), (now - self.started_at) * self.speed
+        if self.fails or at < marks.fetch:
+            return "start"
+        return "fetch" if at < marks.load else "load" if at < marks.loaded else "compile"
+
+    def full_size(self) -> int:
+        """The most it will hold."""
+        return self.cpu_bytes + (0 if self.fails else fixed_cuda() + self.kv_bytes)
+
+    def held(self, now: float) -> Held:
+        """What it holds at `now`."""
+        if self.ended_at is None or now < self.ended_at:
+            return self._held_at((now - self.started_at) * self.speed)
+        at_end = self._held_at((self.ended_at - self.started_at) * self.speed)
+        left = 1 - _ramp(now, self.ended_at, self.ended_at + RELEASE_SECONDS)
+        return Held(0, int(at_end.cuda * left), at_end.pages)
+
+    def _held_at(self, at: float) -> Held:
+        marks = boot_marks()
+        cpu = int(self.cpu_bytes * _ramp(at, 0, marks.engine))
+        if self.fails:
+            return Held(cpu)
+        cuda = (
+            CONTEXT_BYTES * _ramp(at, marks.engine, marks.engine + 2)
+            + WEIGHTS_BYTES * _ramp(at, marks.load, marks.loaded)
+            + WORKSPACE_BYTES * _ramp(at, marks.compile, marks.kv)
+            + self.kv_bytes * _ramp(at, marks.kv, marks.kv + 3)
+            + GRAPHS_BYTES * _ramp(at, marks.kv + 10, marks.graphs)
+        )
+        return Held(cpu, int(cuda), int(CHECKPOINT_BYTES * _ramp(at, marks.fetch, marks.loaded)))
+
+
+def fixed_cuda() -> int:
+    """CUDA memory of an engine that serves, without its KV cache."""
+    return CONTEXT_BYTES + WEIGHTS_BYTES + WORKSPACE_BYTES + GRAPHS_BYTES
+
+
+def kv_wanted(utilization: float) -> int:
+    """The KV cache that vLLM would make at this utilization, by the recorded engine's figures."""
+    return max(LEAST_KV_BYTES, int((utilization * POOL_GIB - BESIDE_KV_GIB) * GIB))
+
+
+def noise(*what: object) -> float:
+    """A number in [0, 1) that depends on nothing but its arguments."""
+    return zlib.crc32(repr(what).encode()) / 2**32
+
+
+def _ramp(at: float, begin: float, end: float) -> float:
+    """0 before `begin`, 1 after `end`, even in between."""
+    return min(1.0, max(0.0, (at - begin) / (end - begin)))
+
+
+STATS_SECONDS: Final = 10.0  # VLLM_LOG_STATS_INTERVAL
+DECODE_RATE: Final = 41.8
+"""Tokens per second of one stream, as the simulated engine reports and delivers them."""
+REQUEST_INTERVALS: Final = 3
+"""A request of the simulated traffic ends in every third interval of statistics."""
+PREFIX_HITS: Final = 0.714
+CROWD: Final = range(904, 970)
+"""Intervals in which others use the engine too: eleven minutes, half an hour before the demo is opened."""
+MOST_STREAMS: Final = 6
+_SLOWDOWN: Final = 0.11
+"""How much longer a step takes with each further stream, as the demo's benchmark has it."""
+
+_API: Final = "(APIServer pid=1) INFO"
+_MICROSECOND: Final = 1_000_000
+
+
+class Chronicle:
+    """The log of one container over all its starts."""
+
+    def __init__(self) -> None:
+        self.lines: list[LogLine] = []
+        self._times: list[int] = []  # microseconds, strictly rising: a stamp tells two lines apart
+        self._due: list[tuple[float, int, str]] = []
+        self._order = itertools.count()
+        self._traffic: tuple[float, int] | None = None
+
+    # --- what will be written -------------------------------------------------------------------------
+
+    def write(self, at: float, text: str) -> None:
+        """Plans one line; marks of time are filled in."""
+        heapq.heappush(self._due, (at, next(self._order), fill(text, _times(at))))
+
+    def replay(self, run: Run, values: Mapping[str, str]) -> None:
+        """Plans a whole recorded log from the run's start on, and the traffic of one that has some."""
+        for line in run.script.lines:
+            self.write(run.started_at + line.offset / run.speed, fill(line.text, values, run.speed))
+        self._traffic = (run.ready_at + STATS_SECONDS, 1) if run.traffic else None
+
+    def cut(self) -> None:
+        """The process ends: what it would have written is never written."""
+        self._due.clear()
+        self._traffic = None
+
+    def request_done(self, at: float, prompt_tokens: int, tokens: int, seconds: float) -> None:
+        """Plans what vLLM writes about a request: its access line, and the next line of statistics."""
+        self.write(at, _access(46876))
+        share = min(1.0, STATS_SECONDS / max(seconds, 0.1))
+        self.write(at + 2.0, _stats(prompt_tokens / STATS_SECONDS, tokens * share / STATS_SECONDS, 0, 0.4))
+
+    # --- what has been written ------------------------------------------------------------------------
+
+    def flush(self, now: float) -> None:
+        """Everything up to `now` is written."""
+        while self._traffic is not None and self._traffic[0] <= now:
+            at, number = self._traffic
+            self._write_traffic(at, number)
+            self._traffic = (at + STATS_SECONDS, number + 1)
+        while self._due and self._due[0][0] <= now:
+            at, _, text = heapq.heappop(self._due)
+            moment = max(round(at * _MICROSECOND), self._times[-1] + 1 if self._times else 0)
+            self._times.append(moment)
+            self.lines.append(LogLine(_stamp(moment), text))
+
+    def next_at(self) -> float | None:
+        """When the next line will be written; None when none is planned."""
+        planned = [self._due[0][0]] if self._due else []
+        if self._traffic is not None:
+            planned.append(self._traffic[0])
+        return min(planned, default=None)
+
+    def position_after(self, stamp: str) -> int:
+        """Index of the first line later than an RFC 3339 stamp; 0 for an empty or unreadable one."""
+        try:
+            moment = datetime.fromisoformat(stamp)
+        except ValueError:
+            return 0
+        since = moment.replace(tzinfo=moment.tzinfo or UTC) - datetime(1970, 1, 1, tzinfo=UTC)
+        return bisect_right(self._times, since // timedelta(microseconds=1))
+
+    def _write_traffic(self, at: float, number: int) -> None:
+        rate = decode_rate(number)
+        if number % REQUEST_INTERVALS == 0:
+            self.write(
+                at - 4.2, '(APIServer pid=1) INFO:     172.18.0.1:52114 - "POST /v1/chat/completions HTTP/1.1" 200 OK'
+            )
+        self.write(at, _stats(prompt_rate(number), rate, streams(number), kv_percent(number)))
+        self.write(at, _speculation(rate, accepted_length(number)))
+
+
+def streams(number: int) -> int:
+    """Requests under way in an interval of the traffic: one, but for a crowd that comes and goes."""
+    if number not in CROWD:
+        return 1
+    share = (number - CROWD.start) / len(CROWD)
+    return round(1 + (MOST_STREAMS - 1) * min(1.0, 4 * min(share, 1 - share)))
+
+
+def decode_rate(number: int) -> float:
+    """Tokens written per second in an interval of the traffic, of all streams together."""
+    together = streams(number)
+    return DECODE_RATE * together / (1 + _SLOWDOWN * (together - 1)) * (0.94 + 0.1 * noise("rate", number))
+
+
+def prompt_rate(number: int) -> float:
+    """Prompt tokens read per second in an interval of the traffic."""
+    return (180 + 900 * noise("prompt", number)) * (1 + 0.6 * (streams(number) - 1))
+
+
+def kv_percent(number: int) -> float:
+    """How full the KV cache is at the end of an interval of the traffic."""
+    return 2 + 3 * noise("kv", number) + 4.1 * (streams(number) - 1)
+
+
+def accepted_length(number: int) -> float:
+    """Tokens per step in an interval of the traffic, drafts and the model's own."""
+    return 2.6 + 0.6 * noise("accepted", number)
+
+
+def _access(client: int) -> str:
+    return f'{_API}:     172.18.0.1:{client} - "POST /v1/chat/completions HTTP/1.1" 200 OK'
+
+
+def _stats(prompt: float, generation: float, running: int, kv: float) -> str:
+    return (
+        f"{_API} <<time>> [loggers.py:259] Engine 000: Avg prompt throughput: {prompt:.1f} tokens/s, "
+        f"Avg generation throughput: {generation:.1f} tokens/s, Running: {running} reqs, Waiting: 0 reqs, "
+        f"GPU KV cache usage: {kv:.1f}%, Prefix cache hit rate: {PREFIX_HITS:.1%}"
+    )
+
+
+def _speculation(rate: float, length: float) -> str:
+    drafts = rate / length
+    accepted = drafts * (length - 1)
+    first, second, third = (share * (length - 1) for share in (0.43, 0.32, 0.25))
+    return (
+        f"{_API} <<time>> [metrics.py:101] SpecDecoding metrics: Mean acceptance length: {length:.2f}, "
+        f"Accepted throughput: {accepted:.2f} tokens/s, Drafted throughput: {drafts * 3:.2f} tokens/s, "
+        f"Accepted: {accepted * STATS_SECONDS:.0f} tokens, Drafted: {drafts * 3 * STATS_SECONDS:.0f} tokens, "
+        f"Per-position acceptance rate: {first:.3f}, {second:.3f}, {third:.3f}, "
+        f"Avg Draft acceptance rate: {accepted / (drafts * 3) * 100:.1f}%"
+    )
+
+
+def _times(at: float) -> Mapping[str, str]:
+    """The three ways in which the recorded programs write the time; the container's clock is UTC."""
+    moment = time.gmtime(at)
+    micros = int(at % 1 * _MICROSECOND)
+    return {
+        "time": time.strftime("%m-%d %H:%M:%S", moment),
+        "iso": time.strftime("%Y-%m-%d %H:%M:%S", moment) + f",{micros // 1000:03d}",
+        "glog": time.strftime("%m%d %H:%M:%S", moment) + f".{micros:06d}",
+    }
+
+
+def _stamp(moment: int) -> str:
+    """Docker's RFC 3339 stamp with nanoseconds."""
+    seconds, micros = divmod(moment, _MICROSECOND)
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{micros:06d}000Z"
+
+
+RECORDED_MODEL: Final = "rdtand/Qwen3.6-35B-A3B-PrismaQuant-4.75bit-vllm"
+STORE: Final = "/home/spark/vllm"
+DISK_FREE: Final = 2_448_240_345_088
+"""Bytes free on the disk of the store."""
+_MOUNTS: Final = (Mount(STORE, "/models"),)
+_DEFAULT_LENGTH: Final = 262_144
+_DEFAULT_UTILIZATION: Final = 0.8
+
+
+@dataclass(slots=True)
+class DemoContainer:
+    """One simulated container. `runs` are its starts, the last one the present."""
+
+    id: str
+    name: str
+    image: str
+    image_id: str
+    argv: tuple[str, ...]
+    created_at: float
+    labels: tuple[tuple[str, str], ...] = ()
+    ports: tuple[PublishedPort, ...] = ()
+    network_mode: str = "bridge"
+    environment: tuple[str, ...] = ()
+    needs_key: bool = False
+    log: Chronicle = field(default_factory=Chronicle)
+    runs: list[Run] = field(default_factory=list)
+    exit_code: int | None = None
+    stopping: bool = False
+
+    @property
+    def run(self) -> Run | None:
+        """The start that lives now."""
+        return self.runs[-1] if self.runs and self.runs[-1].ended_at is None else None
+
+    def argument(self, *names: str) -> str:
+        """The value that follows an option in the command, or an empty string."""
+        for index, word in enumerate(self.argv):
+            name, equals, value = word.partition("=")
+            if name in names:
+                return value if equals else next(iter(self.argv[index + 1 : index + 2]), "")
+        return ""
+
+    @property
+    def model(self) -> str:
+        """What it serves."""
+        words = [*self.argv, "", ""]
+        positional = words[words.index("serve") + 1] if "serve" in words else ""
+        named = dict(self.labels).get(LABEL_MODEL) or self.argument("--model")
+        return named or ("" if positional.startswith("-") else positional) or RECORDED_MODEL
+
+    @property
+    def served_name(self) -> str:
+        """The name that requests use."""
+        return dict(self.labels).get(LABEL_SERVED_NAME) or self.argument("--served-model-name") or self.model
+
+    @property
+    def max_model_len(self) -> int:
+        """Context length in tokens."""
+        told = self.argument("--max-model-len")
+        return int(told) if told.isdecimal() else _DEFAULT_LENGTH
+
+    @property
+    def utilization(self) -> float:
+        """`--gpu-memory-utilization`, 0.8 where it says nothing."""
+        try:
+            return min(1.0, max(0.05, float(self.argument("--gpu-memory-utilization"))))
+        except ValueError:
+            return _DEFAULT_UTILIZATION
+
+    def facts(self) -> ContainerFacts:
+        """As Docker reports it."""
+        last = self.runs[-1] if self.runs else None
+        alive = self.run is not None
+        status = ContainerStatus.RUNNING if alive else ContainerStatus.EXITED if last else ContainerStatus.CREATED
+        before = self.runs[-2].ended_at if alive and len(self.runs) > 1 else None
+        return ContainerFacts(
+            id=self.id,
+            name=self.name,
+            image=self.image,
+            image_id=self.image_id,
+            status=status,
+            argv=self.argv,
+            labels=self.labels,
+            ports=self.ports,
+            network_mode=self.network_mode,
+            environment=self.environment,
+            pid=last.pid if alive and last else 0,
+            exit_code=None if alive else self.exit_code,
+            created_at=self.created_at,
+            started_at=last.started_at if last else None,
+            finished_at=before if alive or last is None else last.ended_at,
+            mounts=_MOUNTS,
+        )
+
 
 TOTAL_BYTES: Final = 127_535_084 * 1024  # MemTotal of a GB10 with current firmware
 BASE_BYTES: Final = int(4.9 * GIB)

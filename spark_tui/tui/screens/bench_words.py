@@ -7,23 +7,22 @@ from dataclasses import dataclass
 
 from textual.content import Content
 
-from spark_tui.core.bench_progress import BenchProgress, BenchStep
-from spark_tui.core.key_words import key_of
+from spark_tui.core.actions import key_of
+from spark_tui.core.bench import BenchProgress, BenchStep
+from spark_tui.core.bench_ab import Side, starts_of
 from spark_tui.domain.bench.conditions import quantization_words
 from spark_tui.domain.bench.export import knee_words, milliseconds, rate
-from spark_tui.domain.bench.level import Level
 from spark_tui.domain.bench.plan import BenchPlan, Segment
-from spark_tui.domain.bench.result import Result, Status
-from spark_tui.domain.bench.run import BenchRun, Ending
-from spark_tui.domain.bench.scaling import KNEE_EFFICIENCY, Scaling, efficiency
+from spark_tui.domain.bench.run import KNEE_EFFICIENCY, BenchRun, Ending, Level, Result, Scaling, Status, efficiency
 from spark_tui.domain.engine.state import EngineState
 from spark_tui.domain.engine.view import EngineView
 from spark_tui.domain.quantities import human_count, human_duration
 from spark_tui.domain.text import clean_line
 from spark_tui.tui import format as fmt
-from spark_tui.tui.glyphs import Glyphs
+from spark_tui.tui.format import Glyphs
 from spark_tui.tui.widgets.bench_curve import Curves
-from spark_tui.tui.widgets.figures import Head
+from spark_tui.tui.widgets.line import Head
+from spark_tui.tui.widgets.page import Part, told
 from spark_tui.tui.widgets.row_list import Column, Row
 
 NOT_KNOWN = "not known"
@@ -337,3 +336,26 @@ def curves_of(run: BenchRun | None) -> Curves:
     half = tuple((streams, streams * one * KNEE_EFFICIENCY) for streams, _ in rates) if one else ()
     knee = curve.knee_streams if curve is not None else None
     return Curves("", rates, "", half, knee, knee_text(curve) if curve is not None and knee is not None else "")
+
+
+def turn_parts(sides: tuple[Side, Side], plan: BenchPlan, label_width: int) -> list[Part]:
+    """Both sides, and how often the engine is away for others."""
+    first, second = sides
+    rows = (
+        ("A", f"{first.name} {first.what}"),
+        ("B", second.what if second.name == first.name else f"{second.what}, while {first.name} is away"),
+        ("starts", f"{starts_of(plan)}: nobody else is answered meanwhile; in the end {first.name} runs as now"),
+    )
+    return [(Content.styled(f"{name:<{label_width}}", "$dim"), told(text)) for name, text in rows]
+
+
+def question(sides: tuple[Side, Side], plan: BenchPlan) -> tuple[str, str]:
+    """What is asked before an engine that serves is stopped: the question, and what will happen."""
+    first, second = sides
+    return (
+        f"Stop and start {first.name} for an A/B?",
+        f"A is {first.name} {first.what}, B is {second.what}. They are started in turn, {starts_of(plan)} times in "
+        f"all, and each start takes as long as it always does. Requests that {first.name} is answering now are cut "
+        "off, and nobody else is answered until it is over. In the end it runs as it does now, also when you cancel "
+        "with c.",
+    )

@@ -7,12 +7,10 @@ from dataclasses import replace
 
 from textual.content import Content
 
-from spark_tui.core.actions import Action, Scope, action, of_scope
-from spark_tui.core.key_words import key_of, screen_keys
-from spark_tui.domain.chat import Answer, ToolCall
-from spark_tui.domain.chat_context import ContextUse, Room
-from spark_tui.domain.chat_settings import ChatSettings
-from spark_tui.domain.conversation import Exchange
+from spark_tui.core.actions import Action, Scope, action, key_of, of_scope, screen_keys
+from spark_tui.domain.chat.conversation import ContextUse, Exchange, Room
+from spark_tui.domain.chat.message import Answer, ToolCall
+from spark_tui.domain.chat.request import ChatSettings
 from spark_tui.domain.engine.state import EngineState
 from spark_tui.domain.engine.view import EngineView
 from spark_tui.domain.errors import EngineUnreachable, ModelNotServed, SparkError

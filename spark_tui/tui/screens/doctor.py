@@ -14,7 +14,7 @@ from textual.content import Content
 from spark_tui.core.actions import Scope
 from spark_tui.core.doctor import terminal_state
 from spark_tui.domain.doctor.check import Result, Verdict
-from spark_tui.domain.doctor.examine import summary, worst
+from spark_tui.domain.doctor.checks import summary, worst
 from spark_tui.domain.errors import SparkError
 from spark_tui.tui import format as fmt
 from spark_tui.tui.keymap import bindings

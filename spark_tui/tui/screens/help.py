@@ -10,8 +10,7 @@ from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.screen import ModalScreen
 
-from spark_tui.core.actions import Action, Scope, allowed, of_scope
-from spark_tui.core.key_words import shown
+from spark_tui.core.actions import Action, Scope, allowed, of_scope, shown
 from spark_tui.tui.widgets.line import Line, hanging
 
 KEYS_WIDTH = 11

@@ -12,9 +12,8 @@ from textual.binding import BindingType
 from textual.containers import Container, Horizontal, VerticalScroll
 from textual.content import Content
 
-from spark_tui.core.actions import Scope
+from spark_tui.core.actions import Scope, key_of
 from spark_tui.core.jobs import StepState
-from spark_tui.core.key_words import key_of
 from spark_tui.domain.engine.state import EngineState
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.reading import reason_of
@@ -23,15 +22,14 @@ from spark_tui.tui.keymap import bindings
 from spark_tui.tui.screens.frame import FrameScreen
 from spark_tui.tui.tour import tour
 from spark_tui.tui.widgets.boot_timeline import BootTimelineView
-from spark_tui.tui.widgets.engine_detail import EngineFacts, EngineSummary, JobSteps, LogTail
-from spark_tui.tui.widgets.engine_graphs import EngineGraphs
+from spark_tui.tui.widgets.engine_detail import EngineFacts, EngineGraphs, EngineSummary, JobSteps, LogTail
 from spark_tui.tui.widgets.line import Line, entitle
 from spark_tui.tui.widgets.row_list import Column, Row, RowList
 
 if TYPE_CHECKING:
     from spark_tui.core.jobs import JobView
-    from spark_tui.domain.engine.metric_series import Sample
     from spark_tui.domain.engine.view import EngineView
+    from spark_tui.domain.metrics.series import Sample
 
 COLUMNS = (
     Column("name"),
@@ -147,7 +145,7 @@ class HomeScreen(FrameScreen):
             self.query_one(EngineGraphs).show(None, now)
             return
         self._follow()  # what measures is loaded for the first engine that serves
-        from spark_tui.tui.widgets.graph_spark import WINDOW_SECONDS
+        from spark_tui.tui.widgets.graph import WINDOW_SECONDS
 
         name, metrics = view.name, self.context.metrics
         self.query_one(EngineGraphs).show(lambda metric: metrics.series(name, metric, WINDOW_SECONDS), now)

@@ -14,8 +14,7 @@ from textual.screen import ModalScreen
 from spark_tui.core.hosts import Hosts, HostView
 from spark_tui.domain.quantities import gib
 from spark_tui.domain.reading import value_of
-from spark_tui.domain.remote_hosts import RemoteHost, host_text
-from spark_tui.domain.remote_status import memory_words, serving_words
+from spark_tui.domain.remote import RemoteHost, host_text, memory_words, serving_words
 from spark_tui.tui import format as fmt
 from spark_tui.tui.widgets.page import BLANK, Page, Part, sentence
 from spark_tui.tui.widgets.row_list import Column, Row, RowList

@@ -16,10 +16,10 @@ from textual.widgets import Input
 
 from spark_tui.core.context import Context
 from spark_tui.core.preset_imports import Given, ImportedRecipe, ImportReport, Outcome, import_recipes
-from spark_tui.domain.engine.secrets import mask_secrets
 from spark_tui.domain.errors import SparkError
-from spark_tui.domain.presets.dialects.docker_run_text import find_commands, with_newlines
+from spark_tui.domain.presets.dialects.docker_run import find_commands, with_newlines
 from spark_tui.domain.presets.preset import Origin
+from spark_tui.domain.secret import mask_secrets
 from spark_tui.tui.widgets.page import BLANK, Page, Part, sentence, told
 
 LABEL_WIDTH = 11

@@ -11,22 +11,60 @@ from textual.containers import Container
 from textual.content import Content
 from textual.widgets import Input
 
-from spark_tui.core.actions import Scope
-from spark_tui.core.key_words import key_of
-from spark_tui.core.log_buffer import LogBuffer
-from spark_tui.core.log_search import BadPattern, LineFilter, Query, last_line_with
-from spark_tui.domain.engine.explain import Explanation
-from spark_tui.domain.engine.explain_view import Landmark, landmarks
-from spark_tui.domain.engine.verdict_lines import Tone
+from spark_tui.core.actions import Scope, key_of
+from spark_tui.core.logs import BadPattern, LineFilter, LogBuffer, Query, last_line_with
 from spark_tui.domain.engine.view import EngineView
+from spark_tui.domain.logs.causes.cause import Cause
+from spark_tui.domain.logs.explain import Explanation, Landmark, Tone, landmarks
 from spark_tui.tui import format as fmt
 from spark_tui.tui.keymap import bindings
 from spark_tui.tui.screens.frame import FrameScreen
-from spark_tui.tui.screens.logs_parts import LogCause, LogStatus
 from spark_tui.tui.widgets.boot_timeline import BootTimelineView
-from spark_tui.tui.widgets.fact_rows import TONE_STYLE
-from spark_tui.tui.widgets.line import entitle
+from spark_tui.tui.widgets.engine_detail import TONE_STYLE, cause_rows, fact_lines
+from spark_tui.tui.widgets.line import Line, entitle, spread
 from spark_tui.tui.widgets.log_view import LogView
+
+MOST_LINES = 3
+"""Of a sentence of the cause: the log is why one is here."""
+
+
+class LogCause(Line):
+    """Why the engine ended, and what to do; away while there is no cause.
+
+    `preset`: it was launched from a preset that is here, so that the change can be made by a key.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(id="log-cause")
+        self.display = False
+        self._cause: Cause | None = None
+        self._preset = False
+
+    def tell(self, cause: Cause | None, *, preset: bool) -> None:
+        """Shows this one."""
+        self._cause, self._preset = cause, preset
+        self.display = cause is not None
+        self.renew()
+
+    def say(self, width: int) -> Content:
+        """The cause, the remedy, the change."""
+        if self._cause is None:
+            return Content("")
+        return Content("\n").join(fact_lines(cause_rows(self._cause, preset=self._preset), width, MOST_LINES))
+
+
+class LogStatus(Line):
+    """Under the log: what is shown of what there is, and whether the end is followed."""
+
+    def __init__(self) -> None:
+        super().__init__(id="log-status")
+        self.left = Content("")
+        self.right = Content("")
+
+    def say(self, width: int) -> Content:
+        """One line."""
+        return spread(self.left, self.right, width)
+
 
 SIGN_STYLES = {
     Tone.BAD: "error",

@@ -7,9 +7,12 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Static
 
+from spark_tui.tui.tour import tour
+from spark_tui.tui.widgets.line import Line
 from spark_tui.tui.widgets.page import told
 
 
@@ -89,3 +92,29 @@ class ConfirmScreen(ModalScreen[bool]):
     def action_answer(self, yes: bool) -> None:
         """A key for each answer."""
         self.dismiss(yes)
+
+
+class TourText(Line):
+    """The text, wrapped for the dialog's width."""
+
+    def say(self, width: int) -> Content:
+        """What each part of the screen is for."""
+        return tour(width)
+
+
+class TourScreen(ModalScreen[None]):
+    """One look, one key to go on."""
+
+    CSS_PATH = "tour.tcss"
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,enter,space,q,f1,question_mark", "close", "Close")]
+
+    def compose(self) -> ComposeResult:
+        """The text in a dialog."""
+        with VerticalScroll(classes="dialog", id="tour") as dialog:
+            dialog.border_title = "The screen in one look"
+            dialog.border_subtitle = "Esc goes on"
+            yield TourText()
+
+    def action_close(self) -> None:
+        """Back to the screen below."""
+        self.dismiss(None)

@@ -24,9 +24,10 @@ from spark_tui.domain.models.weights import format_in
 from spark_tui.domain.quantities import parse_bytes
 from spark_tui.domain.reading import Missing, Ok, Reading, value_of
 from spark_tui.tui import format as fmt
-from spark_tui.tui.screens.models_hub_words import (
+from spark_tui.tui.screens.models_words import (
     CHOICE_COLUMNS,
     HIT_COLUMNS,
+    LABEL_WIDTH,
     choice_row,
     hit_line,
     hit_row,
@@ -34,7 +35,6 @@ from spark_tui.tui.screens.models_hub_words import (
     plan_parts,
     refusal_parts,
 )
-from spark_tui.tui.screens.models_pages import LABEL_WIDTH
 from spark_tui.tui.widgets.page import Page, sentence
 from spark_tui.tui.widgets.row_list import RowList
 

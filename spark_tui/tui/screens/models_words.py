@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from textual.content import Content
 
-from spark_tui.core.key_words import key_of
+from spark_tui.core.actions import key_of
 from spark_tui.core.library import LibraryEntry, LibraryView
-from spark_tui.domain.models.download import Download, DownloadPhase
-from spark_tui.domain.models.inspection import Inspection
-from spark_tui.domain.models.store import Completeness, Layout, OtherCache, StoredModel, StoreFinding
-from spark_tui.domain.models.store_verify import fetch_again
-from spark_tui.domain.quantities import human_bytes, human_duration
-from spark_tui.domain.reading import NOT_READ_YET, Missing, Reading, Stale
+from spark_tui.domain.errors import SparkError
+from spark_tui.domain.models.checkpoint import WeightFormat
+from spark_tui.domain.models.download import Download, DownloadPhase, DownloadPlan, FileProgress, FileState, PlannedFile
+from spark_tui.domain.models.hub import Fits, FormatBasis, Gating, RepoFacts, SearchHit
+from spark_tui.domain.models.inspection import Inspection, inspection_rows
+from spark_tui.domain.models.store import (
+    Completeness,
+    Layout,
+    OtherCache,
+    StoredFile,
+    StoredModel,
+    StoreFinding,
+    Verdict,
+    VerifyProgress,
+    fetch_again,
+)
+from spark_tui.domain.quantities import human_bytes, human_duration, short_tokens
+from spark_tui.domain.reading import NOT_READ_YET, Missing, Reading, Stale, value_of
 from spark_tui.domain.settings import Settings
 from spark_tui.tui import format as fmt
 from spark_tui.tui.widgets.line import Line, spread
+from spark_tui.tui.widgets.page import BLANK, Part, sentence, told
 from spark_tui.tui.widgets.row_list import Column, Row
 
 MAX_CELL = 200
@@ -297,3 +310,482 @@ def fix_command(entry: LibraryEntry, settings: Settings) -> str:
     wrong = [each.name for each in entry.check.wrong] if entry.check is not None else []
     revision = entry.check.revision if entry.check is not None else ""
     return next(owned, "") or fetch_again(entry.model, wrong, settings, revision=revision)
+
+
+LABEL_WIDTH = 13
+MOST_FILES = 500
+MOST_NAMED = 40
+_SPEED = "What it will do on one Spark"
+
+
+def field(label: str, value: str, style: str = "") -> Part:
+    """A label and what stands beside it."""
+    return Content.styled(f"{label:<{LABEL_WIDTH}}", "$dim"), told(value, style)
+
+
+def heading(text: str) -> list[Part]:
+    """A title with a blank line before it."""
+    return [BLANK, sentence(text, "bold")]
+
+
+# --- a model ----------------------------------------------------------------------------------------------
+
+
+def overview(entry: LibraryEntry, look: Look | None, download: Download | None, now: float, unknown: str) -> list[Part]:
+    """How whole it is and why, what it takes, who uses it, what it will do. `unknown` is why engines are not known."""
+    model = entry.model
+    parts = [*_state(entry, download), *_check(entry), *_fetching(download)]
+    parts += _findings(model.findings)
+    found = look.found if look is not None else None
+    if found is not None and found.verdict:
+        parts += [*heading(_SPEED), *(sentence(words, bullet="- ") for words in found.verdict)]
+    elif look is not None and look.why:
+        parts += [BLANK, sentence(f"Its files do not tell what it will do: {look.why}.", "$dim")]
+    return [*parts, BLANK, *_figures(model, now), *_uses(entry, unknown)]
+
+
+def _state(entry: LibraryEntry, download: Download | None) -> Iterator[Part]:
+    model = entry.model
+    word = "being fetched" if model.writing else _STATES[model.completeness]
+    yield sentence(word, STATE_STYLE[model.completeness])
+    for reason in model.reasons:
+        yield sentence(reason, bullet="- ")
+    if model.completeness in (Completeness.PARTIAL, Completeness.CORRUPT) and (download or not model.writing):
+        yield sentence(f"{key_of('get_model')} fetches what lacks." if download is None else _keys(download), "$dim")
+
+
+def _keys(download: Download) -> str:
+    return _running_keys() if download.phase.active else _resting_keys()
+
+
+def _running_keys() -> str:
+    return f"{key_of('pause_download')} pauses the download; {key_of('cancel_work')} cancels it."
+
+
+def _resting_keys() -> str:
+    on = f"{key_of('get_model')} or {key_of('pause_download')} goes on with the download"
+    return f"{on}; {key_of('cancel_work')} takes it off the list."
+
+
+_STATES = {
+    Completeness.COMPLETE: "complete",
+    Completeness.PARTIAL: "partial: some of its files are not here",
+    Completeness.CORRUPT: "corrupt: an engine cannot load it as it is",
+    Completeness.UNREFERENCED: "replaced: no branch or tag leads to it any more",
+    Completeness.UNKNOWN: "it could not be looked into",
+}
+
+
+def _check(entry: LibraryEntry) -> Iterator[Part]:
+    if entry.failure:
+        yield field("verified", f"not: {entry.failure}", "$error")
+    check = entry.check
+    if check is None:
+        return
+    if not check.over:
+        yield field("verifying", _check_progress(check), "$secondary")
+        if check.name:
+            yield field("", check.name, "$secondary")
+        return
+    yield field("verified", check.sentence, "$error" if check.wrong else "$warning" if check.unsure else "$success")
+    for each in (check.wrong + (check.unsure if check.matching else ()))[:MOST_NAMED]:
+        detail = f" ({each.detail})" if each.detail else ""
+        yield sentence(f"{each.name} {each.verdict}{detail}", bullet="- ")
+    if check.wrong:
+        get, copy = key_of("get_model"), key_of("copy_fix")
+        yield sentence(f"{get} fetches those files again; {copy} copies the command.", "$dim")
+
+
+def _check_progress(check: VerifyProgress) -> str:
+    left = f", {human_duration(check.left_seconds)} left" if check.left_seconds else ""
+    rate = f" at {human_bytes(check.rate)}/s" if check.rate else ""
+    return f"{check.fraction:.0%}{left}{rate}"
+
+
+def _fetching(download: Download | None) -> list[Part]:
+    return [] if download is None else [BLANK, *_progress(download)]
+
+
+def _findings(findings: Sequence[StoreFinding]) -> Iterator[Part]:
+    for finding in findings:
+        yield BLANK
+        yield sentence(finding.what, "$warning", bullet="! ")
+        if finding.remedy:
+            command = finding.remedy.startswith("sudo ")
+            yield field(f"fix ({key_of('copy_fix')})" if command else "do", finding.remedy)
+
+
+def _figures(model: StoredModel, now: float) -> Iterator[Part]:
+    disk = f", {human_bytes(model.disk)} of disk" if model.disk != model.size else ""
+    yield field("size", f"{human_bytes(model.size)}{disk}")
+    if model.partial_bytes:
+        yield field("unfinished", f"{human_bytes(model.partial_bytes)} of interrupted or running downloads")
+    if model.loose:
+        yield field("left over", f"{human_bytes(model.loose)} that no revision uses")
+    for revision in model.revisions if len(model.revisions) > 1 else ():
+        current = ", the current one" if revision.commit == model.commit else ""
+        refs = f" {', '.join(revision.refs)}" if revision.refs else ""
+        text = f"{revision.short}{refs}: {revision.completeness}, {human_bytes(revision.size)}{current}"
+        yield field("revision", text)
+    if len(model.revisions) <= 1 and model.commit:
+        refs = ", ".join(model.revisions[0].refs) if model.revisions else ""
+        yield field("revision", f"{model.commit[:12]} {refs}".strip())
+    if model.kind.value != "model":
+        yield field("kind", model.kind.value)
+    if model.used is not None:
+        yield field("last read", fmt.ago(now - model.used))
+    yield field("place", model.path)
+
+
+def _uses(entry: LibraryEntry, unknown: str) -> Iterator[Part]:
+    for use in entry.uses:
+        if use.kind.value != "preset":
+            yield field("engine", use.words, "" if use.sure else "$warning")
+    if unknown:
+        yield field("engines", f"not known: {unknown}", "$warning")
+    if entry.presets:
+        yield field("presets", f"{', '.join(entry.presets)}  ({key_of('open_uses')} shows them)")
+    elif not entry.uses and not unknown:
+        yield field("used by", "no preset and no engine", "$dim")
+
+
+# --- its files --------------------------------------------------------------------------------------------
+
+
+def file_parts(files: Sequence[StoredFile] | SparkError | None, check: VerifyProgress | None) -> list[Part]:
+    """Every file with its size, what is wrong with it, and what a verification has found."""
+    if files is None:
+        return [sentence("Not looked at yet.", "$dim")]
+    if isinstance(files, SparkError):
+        return [sentence(files.summary, "$error"), sentence(files.remedy)]
+    verdicts = {each.name: each.verdict for each in check.checks} if check is not None else {}
+    parts = [_file(file, verdicts.get(file.name), check) for file in files[:MOST_FILES]]
+    if len(files) > MOST_FILES:
+        parts += [BLANK, sentence(f"and {len(files) - MOST_FILES} more", "$dim")]
+    return parts or [sentence("It has no files.", "$dim")]
+
+
+def _file(file: StoredFile, verdict: Verdict | None, check: VerifyProgress | None) -> Part:
+    size = "-" if file.size is None else human_bytes(file.size)
+    label = Content.styled(f"{size:>{LABEL_WIDTH - 2}}  ")
+    reading = check is not None and not check.over and check.name == file.name
+    words, style = "", ""
+    if verdict is not None:
+        words, style = str(verdict), "$success" if verdict is Verdict.MATCHES else "bold $error"
+        if verdict is not Verdict.MATCHES and not verdict.wrong:
+            style = "$warning"
+    elif file.trouble:
+        words, style = str(file.trouble), "bold $error"
+    elif reading:
+        words, style = "is being read", "$secondary"
+    name = told(file.name)
+    return label, Content.assemble(name, "  ", (words, style)) if words else name
+
+
+# --- its checkpoint ---------------------------------------------------------------------------------------
+
+
+def look_parts(look: Look | None) -> list[Part]:
+    """The checkpoint by its own files, or why they do not tell."""
+    if look is None:
+        return [sentence("Not looked at yet.", "$dim")]
+    if look.found is None:
+        return [sentence(f"Its files do not tell what it is: {look.why}.", "$warning")]
+    return inspection_parts(look.found)
+
+
+def inspection_parts(found: Inspection) -> list[Part]:
+    """The verdict, what it rests on, the 16-bit weights, and what looked wrong."""
+    parts = [sentence(words, bullet="- ") for words in found.verdict]
+    parts += [BLANK] if parts else []
+    parts += [field(label, value) for label, value in inspection_rows(found)]
+    if found.wide and found.read is not None:
+        parts += heading("Weights that stayed 16 bits wide: stored, and read for each decoded token")
+        parts += [
+            sentence(f"{each.module.value:<20} {human_bytes(each.stored):>9}  {human_bytes(each.read):>9}")
+            for each in found.wide
+        ]
+    if found.facts.findings:
+        parts += heading("Findings")
+        parts += [sentence(each, "$warning", bullet="! ") for each in found.facts.findings]
+    return parts
+
+
+# --- downloads --------------------------------------------------------------------------------------------
+
+
+def download_parts(download: Download) -> list[Part]:
+    """How far it is, what it waits for, and why it failed."""
+    request = download.request
+    where = f"the folder {request.target} of the store" if request.target else "the store's Hub cache"
+    commit = f", {download.commit[:12]}" if download.commit else ""
+    parts = _progress(download)
+    parts += [
+        BLANK,
+        *([field("revision", f"{request.revision}{commit}")] if request.repo else []),
+        *([field("address", request.url)] if request.url else []),
+        field("into", where),
+        *([field("preset", request.preset)] if request.preset else []),
+        *([field("left out", f"{download.left_out} files that no engine here reads")] if download.left_out else []),
+        *([field("cap", f"{human_bytes(download.limit)}/s for all downloads together")] if download.limit else []),
+        *([field("log", download.log)] if download.log else []),
+        BLANK,
+        sentence(f"It goes on when spark-tui ends. {_running_keys()}", "$dim")
+        if download.phase.active
+        else _rest(download),
+    ]
+    return parts
+
+
+def _rest(download: Download) -> Part:
+    if download.phase is DownloadPhase.DONE:
+        return sentence("All of it is here.", "$success")
+    return sentence(_resting_keys(), "$dim")
+
+
+def _progress(download: Download) -> list[Part]:
+    style = PHASE_STYLE.get(download.phase, "$warning")
+    parts = [field("download", _progress_words(download), style)]
+    if download.waiting:
+        parts.append(field("waits", download.waiting, "$warning"))
+    if download.failure is not None:
+        parts += [field("failed", download.failure.summary, "$error"), field("do", download.failure.remedy)]
+        parts += [field("seen", download.failure.detail, "$dim")] if download.failure.detail else []
+    return parts
+
+
+def _progress_words(download: Download) -> str:
+    words = [download.phase.value]
+    if download.total is not None and download.fraction is not None:
+        words.append(f"{percent(download.fraction)} of {human_bytes(download.total)}")
+    elif download.done:
+        words.append(human_bytes(download.done))
+    if download.files:
+        files = "file" if len(download.files) == 1 else "files"
+        words.append(f"{download.files_done} of {len(download.files)} {files}")
+    if download.speed is not None and download.phase.active:
+        words.append(f"{human_bytes(download.speed)}/s")
+    if download.eta and download.phase.active:
+        words.append(f"{human_duration(download.eta)} left")
+    return "  ".join(words)
+
+
+def download_files(download: Download) -> list[Part]:
+    """Every file with how much of it is here; what runs first."""
+    if not download.files:
+        return [sentence("Which files it fetches is not settled yet.", "$dim")]
+    ordered = sorted(download.files, key=lambda file: _FILE_ORDER.index(file.state))
+    parts = [_file_progress(file) for file in ordered[:MOST_FILES]]
+    if len(ordered) > MOST_FILES:
+        parts += [BLANK, sentence(f"and {len(ordered) - MOST_FILES} more", "$dim")]
+    return parts
+
+
+_FILE_ORDER = (FileState.RUNNING, FileState.CHECKING, FileState.WAITING, FileState.DONE)
+_FILE_STYLE = {FileState.RUNNING: "$secondary", FileState.CHECKING: "$warning", FileState.DONE: "$success"}
+
+
+def _file_progress(file: FileProgress) -> Part:
+    size = "?" if file.size is None else human_bytes(file.size)
+    here = f"{percent(file.done / file.size)}" if file.size and file.state is not FileState.DONE else ""
+    words = f"{file.state.value} {here}".strip()
+    name = Content.assemble(told(file.path), "  ", (words, _FILE_STYLE.get(file.state, "$dim")))
+    return Content.styled(f"{size:>{LABEL_WIDTH - 2}}  "), name
+
+
+# --- the rest of the list ---------------------------------------------------------------------------------
+
+
+def other_page(other: OtherCache) -> list[Part]:
+    """What lies in another tool's cache, and what can be done with it."""
+    above = other.path.removesuffix("/hub")
+    parts = [
+        sentence("Another tool's cache. Engines here mount the store only: they do not see these models."),
+        field("place", other.path),
+        field("size", f"{human_bytes(other.disk)} of disk"),
+        field("use it", f"spark-tui models list --store {above}"),
+        *heading("Models"),
+    ]
+    parts += [sentence(f"{model.id}  {human_bytes(model.size)}", bullet="- ") for model in other.models[:MOST_NAMED]]
+    if len(other.models) > MOST_NAMED:
+        parts.append(sentence(f"and {len(other.models) - MOST_NAMED} more", "$dim"))
+    return [*parts, *_findings(other.findings)]
+
+
+def finding_page(finding: StoreFinding) -> list[Part]:
+    """Something to know about the store, with what to do."""
+    parts = [sentence(finding.what, "$warning", bullet="! ")]
+    parts += [field("do", finding.remedy)] if finding.remedy else []
+    return [*parts, field("place", finding.path)] if finding.path else parts
+
+
+MODELS_HUB_WORDS_MOST_FILES = 300
+HIT_COLUMNS = (
+    Column("model", maximum=64),
+    Column("format", width=11),
+    Column("weights", width=9, right=True),
+    Column("one Spark", width=9),
+    Column("fetched", width=7, right=True, hide_below=74),
+    Column("updated", width=9, right=True, hide_below=84),
+    Column("access", width=7),
+)
+CHOICE_COLUMNS = (Column("size", width=9, right=True), Column("file"))
+_FITS_STYLE = {Fits.YES: "$success", Fits.TIGHT: "$warning", Fits.NO: "$error", Fits.UNKNOWN: "$dim"}
+_FITS_WORDS = {
+    Fits.YES: "fits one Spark, with room for a KV cache",
+    Fits.TIGHT: "fits one Spark, and leaves little room for a KV cache",
+    Fits.NO: "is too large for one Spark",
+    Fits.UNKNOWN: "whether it fits one Spark is not known: the Hub does not tell its weights",
+}
+
+
+# --- a search ---------------------------------------------------------------------------------------------
+
+
+def hit_row(hit: SearchHit, now: float) -> Row:
+    """One line of the hits; `!` after a format that something speaks against."""
+    word = hit.formats.words or ("GGUF" if hit.gguf else "?")
+    access = "private" if hit.private else "" if hit.gating is Gating.OPEN else "gated"
+    return Row(
+        hit.repo,
+        (
+            name_cell(hit.repo),
+            _cell(f"! {word}" if hit.formats.doubt else word, "$warning" if hit.formats.doubt else "$secondary"),
+            _cell("?" if hit.weights is None else human_bytes(hit.weights)),
+            Content.styled("?" if hit.fits is Fits.UNKNOWN else hit.fits.value, _FITS_STYLE[hit.fits]),
+            _cell("?" if hit.downloads is None else short_tokens(hit.downloads), "$dim"),
+            _cell("?" if hit.modified is None else fmt.ago(now - hit.modified), "$dim"),
+            _cell(access, "$warning"),
+        ),
+    )
+
+
+def hit_line(hit: SearchHit) -> Content:
+    """What the row has no room for, in two lines."""
+    parts = [hit.repo]
+    packed = hit.formats.found[:1] not in ((WeightFormat.BF16,), (WeightFormat.FP16,), (WeightFormat.FP8,))
+    if hit.parameters and not packed:  # of packed weights the Hub counts the bytes, or words, that hold them
+        parts.append(f"{hit.parameters / 1e9:.3g} B parameters")
+    parts += [f"{human_bytes(hit.storage)} on the Hub"] if hit.storage else []
+    parts += [hit.task] if hit.task else []
+    parts += [f"licence {hit.licence}"] if hit.licence else []
+    first = told("   ".join(parts), "$dim")
+    basis = f"The format is known by {hit.formats.basis.value}." if hit.formats.basis is not FormatBasis.CONFIG else ""
+    second = told(f"It is {hit.formats.doubt}.", "$warning") if hit.formats.doubt else told(basis, "$dim")
+    return Content("\n").join([first, second])
+
+
+# --- a repository -----------------------------------------------------------------------------------------
+
+
+def plan_parts(plan: DownloadPlan, checkpoint: Reading[Inspection] | None) -> list[Part]:
+    """What stands in its way, what it takes, what it is, and every file."""
+    parts: list[Part] = []
+    if plan.refusal is not None and not plan.choices:
+        parts += [*refusal_parts(plan.refusal), BLANK]
+    if plan.choices:
+        parts += [sentence("It holds one model in many sizes: choose one above."), BLANK]
+    else:
+        parts += [*_takes(plan), BLANK]
+    if plan.facts is not None:
+        parts += _card(plan.facts)
+    parts += [sentence(note, "$warning", bullet="! ") for note in plan.notes]
+    parts += _checkpoint(checkpoint)
+    if plan.files:
+        parts += heading(f"Files: {len(plan.files)}" if plan.whole else f"Files to fetch: {len(plan.files)}")
+        parts += [_models_hub_words_file(file) for file in plan.files[:MODELS_HUB_WORDS_MOST_FILES]]
+        parts += _more(len(plan.files))
+    if plan.left_out:
+        size = human_bytes(sum(each.size or 0 for each in plan.left_out))
+        parts += heading(f"Left out: {len(plan.left_out)} files, {size} (a takes all files)")
+        parts += [_row(each.size, each.path, each.why) for each in plan.left_out[:MODELS_HUB_WORDS_MOST_FILES]]
+        parts += _more(len(plan.left_out))
+    return parts
+
+
+def _more(count: int) -> list[Part]:
+    return (
+        [sentence(f"and {count - MODELS_HUB_WORDS_MOST_FILES} more", "$dim")]
+        if count > MODELS_HUB_WORDS_MOST_FILES
+        else []
+    )
+
+
+def refusal_parts(error: SparkError) -> list[Part]:
+    """Why it would fail, and what to do."""
+    detail = [sentence(error.detail, "$dim")] if error.detail else []
+    return [sentence(error.summary, "bold $error"), sentence(error.remedy), *detail]
+
+
+def _takes(plan: DownloadPlan) -> list[Part]:
+    if plan.whole:
+        return [sentence("All of it is here already.", "$success")]
+    total = "of unknown size" if plan.total is None else human_bytes(plan.total)
+    left = "unknown" if plan.left is None else human_bytes(plan.left)
+    free = value_of(plan.free)
+    room = "how much room there is is not known" if free is None else f"{human_bytes(free)} are free"
+    here = f", {human_bytes(sum(file.here for file in plan.files))} are here" if plan.left != plan.total else ""
+    return [field("takes", f"{total} in {len(plan.files)} files{here}"), field("to fetch", f"{left}; {room}")]
+
+
+def _card(facts: RepoFacts) -> list[Part]:
+    doubt = f"; {facts.formats.doubt}" if facts.formats.doubt else ""
+    gated = {
+        Gating.OPEN: "open to everybody",
+        Gating.AUTO: "terms to accept on its page first",
+        Gating.MANUAL: "its makers have to agree first",
+    }[facts.gating]
+    licence = " ".join(filter(None, (facts.licence, facts.licence_link)))
+    rows = (
+        (
+            "format",
+            f"{facts.formats.words} by {facts.formats.basis.value}{doubt}" if facts.formats.found else "not known",
+        ),
+        ("weights", "not known" if facts.weights is None else human_bytes(facts.weights)),
+        ("size", _FITS_WORDS[facts.fits]),
+        ("access", "private" if facts.private else gated),
+        ("licence", licence or "its card does not name one"),
+        ("made from", ", ".join(facts.base_models)),
+        ("task", facts.task),
+        ("page (y)", facts.page),
+        ("commit", facts.commit[:12]),
+    )
+    styles = {"size": _FITS_STYLE[facts.fits], "access": "" if facts.gating is Gating.OPEN else "$warning"}
+    return [field(label, value, styles.get(label, "")) for label, value in rows if value]
+
+
+def _checkpoint(read: Reading[Inspection] | None) -> list[Part]:
+    if read is None:
+        return [BLANK, sentence("Reading its config and the headers of its weights ...", "$dim")]
+    if isinstance(read, Missing):
+        return [BLANK, sentence(f"Its files do not tell what it is: {read.reason}.", "$dim")]
+    found = read.value
+    parts = [*heading("What it will do on one Spark"), *(sentence(words, bullet="- ") for words in found.verdict)]
+    return [*parts, *heading("By its own files"), *(field(label, value) for label, value in inspection_rows(found))]
+
+
+def _models_hub_words_file(file: PlannedFile) -> Part:
+    words = "here" if file.left == 0 else f"{human_bytes(file.here)} here" if file.here else ""
+    return _row(file.size, file.path, words)
+
+
+def _row(size: int | None, path: str, words: str) -> Part:
+    shown = "?" if size is None else human_bytes(size)
+    value = Content.assemble(told(path), "  ", told(words, "$dim")) if words else told(path)
+    return Content.styled(f"{shown:>{LABEL_WIDTH - 2}}  "), value
+
+
+def choice_row(name: str, size: int | None) -> Row:
+    """One of several files that hold the same model."""
+    return Row(name, (_cell("?" if size is None else human_bytes(size)), _cell(name)))
+
+
+def plan_keys(plan: DownloadPlan | SparkError | None, *, read_only: bool) -> str:
+    """What keys do now."""
+    if not isinstance(plan, DownloadPlan):
+        return "Esc back"
+    if plan.choices:
+        return "Enter chooses   y copies the page's address   Esc back"
+    able = not read_only and plan.refusal is None and not plan.whole
+    size = f" {human_bytes(plan.left)}" if plan.left else ""
+    return f"{f'Enter fetches{size}   ' if able else ''}a all files   y copies the address   Esc back"

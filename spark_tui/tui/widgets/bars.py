@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from textual.content import Content
 
-from spark_tui.core.key_words import shown
+from spark_tui.core.actions import shown
 from spark_tui.domain.host.identity import HostIdentity
 from spark_tui.domain.quantities import human_duration
 from spark_tui.domain.reading import NOT_READ_YET, Missing, Ok, Reading

@@ -18,12 +18,10 @@ from dataclasses import dataclass
 
 from textual.events import Resize
 
-from spark_tui.domain.graph_buckets import Bucket
-from spark_tui.domain.graph_scale import LABEL_CELLS, Scale, nice_scale, tick_texts
-from spark_tui.tui.glyphs import Glyphs
-from spark_tui.tui.widgets.graph_paint import PennedRows, changed_regions
-from spark_tui.tui.widgets.graph_pen import Pen, Row
-from spark_tui.tui.widgets.graph_raster import MARKS, PARTS, Canvas, GraphKind, draw_curves, kind_for, row_of
+from spark_tui.domain.metrics.graph import LABEL_CELLS, Bucket, Scale, nice_scale, tick_texts
+from spark_tui.tui.format import Glyphs
+from spark_tui.tui.widgets.graph import PennedRows, changed_regions
+from spark_tui.tui.widgets.graph_picture import MARKS, PARTS, Canvas, GraphKind, Pen, Row, draw_curves, kind_for, row_of
 
 MARGIN = LABEL_CELLS + 1
 LEAST_ROWS = 5

@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
 
 from textual.content import Content
+from textual.events import Resize
+from textual.geometry import Size
 
+from spark_tui.core.actions import key_of
 from spark_tui.core.jobs import StepState
 from spark_tui.domain.engine.state import EngineState
+from spark_tui.domain.logs.explain import Tone, VerdictLine, finding_rows, pairs_text, proposal
+from spark_tui.domain.logs.findings import Level
 from spark_tui.domain.quantities import human_duration
 from spark_tui.tui import format as fmt
-from spark_tui.tui.glyphs import Glyphs
-from spark_tui.tui.widgets.line import Line
+from spark_tui.tui.format import Glyphs
+from spark_tui.tui.widgets.graph import PennedRows, changed_regions
+from spark_tui.tui.widgets.graph_picture import Row
+from spark_tui.tui.widgets.line import Line, hanging
 
 if TYPE_CHECKING:
     from spark_tui.core.jobs import JobView, Step
-    from spark_tui.core.log_buffer import LogBuffer
-    from spark_tui.domain.engine.explain import Explanation
+    from spark_tui.core.logs import LogBuffer
     from spark_tui.domain.engine.view import EngineView
+    from spark_tui.domain.logs.causes.cause import Cause
+    from spark_tui.domain.logs.explain import Explanation
+    from spark_tui.domain.metrics.series import MetricId, SeriesView
+
 
 LABEL_WIDTH = 10
 LEAST_BAR = 8
@@ -100,7 +110,6 @@ class EngineFacts(Line):
         """A few lines per row, each beside its label."""
         if self.explanation is None:
             return Content("")
-        from spark_tui.tui.widgets.fact_rows import explanation_rows, fact_lines
 
         rows = explanation_rows(self.explanation, preset=self.preset)
         return Content("\n").join(fact_lines(rows, width))
@@ -185,7 +194,7 @@ class LogTail(Line):
 
 def tail_lines(buffer: LogBuffer, height: int, look_back: int = 400) -> Sequence[str]:
     """The last `height` messages that tell something: no access lines, no empty ones, no prefixes."""
-    from spark_tui.domain.engine.log_line import LineKind, parse_line
+    from spark_tui.domain.logs.line import LineKind, parse_line
 
     quiet = (LineKind.ACCESS, LineKind.BLANK)
     found: list[str] = []
@@ -197,3 +206,118 @@ def tail_lines(buffer: LogBuffer, height: int, look_back: int = 400) -> Sequence
         if len(found) == height:
             break
     return found[::-1]
+
+
+MAX_ROW_LINES = 3
+MAX_ACT_LINES = 6
+"""What has happened and what to do is told whole."""
+ACT_LABELS = ("because", "perhaps", "do")
+TONE_STYLE = {
+    Tone.GOOD: "$success",
+    Tone.PLAIN: "",
+    Tone.QUIET: "$dim",
+    Tone.WARNING: "$warning",
+    Tone.BAD: "$error",
+}
+
+
+def fact_lines(rows: Sequence[VerdictLine], width: int, limit: int | None = None) -> list[Content]:
+    """Each row beside its label, in `limit` lines at most, else in a few; a sign tells where one goes on."""
+    lines: list[Content] = []
+    for row in rows:
+        most = limit or (MAX_ACT_LINES if row.label in ACT_LABELS else MAX_ROW_LINES)
+        label = Content.styled(_label(row.label), TONE_STYLE[row.tone] if row.tone is Tone.BAD else "$dim")
+        found = hanging(label, fmt.safe(row.text, TONE_STYLE[row.tone]), LABEL_WIDTH, max(1, width))
+        if len(found) > most:
+            found = [*found[: most - 1], Content.assemble(found[most - 1].truncate(max(1, width - 1)), "…")]
+        lines += found
+    return lines
+
+
+def _label(label: str) -> str:
+    """Small letters, as the labels above have them; `FP4` and `KV cache` stay."""
+    return label[:1].lower() + label[1:] if label[1:2].islower() else label
+
+
+def explanation_rows(explanation: Explanation, *, preset: bool) -> list[VerdictLine]:
+    """The cause of a failure with its deciding line and its remedy; else what is wrong, the verdicts, and advice."""
+    proposed = proposal(explanation)
+    changes, key = proposed.changes if proposed is not None and preset else (), key_of("apply_remedy")
+    cause = explanation.cause
+    if cause is None:
+        wrong = [found for found in explanation.findings if found.level is not Level.INFO]
+        advice = [found for found in explanation.findings if found.level is Level.INFO]
+        return [*finding_rows(wrong, changes, key), *explanation.rows, *finding_rows(advice, changes, key)]
+    log = [VerdictLine("log", cause.lines[-1], Tone.QUIET)] if cause.lines else []
+    return [*cause_rows(cause, preset=preset), *log]
+
+
+def cause_rows(cause: Cause, *, preset: bool) -> list[VerdictLine]:
+    """Why it failed, what to do, and the change that a key makes where there is a preset to make it in."""
+    word = "perhaps" if cause.guess else "because"
+    rows = [VerdictLine(word, cause.summary, Tone.BAD), VerdictLine("do", cause.remedy)]
+    if cause.override:
+        pairs = pairs_text(cause.override)
+        said = (f"{key_of('apply_remedy')} applies", pairs) if preset else ("change", f"{pairs} in its own command")
+        rows.append(VerdictLine(*said))
+    return rows
+
+
+LEVELS: Final[Mapping[str, str]] = {"unicode": "▁▂▃▄▅▆▇█", "console": ".░▒█", "ascii": "_.:=#"}
+
+
+class EngineGraphs(PennedRows):
+    """Four small graphs of one engine, two beside each other where there is room; no height while nothing is known."""
+
+    DEFAULT_CSS = """
+    EngineGraphs { width: 100%; height: auto; }
+    """
+
+    def __init__(self, glyphs: Glyphs, *, id: str | None = None) -> None:  # noqa: A002 - Textual's name
+        super().__init__(id=id)
+        self._levels = LEVELS.get(glyphs.name, LEVELS["ascii"])
+        self._series: dict[MetricId, SeriesView] = {}
+        self._now = 0.0
+        self._rows: list[Row] = []
+
+    def show(self, read: Callable[[MetricId], SeriesView] | None, now: float) -> None:
+        """`read` gives the last minutes (WINDOW_SECONDS) of a series; None: there is no engine to speak of.
+
+        Call it once a second while the screen is shown: it repaints only what differs.
+        """
+        self._series = {} if read is None else _read(read)
+        self._now = now
+        self._renew()
+
+    def on_resize(self, _: Resize) -> None:
+        """Another width, other lines."""
+        self._renew()
+
+    @property
+    def rows(self) -> Sequence[Row]:
+        """One or two graphs in each."""
+        return self._rows
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        """As many lines as there is something to say."""
+        return len(self._lay_out(width)) if width else len(self._rows)
+
+    def _renew(self) -> None:
+        old, self._rows = self._rows, self._lay_out(self.size.width)
+        if len(old) != len(self._rows):
+            self.refresh(layout=True)
+        elif regions := changed_regions(old, self._rows):
+            self.refresh(*regions)
+
+    def _lay_out(self, width: int) -> list[Row]:
+        if not self._series:
+            return []
+        from spark_tui.tui.widgets.graph import ITEMS, laid_out
+
+        return laid_out(ITEMS, self._series, self._now, self._levels, width)
+
+
+def _read(read: Callable[[MetricId], SeriesView]) -> dict[MetricId, SeriesView]:
+    from spark_tui.tui.widgets.graph import METRICS
+
+    return {metric: read(metric) for metric in METRICS}

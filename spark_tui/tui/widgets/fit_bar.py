@@ -6,10 +6,10 @@ from typing import Final
 
 from textual.content import Content
 
-from spark_tui.domain.presets.fit_types import Fit, PartId
-from spark_tui.domain.presets.fit_words import Slice, slices
+from spark_tui.domain.presets.fit import Slice, slices
+from spark_tui.domain.presets.fit_request import Fit, PartId
 from spark_tui.domain.quantities import gib
-from spark_tui.tui.glyphs import Glyphs
+from spark_tui.tui.format import Glyphs
 from spark_tui.tui.widgets.line import Line, packed
 from spark_tui.tui.widgets.memory_strip import apportion
 

@@ -6,20 +6,129 @@ edge, which fill up each second, and the cursor are therefore widgets of their o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import ClassVar, Final
 
+from rich.segment import Segment
+from rich.style import Style
 from textual.app import ComposeResult
 from textual.events import Resize
 from textual.geometry import Offset, Region
+from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
-from spark_tui.domain.graph_curve import Curve
-from spark_tui.tui.glyphs import Glyphs
-from spark_tui.tui.widgets.graph_paint import PennedRows, last_difference, part_of
-from spark_tui.tui.widgets.graph_pen import Row
-from spark_tui.tui.widgets.graph_picture import Picture, Subject, View, picture_of
-from spark_tui.tui.widgets.graph_raster import GraphKind, kind_for
+from spark_tui.domain.metrics.graph import Curve, TimeAxis, buckets, nice_scale, time_axis, value_text
+from spark_tui.domain.metrics.series import MetricId, SeriesView
+from spark_tui.tui.format import Glyphs
+from spark_tui.tui.widgets.graph_picture import GraphKind, Pen, Picture, Row, Subject, View, kind_for, picture_of
+
+_NAMES = {
+    Pen.FIRST: "first",
+    Pen.SECOND: "second",
+    Pen.THRESHOLD: "threshold",
+    Pen.QUIET: "quiet",
+    Pen.TITLE: "title",
+    Pen.WARNING: "warning",
+    Pen.CURSOR: "cursor",
+    Pen.FIRST_AT_CURSOR: "first-at-cursor",
+    Pen.SECOND_AT_CURSOR: "second-at-cursor",
+}
+
+
+class PennedRows(Widget):
+    """A widget that is made of rows; subclasses keep them and say which regions differ."""
+
+    ALLOW_SELECT = False
+    can_focus = False
+    COMPONENT_CLASSES: ClassVar[set[str]] = {f"graph--{name}" for name in _NAMES.values()}
+    DEFAULT_CSS = """
+    PennedRows > .graph--first { color: $mem-engine; }
+    PennedRows > .graph--second { color: $mem-apps; }
+    PennedRows > .graph--threshold { color: $warning; }
+    PennedRows > .graph--quiet { color: $dim; }
+    PennedRows > .graph--title { text-style: bold; }
+    PennedRows > .graph--warning { color: $warning; text-style: bold; }
+    PennedRows > .graph--cursor { color: $foreground; background: $cursor-row; }
+    PennedRows > .graph--first-at-cursor { color: $foreground; background: $cursor-row; text-style: bold; }
+    PennedRows > .graph--second-at-cursor { color: $foreground; background: $cursor-row; text-style: bold; }
+    """
+
+    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:  # noqa: A002 - Textual's name
+        super().__init__(id=id, classes=classes)
+        self._pens: dict[str, Style] = {}
+
+    @property
+    def rows(self) -> Sequence[Row]:
+        """What stands there."""
+        raise NotImplementedError
+
+    def notify_style_update(self) -> None:
+        """Colours are kept; now there are others."""
+        super().notify_style_update()
+        self._pens.clear()
+        self.refresh()
+
+    def render_line(self, y: int) -> Strip:
+        """One row."""
+        rows = self.rows
+        if y >= len(rows):
+            return Strip.blank(self.size.width, self.rich_style)
+        return self.strip(rows[y]).extend_cell_length(self.size.width, self.rich_style)
+
+    def strip(self, row: Row) -> Strip:
+        """A row as few segments."""
+        segments, start = [], 0
+        for pen, cells in groupby(carried_pens(row)):
+            end = start + sum(1 for _ in cells)
+            segments.append(Segment(row.text[start:end], self._style(pen)))
+            start = end
+        return Strip(segments, len(row.text))
+
+    def _style(self, pen: str) -> Style:
+        if pen not in self._pens:
+            name = _NAMES.get(Pen(pen))
+            own = self.get_component_rich_style(f"graph--{name}", partial=True) if name else Style()
+            self._pens[pen] = self.rich_style + own
+        return self._pens[pen]
+
+
+def carried_pens(row: Row) -> str:
+    """Pens in which a blank takes the one before it: blanks have no colour to show, and longer runs cost less."""
+    if " " not in row.text:
+        return row.pens
+    found, pen = [], Pen.NOTHING.value
+    for char, own in zip(row.text, row.pens, strict=True):
+        if char != " " or own.isupper():
+            pen = own
+        elif pen.isupper():
+            pen = Pen.NOTHING.value
+        found.append(pen)
+    return "".join(found)
+
+
+def part_of(row: Row, cells: range) -> Row:
+    """The cells of a row."""
+    return Row(row.text[cells.start : cells.stop], row.pens[cells.start : cells.stop])
+
+
+def changed_regions(was: Sequence[Row], now: Sequence[Row]) -> list[Region]:
+    """Of each row that differs, from its beginning to the last cell that does. Both have as many rows, as wide."""
+    ends = ((y, last_difference(old, new)) for y, (old, new) in enumerate(zip(was, now, strict=True)) if old != new)
+    return [Region(0, y, end, 1) for y, end in ends if end]
+
+
+def last_difference(was: Row, now: Row) -> int:
+    """One more than the last cell that differs; 0 when none does."""
+    if len(was.text) != len(now.text):
+        return max(len(was.text), len(now.text))
+    for x in range(len(now.text) - 1, -1, -1):
+        if was.text[x] != now.text[x] or was.pens[x] != now.pens[x]:
+            return x + 1
+    return 0
 
 
 class Graph(PennedRows):
@@ -148,3 +257,194 @@ class GraphPatch(Widget):
         if y >= len(self._rows):
             return Strip.blank(self.size.width, self._graph.rich_style)
         return self._graph.strip(self._rows[y])
+
+
+LABEL_CELLS: Final = 10
+VALUE_CELLS: Final = 14
+LEAST_CELLS: Final = 8
+MOST_CELLS: Final = 30
+GAP_CELLS: Final = 3
+WINDOW_SECONDS: Final = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One small graph: the series that is drawn, and those whose values are told."""
+
+    label: str
+    drawn: MetricId
+    told: tuple[tuple[MetricId, str], ...] = ()
+
+
+ITEMS: Final = (
+    Item("decode", MetricId.DECODE_RATE),
+    Item("TTFT p95", MetricId.TTFT_P95),
+    Item("KV cache", MetricId.KV_USAGE),
+    Item("requests", MetricId.RUNNING, ((MetricId.RUNNING, "run"), (MetricId.WAITING, "wait"))),
+)
+"""What Home shows of an engine that serves."""
+METRICS: Final = tuple(sorted({metric for item in ITEMS for metric in (item.drawn, *(m for m, _ in item.told))}))
+"""The series of them all."""
+
+
+def sparkline(series: SeriesView, now: float, cells: int, levels: str, window: float = WINDOW_SECONDS) -> str:
+    """One character per stretch of time, by the greatest value in it; blank where nothing is known.
+
+    Cells stand on multiples of wall-clock time, so the line moves once per cell and not once per sample.
+    """
+    axis = time_axis(window, cells, now, parts=1)
+    found = buckets(series.times, series.values, axis.first_bucket, axis.buckets, axis.bucket_seconds, series.step)
+    known = [part for part in found if part is not None]
+    if not known:
+        return " " * cells
+    low, high = min(part.low for part in known), max(part.high for part in known)
+    metric = series.metric
+    scale = nice_scale(low, high, domain=metric.domain, unit=metric.unit)
+    top = len(levels) - 1
+    return "".join(" " if part is None else levels[round(scale.share(part.high) * top)] for part in found)
+
+
+def laid_out(
+    items: Sequence[Item], series: Mapping[MetricId, SeriesView], now: float, levels: str, width: int
+) -> list[Row]:
+    """Those of which something is known, two beside each other where there is room."""
+    known = [item for item in items if _known(series.get(item.drawn))]
+    least = LABEL_CELLS + VALUE_CELLS + LEAST_CELLS
+    if width < least:
+        return []
+    beside = 2 if width >= 2 * least + GAP_CELLS else 1
+    room = (width - GAP_CELLS * (beside - 1)) // beside
+    cells = [_row(item, series, now, levels, room) for item in known]
+    gap = Row(" " * GAP_CELLS, Pen.NOTHING * GAP_CELLS)
+    rows = []
+    for start in range(0, len(cells), beside):
+        parts = [part for cell in cells[start : start + beside] for part in (gap, cell)][1:]
+        text, pens = "".join(part.text for part in parts), "".join(part.pens for part in parts)
+        rows.append(Row(f"{text:<{width}}", f"{pens:<{width}}"))
+    return rows
+
+
+def _row(item: Item, series: Mapping[MetricId, SeriesView], now: float, levels: str, room: int) -> Row:
+    value = _value(item, series)[:VALUE_CELLS]
+    cells = min(MOST_CELLS, room - LABEL_CELLS - VALUE_CELLS)
+    line = sparkline(series[item.drawn], now, cells, levels)
+    text = f"{item.label[:LABEL_CELLS]:<{LABEL_CELLS}}{value:<{VALUE_CELLS}}{line}"
+    pens = Pen.QUIET * LABEL_CELLS + Pen.NOTHING * VALUE_CELLS + Pen.FIRST * cells
+    return Row(f"{text:<{room}}", f"{pens:<{room}}")
+
+
+def _value(item: Item, series: Mapping[MetricId, SeriesView]) -> str:
+    if not item.told:
+        return _value_of(series[item.drawn])
+    told = [(series[metric].last, word) for metric, word in item.told]
+    return " ".join(f"{'-' if last is None else f'{last:.0f}'} {word}" for last, word in told)
+
+
+def _known(series: SeriesView | None) -> bool:
+    return series is not None and any(math.isfinite(value) for value in series.values)
+
+
+def _value_of(series: SeriesView) -> str:
+    metric = series.metric
+    return "-" if series.last is None else value_text(series.last, metric.unit, metric.decimals)
+
+
+GUTTER: Final = 2
+LEAST_HEIGHT: Final = 7
+GOOD_WIDTH: Final = 58
+NARROW_WIDTH: Final = 38
+"""Two beside each other on a terminal of 80 columns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """One graph: what it is about, and its curves."""
+
+    subject: Subject
+    curves: tuple[Curve, ...]
+
+
+class GraphGrid(Widget):
+    """`draw` gets the charts of a page, `per_page` at most. All are equally wide: they share one time axis."""
+
+    DEFAULT_CSS = """
+    GraphGrid { layout: grid; width: 1fr; height: 1fr; overflow: hidden hidden; grid-gutter: 0 2; }
+    GraphGrid Graph { width: 100%; height: 100%; }
+    """
+
+    class Rearranged(Message):
+        """There is room for another number of graphs: draw again."""
+
+    def __init__(self, glyphs: Glyphs, *, id: str | None = None) -> None:  # noqa: A002 - Textual's name
+        super().__init__(id=id)
+        self._glyphs = glyphs
+        self._kind = kind_for(glyphs)
+        self._shape = (0, 0, 0)
+
+    # --- room -----------------------------------------------------------------------------------------
+
+    @property
+    def columns(self) -> int:
+        """Graphs beside each other."""
+        width = self.size.width
+        wide = (width + GUTTER) // (GOOD_WIDTH + GUTTER)
+        return wide if wide > 1 else 2 if width >= 2 * NARROW_WIDTH + GUTTER else 1
+
+    @property
+    def per_page(self) -> int:
+        """How many graphs there is room for."""
+        return self.columns * max(1, self.size.height // LEAST_HEIGHT)
+
+    def pages(self, charts: int) -> int:
+        """How many pages so many charts take; at least one."""
+        return max(1, -(-charts // max(1, self.per_page)))
+
+    def on_resize(self, _: Resize) -> None:
+        """Other room."""
+        self.post_message(self.Rearranged())
+
+    # --- show -----------------------------------------------------------------------------------------
+
+    @property
+    def kind(self) -> GraphKind:
+        """How curves are drawn."""
+        return self._kind
+
+    @kind.setter
+    def kind(self, kind: GraphKind) -> None:
+        self._kind = kind
+        for graph in self.query(Graph):
+            graph.kind = kind
+
+    @property
+    def axis(self) -> TimeAxis | None:
+        """The time axis of what is on screen."""
+        return next((graph.picture.axis for graph in self.query(Graph) if graph.display and graph.picture.axis), None)
+
+    def draw(self, charts: Sequence[Chart], view: View) -> None:
+        """Shows the charts of one page; a graph that stays repaints only what differs."""
+        if not self.size.width:
+            return
+        graphs = self._slots(len(charts))
+        self._arrange(len(charts))
+        for graph, chart in zip(graphs, charts, strict=True):
+            graph.draw(chart.subject, chart.curves, view)
+
+    def _slots(self, count: int) -> list[Graph]:
+        """That many graphs, made when they are first needed; the others are hidden."""
+        graphs = list(self.query(Graph))
+        new = [Graph(self._glyphs, kind=self._kind) for _ in range(count - len(graphs))]
+        if new:
+            self.mount(*new)
+        for number, graph in enumerate(graphs):
+            graph.display = number < count
+        return (graphs + new)[:count]
+
+    def _arrange(self, count: int) -> None:
+        columns = max(1, min(self.columns, count))
+        rows = max(1, -(-count // columns))
+        width = max(1, (self.size.width - GUTTER * (columns - 1)) // columns)
+        if (columns, rows, width) != self._shape:
+            self._shape = columns, rows, width
+            self.styles.grid_size_columns, self.styles.grid_size_rows = columns, rows
+            self.styles.grid_columns = " ".join([str(width)] * columns)

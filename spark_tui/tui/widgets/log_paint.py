@@ -13,8 +13,8 @@ from rich.style import Style
 from textual.cache import LRUCache
 from textual.strip import Strip
 
-from spark_tui.core.log_search import Query
-from spark_tui.domain.engine.log_line import LineKind, LogRecord, parse_line
+from spark_tui.core.logs import Query
+from spark_tui.domain.logs.line import LineKind, LogRecord, parse_line
 from spark_tui.domain.text import clean_line
 from spark_tui.services.ports import LogLine
 

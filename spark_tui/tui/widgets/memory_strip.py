@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING
 
 from textual.content import Content
 
-from spark_tui.domain.host.severity import Judgement, Level
+from spark_tui.domain.host.memory import Judgement, Level
 from spark_tui.domain.quantities import GIB, gib
 from spark_tui.domain.reading import NOT_READ_YET, Missing, Reading, Stale, reason_of, value_of
 from spark_tui.tui import format as fmt
-from spark_tui.tui.glyphs import Glyphs
+from spark_tui.tui.format import Glyphs
 from spark_tui.tui.widgets.line import Line, spread
 
 if TYPE_CHECKING:
     from spark_tui.domain.host.alarm import Alarm
-    from spark_tui.domain.host.gpu import GpuReading
     from spark_tui.domain.host.memory import MemInfo, StripParts
+    from spark_tui.domain.host.vitals import GpuReading
 
 LABEL = " MEM "
 _LEVEL_STYLES = {Level.OK: "bold", Level.TIGHT: "bold $warning", Level.CRITICAL: "bold $error"}
@@ -86,8 +86,8 @@ class MemoryStrip(Line):
 
     def _parts(self, memory: MemInfo) -> StripParts:
         """The pool's parts; before the first reading nothing is known of either, and neither is loaded."""
-        from spark_tui.domain.host.gpu import engine_memory
         from spark_tui.domain.host.memory import strip_parts
+        from spark_tui.domain.host.vitals import engine_memory
 
         return strip_parts(memory, engine_memory(self.gpu))
 

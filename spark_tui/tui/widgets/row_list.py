@@ -19,7 +19,7 @@ from textual.style import Style
 from textual.visual import Visual
 
 from spark_tui.domain.text import clean_line
-from spark_tui.tui.glyphs import UNICODE, Glyphs
+from spark_tui.tui.format import UNICODE, Glyphs
 
 GAP = 2
 MARK = 2

@@ -15,8 +15,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 from textual.visual import Visual
 
-from spark_tui.domain.chat import TokenChances
-from spark_tui.domain.chat_chances import Band, band, next_doubt
+from spark_tui.domain.chat.message import Band, TokenChances, band, next_doubt
 from spark_tui.domain.text import cell_width, clean
 
 STYLES = {Band.SURE: "", Band.LIKELY: "$secondary", Band.DOUBTFUL: "$warning", Band.RARE: "$error underline"}

@@ -20,9 +20,8 @@ from textual.strip import Strip
 from textual.style import Style
 from textual.visual import Visual
 
-from spark_tui.tui.glyphs import Glyphs
-from spark_tui.tui.widgets.turn import Laid, Turn
-from spark_tui.tui.widgets.turn_stack import TurnStack
+from spark_tui.tui.format import Glyphs
+from spark_tui.tui.widgets.turn import Laid, Turn, TurnStack
 
 RULE_CELLS = 2
 """The rule at the left, and the space after it."""

@@ -1,0 +1,239 @@
+"""Ends crash loops: a container that Docker starts again and again is stopped once no start can succeed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import aclosing
+from datetime import UTC, datetime
+from typing import Final
+
+from spark_tui.core.engines import EngineSupervisor
+from spark_tui.core.store import AlarmBoard, Store
+from spark_tui.domain.engine.container import ContainerFacts
+from spark_tui.domain.engine.state import EngineState
+from spark_tui.domain.engine.view import EngineView
+from spark_tui.domain.errors import SparkError
+from spark_tui.domain.event import Severity
+from spark_tui.domain.host.alarm import Alarm, AlarmKind
+from spark_tui.domain.host.guard import GuardedEngine, GuardEntry
+from spark_tui.domain.logs.causes.diagnosis import Cause, CauseId, explain_failure
+from spark_tui.domain.logs.crash_loop import Restarts, RestartVerdict
+from spark_tui.domain.logs.tracker import BootTracker
+from spark_tui.domain.reading import value_of
+from spark_tui.services.ports import Clock, ContainerEngine, GuardHands, LogLine
+
+MOST_LINES: Final = 50_000
+UNKNOWN: Final = Cause(CauseId.UNKNOWN, "Its log does not say why.", "Read its log.")
+_FAILED: Final = 1
+"""The exit code of a start that Docker has followed by another: it no longer tells the real one."""
+
+
+class EndedStart:
+    """A start that began at `since` (seconds; None: not known) and ended before the one that `facts` show."""
+
+    def __init__(self, facts: ContainerFacts, since: float | None) -> None:
+        self._facts = facts
+        self._tracker = BootTracker(since)
+        self._count = 0
+        self.stamp = "" if since is None else _stamp(since - 0.001)
+        """From where its log is to be read; empty: from the beginning."""
+
+    def feed(self, batch: Sequence[LogLine]) -> bool:
+        """Takes lines as they come. False once no more are needed."""
+        until = self._facts.started_at
+        self._tracker.feed_many([line for line in batch if until is None or _before(line, until)])
+        self._count += len(batch)
+        return self._count <= MOST_LINES and (until is None or not batch or _before(batch[-1], until))
+
+    def cause(self) -> Cause:
+        """Why it ended, as far as the lines tell."""
+        facts = self._facts
+        code = _FAILED if facts.exit_code is None else facts.exit_code
+        self._tracker.container_ended(code)
+        timeline = self._tracker.timeline()
+        found = explain_failure(timeline, exit_code=code, oom_killed=facts.oom_killed, error=facts.error)
+        return found or UNKNOWN
+
+
+def _stamp(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
+
+
+def _before(line: LogLine, moment: float) -> bool:
+    """Whether it was written before that moment; a line without a time counts as before."""
+    try:
+        return datetime.fromisoformat(line.stamp).timestamp() < moment
+    except ValueError:
+        return True
+
+
+LOOK_SECONDS: Final = 0.5
+GUARD_SECONDS: Final = 180.0
+"""So long after the guard ended an engine its end counts as the guard's."""
+_GUARDED: Final = ("stop the engine", "kill the engine")
+
+GuardEntries = Callable[[], tuple[GuardEntry, ...]]
+
+
+def no_entries() -> tuple[GuardEntry, ...]:
+    """No guard has ever run here."""
+    return ()
+
+
+class RestartBreaker:
+    """Watches every engine that has a restart policy until cancelled. Acts on our own containers alone, and only
+    where `acting`; of others it tells."""
+
+    def __init__(
+        self,
+        docker: ContainerEngine,
+        supervisor: EngineSupervisor,
+        store: Store,
+        clock: Clock,
+        alarms: AlarmBoard,
+        guarded: GuardEntries = no_entries,
+        *,
+        acting: bool = True,
+    ) -> None:
+        self._docker = docker
+        self._supervisor = supervisor
+        self._store = store
+        self._clock = clock
+        self._alarms = alarms
+        self._guarded = guarded
+        self._acting = acting
+        self._loops: dict[str, Restarts] = {}
+
+    async def run(self) -> None:
+        """Watches until cancelled."""
+        async for world in self._store.changes(min_interval=LOOK_SECONDS):
+            await self.look(value_of(world.engines) or ())
+
+    async def look(self, views: tuple[EngineView, ...]) -> None:
+        """One look: whose restarts have become more."""
+        watched = [view for view in views if view.container.restart_policy]
+        for gone in self._loops.keys() - {view.container.id for view in watched}:
+            del self._loops[gone]
+        for view in watched:
+            await self._look(view)
+
+    async def _look(self, view: EngineView) -> None:
+        facts = view.container
+        loop = self._loops.get(facts.id)
+        if loop is None:
+            self._loops[facts.id] = Restarts(facts.restart_count, facts.started_at)
+            return
+        if facts.restart_count <= loop.count:
+            if facts.restart_count < loop.count:  # a person has started it: Docker counts anew
+                self._loops[facts.id] = Restarts(facts.restart_count, facts.started_at)
+                self._alarms.clear(AlarmKind.CRASH_LOOP, view.name)
+            elif view.state is EngineState.SERVING:
+                self._alarms.clear(AlarmKind.CRASH_LOOP, view.name, over=f"{view.name} serves after all.")
+            return
+        cause = await self._cause(facts, loop.started_again(facts.restart_count, facts.started_at))
+        verdict = loop.ended(self._clock.now(), cause.id, guess=cause.guess, by_guard=self._by_guard(view.name))
+        await self._judge(view, loop, cause, verdict)
+
+    def _by_guard(self, name: str) -> bool:
+        now = self._clock.now()
+        return any(
+            entry.engine == name and entry.act in _GUARDED and now - entry.at < GUARD_SECONDS
+            for entry in self._guarded()
+        )
+
+    # --- the verdict ----------------------------------------------------------------------------------
+
+    async def _judge(self, view: EngineView, loop: Restarts, cause: Cause, verdict: RestartVerdict) -> None:
+        if verdict.allowed:
+            self._supervisor.say(
+                f"{view.name} ended and was started again by Docker ({verdict.reason}): {cause.summary}",
+                Severity.WARNING,
+                cause.remedy,
+            )
+            return
+        if not (view.container.ours and self._acting):
+            self._tell(view, f"ends, and Docker starts it again and again: {verdict.reason}", Severity.WARNING, cause)
+            return
+        if loop.given_up:
+            return
+        try:
+            await self._supervisor.stop(view.name)
+        except SparkError as error:
+            self._tell(view, f"is in a crash loop and could not be stopped: {error.summary}", Severity.ERROR, cause)
+            return
+        loop.given_up = True
+        self._tell(view, f"stopped after {_times(len(loop.ends))}: {verdict.reason}", Severity.ERROR, cause)
+
+    def _tell(self, view: EngineView, text: str, severity: Severity, cause: Cause) -> None:
+        words = f"{text}. {cause.summary}" if cause.id is not CauseId.UNKNOWN else text
+        remedy = f"{cause.remedy} More: spark-tui explain {view.name}".strip()
+        self._alarms.raise_(Alarm(AlarmKind.CRASH_LOOP, severity, words, remedy, view.name))
+
+    # --- the cause ------------------------------------------------------------------------------------
+
+    async def _cause(self, facts: ContainerFacts, since: float | None) -> Cause:
+        """Why the start before this one ended, from the log between the two."""
+        start = EndedStart(facts, since)
+        try:
+            async with aclosing(self._docker.logs(facts.id, follow=False, since=start.stamp)) as batches:
+                async for batch in batches:
+                    if not start.feed(batch):
+                        break
+        except SparkError:  # a daemon that does not answer: then it is not known
+            return UNKNOWN
+        return start.cause()
+
+
+def _times(count: int) -> str:
+    return "its first end" if count == 1 else f"{count} ends"
+
+
+ACT: Final = "end the crash loop"
+GRACE_SECONDS: Final = 10
+
+Keep = Callable[[GuardEntry], None]
+
+
+class LoopEnder:
+    """Looks at what Docker restarts by itself, once per call; blocks while a log is read."""
+
+    def __init__(self, hands: GuardHands, clock: Clock, keep: Keep, *, only_ours: bool = True) -> None:
+        self._hands = hands
+        self._clock = clock
+        self._keep = keep
+        self._only_ours = only_ours
+        self._loops: dict[str, Restarts] = {}
+
+    def look(self) -> None:
+        """One look, after the hands have asked Docker what runs."""
+        watched = [facts for facts in self._hands.restarting() if facts.ours or not self._only_ours]
+        for gone in self._loops.keys() - {facts.id for facts in watched}:
+            del self._loops[gone]
+        for facts in watched:
+            self._look(facts)
+
+    def _look(self, facts: ContainerFacts) -> None:
+        loop = self._loops.get(facts.id)
+        if loop is None or facts.restart_count < loop.count:  # new, or started by a person: Docker counts anew
+            self._loops[facts.id] = Restarts(facts.restart_count, facts.started_at)
+            return
+        if facts.restart_count == loop.count or loop.given_up:
+            return
+        cause = self._cause(facts, loop.started_again(facts.restart_count, facts.started_at))
+        verdict = loop.ended(self._clock.now(), cause.id, guess=cause.guess)
+        if not verdict.allowed:
+            self._end(facts, loop, f"{verdict.reason}. {cause.summary}")
+
+    def _cause(self, facts: ContainerFacts, since: float | None) -> Cause:
+        start = EndedStart(facts, since)
+        try:
+            start.feed(self._hands.log(facts.id, start.stamp))
+        except SparkError:  # a daemon that does not answer: then it is not known
+            return UNKNOWN
+        return start.cause()
+
+    def _end(self, facts: ContainerFacts, loop: Restarts, reason: str) -> None:
+        engine = GuardedEngine(facts.id, facts.name, facts.pid, facts.ours, started_at=facts.started_at or 0.0)
+        how = self._hands.stop(engine, GRACE_SECONDS)
+        loop.given_up = True
+        self._keep(GuardEntry(self._clock.now(), ACT, facts.name, reason, how))

@@ -1,0 +1,346 @@
+"""Search and filter over a log buffer, in bounded steps: a flood or a long log never holds up a frame."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from sys import getsizeof, maxsize
+from typing import TYPE_CHECKING
+
+from spark_tui.domain.logs.line import LineKind, parse_line
+from spark_tui.domain.secret import mask_secrets
+from spark_tui.domain.text import clean_line
+
+if TYPE_CHECKING:
+    from spark_tui.services.ports import LogLine
+
+
+MAX_LINES = 20_000
+MAX_BYTES = 16 * 1024 * 1024
+_LINE_OVERHEAD = 170
+"""Bytes of a line besides its text: the pair, the stamp, and the slot in the list (CPython 3.11, measured)."""
+
+
+class LogState(StrEnum):
+    """Whether more lines can come."""
+
+    OPEN = "open"
+    ENDED = "ended"
+    FAILED = "failed"
+
+
+class LogBuffer:
+    """Keeps the last lines; older ones go when there are too many of them or they are too large.
+
+    Line numbers are absolute: line `n` is the n-th that was ever added, whatever has gone since, so a position never
+    shifts. All calls belong on one thread.
+    """
+
+    def __init__(self, max_lines: int = MAX_LINES, max_bytes: int = MAX_BYTES) -> None:
+        self._max_lines = max_lines
+        self._max_bytes = max_bytes
+        self._lines: list[LogLine] = []
+        self._first = 0
+        self._bytes = 0
+        self._revision = 0
+        self._state = LogState.OPEN
+        self._reason = ""
+
+    # --- reading --------------------------------------------------------------------------------------
+
+    @property
+    def first(self) -> int:
+        """Number of the oldest line that is still here."""
+        return self._first
+
+    @property
+    def end(self) -> int:
+        """One more than the number of the newest line: how many were ever added."""
+        return self._first + len(self._lines)
+
+    @property
+    def revision(self) -> int:
+        """Changes whenever anything does."""
+        return self._revision
+
+    @property
+    def bytes(self) -> int:
+        """Memory that the lines take, about."""
+        return self._bytes
+
+    @property
+    def state(self) -> LogState:
+        """Whether more lines can come."""
+        return self._state
+
+    @property
+    def reason(self) -> str:
+        """Why no more lines come; empty while it is open."""
+        return self._reason
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def line(self, number: int) -> LogLine:
+        """The line of that number; IndexError when it has gone or is yet to come."""
+        index = number - self._first
+        if index < 0:
+            raise IndexError(f"line {number} has gone; the first one is {self._first}")
+        return _masked(self._lines[index])
+
+    def slice(self, start: int, end: int) -> list[LogLine]:
+        """Lines `start` to `end` (exclusive), as far as they are here."""
+        return [_masked(line) for line in self._lines[max(0, start - self._first) : max(0, end - self._first)]]
+
+    # --- writing --------------------------------------------------------------------------------------
+
+    def extend(self, batch: Sequence[LogLine]) -> None:
+        """Adds lines at the end and lets the oldest go. A log that had ended is open again."""
+        if not batch:
+            return
+        self._lines.extend(batch)
+        self._bytes += sum(map(_size, batch))
+        self._trim()
+        self._state, self._reason = LogState.OPEN, ""
+        self._revision += 1
+
+    def _trim(self) -> None:
+        gone = max(0, len(self._lines) - self._max_lines)
+        self._bytes -= sum(map(_size, self._lines[:gone]))
+        while self._bytes > self._max_bytes and gone < len(self._lines) - 1:
+            self._bytes -= _size(self._lines[gone])
+            gone += 1
+        if gone:
+            del self._lines[:gone]
+            self._first += gone
+
+    def clear(self) -> None:
+        """Lets all lines go; numbers continue."""
+        self._first = self.end
+        self._lines.clear()
+        self._bytes = 0
+        self._revision += 1
+
+    def end_of_log(self, reason: str = "") -> None:
+        """No more lines come, as it should be."""
+        self._finish(LogState.ENDED, reason)
+
+    def fail(self, reason: str) -> None:
+        """No more lines come because the stream broke."""
+        self._finish(LogState.FAILED, reason)
+
+    def _finish(self, state: LogState, reason: str) -> None:
+        self._state, self._reason = state, reason
+        self._revision += 1
+
+
+def _masked(line: LogLine) -> LogLine:
+    text = mask_secrets(line.text)
+    return line if text is line.text else line._replace(text=text)
+
+
+def _size(line: LogLine) -> int:
+    return getsizeof(line.text) + _LINE_OVERHEAD
+
+
+MAX_PATTERN = 200
+REGEX_LIMITS = (5_000, 1_000, 300)
+"""Characters of a line that a regular expression sees, by how many repeats it has: its cost is a power of them."""
+
+STEP_COST = 250_000
+"""Work of one step, in characters: 5 to 8 ms on a slow core."""
+
+_LINE_COST = 150
+_PARSE_COST = 400
+
+
+class BadPattern(ValueError):
+    """The search text is no regular expression that can be used; the message is for the person."""
+
+
+@dataclass(frozen=True)
+class Query:
+    """What is looked for: text as it stands (small letters match both cases), or a regular expression."""
+
+    text: str
+    regex: bool = False
+    pattern: re.Pattern[str] = field(init=False, repr=False, compare=False)
+    limit: int = field(init=False, repr=False, compare=False)
+    """Characters of a line that are looked at."""
+
+    def __post_init__(self) -> None:
+        source = self.text if self.regex else re.escape(self.text)
+        flags = re.IGNORECASE if self.text == self.text.lower() else 0
+        limit = check_regex(self.text) if self.regex else maxsize
+        try:
+            with warnings.catch_warnings():  # of syntax that Python may change one day
+                warnings.simplefilter("ignore", FutureWarning)
+                pattern = re.compile(source, flags)
+        except (re.error, RecursionError, OverflowError) as error:
+            raise BadPattern(f"Not a regular expression: {error}.") from error
+        object.__setattr__(self, "pattern", pattern)
+        object.__setattr__(self, "limit", limit)
+
+    def found_in(self, line: str) -> bool:
+        """Whether a cleaned line matches."""
+        if self.regex:
+            return self.pattern.search(line, 0, self.limit) is not None
+        if self.pattern.flags & re.IGNORECASE:
+            return self.text in line.lower()
+        return self.text in line
+
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """Where in a shown text it matches; empty matches do not count."""
+        return [match.span() for match in self.pattern.finditer(text, 0, self.limit) if match.end() > match.start()]
+
+
+# Quantifiers and groups of a pattern whose escapes and classes have been replaced by single characters.
+_TOKENS = re.compile(r"\(\?[a-zA-Z]*[:=!<>]*|\(|\)(?P<repeat>[*+{])?|(?P<loop>[*+]|\{\d*,\d*\})[?+]?|[?|]")
+MAX_LOOPS = len(REGEX_LIMITS) - 1
+MAX_CHOICES = 8
+
+
+def check_regex(text: str) -> int:
+    """How many characters of a line a pattern may look at; raises BadPattern when its cost can explode all the
+    same, because Python's engine backtracks and cannot be stopped.
+
+    Refused: longer than 200 characters, back-references, a repeat around something that repeats or branches, more
+    than two repeats of no fixed length, more than eight optional parts and branches.
+    """
+    if len(text) > MAX_PATTERN:
+        raise BadPattern(f"The pattern is too long: {len(text)} characters, at most {MAX_PATTERN}.")
+    if re.search(r"\\[1-9]|\(\?P=|\(\?\(", text):
+        raise BadPattern("Back-references are not supported: they can take forever.")
+    plain = re.sub(r"\[\^?\]?[^\]]*\]", "a", re.sub(r"\\.", "a", text))
+    loops = choices = 0
+    stack = [False]
+    for match in _TOKENS.finditer(plain):
+        token = match.group()
+        if token.startswith("("):
+            stack.append(False)
+        elif token.startswith(")"):
+            inner = stack.pop() if len(stack) > 1 else False
+            if inner and match["repeat"]:
+                raise BadPattern("A repeat around something that repeats or branches can take forever.")
+            loops += bool(match["repeat"])
+            stack[-1] = stack[-1] or inner or bool(match["repeat"])
+        else:
+            loops += bool(match["loop"])
+            choices += not match["loop"]
+            stack[-1] = True
+    if loops > MAX_LOOPS:
+        raise BadPattern(f"Too many repeats (* + {{m,n}}): at most {MAX_LOOPS}.")
+    if choices > MAX_CHOICES:
+        raise BadPattern(f"Too many optional parts and branches (? |): at most {MAX_CHOICES}.")
+    return REGEX_LIMITS[min(MAX_LOOPS, loops + (choices > MAX_CHOICES // 2))]
+
+
+@dataclass(frozen=True)
+class LineFilter:
+    """Which lines are shown. `level` is a severity (30 WARNING, 40 ERROR; 0 all of them), `processes` are names
+    (empty for all); all conditions must hold."""
+
+    level: int = 0
+    processes: frozenset[str] = frozenset()
+    query: Query | None = None
+
+    @property
+    def off(self) -> bool:
+        """It lets everything through."""
+        return not self.level and not self.processes and self.query is None
+
+    @property
+    def parses(self) -> bool:
+        """Lines must be taken apart to know."""
+        return bool(self.level or self.processes)
+
+
+class MatchIndex:
+    """Numbers of the lines that a filter lets through, kept up with the buffer step by step.
+
+    A line without a level or a process of its own (a traceback, code below it) is taken with the line before.
+    """
+
+    def __init__(self, buffer: LogBuffer, wanted: LineFilter) -> None:
+        self.buffer = buffer
+        self.wanted = wanted
+        self._numbers: list[int] = []
+        self._next = buffer.first
+        self._severity = 0
+        self._process = ""
+
+    @property
+    def complete(self) -> bool:
+        """Every line has been looked at."""
+        return self._next >= self.buffer.end
+
+    @property
+    def numbers(self) -> list[int]:
+        """Absolute numbers in order; lines that the buffer let go are not among them. Not to be changed."""
+        first = self.buffer.first
+        if self._numbers and self._numbers[0] < first:
+            del self._numbers[: bisect_left(self._numbers, first)]
+        return self._numbers
+
+    def step(self, cost: int = STEP_COST) -> bool:
+        """Looks at some more lines; True when there is nothing left to look at."""
+        buffer, number = self.buffer, max(self._next, self.buffer.first)
+        while number < buffer.end and cost > 0:
+            text = buffer.line(number).text
+            if self._lets_through(text):
+                self._numbers.append(number)
+            number += 1
+            cost -= len(text) + (_PARSE_COST if self.wanted.parses else _LINE_COST)
+        self._next = number
+        return self.complete
+
+    def after(self, number: int) -> int | None:
+        """The first match below a line, or None."""
+        numbers = self.numbers
+        index = bisect_right(numbers, number)
+        return numbers[index] if index < len(numbers) else None
+
+    def before(self, number: int) -> int | None:
+        """The last match above a line, or None."""
+        numbers = self.numbers
+        index = bisect_left(numbers, number)
+        return numbers[index - 1] if index else None
+
+    def _lets_through(self, text: str) -> bool:
+        wanted = self.wanted
+        if wanted.parses and not self._heard(text):
+            return False
+        return wanted.query is None or wanted.query.found_in(clean_line(text))
+
+    def _heard(self, text: str) -> bool:
+        record = parse_line(text)
+        belongs = record.kind in (LineKind.CONTINUATION, LineKind.TRACEBACK, LineKind.EXCEPTION, LineKind.BLANK)
+        if record.severity:
+            self._severity = record.severity
+        elif not belongs:
+            self._severity = 20
+        if record.process or not belongs:
+            self._process = record.process
+        if self._severity < self.wanted.level:
+            return False
+        return not self.wanted.processes or self._process in self.wanted.processes
+
+
+_FOUND_BY = 120
+"""Characters of a line that are enough to find it again."""
+
+
+def last_line_with(buffer: LogBuffer, text: str, first: int = 0) -> int | None:
+    """Number of the last line from `first` on that holds `text`, as a person could read it; None when it has gone."""
+    wanted = text[:_FOUND_BY].strip()
+    if not wanted:
+        return None
+    for number in range(buffer.end - 1, max(buffer.first, first) - 1, -1):
+        line = buffer.line(number).text
+        if wanted in line or ("\x1b" in line and wanted in clean_line(line)):
+            return number
+    return None

@@ -1,0 +1,269 @@
+"""Conversations from files: our own JSON, the API's list of messages, and Markdown with a heading for each speaker."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from spark_tui.domain.chat.conversation import ChatThread, Exchange, Outcome, title_of
+from spark_tui.domain.chat.message import Answer, ToolCall
+from spark_tui.domain.chat.records import FORMAT, thread_json, thread_of_json
+from spark_tui.domain.chat.request import ChatSettings
+from spark_tui.domain.errors import UsageError
+from spark_tui.domain.quantities import human_count
+from spark_tui.domain.text import clean, clean_line
+
+HEADING = re.compile(r"\\*## (?:(System)|(You|User|Human)|(Assistant)|`([^`]*)`) *")
+"""The headings of a document: system prompt, person, model; backslashes in front mean the text itself."""
+NO_ANSWER = "*(no answer)*"
+_FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})(.*)$")
+
+
+def to_markdown(exchanges: Sequence[Exchange], *, system: str = "", title: str = "") -> str:
+    """The exchanges in order, each with its times and counts; what is not known is left out or said to be unknown."""
+    models = ", ".join(dict.fromkeys(f"{_code(e.model)} on {_code(e.engine)}" for e in exchanges)) or "nobody"
+    parts = [f"# {clean_line(title)}", f"With {models}."] if title else [f"# Conversation with {models}"]
+    if exchanges:
+        parts.append(f"Begun {datetime.fromtimestamp(exchanges[0].asked_at, UTC):%Y-%m-%d %H:%M} UTC.")
+    if system.strip():
+        parts += ["## System", _body(system)]
+    for exchange in exchanges:
+        parts += [
+            "## You",
+            *_question(exchange),
+            f"## {_code(exchange.model)}",
+            *_conversation_markdown_answer(exchange),
+        ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _question(exchange: Exchange) -> Iterator[str]:
+    for attachment in exchange.attachments:
+        yield f"*({attachment.kind.value} {_code(attachment.name)})*"
+    for result in exchange.tool_answers:
+        yield f"Result of tool {_code(result.name)}:"
+        yield _fenced(clean(result.content), "")
+    if not exchange.tool_answers:
+        yield _body(exchange.question)
+
+
+def _conversation_markdown_answer(exchange: Exchange) -> Iterator[str]:
+    answer = exchange.answer
+    if answer.reasoning.strip():
+        yield _quoted(f"*{_reasoned(answer)}*\n\n{_body(answer.reasoning)}")
+    if answer.content.strip():
+        yield _body(answer.content)
+    for call in answer.tool_calls:
+        yield from _tool_call(call)
+    if exchange.error is not None:
+        yield f"**Error:** {clean_line(exchange.error.summary)} {clean_line(exchange.error.remedy)}".rstrip()
+    elif not answer.content.strip() and not answer.tool_calls:
+        yield NO_ANSWER
+    yield f"*{', '.join(figures(exchange))}*"
+
+
+def figures(exchange: Exchange) -> list[str]:
+    """How the answer ended and what it cost: `stopped`, `ttft 0.41 s`, `41.8 tok/s`, `312 tokens`."""
+    answer, usage = exchange.answer, exchange.answer.usage
+    words = [] if exchange.outcome is Outcome.COMPLETE else [exchange.outcome.value]
+    if answer.finish_reason not in ("", "stop", "tool_calls"):
+        words.append("cut at the token limit" if answer.finish_reason == "length" else clean_line(answer.finish_reason))
+    if answer.ttft is not None:
+        words.append(f"ttft {answer.ttft:.2f} s")
+    if answer.decode_tokens_per_second is not None:
+        words.append(f"{answer.decode_tokens_per_second:.1f} tok/s")
+    if usage is None:
+        return [*words, "tokens not reported"]
+    words += [f"{human_count(usage.completion_tokens)} tokens", f"prompt {human_count(usage.prompt_tokens)}"]
+    if usage.cached_tokens is not None:
+        words.append(f"{human_count(usage.cached_tokens)} of it cached")
+    return words
+
+
+def _reasoned(answer: Answer) -> str:
+    tokens = answer.usage.reasoning_tokens if answer.usage is not None else None
+    words = [f"{human_count(tokens)} tokens"] if tokens else []
+    if answer.reasoning_seconds is not None:
+        words.append(f"{answer.reasoning_seconds:.1f} s")
+    return f"Reasoned {', '.join(words)}".rstrip()
+
+
+def _tool_call(call: ToolCall) -> Iterator[str]:
+    yield f"Asks for tool {_code(call.name or '(no name)')}:"
+    try:
+        arguments = json.dumps(json.loads(call.arguments), ensure_ascii=False, indent=2)
+    except (ValueError, RecursionError):
+        arguments = call.arguments
+    yield _fenced(clean(arguments), "json")
+
+
+def _fenced(text: str, language: str) -> str:
+    longest = max((len(run) for run in re.findall("`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}{language}\n{text}\n{fence}"
+
+
+def _code(text: str) -> str:
+    return f"`{clean_line(text).replace('`', chr(39))}`"
+
+
+def _quoted(text: str) -> str:
+    return "\n".join(f"> {line}".rstrip() for line in text.split("\n"))
+
+
+def _body(text: str) -> str:
+    """Cleaned, with its last code fence closed: an answer that broke off must not swallow what follows. A line that
+    would be taken for one of our headings gets a backslash, which Markdown does not show."""
+    lines: list[str] = []
+    fence = ""
+    for line in clean(text).strip("\n").split("\n"):
+        before, fence = fence, fence_after(line, fence)
+        lines.append(f"\\{line}" if not before and not fence and HEADING.fullmatch(line) else line)
+    return "\n".join([*lines, fence] if fence else lines)
+
+
+def fence_after(line: str, fence: str) -> str:
+    """The code fence that is open after `line`; `fence` is the one before it, empty outside of code."""
+    found = _FENCE.match(line)
+    if found is None:
+        return fence
+    mark, rest = found.groups()
+    if not fence:
+        return "" if mark[0] == "`" and "`" in rest else str(mark)
+    closes = mark[0] == fence[0] and len(mark) >= len(fence) and not rest.strip()
+    return "" if closes else fence
+
+
+ELSEWHERE: Final = "imported"
+"""The engine of an answer of which nobody knows where it came from."""
+_FIGURES: Final = re.compile(r"\*[^*]*(?:tokens|ttft|stopped|failed)[^*]*\*")
+_ERROR: Final = re.compile(r"\*\*Error:\*\* .*")
+_REASONED: Final = re.compile(r"> \*Reasoned[^*]*\*")
+
+
+def exported(thread: ChatThread, form: str) -> str:
+    """The conversation as `json` (all of it, to be imported again) or `markdown` (to be read)."""
+    if form == "json":
+        return json.dumps(thread_json(thread), ensure_ascii=False, indent=1) + "\n"
+    return to_markdown(thread.exchanges, system=thread.settings.system, title=thread.title)
+
+
+def imported(text: str, name: str, at: float) -> ChatThread:
+    """A conversation from a file's text; `name` is the file's, `at` dates what has no date.
+
+    Raises UsageError when it is none of the kinds that can be read.
+    """
+    start = text.lstrip("\ufeff \t\r\n")[:1]
+    thread = _of_json(text, at) if start in ("{", "[") else _of_markdown(text, at)
+    if not thread.exchanges:
+        raise UsageError(
+            f"There is no conversation in {name}.",
+            "Import our own JSON or Markdown, or a JSON list of messages with role and content.",
+        )
+    return replace(thread, title=thread.title or title_of(thread.exchanges[0].question))
+
+
+# --- JSON ---------------------------------------------------------------------------------------------------
+
+
+def _of_json(text: str, at: float) -> ChatThread:
+    try:
+        told = json.loads(text.lstrip("\ufeff"))
+    except (ValueError, RecursionError) as error:
+        raise UsageError("This is not JSON.", "Import a file as it was exported.", detail=str(error)) from None
+    if isinstance(told, Mapping) and told.get("format") == FORMAT:
+        return thread_of_json(told)
+    messages = told.get("messages") if isinstance(told, Mapping) else told
+    if not isinstance(messages, list):
+        raise UsageError("This JSON is no conversation.", "Import our own export, or a list of messages.")
+    model = str(told.get("model") or "") if isinstance(told, Mapping) else ""
+    said = (
+        (str(each.get("role")), _text_of(each.get("content")), _text_of(each.get("reasoning_content")))
+        for each in messages
+        if isinstance(each, Mapping)
+    )
+    return _thread(said, model, at)
+
+
+def _text_of(content: Any) -> str:
+    """A message's text; of a list of parts the texts."""
+    if isinstance(content, list):
+        return "\n".join(str(part.get("text") or "") for part in content if isinstance(part, Mapping)).strip("\n")
+    return content if isinstance(content, str) else ""
+
+
+def _thread(said: Iterable[tuple[str, str, str]], model: str, at: float) -> ChatThread:
+    """Exchanges from what was said in order: who, text, reasoning. A question without an answer stands alone."""
+    system = ""
+    question: str | None = None
+    exchanges: list[Exchange] = []
+
+    def close(answer: Answer, who: str) -> None:
+        exchanges.append(Exchange(len(exchanges) + 1, question or "", ELSEWHERE, who, at, answer, Outcome.COMPLETE))
+
+    for role, text, reasoning in said:
+        if role in ("system", "developer"):
+            system = f"{system}\n\n{text}".strip()
+        elif role == "user":
+            if question is not None:
+                close(Answer(0.0), model or "assistant")
+            question = text
+        elif role not in ("tool", "function"):
+            close(Answer(0.0, text, reasoning), model if role == "assistant" and model else role)
+            question = None
+    if question is not None:
+        close(Answer(0.0), model or "assistant")
+    return ChatThread(settings=ChatSettings(system), exchanges=tuple(exchanges), last_number=len(exchanges))
+
+
+# --- Markdown -----------------------------------------------------------------------------------------------
+
+
+def _of_markdown(text: str, at: float) -> ChatThread:
+    title, said = "", list[tuple[str, str, str]]()
+    for heading, body in _sections(text.replace("\r\n", "\n")):
+        if heading is None:
+            found = re.match(r"# (.+)", body.lstrip())
+            title = found[1].strip() if found and not found[1].startswith("Conversation with") else ""
+            continue
+        system, person, _, model = heading.groups()
+        if system or person:
+            said.append(("system" if system else "user", body, ""))
+        else:
+            reasoning, answer = _answer(body)
+            said.append((model or "assistant", answer, reasoning))
+    return replace(_thread(said, "", at), title=title)
+
+
+def _sections(text: str) -> Iterator[tuple[re.Match[str] | None, str]]:
+    """Each heading of ours with the text below it; what stands before the first one has none. Headings in code are
+    code; a backslash before one makes it text."""
+    heading: re.Match[str] | None = None
+    lines: list[str] = []
+    fence = ""
+    for line in text.split("\n"):
+        found = HEADING.fullmatch(line) if not fence else None
+        fence = fence_after(line, fence)
+        if found is not None and not line.startswith("\\"):
+            yield heading, "\n".join(lines).strip("\n")
+            heading, lines = found, []
+        else:
+            lines.append(line[1:] if found is not None else line)
+    yield heading, "\n".join(lines).strip("\n")
+
+
+def _answer(body: str) -> tuple[str, str]:
+    """Reasoning and text of an answer, without what `to_markdown` says about it."""
+    lines = body.split("\n")
+    while lines and (not lines[-1].strip() or _FIGURES.fullmatch(lines[-1]) or _ERROR.fullmatch(lines[-1])):
+        lines.pop()
+    quoted: list[str] = []
+    if lines and _REASONED.match(lines[0]):
+        while lines and lines[0].startswith(">"):
+            quoted.append(lines.pop(0).removeprefix(">").removeprefix(" "))
+    text = "\n".join(lines).strip("\n")
+    return "\n".join(quoted[1:]).strip("\n"), "" if text == NO_ANSWER else text

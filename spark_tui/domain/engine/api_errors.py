@@ -1,0 +1,292 @@
+"""What an engine's error answer means to the person, and what to do about it.
+
+Three shapes come from vLLM (0.32): `{"error": {"message", "type", "param", "code"}}`, `{"error": "Unauthorized"}` and
+`{"detail": "Not Found"}`. SGLang sends `{"object": "error", "message": ...}`, llama.cpp adds `n_prompt_tokens` and
+`n_ctx`, and a proxy in between sends HTML or whatever it likes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from spark_tui.domain.errors import (
+    ApiKeyRejected,
+    BadRequest,
+    ContextOverflow,
+    EngineBusy,
+    EngineDead,
+    EngineFailed,
+    EngineUnreachable,
+    ModelNotServed,
+    SparkError,
+)
+from spark_tui.domain.quantities import human_count
+from spark_tui.domain.text import clean_line, truncate
+
+_OVERFLOW = re.compile(
+    r"(?:maximum|model's|available) context (?:length|size)|max_model_len|maximum model length"
+    r"|context (?:window|length).{0,40}exceed|exceed.{0,40}context (?:window|length|size)|prompt is too long",
+    re.IGNORECASE,
+)
+_LIMIT = re.compile(
+    r"(?:context (?:length|size|window)|model length|max_model_len)(?: is only| is| of)?[ =:(]{1,3}(\d[\d,]*)",
+    re.IGNORECASE,
+)
+_PROMPT = re.compile(
+    r"(?:contains|passed|has)(?P<least> at least)? (?P<a>\d[\d,]*) (?:input )?tokens"
+    r"|\((?P<b>\d[\d,]*) in the messages"
+    r"|(?P<c>\d[\d,]*) tokens from the input"
+    r"|prompt \(length (?P<d>\d[\d,]*)\)"
+    r"|input length \((?P<e>\d[\d,]*)\)"
+    r"|request \((?P<f>\d[\d,]*) tokens\)",
+    re.IGNORECASE,
+)
+_ANSWER = re.compile(
+    r"max_tokens=(?P<a>\d[\d,]*)"
+    r"|is too large: (?P<b>\d[\d,]*)"
+    r"|requested (?P<c>\d[\d,]*) output tokens"
+    r"|(?P<d>\d[\d,]*) (?:in|tokens for) the completion",
+    re.IGNORECASE,
+)
+_LONGER = "or launch the model with a longer context (--max-model-len)."
+
+
+def is_overflow(message: str, kind: str = "") -> bool:
+    """Whether an error of that message and type says that something does not fit into the context."""
+    return kind == "exceed_context_size_error" or bool(_OVERFLOW.search(message))
+
+
+def context_overflow(message: str, told: Mapping[str, Any] | None = None) -> ContextOverflow:
+    """The error with its numbers, as far as the message or the keys of the error object give them."""
+    prompt_found, answer_found, limit_found = _PROMPT.search(message), _ANSWER.search(message), _LIMIT.search(message)
+    limit = _key(told, "n_ctx") or _number(limit_found)
+    prompt = _key(told, "n_prompt_tokens") or _number(prompt_found)
+    answer = _number(answer_found)
+    least = "at least " if prompt_found is not None and prompt_found["least"] else ""
+    room = f"the engine's context of {human_count(limit)} tokens" if limit else "the engine's context"
+    if prompt and answer:
+        summary = (
+            f"The conversation ({least}{human_count(prompt)} tokens) and an answer of up to {human_count(answer)} "
+            f"do not fit into {room}."
+        )
+        remedy = f"Lower max tokens, begin a new conversation, {_LONGER}"
+    elif answer:
+        summary = f"An answer of up to {human_count(answer)} tokens does not fit into {room}."
+        remedy = f"Lower max tokens, {_LONGER}"
+    else:
+        size = f" has {least}{human_count(prompt)} tokens: it" if prompt else ""
+        summary = f"The conversation{size} does not fit into {room}."
+        remedy = f"Begin a new conversation, {_LONGER}"
+    return ContextOverflow(summary, remedy, detail=message, limit=limit, prompt_tokens=prompt, answer_tokens=answer)
+
+
+def _key(told: Mapping[str, Any] | None, name: str) -> int | None:
+    value = told.get(name) if told is not None else None
+    return value if isinstance(value, int) and value > 0 else None
+
+
+def _number(found: re.Match[str] | None) -> int | None:
+    """The one group of digits that matched."""
+    if found is None:
+        return None
+    digits = next((group for group in found.groups() if group and group[0].isdigit()), "")
+    return int(digits.replace(",", "")[:12]) or None
+
+
+MAX_MESSAGE = 600
+MAX_SUMMARY = 160
+CHAT_PATH = "/v1/chat/completions"
+
+_TITLE = re.compile(r"<title>([^<]{1,200})</title>", re.IGNORECASE)
+_TAG = re.compile(r"<[^>]{0,200}>")
+# `{'type': 'missing', 'loc': 'body.messages', 'msg': 'Field required', ...}`: a Python repr, loc a tuple before 0.20.
+_VALIDATION = re.compile(
+    r"""'loc': ('[^']*'|\([^)]*\)), 'msg': (?:'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)")""", re.DOTALL
+)
+_ALIASES = re.compile(r"Valid aliases: (.+?)\.?$")
+_ASKED = re.compile(r"model `([^`]*)`")
+_LOADING = re.compile(r"\bloading model\b", re.IGNORECASE)
+_BUSY = re.compile(r"overload|too many|busy|queue|rate limit|no slot|capacity", re.IGNORECASE)
+_GONE = re.compile(r"EngineCore encountered an issue|EngineDeadError|engine.{0,20}\bdead\b", re.IGNORECASE)
+_MEDIA = re.compile(r"is not a multimodal model|At most (?P<count>\d+) \w+\(s\) may be provided", re.IGNORECASE)
+_LEAVING = re.compile(r"after shutdown|shutting down", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """An error body, read. `message` is cleaned and bounded; `told` is the error's own object, for its other keys."""
+
+    message: str
+    kind: str = ""
+    code: int | None = None
+    told: Mapping[str, Any] | None = None
+
+
+def read_problem(told: object) -> Problem:
+    """An error of any shape, already parsed from JSON."""
+    if not isinstance(told, Mapping):
+        return Problem(_short(str(told)))
+    error = told.get("error") or told.get("detail") or told
+    if isinstance(error, Mapping):
+        message = error.get("message") or error.get("detail") or error.get("type") or ""
+        return Problem(_sentence(message), str(error.get("type") or ""), _status(error.get("code")), error)
+    return Problem(_sentence(error), "", _status(told.get("code")), told)
+
+
+def message_of(body: str) -> str:
+    """The sentence in an error body of any shape, cleaned and bounded."""
+    return _of_text(body).message
+
+
+def is_loading(body: str) -> bool:
+    """llama.cpp says `Loading model` with a 503 until it is ready."""
+    return bool(_LOADING.search(message_of(body)))
+
+
+def api_error(status: int, body: str, *, path: str = CHAT_PATH) -> SparkError:
+    """The error for an HTTP answer of that status and body to a request for `path`."""
+    return _error(status, _of_text(body), path)
+
+
+def stream_error(told: object) -> SparkError:
+    """The error for an error object inside a stream that began with HTTP 200, already parsed from JSON."""
+    problem = read_problem(told)
+    status = problem.code if problem.code is not None else 400 if "BadRequest" in problem.kind else 500
+    return _error(status, problem, CHAT_PATH)
+
+
+def model_not_served(asked: str, served: tuple[str, ...], *, detail: str = "") -> ModelNotServed:
+    """The error for a name that the engine does not serve; `served` is empty when that is not known."""
+    names = ", ".join(_short(name) for name in served)
+    return ModelNotServed(
+        f"The engine does not serve {_short(asked)}." if asked else "The engine does not serve that model.",
+        f"It serves {names}: ask for that." if names else "Ask for a name that it serves: spark-tui ps shows them.",
+        detail=detail,
+        served=served,
+    )
+
+
+# --- reading ------------------------------------------------------------------------------------------
+
+
+def _of_text(body: str) -> Problem:
+    try:
+        return read_problem(json.loads(body))
+    except (ValueError, RecursionError):
+        title = _TITLE.search(body)
+        return Problem(_short(title[1] if title else _TAG.sub(" ", body)))
+
+
+def _sentence(message: object) -> str:
+    if isinstance(message, list):  # FastAPI's own validation errors
+        return _short("; ".join(_fault(part) for part in message))
+    text = str(message)
+    faults = [f"{_place(at)}: {one or other}" for at, one, other in _VALIDATION.findall(text[:20_000])]
+    return _short("; ".join(faults) or text)
+
+
+def _fault(part: object) -> str:
+    if not isinstance(part, Mapping):
+        return str(part)
+    place = part.get("loc")
+    told = str(part.get("msg") or part)
+    return f"{_place('.'.join(map(str, place)))}: {told}" if isinstance(place, list) else told
+
+
+def _place(location: str) -> str:
+    words = re.findall(r"[^\s'\"(),.]+", location)
+    return ".".join(words[1:] if words[:1] == ["body"] and len(words) > 1 else words)
+
+
+def _status(code: object) -> int | None:
+    if isinstance(code, str) and code.isascii() and code.isdigit():
+        code = int(code[:4])
+    return code if isinstance(code, int) and 400 <= code <= 599 else None
+
+
+def _short(text: str) -> str:
+    return truncate(" ".join(clean_line(text).split()), MAX_MESSAGE)
+
+
+# --- meaning ------------------------------------------------------------------------------------------
+
+
+def _error(status: int, problem: Problem, path: str) -> SparkError:
+    if status in (401, 403):
+        return ApiKeyRejected(
+            "The engine wants another API key.",
+            "Set the key that it was started with: spark-tui keeps those that it made itself.",
+            detail=problem.message,
+        )
+    if is_overflow(problem.message, problem.kind):
+        return context_overflow(problem.message, problem.told)
+    if status == 404 and "model" in problem.message.lower():
+        asked, aliases = _ASKED.search(problem.message), _ALIASES.search(problem.message)
+        served = tuple(name.strip() for name in aliases[1].split(",") if name.strip()) if aliases else ()
+        return model_not_served(asked[1] if asked else "", served, detail=problem.message)
+    if status in (404, 405):
+        return BadRequest(
+            f"The server has no {path}.",
+            "It serves a model without chat (embedding, reranking), or it is not an OpenAI-compatible server.",
+            detail=problem.message,
+        )
+    if status == 429 or (status == 503 and _BUSY.search(problem.message)):
+        return EngineBusy(
+            "The engine takes no more requests now.", "Wait a moment, then ask again.", detail=problem.message
+        )
+    return _server_error(status, problem) if status >= 500 else _refusal(status, problem)
+
+
+def _refusal(status: int, problem: Problem) -> SparkError:
+    if status < 400:
+        return BadRequest(
+            f"The server sends us elsewhere (HTTP {status}).",
+            "A proxy or a login page answers in the engine's place: check the address.",
+            detail=problem.message,
+        )
+    if found := _MEDIA.search(problem.message):
+        return BadRequest(
+            "The model takes no pictures or sounds."
+            if not found["count"] or found["count"] == "0"
+            else f"The model takes at most {found['count']} of these with one question.",
+            "Ask without them, or talk to a model that takes them. vLLM's --limit-mm-per-prompt sets how many.",
+            detail=problem.message,
+        )
+    summary, detail = _summary("The engine refused the request", status, problem.message)
+    return BadRequest(summary, "Change what it names, then ask again.", detail=detail)
+
+
+def _server_error(status: int, problem: Problem) -> SparkError:
+    message = problem.message
+    if status in (502, 504):
+        return EngineUnreachable(
+            f"A proxy answers, the engine behind it does not (HTTP {status}).",
+            "Is the engine running? Check where the proxy sends requests.",
+            detail=message,
+        )
+    if _LOADING.search(message):
+        return EngineUnreachable("The engine is still loading its model.", "Wait until it is ready, then ask again.")
+    if _LEAVING.search(message):
+        return EngineFailed("The engine is shutting down.", "Start it again, then ask again.", detail=message)
+    if _GONE.search(message):
+        return EngineFailed(
+            "The engine core died.", "The engine's log says why. Restart it, then ask again.", detail=message
+        )
+    if status == 503:
+        return EngineDead(
+            "The engine cannot answer now.",
+            "Look at its log, and restart it if it does not come back.",
+            detail=message,
+        )
+    summary, detail = _summary("The engine failed", status, message)
+    return EngineFailed(summary, "Its log says more. Ask again; restart it if it does not come back.", detail=detail)
+
+
+def _summary(what: str, status: int, message: str) -> tuple[str, str]:
+    """A summary that fits a toast, and the whole message when the summary does not hold it."""
+    told = truncate(message, MAX_SUMMARY) or f"HTTP {status}, and no word why"
+    return f"{what}: {told}", "" if told == message else message

@@ -1,0 +1,59 @@
+"""The one shape of advice: log findings, causes of failure, preset rules, doctor checks, alarms, store verdicts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeAlias
+
+Change: TypeAlias = tuple[tuple[str, str], ...]
+"""Settings as `(key, value)` pairs, as `--set` takes them; empty where no setting helps."""
+
+
+class Severity(StrEnum):
+    """How much a finding matters, the worst first. OK: checked and fine. UNKNOWN: could not be checked."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    INFO = "info"
+    OK = "ok"
+    UNKNOWN = "unknown"
+
+    @property
+    def rank(self) -> int:
+        """0 for the worst, so that findings sort by it."""
+        return _RANKS[self]
+
+    def worse_than(self, other: Severity) -> bool:
+        """Whether this matters more than `other`."""
+        return self.rank < other.rank
+
+
+_RANKS = {severity: rank for rank, severity in enumerate(Severity)}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One piece of advice.
+
+    `id` is stable: scripts may rely on it. `summary` is one sentence: what is the matter. `evidence` is what was seen:
+    log lines (cleaned and masked), values, paths. `remedy` says what to do, `change` the settings that do it. `line`
+    is the number, from 0, of the log line that proves it. `guess`: the evidence suggests it and does not prove it.
+    `subject` names what it is about where that is not clear from the place: an engine, a file, a model.
+    """
+
+    id: str
+    severity: Severity
+    summary: str
+    evidence: tuple[str, ...] = ()
+    remedy: str = ""
+    change: Change = ()
+    line: int | None = None
+    guess: bool = False
+    subject: str = ""
+
+
+def worst(findings: Iterable[Finding], default: Severity = Severity.OK) -> Severity:
+    """The worst severity among findings; `default` where there are none."""
+    return min((finding.severity for finding in findings), key=lambda severity: severity.rank, default=default)

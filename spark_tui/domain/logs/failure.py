@@ -1,0 +1,387 @@
+"""Which line decides why an engine failed."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from enum import IntEnum
+
+from spark_tui.domain.logs.causes.memory import OUT_OF_MEMORY
+from spark_tui.domain.logs.causes.table import recognise
+from spark_tui.domain.logs.line import LineKind, LogRecord, exception_name, parse_line
+from spark_tui.domain.logs.timeline import Failure, PhaseId
+from spark_tui.domain.secret import mask_secrets
+from spark_tui.domain.text import clean_line
+
+MAX_SHOWN = 2_000
+MAX_SEARCHED = 600
+MAX_BEFORE, MAX_AFTER = 4, 3
+
+_CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
+# The frame that tells what an engine was doing: reading weights, or measuring and warming up.
+_STEP = re.compile(
+    r", in (load_model|load_weights|determine_available_memory|profile_run|profile_cudagraph_memory|_dummy_run"
+    r"|capture_model|compile_or_warm_up_model|initialize_kv_caches?|_allocate_kv_cache_tensors|kernel_warmup"
+    r"|_dummy_sampler_run)\b"
+)
+_OUT_OF_MEMORY = re.compile(OUT_OF_MEMORY)
+# Words of libraries that stand above the exception and say more than it does.
+_TELLING = re.compile(
+    r"not enough GPU memory|[Oo]ut of memory|NV_ERR_NO_MEMORY|NCCL WARN|ibv_\w+ failed|ptxas (?:fatal|error)"
+    r"|no kernel image|only supports sm|error: linker|Cannot access gated repo|[45]\d\d Client Error"
+    r"|Repository Not Found|Network is unreachable|Name or service not known|name resolution"
+    r"|error loading model|failed to (?:open|load|initialize)|unknown model architecture|what\(\): "
+    r"|died unexpectedly|Failed to (?:load model|initialize executor)|Fatal Python error|panicked at"
+)
+_GOES_ON = re.compile(
+    r"Make sure|(?:[45]\d\d) Client Error|Cannot access|Access to model|Repository Not Found|Revision Not Found"
+    r"|Please|If you|If this|Check your|`?ptxas`?|ptxas |what\(\): |For debugging|.{0,40}Error"
+)
+
+
+def deciding_lines(line: str, before: Sequence[str], after: Sequence[str]) -> tuple[str, ...]:
+    """The line that decides and, in the log's order, the few around it that say more. Cleaned, masked, no doubles."""
+    above = _above(line, before)
+    below = _below(after)
+    return tuple(dict.fromkeys([*above, line, *below]))
+
+
+def last_words(recent: Iterable[str]) -> LogRecord | None:
+    """Of a log that gives no reason, the line that most likely does: one that is known, an error, the last one."""
+    error = last = None
+    for text in reversed(list(recent)):
+        record = parse_line(text)
+        if record.kind in (LineKind.BLANK, LineKind.PROGRESS, LineKind.ACCESS) or _is_noise(text):
+            continue
+        last = last or record
+        if record.level in ("", "ERROR", "CRITICAL") and recognise(record.message):
+            return record
+        if error is None and record.severity >= 40 and record.kind is not LineKind.TRACEBACK:
+            error = record
+    return error or last
+
+
+def second_line(after: Sequence[str]) -> str:
+    """`max_model_len` and `  Input should be a valid integer` below pydantic's head, as one sentence."""
+    field, said = (parse_line(text).message for text in after[:2])
+    if re.fullmatch(r"[\w.]{1,80}", field) and said.startswith("  "):
+        return f"{field}: {said.strip()}"
+    return ""
+
+
+def shown(line: str) -> str:
+    """A line as a person may see it: no control codes, no secrets."""
+    return mask_secrets(clean_line(line).strip())[:MAX_SHOWN]
+
+
+def _above(line: str, before: Sequence[str]) -> list[str]:
+    """Chained exceptions, library words and the telling frame above the deciding line, nearest ones first chosen."""
+    found: list[str] = []
+    wants_frame, raised, chained = _OUT_OF_MEMORY.search(line) is not None, is_raised(line), False
+    for text in reversed(before[: _place_of(line, before)]):
+        if len(found) == MAX_BEFORE:
+            break
+        if wants_frame and "File " in text and _STEP.search(text):
+            wants_frame = False
+            found.append(shown(parse_line(text).message))
+        elif _worth_reading(text[:MAX_SEARCHED]):
+            record = parse_line(text)
+            said = shown(record.message)
+            linked, chained = chained, said.startswith(_CHAINED)
+            if (raised and linked and record.kind is LineKind.EXCEPTION) or (
+                record.kind is not LineKind.TRACEBACK and _tells(record, said)
+            ):
+                found.append(said)
+    return [said for said in reversed(found) if said != line]
+
+
+def _tells(record: LogRecord, said: str) -> bool:
+    return (not record.level or record.severity >= 30) and _TELLING.search(said) is not None
+
+
+def is_raised(line: str) -> bool:
+    """The line names an exception, or is pydantic's sentence below one."""
+    return bool(exception_name(line)) or line.startswith(("Value error, ", "Assertion failed, "))
+
+
+def _place_of(line: str, before: Sequence[str]) -> int:
+    """Where the deciding line stands: the last of them, unless it was decided upon later."""
+    needle = line[:60]
+    for at in range(len(before) - 1, -1, -1):
+        if needle and needle in before[at]:
+            return at
+    return len(before)
+
+
+def _worth_reading(text: str) -> bool:
+    return "rror" in text or "above exception" in text or _TELLING.search(text) is not None
+
+
+def _below(after: Sequence[str]) -> list[str]:
+    """The rest of an exception that has several lines, as the Hub's have."""
+    found: list[str] = []
+    for text in after:
+        record = parse_line(text)
+        if record.kind is LineKind.BLANK:
+            continue
+        message = record.message.strip()
+        if record.level in ("INFO", "DEBUG", "WARNING") or _is_noise(text):  # others go on writing
+            continue
+        if not _GOES_ON.match(message):
+            break
+        if record.kind is not LineKind.EXCEPTION:
+            found.append(shown(message))
+        if len(found) == MAX_AFTER:
+            break
+    return found
+
+
+_NOISE = (
+    "nanobind:",
+    "resource_tracker:",
+    "warnings.warn(",
+    "Shutting down",
+    "Waiting for application shutdown",
+    "Application shutdown complete",
+    "Finished server process",
+    "[shutdown]",
+)
+
+
+def _is_noise(text: str) -> bool:
+    """Of a whole line: what stands before a colon may have been taken for its source."""
+    return any(words in text for words in _NOISE)
+
+
+MAX_KEPT = 4_000
+KEPT_BEFORE, KEPT_AFTER = 300, 12
+"""Raw lines kept for the context: a CUDA traceback has about a hundred frames, a Hub error five more lines."""
+
+
+class _Weight(IntEnum):
+    """How well a line decides; a heavier one replaces a lighter one."""
+
+    CONSEQUENCE = 5
+    STRAY_EXCEPTION = 10
+    ENGINE_GONE = 30
+    API_SERVER = 40
+    NATIVE = 45
+    FATAL_ERROR = 50
+    PROCESS_DIED = 60
+    WORKER_AT_RUN_TIME = 65
+    START_FAILED = 80
+    USAGE = 90
+
+
+_CONSEQUENCES = (
+    "WorkerProc initialization failed",
+    "Engine core initialization failed",
+    "EngineCore encountered an issue",
+    "Worker failed with error",
+)
+_INTERRUPTED = ("KeyboardInterrupt", "SystemExit", "CancelledError")
+# The outermost frame of an engine's own program: vLLM, SGLang, TensorRT-LLM, as a script or as a module.
+_MAIN = re.compile(r", in <module>.*$")
+_PROGRAMS = ("/vllm", "api_server", "sglang", "launch_server", "trtllm-serve", "tensorrt_llm")
+_DETAIL = re.compile(r"(?:Value error|Assertion failed), .+")
+_PYDANTIC_TAIL = re.compile(r" \[type=\w+, input_value=.*$")
+
+
+class FailureReader:
+    """Reads exceptions and the words around them; `failure` is the best answer so far."""
+
+    def __init__(self) -> None:
+        self.hopeless = False
+        """The start is over, also where the reason is only a guess."""
+        self.phase: PhaseId | None = None
+        """What runs now; whoever feeds the reader says so."""
+        self.asked: dict[str, str] = {}
+        """The engine's settings, as its log gives them."""
+        self.serving = False
+        """The server was ready."""
+        self._chosen: Failure | None = None
+        self._complete: Failure | None = None
+        self._weight = 0
+        self._worker: LogRecord | None = None
+        self._worker_proven = False
+        self._stray: LogRecord | None = None
+        self._block = ""
+        self._main_traceback = False
+        self._wants_detail = False
+        self.recent: deque[str] = deque(maxlen=KEPT_BEFORE)
+        """The last lines as they came, at most MAX_KEPT characters of each; whoever feeds the reader fills it."""
+        self._before: tuple[str, ...] = ()
+        self._after: list[str] = []
+        self.room = 0
+        """How many of the next lines `below` wants to see."""
+
+    @property
+    def failure(self) -> Failure | None:
+        """The line that decides, with the few around it that do."""
+        if self._chosen is None:
+            return None
+        if self._complete is None:
+            lines = deciding_lines(self._chosen.line, self._before, self._after)
+            self._complete = replace(self._chosen, lines=lines, asked=tuple(sorted(self.asked.items())))
+        return self._complete
+
+    @property
+    def certain(self) -> bool:
+        """There is a failure, and the log proves it."""
+        return self._chosen is not None and not self._chosen.guess
+
+    # --- lines around it -------------------------------------------------------------------------------
+
+    def below(self, text: str) -> None:
+        """One of the few lines below the one that decides."""
+        self.room -= 1
+        self._after.append(text[:MAX_KEPT])
+        self._complete = None
+        if self._wants_detail and len(self._after) == 2:
+            self._field_error()
+
+    # --- exceptions -----------------------------------------------------------------------------------
+
+    def exception(self, record: LogRecord, *, serving: bool) -> None:
+        """A line that names an exception."""
+        if any(words in record.message for words in _CONSEQUENCES):
+            self.hopeless = self.hopeless or "Engine core initialization failed" in record.message
+            self._decide(record, _Weight.CONSEQUENCE, guess=True)
+        elif exception_name(record.message).endswith(_INTERRUPTED):
+            return
+        elif is_worker(record.process):
+            self._worker = record
+            if self._block == "start" and self._weight < _Weight.START_FAILED:
+                self._decide(record, _Weight.START_FAILED)
+        elif is_core(record.process) or record.source.startswith("core.py:"):
+            self._core_exception(record)
+        elif not record.source:
+            self._stray = record
+            if serving:
+                return
+            weight = _Weight.API_SERVER if self._main_traceback else _Weight.STRAY_EXCEPTION
+            self._decide(record, weight, guess=not self._main_traceback, last_wins=True)
+
+    def _core_exception(self, record: LogRecord) -> None:
+        """In its block the engine core names its own exception, unless it only repeats what a worker said."""
+        if self._block == "start":
+            own = self._chosen is not None and not is_worker(self._chosen.process)
+            self._decide(record, _Weight.START_FAILED, last_wins=own or not self._worker_proven)
+        elif self._block == "fatal":
+            self._decide(record, _Weight.FATAL_ERROR, last_wins=True)
+
+    def detail(self, message: str) -> None:
+        """`  Value error, ...` below pydantic's ValidationError says what its first line does not."""
+        if self._wants_detail and _DETAIL.match(message):
+            self._replace_line(_PYDANTIC_TAIL.sub("", message))
+
+    def _field_error(self) -> None:
+        """pydantic names a field on one line, and what is wrong with it on the next."""
+        said = second_line(self._after)
+        if said:
+            self._replace_line(_PYDANTIC_TAIL.sub("", said))
+
+    def _replace_line(self, line: str) -> None:
+        self._wants_detail = False
+        if self._chosen is not None:
+            self._chosen, self._complete = replace(self._chosen, line=shown(line)), None
+
+    def traceback(self, record: LogRecord) -> None:
+        """The head of a traceback."""
+        if not is_core(record.process) and not is_worker(record.process):
+            self._main_traceback = False
+
+    def frame(self, message: str) -> None:
+        """A frame: one of the engine's own script means that its main process is ending."""
+        if _MAIN.search(message) and any(program in message for program in _PROGRAMS):
+            self._main_traceback = True
+
+    # --- words around them ----------------------------------------------------------------------------
+
+    def start_failed(self, _record: LogRecord) -> None:
+        """`EngineCore failed to start.`: a worker's exception stands above it, the core's own below."""
+        self._block = "start"
+        if self._worker is not None:
+            self._decide(self._worker, _Weight.START_FAILED)
+
+    def fatal(self, _record: LogRecord) -> None:
+        """`EngineCore encountered a fatal error.`: its exception follows."""
+        self._block = "fatal"
+        if self._worker is not None:
+            self._decide(self._worker, _Weight.WORKER_AT_RUN_TIME)
+
+    def worker_failed(self) -> None:
+        """`WorkerProc failed to start.` or `hit an exception`: its traceback follows."""
+        self._worker, self._worker_proven = None, True
+
+    def process_died(self, record: LogRecord) -> None:
+        """`Worker proc X died unexpectedly (exit code: -9)`."""
+        if self._worker is not None and self._worker_proven:
+            self._decide(self._worker, _Weight.WORKER_AT_RUN_TIME)
+        else:
+            self._decide(record, _Weight.PROCESS_DIED)
+
+    def engine_gone(self, record: LogRecord) -> None:
+        """The engine core is no longer there, and said nothing."""
+        self._decide(record, _Weight.ENGINE_GONE)
+
+    def usage(self, record: LogRecord) -> None:
+        """argparse refused the arguments."""
+        self._decide(record, _Weight.USAGE)
+
+    def native(self, record: LogRecord) -> None:
+        """A program that is not Python says why it ends; the first one to say so decides."""
+        self._decide(record, _Weight.NATIVE)
+
+    def child_died(self, record: LogRecord) -> None:
+        """SGLang's main process ends because a child failed: the child's exception, if it said one, is the reason."""
+        self._decide(self._stray or record, _Weight.ENGINE_GONE)
+
+    def survived(self) -> None:
+        """The server is ready: whatever was raised before did not matter."""
+        self.serving = True
+        if not self.certain:
+            self._chosen = self._complete = None
+            self._weight, self.room = 0, 0
+
+    def ended(self, exit_code: int) -> None:
+        """The container has ended although the log gave no reason."""
+        if self._chosen is not None:
+            self._chosen, self._complete = replace(self._chosen, exit_code=exit_code), None
+            return
+        words = None
+        if exit_code == 137:  # SIGKILL: GB10 reports OOMKilled=false even when memory was the reason
+            line = "killed (exit code 137): out of memory, or stopped by force"
+        else:
+            words = last_words(self.recent)
+            line = words.message if words else f"exited with code {exit_code}"
+        self._before, self._after = tuple(self.recent), []
+        process = words.process if words else ""
+        self._chosen = Failure(shown(line), process, guess=True, phase=self.phase, exit_code=exit_code)
+        self._complete = None
+
+    def _decide(self, record: LogRecord, weight: _Weight, *, guess: bool = False, last_wins: bool = False) -> None:
+        if weight < self._weight or (weight == self._weight and not last_wins):
+            return
+        self._weight = weight
+        self._wants_detail = exception_name(record.message).endswith("ValidationError")
+        self._before, self._after, self.room = tuple(self.recent), [], KEPT_AFTER
+        self._chosen = Failure(shown(record.message), record.process, guess, phase=self.phase)
+        self._complete = None
+
+
+def is_worker(process: str) -> bool:
+    """`Worker`, `Worker_TP0`, `VllmWorker-0`, `RayWorkerProc`."""
+    return "Worker" in process
+
+
+def is_core(process: str) -> bool:
+    """`EngineCore`, `EngineCore_DP0`."""
+    return process.startswith("EngineCore")
+
+
+def is_exception(record: LogRecord) -> bool:
+    """The line names an exception."""
+    return record.kind is LineKind.EXCEPTION

@@ -1,0 +1,504 @@
+"""One line of an engine's log, taken apart: who says it, when, how loud, and what."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from spark_tui.domain.text import clean, clean_line, last_overwrite, strip_sequences
+
+LEVELS: Final = "DEBUG|INFO|WARNING|ERROR|CRITICAL"
+_STAMP = r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?"
+_SLASHED = r"\d{4}/\d\d/\d\d(?: -)? \d\d:\d\d:\d\d"
+
+_FOREIGN: Final = (
+    # torch and glog: `[rank0]:W0521 21:08:35.966000 199 site-packages/torch/x.py:1731] message`
+    (
+        "[a",
+        re.compile(
+            r"(?:\[rank\d+\]:)?\[?(?P<level>[VIWEFC])(?P<time>\d{4} [\d:]{8}\.\d{1,9})(?: \d+)? "
+            r"(?P<source>\S{1,200}:\d+)\] ?"
+        ),
+    ),
+    # FlashInfer: `2026-05-21 21:10:15,615 - INFO - autotuner.py:457 - flashinfer.jit: message`
+    (
+        "0",
+        re.compile(rf"(?P<time>{_STAMP}) - (?P<level>{LEVELS}) - (?P<source>\S{{1,100}}:\d+) - (?:[\w.]{{1,60}}: )?"),
+    ),
+    # Ray, logging's and loguru's usual shapes: `2026-05-21 21:02:57,123 INFO worker.py:1821 -- message`
+    (
+        "0",
+        re.compile(
+            rf"(?P<time>{_STAMP})[ \t|\-]{{1,4}}\[?(?P<level>{LEVELS})\]?[ \t|:\-]{{1,10}}"
+            r"(?:(?P<source>[\w./:<>]{1,100}:\d+) (?:-- |- )?)?"
+        ),
+    ),
+    # NCCL: `host:199:412 [0] misc/ibvwrap.cc:94 NCCL WARN message`, since 2.24 with a time in front
+    (
+        "[0a",
+        re.compile(
+            rf"(?:\[(?P<time>{_STAMP})\] )?(?P<source>[\w.\-]{{1,64}}:\d+:\d+ \[\d+\]) (?:[\w./]{{1,80}}:\d+ )?"
+            r"NCCL (?P<level>INFO|WARN|TRACE|ERROR) "
+        ),
+    ),
+    # SGLang: `[2026-03-11 13:53:21 TP0] message`
+    (
+        "[",
+        re.compile(
+            rf"\[(?P<time>{_STAMP})(?: (?P<process>[A-Z]\w{{0,20}}(?: \w{{1,10}}){{0,5}}))?\] "
+            rf"(?:(?P<level>{LEVELS}):? +)?"
+        ),
+    ),
+    # TensorRT-LLM, C++ and Python: `[TensorRT-LLM][INFO] message`, `[05/21/2026-21:03:22] [TRT-LLM] [I] message`
+    ("[", re.compile(r"\[(?P<source>TensorRT-LLM)\](?:\[(?P<level>[A-Z]{4,8})\])? ?")),
+    (
+        "[",
+        re.compile(
+            r"\[(?P<time>\d\d/\d\d/\d{4}-[\d:]{8})\] \[(?P<source>TRT-LLM)\](?: \[(?P<process>RANK \d{1,4})\])?"
+            r" \[(?P<level>[VDIWEF])\] ?"
+        ),
+    ),
+    # llama.cpp with --log-timestamps, a router's child with its port: `[53871] 0.06.903.542 I srv  init: message`
+    ("[0", re.compile(r"(?:\[(?P<process>\d{2,5})\] )?(?P<time>\d{1,5}\.\d\d\.\d{3}\.\d{3}) (?P<level>[DIWE]) ")),
+    # Go, as Ollama writes it: slog, the old log package, and gin's access lines (their caller looks at those)
+    (
+        "a",
+        re.compile(
+            rf"time=(?P<time>{_STAMP}\S{{0,8}}) level=(?P<level>[A-Z]{{4,8}})(?: source=(?P<source>\S{{1,100}}))? msg="
+        ),
+    ),
+    ("0", re.compile(rf"(?P<time>{_SLASHED}) (?P<source>[\w.]{{1,60}}\.go:\d+): (?:(?P<level>[A-Z]{{4,7}}) )?")),
+    ("[", re.compile(rf"\[(?P<source>GIN)\] (?P<time>{_SLASHED}) \| +")),
+    # Rust's tracing: ` INFO vllm_server::http: message`, its time taken off as a stamp
+    (
+        " a",
+        re.compile(
+            r" {0,3}(?P<level>TRACE|DEBUG|INFO|WARN|ERROR) {1,2}(?P<source>[a-z]\w{0,60}(?:::\w{1,60}){0,8})"
+            r"(?:\{[^{}]{0,200}\})?: "
+        ),
+    ),
+    # UCX: `[1716325200.123456] [spark:199  :0] ucp_context.c:1205 UCX  WARN  message`
+    (
+        "[",
+        re.compile(
+            r"\[(?P<time>\d{10}\.\d{1,9})\] \[[^\]]{1,100}\] +(?P<source>\S{1,100}:\d+) +UCX +(?P<level>[A-Z]{4,5}) +"
+        ),
+    ),
+    # logging without a format: `WARNING:root:message`
+    ("a", re.compile(rf"(?P<level>{LEVELS}):(?P<source>[\w.]{{1,80}}):")),
+    # Python warnings: `/path/x.py:138: FutureWarning: message`
+    (
+        "0a/<",
+        re.compile(r"(?P<source>[^\s:]{1,300}\.py:\d+|<frozen [\w.]{1,80}>:\d+): (?=(?P<level>\w{0,60}Warning): )"),
+    ),
+    ("a", re.compile(r"(?=(?P<level>Warning): )")),
+    ("[", re.compile(r"\[(?P<source>transformers|huggingface_hub|accelerate|ray|Gloo)\] ")),
+    ("a", re.compile(r"(?P<source>nanobind): ")),
+    # argparse: `vllm serve: error: unrecognized arguments: --x`
+    ("a0", re.compile(r"(?=(?:[\w.\-]{1,40} ){0,2}[\w.\-]{1,40}: (?P<level>error): )")),
+)
+"""With what such a line may begin: `[`, `0` a digit, a space, another sign as itself, `a` anything else."""
+_BY_FIRST: Final = {
+    kind: tuple(pattern for kinds, pattern in _FOREIGN if kind in kinds) for kind in ("[", "0", " ", "/", "<", "a")
+}
+_DIGITS: Final = dict.fromkeys("0123456789", "0")
+_WORDS = {"WARN": "WARNING", "FATAL": "CRITICAL", "TRACE": "DEBUG", "VERBOSE": "DEBUG", "error": "ERROR"}
+_INITIALS = {"V": "DEBUG", "D": "DEBUG", "I": "INFO", "W": "WARNING", "E": "ERROR", "F": "CRITICAL", "C": "CRITICAL"}
+_KNOWN = frozenset(LEVELS.split("|"))
+_QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"?')
+_ESCAPED = re.compile(r'\\(["\\])')
+
+
+class Foreign(NamedTuple):
+    """A foreign line taken apart, as a LogRecord has it. `access`: it is one HTTP request."""
+
+    process: str
+    level: str
+    time: str
+    source: str
+    message: str
+    access: bool = False
+
+
+def parse_foreign(message: str) -> Foreign | None:
+    """The line as one of the known loggers writes it; None for any other."""
+    first = message[:1]
+    for pattern in _BY_FIRST.get(_DIGITS.get(first, first)) or _BY_FIRST["a"]:
+        match = pattern.match(message)
+        if match:
+            found = match.groupdict()
+            source = found.get("source") or ""
+            said = message[match.end() :]
+            return Foreign(
+                (found.get("process") or "").replace("RANK ", "rank"),
+                level_of(found.get("level") or ""),
+                found.get("time") or "",
+                source,
+                (_unquoted(said) if said[:1] == '"' else said) or message,
+                source == "GIN",
+            )
+    return None
+
+
+def level_of(word: str) -> str:
+    """A level in any spelling as one of DEBUG INFO WARNING ERROR CRITICAL; empty for what is none."""
+    if word.endswith("Warning"):
+        return "WARNING"
+    word = _INITIALS.get(word) or _WORDS.get(word, word)
+    return word if word in _KNOWN else ""
+
+
+def _unquoted(said: str) -> str:
+    """`"model weights" device=CUDA0` -> `model weights device=CUDA0`."""
+    match = _QUOTED.match(said)
+    return said if match is None else _ESCAPED.sub(r"\1", match[1]) + said[match.end() :]
+
+
+# vLLM's `05-21 21:02:50`, with a year, without its hyphen (torch), with slashes (Go), TensorRT-LLM's `05/21/2026-...`.
+_LOG_TIME = re.compile(r"(?:\d{4}[-/])?(\d\d)[-/]?(\d\d)(?:[ T]|/\d{4}-| - )(\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?")
+_SINCE_START = re.compile(r"(\d{1,5})\.(\d\d)\.(\d{3})\.(\d{3})$")
+"""llama.cpp's own: minutes, seconds, milli- and microseconds since it began."""
+_YEAR = 2000  # vLLM writes no year; a leap year has every date
+_YEAR_SECONDS = timedelta(days=366).total_seconds()
+
+
+class LogClock:
+    """The first line with a time decides which clock it is; the two are never mixed."""
+
+    def __init__(self) -> None:
+        self.real: bool | None = None
+        """Times are seconds since the epoch; otherwise they are good for durations only."""
+        self._latest: float | None = None
+        self._read: tuple[str, float | None] = ("", None)
+
+    def read(self, stamp: str | float | None, log_time: str) -> float | None:
+        """Seconds, None for a line without a time. `stamp` is RFC 3339, or already in seconds."""
+        at = stamp if isinstance(stamp, (float, int)) else _from_rfc3339(stamp)
+        if self.real is None and (at is not None or log_time):
+            self.real = at is not None
+        if not self.real:
+            at = self._from_log(log_time)
+        if at is not None:
+            self._latest = at
+        return at
+
+    def _from_log(self, text: str) -> float | None:
+        """Most lines have the second of the line before them."""
+        if self._read[0] != text:
+            self._read = (text, self._calculated(text))
+        return self._read[1]
+
+    def _calculated(self, text: str) -> float | None:
+        match = _LOG_TIME.search(text)
+        if match is None:
+            since = _SINCE_START.match(text)
+            return None if since is None else int(since[1]) * 60 + int(since[2]) + int(since[3] + since[4]) / 1e6
+        month, day, hour, minute, second = (int(part) for part in match.groups()[:5])
+        try:
+            at = datetime(_YEAR, month, day, hour, minute, second) - datetime(_YEAR, 1, 1)
+        except ValueError:
+            return None
+        seconds = at.total_seconds() + float(f"0.{match[6] or 0}")
+        while self._latest is not None and self._latest - seconds > _YEAR_SECONDS / 2:
+            seconds += _YEAR_SECONDS
+        return seconds
+
+
+def _from_rfc3339(stamp: str | None) -> float | None:
+    if not stamp:
+        return None
+    try:
+        return datetime.fromisoformat(stamp).timestamp()
+    except ValueError:
+        return None
+
+
+_LEVELS = "DEBUG|INFO|WARNING|ERROR|CRITICAL"
+_CLOCK = r"\d\d:\d\d:\d\d(?:\.\d{1,9})?"
+_FROM = r"\S{1,80} [^\s:\[\]]{1,120}"
+"""Host and program, as syslog names them."""
+
+OUTER: Final = re.compile(
+    # journald and syslog: `Nov 21 02:16:18 spark docker[812]: `, with a priority in front, or with a full date
+    rf"(?:(?:<\d{{1,3}}>)?[A-Z][a-z]{{2}} +\d{{1,2}} {_CLOCK} {_FROM}(?:\[\d+\])?: "
+    rf"|[A-Z][a-z]{{2}} \d{{4}}-\d\d-\d\d {_CLOCK} \S{{1,6}} {_FROM}\[\d+\]: "
+    # RFC 5424: `<30>1 2026-11-21T02:16:18.123Z spark docker 812 - - `
+    r"|<\d{1,3}>1 \S{20,40} \S{1,80} \S{1,120} \S{1,20} \S{1,80} (?:-|\[[^\]]{0,200}\]) "
+    # compose `vllm-1  | `, a swarm's `vllm.1.k2j@spark    | `; other names only before what an engine begins with
+    r"|[\w.@\-]{0,120}?(?:[\-_]\d{1,3}|\.\d{1,3}\.\w{1,40}(?:@[\w.\-]{1,80})?) +\| "
+    rf"|[\w.@\-]{{1,80}} +\| (?=[({{\[]|(?:{_LEVELS})\b|Traceback |  File |[\w.]{{1,80}}(?:Error|Exception): "
+    r"|[\w.\-]{1,80} +\|)"
+    # kubectl --prefix
+    r"|\[pod/[\w.\-/]{1,200}\] "
+    # Docker's and Kubernetes' stamps, CRI's stream and flag behind them; journald's ISO form
+    r"|(?P<stamp>\d{4}-\d\d-\d\dT[\d:.]{8,18}(?:Z|[+-]\d\d:?\d\d))(?: std(?:out|err) [FP])? "
+    rf"(?:{_FROM}\[\d+\]: )?)+"
+)
+"""`stamp` is an RFC 3339 time among what it takes, if there is one."""
+OWN_BEGINNINGS: Final = ("(", "INFO", "WARN", "ERRO", "DEBU", "CRIT", " ", "[0", "[1", "[2", "[T", "[r")
+"""How nearly every line of an engine begins. Nobody has put anything in front of such a line: `OUTER` need not look."""
+
+
+class LineKind(StrEnum):
+    """What sort of line it is."""
+
+    RECORD = "record"
+    """A logger's line, vLLM's or a foreign one's."""
+    CONTINUATION = "continuation"
+    """Belongs to the line before it."""
+    TRACEBACK = "traceback"
+    """A frame of a traceback, or its head."""
+    EXCEPTION = "exception"
+    """The line that names the exception."""
+    PROGRESS = "progress"
+    ACCESS = "access"
+    """One HTTP request."""
+    PLAIN = "plain"
+    BLANK = "blank"
+
+
+class LogRecord(NamedTuple):
+    """`process`, `pid`, `level`, `time` and `source` are as written, empty (pid None) where the line has none.
+
+    `level` is one of DEBUG INFO WARNING ERROR CRITICAL or empty. `message` has no control codes; a JSON record's
+    may have newlines.
+    """
+
+    process: str
+    pid: int | None
+    level: str
+    time: str
+    source: str
+    message: str
+    kind: LineKind
+
+    @property
+    def severity(self) -> int:
+        """10 DEBUG, 20 INFO, 30 WARNING, 40 ERROR, 50 CRITICAL; a bare traceback counts as an error, 0 is unknown."""
+        return severity_of(self.level, self.kind)
+
+
+SEVERITIES: Final = {"DEBUG": 10, "INFO": 20, "WARNING": 30, "ERROR": 40, "CRITICAL": 50}
+_BARE = {LineKind.TRACEBACK: 40, LineKind.EXCEPTION: 40, LineKind.ACCESS: 20, LineKind.PROGRESS: 20}
+
+
+def severity_of(level: str, kind: LineKind) -> int:
+    """See `LogRecord.severity`."""
+    return SEVERITIES[level] if level else _BARE.get(kind, 0)
+
+
+# `(Worker pid=7)`, Ray's `(RayWorker pid=7, ip=10.0.0.2)` and `(pid=7)`, Ray Serve's long names, nested ones, and
+# vllm-omni's `[Stage-0]` behind them.
+_PREFIX = re.compile(
+    r"(?:\((?:([A-Za-z_][\w.\-:/]{0,160})(?: rank=\d{1,6})? )?pid=(\d{1,10})[^()]{0,60}\) ?)+(?:\[Stage-\d+\] )?"
+)
+_RANK = re.compile(r"\[(rank\d{1,4})\]: ")
+_HEAD = re.compile(rf"({LEVELS}) (\d\d-\d\d \d\d:\d\d:\d\d) \[([^\]]{{1,200}}:\d+)\] ?")
+_COLON = re.compile(rf"({LEVELS}): {{1,5}}")
+_UVICORN_INDENT = 10
+_ACCESS = re.compile(r'[\w.:\[\]\-]{3,60} - "[A-Z]{3,7} \S{1,2000} HTTP/[\d.]{1,3}" \d{3}')
+_BAR = re.compile(r"[^|]{0,200}: +\d{1,3}% Completed \| \d+/\d+ \[|[^|]{0,200}?\d{1,3}%\|[^|]{0,2000}\| *[\d.]+\w?/")
+_COUNTER = re.compile(r"[^|]{0,200}: \d+\w* \[\d\d:\d\d[,\]]")
+EXCEPTION_ENDS: Final = (
+    "Error",
+    "Exception",
+    "Interrupt",
+    "Exit",
+    "ExceptionGroup",
+    "NotFound",
+    "OutOfResources",
+    "Timeout",
+    "TimeoutExpired",
+    "InvalidComponent",
+)
+"""How the names of exceptions end; most of Python's do in one of the first two."""
+_EXCEPTION = re.compile(
+    rf"(?:[|+ ]*\| )?(Exception|[A-Za-z_][\w.]{{0,150}}(?:{'|'.join(EXCEPTION_ENDS)}))"
+    r"(?:\([\w.]{1,100}\))?(?::(?: |$)|$)"
+)
+_FRAME = re.compile(r' {2,4}File "[^"]*", line \d+|  \[Previous line repeated|\s+[~^]+\s*$')
+_TRACEBACK_HEADS = (
+    "Traceback (most recent call last)",
+    "During handling of the above exception",
+    "The above exception was the direct cause",
+    "  + Exception Group Traceback",
+)
+
+
+def parse_line(text: str) -> LogRecord:
+    """Takes a line apart. Any text gives a record; what is not understood is the message. Never raises.
+
+    Of a line with carriage returns, what a terminal would show counts: a progress bar's last state, also when its
+    line has not ended yet.
+    """
+    if "\x1b" in text:
+        text = strip_sequences(text)
+    text = text.rstrip("\r\n")
+    process, pid, rest, time = "", None, text, ""
+    if not text.startswith(OWN_BEGINNINGS):
+        outer = OUTER.match(text)
+        if outer:
+            time, rest = outer["stamp"] or "", text[outer.end() :]
+    if rest.startswith("("):
+        prefix = _PREFIX.match(rest)
+        if prefix:
+            process, pid, rest = prefix[1] or "", int(prefix[2]), rest[prefix.end() :]
+    elif rest.startswith("[rank"):
+        rank = _RANK.match(rest)
+        if rank:
+            process, rest = rank[1], rest[rank.end() :]
+    head = _HEAD.match(rest)
+    if head is None and "\r" in rest:
+        rest = last_overwrite(rest)
+        head = _HEAD.match(rest)
+    if head:
+        return _record(process, pid, head[1], head[2], head[3], rest[head.end() :])
+    return _bare(process, pid, time, rest)
+
+
+def _record(process: str, pid: int | None, level: str, time: str, source: str, message: str) -> LogRecord:
+    message = clean_line(last_overwrite(message)).rstrip()
+    kind = LineKind.RECORD
+    if not message:
+        kind = LineKind.BLANK
+    elif message[0] in " T" or level in ("ERROR", "CRITICAL"):
+        kind = _shape(message) or (LineKind.CONTINUATION if message[0] == " " else LineKind.RECORD)
+        if kind is LineKind.CONTINUATION and level in ("ERROR", "CRITICAL"):
+            kind = LineKind.TRACEBACK  # the code below a `File` line
+    return LogRecord(process, pid, level, time, source, message, kind)
+
+
+def _bare(process: str, pid: int | None, time: str, rest: str) -> LogRecord:
+    """A line without vLLM's head."""
+    if rest.startswith("{"):
+        record = _from_json(rest, process, pid)
+        if record:
+            return record
+    message = clean_line(rest).rstrip()
+    if not message:
+        return LogRecord(process, pid, "", time, "", "", LineKind.BLANK)
+    colon = _COLON.match(message)
+    if colon:
+        said = message[colon.end() :]
+        kind = LineKind.ACCESS if _ACCESS.match(said) else LineKind.RECORD
+        source = "uvicorn" if colon.end() == _UVICORN_INDENT else ""
+        return LogRecord(process, pid, colon[1], time, source, said, kind)
+    inner = _HEAD.search(message, 0, 400) if ".py:" in message or ".rs:" in message else None
+    if inner:  # VLLM_LOGGING_PREFIX, or a line glued to the bar before it
+        before = message[: inner.start()]
+        glued = _PREFIX.search(before)
+        if glued and not process:
+            process, pid, before = glued[1], int(glued[2]), before[: glued.start()]
+        said = message[inner.end() :]
+        said = said if "%|" in before else before + said
+        return _record(process, pid, inner[1], inner[2], inner[3], said)
+    if "%" in message and _BAR.match(message):
+        return LogRecord(process, pid, "", time, "", message, LineKind.PROGRESS)
+    return _foreign(process, pid, time, message)
+
+
+def _foreign(process: str, pid: int | None, time: str, message: str) -> LogRecord:
+    kind = _shape(message)
+    if kind:
+        return LogRecord(process, pid, "", time, "", message, kind)
+    if message.startswith("    "):
+        return LogRecord(process, pid, "", time, "", message, LineKind.CONTINUATION)
+    found = parse_foreign(message)
+    if found:
+        access = found.access or _ACCESS.match(found.message)
+        kind = LineKind.ACCESS if access else _shape(found.message) or LineKind.RECORD
+        name = process or found.process
+        return LogRecord(name, pid, found.level, found.time or time, found.source, found.message, kind)
+    if _COUNTER.match(message):
+        return LogRecord(process, pid, "", time, "", message, LineKind.PROGRESS)
+    kind = LineKind.CONTINUATION if message[0] == " " else LineKind.PLAIN
+    return LogRecord(process, pid, "", time, "", message, kind)
+
+
+def _shape(message: str) -> LineKind | None:
+    """TRACEBACK or EXCEPTION where the message is part of one."""
+    if message.startswith(_TRACEBACK_HEADS) or _FRAME.match(message):
+        return LineKind.TRACEBACK
+    if _EXCEPTION.match(message):
+        return LineKind.EXCEPTION
+    return None
+
+
+def exception_name(message: str) -> str:
+    """`ValueError` of `ValueError: no`, dotted as written; empty when the message does not name an exception."""
+    match = _EXCEPTION.match(message)
+    return match[1] if match else ""
+
+
+_CARRIED = ("log", "MESSAGE")
+"""Where Docker's json-file driver and journald's JSON put a line that they carry."""
+
+
+def _from_json(text: str, process: str, pid: int | None) -> LogRecord | None:
+    """python-json-logger's and the usual other shapes; None when it is no such record."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(found, dict):
+        return None
+    carried = next((found[key] for key in _CARRIED if isinstance(found.get(key), str)), None)
+    if carried is not None and "message" not in found:
+        inner = parse_line(carried)
+        return inner if inner.time else inner._replace(time=clean_line(_text(found, "time")))
+    message = next((found[key] for key in ("message", "msg", "event") if isinstance(found.get(key), str)), None)
+    if message is None:
+        return None
+    if isinstance(found.get("exc_info"), str):
+        message += "\n" + found["exc_info"]
+    number = found.get("process", pid)
+    logger = _text(found, "name", "logger")
+    message = clean(message).rstrip()
+    kind = LineKind.ACCESS if logger == "uvicorn.access" else LineKind.RECORD
+    return LogRecord(
+        clean_line(_text(found, "vllm_process_name", "processName") or process),
+        number if isinstance(number, int) else pid,
+        level_of(_text(found, "levelname", "level", "severity").upper()),
+        clean_line(_text(found, "asctime", "timestamp", "time", "ts")),
+        clean_line(logger),
+        message,
+        kind if message else LineKind.BLANK,
+    )
+
+
+def _text(found: dict[str, object], *keys: str) -> str:
+    for key in keys:
+        value = found.get(key)
+        if isinstance(value, str):
+            return value
+    return ""
+
+
+NUMBER: Final = r"(-?\d{1,12}(?:\.\d{1,12})?)"
+COUNT: Final = r"(\d[\d,]{0,20})"
+GIB: Final = re.compile(rf"{NUMBER} GiB")
+BAR: Final = re.compile(r"(.{1,200}?):\s+(\d{1,3})%(?: Completed \| |\|[^|]*\| *)(\d{1,9})/(\d{1,9})")
+"""A progress bar: description, per cent, done, total."""
+_LEFT: Final = re.compile(r"\[[\d:]{4,12}<(?:(?:(\d{1,3}) days?, )?(\d{1,3}):)?(\d\d):(\d\d)[,\]]")
+
+
+def number(text: str) -> float:
+    """A figure as the patterns above let it through."""
+    return float(text.replace(",", ""))
+
+
+def share(done: int, total: int) -> float | None:
+    """0..1, None when the total is not known."""
+    return min(1.0, done / total) if total else None
+
+
+def bar_left(message: str, at: int = 0) -> float | None:
+    """Seconds that a progress bar of tqdm says are left (`[01:42<03:05, 34.81s/it]`), None where it does not know."""
+    match = _LEFT.search(message, at)
+    if match is None:
+        return None
+    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
+    return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)

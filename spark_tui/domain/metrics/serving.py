@@ -1,0 +1,509 @@
+"""What a server's metrics say about how it serves: speed, queue, latency, KV cache, speculation."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import isfinite
+from typing import Final
+
+from spark_tui.domain.host.detectors import TokenSample
+from spark_tui.domain.host.memory import MemInfo
+from spark_tui.domain.host.vitals import GpuReading, engine_memory
+from spark_tui.domain.logs.serving import ServingSample
+from spark_tui.domain.metrics.page import Change, Family, MetricPage, Snapshot, restarted
+from spark_tui.domain.metrics.quantiles import Latency, Quantile
+from spark_tui.domain.metrics.series import MetricId
+from spark_tui.domain.quantities import GIB
+from spark_tui.domain.reading import Missing, Ok, Reading, value_of
+
+ONE_LOOK: Final = Missing("a rate needs two looks at the engine")
+AT_END_NOTE: Final = "This server counts tokens when a request ends: speeds are means over the window."
+TPOT_NOTE: Final = "Inter-token latency is the mean over each request: this server tells no other."
+AT_MOST_NOTE: Final = "KV capacity is blocks times their size, which is too much for a hybrid model."
+
+
+@dataclass(frozen=True, slots=True)
+class Drafting:
+    """Speculation over a window. `acceptance` is the share of drafted tokens that were accepted, `length` the tokens
+    that one step yields (accepted ones and the model's own), `positions` the share of drafts accepted at each
+    position. Shares are 0 to 1; None where the server does not tell. `drafted` counts tokens."""
+
+    acceptance: float | None = None
+    length: float | None = None
+    positions: tuple[float, ...] = ()
+    drafted: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EngineMetrics:
+    """One server, or one engine of it, over a window of `seconds` (None: since its start, which is not known).
+
+    Rates are tokens per second over the last `rate_seconds`; latencies, shares and `finished` are over the window;
+    running, waiting and the KV cache are now. `prefill_rate` leaves out what came from a cache where the server tells
+    it apart. `kv_usage` and `prefix_hits` are shares from 0 to 1. `waiting_by_reason` and `finished` are empty where
+    the server gives no reasons. `energy` is the GPU's joules per generated token. `prompt_tokens`,
+    `generated_tokens` and `preemptions_ever` count since the server's start. `notes` say what a figure is not.
+    """
+
+    seconds: float | None
+    rate_seconds: float | None
+    prefill_rate: Reading[float]
+    decode_rate: Reading[float]
+    running: Reading[float]
+    waiting: Reading[float]
+    ttft: Reading[Latency]
+    itl: Reading[Latency]
+    e2e: Reading[Latency]
+    queue: Reading[Latency]
+    kv_usage: Reading[float]
+    kv_capacity_tokens: Reading[int]
+    prefix_hits: Reading[float]
+    preemptions: Reading[float]
+    drafting: Reading[Drafting]
+    energy: Reading[float]
+    finished_count: Reading[float]
+    failed_count: Reading[float]
+    prompt_tokens: Reading[float]
+    generated_tokens: Reading[float]
+    preemptions_ever: Reading[float]
+    waiting_by_reason: tuple[tuple[str, float], ...] = ()
+    finished: tuple[tuple[str, float], ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def measure(wide: Change, narrow: Change | None = None) -> EngineMetrics:
+    """`wide` is the window, `narrow` the shorter stretch that speeds are taken over (the window itself if None)."""
+    short = wide if narrow is None or _counts_at_end(wide) else narrow
+    finished = wide.grown_by_label(Family.FINISHED)
+    return EngineMetrics(
+        seconds=wide.seconds,
+        rate_seconds=short.seconds,
+        prefill_rate=_prefill(short),
+        decode_rate=_decode(short),
+        running=_told(wide.page.total(Family.RUNNING), Family.RUNNING),
+        waiting=_told(wide.page.total(Family.WAITING), Family.WAITING),
+        ttft=_latency(wide, Family.TTFT),
+        itl=_latency(wide, Family.ITL if wide.page.has(Family.ITL) else Family.TPOT),
+        e2e=_latency(wide, Family.E2E),
+        queue=_latency(wide, Family.QUEUE),
+        kv_usage=_kv_usage(wide),
+        kv_capacity_tokens=_capacity(wide),
+        prefix_hits=_prefix(wide),
+        preemptions=_told(wide.grown(Family.PREEMPTIONS), Family.PREEMPTIONS),
+        drafting=_drafting(wide),
+        energy=_energy(wide),
+        finished_count=_told(sum(finished.values()) if finished else None, Family.FINISHED),
+        failed_count=_failed(finished),
+        prompt_tokens=_told(_prompt_tokens(wide), Family.PROMPT),
+        generated_tokens=_told(wide.page.total(generated_family(wide)), Family.GENERATED),
+        preemptions_ever=_told(wide.page.total(Family.PREEMPTIONS), Family.PREEMPTIONS),
+        waiting_by_reason=tuple(sorted(wide.page.by_label(Family.WAITING_BY_REASON).items())),
+        finished=tuple(sorted((reason, count) for reason, count in finished.items() if reason)),
+        notes=_notes(wide),
+    )
+
+
+def token_sample(page: MetricPage, at: float) -> TokenSample | None:
+    """For the wedge detector: what runs, and how far the counters that move while a request runs have come. None where
+    there is no such counter: one that moves when a request ends looks frozen during every long answer."""
+    running = page.total(Family.RUNNING)
+    live = next(
+        (family for family in (Family.GENERATED, Family.GENERATED_LIVE, Family.STEPS) if page.has(family)), None
+    )
+    if running is None or live is None:
+        return None
+    prompt = page.total(Family.PROMPT_COMPUTED)
+    return TokenSample(at, running, page.total(live) or 0.0, page.total(Family.PROMPT) or prompt)
+
+
+# --- speed --------------------------------------------------------------------------------------------
+
+
+def generated_family(change: Change) -> Family:
+    """The counter of generated tokens, the one that moves while a request runs first."""
+    for family in (Family.GENERATED, Family.GENERATED_LIVE):
+        if change.page.has(family):
+            return family
+    return Family.GENERATED_AT_END
+
+
+def _counts_at_end(change: Change) -> bool:
+    return generated_family(change) is Family.GENERATED_AT_END
+
+
+def _decode(change: Change) -> Reading[float]:
+    speed, running = change.page.total(Family.DECODE_SPEED), change.page.total(Family.RUNNING)
+    if speed is not None and _counts_at_end(change):  # older SGLang: the last figure stays when nothing runs
+        return Ok(speed if running else 0.0)
+    return _rate(change, generated_family(change))
+
+
+def _prefill(change: Change) -> Reading[float]:
+    computed = change.page.has(Family.PROMPT_COMPUTED)
+    return _rate(change, Family.PROMPT_COMPUTED if computed else Family.PROMPT)
+
+
+def _rate(change: Change, family: Family) -> Reading[float]:
+    rate = change.rate(family)
+    if rate is None and change.page.has(family):
+        return ONE_LOOK
+    return _told(rate, family)
+
+
+def _prompt_tokens(change: Change) -> float | None:
+    whole = change.page.total(Family.PROMPT)
+    if whole is not None:
+        return whole
+    computed = change.page.total(Family.PROMPT_COMPUTED)
+    return None if computed is None else computed + (change.page.total(Family.PROMPT_CACHED) or 0.0)
+
+
+def _energy(change: Change) -> Reading[float]:
+    joules, tokens = change.joules, change.grown(generated_family(change))
+    if joules is None:
+        return Missing("the GPU's power was not known over the whole window")
+    if tokens is None:
+        return _absent(Family.GENERATED)
+    return Ok(joules / tokens) if tokens else Missing("no token was generated in the window")
+
+
+# --- requests -----------------------------------------------------------------------------------------
+
+
+def _latency(change: Change, family: Family) -> Reading[Latency]:
+    found = change.histogram(family)
+    if found is None:
+        return _absent(family)
+    latency = found.latency()
+    if latency is None:
+        since = "since the start" if change.before is None else "in the window"
+        return Missing(f"no {'token was generated' if family is Family.ITL else 'request came so far'} {since}")
+    return Ok(latency)
+
+
+def _failed(finished: dict[str, float]) -> Reading[float]:
+    """Errors; a client that goes away (`abort`) is none. TensorRT-LLM gives HTTP codes."""
+    reasons = [count for reason, count in finished.items() if reason == "error" or reason.isdigit()]
+    if not any(finished):
+        return _absent(Family.FINISHED)
+    return Ok(sum(reasons))
+
+
+# --- caches -------------------------------------------------------------------------------------------
+
+
+def _kv_usage(change: Change) -> Reading[float]:
+    """The mean over engines, which have caches of one size."""
+    values = change.page.values(Family.KV_USAGE)
+    return Ok(min(1.0, sum(values) / len(values))) if values else _absent(Family.KV_USAGE)
+
+
+def _capacity(change: Change) -> Reading[int]:
+    page = change.page
+    for family in (Family.KV_TOKENS, Family.KV_TOKENS_AT_MOST):
+        tokens = page.total(family)
+        if tokens:
+            return Ok(int(tokens))
+    blocks, size = page.total(Family.KV_BLOCKS), max(page.values(Family.KV_BLOCK_TOKENS), default=None)
+    product = blocks * size if blocks and size else 0.0
+    return Ok(int(product)) if product and isfinite(product) else _absent(Family.KV_TOKENS)
+
+
+def _prefix(change: Change) -> Reading[float]:
+    hits, asked = _prefix_counts(change)
+    if hits is None or asked is None:
+        return _absent(Family.PREFIX_HITS)
+    return Ok(min(1.0, hits / asked)) if asked else Missing("no prompt was looked up in the window")
+
+
+def _prefix_counts(change: Change) -> tuple[float | None, float | None]:
+    """Hits and look-ups, in tokens or blocks."""
+    hits = change.grown(Family.PREFIX_HITS)
+    if hits is not None:
+        misses = change.grown(Family.PREFIX_MISSES)
+        return hits, change.grown(Family.PREFIX_QUERIES) if misses is None else hits + misses
+    cached, prompt = change.grown(Family.PROMPT_CACHED), change.grown(Family.PROMPT)
+    if cached is None:
+        return None, None
+    return cached, prompt if prompt is not None else cached + (change.grown(Family.PROMPT_COMPUTED) or 0.0)
+
+
+# --- speculation --------------------------------------------------------------------------------------
+
+
+def _drafting(change: Change) -> Reading[Drafting]:
+    tokens, accepted = change.grown(Family.DRAFT_TOKENS), change.grown(Family.ACCEPTED)
+    if tokens is None or accepted is None:
+        return _reckoned(change)
+    if not tokens:
+        return Missing("nothing was drafted in the window")
+    drafts = change.grown(Family.DRAFTS)
+    length = 1 + accepted / drafts if drafts else max(change.page.values(Family.ACCEPTED_LENGTH), default=None)
+    return Ok(Drafting(min(1.0, accepted / tokens), length, _positions(change, drafts), tokens))
+
+
+def _positions(change: Change, drafts: float | None) -> tuple[float, ...]:
+    by_position = change.grown_by_label(Family.ACCEPTED_BY_POSITION)
+    counted = sorted((int(label), count) for label, count in by_position.items() if label.isdecimal())
+    return tuple(min(1.0, count / drafts) for _, count in counted) if drafts else ()
+
+
+def _reckoned(change: Change) -> Reading[Drafting]:
+    """SGLang tells averages of its last batches; zero where it does not speculate."""
+    length = max(change.page.values(Family.ACCEPTED_LENGTH), default=0.0)
+    if not length:
+        return Missing("it does not speculate")
+    share = max(change.page.values(Family.ACCEPTED_SHARE), default=None)
+    return Ok(Drafting(share if share is None else min(1.0, share), length))
+
+
+# --- words --------------------------------------------------------------------------------------------
+
+
+def _told(value: float | None, family: Family) -> Reading[float]:
+    return _absent(family) if value is None or not isfinite(value) else Ok(value)
+
+
+def _absent(family: Family) -> Missing:
+    return Missing(f"the server does not tell: {family.value}")
+
+
+def _notes(change: Change) -> tuple[str, ...]:
+    page = change.page
+    found = (
+        (_counts_at_end(change) and page.has(Family.GENERATED_AT_END), AT_END_NOTE),
+        (page.has(Family.TPOT) and not page.has(Family.ITL), TPOT_NOTE),
+        (page.has(Family.KV_TOKENS_AT_MOST) and not page.has(Family.KV_TOKENS), AT_MOST_NOTE),
+    )
+    return tuple(note for applies, note in found if applies)
+
+
+Values = tuple[dict[MetricId, float], dict[MetricId, str]]
+"""What has a value, and why the rest has none."""
+
+_LATENCIES: Final[Mapping[MetricId, tuple[str, str]]] = {
+    MetricId(f"{name}_{quantile}_seconds"): (name, quantile)
+    for name in ("ttft", "itl", "e2e", "queue")
+    for quantile in ("p50", "p95", "p99")
+}
+
+
+def engine_values(metrics: EngineMetrics) -> Values:
+    """The series of one engine, in the units of their `MetricId`."""
+    return _split({metric: _engine_reading(metrics, metric) for metric in MetricId if not metric.of_host})
+
+
+def _engine_reading(metrics: EngineMetrics, metric: MetricId) -> Reading[float]:
+    if metric in _LATENCIES:
+        name, quantile = _LATENCIES[metric]
+        found: Reading[Latency] = getattr(metrics, name)
+        return found if isinstance(found, Missing) else Ok(_of_quantile(found.value, quantile))
+    return _ENGINE[metric](metrics)
+
+
+def _of_quantile(latency: Latency, name: str) -> float:
+    quantile: Quantile = getattr(latency, name)
+    return quantile.value
+
+
+def _percent(share: Reading[float]) -> Reading[float]:
+    return share if isinstance(share, Missing) else Ok(share.value * 100)
+
+
+def _per_minute(count: Reading[float], seconds: float | None) -> Reading[float]:
+    if isinstance(count, Missing):
+        return count
+    return Ok(count.value * 60 / seconds) if seconds else Missing("a rate needs two looks at the engine")
+
+
+def _by_reason(metrics: EngineMetrics, reason: str) -> Reading[float]:
+    count = dict(metrics.waiting_by_reason).get(reason)
+    return Missing("the server does not tell why requests wait") if count is None else Ok(count)
+
+
+def _draft(metrics: EngineMetrics, pick: Callable[[Drafting], float | None]) -> Reading[float]:
+    if isinstance(metrics.drafting, Missing):
+        return metrics.drafting
+    value = pick(metrics.drafting.value)
+    return Missing("the server does not tell") if value is None else Ok(value)
+
+
+_ENGINE: Final[Mapping[MetricId, Callable[[EngineMetrics], Reading[float]]]] = {
+    MetricId.PREFILL_RATE: lambda m: m.prefill_rate,
+    MetricId.DECODE_RATE: lambda m: m.decode_rate,
+    MetricId.ENERGY: lambda m: m.energy,
+    MetricId.RUNNING: lambda m: m.running,
+    MetricId.WAITING: lambda m: m.waiting,
+    MetricId.WAITING_CAPACITY: lambda m: _by_reason(m, "capacity"),
+    MetricId.WAITING_DEFERRED: lambda m: _by_reason(m, "deferred"),
+    MetricId.FINISHED_RATE: lambda m: _per_minute(m.finished_count, m.seconds),
+    MetricId.FAILED_RATE: lambda m: _per_minute(m.failed_count, m.seconds),
+    MetricId.KV_USAGE: lambda m: _percent(m.kv_usage),
+    MetricId.PREFIX_HITS: lambda m: _percent(m.prefix_hits),
+    MetricId.PREEMPTION_RATE: lambda m: _per_minute(m.preemptions, m.seconds),
+    MetricId.ACCEPTANCE: lambda m: _percent(_draft(m, lambda d: d.acceptance)),
+    MetricId.ACCEPTED_LENGTH: lambda m: _draft(m, lambda d: d.length),
+}
+
+
+def serving_sample(change: Change, at: float) -> ServingSample:
+    """The interval as the findings take it, `at` seconds since the epoch."""
+    metrics = measure(change)
+    drafted, accepted = change.grown(Family.DRAFT_TOKENS), change.grown(Family.ACCEPTED)
+    speculates = isinstance(metrics.drafting, Ok)
+    return ServingSample(
+        at=at,
+        prompt_rate=value_of(metrics.prefill_rate),
+        generation_rate=value_of(metrics.decode_rate),
+        running=_whole(value_of(metrics.running)),
+        waiting=_whole(value_of(metrics.waiting)),
+        preemptions=_whole(value_of(metrics.preemptions)),
+        kv_percent=value_of(_percent(metrics.kv_usage)),
+        prefix_hit_percent=value_of(_percent(metrics.prefix_hits)),
+        accepted=_whole(accepted) if speculates else None,
+        drafted=_whole(drafted) if speculates else None,
+        positions=metrics.drafting.value.positions if isinstance(metrics.drafting, Ok) else (),
+    )
+
+
+def _whole(value: float | None) -> int | None:
+    return None if value is None else int(value)
+
+
+# --- the box ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class HostLook:
+    """The GPU and the memory at one moment."""
+
+    gpu: Reading[GpuReading]
+    memory: Reading[MemInfo]
+
+
+def host_values(look: HostLook) -> Values:
+    """The series of the box. What is stale is no value: the graph of a dead driver is a gap."""
+    gpu, memory = look.gpu, look.memory
+    read: dict[MetricId, Reading[float]] = {
+        MetricId.GPU_UTILIZATION: _of_gpu(gpu, "utilization_percent"),
+        MetricId.GPU_POWER: _of_gpu(gpu, "power_watts"),
+        MetricId.GPU_CLOCK: _of_gpu(gpu, "sm_clock_mhz"),
+        MetricId.GPU_TEMPERATURE: _of_gpu(gpu, "temperature_c"),
+        MetricId.MEMORY_AVAILABLE: _of_memory(memory, "available"),
+        MetricId.MEMORY_IN_USE: _of_memory(memory, "in_use"),
+        MetricId.MEMORY_ENGINES: _held(gpu),
+    }
+    return _split(read)
+
+
+def _of_gpu(gpu: Reading[GpuReading], field: str) -> Reading[float]:
+    if not isinstance(gpu, Ok):
+        return Missing(gpu.reason if isinstance(gpu, Missing) else gpu.error)
+    value: float | None = getattr(gpu.value, field)
+    return Missing("the driver does not report it") if value is None else Ok(float(value))
+
+
+def _of_memory(memory: Reading[MemInfo], field: str) -> Reading[float]:
+    if not isinstance(memory, Ok):
+        return Missing(memory.reason if isinstance(memory, Missing) else memory.error)
+    size: int = getattr(memory.value, field)
+    return Ok(size / GIB)
+
+
+def _held(gpu: Reading[GpuReading]) -> Reading[float]:
+    if not isinstance(gpu, Ok):
+        return Missing(gpu.reason if isinstance(gpu, Missing) else gpu.error)
+    held = engine_memory(gpu)
+    return Ok(held.value / GIB) if isinstance(held, Ok) else Missing(getattr(held, "reason", ""))
+
+
+def _split(read: Mapping[MetricId, Reading[float]]) -> Values:
+    values: dict[MetricId, float] = {}
+    reasons: dict[MetricId, str] = {}
+    for metric, reading in read.items():
+        if isinstance(reading, Missing):
+            reasons[metric] = reading.reason
+        elif isfinite(reading.value):
+            values[metric] = reading.value
+        else:
+            reasons[metric] = "the server's figure is not a number"
+    return values, reasons
+
+
+WINDOW_SECONDS: Final = 60.0
+"""Latencies and shares are over so long: p95 of fewer requests says little, of more says nothing of now."""
+RATE_SECONDS: Final = 5.0
+"""Speeds are over so long: prompts are counted all at once, and would be a spike and zeros in between."""
+COARSE_SECONDS: Final = 5.0
+
+
+class MetricWindow:
+    """Keeps the snapshots that the window needs: every one of the last seconds, and one in five seconds before."""
+
+    def __init__(self, seconds: float = WINDOW_SECONDS, rate_seconds: float = RATE_SECONDS) -> None:
+        self.seconds = seconds
+        self.rate_seconds = rate_seconds
+        self._recent: deque[Snapshot] = deque()
+        self._coarse: deque[Snapshot] = deque()
+
+    def clear(self) -> None:
+        """Begins anew: another start of the engine, whatever the counters say."""
+        self._recent.clear()
+        self._coarse.clear()
+
+    def add(self, snapshot: Snapshot) -> bool:
+        """Takes the next reading and returns whether the server was started again since the last one.
+
+        After a restart, and after a gap longer than the window, the window begins anew.
+        """
+        last = self.last
+        again = last is not None and restarted(last.page, snapshot.page)
+        if again or (last is not None and not 0 <= snapshot.at - last.at <= self.seconds):
+            self.clear()
+        self._recent.append(snapshot)
+        if not self._coarse or snapshot.at - self._coarse[-1].at >= COARSE_SECONDS:
+            self._coarse.append(snapshot)
+        _trim(self._recent, snapshot.at - self.rate_seconds)
+        _trim(self._coarse, snapshot.at - self.seconds)
+        return again
+
+    @property
+    def last(self) -> Snapshot | None:
+        """The latest reading."""
+        return self._recent[-1] if self._recent else None
+
+    @property
+    def engines(self) -> tuple[str, ...]:
+        """The engines of the server; several with data parallelism."""
+        return self.last.page.engines if self.last else ()
+
+    def metrics(self, engine: str | None = None) -> EngineMetrics | None:
+        """The window now, of one engine or of all together; None before the first reading."""
+        if self.last is None:
+            return None
+        wide, narrow = Change.between(self._coarse[0], self.last), Change.between(self._recent[0], self.last)
+        if engine is not None:
+            wide, narrow = wide.of_engine(engine), narrow.of_engine(engine)
+        return measure(wide, narrow)
+
+    def lifetime(self, now: float | None = None, engine: str | None = None) -> EngineMetrics | None:
+        """Since the server's start. `now` (seconds since the epoch) makes rates of it where the page tells when the
+        server began; None before the first reading."""
+        if self.last is None:
+            return None
+        began = self.last.page.total(Family.STARTED)
+        seconds = now - began if now is not None and began is not None and now > began else None
+        change = Change(None, self.last, seconds)
+        return measure(change if engine is None else change.of_engine(engine))
+
+    def token_sample(self) -> TokenSample | None:
+        """The latest reading for the wedge detector; None where the server's counters cannot tell."""
+        return token_sample(self.last.page, self.last.at) if self.last else None
+
+
+def _trim(kept: deque[Snapshot], until: float) -> None:
+    """Keeps the newest one that is old enough, and all after it."""
+    while len(kept) > 1 and kept[1].at <= until:
+        kept.popleft()

@@ -1,0 +1,365 @@
+"""Other boxes, each with a spark-tui of its own: how they stand in the settings, and what ssh is asked for them."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from spark_tui.domain.engine.state import EngineState
+from spark_tui.domain.errors import SparkError, UnreachableError, UsageError
+from spark_tui.domain.quantities import gib
+from spark_tui.domain.reading import Missing, Ok, Reading, reason_of, value_of
+from spark_tui.domain.text import clean, clean_line, truncate
+
+DEFAULT_COMMAND: Final = "spark-tui"
+MOST_HOSTS: Final = 32
+"""All are asked at once."""
+MOST_CHARACTERS: Final = 500
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
+_SCHEME: Final = "ssh://"
+_SHELLS_OWN: Final = frozenset("'\"`$\\;&<>|(){}*?!#,/")
+"""ssh itself refuses most of them in a name: they could reach a shell through its ProxyCommand. The comma is ours."""
+_PARTS: Final = ("ssh", "command")
+_NEEDS_QUOTES: Final = re.compile(r"[\s'\"\\]")
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteHost:
+    """A box that ssh reaches as `destination` (`nv@spark-2`), where `command` starts spark-tui."""
+
+    name: str
+    destination: str
+    command: str = DEFAULT_COMMAND
+
+    def line(self, arguments: Sequence[str]) -> str:
+        """What the shell there runs: the command's words and these arguments, each quoted; a leading `~/` stays its."""
+        return " ".join([*map(_quoted, shlex.split(self.command)), *map(shlex.quote, arguments)])
+
+    def ssh(self, arguments: Sequence[str], *options: str) -> tuple[str, ...]:
+        """The whole ssh command, with options of ssh's own before the destination."""
+        return ("ssh", *options, self.destination, "--", self.line(arguments))
+
+
+Hosts: TypeAlias = tuple[RemoteHost, ...]
+"""By name, in the order of their names."""
+
+
+def read_hosts(value: object) -> Hosts:
+    """Hosts from a TOML table (`lab = "nv@spark-2"`, `lab = { ssh = "nv@spark-2", command = "~/bin/spark-tui" }`),
+    from text (`lab=nv@spark-2 attic=nv@10.0.0.7,~/bin/spark-tui`), or from some that were read. Raises ValueError."""
+    if isinstance(value, str):
+        found = [_of_text(word) for word in _words(value)]
+    elif isinstance(value, Mapping):
+        found = [_of_entry(name, told) for name, told in value.items()]
+    elif isinstance(value, tuple) and all(isinstance(each, RemoteHost) for each in value):
+        found = list(value)
+    else:
+        raise ValueError(f'must be a table of hosts, such as lab = "nv@spark-2"; it is {value!r}')
+    if len({each.name for each in found}) < len(found):
+        raise ValueError("must name each host once")
+    if len(found) > MOST_HOSTS:
+        raise ValueError(f"must be at most {MOST_HOSTS} hosts; it is {len(found)}")
+    return tuple(sorted(found, key=lambda each: each.name))
+
+
+def read_host(name: str, text: str) -> RemoteHost:
+    """One host from `nv@spark-2`, or `nv@spark-2,COMMAND`. Raises ValueError."""
+    where, comma, command = text.partition(",")
+    return _host(name, where, command if comma else DEFAULT_COMMAND)
+
+
+def host_text(host: RemoteHost) -> str:
+    """As text that `read_host` reads back."""
+    return host.destination if host.command == DEFAULT_COMMAND else f"{host.destination},{host.command}"
+
+
+def hosts_text(hosts: Hosts) -> str:
+    """As text that `read_hosts` reads back."""
+    words = (f"{each.name}={host_text(each)}" for each in hosts)
+    return " ".join(shlex.quote(word) if _NEEDS_QUOTES.search(word) else word for word in words)
+
+
+def host_plain(host: RemoteHost) -> str | dict[str, str]:
+    """As it stands in the settings file: a text, or a table where the command is another."""
+    own = host.command != DEFAULT_COMMAND
+    return {"ssh": host.destination, "command": host.command} if own else host.destination
+
+
+def find_host(hosts: Hosts, name: str) -> RemoteHost:
+    """The host of that name, else the one that `name` is the address of (`nv@spark-2`, `10.0.0.7`). Raises UsageError,
+    with what was probably meant."""
+    known = {each.name: each for each in hosts}
+    if name in known:
+        return known[name]
+    if any(sign in name for sign in "@.:"):
+        try:
+            return RemoteHost(name, _destination(name))
+        except ValueError as error:
+            raise UsageError(f"--host {error}.", "Write it as for ssh: spark-tui --host nv@spark-2") from None
+    near = next(iter(difflib.get_close_matches(name, known, 1)), "")
+    there = f" They are: {', '.join(known)}." if known else ""
+    raise UsageError(
+        f"There is no host {name[:60]!r} in the settings.{there}",
+        f"Did you mean `{near}`?"
+        if near
+        else "Name it as for ssh (--host USER@ADDRESS), or add it: spark-tui config set hosts.NAME USER@ADDRESS",
+    )
+
+
+def check_name(name: str) -> str:
+    """A name that needs no quotes anywhere. Raises ValueError."""
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"must have names of letters, digits, - and _; it has {name[:60]!r}")
+    return name
+
+
+def _words(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError:
+        raise ValueError(f"must have its quotes closed; it is {text[:80]!r}") from None
+
+
+def _of_text(word: str) -> RemoteHost:
+    name, equals, told = word.partition("=")
+    if not equals:
+        raise ValueError(f"must be hosts by name, such as lab=nv@spark-2; it has {word[:80]!r}")
+    return read_host(name, told)
+
+
+def _of_entry(name: object, told: object) -> RemoteHost:
+    if isinstance(told, str):
+        return _host(name, told, DEFAULT_COMMAND)
+    if not isinstance(told, Mapping) or "ssh" not in told:
+        raise ValueError(f'must be an address such as "nv@spark-2", or {{ ssh = ..., command = ... }} (for {name})')
+    for part in told:
+        if part not in _PARTS:
+            near = next(iter(difflib.get_close_matches(str(part), _PARTS, 1)), "")
+            hint = f"did you mean {near}?" if near else f"there are {' and '.join(_PARTS)}"
+            raise ValueError(f"must have known parts; {str(part)[:40]!r} is none: {hint} (for {name})")
+    return _host(name, told["ssh"], told.get("command", DEFAULT_COMMAND))
+
+
+def _host(name: object, where: object, command: object) -> RemoteHost:
+    named = check_name(name if isinstance(name, str) else repr(name))
+    try:
+        return RemoteHost(named, _destination(where), _command(command))
+    except ValueError as error:
+        raise ValueError(f"{error} (for {named})") from None
+
+
+def _destination(value: object) -> str:
+    """What ssh takes as a destination and for nothing else."""
+    example = "must be an address as for ssh, such as nv@spark-2"
+    if not isinstance(value, str) or not value or len(value) > MOST_CHARACTERS:
+        raise ValueError(f"{example}; it is {str(value)[:60]!r}")
+    user, at, box = value.removeprefix(_SCHEME).rpartition("@")
+    if not box or (at and not user) or user.startswith("-") or box.startswith("-"):
+        raise ValueError(f"{example}; it is {value[:60]!r}")
+    strange = next((each for each in user + box if not each.isprintable() or each.isspace() or each in _SHELLS_OWN), "")
+    if strange:
+        raise ValueError(f"{example}; {value[:60]!r} has {strange!r}")
+    bare, colon, port = box.partition(":")
+    if colon and port.isdigit() and bare and not value.startswith(_SCHEME):
+        raise ValueError(f"{example}; a port is written so: {_SCHEME}{value[:60]}")
+    return value
+
+
+def _command(value: object) -> str:
+    example = "must have a command such as ~/spark-tui/.venv/bin/spark-tui"
+    if not isinstance(value, str) or not value.isprintable() or len(value) > MOST_CHARACTERS:
+        raise ValueError(f"{example}; it is {str(value)[:60]!r}")
+    words = _words(value)
+    if not words or not words[0] or words[0].startswith("-"):
+        raise ValueError(f"{example}; it is {value[:60]!r}")
+    return value.strip()
+
+
+def _quoted(word: str) -> str:
+    """Quoted for a shell, but for `~/`, which the shell there is to make its home."""
+    return f"~/{shlex.quote(word[2:])}" if word.startswith("~/") and len(word) > 2 else shlex.quote(word)
+
+
+QUESTION: Final = ("status", "--json")
+SSH_FAILED: Final = 255
+"""ssh's own exit code when it could not connect; every other one is that of the command there."""
+NOT_FOUND: Final = (126, 127)
+"""POSIX shells: found and cannot be run, not found."""
+_MOST: Final = 300
+_MOST_ENGINES: Final = 100
+_NOT_TOLD: Final = "it does not tell"
+
+
+class HostUnreachable(UnreachableError):
+    """ssh does not get there."""
+
+    id = "host_unreachable"
+
+
+class HostNotReady(SparkError):
+    """ssh gets there, and finds no spark-tui that answers."""
+
+    id = "host_not_ready"
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteEngine:
+    """An engine of another box. `model` is empty and `port` None where it does not tell."""
+
+    name: str
+    state: str
+    model: str = ""
+    port: int | None = None
+
+    @property
+    def serving(self) -> bool:
+        """It answers requests."""
+        return self.state == EngineState.SERVING.value
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteBox:
+    """Another box, as its own spark-tui sees it. `available` of `total` bytes of memory are usable."""
+
+    hostname: str
+    available: Reading[int]
+    total: Reading[int]
+    engines: Reading[tuple[RemoteEngine, ...]]
+
+
+def read_status(out: str) -> RemoteBox | None:
+    """The answer to `status --json`; None when this is none. A shell there may have said something before it."""
+    told = _object(out)
+    if told is None or "memory" not in told or "engines" not in told:
+        return None
+    host, memory = told.get("host"), told.get("memory")
+    reason = _text(told.get("memory_reason")) or _NOT_TOLD
+    return RemoteBox(
+        _text(host.get("id")) if isinstance(host, Mapping) else "",
+        _bytes(memory, "available_bytes", reason),
+        _bytes(memory, "total_bytes", reason),
+        _engines(told),
+    )
+
+
+def no_answer(host: RemoteHost, code: int, out: str, err: str) -> SparkError:
+    """Why `host` gave no status: the exit code of ssh, what came on standard output and on standard error."""
+    said = last_line(err)
+    if code == SSH_FAILED:
+        return HostUnreachable(
+            f"{host.name} cannot be reached: {said or 'ssh does not say why'}.",
+            _ssh_remedy(host, err),
+            detail=clean(err),
+        )
+    if code in NOT_FOUND:
+        return not_installed(host, clean(err))
+    return HostNotReady(
+        f"{host.name} has no status to tell: {said or last_line(out) or f'its exit code is {code}'}.",
+        f"Its spark-tui is probably older than this one: update it there. See: ssh {host.destination} "
+        f"-- {host.line(QUESTION)}",
+        detail=clean(err) or clean(out[:_MOST]),
+    )
+
+
+def not_installed(host: RemoteHost, detail: str = "") -> SparkError:
+    """The shell there does not find the command."""
+    usual = host.command == DEFAULT_COMMAND
+    where = "it is not on the PATH that ssh gives a command" if usual else f"there is no {host.command}"
+    return HostNotReady(
+        f"{host.name}: spark-tui is not installed there: {where}.",
+        "Install it on that box, or say where it is: "
+        f"spark-tui config set hosts.{_settings_name(host)} '{host.destination},~/.local/bin/spark-tui'",
+        detail=detail,
+    )
+
+
+def too_slow(host: RemoteHost, seconds: float) -> SparkError:
+    """It has not answered in time."""
+    return HostUnreachable(
+        f"{host.name} has not answered for {seconds:g} s.",
+        f"See whether it is on, and in reach: ssh {host.destination}",
+    )
+
+
+def memory_words(box: RemoteBox) -> str:
+    """`96.3 of 119.7 GiB`, or why that is not known."""
+    available, total = value_of(box.available), value_of(box.total)
+    if available is None:
+        return f"n/a: {reason_of(box.available)}"
+    return f"{gib(available)} GiB" if total is None else f"{gib(available)} of {gib(total)} GiB"
+
+
+def serving_words(box: RemoteBox) -> str:
+    """`qwen3 :8000, gemma :8001; 1 more does not serve`, or why that is not known."""
+    engines = value_of(box.engines)
+    if engines is None:
+        return f"n/a: {reason_of(box.engines)}"
+    serving = [each.name if each.port is None else f"{each.name} :{each.port}" for each in engines if each.serving]
+    others = len(engines) - len(serving)
+    more = f"{others} that {'does' if others == 1 else 'do'} not serve" if others else ""
+    return "; ".join(filter(None, (", ".join(serving) or "nothing", more)))
+
+
+def last_line(text: str) -> str:
+    """The last line that says something, for the screen, without its full stop."""
+    lines = [line for line in (clean_line(each).strip() for each in text.splitlines()) if line]
+    return truncate(lines[-1], _MOST).rstrip(".") if lines else ""
+
+
+def _settings_name(host: RemoteHost) -> str:
+    return host.name if host.name != host.destination else "NAME"
+
+
+def _ssh_remedy(host: RemoteHost, err: str) -> str:
+    by_hand = f"ssh {host.destination}"
+    if "Permission denied" in err:
+        return (
+            f"Give it your key: ssh-copy-id {host.destination}. "
+            f"With a password it opens by hand: spark-tui --host {host.name}"
+        )
+    if "Host key verification failed" in err:
+        return f"Log in once by hand, and look at the key that it shows: {by_hand}"
+    if "Could not resolve hostname" in err:
+        return f"Correct its address: spark-tui config set hosts.{_settings_name(host)} USER@ADDRESS"
+    return f"See what ssh says: {by_hand}"
+
+
+def _object(out: str) -> Mapping[str, Any] | None:
+    """The JSON object that the text is, or that begins on one of its lines."""
+    starts = [0, *(at + 1 for at, char in enumerate(out) if char == "\n" and out.startswith("{", at + 1))]
+    for start in starts[:_MOST_ENGINES]:
+        try:
+            found, _ = json.JSONDecoder().raw_decode(out[start:].lstrip())
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(found, Mapping):
+            return found
+    return None
+
+
+def _engines(told: Mapping[str, Any]) -> Reading[tuple[RemoteEngine, ...]]:
+    listed = told.get("engines")
+    if not isinstance(listed, list):
+        return Missing(_text(told.get("engines_reason")) or _NOT_TOLD)
+    return Ok(tuple(_engine(each) for each in listed[:_MOST_ENGINES] if isinstance(each, Mapping)))
+
+
+def _engine(told: Mapping[str, Any]) -> RemoteEngine:
+    port = told.get("port")
+    model = _text(told.get("served_name")) or _text(told.get("model"))
+    number = port if isinstance(port, int) and not isinstance(port, bool) and 0 < port < 65536 else None
+    return RemoteEngine(_text(told.get("id")), _text(told.get("state")), model, number)
+
+
+def _bytes(memory: object, key: str, reason: str) -> Reading[int]:
+    count = memory.get(key) if isinstance(memory, Mapping) else None
+    return Ok(count) if isinstance(count, int) and not isinstance(count, bool) and count >= 0 else Missing(reason)
+
+
+def _text(value: object) -> str:
+    return truncate(clean_line(value), _MOST) if isinstance(value, str) else ""

@@ -1,0 +1,1 @@
+"""What each feature shows, once for both front ends: sections, rows, tables, sentences for states and errors."""

@@ -1,0 +1,93 @@
+"""The shapes that both front ends draw: a page is a tuple of sections, a section is rows, a table or a command."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeAlias
+
+from spark_tui.domain.finding import Severity
+
+
+class Tone(StrEnum):
+    """How a text is coloured. Its words say the same without colour."""
+
+    PLAIN = "plain"
+    GOOD = "good"
+    QUIET = "quiet"
+    STRONG = "strong"
+    WARNING = "warning"
+    BAD = "bad"
+
+
+TONES = {
+    Severity.ERROR: Tone.BAD,
+    Severity.WARNING: Tone.WARNING,
+    Severity.INFO: Tone.PLAIN,
+    Severity.OK: Tone.GOOD,
+    Severity.UNKNOWN: Tone.QUIET,
+}
+"""How a finding of each severity is coloured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A text that is wrapped beside its label. Without a label it uses the whole width; a label of one character is a
+    bullet. `line` is the number, from 0, of the log line that proves it."""
+
+    text: str
+    label: str = ""
+    tone: Tone = Tone.PLAIN
+    line: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A text in a table."""
+
+    text: str
+    tone: Tone = Tone.PLAIN
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table. `right`: numbers. `keep`: the columns with the lowest go first where width is short."""
+
+    title: str
+    right: bool = False
+    keep: int = 9
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of cells under titles. `ids` are the rows' stable names, where a row can be chosen. `empty` is shown where
+    there are no rows."""
+
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    ids: tuple[str, ...] = ()
+    empty: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A titled part of a page. `command` is a shell command to read and copy: it is never re-wrapped when copied."""
+
+    title: str = ""
+    rows: tuple[Row, ...] = ()
+    table: Table | None = None
+    command: str = ""
+
+
+Page: TypeAlias = tuple[Section, ...]
+
+
+def labelled(pairs: Sequence[tuple[str, str | None]]) -> tuple[Row, ...]:
+    """A row for each `(label, text)`; pairs without a text are left out."""
+    return tuple(Row(text, label) for label, text in pairs if text)
+
+
+def cells(*texts: str | Cell) -> tuple[Cell, ...]:
+    """One row of a table; plain texts become plain cells."""
+    return tuple(text if isinstance(text, Cell) else Cell(text) for text in texts)

@@ -1,0 +1,201 @@
+"""The LoadDriver of the real world: load by a helper process, and the short questions of a benchmark over httpx."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any, Final
+
+from spark_tui.domain.bench.export import record_from_json
+from spark_tui.domain.engine.api_errors import api_error
+from spark_tui.domain.engine.runtimes import LLAMA_CPP
+from spark_tui.domain.engine.state import Endpoint
+from spark_tui.domain.errors import EngineFailed, EngineUnreachable, SparkError
+from spark_tui.domain.text import clean_line, truncate
+from spark_tui.services import executors
+from spark_tui.services.bench.child import load_to_json
+from spark_tui.services.engine_api.client import ClientPools, authorization, bearer
+from spark_tui.services.ports import Driven, Load, Tick, Volley
+
+ANSWER_SECONDS: Final = 30.0
+END_SECONDS: Final = 5.0
+"""A helper that was told to end and has not is killed."""
+_MOST_LINE_BYTES: Final = 512 * 1024 * 1024
+_MOST_ANSWER_BYTES: Final = 32 * 1024 * 1024
+TOKENIZE_PATH: Final = "/tokenize"
+DETOKENIZE_PATH: Final = "/detokenize"
+
+
+class HttpLoadDriver:
+    """The LoadDriver port. The helper process starts with the first load and stays until `close`.
+
+    `command` starts the helper elsewhere than here: in a container beside another client that it is compared with.
+    """
+
+    simulated = False
+
+    def __init__(self, command: Sequence[str] = ()) -> None:
+        self._command = tuple(command) or executors.command("spark_tui.services.bench.child")
+        self._child: asyncio.subprocess.Process | None = None
+        self._pools = ClientPools(ANSWER_SECONDS)
+
+    async def drive(self, endpoint: Endpoint, load: Load, stop: asyncio.Event) -> AsyncGenerator[Driven, None]:
+        """Ticks, then the Volley. An abandoned generator ends the helper."""
+        child = await self._helper()
+        order = {
+            "base_url": endpoint.base_url,
+            "authorization": authorization(endpoint),
+            "load": load_to_json(load),
+        }
+        stopper: asyncio.Task[None] | None = None
+        ended = False
+        try:
+            await _tell(child, order)
+            stopper = asyncio.create_task(_tell_stop(child, stop))
+            while not ended:
+                told = await _hear(child)
+                if told is None:
+                    raise await self._died(child)
+                if "records" in told:
+                    ended = True
+                    yield Volley(tuple(map(record_from_json, told["records"])), tuple(told["lateness"]))
+                else:
+                    done, running, pieces = told["tick"]
+                    yield Tick(done, running, pieces)
+        finally:
+            if stopper is not None:
+                stopper.cancel()
+            if not ended:
+                await self._end_child()
+
+    async def tokenize(self, endpoint: Endpoint, model: str, text: str) -> tuple[tuple[int, ...], int | None]:
+        """`POST /tokenize` in vLLM's and SGLang's words, or llama.cpp's."""
+        key = "content" if endpoint.runtime == LLAMA_CPP.id else "prompt"
+        told = await self._post(endpoint, TOKENIZE_PATH, {"model": model, key: text, "add_special_tokens": False})
+        tokens = told.get("tokens")
+        if not isinstance(tokens, list) or not all(isinstance(token, int) for token in tokens):
+            raise _not_understood(endpoint, TOKENIZE_PATH)
+        length = told.get("max_model_len")
+        return tuple(tokens), length if isinstance(length, int) and not isinstance(length, bool) else None
+
+    async def detokenize(self, endpoint: Endpoint, model: str, tokens: Sequence[int]) -> str:
+        """`POST /detokenize`."""
+        told = await self._post(endpoint, DETOKENIZE_PATH, {"model": model, "tokens": list(tokens)})
+        text = told.get("prompt", told.get("content", told.get("text")))
+        if not isinstance(text, str):
+            raise _not_understood(endpoint, DETOKENIZE_PATH)
+        return text
+
+    async def close(self) -> None:
+        """Ends the helper process and the connections."""
+        await self._end_child()
+        await self._pools.close()
+
+    # --- short questions ------------------------------------------------------------------------------
+
+    async def _post(self, endpoint: Endpoint, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        status, text = await self._ask(endpoint, path, body)
+        if status != 200:
+            raise api_error(status, text[:65536], path=path)
+        try:
+            told = json.loads(text)
+        except (ValueError, RecursionError):
+            raise _not_understood(endpoint, path) from None
+        if not isinstance(told, dict):
+            raise _not_understood(endpoint, path)
+        return told
+
+    async def _ask(self, endpoint: Endpoint, path: str, body: dict[str, Any]) -> tuple[int, str]:
+        import httpx
+
+        try:
+            async with self._pools.of(endpoint).stream(
+                "POST", endpoint.base_url + path, json=body, auth=bearer(endpoint)
+            ) as response:
+                page = bytearray()
+                async for piece in response.aiter_bytes():
+                    page += piece
+                    if len(page) > _MOST_ANSWER_BYTES:
+                        break
+                return response.status_code, page.decode("utf-8", "replace")
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise EngineUnreachable(
+                f"The engine at {endpoint.base_url} did not answer {path}.",
+                "Is it running and ready? spark-tui ps shows it.",
+                detail=type(error).__name__,
+            ) from None
+
+    # --- the helper -----------------------------------------------------------------------------------
+
+    async def _helper(self) -> asyncio.subprocess.Process:
+        if self._child is not None and self._child.returncode is None:
+            return self._child
+        try:
+            self._child = await asyncio.create_subprocess_exec(
+                *self._command,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                env={**os.environ, "PYTHONPATH": executors.python_path()},
+                start_new_session=True,  # Ctrl-C in the terminal is for us, who then tell it to stop
+                limit=_MOST_LINE_BYTES,
+            )
+        except OSError as error:
+            raise SparkError(
+                f"The helper that sends the load cannot start: {error.strerror or error}.",
+                "Look at how many processes run, and at the memory that is left.",
+            ) from error
+        return self._child
+
+    async def _died(self, child: asyncio.subprocess.Process) -> SparkError:
+        said = await child.stderr.read() if child.stderr is not None else b""
+        lines = said.decode("utf-8", "replace").strip().splitlines()
+        code = await child.wait()
+        return SparkError(
+            "The helper that sends the load has ended.",
+            "Measure again. If it stays so, report it with the detail.",
+            detail=truncate(clean_line(lines[-1]), 300) if lines else f"exit code {code}",
+        )
+
+    async def _end_child(self) -> None:
+        child, self._child = self._child, None
+        if child is None:
+            return
+        if child.stdin is not None:
+            child.stdin.close()
+        try:
+            async with asyncio.timeout(END_SECONDS):
+                await child.wait()
+        except TimeoutError:
+            with contextlib.suppress(ProcessLookupError):
+                child.kill()
+            await child.wait()
+
+
+async def _tell(child: asyncio.subprocess.Process, order: dict[str, Any]) -> None:
+    if child.stdin is None:
+        return
+    with contextlib.suppress(ConnectionError):  # it has ended: the reader of its answers notices, and says why
+        child.stdin.write(json.dumps(order, separators=(",", ":")).encode() + b"\n")
+        await child.stdin.drain()
+
+
+async def _tell_stop(child: asyncio.subprocess.Process, stop: asyncio.Event) -> None:
+    await stop.wait()
+    await _tell(child, {"stop": True})
+
+
+async def _hear(child: asyncio.subprocess.Process) -> dict[str, Any] | None:
+    """Its next line; None when it has ended."""
+    line = await child.stdout.readline() if child.stdout is not None else b""
+    return json.loads(line) if line.endswith(b"\n") else None
+
+
+def _not_understood(endpoint: Endpoint, path: str) -> EngineFailed:
+    return EngineFailed(
+        f"{endpoint.base_url}{path} did not answer as an engine does.",
+        "Check the address and the port: another program may listen there.",
+    )

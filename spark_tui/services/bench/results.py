@@ -1,0 +1,173 @@
+"""The ResultStore on disk: one JSON object a line, in a private folder. Lines are added at the end; what has to go
+is left out of a new file that takes the old one's place. A line that cannot be read stays as it is."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from io import FileIO
+from pathlib import Path
+from typing import Final
+
+from spark_tui.domain.bench.export import Unreadable, result_from_json, result_to_json
+from spark_tui.domain.bench.run import Result
+from spark_tui.domain.errors import SparkError
+from spark_tui.domain.text import clean_line, truncate
+from spark_tui.services.files import FILE_MODE, FOLDER_MODE
+
+MOST_BYTES: Final = 64 * 1024 * 1024
+"""Some thousand runs. A file that has grown beyond it loses its oldest results, a quarter of it at once."""
+_MOST_READ: Final = 4 * MOST_BYTES
+_NAME: Final = "results.jsonl"
+_FLAGS: Final = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class FileResults:
+    """The ResultStore port. Several programs may add: each line is written in one piece under a lock."""
+
+    def __init__(self, folder: Path, most_bytes: int = MOST_BYTES) -> None:
+        self._folder = folder
+        self._file = folder / _NAME
+        self._most = most_bytes
+        self._problems: tuple[str, ...] = ()
+
+    def add(self, result: Result) -> None:
+        """Adds a line, and makes sure that it is on the disk. After a line that was cut short by a crash, a new one
+        begins."""
+        line = json.dumps(result_to_json(result), separators=(",", ":"), allow_nan=False).encode() + b"\n"
+        try:
+            self._folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+            with self._locked() as file:
+                size = file.seek(0, os.SEEK_END)
+                torn = size > 0 and os.pread(file.fileno(), 1, size - 1) != b"\n"
+                size += file.write(b"\n" + line if torn else line)
+                os.fsync(file.fileno())
+                if size > self._most:
+                    self._replace(_without_oldest(_lines(file), size - self._most * 3 // 4))
+        except OSError as error:
+            raise SparkError(
+                f"The result cannot be kept in {self._file}: {error.strerror or error}.",
+                "Make room there, or see whom the folder belongs to. --json prints the result all the same.",
+            ) from error
+
+    def remove(self, ids: Collection[str]) -> int:
+        """Leaves these results out of the file."""
+        if not self._file.exists():
+            return 0
+        try:
+            with self._locked() as file:
+                lines = _lines(file)
+                kept = [line for line in lines if _id_of(line) not in ids]
+                if len(kept) < len(lines):
+                    self._replace(kept)
+        except OSError as error:
+            raise SparkError(
+                f"The results in {self._file} cannot be changed: {error.strerror or error}.",
+                "Make room there, or see whom the folder belongs to.",
+            ) from error
+        return len(lines) - len(kept)
+
+    @contextmanager
+    def _locked(self) -> Iterator[FileIO]:
+        """The file, for one at a time. Who waited while another one took its place opens that."""
+        while True:
+            with os.fdopen(os.open(self._file, _FLAGS, FILE_MODE), "r+b", buffering=0) as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                mine = os.fstat(file.fileno())
+                if not mine.st_nlink or not os.path.samestat(mine, self._file.lstat()):
+                    continue
+                os.fchmod(file.fileno(), FILE_MODE)
+                yield file
+                return
+
+    def _replace(self, lines: list[bytes]) -> None:
+        """A new file with these lines takes the old one's place, in one step."""
+        new = self._file.with_name(f".{_NAME}.new")
+        new.unlink(missing_ok=True)
+        with os.fdopen(os.open(new, _FLAGS | os.O_EXCL, FILE_MODE), "r+b") as file:
+            file.writelines(lines)
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(self._file)
+
+    def all(self) -> tuple[Result, ...]:
+        """Every line that is a result, oldest first."""
+        try:
+            with self._file.open("rb") as file:
+                content = file.read(_MOST_READ)
+        except FileNotFoundError:
+            self._problems = ()
+            return ()
+        except OSError as error:
+            raise SparkError(
+                f"The results in {self._file} cannot be read: {error.strerror or error}.",
+                "See whom the file belongs to.",
+            ) from error
+        found, problems = [], []
+        for number, line in enumerate(content.split(b"\n"), 1):
+            if not line.strip():
+                continue
+            try:
+                found.append(result_from_json(json.loads(line)))
+            except (ValueError, RecursionError) as error:
+                why = str(error) if isinstance(error, Unreadable) else "it is no JSON"
+                problems.append(f"{self._file}:{number}: {truncate(clean_line(why), 200)}. It is left as it is.")
+        self._problems = tuple(problems)
+        return tuple(found)
+
+    def problems(self) -> tuple[str, ...]:
+        """What the last reading left out, each with its file and line."""
+        return self._problems
+
+
+def _lines(file: FileIO) -> list[bytes]:
+    """Every line, with its end."""
+    file.seek(0)
+    return file.readall().splitlines(keepends=True)
+
+
+def _id_of(line: bytes) -> str | None:
+    """The id of the result in a line; None for one that cannot be read, which is nobody's to delete."""
+    try:
+        return result_from_json(json.loads(line)).id
+    except (ValueError, RecursionError):
+        return None
+
+
+def _without_oldest(lines: list[bytes], excess: int) -> list[bytes]:
+    """The lines without the first results, so many bytes of them; the newest one stays."""
+    kept = []
+    for line in lines[:-1]:
+        if excess > 0 and _id_of(line) is not None:
+            excess -= len(line)
+        else:
+            kept.append(line)
+    return [*kept, *lines[-1:]]
+
+
+class MemoryResults:
+    """A ResultStore that forgets: for the demo."""
+
+    def __init__(self) -> None:
+        self._kept: list[Result] = []
+
+    def add(self, result: Result) -> None:
+        """Until the program ends."""
+        self._kept.append(result)
+
+    def remove(self, ids: Collection[str]) -> int:
+        """Forgets them."""
+        before = len(self._kept)
+        self._kept = [result for result in self._kept if result.id not in ids]
+        return before - len(self._kept)
+
+    def all(self) -> tuple[Result, ...]:
+        """Oldest first."""
+        return tuple(self._kept)
+
+    def problems(self) -> tuple[str, ...]:
+        """None."""
+        return ()

@@ -1,0 +1,1 @@
+"""The docker of services."""

@@ -1,0 +1,1 @@
+"""The engine_api of services."""

@@ -1,0 +1,384 @@
+"""The OpenAI-compatible API of an engine, over httpx. The key goes into one header and nowhere else."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import aclosing, suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from spark_tui.domain.chat.message import ChatEvent, ChatRequest
+from spark_tui.domain.chat.request import request_bytes
+from spark_tui.domain.chat.stream import StreamReader
+from spark_tui.domain.engine.api_errors import api_error, is_loading, model_not_served
+from spark_tui.domain.engine.runtimes import runtime_named, with_tag
+from spark_tui.domain.engine.state import Endpoint, Health, ServedModel
+from spark_tui.domain.errors import (
+    ApiKeyRejected,
+    EngineFailed,
+    EngineUnreachable,
+    ModelNotServed,
+    ReplyCutOff,
+    SparkError,
+)
+from spark_tui.domain.quantities import human_duration
+from spark_tui.domain.sse import MAX_EVENT_BYTES, EventTooLong, SseDecoder
+
+if TYPE_CHECKING:
+    import httpx
+
+
+CONNECT_SECONDS: Final = 5.0
+
+
+def unreachable(where: str, error: Exception, seconds: float) -> EngineUnreachable:
+    """Before any answer of the engine at `where`; `seconds` is how long one was waited for."""
+    import httpx
+
+    if isinstance(error, httpx.InvalidURL | httpx.UnsupportedProtocol):
+        return EngineUnreachable(f"{where} is no address of an engine.", "Write it as http://127.0.0.1:8000.")
+    if isinstance(error, httpx.ConnectTimeout):
+        return EngineUnreachable(
+            f"{where} did not accept a connection within {human_duration(CONNECT_SECONDS)}.",
+            "Is the machine up, and does its firewall let you in?",
+        )
+    if isinstance(error, httpx.TimeoutException | TimeoutError):
+        return EngineUnreachable(
+            f"The engine at {where} accepts connections, and has not answered for {human_duration(seconds)}.",
+            "It may hang: look at its log, and restart it.",
+        )
+    if isinstance(error, httpx.ConnectError) and not refused(error):
+        return EngineUnreachable(f"Cannot connect to {where}.", "Check the address.", detail=str(error))
+    if isinstance(error, httpx.ConnectError) or closed_at_once(error):
+        return EngineUnreachable(
+            f"Nothing answers at {where}.",
+            "Is the engine running and ready? spark-tui ps shows it; a model can take minutes to load.",
+            detail=type(error).__name__,
+        )
+    return EngineUnreachable(
+        f"What answers at {where} does not speak HTTP as an engine does.",
+        "Check the address and the port.",
+        detail=type(error).__name__,
+    )
+
+
+def broke_off(error: Exception, seconds: float) -> SparkError:
+    """In the middle of an answer; `seconds` is how long the next piece was waited for."""
+    import httpx
+
+    if isinstance(error, httpx.TimeoutException):
+        return EngineUnreachable(
+            f"The engine fell silent in the middle of the answer: nothing came for {human_duration(seconds)}.",
+            "What had come is kept. It may hang: look at its log, and restart it.",
+        )
+    return ReplyCutOff(
+        "The connection to the engine broke in the middle of the answer.",
+        "What had come is kept. Look at the engine's log, then ask again.",
+        detail=type(error).__name__,
+    )
+
+
+def not_an_engine(where: str, what: str) -> EngineFailed:
+    """Something answers, and it is not an engine."""
+    return EngineFailed(
+        f"{where} does not answer as an engine does: {what}.",
+        "Check the address and the port: another program may listen there.",
+    )
+
+
+def closed_at_once(error: Exception) -> bool:
+    """The connection was accepted and closed before a byte of an answer."""
+    import httpx
+
+    if isinstance(error, httpx.RemoteProtocolError):
+        return str(error).startswith("Server disconnected")
+    return isinstance(error, httpx.ReadError | httpx.WriteError)
+
+
+def refused(error: BaseException) -> bool:
+    """Nothing listens."""
+    return any(isinstance(cause, OSError) and cause.errno == errno.ECONNREFUSED for cause in _causes(error))
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """The error and all behind it: a name with two addresses fails with a group."""
+    seen, left = set[int](), [error]
+    while left:
+        cause = left.pop()
+        if id(cause) in seen:
+            continue
+        seen.add(id(cause))
+        yield cause
+        left += [behind for behind in (cause.__cause__, cause.__context__) if behind is not None]
+        if isinstance(cause, BaseExceptionGroup):
+            left += cause.exceptions
+
+
+KEEP_ALIVE_SECONDS: Final = 2.0
+"""uvicorn closes an idle connection after 5 s; a request must not be sent into one that is just being closed."""
+
+
+def new_client(read_seconds: float, *, secure: bool) -> httpx.AsyncClient:
+    """A pool for engines, over https if `secure`. `read_seconds` is how long the next piece of an answer may take."""
+    import ssl
+
+    import httpx
+
+    # Without https no certificate authorities are needed: reading them takes 35 ms and 3 MB.
+    context = ssl.create_default_context() if secure else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    return httpx.AsyncClient(
+        trust_env=False,
+        verify=context,
+        timeout=httpx.Timeout(read_seconds, connect=CONNECT_SECONDS, pool=CONNECT_SECONDS),
+        limits=httpx.Limits(max_connections=None, max_keepalive_connections=8, keepalive_expiry=KEEP_ALIVE_SECONDS),
+        headers={"Accept-Encoding": "identity"},  # what is small on the wire stays small here
+    )
+
+
+class ClientPools:
+    """One pool of connections per scheme, for all engines, made when it is first needed."""
+
+    def __init__(self, read_seconds: float) -> None:
+        self._read_seconds = read_seconds
+        self._clients: dict[bool, httpx.AsyncClient] = {}
+
+    def of(self, endpoint: Endpoint) -> httpx.AsyncClient:
+        """The pool that an engine is asked through."""
+        secure = endpoint.base_url.lower().startswith("https:")
+        if secure not in self._clients:
+            self._clients[secure] = new_client(self._read_seconds, secure=secure)
+        return self._clients[secure]
+
+    async def close(self) -> None:
+        """Closes all connections."""
+        clients, self._clients = self._clients, {}
+        for client in clients.values():
+            await client.aclose()
+
+
+def authorization(endpoint: Endpoint) -> str:
+    """The value of the Authorization header; empty without a key. Raises ApiKeyRejected for one that no header can
+    hold: h11's own refusal would quote it."""
+    key = endpoint.api_key
+    if not key:
+        return ""
+    if not (key.reveal().isascii() and key.reveal().isprintable()):
+        raise ApiKeyRejected(
+            "The API key has characters that cannot be sent.",
+            "A key is printable ASCII on one line: set it again, without line ends.",
+        )
+    return f"Bearer {key.reveal()}"
+
+
+def bearer(endpoint: Endpoint) -> Callable[[httpx.Request], httpx.Request] | None:
+    """Puts the key into the request when it is sent: it stands in no argument that a traceback would show."""
+    if not authorization(endpoint):
+        return None
+
+    def sign(request: httpx.Request) -> httpx.Request:
+        request.headers["Authorization"] = authorization(endpoint)
+        return request
+
+    return sign
+
+
+ANSWER_SECONDS: Final = 10.0
+"""For the whole of a short answer: models, version, the body of an error."""
+READ_SECONDS: Final = 600.0
+"""Between two chunks, the first one included: a long prompt on a 120B model prefills for minutes."""
+MAX_ERROR_BYTES: Final = 64 * 1024
+MAX_JSON_BYTES: Final = 4 * 1024 * 1024
+_NO_SUCH_PAGE: Final = (404, 405, 501)
+
+
+class VllmApi:
+    """One pool of connections per scheme, for all engines. httpx is imported with the first request."""
+
+    def __init__(self, read_seconds: float = READ_SECONDS) -> None:
+        self._read_seconds = read_seconds
+        self._pools = ClientPools(read_seconds)
+
+    async def close(self) -> None:
+        """Closes all connections."""
+        await self._pools.close()
+
+    # --- short questions ------------------------------------------------------------------------------
+
+    async def health(self, endpoint: Endpoint) -> Health:
+        """Never raises. SGLang and llama.cpp answer 503 while they load; vLLM's 503 is a dead engine core.
+
+        Docker's port proxy accepts for a container in which nothing listens yet, and then closes without a word.
+        """
+        import httpx
+
+        runtime = runtime_named(endpoint.runtime)
+        try:
+            async with asyncio.timeout(runtime.health_seconds):
+                status, body = await self._get(endpoint, runtime.health_path, MAX_ERROR_BYTES)
+        except httpx.ConnectError as error:
+            return Health.NOT_LISTENING if refused(error) else Health.UNKNOWN
+        except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError) as error:
+            return Health.NOT_LISTENING if closed_at_once(error) else Health.UNKNOWN
+        except (httpx.HTTPError, httpx.InvalidURL, ApiKeyRejected, TimeoutError):
+            return Health.UNKNOWN
+        if status == 200:
+            return Health.OK
+        if status == 503:
+            return Health.LOADING if runtime.loading_503 or is_loading(_text(body)) else Health.DEAD
+        return Health.UNKNOWN
+
+    async def models(self, endpoint: Endpoint) -> tuple[ServedModel, ...]:
+        """`/v1/models`; raises ApiKeyRejected, EngineUnreachable, EngineFailed when the answer is something else.
+
+        Of a server that lists its whole store, only the model that this endpoint is for, if it names one.
+        """
+        runtime = runtime_named(endpoint.runtime)
+        told = await self._get_json(endpoint, runtime.models_path)
+        entries = told.get("data", "") if isinstance(told, dict) else ""
+        if entries is None and runtime.lists_more:
+            entries = []  # how Ollama writes an empty list
+        if not isinstance(entries, list):
+            raise not_an_engine(endpoint.base_url, f"{runtime.models_path} does not list models")
+        models = tuple(_served(entry) for entry in entries if isinstance(entry, dict) and entry.get("id"))
+        if not (runtime.lists_more and endpoint.model):
+            return models
+        return tuple(model for model in models if with_tag(model.id) == with_tag(endpoint.model))
+
+    async def version(self, endpoint: Endpoint) -> str:
+        """The server's own version; an empty string where it tells none."""
+        runtime = runtime_named(endpoint.runtime)
+        for path in runtime.version_paths:
+            told = await self._get_json(endpoint, path, optional=True)
+            version = told.get(runtime.version_key) if isinstance(told, dict) else None
+            if isinstance(version, str) and version:
+                return version
+        return ""
+
+    async def _get(self, endpoint: Endpoint, path: str, limit: int) -> tuple[int, bytes]:
+        async with self._pools.of(endpoint).stream("GET", endpoint.base_url + path, auth=bearer(endpoint)) as response:
+            return response.status_code, await _bounded(response, limit)
+
+    async def _get_json(self, endpoint: Endpoint, path: str, *, optional: bool = False) -> Any:
+        import httpx
+
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                status, body = await self._get(endpoint, path, MAX_JSON_BYTES)
+        except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
+            raise unreachable(endpoint.base_url, error, ANSWER_SECONDS) from None
+        if optional and status in _NO_SUCH_PAGE:
+            return None
+        if status != 200:
+            raise api_error(status, _text(body[:MAX_ERROR_BYTES]), path=path)
+        try:
+            return json.loads(body)
+        except (ValueError, RecursionError):
+            raise not_an_engine(endpoint.base_url, f"{path} did not answer with JSON") from None
+
+    # --- chat -----------------------------------------------------------------------------------------
+
+    async def chat(self, endpoint: Endpoint, request: ChatRequest) -> AsyncGenerator[ChatEvent, None]:
+        """Streams an answer. Closing this closes the connection, which frees the server's slot.
+
+        Raises the API part of the error tree, after the events that came before the failure.
+        """
+        try:
+            async with aclosing(self._answer(endpoint, request)) as events:
+                async for event in events:
+                    yield event
+        except ModelNotServed as error:
+            if error.served:
+                raise
+            raise model_not_served(request.model, await self._names(endpoint), detail=error.detail) from None
+
+    async def _names(self, endpoint: Endpoint) -> tuple[str, ...]:
+        """What is served, as far as the engine tells: an error message is no place for a second error."""
+        try:
+            return tuple(model.id for model in await self.models(endpoint))
+        except SparkError:
+            return ()
+
+    async def _answer(self, endpoint: Endpoint, request: ChatRequest) -> AsyncGenerator[ChatEvent, None]:
+        import httpx
+
+        body, reader, begun = request_bytes(request), StreamReader(), False
+        try:
+            async with self._pools.of(endpoint).stream(
+                "POST",
+                endpoint.base_url + runtime_named(endpoint.runtime).chat_path,
+                content=body,
+                headers={"Content-Type": "application/json", "Accept": "text/event-stream"},
+                auth=bearer(endpoint),
+            ) as response:
+                if response.status_code != 200:
+                    raise api_error(response.status_code, await _error_body(response))
+                begun = True
+                async with aclosing(_payloads(endpoint, response)) as payloads:
+                    async for data in payloads:
+                        for event in reader.read(data):
+                            yield event
+                        if reader.done:
+                            break
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            if not begun:
+                raise unreachable(endpoint.base_url, error, self._read_seconds) from None
+            if not reader.finished:
+                raise broke_off(error, self._read_seconds) from None
+        except EventTooLong as error:
+            raise EngineFailed(f"The engine sent {error}.", "Ask again; if it stays so, look at its log.") from None
+        reader.close()
+
+
+# --- bodies -------------------------------------------------------------------------------------------
+
+
+async def _payloads(endpoint: Endpoint, response: httpx.Response) -> AsyncGenerator[str, None]:
+    """The stream's data, or the one JSON text of a server that does not stream. Raises EventTooLong."""
+    kind = response.headers.get("content-type", "").lower()
+    if "html" in kind:
+        raise not_an_engine(endpoint.base_url, "it answers with a web page")
+    if kind.startswith("application/json"):
+        body = await _bounded(response, MAX_EVENT_BYTES + 1)
+        if len(body) > MAX_EVENT_BYTES:
+            raise EventTooLong("an answer that is far too long")
+        yield _text(body)
+        return
+    decoder = SseDecoder()
+    async for chunk in response.aiter_bytes():
+        for data in decoder.feed(chunk):
+            yield data
+
+
+async def _bounded(response: httpx.Response, limit: int) -> bytes:
+    body = bytearray()
+    await _fill(body, response, limit)
+    return bytes(body)
+
+
+async def _error_body(response: httpx.Response) -> str:
+    """What came of an error's body: when it breaks off or dribbles, the status alone says enough."""
+    import httpx
+
+    body = bytearray()
+    with suppress(TimeoutError, httpx.HTTPError):
+        async with asyncio.timeout(ANSWER_SECONDS):
+            await _fill(body, response, MAX_ERROR_BYTES)
+    return _text(bytes(body))
+
+
+async def _fill(body: bytearray, response: httpx.Response, limit: int) -> None:
+    async for chunk in response.aiter_bytes():
+        body += chunk[: limit - len(body)]
+        if len(body) >= limit:
+            break
+
+
+def _text(body: bytes) -> str:
+    return body.decode("utf-8", "replace")
+
+
+def _served(entry: dict[str, Any]) -> ServedModel:
+    length = entry.get("max_model_len")
+    return ServedModel(str(entry["id"]), str(entry.get("root") or ""), length if isinstance(length, int) else None)

@@ -1,0 +1,262 @@
+"""Gives up the page cache by the ways that the kernel, sudo and systemd leave to this user.
+
+A write to drop_caches, and `sync` before it, may hang in the kernel where no signal ends them: both run in children
+that are waited for only so long, and then left behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from spark_tui.domain.errors import SparkError
+from spark_tui.domain.host.drop_caches import BY_HAND, GRANT_FILE, GRANTS, TEE_COMPACT, UNIT, Access, Route, SystemFile
+from spark_tui.domain.text import clean_line
+from spark_tui.services.executors import CallPool
+
+SYNC_SECONDS: Final = 30.0
+DROP_SECONDS: Final = 60.0
+ASK_SECONDS: Final = 5.0
+_END_SECONDS: Final = 0.5
+_UNIT_FOLDERS: Final = ("etc/systemd/system", "usr/local/lib/systemd/system", "usr/lib/systemd/system")
+_SYSTEM_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+_WRITE_SCRIPT: Final = f"""\
+set -e
+draft=$(mktemp /etc/sudoers.d/.spark-tui.XXXXXX)
+trap 'rm -f "$draft"' EXIT
+cat > "$draft"
+chown root:root "$draft"
+chmod 0440 "$draft"
+visudo -cqf "$draft"
+mv "$draft" {GRANT_FILE}
+"""
+"""sudo passes over files with a dot in their name: the draft grants nothing."""
+
+_WRITE_FILE_SCRIPT: Final = """\
+set -e
+mkdir -p "$(dirname "$1")"
+draft=$(mktemp "$(dirname "$1")/.spark-tui.XXXXXX")
+trap 'rm -f "$draft"' EXIT
+cat > "$draft"
+chown root:root "$draft"
+chmod 0644 "$draft"
+mv "$draft" "$1"
+"""
+"""systemd and polkit pass over files that end in neither `.service` nor `.rules`: the draft does nothing."""
+
+
+class DropRefused(SparkError):
+    """A way of dropping the cache that did not work, and why."""
+
+    id = "drop_caches_failed"
+
+
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """How a child ended. `code` is None for one that hangs and was left behind."""
+
+    code: int | None
+    words: str = ""
+
+
+class SystemCacheDropper:
+    """The CacheDropper port. `root` is where system files are looked for."""
+
+    def __init__(self, root: Path = Path("/"), *, sync_seconds: float = SYNC_SECONDS) -> None:
+        self._root = root
+        self._sync_seconds = sync_seconds
+        self._pool = CallPool("drop-caches", 2)
+
+    async def access(self) -> Access:
+        """What this user is allowed now."""
+        return await self._pool.run(self.access_now)
+
+    async def drop(self, route: Route) -> bool:
+        """Writes dirty pages out, then drops the cache. Returns whether the writing was done in time."""
+        return await self._pool.run(self.drop_now, route)
+
+    async def compact(self, route: Route) -> None:
+        """Compacts free memory; raises SparkError."""
+        await self._pool.run(_perform, route, "Memory could not be compacted")
+
+    async def check_grant(self, text: str) -> str:
+        """What `visudo -cf` says against a grant; empty when it is sound."""
+        return await self._pool.run(self._check_grant, text)
+
+    async def close(self) -> None:
+        """Ends its threads."""
+        self._pool.close()
+
+    # --- blocking: for the guard's own thread, and for the pool -----------------------------------------
+
+    def access_now(self) -> Access:
+        """What this user is allowed now. Asks sudo, which never prompts here."""
+        has_sudo = _program("sudo") is not None
+        root = os.geteuid() == 0
+        ask = has_sudo and not root
+        return Access(
+            root=root,
+            sudo=next((command for command in GRANTS if _granted(command)), ()) if ask else (),
+            sudo_compact=TEE_COMPACT if ask and _granted(TEE_COMPACT) else (),
+            unit=_program("systemctl") is not None
+            and any((self._root / folder / UNIT).is_file() for folder in _UNIT_FOLDERS),
+            has_sudo=has_sudo,
+        )
+
+    def drop_now(self, route: Route) -> bool:
+        """`sync`, then the route. Returns whether the syncing was done in time; raises SparkError."""
+        synced = _run(("sync",), seconds=self._sync_seconds).code == 0
+        _perform(route, "The cache could not be dropped")
+        return synced
+
+    def compact_now(self, route: Route) -> None:
+        """Compacts free memory; raises SparkError."""
+        _perform(route, "Memory could not be compacted")
+
+    # --- the person's terminal --------------------------------------------------------------------------
+
+    def on_terminal(self, argv: Sequence[str]) -> int:
+        """Runs a command with our own standard streams, where sudo asks by itself. Nothing of it is seen here."""
+        return self._on_terminal(argv)
+
+    def _on_terminal(self, argv: Sequence[str], text: str | None = None) -> int:
+        try:
+            return subprocess.run(
+                list(argv), input=text, text=True, check=False, env=_environment(translated=True)
+            ).returncode
+        except FileNotFoundError as error:
+            raise DropRefused(f"{argv[0]} is not installed.", f"As root: {BY_HAND.removeprefix('sudo ')}") from error
+
+    # --- the grant --------------------------------------------------------------------------------------
+
+    def user(self) -> tuple[str, int]:
+        """The user whom a grant is for: behind sudo the one who typed it."""
+        number = os.environ.get("SUDO_UID", "") if os.geteuid() == 0 else ""
+        uid = int(number) if number.isdigit() else os.getuid()
+        try:
+            return pwd.getpwuid(uid).pw_name, uid
+        except KeyError:  # a user of no local database
+            return "", uid
+
+    def _check_grant(self, text: str) -> str:
+        visudo = _program("visudo")
+        if visudo is None:
+            raise DropRefused("visudo is not installed.", "Install sudo: sudo apt install sudo")
+        with _draft(text) as path:
+            ended = _run((visudo, "-cf", path), seconds=ASK_SECONDS)
+        return "" if ended.code == 0 else ended.words or "visudo did not answer"
+
+    def write_grant(self, text: str) -> int:
+        """Puts the grant in place in one step, 0440 and root's, once visudo has found it sound there too. Blocks;
+        sudo may ask. The text goes through a pipe: no file of this user's could be changed on the way."""
+        return self._on_terminal((*self._as_root(), "sh", "-c", _WRITE_SCRIPT), text)
+
+    def remove_grant(self) -> int:
+        """Removes the grant through sudo. Blocks; sudo may ask."""
+        return self.on_terminal((*self._as_root(), "rm", "-f", GRANT_FILE))
+
+    def write_files(self, files: Sequence[SystemFile]) -> int:
+        """Puts each file in place in one step, 0644 and root's, then has systemd read its units again. Each text goes
+        through a pipe. Blocks; sudo may ask, once as a rule."""
+        for file in files:
+            code = self._on_terminal((*self._as_root(), "sh", "-c", _WRITE_FILE_SCRIPT, "sh", file.path), file.text)
+            if code != 0:
+                return code
+        return self.on_terminal((*self._as_root(), "systemctl", "daemon-reload"))
+
+    def remove_files(self, paths: Sequence[str]) -> int:
+        """Removes them, and has systemd read its units again. Blocks; sudo may ask."""
+        code = self.on_terminal((*self._as_root(), "rm", "-f", *paths))
+        return code or self.on_terminal((*self._as_root(), "systemctl", "daemon-reload"))
+
+    def _as_root(self) -> tuple[str, ...]:
+        return () if os.geteuid() == 0 else ("sudo",)
+
+
+@contextlib.contextmanager
+def _draft(text: str) -> Iterator[str]:
+    """A private file with the grant's text, for as long as it is needed."""
+    with tempfile.NamedTemporaryFile("w", prefix="spark-tui-", suffix=".sudoers", encoding="ascii") as file:
+        file.write(text)
+        file.flush()
+        yield file.name
+
+
+def _granted(command: Sequence[str]) -> bool:
+    """Whether sudo lists exactly this command as allowed, without a prompt."""
+    return _run(("sudo", "-n", "-l", *command), seconds=ASK_SECONDS).code == 0
+
+
+def _perform(route: Route, failed: str) -> None:
+    """Runs a silent route. Raises DropRefused with sudo's or systemd's own words."""
+    if not route.silent:
+        raise ValueError(f"{route.kind} is not a route for this adapter")
+    ended = _run(route.argv, route.stdin, DROP_SECONDS)
+    if ended.code is None:
+        raise DropRefused(
+            f"{failed}: the kernel has not answered for {DROP_SECONDS:.0f} s.",
+            "It goes on by itself. If the box is slow to answer in general, restart it.",
+        )
+    if ended.code != 0:
+        raise DropRefused(f"{failed} ({route.kind}).", f"By hand: {BY_HAND}", detail=ended.words)
+
+
+def _run(argv: Sequence[str], text: str = "", seconds: float = ASK_SECONDS) -> _Ended:
+    """A child with no terminal, so that nothing can prompt. One that does not end in time is killed, and left behind
+    where the kernel holds it."""
+    try:
+        child = subprocess.Popen(
+            list(argv),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            env=_environment(),
+            start_new_session=True,
+        )
+    except OSError as error:
+        return _Ended(127, f"{argv[0]}: {error.strerror or error}")
+    try:
+        _, words = child.communicate(text.encode(), timeout=seconds)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.communicate(timeout=_END_SECONDS)
+        _abandon(child)
+        return _Ended(None)
+    return _Ended(child.returncode, _last_line(words))
+
+
+def _abandon(child: subprocess.Popen[bytes]) -> None:
+    """Closes what we hold of it; should it hang in the kernel, it is a zombie for later and nobody waits for it."""
+    for stream in (child.stdin, child.stderr):
+        if stream is not None:
+            with contextlib.suppress(OSError):
+                stream.close()
+    if child.returncode is None:
+        child.poll()
+
+
+def _last_line(words: bytes) -> str:
+    return clean_line((words.decode("utf-8", "replace").strip().splitlines() or [""])[-1])
+
+
+def _environment(*, translated: bool = False) -> dict[str, str]:
+    """Ours, with the system's folders on the path; in English where the words are read by us."""
+    path = os.environ.get("PATH", "")
+    found = {**os.environ, "PATH": f"{path}:{_SYSTEM_PATH}" if path else _SYSTEM_PATH}
+    return found if translated else {**found, "LC_ALL": "C"}
+
+
+def _program(name: str) -> str | None:
+    """An ordinary user's path often leaves /usr/sbin out."""
+    return shutil.which(name, path=_environment()["PATH"])

@@ -1,0 +1,241 @@
+"""The GPU by way of a helper process: whatever the driver does, the control centre goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from spark_tui.domain.host.vitals import GpuProcess, GpuReading, Throttle, Throttled, throttled_between, throttled_now
+from spark_tui.domain.reading import Missing, Ok, Reading
+from spark_tui.domain.text import clean_line
+from spark_tui.services import executors
+from spark_tui.services.ports import Clock
+
+CALL_SECONDS: Final = 0.8
+"""A call waits this long, and with the end of a hanging helper never longer than a second."""
+FIRST_ANSWER_SECONDS: Final = 15.0
+"""Starting an interpreter on a busy machine and waking a sleeping driver may take longer than one call."""
+BACKOFF_SECONDS: Final = (2.0, 60.0)
+"""After a driver that did not answer: this pause, doubled up to that one."""
+RETRY_SECONDS: Final = 300.0
+"""Where there is no GPU, one may appear (a driver is installed): asked seldom."""
+KILL_SECONDS: Final = 0.2
+_MOST_BYTES: Final = 1 << 20
+
+
+class NvmlGpu:
+    """The GpuProbe port. `environment` adds to the helper's environment."""
+
+    def __init__(self, clock: Clock, *, environment: Mapping[str, str] | None = None) -> None:
+        self._clock = clock
+        self._environment = environment or {}
+        self._helper: _Helper | None = None
+        self._failures = 0
+        self._not_before = 0.0
+        self._why = Missing("not read yet")
+        self._counted: tuple[float, Mapping[Throttle, int]] = (0.0, {})
+
+    @property
+    def helper_pid(self) -> int | None:
+        """The helper's process id while there is one."""
+        return None if self._helper is None else self._helper.pid
+
+    async def read(self) -> Reading[GpuReading]:
+        """Never raises and never blocks for longer than a second."""
+        if self._helper is None and self._clock.monotonic() < self._not_before:
+            return self._why
+        try:
+            async with asyncio.timeout(CALL_SECONDS):
+                return await self._ask()
+        except TimeoutError:
+            return await self._late()
+        except OSError as error:
+            return await self._give_up(f"the GPU helper cannot start: {error.strerror or error}", self._backoff())
+
+    async def close(self) -> None:
+        """Ends the helper process, if any."""
+        helper, self._helper = self._helper, None
+        if helper is not None:
+            await helper.end()
+
+    # --- one call -------------------------------------------------------------------------------------
+
+    async def _ask(self) -> Reading[GpuReading]:
+        if self._helper is None:
+            self._helper = await _Helper.start(self._environment, self._clock)
+        answer = await self._helper.ask()
+        if answer is None:
+            return await self._give_up(await self._helper.last_words(), self._backoff())
+        if isinstance(answer.get("missing"), str):
+            return await self._give_up(clean_line(answer["missing"]), RETRY_SECONDS)
+        reading = reading_of(answer.get("gpu"))
+        if reading is None:
+            return await self._give_up("the GPU helper gave no sensible answer", self._backoff())
+        self._failures = 0
+        return Ok(replace(reading, throttled=self._throttled(answer["gpu"])), self._clock.now())
+
+    def _throttled(self, told: Mapping[str, Any]) -> tuple[Throttled, ...] | None:
+        """By the counters since the last answer; by the momentary bits where there are no counters."""
+        counters, now = _counters(told.get("throttle_ns")), self._clock.monotonic()
+        before, self._counted = self._counted, (now, counters)
+        if counters:
+            return throttled_between(before[1], counters, now - before[0]) if before[1] else None
+        bits = _whole(told.get("throttle_bits"))
+        return None if bits is None else throttled_now(bits)
+
+    async def _late(self) -> Missing:
+        """Nothing within the time of a call. A helper that has not answered yet gets some more; another is ended."""
+        helper = self._helper
+        waited = 0.0 if helper is None else self._clock.monotonic() - helper.asked_at
+        if helper is not None and not helper.has_answered and waited < FIRST_ANSWER_SECONDS:
+            what = "driver does not answer yet" if helper.is_up else "the GPU helper is starting"
+            return Missing(f"{what} ({waited:.0f} s)")
+        return await self._give_up(
+            f"driver does not answer (waited {max(waited, CALL_SECONDS):.0f} s)", self._backoff()
+        )
+
+    def _backoff(self) -> float:
+        first, most = BACKOFF_SECONDS
+        return min(first * 2.0 ** min(self._failures, 10), most)
+
+    async def _give_up(self, reason: str, pause: float) -> Missing:
+        """Ends the helper; the next one starts after the pause."""
+        self._failures += 1
+        self._not_before = self._clock.monotonic() + pause
+        self._why = Missing(reason)
+        self._counted = (0.0, {})
+        await self.close()
+        return self._why
+
+
+class _Helper:
+    """One helper process and the request that it works on."""
+
+    def __init__(self, process: asyncio.subprocess.Process, clock: Clock) -> None:
+        self._process = process
+        self._clock = clock
+        self._answer: asyncio.Task[dict[str, Any] | None] | None = None
+        self.asked_at = clock.monotonic()
+        self.is_up = False
+        """It runs, and has nothing left between it and the driver."""
+        self.has_answered = False
+
+    @classmethod
+    async def start(cls, environment: Mapping[str, str], clock: Clock) -> _Helper:
+        process = await asyncio.create_subprocess_exec(
+            *executors.command("spark_tui.services.host.nvml_child"),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": executors.python_path(), **environment},
+            start_new_session=True,  # Ctrl-C in the terminal is not for it
+            limit=_MOST_BYTES,
+        )
+        return cls(process, clock)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    async def ask(self) -> dict[str, Any] | None:
+        """The answer to one request; None when the helper has ended. Cancelled, the request stays and is waited for
+        by the next call."""
+        if self._answer is None:
+            self.asked_at = self._clock.monotonic()
+            self._answer = asyncio.create_task(self._request())
+        answer = await asyncio.shield(self._answer)
+        self._answer = None
+        self.has_answered = self.has_answered or answer is not None
+        return answer
+
+    async def _request(self) -> dict[str, Any] | None:
+        stdin = self._process.stdin
+        if stdin is None:
+            return None
+        with contextlib.suppress(ConnectionError):  # it has ended: its answer, or none, says why
+            stdin.write(b"\n")
+            await stdin.drain()
+        message = await self._line()
+        if message is not None and "hello" in message:
+            self.is_up = True
+            message = await self._line()
+        return message
+
+    async def _line(self) -> dict[str, Any] | None:
+        stdout = self._process.stdout
+        if stdout is None:
+            return None
+        try:
+            line = await stdout.readline()
+            message = json.loads(line) if line else None
+        except ValueError:  # too long, or no JSON: not our helper's words
+            return {}
+        return message if isinstance(message, dict) else None if message is None else {}
+
+    async def last_words(self) -> str:
+        """Why it ended, from the last line that it wrote to its standard error."""
+        words = await self._process.stderr.read(_MOST_BYTES) if self._process.stderr is not None else b""
+        code = await self._process.wait()
+        last = clean_line((words.decode("utf-8", "replace").strip().splitlines() or [""])[-1])
+        return f"the GPU helper ended (exit code {code}){': ' if last else ''}{last}"
+
+    async def end(self) -> None:
+        """Kills it. One that hangs inside the driver cannot be waited for: it is left to the kernel."""
+        if self._answer is not None:
+            self._answer.cancel()
+            await asyncio.gather(self._answer, return_exceptions=True)
+            self._answer = None
+        if self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(KILL_SECONDS):
+                await self._process.wait()
+
+
+def reading_of(told: object) -> GpuReading | None:
+    """The helper's JSON as a value; a field of the wrong type counts as not reported."""
+    if not isinstance(told, dict):
+        return None
+    listed = told.get("processes")
+    return GpuReading(
+        name=clean_line(_text(told.get("name"))) or "NVIDIA GPU",
+        utilization_percent=_whole(told.get("utilization_percent")),
+        power_watts=_real(told.get("power_watts")),
+        temperature_c=_whole(told.get("temperature_c")),
+        sm_clock_mhz=_whole(told.get("sm_clock_mhz")),
+        memory_used=_whole(told.get("memory_used")),
+        memory_total=_whole(told.get("memory_total")),
+        unified=told.get("unified") is True,
+        driver=clean_line(_text(told.get("driver"))),
+        processes=tuple(map(_process, listed)) if isinstance(listed, list) else None,
+    )
+
+
+def _counters(told: object) -> dict[Throttle, int]:
+    if not isinstance(told, dict):
+        return {}
+    kinds = {kind.value: kind for kind in Throttle}
+    return {kinds[name]: value for name, value in told.items() if name in kinds and _whole(value) is not None}
+
+
+def _process(told: Sequence[Any]) -> GpuProcess:
+    pid, memory, compute = told
+    return GpuProcess(int(pid), _whole(memory), bool(compute))
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _whole(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _real(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None

@@ -1,0 +1,1 @@
+"""The presets of services."""

@@ -1,0 +1,388 @@
+"""Recipes of other people: from a file, a folder or a git checkout, and what the registry says of itself."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from spark_tui.domain.errors import PresetError, RefusedError, SparkError, UsageError
+from spark_tui.domain.presets.dialects.importing import FoundFile, Gathered, Registry, is_recipe, licence_of, remote_of
+from spark_tui.domain.presets.located import Items, Table, compact
+from spark_tui.domain.text import clean_line, truncate
+from spark_tui.services.presets.recipe_yaml import MAX_BYTES, SUFFIXES, decoded, parse, read_text
+
+MAX_SCRIPT_BYTES: Final = 64 * 1024
+MOD_FOLDER: Final = "mods"
+RECIPE_FOLDER: Final = "recipes"
+
+_MANIFEST: Final = Path(".sparkrun/registry.yaml")
+_LICENCE_FILES: Final = ("LICENSE", "LICENSE.md", "LICENSE.txt", "LICENCE", "COPYING")
+_LEVELS_UP: Final = 6
+_LEVELS_TO_MODS: Final = 3
+_FULL_COMMIT: Final = 40
+
+
+def read_bytes(path: Path, most: int) -> bytes:
+    """At most one byte more than `most`, of a regular file and of no link. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(22, "it is not a regular file", str(path))
+        return file.read(most + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """Folders that `.sparkrun/registry.yaml` names, relative to it."""
+
+    recipes: tuple[str, ...] = ()
+    mods: tuple[str, ...] = ()
+
+
+def registry_root(found: Path) -> Path:
+    """The registry that a file or folder is part of: the folder itself where it looks like one, else the nearest
+    that has a manifest, is a checkout, or has a folder of mods."""
+    start = found if found.is_dir() else found.parent
+    if found.is_dir() and any((found / name).is_dir() for name in (RECIPE_FOLDER, MOD_FOLDER)):
+        return found
+    above = (start, *start.parents[:_LEVELS_UP])
+    registry = next((folder for folder in above if (folder / _MANIFEST).is_file() or _is_checkout(folder)), None)
+    with_mods = (folder for folder in above[:_LEVELS_TO_MODS] if (folder / MOD_FOLDER).is_dir())
+    return registry or next(with_mods, start)
+
+
+def _checkout(root: Path) -> Path | None:
+    """The git directory that a registry lies in."""
+    return next((folder / ".git" for folder in (root, *root.parents[:_LEVELS_UP]) if _is_checkout(folder)), None)
+
+
+def _is_checkout(folder: Path) -> bool:
+    git = folder / ".git"
+    return git.is_dir() and not git.is_symlink()
+
+
+def manifest_of(root: Path) -> Manifest:
+    """What the registry's manifest names; nothing where there is none, or a broken one."""
+    text = _small_text(root / _MANIFEST)
+    if not text:
+        return Manifest()
+    try:
+        node = parse(text, str(root / _MANIFEST))
+    except PresetError:
+        return Manifest()  # a broken manifest says nothing; the recipes are found by looking
+    entry = node.get("registries") if isinstance(node, Table) else None
+    listed = entry.node.items if entry is not None and isinstance(entry.node, Items) else ()
+    tables = [item for item in listed if isinstance(item, Table)]
+    return Manifest(_folders(root, tables, "recipes"), _folders(root, tables, "mods"))
+
+
+def _folders(root: Path, tables: list[Table], key: str) -> tuple[str, ...]:
+    """Folders within the registry; names that lead out of it are no folders of it."""
+    named = [compact(entry.node) for table in tables if (entry := table.get(key)) is not None]
+    inside = [name.strip("/") for name in named if not name.startswith("/") and ".." not in name.split("/")]
+    return tuple(dict.fromkeys(name for name in inside if name and is_within(root / name, root)))
+
+
+def is_within(path: Path, root: Path) -> bool:
+    """Whether a folder is there, and within the registry once its links are followed."""
+    return path.is_dir() and path.resolve().is_relative_to(root)
+
+
+def described(root: Path, mods: tuple[str, ...], scripts: dict[str, str]) -> Registry:
+    """The registry with what its licence files and its git directory tell."""
+    git = _checkout(root)
+    return Registry(
+        root=str(root),
+        address=truncate(remote_of(_small_text(git / "config")), 200) if git else "",
+        commit=_commit(git) if git else "",
+        licence=_licence(root),
+        mod_folders=mods,
+        scripts=scripts,
+    )
+
+
+def _licence(root: Path) -> str:
+    folder = root / "licenses"
+    more = sorted(folder.iterdir())[:5] if folder.is_dir() and not folder.is_symlink() else []
+    found = (licence_of(_small_text(path)) for path in (*(root / name for name in _LICENCE_FILES), *more))
+    return next(filter(None, found), "")
+
+
+def _commit(git: Path) -> str:
+    """What is checked out: HEAD, a branch's file, or its line among the packed ones."""
+    head = _small_text(git / "HEAD").strip()
+    reference = head.removeprefix("ref: ").strip()
+    if head == reference:
+        return _hash(head)
+    if ".." in reference.split("/") or reference.startswith("/"):
+        return ""
+    packed = (line.partition(" ") for line in _small_text(git / "packed-refs").splitlines())
+    return _hash(_small_text(git / reference).strip()) or next(
+        (_hash(h) for h, _, name in packed if name == reference), ""
+    )
+
+
+def _hash(text: str) -> str:
+    return text if len(text) == _FULL_COMMIT and all(c in "0123456789abcdef" for c in text) else ""
+
+
+def _small_text(path: Path) -> str:
+    """A small file's text, empty where there is none: what it would tell is then not stated."""
+    try:
+        return read_bytes(path, MAX_SCRIPT_BYTES).decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+MAX_DEPTH: Final = 8
+MAX_RECIPES: Final = 2_000
+MAX_ENTRIES: Final = 50_000
+MAX_TOTAL_BYTES: Final = 32 * 1024 * 1024
+FILE_MODE: Final = 0o644
+
+_SCRIPT: Final = "run.sh"
+
+
+class FolderRecipeShelf:
+    """The RecipeShelf port. `own` is the person's preset folder; None where nothing may be written."""
+
+    def __init__(self, own: Path | None) -> None:
+        self._own = own
+
+    # --- reading --------------------------------------------------------------------------------------
+
+    def gather(self, source: Path) -> Gathered:
+        """Every recipe in a file or folder. Raises UsageError for a path that is neither, PresetError for a file that
+        cannot be read, or for a folder that is too large."""
+        try:
+            found = source.resolve(strict=True)
+        except (OSError, RuntimeError) as error:
+            raise UsageError(
+                f"{clean_line(str(source))} cannot be read: {getattr(error, 'strerror', None) or error}.",
+                "Name a recipe file, or a folder of them: a registry that you have cloned with git, for example.",
+            ) from None
+        root = registry_root(found)
+        manifest = manifest_of(root)
+        mods = tuple(dict.fromkeys((*manifest.mods, MOD_FOLDER)))
+        walk = _Walk(root)
+        if found.is_dir():
+            starts = [root / path for path in manifest.recipes] if found == root else []
+            if found == root and not starts and is_within(root / RECIPE_FOLDER, root):
+                starts = [root / RECIPE_FOLDER]
+            for start in starts or [found]:
+                walk.folder(start)
+        else:
+            walk.beside(found)
+        for folder in mods:
+            walk.scripts_in(root / folder)
+        registry = described(root, mods, walk.scripts)
+        return Gathered(registry, *walk.result(found), tuple(walk.passed_over))
+
+    def given(self, text: str, called: str) -> Gathered:
+        """A text in place of a file. Raises PresetError for one that is too large."""
+        if len(text) > MAX_BYTES:
+            raise PresetError(f"The text is longer than {MAX_BYTES:,} characters.", "Give the part that matters.")
+        return Gathered(Registry(""), (_read_text(called, text, called),))
+
+    def recipe(self, file: str) -> FoundFile:
+        """A preset's file, as it is written. Raises PresetError."""
+        try:
+            text = read_text(Path(file))
+        except OSError as error:
+            raise PresetError(
+                f"The preset's file cannot be read: {error.strerror or error}.", "Restore it.", file=file
+            ) from None
+        return FoundFile(file, text, parse(text, file))
+
+    # --- writing --------------------------------------------------------------------------------------
+
+    def own_text(self, name: str) -> str | None:
+        """What the person's own file of that name holds, None where there is none. Raises PresetError."""
+        path = self._path(name)
+        if path is None or not os.path.lexists(path):
+            return None
+        try:
+            return read_text(path)
+        except OSError as error:
+            raise PresetError(f"Your file of that name cannot be read: {error.strerror}.", "", file=str(path)) from None
+
+    def write(self, name: str, text: str, *, replace: bool = False) -> Path:
+        """Puts a preset into the person's folder in one step, mode 0644, and returns its path.
+
+        Raises RefusedError when there is a file of that name and `replace` is false, SparkError when it cannot be
+        written; then nothing has changed.
+        """
+        path = self._path(name)
+        if path is None or self._own is None:
+            raise RefusedError("The demo writes no presets.", "Leave out --demo.")
+        try:
+            self._own.mkdir(parents=True, exist_ok=True)
+            _put(path, text.encode("utf-8"), replace=replace)
+        except FileExistsError:
+            raise RefusedError(f"{path} is there already.", "Replace it with --force, or give a --name.") from None
+        except OSError as error:
+            raise SparkError(
+                f"{path} cannot be written: {error.strerror or error}.", f"See who may write to {self._own}."
+            ) from error
+        return path
+
+    def _path(self, name: str) -> Path | None:
+        if self._own is None:
+            return None
+        paths = [self._own / (name + suffix) for suffix in SUFFIXES]
+        return next((path for path in paths if os.path.lexists(path)), paths[0])
+
+
+def _read_text(name: str, text: str, place: str) -> FoundFile:
+    try:
+        return FoundFile(name, text, parse(text, place))
+    except PresetError as error:
+        return FoundFile(name, text, problem=error)
+
+
+def _put(path: Path, content: bytes, *, replace: bool) -> None:
+    """A link in the file's place is replaced, never followed."""
+    beside = path.with_name(f".{path.name}.{os.urandom(6).hex()}")
+    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            os.fchmod(file.fileno(), FILE_MODE)
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        if replace:
+            beside.replace(path)
+        else:
+            os.link(beside, path)  # fails where there is a file, which a rename would silently replace
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            beside.unlink()
+
+
+# --- walking ----------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Walk:
+    """One look through a registry, with what is left of its bounds."""
+
+    root: Path
+    files: dict[str, FoundFile] = field(default_factory=dict)
+    scripts: dict[str, str] = field(default_factory=dict)
+    passed_over: list[PresetError] = field(default_factory=list)
+    entries_left: int = MAX_ENTRIES
+    bytes_left: int = MAX_TOTAL_BYTES
+
+    def folder(self, top: Path) -> None:
+        """Every YAML file below a folder, and the scripts of the mods that lie there."""
+        for path in self._files(top, MAX_DEPTH):
+            if path.suffix in SUFFIXES:
+                self._recipe(path)
+            elif path.name == _SCRIPT:
+                self._script(path)
+
+    def beside(self, file: Path) -> None:
+        """A file, and those of its folder: it may include them. What lies there besides is nobody's concern."""
+        self._recipe(file)
+        told = len(self.passed_over)
+        for path in self._files(file.parent, 0):
+            if path.suffix in SUFFIXES and path != file:
+                self._recipe(path)
+        self.scripts_in(file.parent, 1)
+        self.scripts_in(file.parent / MOD_FOLDER)
+        del self.passed_over[told:]
+
+    def scripts_in(self, top: Path, depth: int = 2) -> None:
+        """The scripts of mods below a folder; none where there is no such folder."""
+        if top.is_dir() and not top.is_symlink():
+            for path in self._files(top, depth):
+                if path.name == _SCRIPT:
+                    self._script(path)
+
+    def result(self, asked: Path) -> tuple[tuple[FoundFile, ...], tuple[FoundFile, ...]]:
+        """What was asked for, and what lies beside it. In a folder only recipes count; a named file always does."""
+        if asked.is_dir():
+            found = tuple(f for f in self.files.values() if f.problem is not None or is_recipe(f.document))
+            return tuple(sorted(found, key=lambda each: each.path)), ()
+        name = self._relative(asked)
+        return (self.files[name],), tuple(f for f in self.files.values() if f.path != name)
+
+    def _files(self, top: Path, depth: int) -> Iterator[Path]:
+        waiting = [(top, 0)]
+        while waiting:
+            folder, level = waiting.pop()
+            try:
+                with os.scandir(folder) as listing:
+                    entries = sorted(listing, key=lambda entry: entry.name)
+            except OSError as error:
+                self._pass(folder, f"The folder cannot be read: {error.strerror or error}.", "Make it readable.")
+                continue
+            for entry in entries:
+                self._spend(entry.path)
+                path = Path(entry.path)
+                if entry.name.startswith("."):
+                    continue
+                if entry.is_symlink():
+                    if path.suffix in SUFFIXES or path.is_dir():
+                        self._pass(path, "This is a link, and links are not followed.", "Name what it points to.")
+                elif entry.is_dir(follow_symlinks=False):
+                    if level < depth:
+                        waiting.append((path, level + 1))
+                elif entry.is_file(follow_symlinks=False):
+                    yield path
+
+    def _spend(self, path: str) -> None:
+        self.entries_left -= 1
+        if self.entries_left < 0:
+            raise PresetError(
+                f"The folder holds more than {MAX_ENTRIES:,} files.",
+                "Name the folder that holds the recipes.",
+                file=path,
+            )
+
+    def _recipe(self, path: Path) -> None:
+        name = self._relative(path)
+        if name in self.files:
+            return
+        if len(self.files) >= MAX_RECIPES:
+            raise PresetError(
+                f"The folder holds more than {MAX_RECIPES:,} YAML files.", "Name a smaller folder.", file=str(path)
+            )
+        try:
+            text = decoded(self._read(path, MAX_BYTES), path)
+            found = _read_text(name, text, str(path))
+            # A broken recipe is told as one; in any other text there may be commands.
+            self.files[name] = replace(found, text="") if path.suffix in SUFFIXES and found.problem else found
+        except PresetError as error:
+            self.files[name] = FoundFile(name, problem=error)
+        except OSError as error:
+            said = f"The file cannot be read: {error.strerror or error}."
+            self.files[name] = FoundFile(name, problem=PresetError(said, "Make it readable.", file=str(path)))
+
+    def _script(self, path: Path) -> None:
+        try:
+            self.scripts[self._relative(path)] = self._read(path, MAX_SCRIPT_BYTES).decode("utf-8", "replace")
+        except OSError as error:
+            self._pass(path, f"The mod's script cannot be read: {error.strerror or error}.", "Make it readable.")
+
+    def _read(self, path: Path, most: int) -> bytes:
+        content = read_bytes(path, most)
+        self.bytes_left -= len(content)
+        if self.bytes_left < 0:
+            raise PresetError(
+                f"The folder's recipes are more than {MAX_TOTAL_BYTES // 1024**2} MiB.",
+                "Name a smaller folder.",
+                file=str(path),
+            )
+        return content
+
+    def _relative(self, path: Path) -> str:
+        return path.relative_to(self.root).as_posix()
+
+    def _pass(self, path: Path, summary: str, remedy: str) -> None:
+        self.passed_over.append(PresetError(summary, remedy, file=clean_line(str(path))))

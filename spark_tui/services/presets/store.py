@@ -1,0 +1,204 @@
+"""Presets from YAML files: the built-in folder and the person's own. Whatever the files hold, loading never raises."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from spark_tui.domain.errors import PresetError
+from spark_tui.domain.presets.include import with_included
+from spark_tui.domain.presets.located import Node
+from spark_tui.domain.presets.options import KNOBS
+from spark_tui.domain.presets.preset import Origin, Preset, PresetCatalogue
+from spark_tui.domain.presets.recipe import preset_from
+from spark_tui.domain.text import truncate
+from spark_tui.services.presets.recipe_yaml import MAX_BYTES, SUFFIXES, parse, read_text, too_large
+
+__all__ = ["MAX_BYTES", "SUFFIXES", "PresetFiles", "builtin_directory", "parse"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Stamp:
+    """What a file looked like when it was read: the same stamp gives the same result."""
+
+    path: str
+    inode: int
+    size: int
+    modified_ns: int
+
+
+def builtin_directory() -> Path:
+    """The presets that come with the program: in a wheel beside the code, in a checkout at its top."""
+    package = Path(__file__).resolve().parents[2]
+    shipped = package / "_presets"
+    return shipped if shipped.is_dir() else package.parent / "presets"
+
+
+class PresetFiles:
+    """Reads both folders. A file of the person's own takes the place of a built-in preset of the same name."""
+
+    def __init__(self, builtin: Path, user: Path | None = None) -> None:
+        self._builtin = builtin
+        self._user = user
+        self._read: dict[tuple[_Stamp, ...], Preset | PresetError] = {}
+        self._reported: dict[str, PresetError] = {}
+
+    def load(self) -> PresetCatalogue:
+        """Every preset that can be read, and a problem for every file that cannot. Never raises.
+
+        Files that have not changed since the last call are not read again, and an unchanged folder gives an equal
+        catalogue.
+        """
+        read: dict[tuple[_Stamp, ...], Preset | PresetError] = {}
+        presets: dict[str, Preset] = {}
+        problems: list[PresetError] = []
+        for found in self._everything(read):
+            earlier = presets.get(found.name if isinstance(found, Preset) else Path(found.file).stem)
+            if isinstance(found, PresetError):
+                problems.append(_standing_in(found, earlier) if earlier else found)
+            elif earlier is not None and earlier.origin is found.origin:
+                problems.append(_same_name(found, earlier))
+            else:
+                presets[found.name] = found
+        self._read = read
+        self._reported = {str(problem): self._reported.get(str(problem), problem) for problem in problems}
+        return PresetCatalogue(tuple(presets[name] for name in sorted(presets)), tuple(self._reported.values()))
+
+    def _everything(self, read: dict[tuple[_Stamp, ...], Preset | PresetError]) -> Iterator[Preset | PresetError]:
+        yield from self._folder(self._builtin, Origin.BUILTIN, read)
+        if self._user is not None and (self._user.exists() or self._user.is_symlink()):
+            yield from self._folder(self._user, Origin.USER, read)
+
+    def _folder(
+        self, folder: Path, origin: Origin, read: dict[tuple[_Stamp, ...], Preset | PresetError]
+    ) -> Iterator[Preset | PresetError]:
+        try:
+            # Editors leave lock files, and dangling links, that begin with a dot.
+            files = sorted(p for p in folder.iterdir() if p.suffix in SUFFIXES and not p.name.startswith("."))
+        except OSError as error:
+            yield _unreadable(folder, "The preset folder", error)
+            return
+        for path in files:
+            yield self._file(path, origin, read)
+
+    def _file(
+        self, path: Path, origin: Origin, read: dict[tuple[_Stamp, ...], Preset | PresetError]
+    ) -> Preset | PresetError:
+        try:
+            stamp = _stamp(path)
+            stamps, found = self._kept(stamp) or self._new(path, origin, stamp)
+        except PresetError as error:
+            return error
+        except OSError as error:
+            return _unreadable(path, "The file", error)
+        read[stamps] = found
+        return found
+
+    def _kept(self, stamp: _Stamp) -> tuple[tuple[_Stamp, ...], Preset | PresetError] | None:
+        """What was read before, as long as neither the file nor one that it includes has changed."""
+        for stamps, found in self._read.items():
+            if stamps[0] == stamp and all(_is_still(other) for other in stamps[1:]):
+                return stamps, found
+        return None
+
+    def _new(self, path: Path, origin: Origin, stamp: _Stamp) -> tuple[tuple[_Stamp, ...], Preset | PresetError]:
+        """Raises OSError when a file cannot be read now; a mistake within it is a result, and is kept."""
+        stamps = [stamp]
+
+        def find(name: str, file: str) -> tuple[str, Node] | None:
+            base = self._named(name, file)
+            if base is None:
+                return None
+            stamps.append(_stamp(base))
+            return str(base), parse(read_text(base), str(base))
+
+        try:
+            _check_name(path)
+            document = parse(read_text(path), str(path))
+            chain: tuple[str, ...] = ()
+            if origin is Origin.USER:
+                document, chain = with_included(document, str(path), find, self._names())
+            preset = preset_from(document, name=path.stem, origin=origin, file=str(path))
+            return tuple(stamps), replace(preset, includes=chain)
+        except PresetError as error:
+            return tuple(stamps), error
+
+    def _named(self, name: str, file: str) -> Path | None:
+        """The file of a preset by its name: the person's own first, but for one that includes its own name."""
+        if Path(name).name != name or name in ("", ".", ".."):
+            return None
+        for folder in (self._user, self._builtin):
+            for suffix in SUFFIXES:
+                path = folder / f"{name}{suffix}" if folder is not None else None
+                if path is not None and path.is_file() and str(path) != file:
+                    return path
+        return None
+
+    def _names(self) -> list[str]:
+        folders = [folder for folder in (self._user, self._builtin) if folder is not None]
+        return [path.stem for folder in folders for path in folder.glob("*") if path.suffix in SUFFIXES]
+
+
+# --- files ------------------------------------------------------------------------------------------------
+
+
+def _is_still(stamp: _Stamp) -> bool:
+    try:
+        return _stamp(Path(stamp.path)) == stamp
+    except (OSError, PresetError):
+        return False
+
+
+def _stamp(path: Path) -> _Stamp:
+    """Follows links. Raises OSError for a dangling one, PresetError for what is no file, or too large."""
+    status = path.stat()
+    if stat.S_ISDIR(status.st_mode):
+        raise PresetError(
+            "This is a folder, not a recipe.", "Rename it, or move it out of the preset folder.", file=str(path)
+        )
+    if not stat.S_ISREG(status.st_mode):
+        # Opening a pipe would wait for a writer for ever.
+        raise PresetError("This is not a regular file.", "Move it out of the preset folder.", file=str(path))
+    if status.st_size > MAX_BYTES:
+        raise too_large(path, status.st_size)
+    return _Stamp(str(path), status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+def _check_name(path: Path) -> None:
+    try:
+        KNOBS["name"].read(path.stem)
+    except ValueError:
+        raise PresetError(
+            f"The file's name cannot be a preset's name: {truncate(ascii(path.stem), 80)}.",
+            "Rename it with letters, digits, `_`, `.` and `-`, at most 63, the first a letter or digit.",
+            file=ascii(str(path))[1:-1],
+        ) from None
+
+
+def _same_name(preset: Preset, earlier: Preset) -> PresetError:
+    return PresetError(
+        f"{Path(earlier.file).name} gives a preset of this name too, and that one is used.",
+        "Rename or remove one of the two files.",
+        file=preset.file,
+    )
+
+
+def _standing_in(problem: PresetError, earlier: Preset) -> PresetError:
+    """The problem of a file that was to replace another preset: the person must know which one they have now."""
+    which = "built-in preset of this name" if earlier.origin is Origin.BUILTIN else Path(earlier.file).name
+    summary = f"{problem.summary} Until then the {which} is used."
+    return PresetError(summary, problem.remedy, file=problem.file, line=problem.line, detail=problem.detail)
+
+
+def _unreadable(path: Path, what: str, error: OSError) -> PresetError:
+    match error:
+        case PermissionError():
+            remedy = "Make it readable: chmod u+rX."
+        case FileNotFoundError() | NotADirectoryError():
+            remedy = "It is gone, or a link to something that is: restore or remove it."
+        case _:
+            remedy = "Mend or remove it."
+    shown = ascii(str(path))[1:-1] if not str(path).isprintable() else str(path)
+    return PresetError(f"{what} cannot be read: {error.strerror or error}.", remedy, file=shown)

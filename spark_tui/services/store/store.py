@@ -1,0 +1,524 @@
+"""The ModelStore port: the folder of the settings, with the Hub's cache in it and folders of its own."""
+
+# A store has tens of thousands of names, and Path objects take several times as long as strings.
+# ruff: noqa: PTH112, PTH113, PTH114, PTH119, PTH120, PTH208
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shlex
+import shutil
+import threading
+import time
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from spark_tui.domain.errors import SparkError, UsageError
+from spark_tui.domain.models.store import (
+    Completeness,
+    Deleted,
+    DeletePlan,
+    Extent,
+    Layout,
+    OtherCache,
+    Payload,
+    RepoKind,
+    StoreContents,
+    StoredFile,
+    StoredModel,
+    StoredRevision,
+    StoreFinding,
+    Trouble,
+    VerifyProgress,
+    disk_of,
+    in_motion,
+)
+from spark_tui.domain.quantities import human_bytes
+from spark_tui.domain.settings import suggestion
+from spark_tui.domain.text import clean_line
+from spark_tui.services.executors import CallPool, StreamThreads
+from spark_tui.services.store.delete import Deletion
+from spark_tui.services.store.scan import (
+    Mark,
+    Survey,
+    has_papers,
+    is_model_folder,
+    is_shared_store,
+    payload_of,
+    read_folder,
+    read_repo,
+    reason,
+    repo_id,
+    scan_folder,
+    scan_repo,
+    unchanged,
+)
+from spark_tui.services.store.verify import Verification
+
+VERSION: Final = 1
+_MOST_BYTES: Final = 64 << 20
+_SETTLED_NS: Final = 2_000_000_000
+"""A folder that changed less than two seconds before it was read may change again within the clock's step."""
+
+
+class PrivateFiles(Protocol):
+    """Private files, as `services.files.PrivateFolder` keeps them."""
+
+    def file(self, name: str, suffix: str = "") -> Path:
+        """Where the file for `name` is, or would be."""
+
+    def read(self, path: Path, most: int = ...) -> bytes | None:
+        """A file directly in the folder, or None; raises OSError."""
+
+    def write(self, path: Path, chunks: Iterable[bytes]) -> Path:
+        """Puts a private file in place; raises OSError."""
+
+
+class KeptScans:
+    """Models by their path, with the marks that tell whether they still hold."""
+
+    def __init__(self, files: PrivateFiles | None, root: str, uid: int) -> None:
+        self._files = files
+        name = f"store-{hashlib.sha256(f'{root}:{uid}'.encode('utf-8', 'surrogateescape')).hexdigest()[:16]}"
+        self._name = name
+        self._kept: dict[str, tuple[list[Mark], StoredModel]] | None = None
+        self._changed = False
+
+    def get(self, path: str) -> StoredModel | None:
+        """The model at a path as it was, when nothing of it has changed; with when it was last used."""
+        kept = self._all().get(path)
+        if kept is None:
+            return None
+        used = unchanged(path, kept[0])
+        if used is None:
+            return None
+        model = kept[1]
+        return replace(model, used=used) if used > (model.used or 0.0) else model
+
+    def put(self, path: str, model: StoredModel, marks: list[Mark], newest: int, now: float) -> None:
+        """Keeps a model, unless it has changed just now."""
+        if newest > now * 1e9 - _SETTLED_NS:
+            self.drop(path)
+            return
+        self._all()[path] = (marks, model)
+        self._changed = True
+
+    def drop(self, path: str) -> None:
+        """Forgets a model."""
+        self._changed = self._all().pop(path, None) is not None or self._changed
+
+    def save(self, paths: set[str]) -> None:
+        """Writes what has changed, without models that are gone. Raises OSError."""
+        for path in set(self._all()) - paths:
+            self.drop(path)
+        if not self._changed or self._files is None:
+            return
+        entries = {path: [marks, _packed(model)] for path, (marks, model) in self._all().items()}
+        text = json.dumps({"version": VERSION, "models": entries}, separators=(",", ":"))
+        self._files.write(self._files.file(self._name, ".json"), [text.encode("ascii")])
+        self._changed = False
+
+    def _all(self) -> dict[str, tuple[list[Mark], StoredModel]]:
+        if self._kept is None:
+            self._kept = self._load()
+        return self._kept
+
+    def _load(self) -> dict[str, tuple[list[Mark], StoredModel]]:
+        try:
+            if self._files is None:
+                return {}
+            data = self._files.read(self._files.file(self._name, ".json"), _MOST_BYTES)
+            found = json.loads(data) if data else {}
+            if not isinstance(found, dict) or found.get("version") != VERSION:
+                return {}
+            return {path: _unpacked(path, entry) for path, entry in found["models"].items()}
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            return {}  # an older version's, or damaged: it is written anew
+
+
+def _packed(model: StoredModel) -> dict[str, Any]:
+    """As short as can be read back: a store of hundreds of models is loaded before the first list is shown."""
+    return {
+        "id": model.id,
+        "layout": model.layout.value,
+        "kind": model.kind.value,
+        "revisions": [_packed_revision(each) for each in model.revisions],
+        "commit": model.commit,
+        "state": model.completeness.value,
+        "reasons": model.reasons,
+        "sizes": (model.size, model.disk, model.loose),
+        "shared": [(p.key, p.size, p.disk, p.links, p.modified, p.used, p.owner, p.shared) for p in model.shared],
+        "times": (model.used, model.modified),
+        "foreign": (model.foreign, model.owner),
+        "findings": [(each.what, each.remedy, each.path) for each in model.findings],
+    }
+
+
+def _packed_revision(revision: StoredRevision) -> tuple[Any, ...]:
+    return (
+        revision.commit, revision.path, revision.refs, revision.files, revision.size, revision.expected,
+        revision.completeness.value, revision.reasons, revision.missing, revision.modified,
+    )  # fmt: skip
+
+
+def _unpacked(path: str, entry: Any) -> tuple[list[Mark], StoredModel]:
+    marks, found = entry
+    size, disk, loose = found["sizes"]
+    used, modified = found["times"]
+    foreign, owner = found["foreign"]
+    model = StoredModel(
+        id=str(found["id"]),
+        layout=Layout(found["layout"]),
+        path=path,
+        kind=RepoKind(found["kind"]),
+        revisions=tuple(_unpacked_revision(each) for each in found["revisions"]),
+        commit=str(found["commit"]),
+        completeness=Completeness(found["state"]),
+        reasons=_texts(found["reasons"]),
+        size=int(size),
+        disk=int(disk),
+        loose=int(loose),
+        shared=tuple(Payload(*each) for each in found["shared"]),
+        used=None if used is None else float(used),
+        modified=None if modified is None else float(modified),
+        foreign=int(foreign),
+        owner=str(owner),
+        findings=tuple(StoreFinding(str(what), str(remedy), str(where)) for what, remedy, where in found["findings"]),
+    )
+    return [(str(name), int(changed), int(size)) for name, changed, size in marks], model
+
+
+def _unpacked_revision(found: Any) -> StoredRevision:
+    commit, path, refs, files, size, expected, state, reasons, missing, modified = found
+    return StoredRevision(
+        commit=str(commit),
+        path=str(path),
+        refs=_texts(refs),
+        files=int(files),
+        size=int(size),
+        expected=None if expected is None else int(expected),
+        completeness=Completeness(state),
+        reasons=_texts(reasons),
+        missing=_texts(missing),
+        modified=float(modified),
+    )
+
+
+def _texts(found: Any) -> tuple[str, ...]:
+    return tuple(str(each) for each in found)
+
+
+_NOT_MODELS: Final = ("hub", "xet", "blobs", "assets", "datasets", "modules", "token", "stored_tokens", "lost+found")
+_TRIES: Final = 3
+_HUB: Final = "hub"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where one model lies. `hub` is its cache's folder, empty for a folder of the store's own."""
+
+    path: str
+    name: str
+    hub: str = ""
+
+
+class FolderModelStore:
+    """One store. `kept` is where results of scans are kept; `environ` and `home` tell where other tools' caches are."""
+
+    def __init__(
+        self,
+        root: Path,
+        kept: PrivateFiles | None = None,
+        *,
+        environ: Mapping[str, str] | None = None,
+        home: Path | None = None,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._given = str(root)
+        self._root = os.path.realpath(root)
+        self._environ = environ or {}
+        self._home = home
+        self._now = now
+        self._uid = os.geteuid()
+        self._kept = KeptScans(kept, self._root, self._uid)
+        self._calls = CallPool("models", 2)
+        self._streams = StreamThreads()
+        self._busy = threading.Lock()
+
+    # --- the port -------------------------------------------------------------------------------------
+
+    async def scan(self, *, others: bool = True) -> StoreContents:
+        """What is in the store now."""
+        return await self._calls.run(self.scan_now, others=others)
+
+    async def files(self, model: str, revision: str = "") -> tuple[StoredFile, ...]:
+        """Every file of a revision, in name order."""
+        return (await self._calls.run(self._look, model, revision))[2]
+
+    async def verify(self, model: str, revision: str = "") -> AsyncGenerator[VerifyProgress, None]:
+        """Compares each file with what the Hub says of it."""
+        place, found, files = await self._calls.run(self._look, model, revision)
+        named = f"{model}@{found.commit}" if found.commit else model
+        work = Verification(model, found.commit, found.path, files, single=place.path.endswith(".gguf"))
+        async with aclosing(self._streams.read(work, f"verify {named}"[:40])) as batches:
+            async for batch in batches:
+                for progress in batch:
+                    yield progress
+
+    async def plan_delete(self, model: str, extent: Extent, revision: str = "") -> DeletePlan:
+        """What a deletion would take and give back."""
+        return await self._calls.run(self._plan, model, extent, revision)
+
+    async def delete(self, plan: DeletePlan) -> Deleted:
+        """Does it."""
+        return await self._calls.run(self._delete, plan)
+
+    async def close(self) -> None:
+        """Ends its threads."""
+        self._streams.close()
+        self._calls.close()
+
+    # --- scanning -------------------------------------------------------------------------------------
+
+    def scan_now(self, *, others: bool = True) -> StoreContents:
+        """The scan itself, which blocks."""
+        with self._busy:
+            return self._scan(others=others)
+
+    def _scan(self, *, others: bool) -> StoreContents:
+        start = time.perf_counter()
+        findings: list[StoreFinding] = []
+        models = [self._model(place, self._root) for place in self._places(findings)]
+        found = tuple(sorted((model for model in models if model is not None), key=lambda model: model.id.lower()))
+        orphans = tuple(self._orphans(f"{self._root}/{_HUB}", found))
+        elsewhere = tuple(self._others()) if others else ()
+        paths = {model.path for model in (*found, *(each for other in elsewhere for each in other.models))}
+        if others:
+            try:
+                self._kept.save(paths)
+            except OSError as error:
+                findings.append(StoreFinding(f"what was found cannot be kept for the next time: {reason(error)}"))
+        findings += self._about_root(orphans)
+        return StoreContents(
+            self._given, found, orphans, elsewhere, tuple(findings), self._free(), time.perf_counter() - start
+        )
+
+    def _model(self, place: Place, root: str) -> StoredModel | None:
+        """One model: as it was kept, or looked into. What changes meanwhile is looked at again."""
+        kept = self._kept.get(place.path)
+        if kept is not None:
+            return kept
+        for attempt in range(_TRIES):
+            survey = Survey(root, place.path, self._uid, self._now())
+            model = self._scanned(survey, place)
+            if model is None or not _moved(survey):
+                break
+            if attempt == _TRIES - 1:
+                survey.settled = False
+                model = in_motion(model)
+        if model is None or not survey.settled:
+            self._kept.drop(place.path)
+        else:
+            self._kept.put(place.path, model, survey.marks, survey.newest, survey.now)
+        return model
+
+    def _scanned(self, survey: Survey, place: Place) -> StoredModel | None:
+        if not place.hub:
+            return scan_folder(survey, place.name)
+        told = repo_id(place.name)
+        if told is None:
+            return None
+        return scan_repo(survey, kind=told[0], name=told[1], hub=place.hub)
+
+    def _places(self, findings: list[StoreFinding]) -> Iterator[Place]:
+        """Every repository and folder of the store."""
+        hub = f"{self._root}/{_HUB}"
+        yield from self._repos(hub, findings)
+        for name in _listed(self._root, findings):
+            path = f"{self._root}/{name}"
+            if repo_id(name) is not None and os.path.isdir(f"{path}/snapshots"):
+                yield Place(path, name, self._root)
+            elif name not in _NOT_MODELS and not name.startswith("."):
+                yield from self._folders(path, name)
+
+    def _repos(self, hub: str, findings: list[StoreFinding]) -> Iterator[Place]:
+        for name in _listed(hub, findings):
+            path = f"{hub}/{name}"
+            if repo_id(name) is None:
+                continue
+            if os.path.islink(path) or not os.path.isdir(path):
+                words = f"{clean_line(name)} is a link, which is not followed" if os.path.islink(path) else ""
+                findings.append(StoreFinding(words or f"{clean_line(name)} is no folder", "", path))
+                continue
+            yield Place(path, name, hub)
+
+    def _folders(self, path: str, name: str, depth: int = 0) -> Iterator[Place]:
+        if os.path.islink(path):
+            return
+        if name.endswith(".gguf") and os.path.isfile(path):
+            yield Place(path, name)
+            return
+        try:
+            names = os.listdir(path)
+        except NotADirectoryError:
+            return
+        except OSError:
+            names = []
+            if depth == 0:
+                yield Place(path, name)  # it cannot be looked into, which its scan tells
+        if is_model_folder(names) or has_papers(path):
+            yield Place(path, name)
+        elif depth == 0:
+            for inner in sorted(names):
+                if not inner.startswith("."):
+                    yield from self._folders(f"{path}/{inner}", f"{name}/{inner}", 1)
+
+    def _orphans(self, hub: str, models: tuple[StoredModel, ...]) -> Iterator[Payload]:
+        """Shared blobs that no repository leads to."""
+        if not is_shared_store(hub):
+            return
+        used = {payload.key for model in models for payload in model.shared}
+        for prefix in _entries(f"{hub}/blobs"):
+            if len(prefix.name) != 2 or not prefix.is_dir(follow_symlinks=False):
+                continue
+            for entry in _entries(prefix.path):
+                if len(entry.name) == 64 and entry.is_file(follow_symlinks=False):
+                    payload = payload_of(entry.stat(follow_symlinks=False), shared=True)
+                    if payload.key not in used:
+                        yield payload
+
+    def _about_root(self, orphans: tuple[Payload, ...]) -> list[StoreFinding]:
+        findings = []
+        if not os.path.isdir(self._root):
+            remedy = "It is made with the first download; another place is set with `store` in the settings."
+            findings.append(StoreFinding("the store does not exist yet", remedy, self._given))
+        if os.path.islink(f"{self._root}/{_HUB}"):
+            target = clean_line(os.path.realpath(f"{self._root}/{_HUB}"))
+            words = f"hub is a link to {target}: what is there is shown, and not deleted from here"
+            findings.append(StoreFinding(words, f"Set `store` to {os.path.dirname(target)}.", f"{self._root}/{_HUB}"))
+        if orphans:
+            size, hub = human_bytes(sum(each.disk for each in orphans)), clean_line(f"{self._root}/{_HUB}")
+            findings.append(
+                StoreFinding(
+                    f"{size} of shared data belong to no model", f"hf cache prune --cache-dir {shlex.quote(hub)}"
+                )
+            )
+        return findings
+
+    def _others(self) -> Iterator[OtherCache]:
+        """Other Hub caches: those that the environment names, and the default one."""
+        for hub in self._other_hubs():
+            findings: list[StoreFinding] = []
+            models = [self._model(place, hub) for place in self._repos(hub, findings)]
+            found = tuple(model for model in models if model is not None)
+            if found:
+                yield OtherCache(hub, found, disk_of(found), tuple(findings))
+
+    def _other_hubs(self) -> list[str]:
+        environ = self._environ
+        named = [environ.get("HF_HUB_CACHE", ""), environ.get("HUGGINGFACE_HUB_CACHE", "")]
+        homes = [environ.get("HF_HOME", "")]
+        base = environ.get("XDG_CACHE_HOME", "") or (f"{self._home}/.cache" if self._home else "")
+        homes += [f"{base}/huggingface"] if base else []
+        candidates = [*named, *(f"{home}/{_HUB}" for home in homes if home)]
+        own = os.path.realpath(f"{self._root}/{_HUB}")
+        real = dict.fromkeys(os.path.realpath(path) for path in candidates if path.startswith("/"))
+        return [path for path in real if path not in (own, self._root) and os.path.isdir(path)]
+
+    def _free(self) -> int | None:
+        path = self._root
+        while not os.path.isdir(path) and path != "/":
+            path = os.path.dirname(path)
+        try:
+            return shutil.disk_usage(path).free
+        except OSError:
+            return None
+
+    # --- one model ------------------------------------------------------------------------------------
+
+    def _find(self, name: str) -> tuple[Place, StoredModel]:
+        """A model by its id, looked at now. Raises UsageError."""
+        contents = self.scan_now(others=False)
+        model = contents.find(name)
+        if model is None:
+            near = suggestion(name, [each.id for each in contents.models])
+            shown = clean_line(name)
+            hint = f"Did you mean {clean_line(near)}?" if near else "See what is there: spark-tui models list"
+            raise UsageError(f"There is no model {shown} in {clean_line(self._given)}.", hint)
+        hub = os.path.dirname(model.path) if model.layout is Layout.CACHE else ""
+        name = os.path.basename(model.path) if hub else model.id.removeprefix("/models/")
+        return Place(model.path, name, hub), model
+
+    def _look(self, name: str, revision: str) -> tuple[Place, StoredRevision, tuple[StoredFile, ...]]:
+        place, model = self._find(name)
+        found = revision_of(model, revision)
+        survey = Survey(self._root, place.path, self._uid, self._now())
+        if place.hub:
+            repo = read_repo(survey, hub=place.hub)
+            files = repo.files.get(found.commit, ())
+        else:
+            files = read_folder(survey).files
+        here = {file.name for file in files}
+        absent = (StoredFile(name, trouble=Trouble.ABSENT) for name in found.missing if name not in here)
+        return place, found, tuple(sorted((*files, *absent), key=lambda file: file.name))
+
+    def _plan(self, name: str, extent: Extent, revision: str) -> DeletePlan:
+        place, model = self._find(name)
+        deletion = Deletion(self._root, place.path, place.hub, self._uid, self._now())
+        found = revision_of(model, revision) if extent is Extent.REVISION else None
+        return deletion.plan(model, extent, found)
+
+    def _delete(self, plan: DeletePlan) -> Deleted:
+        place, model = self._find(plan.model)
+        if model.path != plan.path:
+            raise SparkError(f"{plan.model} is not where it was.", "Look again, and decide anew.")
+        deletion = Deletion(self._root, place.path, place.hub, self._uid, self._now())
+        found = revision_of(model, plan.revision) if plan.extent is Extent.REVISION else None
+        done = deletion.carry_out(deletion.plan(model, plan.extent, found), plan)
+        self._kept.drop(place.path)
+        return done
+
+
+def revision_of(model: StoredModel, name: str) -> StoredRevision:
+    """A revision by commit, branch or tag; empty is the current one. Raises UsageError."""
+    found = model.revision(name)
+    if found is not None:
+        return found
+    here = ", ".join(each.refs[0] if each.refs else each.short for each in model.revisions)
+    if not here:
+        raise UsageError(f"{clean_line(model.id)} has no revision yet.", "Fetch it first.")
+    raise UsageError(f"{clean_line(model.id)} has no revision {clean_line(name)}.", f"Here are: {clean_line(here)}")
+
+
+def _moved(survey: Survey) -> bool:
+    """Whether a folder has changed since it was listed."""
+    try:
+        return any(
+            size < 0 and os.lstat(f"{survey.base}/{path}" if path else survey.base).st_ctime_ns != changed
+            for path, changed, size in survey.marks
+        )
+    except OSError:
+        return True
+
+
+def _listed(folder: str, findings: list[StoreFinding]) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        findings.append(StoreFinding(f"{clean_line(folder)} cannot be read: {reason(error)}", path=folder))
+        return []
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as found:
+            return list(found)
+    except OSError:
+        return []

@@ -1,0 +1,225 @@
+"""Hashes the files of a revision on several threads at once, as fast as the disk gives them, and leaves the page cache
+as small as it was: on a Spark that memory is the GPU's."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import Final
+
+from spark_tui.domain.models.checkpoint import CheckpointProblem
+from spark_tui.domain.models.store import Algorithm, FileCheck, StoredFile, Trouble, Verdict, VerifyProgress
+from spark_tui.domain.models.weights import LENGTH_BYTES, header_length, parse_header
+from spark_tui.services.executors import Closed, Handover
+from spark_tui.services.store.scan import open_quietly, reason
+
+MOST_THREADS: Final = 4
+CHUNK: Final = 1 << 20
+_BEHIND: Final = 64 << 20
+_REPORT_SECONDS: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One payload to hash, and all files of the revision that are it. `told`: a digest to compare it with is known."""
+
+    path: str
+    files: tuple[StoredFile, ...]
+    size: int
+    told: bool
+
+
+class Cancelled(Exception):
+    """Nobody waits for the result any more."""
+
+
+class Verification:
+    """A producer of VerifyProgress for `StreamThreads`. `base` is the revision's folder; `single`: it is a file."""
+
+    def __init__(
+        self, model: str, commit: str, base: str, files: tuple[StoredFile, ...], *, single: bool = False
+    ) -> None:
+        self._model = model
+        self._commit = commit
+        self._jobs, self._checks = _planned(base, files, single=single)
+        self._total = sum(job.size for job in self._jobs if job.told)
+        self._done = 0
+        self._name = ""
+        self._failure: BaseException | None = None
+        self._lock = threading.Lock()
+        self._cancelled = threading.Event()
+
+    def run(self, handover: Handover[VerifyProgress]) -> None:
+        """Reports ten times a second until all is hashed."""
+        start = time.perf_counter()
+        count = min(MOST_THREADS, os.cpu_count() or 1, max(len(self._jobs), 1))
+        threads = [threading.Thread(target=self._work, name=f"hash-{at}", daemon=True) for at in range(count)]
+        for thread in threads:
+            thread.start()
+        try:
+            for thread in threads:
+                while thread.is_alive():
+                    thread.join(_REPORT_SECONDS)
+                    handover.replace(self._progress(start))
+        except Closed:
+            self.cancel()
+            raise
+        if self._failure is not None:
+            raise self._failure
+        handover.replace(self._progress(start, over=True))
+
+    def cancel(self) -> None:
+        """Ends the reading at the next chunk."""
+        self._cancelled.set()
+
+    def _progress(self, start: float, *, over: bool = False) -> VerifyProgress:
+        with self._lock:
+            checks = tuple(sorted(self._checks, key=lambda check: check.name)) if over else tuple(self._checks)
+            seconds = time.perf_counter() - start
+            name = "" if over else self._name
+            return VerifyProgress(self._model, self._commit, self._done, self._total, name, checks, seconds, over)
+
+    def _work(self) -> None:
+        try:
+            while not self._cancelled.is_set():
+                with self._lock:
+                    if not self._jobs:
+                        return
+                    job = self._jobs.popleft()
+                    self._name = job.files[0].name
+                checks = self._checked(job)
+                with self._lock:
+                    self._checks += checks
+        except Cancelled:
+            return
+        except BaseException as error:  # noqa: BLE001 - raised where the stream is read
+            self._failure = error
+
+    # --- one payload ----------------------------------------------------------------------------------
+
+    def _checked(self, job: Job) -> list[FileCheck]:
+        try:
+            outcome = self._hashed(job)
+        except OSError as error:
+            return [FileCheck(each.name, Verdict.UNREADABLE, job.size, detail=reason(error)) for each in job.files]
+        return [_compared(each, job.size, *outcome) for each in job.files]
+
+    def _hashed(self, job: Job) -> tuple[Verdict | None, dict[Algorithm, str], str]:
+        """(a verdict that stands without digests, the digests, the evidence)."""
+        expected = {file.expected.algorithm for file in job.files if file.expected is not None}
+        wanted = sorted(algorithm for algorithm in expected if algorithm)
+        descriptor = open_quietly(job.path)
+        try:
+            status = os.fstat(descriptor)
+            payload = job.files[0].payload
+            if not stat.S_ISREG(status.st_mode) or payload is None:
+                return Verdict.UNREADABLE, {}, "not a file"
+            if f"{status.st_dev}:{status.st_ino}" != payload.key or status.st_size != job.size:
+                return Verdict.CHANGED, {}, "it is another file by now"
+            if not wanted:
+                return _structure(descriptor, job)
+            hashes = {algorithm: _new_hash(algorithm, job.size) for algorithm in wanted}
+            read = self._read(descriptor, list(hashes.values()), job.size)
+            after = os.fstat(descriptor)
+            if read != job.size or after.st_mtime_ns != status.st_mtime_ns:
+                return Verdict.CHANGED, {}, "it was written to meanwhile"
+            return None, {algorithm: each.hexdigest() for algorithm, each in hashes.items()}, ""
+        finally:
+            os.close(descriptor)
+
+    def _read(self, descriptor: int, hashes: list[hashlib._Hash], size: int) -> int:
+        """Feeds a whole file to the hashes; returns how many bytes it had."""
+        buffer = bytearray(CHUNK)
+        view = memoryview(buffer)
+        big = size >= _BEHIND
+        done = dropped = 0
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_SEQUENTIAL)
+        while count := os.readv(descriptor, [buffer]):
+            if self._cancelled.is_set():
+                raise Cancelled
+            for each in hashes:
+                each.update(view[:count])
+            done += count
+            self._count(count)
+            if big and done - dropped >= _BEHIND:
+                os.posix_fadvise(descriptor, dropped, done - dropped, os.POSIX_FADV_DONTNEED)
+                dropped = done
+        if big:
+            os.posix_fadvise(descriptor, dropped, 0, os.POSIX_FADV_DONTNEED)
+        return done
+
+    def _count(self, size: int) -> None:
+        with self._lock:
+            self._done += size
+
+
+def _planned(base: str, files: tuple[StoredFile, ...], *, single: bool) -> tuple[deque[Job], list[FileCheck]]:
+    """Payloads to hash, the largest first, each once; and the files that need no reading."""
+    by_key: dict[str, list[StoredFile]] = {}
+    checks = []
+    for file in files:
+        told = file.expected.size if file.expected is not None else None
+        if file.payload is None:
+            unread = file.trouble is Trouble.UNREADABLE
+            checks.append(FileCheck(file.name, Verdict.UNREADABLE if unread else Verdict.ABSENT, detail=file.trouble))
+        elif told is not None and told != file.payload.size:
+            words = f"{file.payload.size:,} of {told:,} bytes"
+            checks.append(FileCheck(file.name, Verdict.SIZE, file.payload.size, detail=words))
+        else:
+            by_key.setdefault(file.payload.key, []).append(file)
+    jobs = []
+    for same in by_key.values():
+        payload = same[0].payload
+        size = payload.size if payload is not None else 0
+        told = any(file.expected is not None and file.expected.algorithm for file in same)
+        jobs.append(Job(base if single else f"{base}/{same[0].name}", tuple(same), size, told))
+    return deque(sorted(jobs, key=lambda job: -job.size)), checks
+
+
+def _new_hash(algorithm: Algorithm, size: int) -> hashlib._Hash:
+    if algorithm is Algorithm.SHA256:
+        return hashlib.sha256(usedforsecurity=False)
+    found = hashlib.sha1(usedforsecurity=False)  # git's name of a blob
+    found.update(b"blob %d\0" % size)
+    return found
+
+
+def _compared(
+    file: StoredFile, size: int, verdict: Verdict | None, digests: dict[Algorithm, str], detail: str
+) -> FileCheck:
+    if verdict is not None or file.expected is None:
+        return FileCheck(file.name, verdict or Verdict.UNTOLD, size, detail=detail)
+    algorithm = file.expected.algorithm
+    if not algorithm:
+        return FileCheck(file.name, Verdict.UNTOLD, size)
+    found = digests[algorithm]
+    if found == file.expected.digest:
+        return FileCheck(file.name, Verdict.MATCHES, size, algorithm)
+    words = f"{algorithm} is {found[:16]}..., the Hub has {file.expected.digest[:16]}..."
+    return FileCheck(file.name, Verdict.DIFFERS, size, algorithm, words)
+
+
+def _structure(descriptor: int, job: Job) -> tuple[Verdict | None, dict[Algorithm, str], str]:
+    """Without a digest, a safetensors file can still be seen to be cut short."""
+    if not job.files[0].name.endswith(".safetensors"):
+        return Verdict.UNTOLD, {}, ""
+    first = os.read(descriptor, LENGTH_BYTES)
+    length = header_length(first)
+    found = length if isinstance(length, CheckpointProblem) else _header(descriptor, first, length, job.size)
+    if isinstance(found, CheckpointProblem):
+        return Verdict.DAMAGED, {}, found.reason
+    return Verdict.UNTOLD, {}, "its header and length agree"
+
+
+def _header(descriptor: int, first: bytes, length: int, size: int) -> object:
+    parts = [first]
+    left = length
+    while left > 0 and (part := os.read(descriptor, min(left, CHUNK))):
+        parts.append(part)
+        left -= len(part)
+    return parse_header(b"".join(parts), file_size=size)
