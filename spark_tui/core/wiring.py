@@ -219,16 +219,18 @@ class RealPorts:
     @cached_property
     def guarding(self) -> GuardPorts:
         """The memory guard's hands and memory."""
+        from spark_tui.services.docker.socket import DockerSocket
         from spark_tui.services.guard.actuator import FileGuardJournal, SystemGuardHands
         from spark_tui.services.guard.process import GuardProcess
         from spark_tui.services.guard.units import SystemdUserUnits
 
+        docker = DockerSocket(self._docker_environ)
         journal, log = FileGuardJournal(self._folders.guard), self._folders.guard / "guard.log"
         return GuardPorts(
-            SystemGuardHands(self._docker_environ, self.dropper),
+            SystemGuardHands(docker, self.dropper),
             journal,
             SystemdUserUnits(self._folders.home, self._environ),
-            GuardProcess(self._settings, self._docker_environ, journal, log),
+            GuardProcess(self._settings, self._docker_environ, journal, log, docker.local),
         )
 
     @property

@@ -234,6 +234,32 @@ class CacheDropper(Protocol):
         """Ends its threads."""
 
 
+class GuardDocker(Protocol):
+    """Docker for the memory guard: no threads, nothing large in memory. The first four raise SparkError and may take
+    a second; what changes something is sent and not waited for."""
+
+    def local(self) -> bool:
+        """Whether the daemon listens on a socket of this machine."""
+
+    def running(self) -> tuple[str, ...]:
+        """Ids of the containers that run or restart."""
+
+    def inspect(self, container: str) -> ContainerFacts:
+        """One container."""
+
+    def log(self, container: str, since: str, tail: int, *, tty: bool) -> tuple[LogLine, ...]:
+        """Its last lines, at most `tail`, later than `since` (RFC 3339; empty: all)."""
+
+    def send_stop(self, container: str, grace_seconds: int) -> bool:
+        """SIGTERM now and SIGKILL after the grace time, by dockerd; False when it did not take the request."""
+
+    def send_kill(self, container: str) -> bool:
+        """SIGKILL, by dockerd; False when it did not take the request."""
+
+    def close(self) -> None:
+        """Lets go of the socket. What was sent is carried out."""
+
+
 class GuardHands(Protocol):
     """What the memory guard acts with. Made for a machine that is running out of memory: everything that can be is
     prepared before, `stop` and `kill` return at once and never raise."""

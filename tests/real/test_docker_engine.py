@@ -327,7 +327,7 @@ async def test_an_absent_daemon_is_explained(tmp_path: Path) -> None:
 def test_a_socket_that_one_may_not_use_is_explained(engine: PrivateEngine) -> None:
     script = """
 import asyncio, os
-import spark_tui.services.docker.calls  # before the change of user, who may not read this checkout
+import spark_tui.services.docker.client  # before the change of user, who may not read this checkout
 from spark_tui.domain.errors import SparkError
 from spark_tui.services.docker.engine import DockerEngine
 os.setgroups([])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import socket
 import socketserver
 import struct
@@ -22,6 +23,7 @@ class Request(BaseHTTPRequestHandler):
     """One request. A route answers with `json`, or writes a stream to `wfile` as it likes."""
 
     daemon: FakeDocker
+    protocol_version = "HTTP/1.1"
 
     def handle_one_request(self) -> None:
         with contextlib.suppress(ConnectionError):
@@ -36,17 +38,18 @@ class Request(BaseHTTPRequestHandler):
         self.query = {key: values[0] for key, values in parse_qs(split.query).items()}
         length = int(self.headers.get("Content-Length") or 0)
         self.body = json.loads(self.rfile.read(length)) if length else None
-        path = split.path.removeprefix(f"/v{VERSION}")
+        path = re.sub(r"^/v[\d.]+", "", split.path)
         self.daemon.requests.append(self)
         self.daemon.calls.append(f"{self.command} {path}")
-        if path == "/_ping":
-            self.json({}, headers={"Api-Version": VERSION})
-            return
         answer = self.daemon.routes.get(f"{self.command} {path}")
+        if answer is None and path == "/version":
+            answer = {"ApiVersion": VERSION, "Version": "20.10.24"}
         if answer is None:
             self.json({"message": f"No such container: {path}"}, 404)
         elif callable(answer):
             answer(self)
+            if isinstance(self.wfile, Chunked):
+                self.wfile.end()
         else:
             self.json(answer)
 
@@ -61,12 +64,31 @@ class Request(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def begin(self) -> None:
-        """The head of a stream."""
+        """The head of a stream; what is written afterwards goes out in chunks, as a daemon's does."""
         self.send_response(200)
+        self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
+        self.wfile = Chunked(self.wfile)  # type: ignore[assignment]
 
     def log_message(self, *_: Any) -> None:
         """Says nothing."""
+
+
+class Chunked:
+    """Each write as one chunk."""
+
+    def __init__(self, raw: Any) -> None:
+        self._raw = raw
+
+    def write(self, data: bytes) -> None:
+        if data:
+            self._raw.write(b"%x\r\n%s\r\n" % (len(data), data))
+
+    def end(self) -> None:
+        self._raw.write(b"0\r\n\r\n")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._raw, name)
 
 
 class FakeDocker:

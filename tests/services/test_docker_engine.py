@@ -12,12 +12,21 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import aclosing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from spark_tui.domain import errors
-from spark_tui.domain.engine.container import ContainerSpec, ContainerStatus, EnvVar, LayerProgress, PublishedPort
+from spark_tui.domain.engine.container import (
+    ContainerSpec,
+    ContainerStatus,
+    EnvVar,
+    LayerProgress,
+    Mount,
+    PublishedPort,
+)
 from spark_tui.services.docker.engine import DockerEngine
+from spark_tui.services.docker.facts import container_facts
 from spark_tui.services.ports import ContainerEngine
 from tests.services.fake_docker import FakeDocker, Request, inspected
 
@@ -61,6 +70,7 @@ def test_making_one_touches_nothing_and_imports_no_sdk() -> None:
     script = """
 import sys
 from spark_tui.services.docker.engine import DockerEngine
+from spark_tui.services.docker.facts import container_facts
 DockerEngine({"DOCKER_HOST": "nonsense"})
 print([name for name in ("docker", "requests", "httpx", "yaml") if name in sys.modules])
 """
@@ -80,7 +90,7 @@ async def test_the_daemon_tells_about_itself(daemon: FakeDocker, engine: DockerE
         "/var/lib/docker",
     )
     assert daemon.calls.count("GET /info") == 1
-    assert daemon.calls.count("GET /_ping") == 1
+    assert daemon.calls.count("GET /version") == 4  # once for its API version
 
 
 async def test_facts_come_from_inspecting(daemon: FakeDocker, engine: DockerEngine) -> None:
@@ -185,6 +195,35 @@ async def test_what_is_no_docker_daemon_is_said_to_be_none(daemon: FakeDocker, e
         await engine.daemon()
 
 
+BIND = {"Type": "bind", "Source": "/home/me/vllm", "Destination": "/models", "Mode": "", "RW": True}
+VOLUME = {
+    "Type": "volume",
+    "Name": "v",
+    "Source": "/var/lib/docker/volumes/v/_data",
+    "Destination": "/cache",
+    "RW": False,
+}
+TMPFS = {"Type": "tmpfs", "Source": "", "Destination": "/tmp", "RW": True}
+
+
+@pytest.mark.parametrize(
+    ("mounts", "expected"),
+    [
+        (None, ()),
+        ([], ()),
+        ([BIND], (Mount("/home/me/vllm", "/models"),)),
+        (
+            [BIND, VOLUME, TMPFS],
+            (Mount("/var/lib/docker/volumes/v/_data", "/cache", True), Mount("/home/me/vllm", "/models")),
+        ),
+    ],
+)
+def test_mounts_are_the_folders_of_the_host_that_a_container_sees(
+    mounts: list[dict[str, Any]] | None, expected: tuple[Mount, ...]
+) -> None:
+    assert container_facts({"Id": "x", "Mounts": mounts}).mounts == expected
+
+
 # --- acting -------------------------------------------------------------------------------------------
 
 
@@ -262,7 +301,7 @@ async def test_stop_returns_when_it_has_really_ended(daemon: FakeDocker, engine:
         looks.append(request)
         request.json(inspected(status="running" if len(looks) < 4 else "exited"))
 
-    daemon.routes["GET /containers/x/json"] = inspect
+    daemon.routes["GET /containers/x/json"] = daemon.routes[f"GET /containers/{X}/json"] = inspect
     daemon.routes[f"POST /containers/{X}/stop"] = {}
     await engine.stop("x", 7)
     assert len(looks) == 4
@@ -293,7 +332,7 @@ async def test_a_slow_stop_does_not_hold_up_a_look(daemon: FakeDocker, engine: D
         gate.wait(10)
         request.json({})
 
-    daemon.routes["GET /containers/x/json"] = inspected(status="exited")
+    daemon.routes["GET /containers/x/json"] = daemon.routes[f"GET /containers/{X}/json"] = inspected(status="exited")
     daemon.routes[f"POST /containers/{X}/stop"] = stop
     stopping = [asyncio.create_task(engine.stop("x")) for _ in range(6)]
     await until(lambda: sum(call.startswith("POST") for call in daemon.calls) == 3)  # the pool is bounded
@@ -472,7 +511,7 @@ async def test_the_docker_programs_login_is_used(daemon: FakeDocker, tmp_path: P
 async def test_a_missing_credential_helper_is_explained(daemon: FakeDocker, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"credHelpers": {"nvcr.io": "not-there"}}))
     engine = DockerEngine(daemon.environ(tmp_path))
-    with pytest.raises(errors.DockerError, match=r"login for nvcr\.io cannot be read") as caught:
+    with pytest.raises(errors.DockerError, match=r"Cannot read the login for nvcr.io") as caught:
         async for _ in engine.pull("nvcr.io/nvidia/vllm:1"):
             pass
     assert "docker login nvcr.io" in caught.value.remedy

@@ -1,4 +1,4 @@
-"""The daemon's log bytes as lines, wherever they are cut."""
+"""The daemon's log bytes as lines, wherever they are cut; after a break every line once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_tui.services.docker.logs import DaemonSaid, Damaged, FrameDecoder, TerminalDecoder, utc_stamp
+from spark_tui.services.docker.frames import (
+    DaemonReported,
+    Damaged,
+    FrameDecoder,
+    Resume,
+    TerminalDecoder,
+    canonical_stamp,
+    nanoseconds,
+    since_query,
+    stamp_of,
+    utc_stamp,
+)
 from spark_tui.services.ports import MAX_LINE_CHARS, LogLine
 from tests.services.fake_docker import frame, stamp
 
@@ -72,7 +83,7 @@ def test_garbage_is_damage_and_nothing_worse(data: bytes, cuts: list[int]) -> No
     for decoder in (FrameDecoder(), TerminalDecoder()):
         try:
             feed_in(decoder, data, [min(cut, len(data)) for cut in cuts])
-        except (Damaged, DaemonSaid):
+        except (Damaged, DaemonReported):
             continue
 
 
@@ -148,7 +159,7 @@ def test_stamps_are_utc_with_nine_decimals(written: str, utc: str) -> None:
 
 
 def test_the_daemons_own_complaint_is_told_apart() -> None:
-    with pytest.raises(DaemonSaid, match="invalid character"):
+    with pytest.raises(DaemonReported, match="invalid character"):
         FrameDecoder().feed(b"\x03\0\0\0\0\0\0\x11invalid character")
 
 
@@ -162,3 +173,65 @@ def test_a_flood_is_decoded_well_within_its_share() -> None:
         lines += len(decoder.feed(data[at : at + 16_384]))
     assert lines == 40_000
     assert time.process_time() - began < 0.6  # 20,000 lines a second at less than 30 % of a core, on a slow machine
+
+
+# --- resuming ----------------------------------------------------------------------------------------
+
+MS = 1_000_000
+
+
+def what_the_daemon_sends(entries: list[tuple[int, bytes]], since: str) -> bytes:
+    """The lines of that moment and later, in the order of the log."""
+    wanted = [entry for entry in entries if not since or since_query(stamp(entry[0])) >= since_query(since)]
+    return b"".join(frame(stamp(at), text + b"\n") for at, text in wanted)
+
+
+# Time goes on, and lines stand up to 60 ms out of order: two processes write at once.
+moments = st.lists(st.tuples(st.integers(0, 300), st.integers(0, 60)), min_size=1, max_size=20)
+
+
+@settings(max_examples=400, deadline=None)
+@given(moments, st.lists(st.integers(0, 900), max_size=6), st.booleans(), st.integers(1, 300))
+def test_breaks_anywhere_lose_and_repeat_nothing(
+    written: list[tuple[int, int]], breaks: list[int], same_text: bool, chunk: int
+) -> None:
+    now, entries = 100, []
+    for i, (step, early) in enumerate(written):
+        now += step
+        entries.append(((now - early) * MS, b"same" if same_text else b"line %d" % i))
+    resume, lines = Resume(), []
+    for length in (*breaks, None):
+        data = what_the_daemon_sends(entries, resume.since)[:length]
+        decoder = FrameDecoder()
+        resume.reconnect()
+        for at in range(0, len(data), chunk):
+            lines += resume.fresh(decoder.feed(data[at : at + chunk]))
+    assert lines == [LogLine(stamp(at), text.decode()) for at, text in entries]
+
+
+@given(moments, st.integers(0, 19), st.integers(0, 900))
+def test_since_is_kept_through_a_break(written: list[tuple[int, int]], index: int, length: int) -> None:
+    now, entries = 0, []
+    for i, (step, _) in enumerate(written):
+        now += step
+        entries.append((now * MS, b"line %d" % i))
+    floor = stamp(entries[index % len(entries)][0])
+    resume, lines = Resume(floor), []
+    for end in (length, None):
+        resume.reconnect()
+        lines += resume.fresh(FrameDecoder().feed(what_the_daemon_sends(entries, resume.since)[:end]))
+    assert lines == [LogLine(stamp(at), text.decode()) for at, text in entries if stamp(at) > floor]
+
+
+def test_only_the_last_moments_are_remembered() -> None:
+    resume = Resume()
+    for i in range(1000):
+        resume.fresh([LogLine(stamp(i * 10 * MS), "x")])
+    assert resume.since == stamp(9990 * MS - 100 * MS)
+    assert sum(map(len, resume._recent)) <= 22
+
+
+@given(st.integers(0, 4 * 10**18))
+def test_stamps_and_nanoseconds_are_the_same_thing(ns: int) -> None:
+    assert nanoseconds(stamp_of(ns)) == ns
+    assert canonical_stamp(stamp_of(ns)) == stamp_of(ns)

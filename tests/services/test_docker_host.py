@@ -11,7 +11,7 @@ import pytest
 
 from spark_tui.domain.errors import DaemonNotRunning
 from spark_tui.domain.remote import read_host
-from spark_tui.services.docker.connection import DockerHost, find_host
+from spark_tui.services.docker.host import DockerHost, find_host
 
 
 def store_context(config: Path, name: str, endpoint: dict[str, object], *, tls: bool = False) -> None:
@@ -19,9 +19,13 @@ def store_context(config: Path, name: str, endpoint: dict[str, object], *, tls: 
     key = hashlib.sha256(name.encode()).hexdigest()
     folder = config / "contexts" / "meta" / key
     folder.mkdir(parents=True)
-    (folder / "meta.json").write_text(json.dumps({"Name": name, "Endpoints": {"docker": endpoint}}))
+    meta = {"Name": name, "Metadata": {}, "Endpoints": {"docker": endpoint}}
+    (folder / "meta.json").write_text(json.dumps(meta))
     if tls:
-        (config / "contexts" / "tls" / key / "docker").mkdir(parents=True)
+        stored = config / "contexts" / "tls" / key / "docker"
+        stored.mkdir(parents=True)
+        for part in ("ca", "cert", "key"):
+            (stored / f"{part}.pem").touch()
 
 
 @pytest.mark.parametrize(
@@ -33,7 +37,7 @@ def store_context(config: Path, name: str, endpoint: dict[str, object], *, tls: 
         ("tcp://spark", DockerHost("spark", 2375)),
         ("tcp://[::1]:9000", DockerHost("::1", 9000)),
         ("http://spark:8080", DockerHost("spark", 8080)),
-        ("https://spark", DockerHost("spark", 2376, tls=Path())),
+        ("https://spark", DockerHost("spark", 2376, tls={"verify": True})),
     ],
 )
 def test_docker_host_wins(url: str, host: DockerHost, tmp_path: Path) -> None:
@@ -46,9 +50,12 @@ def test_docker_host_wins(url: str, host: DockerHost, tmp_path: Path) -> None:
 def test_tls_is_asked_for_as_with_the_docker_program(tmp_path: Path) -> None:
     environ = {"DOCKER_HOST": "tcp://spark", "DOCKER_TLS_VERIFY": "1", "DOCKER_CERT_PATH": str(tmp_path)}
     found = find_host(environ)
-    assert (found.port, found.tls, found.verify) == (2376, tmp_path, True)
+    key = (str(tmp_path / "cert.pem"), str(tmp_path / "key.pem"))
+    assert (found.url, found.tls) == (
+        "https://spark:2376", {"client_cert": key, "ca_cert": str(tmp_path / "ca.pem"), "verify": True},
+    )  # fmt: skip
     found = find_host({**environ, "DOCKER_TLS_VERIFY": ""})
-    assert (found.tls, found.verify) == (tmp_path, False)
+    assert found.tls == {"client_cert": key, "ca_cert": None, "verify": False}
 
 
 def test_without_any_setting_it_is_the_local_socket(tmp_path: Path) -> None:
@@ -56,17 +63,18 @@ def test_without_any_setting_it_is_the_local_socket(tmp_path: Path) -> None:
     assert find_host({"DOCKER_HOST": "", "DOCKER_CONTEXT": "default", "HOME": str(tmp_path)}).local
 
 
-def test_the_current_context_is_used(tmp_path: Path) -> None:
-    config = tmp_path / ".docker"
-    store_context(config, "rootless", {"Host": "unix:///run/user/1000/docker.sock"})
-    store_context(config, "spark", {"Host": "tcp://spark:2376", "SkipTLSVerify": True}, tls=True)
-    (config / "config.json").write_text('{"currentContext": "rootless"}')
-    found = find_host({"HOME": str(tmp_path)})
+def test_the_current_context_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    environ = {"DOCKER_CONFIG": str(tmp_path)}
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))  # the SDK reads contexts by the process's environment
+    store_context(tmp_path, "rootless", {"Host": "unix:///run/user/1000/docker.sock", "SkipTLSVerify": False})
+    store_context(tmp_path, "spark", {"Host": "tcp://spark:2376", "SkipTLSVerify": True}, tls=True)
+    (tmp_path / "config.json").write_text('{"currentContext": "rootless"}')
+    found = find_host(environ)
     assert found.address == "/run/user/1000/docker.sock"
     assert "rootless" in found.origin
-    found = find_host({"HOME": str(tmp_path), "DOCKER_CONTEXT": "spark"})
-    assert (found.address, found.port, found.verify) == ("spark", 2376, False)
-    assert found.tls is not None and found.tls.is_dir()
+    found = find_host({**environ, "DOCKER_CONTEXT": "spark"})
+    assert (found.url, found.tls.verify) == ("https://spark:2376", None)
+    assert Path(found.tls.cert[0]).name == "cert.pem"
 
 
 @pytest.mark.parametrize("url", ["ftp://x", "unix://relative", "tcp://", "tcp://x:notaport", "npipe:////./pipe/docker"])

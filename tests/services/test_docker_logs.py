@@ -13,7 +13,7 @@ import pytest
 
 from spark_tui.domain.errors import ContainerNotFound, DaemonNotRunning, DockerError, StreamBroken, UsageError
 from spark_tui.services.docker.engine import DockerEngine
-from spark_tui.services.docker.logs import since_query
+from spark_tui.services.docker.frames import since_query
 from spark_tui.services.ports import LogLine
 from tests.services.fake_docker import FakeDocker, Request, frame, inspected, stamp
 
@@ -199,7 +199,7 @@ async def test_a_time_without_decimals_is_a_stamp_too(daemon: FakeDocker, engine
     log = ScriptedLog(daemon, numbered(3, step=10**9))
     log.status = "exited"
     assert [line.text for line in await read(engine, since="2026-11-21T12:00:02+00:00")] == ["line 3"]
-    with pytest.raises(UsageError, match="no time of a log line"):
+    with pytest.raises(UsageError, match="not a log time"):
         await read(engine, since="yesterday")
 
 
@@ -316,7 +316,7 @@ async def test_a_daemon_that_stays_away_breaks_the_stream(daemon: FakeDocker, en
     with pytest.raises(StreamBroken) as caught:
         await anext(batches)
     assert "log of x broke off" in caught.value.summary
-    assert "containers may well go on" in caught.value.remedy
+    assert "Containers keep running" in caught.value.remedy
 
 
 async def test_a_stream_that_is_always_damaged_is_given_up(daemon: FakeDocker, engine: DockerEngine) -> None:

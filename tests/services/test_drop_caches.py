@@ -20,6 +20,7 @@ from spark_tui.domain.errors import SparkError
 from spark_tui.domain.host.drop_caches import Access, Route, RouteKind, SystemFile, routes, sudoers_grant
 from spark_tui.domain.host.guard import GuardedEngine, GuardEntry
 from spark_tui.domain.reading import Missing, Ok
+from spark_tui.services.docker.socket import DockerSocket
 from spark_tui.services.guard.actuator import FileGuardJournal, SystemGuardHands, answers
 from spark_tui.services.guard.units import SystemdUserUnits
 from spark_tui.services.host.drop_caches import SystemCacheDropper
@@ -283,7 +284,7 @@ def described(*, image: str = "vllm/vllm-openai:nightly", pid: int = 4242) -> di
 
 def hands(daemon: Daemon, root: Path, *, ready: bool = False) -> SystemGuardHands:
     environ = {"DOCKER_HOST": f"unix://{daemon.path}", "HOME": str(root)}
-    return SystemGuardHands(environ, SystemCacheDropper(), root=root, ready=lambda _port, _path: ready)
+    return SystemGuardHands(DockerSocket(environ), SystemCacheDropper(), root=root, ready=lambda _port, _path: ready)
 
 
 def process(root: Path, pid: int, identity: str = IDENTITY) -> Path:
@@ -316,7 +317,7 @@ def test_an_engine_that_has_answered_once_is_not_asked_again(daemon: Daemon, tmp
         return len(polls) > 1
 
     adapter = SystemGuardHands(
-        {"DOCKER_HOST": f"unix://{daemon.path}"}, SystemCacheDropper(), root=tmp_path, ready=ready
+        DockerSocket({"DOCKER_HOST": f"unix://{daemon.path}"}), SystemCacheDropper(), root=tmp_path, ready=ready
     )
     assert [adapter.engines()[0].loading for _ in range(4)] == [True, False, False, False]
     assert polls == [8000, 8000]
@@ -366,7 +367,8 @@ def test_without_docker_the_first_process_is_signalled(daemon: Daemon, tmp_path:
     child = subprocess.Popen(["sleep", "60"])
     try:
         process(tmp_path, child.pid)
-        adapter = SystemGuardHands({"DOCKER_HOST": f"unix://{tmp_path}/gone.sock"}, SystemCacheDropper(), root=tmp_path)
+        docker = DockerSocket({"DOCKER_HOST": f"unix://{tmp_path}/gone.sock"})
+        adapter = SystemGuardHands(docker, SystemCacheDropper(), root=tmp_path)
         engine = GuardedEngine(IDENTITY, "qwen", child.pid)
         with pytest.raises(SparkError):
             adapter.engines()
@@ -381,7 +383,8 @@ def test_a_pid_that_belongs_to_somebody_else_now_is_never_signalled(daemon: Daem
     child = subprocess.Popen(["sleep", "60"])
     try:
         process(tmp_path, child.pid, identity="cd" * 32)
-        adapter = SystemGuardHands({"DOCKER_HOST": f"unix://{tmp_path}/gone.sock"}, SystemCacheDropper(), root=tmp_path)
+        docker = DockerSocket({"DOCKER_HOST": f"unix://{tmp_path}/gone.sock"})
+        adapter = SystemGuardHands(docker, SystemCacheDropper(), root=tmp_path)
         assert adapter.kill(GuardedEngine(IDENTITY, "qwen", child.pid)) == "no way reached it"
         assert child.poll() is None
     finally:
@@ -396,7 +399,9 @@ def test_the_way_to_a_stop_imports_no_docker_sdk(tmp_path: Path) -> None:
         "from spark_tui.services.host.drop_caches import SystemCacheDropper\n"
         "import spark_tui.core.guard\n"
         "from spark_tui.domain.host.guard import GuardedEngine\n"
-        f"hands = SystemGuardHands({{'DOCKER_HOST': 'unix://{tmp_path}/no.sock'}}, SystemCacheDropper())\n"
+        "from spark_tui.services.docker.socket import DockerSocket\n"
+        f"docker = DockerSocket({{'DOCKER_HOST': 'unix://{tmp_path}/no.sock'}})\n"
+        "hands = SystemGuardHands(docker, SystemCacheDropper())\n"
         "hands.stop(GuardedEngine('a' * 64, 'x'), 1)\n"
         "hands.kill(GuardedEngine('a' * 64, 'x'))\n"
         "heavy = {'docker', 'httpx', 'requests', 'pynvml', 'psutil', 'yaml', 'textual', 'huggingface_hub'}\n"

@@ -12,6 +12,7 @@ import pytest
 
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.settings import Settings
+from spark_tui.services.docker.socket import DockerSocket
 from spark_tui.services.guard.actuator import FileGuardJournal
 from spark_tui.services.guard.process import GuardProcess
 
@@ -56,7 +57,7 @@ def guards(home: Path) -> list[int]:
 
 def starter(environ: dict[str, str], journal: FileGuardJournal, tmp_path: Path) -> GuardProcess:
     log = tmp_path / "state/spark-tui/guard/guard.log"
-    return GuardProcess(Settings(guard_serving_gib=2.5), environ, journal, log)
+    return GuardProcess(Settings(guard_serving_gib=2.5), environ, journal, log, DockerSocket(environ).local)
 
 
 def test_it_runs_when_start_returns_and_one_is_enough(

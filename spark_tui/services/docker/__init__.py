@@ -1,1 +1,1 @@
-"""The docker of services."""
+"""The Docker daemon, through its SDK; the memory guard's own way to it is `socket`."""

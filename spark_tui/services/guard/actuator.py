@@ -11,9 +11,7 @@ import json
 import os
 import resource
 import signal
-import socket
 import time
-from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -26,57 +24,40 @@ from spark_tui.domain.host.breakdown import container_id
 from spark_tui.domain.host.drop_caches import Route, compact_route, routes
 from spark_tui.domain.host.guard import GuardedEngine, GuardEntry
 from spark_tui.domain.quantities import human_bytes
-from spark_tui.services.docker.connection import DockerHttp, Refused, find_host, segment
-from spark_tui.services.docker.errors import TRANSPORT_ERRORS, Asked, translate
-from spark_tui.services.docker.facts import container_facts
-from spark_tui.services.docker.logs import (
-    DaemonSaid,
-    Damaged,
-    FrameDecoder,
-    TerminalDecoder,
-    canonical_stamp,
-    since_query,
-)
 from spark_tui.services.files import FILE_MODE, PrivateFolder, is_locked
 from spark_tui.services.host.drop_caches import SystemCacheDropper
-from spark_tui.services.ports import LogLine
+from spark_tui.services.ports import GuardDocker, LogLine
 
 COMM: Final = b"spark-tui-guard"
 """Rules for the out-of-memory killer on these machines look for `python`, `vllm`, `ray`."""
-SEND_SECONDS: Final = 0.4
-"""So long may Docker's socket take for a request; then the kernel is asked."""
 HEALTH_SECONDS: Final = 0.5
 _PR_SET_NAME: Final = 15
 _MCL_CURRENT, _MCL_FUTURE = 1, 2
 _OOM_SCORES: Final = (-900, 0, 100)
 _NICE: Final = -10
-_MOST_PENDING: Final = 16
 _LOG_LINES: Final = 4_000
 """Of an engine that has just been started again: the end of the start before is among them."""
 
 
 class SystemGuardHands:
-    """The GuardHands port on the Docker daemon of `environ`. `root` is where /proc and /sys are seen."""
+    """The GuardHands port. `root` is where /proc and /sys are seen."""
 
     def __init__(
         self,
-        environ: Mapping[str, str],
+        docker: GuardDocker,
         dropper: SystemCacheDropper,
         *,
         root: Path = Path("/"),
         ready: Callable[[int, str], bool] | None = None,
     ) -> None:
-        self._environ = environ
+        self._docker = docker
         self._dropper = dropper
         self._root = root
         self._ready = ready or answers
-        self._http: DockerHttp | None = None
-        self._prefix = ""
         self._facts: dict[str, ContainerFacts] = {}
         self._restarting: tuple[ContainerFacts, ...] = ()
         self._ready_starts: set[tuple[str, float]] = set()
         self._cgroups: dict[str, str] = {}
-        self._pending: deque[socket.socket] = deque()
 
     # --- before ---------------------------------------------------------------------------------------
 
@@ -102,14 +83,7 @@ class SystemGuardHands:
 
     def engines(self) -> tuple[GuardedEngine, ...]:
         """The engines that run. Raises SparkError."""
-        self._forget_answered()
-        try:
-            http_ = self._connected()
-            rows = http_.json("/containers/json", {"filters": json.dumps({"status": ["running", "restarting"]})})
-            known = {row["Id"]: self._inspected(http_, row["Id"]) for row in rows}
-        except (*TRANSPORT_ERRORS, Refused, ValueError, KeyError, TypeError) as error:
-            host = find_host(self._environ)
-            raise translate(error, host, Asked("list its containers")) from error
+        known = {identity: self._inspected(identity) for identity in self._docker.running()}
         self._facts = known
         engines = [facts for facts in known.values() if runtime_of(facts)]
         self._restarting = tuple(facts for facts in engines if facts.restart_policy)
@@ -123,30 +97,15 @@ class SystemGuardHands:
 
     def log(self, container: str, since: str) -> tuple[LogLine, ...]:
         """The last lines of its log that are later than `since`. Raises SparkError."""
-        query: dict[str, str | int] = {"stdout": 1, "stderr": 1, "timestamps": 1, "tail": _LOG_LINES}
-        if since:
-            query["since"] = since_query(canonical_stamp(since))
         known = self._facts.get(container)
-        decoder = TerminalDecoder() if known is not None and known.tty else FrameDecoder()
-        try:
-            content = self._connected().call("GET", f"/containers/{segment(container)}/logs", query)
-            return (*decoder.feed(content), *decoder.finish())
-        except (*TRANSPORT_ERRORS, Refused, Damaged, DaemonSaid) as error:
-            asked = Asked("read the log of a container", container=container)
-            raise translate(error, find_host(self._environ), asked) from error
+        return self._docker.log(container, since, _LOG_LINES, tty=known is not None and known.tty)
 
-    def _connected(self) -> DockerHttp:
-        if self._http is None:
-            self._http = DockerHttp(find_host(self._environ))
-        self._prefix = self._http.target("")
-        return self._http
-
-    def _inspected(self, http_: DockerHttp, identity: str) -> ContainerFacts:
+    def _inspected(self, identity: str) -> ContainerFacts:
         """Asked once per container, and again while it has no process."""
         known = self._facts.get(identity)
         if known is not None and known.pid and _alive(self._root, known.pid, identity):
             return known
-        return container_facts(http_.json(f"/containers/{segment(identity)}/json"))
+        return self._docker.inspect(identity)
 
     def _engine(self, facts: ContainerFacts) -> GuardedEngine:
         return GuardedEngine(
@@ -183,38 +142,19 @@ class SystemGuardHands:
 
     def stop(self, engine: GuardedEngine, grace_seconds: int) -> str:
         """`docker stop`: SIGTERM now, SIGKILL after the grace time, by dockerd."""
-        if self._post(f"/containers/{engine.id}/stop?t={grace_seconds}"):
+        if self._docker.send_stop(engine.id, grace_seconds):
             return f"docker stop, {grace_seconds} s grace"
         return self._signal(engine, signal.SIGTERM) or "no way reached it"
 
     def kill(self, engine: GuardedEngine) -> str:
         """`docker kill`, so that Docker does not start it again; and the kernel's ways at once, where allowed."""
-        ways = ["docker kill"] if self._post(f"/containers/{engine.id}/kill?signal=SIGKILL") else []
+        ways = ["docker kill"] if self._docker.send_kill(engine.id) else []
         path = self._cgroups.get(engine.id, "")
         if path and _write(path, b"1"):
             ways.append("cgroup.kill")
         else:
             ways.append(self._signal(engine, signal.SIGKILL))
         return ", ".join(filter(None, ways)) or "no way reached it"
-
-    def _post(self, path: str) -> bool:
-        """Sends a request and leaves the answer for later. False when Docker's socket did not take it in time."""
-        if self._http is None or not self._http.host.local:
-            return False
-        sock = socket.socket(socket.AF_UNIX)
-        sock.settimeout(SEND_SECONDS)
-        try:
-            sock.connect(self._http.host.address)
-            request = f"POST {self._prefix}{path} HTTP/1.1\r\nHost: docker\r\nContent-Length: 0\r\n\r\n"
-            sock.sendall(request.encode("ascii"))
-        except OSError:
-            sock.close()
-            return False
-        sock.setblocking(False)  # kept open: some daemons take a closed connection for a change of mind
-        self._pending.append(sock)
-        while len(self._pending) > _MOST_PENDING:
-            self._pending.popleft().close()
-        return True
 
     def _signal(self, engine: GuardedEngine, number: signal.Signals) -> str:
         """To its first process, once it is certain that the pid is still that container's."""
@@ -228,20 +168,7 @@ class SystemGuardHands:
 
     def close(self) -> None:
         """Lets go of Docker's socket. What it was asked to do goes on."""
-        while self._pending:
-            self._pending.popleft().close()
-
-    def _forget_answered(self) -> None:
-        for _ in range(len(self._pending)):
-            sock = self._pending.popleft()
-            try:
-                sock.recv(4096)
-            except BlockingIOError:
-                self._pending.append(sock)
-                continue
-            except OSError:
-                pass  # broken: then there is nothing to wait for
-            sock.close()
+        self._docker.close()
 
     # --- memory ---------------------------------------------------------------------------------------
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.settings import Settings, variable_of
 from spark_tui.domain.text import clean_line
-from spark_tui.services.docker.connection import find_host
 from spark_tui.services.executors import command, python_path
 from spark_tui.services.files import FILE_MODE
 from spark_tui.services.guard.actuator import FileGuardJournal
@@ -38,16 +37,24 @@ class GuardProcess:
     """The GuardStarter port: `spark-tui guard` in a session of its own, with the settings that hold here. `environ` has
     the address of the Docker that is meant, where it is not this machine's own."""
 
-    def __init__(self, settings: Settings, environ: Mapping[str, str], journal: FileGuardJournal, log: Path) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        environ: Mapping[str, str],
+        journal: FileGuardJournal,
+        log: Path,
+        local_docker: Callable[[], bool],
+    ) -> None:
         self._settings = settings
         self._environ = environ
+        self._local_docker = local_docker
         self._journal = journal
         self._log = log
 
     def start(self) -> None:
         """Starts it, and waits until it runs. Where Docker is another machine's there is nothing to do: memory is
         looked at here. Raises SparkError."""
-        if self._journal.running() or not find_host(self._environ).local:
+        if self._journal.running() or not self._local_docker():
             return
         argv = ["setsid", "--fork", *command("spark_tui"), "guard", "--while-engines-run"]
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
