@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
 from spark_tui.domain.finding import Severity
+from spark_tui.domain.text import cell_width
 
 
 class Tone(StrEnum):
@@ -42,6 +43,9 @@ class Row:
     line: int | None = None
 
 
+ALWAYS = 9
+
+
 @dataclass(frozen=True, slots=True)
 class Cell:
     """A text in a table."""
@@ -52,22 +56,25 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table. `right`: numbers. `keep`: the columns with the lowest go first where width is short."""
+    """A column of a table. `right`: numbers. Where width is short, the columns with the lowest `keep` are left out
+    first, those with ALWAYS never. `least` is how many cells a column keeps that may be cut; 0: it is never cut."""
 
     title: str
     right: bool = False
-    keep: int = 9
+    keep: int = ALWAYS
+    least: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of cells under titles. `ids` are the rows' stable names, where a row can be chosen. `empty` is shown where
-    there are no rows."""
+    """Rows of cells under titles. `ids` are the rows' stable names, where a row can be chosen; `groups` the headings
+    that rows stand under, where there are any. `empty` is shown where there are no rows."""
 
     columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
     ids: tuple[str, ...] = ()
     empty: str = ""
+    groups: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,3 +98,32 @@ def labelled(pairs: Sequence[tuple[str, str | None]]) -> tuple[Row, ...]:
 def cells(*texts: str | Cell) -> tuple[Cell, ...]:
     """One row of a table; plain texts become plain cells."""
     return tuple(text if isinstance(text, Cell) else Cell(text) for text in texts)
+
+
+def column_widths(table: Table, width: int | None, gap: int = 2) -> dict[int, int]:
+    """Cells of each column that is shown in `width` cells, by its index; None: all of them, whole.
+
+    Columns are left out, the lowest `keep` first, before those with a `least` are cut.
+    """
+    widths = {
+        at: max([cell_width(column.title), *(cell_width(row[at].text) for row in table.rows)])
+        for at, column in enumerate(table.columns)
+    }
+    if width is None:
+        return widths
+
+    def least(at: int) -> int:
+        return min(widths[at], table.columns[at].least or widths[at])
+
+    def over(sizes: Iterable[int]) -> int:
+        sizes = tuple(sizes)
+        return sum(sizes) + gap * (len(sizes) - 1) - width
+
+    for at in sorted(widths, key=lambda each: (table.columns[each].keep, -each)):
+        if table.columns[at].keep == ALWAYS or over(map(least, widths)) <= 0:
+            break
+        del widths[at]
+    for at in reversed([each for each in widths if table.columns[each].least]):
+        if (more := over(widths.values())) > 0:
+            widths[at] = max(least(at), widths[at] - more)
+    return widths

@@ -6,66 +6,74 @@ import asyncio
 import gc
 import os
 import shutil
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, ClassVar
+import sys
+import traceback
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+from rich.text import Text
 from textual import work
-from textual.app import App, SystemCommand
+from textual.app import SuspendNotSupported, SystemCommand
 from textual.binding import BindingType
 from textual.events import DescendantFocus, Key, Paste, Resize
 from textual.events import Event as TextualEvent
 from textual.filter import LineFilter
 from textual.geometry import Size
 from textual.notifications import Notify
-from textual.reactive import Initialize, Reactive, var
+from textual.reactive import Initialize, Reactive
 from textual.screen import Screen
 from textual.theme import Theme
 from textual.worker import Worker, WorkerState
 
-from spark_tui.core.actions import ACTIONS, DANGEROUS, Scope, key_of, use_keys
-from spark_tui.domain.host.identity import HostIdentity
-from spark_tui.domain.host.memory import Judgement
-from spark_tui.domain.presets.preset import PresetCatalogue
-from spark_tui.domain.quantities import GIB
-from spark_tui.domain.reading import NOT_READ_YET, Reading, value_of
+from spark_tui.core.actions import ACTIONS, DANGEROUS, Scope, action, allowed, key_of, use_keys
+from spark_tui.domain.errors import RefusedError, SparkError
+from spark_tui.domain.reading import value_of
+from spark_tui.domain.secret import mask_secrets
+from spark_tui.domain.text import clean, clean_line
 from spark_tui.tui.format import Glyphs, PlainCharacters, choose
-from spark_tui.tui.key_queue import KeyPassed, TypedKeys
-from spark_tui.tui.keymap import bindings
-from spark_tui.tui.screens.factory import screen_factories
+from spark_tui.tui.frame import FrameApp, FrameScreen, bindings
+from spark_tui.tui.key_queue import KeyHandled, KeyQueue
+from spark_tui.tui.screens import make_screen, modes
+from spark_tui.tui.textual_private import end_same_notices
 from spark_tui.tui.themes import THEMES, theme_for
 
 if TYPE_CHECKING:
     from spark_tui.core.context import Context
-    from spark_tui.core.jobs import JobView
-    from spark_tui.core.library import LibraryView
-    from spark_tui.core.store import World
-    from spark_tui.domain.engine.container import DaemonFacts
-    from spark_tui.domain.engine.view import EngineView
-    from spark_tui.domain.errors import SparkError
-    from spark_tui.domain.event import Event
-    from spark_tui.domain.host.alarm import Alarm
-    from spark_tui.domain.host.breakdown import Ledger
-    from spark_tui.domain.host.drop_caches import DropResult
-    from spark_tui.domain.host.memory import MemInfo
-    from spark_tui.domain.host.vitals import GpuReading
-    from spark_tui.domain.logs.explain import Explanation
-    from spark_tui.domain.models.download import Download
+
+T = TypeVar("T")
 
 _OUR_THEMES = {each.name: each for each in THEMES}
+NOT_IN_PALETTE = ("command_palette", "help")
+"""The palette itself, and the help, which it lists by itself."""
+CRASHED = "spark-tui crashed. Containers keep running. Please report this: spark-tui doctor --report FILE"
 
 
-class SparkApp(App[None]):
-    """One slice of the World per `var`: a widget wakes only when what it shows has changed, and repaints itself.
+def _shows(mode: str) -> Callable[[SparkApp], None]:
+    def show(self: SparkApp) -> None:
+        self.switch_mode(mode)
 
-    A `reactive` of the app would repaint the whole screen on every change.
-    """
+    return show
+
+
+class SparkApp(FrameApp):
+    """The control centre."""
 
     TITLE = "spark-tui"
     CSS_PATH: ClassVar = ["app.tcss", "screens/home.tcss"]  # both at once: every later file parses all of them again
     ENABLE_COMMAND_PALETTE = True
-    MODES = screen_factories()
+    MODES = modes()
     DEFAULT_MODE = "home"
     BINDINGS: ClassVar[list[BindingType]] = bindings(Scope.GLOBAL)
+
+    action_show_home = _shows("home")
+    action_show_models = _shows("models")
+    action_show_presets = _shows("presets")
+    action_show_logs = _shows("logs")
+    action_show_doctor = _shows("doctor")
+    action_show_metrics = _shows("metrics")
+    action_show_chat = _shows("chat")
+    action_show_bench = _shows("bench")
 
     def _theme_at_start(self) -> str:
         return self._opening_theme
@@ -73,34 +81,12 @@ class SparkApp(App[None]):
     theme: Reactive[str] = Reactive(Initialize(_theme_at_start))
     """Ours from the first style sheet on: one that is set later has all of them parsed again."""
 
-    identity: var[HostIdentity] = var(HostIdentity(""), init=False)
-    uptime_minutes: var[Reading[int]] = var(NOT_READ_YET, init=False)
-    memory: var[Reading[MemInfo]] = var(NOT_READ_YET, init=False)
-    pressure: var[Reading[float]] = var(NOT_READ_YET, init=False)
-    gpu: var[Reading[GpuReading]] = var(NOT_READ_YET, init=False)
-    docker: var[Reading[DaemonFacts]] = var(NOT_READ_YET, init=False)
-    engines: var[Reading[tuple[EngineView, ...]]] = var(NOT_READ_YET, init=False)
-    presets: var[PresetCatalogue] = var(PresetCatalogue(), init=False)
-    ledger: var[Reading[Ledger]] = var(NOT_READ_YET, init=False)
-    judgement: var[Judgement] = var(Judgement(), init=False)
-    alarms: var[tuple[Alarm, ...]] = var((), init=False)
-    last_drop: var[DropResult | None] = var(None, init=False)
-    jobs: var[tuple[JobView, ...]] = var((), init=False)
-    events: var[tuple[Event, ...]] = var((), init=False)
-    library: var[Reading[LibraryView]] = var(NOT_READ_YET, init=False)
-    downloads: var[Reading[tuple[Download, ...]]] = var(NOT_READ_YET, init=False)
-    selected: var[str] = var("", init=False)
-    """Name of the engine that the person has selected; all screens speak of that one."""
-
     def __init__(self, context: Context, glyphs: Glyphs | None = None, theme: Theme | None = None) -> None:
-        self.context = context  # screens are composed from it: it must be there before they are
-        self.glyphs = glyphs or choose(context.settings.glyphs)
-        self._explained: dict[str, tuple[EngineView, Explanation]] = {}
-        self._before_memory = "home"
-        self._plain = PlainCharacters(self.glyphs)
+        glyphs = glyphs or choose(context.settings.glyphs)
+        self._plain = PlainCharacters(glyphs)
         self._opening_theme = (theme or theme_for(context.settings.theme)).name
-        super().__init__()
-        self._typed = TypedKeys(self, super().on_event)
+        super().__init__(context, glyphs)
+        self._key_queue = KeyQueue(self, super().on_event)
         own = dict(context.settings.keymap)
         use_keys(own)
         self.set_keymap({id_: ",".join(keys) for id_, keys in own.items()})
@@ -118,45 +104,14 @@ class SparkApp(App[None]):
 
     def on_mount(self) -> None:
         """Starts the core beside the screens, once the first frame is out."""
-        self.app_resume_signal.subscribe(self, lambda _: self.call_later(self._repaint))
-        self._apply(self.context.store.world)
+        # After `fg` the terminal holds what the shell wrote: every cell is written again.
+        self.app_resume_signal.subscribe(self, lambda _: self.call_later(self.screen.refresh, layout=True))
+        self.take(self.context.store.world)
         self.call_after_refresh(self._start)
-
-    def _repaint(self) -> None:
-        """After `fg` the terminal holds what the shell wrote: every cell is written anew."""
-        self.screen.refresh(layout=True)
 
     def _start(self) -> None:
         self.bridge()
         self.run_core()
-
-    def on_resize(self, event: Resize) -> None:
-        """Of two sizes in quick succession the older may be told last: then the terminal is asked."""
-        if self.is_headless or self.is_web:
-            return
-        size = Size(*shutil.get_terminal_size(event.size))
-        if size != event.size:
-            self.post_message(Resize(size, size))
-
-    async def on_event(self, event: TextualEvent) -> None:
-        """What is typed goes to the screens in its order; all else as Textual has it."""
-        if isinstance(event, Key | Paste) and not event.is_forwarded:
-            await self._typed.typed(event)
-        else:
-            await super().on_event(event)
-
-    def on_key_passed(self, message: KeyPassed) -> None:
-        """The next key may go."""
-        self._typed.passed(message)
-
-    def on_descendant_focus(self, event: DescendantFocus) -> None:
-        """No cursor blinks, in the palette neither: over SSH it would be the only thing sent at rest."""
-        if getattr(event.widget, "cursor_blink", False):
-            setattr(event.widget, "cursor_blink", False)  # noqa: B010 - of an Input, which is not imported for this
-
-    async def on_unmount(self) -> None:
-        """Leaves containers running; ends streams, connections and helpers."""
-        await self.context.close()
 
     @work(exit_on_error=False, group="core")
     async def run_core(self) -> None:
@@ -168,130 +123,77 @@ class SparkApp(App[None]):
 
     @work(exit_on_error=False, group="bridge")
     async def bridge(self) -> None:
-        """The only writer of the slices."""
+        """From the store to the slices."""
         async for world in self.context.store.changes():
-            self._apply(world)
+            self.take(world)
 
     def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
-        """A worker that broke is seen, not swallowed; the app stays, and so do the containers."""
+        """A worker that failed is shown, not swallowed; the app stays, and so do the containers."""
         if event.state is WorkerState.ERROR:
             self.log.error(event.worker.name, event.worker.error)
             self.notify(
-                f"{event.worker.name} has stopped: {event.worker.error!r}. Restart spark-tui; containers go on.",
+                f"{event.worker.name} failed: {event.worker.error!r}. Restart spark-tui; containers keep running.",
                 severity="error",
                 timeout=60,
                 markup=False,
             )
 
-    def _apply(self, world: World) -> None:
-        self.identity = world.identity
-        self.uptime_minutes = world.uptime_minutes
-        self.memory = world.memory
-        self.pressure = world.pressure
-        self.gpu = world.gpu
-        self.docker = world.docker
-        self.engines = world.engines
-        self.presets = world.presets
-        self.ledger = world.ledger
-        self.judgement = world.judgement
-        self.alarms = world.alarms
-        self.last_drop = world.last_drop
-        self.jobs = world.jobs
-        self.events = world.events
-        self.library = world.library
-        self.downloads = world.downloads
-        self._keep_selection()
+    async def on_unmount(self) -> None:
+        """Leaves containers running; ends streams, connections and helpers."""
+        await self.context.close()
 
-    def _keep_selection(self) -> None:
-        """The selected engine stays selected; before the person chooses, it is the first that runs."""
-        names = [view.name for view in value_of(self.engines) or ()]
-        if self.selected not in names:
-            launching = [job.title for job in self.jobs]
-            if self.selected not in launching:
-                self.selected = names[0] if names else ""
+    async def action_quit(self) -> None:
+        """Leaves, and names what keeps running."""
+        running = [view.name for view in value_of(self.engines) or () if view.container.running]
+        self.exit(message=f"Still running: {', '.join(running)}." if running else None)
 
-    @property
-    def selected_engine(self) -> EngineView | None:
-        """The selected engine's latest view."""
-        return next((view for view in value_of(self.engines) or () if view.name == self.selected), None)
+    def crash_report(self, error: BaseException) -> Text:
+        """The traceback without locals, which may hold keys, prompts and answers; secrets in its messages are
+        masked."""
+        shown = clean(mask_secrets("".join(traceback.format_exception(error))))
+        return Text.assemble(shown.rstrip(), "\n\n", (CRASHED, "bold"), "\n")
 
-    def explain(self, view: EngineView) -> Explanation:
-        """What the engine's log means now; the same object until something that it rests on changes."""
-        from spark_tui.domain.logs.explain import explain_view  # its rules are many: after the first frame
+    # --- events ---------------------------------------------------------------------------------------
 
-        memory = value_of(self.memory)
-        kept = self._explained.get(view.name)
-        if kept is None or kept[0] != view:
-            pool = None if memory is None else memory.total / GIB
-            explanation = explain_view(view, now=self.context.clock.now(), pool_gib=pool, taken_ports=self._ports(view))
-            kept = self._explained[view.name] = (view, explanation)
-        return kept[1]
-
-    def apply_remedy(self, view: EngineView | None) -> None:
-        """The launch form of the engine's preset, with the change written into it that its log proposes."""
-        from spark_tui.domain.logs.explain import proposal
-        from spark_tui.tui.screens.launch_form import LaunchForm
-
-        proposed = proposal(self.explain(view)) if view is not None else None
-        preset = self.presets.get(view.container.preset) if view is not None else None
-        if view is None or proposed is None:
-            self.notify("Nothing to apply: neither a cause nor a finding here proposes a change.", markup=False)
-        elif preset is None:
-            self.notify("It was not launched from a preset that is here: change its own settings.", markup=False)
-        else:
-            name = {"name": view.name} if view.name != preset.name else {}
-            self.push_screen(LaunchForm(self.context, preset, {**name, **dict(proposed.changes)}))
-
-    def _ports(self, view: EngineView) -> set[int]:
-        """Ports that other engines have."""
-        views = value_of(self.engines) or ()
-        return {other.port for other in views if other.port is not None and other.name != view.name}
-
-    # --- what everyone can do -------------------------------------------------------------------------
-
-    def action_show_home(self) -> None:
-        """Home."""
-        self.switch_mode("home")
-
-    def action_show_models(self) -> None:
-        """Models."""
-        self.switch_mode("models")
-
-    def action_show_presets(self) -> None:
-        """Presets."""
-        self.switch_mode("presets")
-
-    def action_show_logs(self) -> None:
-        """Logs."""
-        self.switch_mode("logs")
-
-    def action_show_doctor(self) -> None:
-        """Doctor."""
-        self.switch_mode("doctor")
-
-    def action_show_metrics(self) -> None:
-        """Metrics."""
-        self.switch_mode("metrics")
-
-    def action_show_chat(self) -> None:
-        """Chat."""
-        self.switch_mode("chat")
-
-    def action_show_bench(self) -> None:
-        """Bench."""
-        self.switch_mode("bench")
-
-    def action_open_memory(self) -> None:
-        """Memory, over whatever is shown; once more goes back."""
-        if self.current_mode == "memory":
-            self.action_back_from_memory()
+    def on_resize(self, event: Resize) -> None:
+        """Of two sizes in quick succession the older may arrive last: then the terminal is asked."""
+        if self.is_headless or self.is_web:
             return
-        self._before_memory = self.current_mode
-        self.switch_mode("memory")
+        size = Size(*shutil.get_terminal_size(event.size))
+        if size != event.size:
+            self.post_message(Resize(size, size))
 
-    def action_back_from_memory(self) -> None:
-        """Back to the screen from which Memory was opened."""
-        self.switch_mode(self._before_memory)
+    async def on_event(self, event: TextualEvent) -> None:
+        """What is typed goes to the screens in its order; everything else as Textual has it."""
+        if isinstance(event, Key | Paste) and not event.is_forwarded:
+            await self._key_queue.put(event)
+        else:
+            await super().on_event(event)
+
+    def on_key_handled(self, message: KeyHandled) -> None:
+        """The next key may go."""
+        self._key_queue.handled(message)
+
+    def on_descendant_focus(self, event: DescendantFocus) -> None:
+        """No cursor blinks: over SSH it would be the only thing sent at rest."""
+        if getattr(event.widget, "cursor_blink", False):
+            setattr(event.widget, "cursor_blink", False)  # noqa: B010 - of an Input, which is not imported for this
+
+    def on_notify(self, event: Notify) -> None:
+        """A notice that is shown already is not shown twice: it stays for as long as the new one would."""
+        end_same_notices(self, event.notification)
+
+    def on_key(self, event: Key) -> None:
+        """A key that read-only mode leaves out says so."""
+        scope = getattr(self.screen, "SCOPE", None)
+        if not self.context.settings.read_only or scope is None:
+            return
+        for each in ACTIONS:
+            if each.dangerous and each.scope in (Scope.GLOBAL, scope) and event.key in each.keys:
+                self.notify(f"Read-only mode: {each.label} is disabled.", markup=False)
+                return
+
+    # --- actions --------------------------------------------------------------------------------------
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Read-only mode leaves out what would change something."""
@@ -299,81 +201,106 @@ class SparkApp(App[None]):
             return False
         return super().check_action(action, parameters)
 
-    def on_key(self, event: Key) -> None:
-        """A key that read-only mode leaves out says so."""
-        scopes = (Scope.GLOBAL, getattr(self.screen, "SCOPE", None))
-        if not self.context.settings.read_only or scopes[1] is None:
-            return
-        left_out = [each for each in ACTIONS if each.dangerous and each.scope in scopes and event.key in each.keys]
-        if left_out:
-            self.notify(f"Read-only: {left_out[0].label} is left out. Start without --read-only for it.", markup=False)
+    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
+        """Every action of this screen and of the whole app that can be done now, the help, and the themes."""
+        return self._palette(screen)
+
+    def _palette(self, screen: Screen[object]) -> Iterator[SystemCommand]:
+        scopes = {Scope.GLOBAL, getattr(screen, "SCOPE", Scope.GLOBAL)}
+        named: set[str] = set()
+        for entry in allowed(ACTIONS, read_only=self.context.settings.read_only):
+            offered = not isinstance(screen, FrameScreen) or screen.offers(entry.id)
+            if entry.scope in scopes and entry.id not in NOT_IN_PALETTE and entry.label not in named and offered:
+                named.add(entry.label)  # of two with the same label, the global one does it too
+                name = entry.id if hasattr(screen, f"action_{entry.id}") else f"app.{entry.id}"
+                yield SystemCommand(entry.label, entry.help, partial(screen.run_action, name))
+        yield SystemCommand("Help", action("help").help, self.action_help)
+        for theme in THEMES:
+            yield SystemCommand(f"Theme {theme.name}", "Colours", partial(setattr, self, "theme", theme.name))
 
     def action_help(self) -> None:
         """The keys of this screen."""
-        from spark_tui.tui.screens.help import HelpScreen
-
         scope = getattr(self.screen, "SCOPE", None)
         if scope is not None:
-            self.push_screen(HelpScreen(scope, read_only=self.context.settings.read_only))
+            self.push_screen(make_screen("help", scope, read_only=self.context.settings.read_only))
 
     def action_tour(self) -> None:
-        """The screen in one look."""
-        from spark_tui.tui.screens.modals import TourScreen
-
+        """Explains the screen."""
         if getattr(self.screen, "SCOPE", None) is not None:
-            self.push_screen(TourScreen())
+            self.push_screen(make_screen("tour"))
 
-    @work(exit_on_error=False, exclusive=True, group="drop_cache")
-    async def action_drop_cache(self) -> None:
-        """Frees the page cache."""
-        from spark_tui.tui.drop_cache import drop_cache
-
-        await drop_cache(self)
+    def action_open_memory(self) -> None:
+        """Memory, over whatever is shown; once more goes back."""
+        if self.current_mode == "memory":
+            self.action_back_from_memory()
+        else:
+            self.before_memory = self.current_mode
+            self.switch_mode("memory")
 
     def action_suspend_process(self) -> None:
-        """To the shell, where one waits: over `ssh -t HOST spark-tui` none does, and nothing would bring it back."""
+        """To the shell, where one waits: over `ssh -t HOST spark-tui` there is none to bring the program back."""
         if os.getpgrp() == os.getsid(0):  # a shell with job control gives every job a group of its own
-            self.notify(f"No shell waits here that could bring it back. {key_of('quit')} leaves.", markup=False)
+            self.notify(f"No shell to suspend to. {key_of('quit')} quits.", markup=False)
             return
         super().action_suspend_process()
 
+    @work(exit_on_error=False, exclusive=True, group="drop_cache")
+    async def action_drop_cache(self) -> None:
+        """Frees the page cache, after asking where something has to be asked."""
+        from spark_tui.tui.screens.modals import free_cache_question
+
+        cache = self.context.cache
+        try:
+            plan = await cache.prospect()
+            question = free_cache_question(plan)
+            if question is not None and not await self.push_screen_wait(question):
+                return
+
+            async def on_terminal(argv: Sequence[str]) -> int:
+                async def run() -> int:
+                    return cache.dropper.on_terminal(argv)
+
+                return await self.lend_terminal(run, "sudo", "spark-tui drop-caches")
+
+            consent = plan.route is None and plan.consent is not None
+            result = await cache.drop(consent=consent, on_terminal=on_terminal)
+        except SparkError as error:
+            self.report(error)
+        else:
+            self.notify(result.sentence, timeout=10, markup=False)
+
     @work(exit_on_error=False, exclusive=True, group="hosts")
     async def action_open_hosts(self) -> None:
-        """Another box."""
-        from spark_tui.tui.other_hosts import open_other_host
+        """Opens another host through ssh. Everything here keeps running meanwhile."""
+        hosts = self.context.hosts
+        try:
+            host: Any = await self.push_screen_wait(make_screen("hosts", hosts))
+            if host is not None:
+                await self.lend_terminal(
+                    partial(hosts.open, host), "ssh", f"spark-tui --host {host.name}",
+                    f"{host.name}: ssh {host.destination} ... (q comes back here)",
+                )  # fmt: skip
+        except SparkError as error:
+            self.report(error)
 
-        await open_other_host(self)
+    async def lend_terminal(self, work: Callable[[], Awaitable[T]], program: str, command: str, note: str = "") -> T:
+        """Gives the terminal to another program until `work` is done. Nothing is painted meanwhile, although the core
+        goes on. `command` does the same in a shell.
 
-    async def action_quit(self) -> None:
-        """Leaves, and says what goes on."""
-        running = [view.name for view in value_of(self.engines) or () if view.container.running]
-        self.exit(message=f"Still running: {', '.join(running)}." if running else None)
-
-    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
-        """See `palette`."""
-        from spark_tui.tui.palette import palette
-
-        return palette(self, screen)
-
-    def on_notify(self, event: Notify) -> None:
-        """What is said already is not said twice: it stays for as long as the new one would."""
-        new = event.notification
-        for shown in [each for each in self._notifications if (each.message, each.title) == (new.message, new.title)]:
-            self._unnotify(shown, refresh=False)
-
-    def report(self, error: SparkError) -> None:
-        """An error in two places: the toast with its remedy here, its detail in the log."""
-        self.log.error(error.id, error.summary, error.detail)
-        self.notify(f"{error.summary}\n{error.remedy}".strip(), severity="error", timeout=12, markup=False)
-
-    def _fatal_error(self) -> None:
-        """In place of Textual's, which shows the values of variables: keys, prompts, answers among them."""
-        from spark_tui.tui.crash import crash_text
-
-        self.bell()
-        if self._exception is not None:
-            self._exit_renderables.append(crash_text(self._exception))
-        self._close_messages_no_wait()
+        Raises RefusedError where there is no terminal to give, and what `work` raises, once the screen is back: an
+        error that left the block would leave it suspended.
+        """
+        try:
+            with self.batch_update(), self.suspend():
+                if note:
+                    sys.stdout.write(f"{clean_line(note)}\n")
+                    sys.stdout.flush()
+                [outcome] = await asyncio.gather(work(), return_exceptions=True)
+        except SuspendNotSupported:
+            raise RefusedError(f"{program} needs a terminal.", f"Run this in a shell: {command}") from None
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
 
 
 def run_app(context: Context) -> None:

@@ -17,6 +17,7 @@ from spark_tui.domain.engine.state import EngineState, Exposure
 from spark_tui.domain.event import Severity
 from spark_tui.domain.quantities import human_duration
 from spark_tui.domain.text import clean_line
+from spark_tui.present.page import Cell, Tone
 
 if TYPE_CHECKING:
     from spark_tui.domain.engine.view import EngineView
@@ -42,6 +43,27 @@ EXPOSURE_STYLE = {
 }
 
 SEVERITY_STYLE = {Severity.INFO: "$dim", Severity.WARNING: "$warning", Severity.ERROR: "$error"}
+
+
+TONE_STYLES = {
+    Tone.PLAIN: "",
+    Tone.GOOD: "$success",
+    Tone.QUIET: "$dim",
+    Tone.STRONG: "bold",
+    Tone.WARNING: "$warning",
+    Tone.BAD: "$error",
+}
+LOUD = (Tone.WARNING, Tone.BAD)
+"""Tones whose labels are coloured too."""
+MAX_CELL = 200
+"""Cells of a table's cell that are looked at: a text from outside may have any length."""
+
+
+def cell(value: Cell, width: int, *, right: bool = False) -> Content:
+    """A table's cell, cut and filled to `width` cells."""
+    text = safe(value.text[: 4 * MAX_CELL], TONE_STYLES[value.tone]).truncate(width, ellipsis=True)
+    filler = " " * (width - text.cell_length)
+    return Content.assemble(filler, text) if right else Content.assemble(text, filler)
 
 
 def safe(text: str, style: str = "") -> Content:

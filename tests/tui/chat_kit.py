@@ -29,8 +29,8 @@ from spark_tui.domain.settings import Settings
 from spark_tui.services.demo.conversations import MemoryConversations
 from spark_tui.tui.app import SparkApp
 from spark_tui.tui.format import UNICODE
+from spark_tui.tui.frame import FrameScreen
 from spark_tui.tui.screens.chat import ChatScreen
-from spark_tui.tui.screens.frame import FrameScreen
 from spark_tui.tui.widgets.prompt import Prompt
 from spark_tui.tui.widgets.transcript import Transcript
 from tests.fakes_docker import FakeDocker

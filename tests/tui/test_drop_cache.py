@@ -8,19 +8,20 @@ from spark_tui.domain.host.drop_caches import Route, RouteKind
 from spark_tui.domain.reading import value_of
 from spark_tui.domain.settings import Settings
 from spark_tui.tui.app import SparkApp
-from spark_tui.tui.drop_cache import question_of
-from spark_tui.tui.screens.modals import ConfirmScreen
+from spark_tui.tui.screens.modals import ConfirmScreen, free_cache_question
 from tests.fakes_host import FakeClock
 
 
 def test_an_allowed_way_without_a_warning_asks_nothing() -> None:
-    assert question_of(Prospect(route=Route(RouteKind.ROOT, ()))) == ""
+    assert free_cache_question(Prospect(route=Route(RouteKind.ROOT, ()))) is None
 
 
 def test_a_container_and_sudo_are_told_before_they_are_used() -> None:
     container = Route(RouteKind.CONTAINER, (), image="some/image")
-    assert "a container of some/image" in question_of(Prospect(consent=container))
-    assert "spark-tui never sees it" in question_of(Prospect(terminal=Route(RouteKind.TERMINAL, ())))
+    assert "container of some/image" in str(free_cache_question(Prospect(consent=container))._what)  # type: ignore[union-attr]
+    terminal = free_cache_question(Prospect(terminal=Route(RouteKind.TERMINAL, ())))
+    assert terminal is not None
+    assert "spark-tui never sees it" in terminal._what
 
 
 async def test_one_key_frees_the_cache_after_one_warning_while_an_engine_serves() -> None:
@@ -56,4 +57,4 @@ async def test_read_only_has_no_such_key_and_says_so() -> None:
         assert not isinstance(app.screen, ConfirmScreen)
         assert value_of(app.context.host.memory()).free == free  # type: ignore[union-attr]
         [said] = [each.message for each in app._notifications]
-        assert said.startswith("Read-only: Free cache is left out.")
+        assert said.startswith("Read-only mode: Free cache is disabled.")

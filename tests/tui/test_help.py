@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from spark_tui.core.actions import Scope, of_scope, use_keys
-from spark_tui.tui.keymap import shown
-from spark_tui.tui.screens.help import CLI_FROM, KeyTable
-from spark_tui.tui.screens.modals import TourScreen
+from spark_tui.core.actions import Scope, of_scope, shown, use_keys
+from spark_tui.tui.screens.help import CLI_FROM, KeyTable, TourScreen, tour
 from spark_tui.tui.screens.presets import PresetsScreen
-from spark_tui.tui.tour import tour
 from tests.tui.kit import QWEN, kit_of, seen
 
 
@@ -45,14 +42,14 @@ def test_the_tour_names_the_keys_in_force_and_fits_its_place(width: int) -> None
     assert all(len(line) <= width for line in lines)
     text = " ".join(" ".join(lines).split())
     assert "F9 frees the cache" in text
-    assert "Q Leaves." in text
+    assert "Q Quit." in text
 
 
 async def test_the_tour_is_there_while_nothing_serves_and_by_its_key_over_any_screen() -> None:
     async with seen(kit_of(QWEN), (80, 24), "1") as sight:
-        await sight.until_seen("Serve a model in three keys.", "shows this", "Leaves.")
+        await sight.until_seen("Serve a model in three keys.", "shows this", "Quit.")
         await sight.press("3", "f1")
         sight.on(TourScreen)
-        await sight.until_seen("The screen in one look", "Leaves.")
+        await sight.until_seen("Quick tour", "Quit.")
         await sight.press("escape")
         sight.on(PresetsScreen)

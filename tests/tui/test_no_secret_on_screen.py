@@ -17,7 +17,6 @@ from spark_tui.domain.errors import EngineFailed, EngineUnreachable, GpuDriverMi
 from spark_tui.domain.presets.plan import Overrides, Reach
 from spark_tui.domain.reading import value_of
 from spark_tui.tui.app import SparkApp
-from spark_tui.tui.crash import crash_text
 from spark_tui.tui.screens.modals import ConfirmScreen
 from tests.cli.test_no_secret_leaves import BEARER, KEY, LINES, NEEDLES, TOKEN
 from tests.core.kit import IMAGE, PRESET, Kit
@@ -124,7 +123,7 @@ async def test_the_chat_masks_what_an_engine_says_about_keys() -> None:
 
 async def test_a_crash_tells_where_and_no_value_of_a_variable() -> None:
     kept = f"prompt of a person {TOKEN}"
-    text = crash_text(crashed()).plain
+    text = SparkApp(Kit().context).crash_report(crashed()).plain
     assert "RuntimeError: Bearer *** was refused" in text
     assert "doctor --report" in text
     assert kept not in text
@@ -167,6 +166,6 @@ async def test_in_read_only_mode_there_is_no_such_key() -> None:
     async with opened(kit) as (app, pilot):
         await until(kit, pilot, lambda: "LAN NO KEY" in screen_text(app))
         before = await kit.docker.containers()
-        assert "Read-only: Make a key is left out." in await pressed(app, kit, pilot, "K")
+        assert "Read-only mode: Make a key is disabled." in await pressed(app, kit, pilot, "K")
         assert len(app.screen_stack) == 1, "it does not even ask"
         assert await kit.docker.containers() == before

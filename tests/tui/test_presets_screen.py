@@ -246,7 +246,7 @@ async def test_in_read_only_mode_there_is_no_launch() -> None:
     async with seen(kit, (120, 36), "l", "enter") as sight:
         sight.on(PresetsScreen)
         assert "l Launch" not in sight.text, "no key for it is named"
-        assert "Read-only: Launch is left out." in sight.text
+        assert "Read-only mode: Launch is disabled." in sight.text
 
 
 def _read_only(context: Context) -> Context:

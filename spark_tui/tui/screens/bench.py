@@ -30,11 +30,10 @@ from spark_tui.domain.quantities import gib, human_count, human_duration
 from spark_tui.domain.text import clean_line, truncate
 from spark_tui.tui import format as fmt
 from spark_tui.tui.format import Glyphs
-from spark_tui.tui.keymap import bindings
+from spark_tui.tui.frame import FrameScreen, bindings
 from spark_tui.tui.screens import bench_words as words
 from spark_tui.tui.screens.bench_form import BenchForm, BenchOrder
 from spark_tui.tui.screens.bench_words import NOT_KNOWN, STYLES, ago, headline, question, short_model, status_word
-from spark_tui.tui.screens.frame import FrameScreen
 from spark_tui.tui.screens.modals import ConfirmScreen
 from spark_tui.tui.widgets.bench_curve import BenchCurve, Curves
 from spark_tui.tui.widgets.line import Figures, Head, Line, entitle

@@ -26,7 +26,7 @@ from spark_tui.domain.errors import EngineUnreachable, SparkError
 from spark_tui.domain.quantities import human_count
 from spark_tui.domain.reading import reason_of
 from spark_tui.domain.text import clean
-from spark_tui.tui.keymap import bindings
+from spark_tui.tui.frame import FrameScreen, bindings
 from spark_tui.tui.screens import chat_words as words
 from spark_tui.tui.screens.chat_dialogs import (
     ChatSettingsPanel,
@@ -36,7 +36,6 @@ from spark_tui.tui.screens.chat_dialogs import (
     TextDialog,
     TokensScreen,
 )
-from spark_tui.tui.screens.frame import FrameScreen
 from spark_tui.tui.widgets.bars import KeyBar
 from spark_tui.tui.widgets.line import entitle
 from spark_tui.tui.widgets.markdown import code_blocks

@@ -17,8 +17,7 @@ from spark_tui.domain.doctor.check import Result, Verdict
 from spark_tui.domain.doctor.checks import summary, worst
 from spark_tui.domain.errors import SparkError
 from spark_tui.tui import format as fmt
-from spark_tui.tui.keymap import bindings
-from spark_tui.tui.screens.frame import FrameScreen
+from spark_tui.tui.frame import FrameScreen, bindings
 from spark_tui.tui.screens.modals import ConfirmScreen
 from spark_tui.tui.widgets.line import entitle
 from spark_tui.tui.widgets.page import BLANK, Page, Part, sentence, told

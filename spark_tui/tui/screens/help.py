@@ -1,4 +1,4 @@
-"""The keys of a screen, from the registry of actions."""
+"""The keys of a screen, from the registry of actions; and a quick tour of the screen."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.screen import ModalScreen
 
-from spark_tui.core.actions import Action, Scope, allowed, of_scope, shown
-from spark_tui.tui.widgets.line import Line, hanging
+from spark_tui.core.actions import Action, Scope, allowed, key_of, of_scope, screen_keys, shown
+from spark_tui.tui.widgets.line import Line, hanging, packed
 
 KEYS_WIDTH = 11
 LABEL_WIDTH = 14
@@ -61,7 +61,7 @@ class HelpScreen(ModalScreen[None]):
         """One table that scrolls where it must."""
         with VerticalScroll(classes="dialog", id="help") as dialog:
             dialog.border_title = f"Keys on {self._scope.value}"
-            dialog.border_subtitle = "arrows scroll   Esc closes"
+            dialog.border_subtitle = "arrows scroll   Esc close"
             yield KeyTable(self._scope, read_only=self._read_only)
 
     def action_close(self) -> None:
@@ -88,3 +88,70 @@ def _lines(action: Action, width: int) -> list[Content]:
     # screen they all end at the right edge.
     below = indent + column + 2 if column else max(indent, width - cli.cell_length)
     return [*hanging(label, words, indent, width), *hanging(Content(""), cli, below, width)]
+
+
+# --- tour -------------------------------------------------------------------------------------------------
+
+KEY = "bold $footer-key-foreground"
+SIGN_WIDTH = 7
+ONE_COLUMN_BELOW = 60
+"""Cells under which a key of the three stands on a line of its own anyway: the gaps shrink."""
+
+
+def tour(width: int) -> Content:
+    """Three keys to a served model; then what each part of the screen is for, wrapped for the width."""
+    lines = [Content.styled("Serve a model in three keys.", "bold"), Content(""), *_three_keys(width), Content("")]
+    for sign, words in _parts():
+        lines += hanging(Content.styled(sign, KEY), Content(words), SIGN_WIDTH, width)
+    return Content("\n").join(lines)
+
+
+def _three_keys(width: int) -> list[Content]:
+    steps = (
+        (key_of("show_presets"), "choose a preset"),
+        ("Enter", "check and launch it"),
+        (key_of("show_chat"), "chat with it"),
+    )
+    gap = Content("   " if width < ONE_COLUMN_BELOW else "      ")
+    return packed((Content.assemble((key, KEY), "  ", words) for key, words in steps), gap, width)
+
+
+def _parts() -> tuple[tuple[str, str], ...]:
+    cache, memory = key_of("drop_cache"), key_of("open_memory")
+    help_, palette, again = key_of("help"), key_of("command_palette"), key_of("tour")
+    return (
+        ("MEM", f"CPU, GPU and page cache share it. {cache} frees the cache, {memory} shows more."),
+        (
+            screen_keys() if len(screen_keys()) < SIGN_WIDTH else "tabs",
+            "Home: engines. Models: the store. Presets: recipes. Logs, Metrics, Chat, Bench: the selected engine."
+            " Doctor: problems of this machine.",
+        ),
+        (help_, f"All keys of a screen. {palette} finds everything by name, {again} shows this."),
+        (key_of("quit"), "Quit. Containers keep running."),
+    )
+
+
+class TourText(Line):
+    """The text, wrapped for the dialog's width."""
+
+    def say(self, width: int) -> Content:
+        """What each part of the screen is for."""
+        return tour(width)
+
+
+class TourScreen(ModalScreen[None]):
+    """What the parts of the screen are, over any screen."""
+
+    CSS_PATH = "help.tcss"
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,enter,space,q,f1,question_mark", "close", "Close")]
+
+    def compose(self) -> ComposeResult:
+        """The text in a dialog."""
+        with VerticalScroll(classes="dialog", id="tour") as dialog:
+            dialog.border_title = "Quick tour"
+            dialog.border_subtitle = "Esc close"
+            yield TourText()
+
+    def action_close(self) -> None:
+        """Back to the screen below."""
+        self.dismiss(None)

@@ -18,9 +18,8 @@ from spark_tui.domain.engine.state import EngineState
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.reading import reason_of
 from spark_tui.tui import format as fmt
-from spark_tui.tui.keymap import bindings
-from spark_tui.tui.screens.frame import FrameScreen
-from spark_tui.tui.tour import tour
+from spark_tui.tui.frame import FrameScreen, bindings
+from spark_tui.tui.screens.help import tour
 from spark_tui.tui.widgets.boot_timeline import BootTimelineView
 from spark_tui.tui.widgets.engine_detail import EngineFacts, EngineGraphs, EngineSummary, JobSteps, LogTail
 from spark_tui.tui.widgets.line import Line, entitle
@@ -236,7 +235,7 @@ class HomeScreen(FrameScreen):
 
     def action_apply_remedy(self) -> None:
         """The launch form of its preset, with the change written into it that the cause or a finding proposes."""
-        self.spark.apply_remedy(self.selected_engine)
+        self.spark.apply_fix(self.selected_engine)
 
     def action_open_logs(self) -> None:
         """The selected engine's log."""

@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import ClassVar
 
-from textual import events, work
+from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
@@ -20,6 +20,7 @@ from spark_tui.domain.errors import SparkError
 from spark_tui.domain.presets.dialects.docker_run import find_commands, with_newlines
 from spark_tui.domain.presets.preset import Origin
 from spark_tui.domain.secret import mask_secrets
+from spark_tui.tui.textual_private import PasteInput
 from spark_tui.tui.widgets.page import BLANK, Page, Part, sentence, told
 
 LABEL_WIDTH = 11
@@ -31,36 +32,33 @@ PASTED = "pasted text"
 STYLES = {Outcome.IMPORTED: "$success", Outcome.UNCHANGED: "$dim", Outcome.REFUSED: "$error"}
 
 
-class SourceInput(Input):
-    """One line for a path, or for a command. Of a paste with several lines a single command becomes one line, which
-    can be changed; any other text is kept aside, and the line says so."""
+class SourceInput(PasteInput):
+    """One line for a path, or for a command. A pasted command of several lines becomes one line, which can be edited;
+    any other text of several lines is kept aside, and the line says so."""
 
     kept = ""
-    told = ""
+    note = ""
 
-    def _on_paste(self, event: events.Paste) -> None:
-        text = with_newlines(event.text)
+    def pasted(self, text: str) -> str | None:
+        """See the class."""
+        text = with_newlines(text)
         lines = [line for line in text.split("\n") if line.strip()]
         commands = find_commands(text)
         if len(commands) == 1 and "\n" not in commands[0].text:
-            self._show(mask_secrets(commands[0].text))
+            self.value = mask_secrets(commands[0].text)
         elif len(lines) > 1:
             what = f"{len(commands)} docker run commands" if len(commands) > 1 else "text"
-            self.kept, self.told = text, f"[{what}, {len(lines)} lines pasted]"
-            self._show(self.told)
+            self.kept, self.note = text, f"[{what}, {len(lines)} lines pasted]"
+            self.value = self.note
         else:
-            super()._on_paste(events.Paste("".join(lines).strip()))
-        event.prevent_default()
-        event.stop()
-
-    def _show(self, text: str) -> None:
-        self.value = text
+            return "".join(lines).strip()
         self.cursor_position = 0
+        return None
 
     def source(self) -> Path | Given | None:
         """What is to be imported; None for nothing."""
         value = self.value.strip()
-        if self.kept and value == self.told:
+        if self.kept and value == self.note:
             return Given(self.kept, PASTED)
         if find_commands(value):
             return Given(value, PASTED)

@@ -17,8 +17,7 @@ from spark_tui.domain.engine.view import EngineView
 from spark_tui.domain.logs.causes.cause import Cause
 from spark_tui.domain.logs.explain import Explanation, Landmark, Tone, landmarks
 from spark_tui.tui import format as fmt
-from spark_tui.tui.keymap import bindings
-from spark_tui.tui.screens.frame import FrameScreen
+from spark_tui.tui.frame import FrameScreen, bindings
 from spark_tui.tui.widgets.boot_timeline import BootTimelineView
 from spark_tui.tui.widgets.engine_detail import TONE_STYLE, cause_rows, fact_lines
 from spark_tui.tui.widgets.line import Line, entitle, spread
@@ -280,7 +279,7 @@ class LogsScreen(FrameScreen):
 
     def action_apply_log_remedy(self) -> None:
         """The launch form with the change that helps."""
-        self.spark.apply_remedy(self.selected_engine)
+        self.spark.apply_fix(self.selected_engine)
 
     def action_level(self) -> None:
         """All, warnings and worse, errors only."""

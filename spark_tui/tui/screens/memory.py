@@ -25,8 +25,7 @@ from spark_tui.domain.quantities import GIB, gib, human_bytes
 from spark_tui.domain.reading import NOT_READ_YET, Missing, Reading, reason_of, value_of
 from spark_tui.tui import format as fmt
 from spark_tui.tui.format import Glyphs
-from spark_tui.tui.keymap import bindings
-from spark_tui.tui.screens.frame import FrameScreen
+from spark_tui.tui.frame import FrameScreen, bindings
 from spark_tui.tui.widgets.graph import Graph
 from spark_tui.tui.widgets.graph_picture import Subject, View
 from spark_tui.tui.widgets.line import Line, entitle

@@ -29,8 +29,7 @@ from spark_tui.domain.reading import Missing, Reading, Stale, value_of
 from spark_tui.domain.text import clean_line
 from spark_tui.tui import format as fmt
 from spark_tui.tui.format import ASCII
-from spark_tui.tui.keymap import bindings
-from spark_tui.tui.screens.frame import FrameScreen
+from spark_tui.tui.frame import FrameScreen, bindings
 from spark_tui.tui.widgets.graph import Chart, GraphGrid
 from spark_tui.tui.widgets.graph_picture import Subject, View, kinds_for
 from spark_tui.tui.widgets.line import Line, hanging, packed, spread

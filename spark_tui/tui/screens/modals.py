@@ -7,12 +7,11 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
-from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Static
 
-from spark_tui.tui.tour import tour
-from spark_tui.tui.widgets.line import Line
+from spark_tui.core.cache import Prospect
+from spark_tui.domain.quantities import human_bytes
 from spark_tui.tui.widgets.page import told
 
 
@@ -56,7 +55,7 @@ class ConfirmScreen(ModalScreen[bool]):
                 yield Input(id="typed", select_on_focus=False)
             with Horizontal(classes="dialog-buttons"):
                 yield Button(self._verb if self._typed else f"{self._verb} (y)", id="yes", variant="error")
-                yield Button("Leave it (Esc)" if self._typed else "Leave it (n)", id="no")
+                yield Button("Cancel (Esc)" if self._typed else "Cancel (n)", id="no")
 
     def on_mount(self) -> None:
         """Enter alone never confirms: the safe answer has the focus."""
@@ -94,27 +93,19 @@ class ConfirmScreen(ModalScreen[bool]):
         self.dismiss(yes)
 
 
-class TourText(Line):
-    """The text, wrapped for the dialog's width."""
-
-    def say(self, width: int) -> Content:
-        """What each part of the screen is for."""
-        return tour(width)
+UNCHANGED = "Available memory stays the same; CUDA sees more free memory."
 
 
-class TourScreen(ModalScreen[None]):
-    """One look, one key to go on."""
-
-    CSS_PATH = "tour.tcss"
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,enter,space,q,f1,question_mark", "close", "Close")]
-
-    def compose(self) -> ComposeResult:
-        """The text in a dialog."""
-        with VerticalScroll(classes="dialog", id="tour") as dialog:
-            dialog.border_title = "The screen in one look"
-            dialog.border_subtitle = "Esc goes on"
-            yield TourText()
-
-    def action_close(self) -> None:
-        """Back to the screen below."""
-        self.dismiss(None)
+def free_cache_question(plan: Prospect) -> ConfirmScreen | None:
+    """What a person must agree to before the page cache is freed; None where nothing has to be asked."""
+    words = [plan.warning] if plan.warning else []
+    if plan.route is None:
+        if plan.consent is not None:
+            words.append(f"Needs root: a short-lived container of {plan.consent.image} does it.")
+        elif plan.terminal is not None:
+            words.append("Needs root: sudo asks for your password on this terminal. spark-tui never sees it.")
+        words.append("To allow it permanently: spark-tui drop-caches --install")
+    if not words:
+        return None
+    title = f"Free about {human_bytes(plan.droppable)} of page cache?" if plan.droppable else "Free the page cache?"
+    return ConfirmScreen(title, "\n".join([UNCHANGED, *words]), verb="Free")

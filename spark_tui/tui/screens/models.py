@@ -34,8 +34,7 @@ from spark_tui.domain.models.store import (
 from spark_tui.domain.quantities import docker_size, human_bytes, parse_bytes
 from spark_tui.domain.reading import reason_of, value_of
 from spark_tui.domain.text import clean_line, truncate
-from spark_tui.tui.keymap import bindings
-from spark_tui.tui.screens.frame import FrameScreen
+from spark_tui.tui.frame import FrameScreen, bindings
 from spark_tui.tui.screens.models_hub import FetchDialog, HubSearch, SearchDialog
 from spark_tui.tui.screens.models_words import (
     COLUMNS,

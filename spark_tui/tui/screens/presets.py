@@ -29,8 +29,7 @@ from spark_tui.domain.quantities import human_bytes, human_count, short_tokens
 from spark_tui.domain.reading import Ok
 from spark_tui.domain.text import clean_line, truncate
 from spark_tui.tui import format as fmt
-from spark_tui.tui.keymap import bindings
-from spark_tui.tui.screens.frame import FrameScreen
+from spark_tui.tui.frame import FrameScreen, bindings
 from spark_tui.tui.widgets.fit_bar import FitBar
 from spark_tui.tui.widgets.line import entitle
 from spark_tui.tui.widgets.page import BLANK, Page, Part, sentence, told

@@ -1,4 +1,4 @@
-"""A text of labelled values, sentences and commands, wrapped anew for every width."""
+"""A page of sections: labelled values, sentences, tables and commands, wrapped for the width."""
 
 from __future__ import annotations
 
@@ -8,16 +8,19 @@ from typing import TypeAlias
 from textual.content import Content
 
 from spark_tui.domain.text import cell_width, clean, clean_line, truncate
+from spark_tui.present.page import Cell, Section, Table, Tone, column_widths
+from spark_tui.tui.format import LOUD, TONE_STYLES, cell
 from spark_tui.tui.widgets.line import Line, hanging
 
 MAX_VALUE = 2_000
-"""Cells of one value that are shown: longer ones are cut, so that a file cannot fill the screen for ever."""
+"""Cells of one value that are shown: a file must not fill the screen."""
+MAX_LABEL = 16
 MAX_COMMAND_LINES = 500
 CONTINUATION = 4
-"""Cells by which the rest of a long line stands further in than its beginning."""
+"""Cells by which the rest of a long command line is indented."""
 
 Part: TypeAlias = tuple[Content, Content]
-"""What stands on the left (a label, a bullet, nothing), and the text that is wrapped beside it."""
+"""A label (or a bullet, or nothing), and the text that is wrapped beside it."""
 
 
 def told(text: str, style: str = "") -> Content:
@@ -34,20 +37,31 @@ BLANK: Part = (Content(""), Content(""))
 
 
 class Page(Line):
-    """Parts one under the other, with their continuation lines indented; then a command, if there is one.
+    """Sections one under the other, a blank line between two. `most` bounds the lines of a row; 0: all of them."""
 
-    `indent` is the width of the labels; a part whose label is empty or a bullet is indented only by that.
-    """
-
-    def __init__(self, indent: int, *, id: str | None = None, classes: str | None = None) -> None:  # noqa: A002
+    def __init__(
+        self,
+        indent: int = 0,
+        *,
+        most: int = 0,
+        id: str | None = None,  # noqa: A002 - Textual's name
+        classes: str | None = None,
+    ) -> None:
         super().__init__(id=id, classes=classes)
         self._indent = indent
+        self._most = most
+        self._sections: tuple[Section, ...] = ()
         self._parts: tuple[Part, ...] = ()
         self._command = ""
 
+    def show(self, sections: Iterable[Section]) -> None:
+        """Replaces what the page shows."""
+        self._sections, self._parts, self._command = tuple(sections), (), ""
+        self.renew()
+
     def tell(self, parts: Iterable[Part], command: str = "") -> None:
-        """Replaces what it says."""
-        self._parts, self._command = tuple(parts), command
+        """The same with ready parts."""
+        self._sections, self._parts, self._command = (), tuple(parts), command
         self.renew()
 
     def say(self, width: int) -> Content:
@@ -56,7 +70,54 @@ class Page(Line):
         for label, value in self._parts:
             own = label.cell_length
             lines += hanging(label, value, own if own <= 2 else self._indent, width)
-        return Content("\n").join([*lines, *command_lines(self._command, width)])
+        lines += command_lines(self._command, width)
+        return Content("\n").join([*lines, *page_lines(self._sections, width, self._most)])
+
+
+def page_lines(sections: Sequence[Section], width: int, most: int = 0) -> list[Content]:
+    """The lines of a page; its labels have one column."""
+    labels = [cell_width(row.label) for section in sections for row in section.rows]
+    indent = min(MAX_LABEL, max(labels, default=0)) + 2
+    lines: list[Content] = []
+    for number, section in enumerate(sections):
+        if number:
+            lines.append(Content(""))
+        if section.title:
+            lines += told(section.title, "bold").wrap(max(8, width))
+        for row in section.rows:
+            style = TONE_STYLES[row.tone]
+            bullet = cell_width(row.label) == 1
+            loud = row.tone in LOUD and not bullet
+            label = Content.styled(clean_line(row.label) + " " * bullet, f"bold {style}" if loud else "$dim")
+            found = hanging(label, told(row.text, style), 2 if bullet else indent if row.label else 0, width)
+            if most and len(found) > most:
+                found = [*found[: most - 1], Content.assemble(found[most - 1].truncate(max(1, width - 1)), "…")]
+            lines += found
+        if section.table is not None:
+            lines += table_lines(section.table, width)
+        lines += command_lines(section.command, width)
+    return lines
+
+
+def table_lines(table: Table, width: int) -> list[Content]:
+    """Titles and rows, each at most `width` cells. Columns stand closer before one is left out."""
+    if not table.rows:
+        return told(table.empty, "$dim").wrap(max(8, width)) if table.empty else []
+    gap = 2 if len(column_widths(table, width, 2)) == len(table.columns) else 1
+    widths = column_widths(table, width, gap)
+    titles = tuple(Cell(column.title, Tone.QUIET) for column in table.columns)
+    *before, last = widths
+    indent = sum(widths[at] + gap for at in before)
+    lines: list[Content] = []
+    for row in (titles, *table.rows) if any(column.title for column in table.columns) else table.rows:
+        lead = Content.assemble(
+            *(Content.assemble(cell(row[at], widths[at], right=table.columns[at].right), " " * gap) for at in before)
+        )
+        text = told(row[last].text, TONE_STYLES[row[last].tone])
+        if table.columns[last].right:
+            text = Content.assemble(" " * max(0, widths[last] - text.cell_length), text)
+        lines += hanging(lead, text, indent, width)
+    return lines
 
 
 def command_lines(text: str, width: int) -> Sequence[Content]:

@@ -19,7 +19,9 @@ from textual.style import Style
 from textual.visual import Visual
 
 from spark_tui.domain.text import clean_line
-from spark_tui.tui.format import UNICODE, Glyphs
+from spark_tui.present import page
+from spark_tui.present.page import Table, column_widths
+from spark_tui.tui.format import MAX_CELL, TONE_STYLES, UNICODE, Glyphs, safe
 
 GAP = 2
 MARK = 2
@@ -93,8 +95,8 @@ class RowList(ScrollView, can_focus=True):
 
     def __init__(
         self,
-        columns: Sequence[Column],
-        empty: Content,
+        columns: Sequence[Column] = (),
+        empty: Content = Content(""),  # noqa: B008 - immutable
         *,
         titles: bool = False,
         gap: int = GAP,
@@ -108,6 +110,8 @@ class RowList(ScrollView, can_focus=True):
         self._gap = gap
         self._lines: list[int | str] = []
         self._line_of: list[int] = []
+        self._table: Table | None = None
+        self._measured: tuple[int, dict[int, int]] | None = None
 
     # --- data -----------------------------------------------------------------------------------------
 
@@ -139,6 +143,28 @@ class RowList(ScrollView, can_focus=True):
                     self._refresh_row(row)
         if self.key != before:
             self.post_message(self.Moved(self, self.key))
+
+    def show_table(self, table: Table) -> None:
+        """Replaces columns and rows by those of a table, whose ids are the keys."""
+        before, self._table = self._widths(), table
+        self._measured = None
+        groups = table.groups or ("",) * len(table.rows)
+        rows = [
+            Row(id_, tuple(safe(cell.text[:MAX_CELL], TONE_STYLES[cell.tone]) for cell in cells), group)
+            for id_, cells, group in zip(table.ids, table.rows, groups, strict=True)
+        ]
+        if self._widths() != before:
+            self.refresh()
+        self.show(rows, safe(table.empty))
+
+    def _widths(self) -> dict[int, int]:
+        """Cells of each column that is shown."""
+        width = self.scrollable_content_region.width - MARK
+        if self._table is None:
+            return {}
+        if self._measured is None or self._measured[0] != width:
+            self._measured = (width, column_widths(self._table, width, self._gap))
+        return self._measured[1]
 
     def _arrange(self) -> None:
         """Lines on screen: a row's number, or the text of a heading."""
@@ -244,12 +270,17 @@ class RowList(ScrollView, can_focus=True):
         if not self._rows:
             return self._render_empty(y, width)
         if self._titles and y == 0:
-            return self._strip(self._line([_title(column) for column in self._columns], width), width)
+            return self._strip(
+                self._line([Content.styled(each.title, "$dim") for each in self._headings()], width), width
+            )
         line = self._line_at(y)
         if isinstance(line, int):
             return self._paint(self._rows[line], width, line == self.cursor)
         heading = Content.styled(clean_line(line), "bold $dim").truncate(width, ellipsis=True) if line else Content("")
         return self._strip(heading, width)
+
+    def _headings(self) -> Sequence[Column | page.Column]:
+        return self._columns if self._table is None else self._table.columns
 
     def _strip(self, content: Content, width: int) -> Strip:
         return Visual.to_strips(self, content, width, 1, self.visual_style)[0]
@@ -284,14 +315,17 @@ class RowList(ScrollView, can_focus=True):
         line = Content.assemble(lead, " " * (MARK - lead.cell_length), *parts)
         return Content.assemble(line, " " * max(0, width - line.cell_length))  # the cursor's row goes to the edge
 
-    def _layout(self, cells: Sequence[Content], width: int) -> list[tuple[Content, int, Column]]:
+    def _layout(self, cells: Sequence[Content], width: int) -> list[tuple[Content, int, Column | page.Column]]:
+        if self._table is not None:
+            columns = self._table.columns
+            return [(cells[at], size, columns[at]) for at, size in self._widths().items()]
         shown = [
             (cell, column) for cell, column in zip(cells, self._columns, strict=True) if width >= column.hide_below
         ]
         fixed = sum(column.width for _, column in shown) + self._gap * (len(shown) - 1)
         flexible = sum(1 for _, column in shown if not column.width)
         room = max(0, width - fixed)
-        out: list[tuple[Content, int, Column]] = []
+        out: list[tuple[Content, int, Column | page.Column]] = []
         for cell, column in shown:
             if column.width:
                 out.append((cell, column.width, column))
@@ -300,7 +334,3 @@ class RowList(ScrollView, can_focus=True):
                 room, flexible = room - share, flexible - 1
                 out.append((cell, min(share, column.maximum) if column.maximum else share, column))
         return out
-
-
-def _title(column: Column) -> Content:
-    return Content.styled(column.title, "$dim")

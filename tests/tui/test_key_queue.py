@@ -11,7 +11,7 @@ from textual.widgets import Input
 
 from spark_tui.tui.app import SparkApp
 from spark_tui.tui.format import UNICODE
-from spark_tui.tui.key_queue import PATIENCE_S, KeyPassed, TypedKeys
+from spark_tui.tui.key_queue import TIMEOUT_S, KeyHandled, KeyQueue
 from spark_tui.tui.screens.help import HelpScreen
 from tests.tui.kit import QWEN, SMOL, kit_of
 
@@ -69,7 +69,7 @@ async def test_a_key_after_one_that_closes_a_dialog_goes_to_the_screen_below() -
         burst(app, "8")
         began = monotonic()
         await until(pilot, lambda: app.current_mode == "doctor" and len(app.screen_stack) == 1, "Help is closed")
-        assert monotonic() - began < PATIENCE_S, "a dialog that takes its messages with it holds nobody up"
+        assert monotonic() - began < TIMEOUT_S, "a dialog that takes its messages with it holds nobody up"
 
 
 async def test_every_screen_in_one_burst_ends_on_the_last() -> None:
@@ -95,7 +95,7 @@ class VanishingApp(App[None]):
 
     def __init__(self) -> None:
         super().__init__()
-        self.typed = TypedKeys(self, super().on_event)
+        self.queue = KeyQueue(self, super().on_event)
         self.seen: list[str] = []
 
     def compose(self) -> ComposeResult:
@@ -103,12 +103,12 @@ class VanishingApp(App[None]):
 
     async def on_event(self, event: Event) -> None:
         if isinstance(event, Key) and not event.is_forwarded:
-            await self.typed.typed(event)
+            await self.queue.put(event)
         else:
             await super().on_event(event)
 
-    def on_key_passed(self, message: KeyPassed) -> None:
-        self.typed.passed(message)
+    def on_key_handled(self, message: KeyHandled) -> None:
+        self.queue.handled(message)
 
     def on_key(self, event: Key) -> None:
         self.seen.append(event.key)

@@ -1,0 +1,197 @@
+"""A screen with a list on the left and pages of the selected row on the right; the list has a filter."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual import work
+from textual.app import ComposeResult
+from textual.containers import Container, Horizontal, VerticalScroll
+from textual.content import Content
+from textual.widgets import Input, TabbedContent, TabPane
+
+from spark_tui.domain.text import clean_line, truncate
+from spark_tui.tui.frame import FrameScreen
+from spark_tui.tui.widgets.line import entitle
+from spark_tui.tui.widgets.page import Page
+from spark_tui.tui.widgets.row_list import Column, RowList
+
+MAX_TITLE = 200
+PAINT_SECONDS = 1.0
+"""Progress arrives many times a second; a person over SSH needs it once."""
+
+
+class ListScreen(FrameScreen):
+    """Subclasses declare the list and its pages, and implement `show_rows` and `show_selected`.
+
+    Their action registry names the keys; `action_filter`, `action_next_tab` and `action_previous_tab` do the work:
+    a subclass gives them the names that its actions have (`action_filter_presets = ListScreen.action_filter`).
+    """
+
+    LIST: ClassVar[str]
+    """Id of the list."""
+    LIST_TITLE: ClassVar[str]
+    COLUMNS: ClassVar[tuple[Column, ...]] = ()
+    FILTER: ClassVar[str] = ""
+    """What stands in the empty filter; without it there is none."""
+    PAGES: ClassVar[tuple[tuple[str, str], ...]]
+    """Id and title of each page: its `Page` widget has that id, its tab `ID-page`, what scrolls it `ID-scroll`."""
+    _top_of: str | None = None
+    _painted_at = float("-inf")
+    _paint_waits = False
+
+    # --- compose --------------------------------------------------------------------------------------
+
+    def compose_body(self) -> ComposeResult:
+        """List on the left, pages on the right; one above the other when it is narrow."""
+        with Horizontal(id="columns"):
+            with Container(id="list-pane", classes="pane") as pane:
+                pane.border_title = self.LIST_TITLE
+                if self.FILTER:
+                    box = Input(placeholder=self.FILTER, id="filter", compact=True)
+                    box.display = False
+                    yield box
+                yield from self.compose_list()
+            with Container(id="detail-pane", classes="pane"):
+                yield from self.compose_detail()
+
+    def compose_list(self) -> ComposeResult:
+        """The list, and what stands below it."""
+        yield RowList(self.COLUMNS, Content(""), titles=True, gap=1, id=self.LIST)
+
+    def compose_detail(self) -> ComposeResult:
+        """The pages behind tabs; a single page has none."""
+        if len(self.PAGES) == 1:
+            name = self.PAGES[0][0]
+            with VerticalScroll(id=f"{name}-scroll"):
+                yield from self.compose_page(name)
+            return
+        with TabbedContent(id="pages"):
+            for name, title in self.PAGES:
+                with TabPane(title, id=f"{name}-page"), VerticalScroll(id=f"{name}-scroll"):
+                    yield from self.compose_page(name)
+
+    def compose_page(self, name: str) -> ComposeResult:
+        """What a page holds."""
+        yield Page(id=name)
+
+    # --- what there is --------------------------------------------------------------------------------
+
+    @property
+    def rows(self) -> RowList:
+        """The list."""
+        return self.query_one(f"#{self.LIST}", RowList)
+
+    @property
+    def filter_words(self) -> list[str]:
+        """What the filter asks for, in lower case; empty without a filter."""
+        return self.query_one("#filter", Input).value.lower().split() if self.FILTER else []
+
+    def page(self, name: str) -> Page:
+        """One of the pages."""
+        return self.query_one(f"#{name}", Page)
+
+    # --- show -----------------------------------------------------------------------------------------
+
+    def show_rows(self) -> None:
+        """Fills the list, then calls `show_selected`."""
+        raise NotImplementedError
+
+    def show_selected(self) -> None:
+        """Fills the pages with what is known of the row under the cursor."""
+        raise NotImplementedError
+
+    def show_count(self, shown: int, total: int, more: str = "") -> None:
+        """How many rows there are, at the foot of the list's frame."""
+        count = f"{shown} of {total}" if self.filter_words else str(total)
+        entitle(self.query_one("#list-pane"), f"{count}{more}", below=True)
+
+    def show_title(self, title: str) -> None:
+        """What the pages are about, on their frame. Another row's pages start at their top."""
+        entitle(self.query_one("#detail-pane"), truncate(clean_line(title), MAX_TITLE))
+        key = self.rows.key
+        if key != self._top_of:
+            self._top_of = key
+            for scroll in self.query("#detail-pane VerticalScroll"):
+                scroll.scroll_home(animate=False)
+
+    def repaint_soon(self) -> None:
+        """Calls `show_rows` now, or when a second has passed since the last time."""
+        if self._paint_waits:
+            return
+        left = self._painted_at + PAINT_SECONDS - self.context.clock.monotonic()
+        if left > 0:
+            self._paint_waits = True
+            self._show_later(left)
+        else:
+            self._painted_at = self.context.clock.monotonic()
+            self.show_rows()
+
+    @work(exit_on_error=False, group="paint")
+    async def _show_later(self, seconds: float) -> None:
+        await self.context.clock.sleep(seconds)
+        self._paint_waits = False
+        if self.is_current:
+            self.repaint_soon()
+
+    def on_row_list_moved(self, message: RowList.Moved) -> None:
+        """Another row."""
+        if message.row_list.id == self.LIST:
+            self.show_selected()
+
+    # --- tabs -----------------------------------------------------------------------------------------
+
+    def turn_page(self, step: int) -> None:
+        """The next tab, or the one before; the cursor stays in the list."""
+        tabs = self.query_one("#pages", TabbedContent)
+        names = [f"{name}-page" for name, _ in self.PAGES]
+        tabs.active = names[(names.index(tabs.active) + step) % len(names)]
+
+    def action_next_tab(self) -> None:
+        """The page to the right."""
+        self.turn_page(1)
+
+    def action_previous_tab(self) -> None:
+        """The page to the left."""
+        self.turn_page(-1)
+
+    # --- filter ---------------------------------------------------------------------------------------
+
+    def action_filter(self) -> None:
+        """Opens the filter."""
+        box = self.query_one("#filter", Input)
+        box.display = True
+        box.focus()
+
+    def set_filter(self, text: str) -> None:
+        """Filters the list by that text; an empty one closes the filter."""
+        box = self.query_one("#filter", Input)
+        box.value = text
+        box.display = bool(text)
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """The list follows the filter."""
+        if event.input.id == "filter":
+            self.show_rows()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Enter goes to the list; an empty filter is closed."""
+        if event.input.id == "filter":
+            self.set_filter(event.value)
+            self.rows.focus()
+
+    def key_escape(self) -> None:
+        """One step back: from a page to the list, then the filter is cleared, then Home."""
+        box = self.query_one("#filter", Input) if self.FILTER else None
+        if box is not None and box.display and (box.has_focus or self.rows.has_focus):
+            self.set_filter("")
+            self.rows.focus()
+        elif not self.rows.has_focus:
+            self.rows.focus()
+        else:
+            self.spark.switch_mode("home")
+
+    def key_down(self) -> None:
+        """From the filter into what it found."""
+        if self.FILTER and self.query_one("#filter", Input).has_focus:
+            self.rows.focus()
