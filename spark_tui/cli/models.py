@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import aclosing
@@ -400,7 +399,7 @@ def inspect_model(session: Session, name: str, revision: str, *, files: bool) ->
         listed = await context.library.files(entry.model.id, revision) if entry.model.revisions else ()
         told = entry.model.revision(revision)
         commit = told.commit if told is not None and told.refs != () else revision
-        facts = await asyncio.to_thread(context.checkpoints.read, entry.model.id, commit)
+        facts = await context.in_thread(context.checkpoints.read, entry.model.id, commit)
         value = value_of(facts)
         return _Look(entry, listed, facts, None if value is None else inspect(value, entry.model.id))
 

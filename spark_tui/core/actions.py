@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Final
 
 from spark_tui.domain.keymap import Keymap
@@ -42,17 +44,17 @@ class Action:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The keys that it has now: the person's own, else the default ones."""
-        return _own_keys.get(self.id, self.default_keys)
+        """The keys that it has in this context: the person's own, else the default ones."""
+        return _own_keys.get().get(self.id, self.default_keys)
 
 
-_own_keys: dict[str, tuple[str, ...]] = {}
+_own_keys: ContextVar[Mapping[str, tuple[str, ...]]] = ContextVar("own_keys", default=MappingProxyType({}))
 
 
 def use_keys(own: Mapping[str, tuple[str, ...]]) -> None:
-    """From here on these actions have these keys, in this process, and all others their default ones."""
-    _own_keys.clear()
-    _own_keys.update(own)
+    """In this context, and in the tasks that it starts, these actions have these keys. An app calls it before it
+    runs: two apps of one process, each in a task of its own, do not see each other's keys."""
+    _own_keys.set(MappingProxyType(dict(own)))
 
 
 ACTIONS: tuple[Action, ...] = (

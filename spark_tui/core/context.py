@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from spark_tui.core.store import Store
 from spark_tui.domain.errors import RefusedError, SparkError
@@ -288,6 +288,9 @@ class MemoryContext(ContextGround):
         )  # fmt: skip
 
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
 METRICS_DELAY_SECONDS = 0.3
 """The first frame does not wait for what nobody can see yet."""
 PARTS_TO_RUN = (
@@ -537,6 +540,12 @@ class Context(MemoryContext):
         await self.remember()
         self.history.observe(self.supervisor.views())
         await self.history.run()
+
+    async def in_thread(self, call: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """The result of a short blocking call, on threads of a bounded pool."""
+        from spark_tui.services.executors import in_thread
+
+        return await in_thread(call, *args, **kwargs)
 
     async def close(self) -> None:
         """Ends jobs, streams, connections and helper processes. Containers go on."""

@@ -16,6 +16,7 @@ from spark_tui.domain.errors import ImageNotFound, SparkError
 from spark_tui.domain.host.drop_caches import Access
 from spark_tui.domain.presets.preset import PresetCatalogue
 from spark_tui.domain.reading import Missing, Ok, Reading
+from spark_tui.services.executors import in_thread
 from spark_tui.services.ports import (
     CacheDropper,
     ContainerEngine,
@@ -69,12 +70,12 @@ class Doctor:
     async def readings(self, terminal: TerminalState, *, gpu_container: bool = False) -> Readings:
         """What the checks look at."""
         files, gpu, docker, drop = await asyncio.gather(
-            asyncio.to_thread(self._read_files), self._gpu.read(), self._ask_docker(), self._access()
+            in_thread(self._read_files), self._gpu.read(), self._ask_docker(), self._access()
         )
         running, state = docker
-        catalogue = await asyncio.to_thread(self._presets.load)
+        catalogue = await in_thread(self._presets.load)
         wanted = sorted({port for preset in catalogue.presets if isinstance(port := preset.default("port"), int)})
-        taken = await asyncio.to_thread(self._probe.taken, wanted)
+        taken = await in_thread(self._probe.taken, wanted)
         tried: Reading[str] = Missing("not asked for")
         if gpu_container:
             tried = await self._try_gpu(catalogue)

@@ -27,6 +27,7 @@ from spark_tui.domain.logs.tracker import BootTracker
 from spark_tui.domain.models.checkpoint import CheckpointFacts
 from spark_tui.domain.quantities import GIB, human_duration
 from spark_tui.domain.reading import Ok, aged, value_of
+from spark_tui.services.executors import in_thread
 from spark_tui.services.ports import (
     CheckpointSource,
     Clock,
@@ -181,7 +182,7 @@ class EngineWatch:
             self._spawn(self._read_checkpoint(self._checkpoints, model))
 
     async def _read_checkpoint(self, checkpoints: CheckpointSource, model: str) -> None:
-        self._checkpoint = value_of(await asyncio.to_thread(checkpoints.read, model))
+        self._checkpoint = value_of(await in_thread(checkpoints.read, model))
         await self._note()
 
     # --- health ---------------------------------------------------------------------------------------
@@ -559,7 +560,7 @@ async def explain_container(
             reader.feed_many(batch)
     memory = value_of(host.memory())
     model = container.model or reader.model
-    checkpoint = value_of(await asyncio.to_thread(checkpoints.read, model)) if model else None
+    checkpoint = value_of(await in_thread(checkpoints.read, model)) if model else None
     others = await docker.containers()
     return reader.explanation(
         Surroundings(

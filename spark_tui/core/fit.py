@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -38,6 +37,7 @@ from spark_tui.domain.presets.plan import LaunchPlan
 from spark_tui.domain.presets.preset import Preset
 from spark_tui.domain.quantities import GIB, MIB, gib, human_duration
 from spark_tui.domain.reading import Missing, Reading, value_of
+from spark_tui.services.executors import in_thread
 from spark_tui.services.ports import CheckpointSource, Clock, HostProbe
 
 _LOADING = (EngineState.CREATED, EngineState.STARTING, EngineState.RESTARTING)
@@ -84,7 +84,7 @@ class Fitting:
     async def candidate(self, preset: Preset, overrides: Overrides) -> Candidate:
         """What a fit needs of the disk, read once. Raises SparkError when the launch cannot be planned at all."""
         plan = self._preflight.dry_plan(preset, overrides)
-        checkpoint = await asyncio.to_thread(self._checkpoints.read, plan.model, preset.model_revision)
+        checkpoint = await in_thread(self._checkpoints.read, plan.model, preset.model_revision)
         return Candidate(plan, value_of(checkpoint), await self._drafter(plan, value_of(checkpoint)))
 
     def now(self, candidate: Candidate) -> Fit:
@@ -119,7 +119,7 @@ class Fitting:
         name = ask_of(plan, checkpoint).drafter
         if not name:
             return None
-        return value_of(await asyncio.to_thread(self._checkpoints.read, str(PurePosixPath(name)), ""))
+        return value_of(await in_thread(self._checkpoints.read, str(PurePosixPath(name)), ""))
 
     def _held(self, world: World) -> dict[str, int]:
         """What each container's CUDA processes hold, by its id; empty when the driver does not tell."""

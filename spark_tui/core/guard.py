@@ -39,6 +39,7 @@ from spark_tui.domain.host.guard import (
 )
 from spark_tui.domain.host.memory import MemInfo
 from spark_tui.domain.reading import Ok, value_of
+from spark_tui.services.executors import in_thread
 from spark_tui.services.ports import Clock, GuardHands, GuardJournal, GuardStarter, HostProbe
 
 ENGINES_SECONDS: Final = 2.0
@@ -341,6 +342,6 @@ class GuardKeeper:
             return
         self._asked_at = now
         try:
-            await asyncio.to_thread(self._starter.start)
+            await in_thread(self._starter.start)
         except SparkError as error:
             self._supervisor.say(error.summary, Severity.WARNING, error.remedy)

@@ -33,6 +33,7 @@ from spark_tui.domain.host.vitals import GpuReading
 from spark_tui.domain.logs.serving import ServingSample
 from spark_tui.domain.quantities import MIB
 from spark_tui.domain.reading import Ok, Reading, value_of
+from spark_tui.services.executors import in_thread
 from spark_tui.services.ports import Clock, EngineApi, HostProbe
 
 TOKENS_SECONDS: Final = 5.0
@@ -189,7 +190,7 @@ class HealthWatch:
 
     async def look_at_shared_memory(self) -> None:
         """One look at /dev/shm."""
-        files = value_of(await asyncio.to_thread(self._host.shared_files))
+        files = value_of(await in_thread(self._host.shared_files))
         if files is None:
             return
         leak = leaked(files, engines_run=any(view.container.running for view in self._views()))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from spark_tui.domain.host.guard import GuardEntry
 from spark_tui.domain.host.memory import Judgement, Level, MemInfo, fall_rate, severity
 from spark_tui.domain.host.vitals import ContainerMemory, GpuProcess, HostProcess, VitalCounters, Vitals, vitals_between
 from spark_tui.domain.reading import NOT_READ_YET, Missing, Ok, Reading, Stale, value_of
+from spark_tui.services.executors import in_thread
 from spark_tui.services.ports import Clock, HostProbe, VitalsProbe
 
 PROCESSES: Final = 40
@@ -87,7 +87,7 @@ class MemoryInspector:
 
     async def look(self) -> MemoryDetail:
         """One look, in a thread: it reads hundreds of files. Never raises."""
-        return await asyncio.to_thread(self._look, self._store.world)
+        return await in_thread(self._look, self._store.world)
 
     def _look(self, world: World) -> MemoryDetail:
         gpu = value_of(world.gpu)

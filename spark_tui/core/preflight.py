@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +20,7 @@ from spark_tui.domain.presets.preset import Preset, RequiredFile
 from spark_tui.domain.presets.rules.check import Finding, Situation, check
 from spark_tui.domain.reading import value_of
 from spark_tui.domain.secret import Secret, secret_variables
+from spark_tui.services.executors import in_thread
 from spark_tui.services.ports import CheckpointSource, ContainerEngine, HostProbe, SecretStore
 
 
@@ -156,7 +156,7 @@ class Preflight:
                     f"Port {port} is taken by the container {other.name}.",
                     f"Stop it (spark-tui down {other.name}) or choose another port, for example {port + 1}.",
                 )
-        owner = await asyncio.to_thread(self._host.port_owner, port)
+        owner = await in_thread(self._host.port_owner, port)
         own = existing is not None and existing.running and port in _host_ports(existing)
         if owner is not None and not own:
             raise PortInUse(
@@ -242,7 +242,7 @@ class PresetChecks:
     async def check_with(self, image: ImageFacts | None, preset: Preset, overrides: Overrides) -> tuple[Finding, ...]:
         """The same with the image as it was found before; None: it is not here, or not known."""
         plan = self._preflight.dry_plan(preset, overrides, image)
-        read = await asyncio.to_thread(self._checkpoints.read, plan.model, preset.model_revision)
+        read = await in_thread(self._checkpoints.read, plan.model, preset.model_revision)
         return check(replace(self.situation(plan, overrides), image=image, checkpoint=value_of(read)))
 
     def situation(self, plan: LaunchPlan, overrides: Overrides) -> Situation:

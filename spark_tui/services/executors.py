@@ -80,6 +80,15 @@ class CallPool:
                 self._jobs.put(None)
 
 
+_BLOCKING = CallPool("blocking", 4)
+
+
+async def in_thread(call: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+    """The result of a blocking call that is short: reading a file, looking at processes. All such calls share four
+    threads."""
+    return await _BLOCKING.run(call, *args, **kwargs)
+
+
 class Closed(Exception):
     """The consumer has gone: the producer stops."""
 

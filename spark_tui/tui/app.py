@@ -116,7 +116,7 @@ class SparkApp(FrameApp):
     @work(exit_on_error=False, group="core")
     async def run_core(self) -> None:
         """Collectors and supervisor. They turn failures of the outside into readings."""
-        await asyncio.to_thread(self.context.preload)  # keys are answered meanwhile
+        await self.context.in_thread(self.context.preload)  # keys are answered meanwhile
         gc.freeze()  # what the start has made stays: no collection looks at it again
         self.context.collectors.load_presets()
         await self.context.run()

@@ -28,6 +28,7 @@ from spark_tui.services.demo.world import (
     Run,
     Tally,
 )
+from spark_tui.services.executors import in_thread
 from spark_tui.services.history.samples import Bins, storable
 from spark_tui.services.ports import Clock
 
@@ -189,7 +190,7 @@ class DemoHistory:
 
     async def _remember(self, world: DemoWorld) -> None:
         earlier: defaultdict[str, list[Sample]] = defaultdict(list)
-        for sample in await asyncio.to_thread(past_of, world):
+        for sample in await in_thread(past_of, world):
             earlier[sample.engine].append(sample)
         for source, samples in earlier.items():
             self._samples[source].extendleft(reversed(samples))

@@ -572,7 +572,7 @@ class BenchGround(FrameScreen):
     async def read_ledger(self, select: str = "") -> None:
         """Reads what was kept, in a thread: it is a file that grows. `select` puts the cursor on an entry."""
         try:
-            kept = await asyncio.to_thread(self.context.results.all)
+            kept = await self.context.in_thread(self.context.results.all)
             problems = self.context.results.problems()
         except SparkError as error:
             self.spark.report(error)
@@ -928,7 +928,7 @@ class BenchScreen(BenchGround):
     @work(exit_on_error=False, group="delete")
     async def _delete(self, chosen: Sequence[Result]) -> None:
         try:
-            count = await asyncio.to_thread(self.context.results.delete, chosen)
+            count = await self.context.in_thread(self.context.results.delete, chosen)
         except SparkError as error:
             self.spark.report(error)
             return

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import ClassVar
 
@@ -110,7 +109,7 @@ class ImportForm(ModalScreen[bool]):
         presets = self._core.store.world.presets.presets
         builtin = [preset.name for preset in presets if preset.origin is Origin.BUILTIN]
         try:
-            report = await asyncio.to_thread(
+            report = await self._core.in_thread(
                 import_recipes, self._core.recipes, source, builtin=builtin, paths=self._core.paths
             )
         except SparkError as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from functools import partial
 from typing import ClassVar, TypeAlias
 
@@ -361,7 +360,7 @@ class ModelsGround(FrameScreen):
         kept = self._looks.get(model.id)
         if kept is not None and kept[0] == model:
             return False
-        facts = await asyncio.to_thread(self.context.checkpoints.read, model.id, model.commit)
+        facts = await self.context.in_thread(self.context.checkpoints.read, model.id, model.commit)
         value = value_of(facts)
         look = Look(inspect(value, model.id)) if value is not None else Look(None, reason_of(facts))
         self._looks[model.id] = (model, look)
