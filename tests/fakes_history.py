@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from spark_tui.domain.history import HistoryOff, LedgerState, Record, SeriesKey, StartRecord, Stretch
-from spark_tui.domain.metrics.series import Sample
+from spark_tui.domain.history import HistoryOff, HistoryState, Record
+from spark_tui.domain.logs.starts import StartRecord
+from spark_tui.domain.metrics.series import Sample, SeriesKey, Stretch
 from spark_tui.domain.reading import Missing, Ok, Reading
 
 
 class FakeHistory:
-    """Implements `spark_tui.services.ports.HistoryLedger`. `kept` counts every start that was handed over."""
+    """Implements `spark_tui.services.ports.HistoryStore`. `kept` counts every start that was handed over."""
 
     def __init__(self, *starts: StartRecord) -> None:
-        self.state = LedgerState(file="/data/history.db")
+        self.state = HistoryState(file="/data/history.db")
         self.samples: list[Sample] = []
         self.kept: list[StartRecord] = []
         self.known = {start.key: start for start in starts}
@@ -52,9 +53,6 @@ class FakeHistory:
         if self.state.reason:
             return Missing(self.state.reason)
         return Ok(tuple(self.stretches.get(key, Stretch(key, 1.0)) for key in keys))
-
-    async def keys(self) -> Reading[tuple[SeriesKey, ...]]:
-        return Missing(self.state.reason) if self.state.reason else Ok(tuple(self.stretches))
 
     async def starts(
         self, *, engine: str = "", preset: str = "", failed: bool = False, limit: int = 200

@@ -11,7 +11,8 @@ from spark_tui.cli.output import Cell, Column, Table, labelled
 from spark_tui.cli.session import Session
 from spark_tui.core.context import Context
 from spark_tui.domain.errors import UsageError
-from spark_tui.domain.history import HistoryOff, StartRecord
+from spark_tui.domain.history import HistoryOff
+from spark_tui.domain.logs.starts import StartRecord
 from spark_tui.domain.logs.timeline import LABELS, Outcome
 from spark_tui.domain.quantities import human_duration
 from spark_tui.domain.reading import Missing

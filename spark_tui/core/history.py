@@ -10,13 +10,13 @@ from spark_tui.domain.engine.container import ContainerFacts
 from spark_tui.domain.engine.state import EngineState
 from spark_tui.domain.engine.view import EngineView
 from spark_tui.domain.event import Event, Severity
-from spark_tui.domain.history import BOX, HistoryOff, LedgerState, Record, SeriesKey, StartRecord, Stretch
+from spark_tui.domain.history import HistoryOff, HistoryState, Record
 from spark_tui.domain.logs.eta import Eta, PastStart, eta
-from spark_tui.domain.logs.starts import merged, past_starts, start_record
+from spark_tui.domain.logs.starts import StartRecord, merged, past_starts, start_record
 from spark_tui.domain.logs.timeline import BootTimeline
-from spark_tui.domain.metrics.series import MetricId, Sample
+from spark_tui.domain.metrics.series import HOST, MetricId, Sample, SeriesKey, Stretch
 from spark_tui.domain.reading import Missing, Ok, Reading
-from spark_tui.services.ports import Clock, HistoryLedger
+from spark_tui.services.ports import Clock, HistoryStore
 
 KNOWN_STARTS: Final = 500
 """The latest starts are held in memory: estimates are asked for many times a second."""
@@ -24,25 +24,26 @@ LOOK_SECONDS: Final = 5.0
 EVENT: Final = "event"
 """The kind of the records that the event feed leaves: `key` is its text, `body` has severity and remedy."""
 
-_Seen: TypeAlias = tuple[BootTimeline, EngineState, bool, str]
 _ABSENT: Final = "no history is kept here"
+
+_Seen: TypeAlias = tuple[BootTimeline, EngineState, bool, str]
 
 
 class History:
     """One object for both front ends. `load` first: until then no start is known, and none is kept."""
 
-    def __init__(self, ledger: HistoryLedger, clock: Clock, store: Store) -> None:
+    def __init__(self, ledger: HistoryStore, clock: Clock, store: Store) -> None:
         self._ledger = ledger
         self._clock = clock
         self._store = store
         self._starts: dict[tuple[str, float], StartRecord] = {}
         self._seen: dict[str, _Seen] = {}
         self._loaded = False
-        self._told = LedgerState()
+        self._told = HistoryState()
         self._last_event: Event | None = None
 
     @property
-    def state(self) -> LedgerState:
+    def state(self) -> HistoryState:
         """Whether it is kept, and if not why."""
         return self._ledger.state
 
@@ -120,15 +121,8 @@ class History:
         `since` and `until` are seconds since the epoch; at most `buckets` and one buckets. The newest ten seconds may
         not be there yet: a live series has them. Missing says why nothing can be read.
         """
-        keys = [SeriesKey(BOX if metric.of_host else engine, metric.value) for metric in metrics]
+        keys = [SeriesKey(HOST if metric.of_host else engine, metric.value) for metric in metrics]
         return await self._ledger.series(keys, since, until, buckets)
-
-    async def engines(self) -> Reading[tuple[str, ...]]:
-        """The engines of which samples are kept, by name; those that are gone too."""
-        found = await self._ledger.keys()
-        if isinstance(found, Missing):
-            return found
-        return Ok(tuple(dict.fromkeys(key.source for key in found.value if key.source != BOX)), self._clock.now())
 
     # --- records --------------------------------------------------------------------------------------
 
@@ -172,9 +166,9 @@ class History:
 
 
 class NoHistory:
-    """The HistoryLedger of a world that remembers nothing."""
+    """The HistoryStore of a world that keeps nothing."""
 
-    state = LedgerState(reason=_ABSENT)
+    state = HistoryState(reason=_ABSENT)
 
     def add_sample(self, sample: Sample) -> None:
         """Nothing is kept."""
@@ -189,10 +183,6 @@ class NoHistory:
     async def series(
         self, keys: Sequence[SeriesKey], since: float, until: float, buckets: int
     ) -> Reading[tuple[Stretch, ...]]:
-        """Nothing."""
-        return Missing(_ABSENT)
-
-    async def keys(self) -> Reading[tuple[SeriesKey, ...]]:
         """Nothing."""
         return Missing(_ABSENT)
 

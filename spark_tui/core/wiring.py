@@ -25,7 +25,7 @@ if TYPE_CHECKING:
         GuardHands,
         GuardJournal,
         GuardStarter,
-        HistoryLedger,
+        HistoryStore,
         HostProbe,
         HubClient,
         LoadDriver,
@@ -80,11 +80,11 @@ class RealPorts:
         return HttpMetrics()
 
     @cached_property
-    def history(self) -> HistoryLedger:
+    def history(self) -> HistoryStore:
         """The history's file."""
-        from spark_tui.services.history.db import SqliteLedger
+        from spark_tui.services.history.db import HistoryDb
 
-        return SqliteLedger(self._folders.history, now=self.clock.now)
+        return HistoryDb(self._folders.history, now=self.clock.now)
 
     @cached_property
     def load(self) -> LoadDriver:
@@ -272,7 +272,7 @@ class Ports:
     vitals: VitalsProbe | None = None
     conversations: ConversationStore | None = None
     person_files: PersonFiles | None = None
-    history: HistoryLedger | None = None
+    history: HistoryStore | None = None
     load: LoadDriver | None = None
     results: ResultStore | None = None
     doctor_probe: DoctorProbe | None = None

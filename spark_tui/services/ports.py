@@ -23,15 +23,16 @@ from spark_tui.domain.engine.container import (
     PullProgress,
 )
 from spark_tui.domain.engine.state import Endpoint, Health, ServedModel
-from spark_tui.domain.history import LedgerState, Record, SeriesKey, StartRecord, Stretch
+from spark_tui.domain.history import HistoryState, Record
 from spark_tui.domain.host.detectors import SharedFile
 from spark_tui.domain.host.drop_caches import Access, Route, SystemFile
 from spark_tui.domain.host.guard import GuardedEngine, GuardEntry
 from spark_tui.domain.host.identity import HostIdentity
 from spark_tui.domain.host.memory import MemInfo
 from spark_tui.domain.host.vitals import ContainerMemory, GpuProcess, GpuReading, HostProcess, VitalCounters
+from spark_tui.domain.logs.starts import StartRecord
 from spark_tui.domain.metrics.page import MetricPage
-from spark_tui.domain.metrics.series import Sample
+from spark_tui.domain.metrics.series import Sample, SeriesKey, Stretch
 from spark_tui.domain.models.checkpoint import CheckpointFacts
 from spark_tui.domain.models.download import Download, DownloadRequest, Here, Limits
 from spark_tui.domain.models.hub import RepoFacts, RepoFile, SearchHit, SearchQuery
@@ -589,7 +590,7 @@ class PersonFiles(Protocol):
         """Ends its thread."""
 
 
-class HistoryLedger(Protocol):
+class HistoryStore(Protocol):
     """Keeps samples, starts and records across runs of this program. Nothing of it blocks the event loop.
 
     What is added is never waited for (but for `add_record`): a disk that is full or a home that cannot be written
@@ -597,7 +598,7 @@ class HistoryLedger(Protocol):
     """
 
     @property
-    def state(self) -> LedgerState:
+    def state(self) -> HistoryState:
         """Whether it is kept, as of the last try. Costs nothing."""
 
     def add_sample(self, sample: Sample) -> None:
@@ -617,9 +618,6 @@ class HistoryLedger(Protocol):
         In at most `buckets` buckets and one; in fewer where samples of that age are further apart. A series that is
         not known has buckets without values. Missing says why nothing can be read.
         """
-
-    async def keys(self) -> Reading[tuple[SeriesKey, ...]]:
-        """The series that have samples, sources in name order."""
 
     async def starts(
         self, *, engine: str = "", preset: str = "", failed: bool = False, limit: int = 200

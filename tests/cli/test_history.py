@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spark_tui.domain.history import StartRecord, StartSizes
+from spark_tui.domain.logs.starts import StartRecord, StartSizes
 from spark_tui.domain.logs.timeline import Outcome, PhaseId
 from tests.cli.world import World, example
 from tests.fakes_history import FakeHistory

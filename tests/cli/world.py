@@ -38,7 +38,7 @@ from spark_tui.services.ports import (
     ConversationStore,
     DoctorProbe,
     Downloader,
-    HistoryLedger,
+    HistoryStore,
     HubClient,
     MetricsSource,
     ModelStore,
@@ -205,7 +205,7 @@ class World:
     models: ModelStore | None = None
     metrics: MetricsSource | None = None
     checkpoints: CheckpointSource | None = None
-    history: HistoryLedger | None = None
+    history: HistoryStore | None = None
     hub: HubClient | None = None
     downloader: Downloader | None = None
     conversations: ConversationStore | None = None

@@ -13,7 +13,7 @@ from spark_tui.core.wiring import Ports
 from spark_tui.domain.presets.plan import HostPaths
 from spark_tui.domain.presets.preset import Origin, Preset, PresetCatalogue
 from spark_tui.domain.settings import Settings
-from spark_tui.services.ports import HistoryLedger, MetricsSource, RecipeShelf
+from spark_tui.services.ports import HistoryStore, MetricsSource, RecipeShelf
 from tests.fakes_api import FakeEngineApi
 from tests.fakes_docker import FakeDocker
 from tests.fakes_host import FakeArchive, FakeClock, FakeGpu, FakeHost, FakeSecrets
@@ -66,7 +66,7 @@ class Kit:
         self.docker.on_start = lambda _: self.api.serve()
         self.presets = FixedPresets(*(presets or (PRESET,)))
         self.recipes: RecipeShelf | None = None
-        self.history: HistoryLedger | None = None
+        self.history: HistoryStore | None = None
         self.metrics: MetricsSource | None = None
         self.context = self.opened()
         self.steps: tuple[Step, ...] = ()

@@ -12,10 +12,11 @@ from spark_tui.domain.engine.container import LABEL_PRESET, ContainerStatus, Pub
 from spark_tui.domain.engine.state import EngineState, Health
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.event import Severity
-from spark_tui.domain.history import HistoryOff, Record, SeriesKey, StartRecord, StartSizes, Stretch
+from spark_tui.domain.history import HistoryOff, Record
 from spark_tui.domain.logs.eta import Basis
+from spark_tui.domain.logs.starts import StartRecord, StartSizes
 from spark_tui.domain.logs.timeline import Outcome, PhaseId
-from spark_tui.domain.metrics.series import MetricId, Sample
+from spark_tui.domain.metrics.series import MetricId, Sample, SeriesKey, Stretch
 from spark_tui.domain.presets.fit_request import Basis as FitBasis
 from spark_tui.domain.presets.fit_request import PartId
 from spark_tui.domain.presets.plan import Overrides
@@ -245,7 +246,6 @@ async def test_a_series_of_the_box_is_the_same_whichever_engine_it_is_asked_for(
     assert isinstance(reading, Ok)
     assert reading.value[0].mean == (2.0,)
     assert reading.value[1].key == SeriesKey("one", "running_requests")
-    assert await kit.context.history.engines() == Ok(("one",))
 
 
 async def test_the_event_feed_is_kept_each_event_once_and_later_where_it_could_not_be() -> None:

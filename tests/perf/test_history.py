@@ -9,10 +9,9 @@ from statistics import median
 
 import pytest
 
-from spark_tui.domain.history import BOX, SeriesKey
-from spark_tui.domain.metrics.series import MetricId, Sample
+from spark_tui.domain.metrics.series import HOST, MetricId, Sample, SeriesKey
 from spark_tui.domain.reading import Ok
-from spark_tui.services.history.db import SqliteLedger
+from spark_tui.services.history.db import HistoryDb
 
 T0 = 1_800_000_000
 DAY, HOUR = 86_400, 3600
@@ -25,7 +24,7 @@ OF_BOX = [metric for metric in MetricId if metric.of_host]
 async def test_a_day_of_two_engines_is_small_and_six_hours_of_it_are_read_at_once(tmp_path: Path) -> None:
     """Every metric of two engines and of the box, each second, two thirds of the time busy with noise."""
     now, noise = [float(T0)], random.Random(1)
-    history = SqliteLedger(tmp_path / "h", now=lambda: now[0], flush_seconds=1e9)
+    history = HistoryDb(tmp_path / "h", now=lambda: now[0], flush_seconds=1e9)
     flushes = []
     for begin in range(T0, T0 + DAY, 10):
         for at in range(begin, begin + 10):
@@ -33,7 +32,7 @@ async def test_a_day_of_two_engines_is_small_and_six_hours_of_it_are_read_at_onc
             for engine in ENGINES:
                 values = {metric: noise.random() * 100 if busy else 0.0 for metric in OF_ENGINE}
                 history.add_sample(Sample(engine, at + 0.2, values))
-            history.add_sample(Sample(BOX, at + 0.5, {metric: 60 + noise.random() for metric in OF_BOX}))
+            history.add_sample(Sample(HOST, at + 0.5, {metric: 60 + noise.random() for metric in OF_BOX}))
         now[0] = begin + 10.0
         started = time.perf_counter()
         await history.flush()

@@ -5,20 +5,20 @@ from __future__ import annotations
 import math
 
 from spark_tui.domain.engine.state import Endpoint
-from spark_tui.domain.history import BOX, Record, SeriesKey, Stretch
+from spark_tui.domain.history import Record
 from spark_tui.domain.metrics.page import Snapshot
-from spark_tui.domain.metrics.series import Gap, MetricId, Sample
+from spark_tui.domain.metrics.series import HOST, Gap, MetricId, Sample, SeriesKey, Stretch
 from spark_tui.domain.metrics.serving import MetricWindow, engine_values
 from spark_tui.domain.reading import Ok
 from spark_tui.services.demo.history import DemoHistory
 from spark_tui.services.demo.metrics import DemoMetrics
 from spark_tui.services.demo.world import MOST_STREAMS, SERVING_NAME, SERVING_PORT, DemoWorld
-from spark_tui.services.ports import HistoryLedger
+from spark_tui.services.ports import HistoryStore
 from tests.fakes_host import EPOCH, FakeClock
 
 
 async def test_a_past_is_there_and_new_starts_join_it() -> None:
-    history: HistoryLedger = DemoHistory(FakeClock())
+    history: HistoryStore = DemoHistory(FakeClock())
     reading = await history.starts()
     assert isinstance(reading, Ok)
     newest, warm, cold = reading.value
@@ -45,7 +45,6 @@ async def test_samples_come_back_and_failures_are_gaps() -> None:
     empty = [at - EPOCH for at, value in zip(found.times, found.mean, strict=True) if math.isnan(value)]
     assert empty == [float(second) for second in (*range(16, 40), *range(56, 60))]
     assert found.gaps == (Gap(EPOCH + 20, EPOCH + 40, "refused"),)
-    assert await history.keys() == Ok((key,))
 
 
 async def test_records_are_kept_for_as_long_as_the_demo_runs() -> None:
@@ -57,7 +56,7 @@ async def test_records_are_kept_for_as_long_as_the_demo_runs() -> None:
 
 
 async def last_six_hours(history: DemoHistory, now: float, *metrics: MetricId) -> tuple[Stretch, ...]:
-    keys = [SeriesKey(BOX if metric.of_host else SERVING_NAME, metric.value) for metric in metrics]
+    keys = [SeriesKey(HOST if metric.of_host else SERVING_NAME, metric.value) for metric in metrics]
     reading = await history.series(keys, now - 6 * 3600, now, 2160)
     assert isinstance(reading, Ok)
     return reading.value
@@ -108,4 +107,3 @@ async def test_what_is_kept_now_follows_the_past() -> None:
     [found] = await last_six_hours(history, world.clock.now(), MetricId.RUNNING)
     assert list(found.times) == sorted(found.times)
     assert not math.isnan(found.mean[-1])
-    assert SeriesKey(BOX, MetricId.GPU_POWER.value) in (await history.keys()).value  # type: ignore[union-attr]

@@ -11,10 +11,9 @@ import pytest
 from spark_tui.domain.engine.container import PublishedPort
 from spark_tui.domain.engine.state import Endpoint
 from spark_tui.domain.errors import EngineUnreachable
-from spark_tui.domain.history import SeriesKey, Stretch
 from spark_tui.domain.metrics.page import MetricPage
 from spark_tui.domain.metrics.quantiles import Quantile
-from spark_tui.domain.metrics.series import Gap, MetricId
+from spark_tui.domain.metrics.series import Gap, MetricId, SeriesKey, Stretch
 from spark_tui.tui.app import SparkApp
 from spark_tui.tui.format import ASCII, UNICODE, Glyphs
 from spark_tui.tui.screens import metrics as words

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from spark_tui.domain.history import StartRecord, StartSizes
 from spark_tui.domain.host.memory import MemInfo
+from spark_tui.domain.logs.starts import StartRecord, StartSizes
 from spark_tui.domain.presets.fit import Basis, PartId, Verdict, fit, measured_before, measured_by
 from spark_tui.domain.presets.overrides import overrides_from_pairs
 from spark_tui.domain.presets.plan import HostPaths, LaunchPlan, plan

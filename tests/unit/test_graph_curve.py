@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 
-from spark_tui.domain.history import SeriesKey, Stretch
 from spark_tui.domain.metrics.graph import Curve, TimeAxis
-from spark_tui.domain.metrics.series import Gap, MetricId, SeriesView
+from spark_tui.domain.metrics.series import Gap, MetricId, SeriesKey, SeriesView, Stretch
 
 NAN = math.nan
 KEY = SeriesKey("qwen", MetricId.DECODE_RATE.value)

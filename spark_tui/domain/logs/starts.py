@@ -4,19 +4,85 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from spark_tui.domain.engine.container import ContainerFacts
 from spark_tui.domain.engine.state import EngineState
 from spark_tui.domain.engine.view import EngineView
-from spark_tui.domain.history import StartRecord, StartSizes
 from spark_tui.domain.logs.eta import PastStart, is_warm, past_start
 from spark_tui.domain.logs.timeline import BootTimeline, EngineFacts, Outcome, PhaseId, PhaseState
 from spark_tui.domain.text import truncate
 
 _MOST_CELLS: Final = 400
 _OVER: Final = (PhaseState.DONE, PhaseState.FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class StartSizes:
+    """What a start measured and was asked for, as its log tells it; None where it does not. Sizes in GiB."""
+
+    weights_gib: float | None = None
+    """Weights once loaded, drafter included."""
+    kv_gib: float | None = None
+    kv_tokens: int | None = None
+    graphs_gib: float | None = None
+    """CUDA graphs as captured; may be negative on unified memory."""
+    graphs_estimated_gib: float | None = None
+    pool_gib: float | None = None
+    utilization: float | None = None
+    batched_tokens: int | None = None
+    sequences: int | None = None
+    context: int | None = None
+    eager: bool = False
+    cache_dtype: str = ""
+    quantization: str = ""
+    speculation: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StartRecord:
+    """One start of an engine, from its container's start to its end: container id and `at` name it.
+
+    `image_id` is the image's own digest (a tag may move), `settings` a fingerprint of what it was started with.
+    `ready`: it came to serve. `outcome` is what was seen last: READY while it serves, STOPPED, FAILED.
+    `phases` are those that ended, with their seconds; `seconds` is the whole way to ready. `warm`: its JIT caches
+    were warm, None where the log does not say. `cause` is a CauseId, `failure` its sentence and `line` the line
+    that decides, all empty for one that did not fail; `failed_in` is the phase. `ended_at` is None while it runs.
+    """
+
+    container: str
+    at: float
+    engine: str
+    preset: str = ""
+    image: str = ""
+    image_id: str = ""
+    settings: str = ""
+    model: str = ""
+    runtime: str = ""
+    version: str = ""
+    ready: bool = False
+    outcome: Outcome = Outcome.UNKNOWN
+    warm: bool | None = None
+    seconds: float | None = None
+    phases: tuple[tuple[PhaseId, float], ...] = ()
+    sizes: StartSizes = StartSizes()
+    failed_in: PhaseId | None = None
+    cause: str = ""
+    failure: str = ""
+    line: str = ""
+    exit_code: int | None = None
+    ended_at: float | None = None
+
+    @property
+    def key(self) -> tuple[str, float]:
+        """What names it."""
+        return self.container, self.at
+
+    @property
+    def failed(self) -> bool:
+        """It did not come to serve, and nobody stopped it."""
+        return not self.ready and self.outcome is Outcome.FAILED
 
 
 def start_record(view: EngineView) -> StartRecord | None:

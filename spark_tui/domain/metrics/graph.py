@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, tzinfo
 from typing import Final, NamedTuple
 
-from spark_tui.domain.history import Stretch
-from spark_tui.domain.metrics.series import Gap, SeriesView
+from spark_tui.domain.metrics.series import Gap, SeriesView, Stretch
 
 LABEL_CELLS: Final = 6
 """The widest tick label."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from math import isfinite, isnan
-from typing import Final
+from typing import Final, NamedTuple
 
 
 class MetricGroup(StrEnum):
@@ -226,3 +226,40 @@ class Summary:
     least: float
     mean: float
     greatest: float
+
+
+HOST: Final = ""
+"""The source of the series that are the machine's and not an engine's."""
+
+
+class SeriesKey(NamedTuple):
+    """One series: `source` is the engine's container name, `HOST` for the machine's own; `metric` is a
+    `MetricId` value."""
+
+    source: str
+    metric: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A stretch of one series in buckets of `step` seconds, oldest first.
+
+    `times` are the buckets' beginnings, seconds since the epoch and whole steps; `least`, `mean` and `greatest` have
+    one value for each, NaN where there was none. Mean and extremes come from the samples themselves, however often
+    they were thinned. `gaps` say why an engine could not be asked, `restarts` when a new start of it was first seen.
+    """
+
+    key: SeriesKey
+    step: float
+    times: Sequence[float] = ()
+    least: Sequence[float] = ()
+    mean: Sequence[float] = ()
+    greatest: Sequence[float] = ()
+    gaps: tuple[Gap, ...] = ()
+    restarts: tuple[float, ...] = ()
+
+    @property
+    def view(self) -> SeriesView:
+        """The means, as a live series has them. Raises ValueError for a metric that this version does not know."""
+        metric = MetricId(self.key.metric)
+        return SeriesView(metric, self.times, self.mean, self.gaps, self.restarts, step=self.step)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from spark_tui.domain.engine.container import LABEL_SPEC_HASH
-from spark_tui.domain.history import StartRecord, StartSizes
 from spark_tui.domain.host.memory import MemInfo
+from spark_tui.domain.logs.starts import StartRecord, StartSizes
 from spark_tui.domain.models.checkpoint import CheckpointFacts, WeightFormat
 from spark_tui.domain.models.known import KnownModel, facts_of, known_model, loaded_weights
 from spark_tui.domain.models.kv import KvLayout, kv_layout

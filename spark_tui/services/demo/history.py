@@ -7,12 +7,14 @@ import math
 from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from statistics import fmean
 from typing import Final
 
-from spark_tui.domain.history import BOX, LedgerState, Record, SeriesKey, StartRecord, StartSizes, Stretch
+from spark_tui.domain.history import HistoryState, Record
+from spark_tui.domain.logs.starts import StartRecord, StartSizes
 from spark_tui.domain.logs.timeline import Outcome, PhaseId
 from spark_tui.domain.metrics.page import Snapshot
-from spark_tui.domain.metrics.series import Gap, MetricId, Sample
+from spark_tui.domain.metrics.series import HOST, Gap, MetricId, Sample, SeriesKey, Stretch
 from spark_tui.domain.metrics.serving import HostLook, MetricWindow, engine_values, host_values
 from spark_tui.domain.reading import Ok, Reading
 from spark_tui.services.demo.host import gpu_at, memory_at
@@ -29,7 +31,6 @@ from spark_tui.services.demo.world import (
     Tally,
 )
 from spark_tui.services.executors import in_thread
-from spark_tui.services.history.samples import Bins, storable
 from spark_tui.services.ports import Clock
 
 PAST_SECONDS: Final = 6 * 3600
@@ -55,7 +56,7 @@ def past_of(world: DemoWorld) -> tuple[Sample, ...]:
 def _box(world: DemoWorld, times: list[float]) -> Iterator[Sample]:
     for at in times:
         values, _ = host_values(HostLook(Ok(gpu_at(world, at), at), Ok(memory_at(world, at), at)))
-        yield Sample(BOX, at, values)
+        yield Sample(HOST, at, values)
 
 
 def _engine(run: Run, times: list[float], world: DemoWorld) -> Iterator[Sample]:
@@ -104,7 +105,7 @@ _WARM: Final = tuple((phase, 9.0 if phase is PhaseId.COMPILE else seconds) for p
 
 
 class DemoHistory:
-    """The HistoryLedger port. Nothing of it outlives the demo. With a `world` it remembers that one's past, which is
+    """The HistoryStore port. Nothing of it outlives the demo. With a `world` it remembers that one's past, which is
     worked out when it is first asked for."""
 
     def __init__(self, clock: Clock, world: DemoWorld | None = None) -> None:
@@ -116,9 +117,9 @@ class DemoHistory:
         self._records: dict[tuple[str, str, float], Record] = {}
 
     @property
-    def state(self) -> LedgerState:
+    def state(self) -> HistoryState:
         """See the port."""
-        return LedgerState(file="(in memory)")
+        return HistoryState(file="(in memory)")
 
     def add_sample(self, sample: Sample) -> None:
         """See the port."""
@@ -138,17 +139,6 @@ class DemoHistory:
         """See the port."""
         await self._recall()
         return Ok(tuple(self._stretch(key, since, until, buckets) for key in keys), self._clock.now())
-
-    async def keys(self) -> Reading[tuple[SeriesKey, ...]]:
-        """See the port."""
-        await self._recall()
-        found = {
-            SeriesKey(source, metric.value)
-            for source, samples in self._samples.items()
-            for sample in samples
-            for metric in sample.values
-        }
-        return Ok(tuple(sorted(found)), self._clock.now())
 
     async def starts(
         self, *, engine: str = "", preset: str = "", failed: bool = False, limit: int = 200
@@ -198,12 +188,12 @@ class DemoHistory:
     def _stretch(self, key: SeriesKey, since: float, until: float, buckets: int) -> Stretch:
         step = max(1, math.ceil((until - since) / max(1, buckets)))
         begin = math.floor(since / step) * step
-        bins = Bins(max(1, math.ceil((until - begin) / step)))
+        values: list[list[float]] = [[] for _ in range(max(1, math.ceil((until - begin) / step)))]
         gaps: list[Gap] = []
         restarts, last, metric, silent = [], -1, MetricId(key.metric), False
         for sample in self._samples[key.source]:
             index = int((sample.at - begin) // step)
-            if not 0 <= index < bins.size:
+            if not 0 <= index < len(values):
                 continue
             if silent:
                 gaps[-1] = replace(gaps[-1], end=sample.at)
@@ -214,24 +204,17 @@ class DemoHistory:
                     gaps.append(Gap(sample.at, sample.at, sample.gap))
             if sample.restarted:
                 restarts.append(sample.at)
-            value = storable(sample.values[metric]) if metric in sample.values else None
-            if value is not None:
+            value = sample.values.get(metric, math.nan)
+            if math.isfinite(value):
                 if 0 <= last < index - 1 and (index - last) * step <= _BRIDGE_SECONDS:
-                    for hole in range(last + 1, index):
-                        bins.take(hole, 1, bins.least[last], bins.mean(last), bins.greatest[last])
-                bins.add(index, value)
+                    values[last + 1 : index] = [values[last]] * (index - last - 1)
+                values[index] = [*values[index], value]
                 last = index
-        return _cut(key, bins, begin, step, tuple(gaps), tuple(restarts))
-
-
-def _cut(
-    key: SeriesKey, bins: Bins, begin: int, step: int, gaps: tuple[Gap, ...], restarts: tuple[float, ...]
-) -> Stretch:
-    least, mean, greatest = ([math.nan] * bins.size for _ in range(3))
-    for index, _, low, _, high in bins.filled():
-        least[index], mean[index], greatest[index] = low, bins.mean(index), high
-    times = tuple(float(begin + step * index) for index in range(bins.size))
-    return Stretch(key, float(step), times, tuple(least), tuple(mean), tuple(greatest), gaps, restarts)
+        least, mean, greatest = (
+            tuple(work(each) if each else math.nan for each in values) for work in (min, fmean, max)
+        )
+        times = tuple(float(begin + step * index) for index in range(len(values)))
+        return Stretch(key, float(step), times, least, mean, greatest, tuple(gaps), tuple(restarts))
 
 
 def _earlier(now: float) -> tuple[StartRecord, ...]:

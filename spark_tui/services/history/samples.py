@@ -1,15 +1,18 @@
-"""Samples into the history's file: written second by second, thinned every ten minutes, dropped when they are old."""
+"""Samples in the history's file: one table per resolution, one row per source and time, four columns per metric.
+
+A sample lies in exactly one table: as it came for an hour, then in its ten seconds for a day, then in its minute for a
+month. Values are stored as whole numbers (hundredths; times in steps of 10 us): SQLite keeps those in two or three
+bytes, a float in eight. Sums are kept instead of means, so that thinning loses nothing but the time within a bucket.
+"""
+
+# Names of tables and columns are our own.
+# ruff: noqa: S608
 
 from __future__ import annotations
 
 import math
-import struct
-import sys
-import zlib
-from array import array
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from spark_tui.domain.history import (
@@ -17,216 +20,128 @@ from spark_tui.domain.history import (
     COARSE_STEP,
     FINE_SECONDS,
     FINE_STEP,
-    MOST_BYTES,
     RAW_SECONDS,
-    SeriesKey,
-    Stretch,
 )
-from spark_tui.domain.metrics.series import Gap, Sample
+from spark_tui.domain.metrics.series import Gap, MetricId, Sample, SeriesKey, Stretch
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # sqlite3 is loaded by the threads that use it
     from sqlite3 import Connection
 
-
-BUCKETS: Final = 60
-_FORMAT: Final = b"\x01"
-_WIDTH: Final = 4
-_FLOATS: Final = 3 * BUCKETS * _WIDTH
-_MOST_COUNT: Final = 255
-_LARGEST: Final = 3.0e38
-"""Beyond it a float of 32 bits is infinite."""
-
-
-class DamagedBlock(ValueError):
-    """Bytes that are no block."""
-
-
-def storable(value: float) -> float | None:
-    """The value as 32 bits can hold it; None for one that is not finite."""
-    return min(max(value, -_LARGEST), _LARGEST) if math.isfinite(value) else None
-
-
-def packed_floats(values: Iterable[float]) -> bytes:
-    """Floats of 32 bits, little-endian. NaN and infinity stay."""
-    floats = array("f", values)
-    if sys.byteorder == "big":
-        floats.byteswap()
-    return floats.tobytes()
-
-
-def unpacked_floats(data: bytes) -> array[float]:
-    """The other way. Raises DamagedBlock for bytes that are no whole floats."""
-    floats = array("f")
-    try:
-        floats.frombytes(data)
-    except ValueError as error:
-        raise DamagedBlock(str(error)) from error
-    if sys.byteorder == "big":
-        floats.byteswap()
-    return floats
-
-
-@dataclass(slots=True)
-class Bins:
-    """Buckets that take samples: `least`, `sums` and `greatest` count where `counts` is not zero."""
-
-    size: int = BUCKETS
-    counts: list[int] = field(init=False)
-    least: list[float] = field(init=False)
-    sums: list[float] = field(init=False)
-    greatest: list[float] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.counts = [0] * self.size
-        self.least, self.sums, self.greatest = ([0.0] * self.size for _ in range(3))
-
-    def add(self, index: int, value: float) -> None:
-        """One sample."""
-        self.take(index, 1, value, value, value)
-
-    def take(self, index: int, count: int, least: float, total: float, greatest: float) -> None:
-        """A bucket of another block."""
-        if not self.counts[index]:
-            self.counts[index], self.least[index], self.sums[index], self.greatest[index] = (
-                count, least, total, greatest,
-            )  # fmt: skip
-            return
-        self.counts[index] += count
-        self.sums[index] += total
-        self.least[index] = min(self.least[index], least)
-        self.greatest[index] = max(self.greatest[index], greatest)
-
-    def filled(self) -> Iterator[tuple[int, int, float, float, float]]:
-        """The buckets that have samples: index, count, least, sum, greatest."""
-        for index, count in enumerate(self.counts):
-            if count:
-                yield index, count, self.least[index], self.sums[index], self.greatest[index]
-
-    def mean(self, index: int) -> float:
-        """Of a bucket that has samples; never outside of its extremes, whatever rounding does."""
-        mean = self.sums[index] / self.counts[index]
-        return min(max(mean, self.least[index]), self.greatest[index])
-
-    def merge(self, other: Bins) -> None:
-        """Takes another block of the same buckets."""
-        for index, count, least, total, greatest in other.filled():
-            self.take(index, count, least, total, greatest)
-
-
-def encode(bins: Bins) -> bytes:
-    """A block of sixty buckets as it is stored."""
-    counts = bytes(min(count, _MOST_COUNT) for count in bins.counts)
-    means = (bins.mean(index) if bins.counts[index] else 0.0 for index in range(BUCKETS))
-    floats = packed_floats([*bins.least, *means, *bins.greatest])
-    planes = b"".join(floats[byte::_WIDTH] for byte in range(_WIDTH))
-    return _FORMAT + zlib.compress(counts + planes, 6)
-
-
-def decode(data: bytes) -> Bins:
-    """What `encode` made. Raises DamagedBlock for anything else."""
-    if data[:1] != _FORMAT:
-        raise DamagedBlock("an unknown kind of block")
-    inflater = zlib.decompressobj()
-    try:
-        raw = inflater.decompress(data[1:], BUCKETS + _FLOATS + 1)
-    except zlib.error as error:
-        raise DamagedBlock(str(error)) from error
-    if len(raw) != BUCKETS + _FLOATS or not inflater.eof:
-        raise DamagedBlock("a block of another size")
-    interleaved = bytearray(_FLOATS)
-    plane = _FLOATS // _WIDTH
-    for byte in range(_WIDTH):
-        begin = BUCKETS + byte * plane
-        interleaved[byte::_WIDTH] = raw[begin : begin + plane]
-    floats = unpacked_floats(bytes(interleaved))
-    bins = Bins()
-    for index, count in enumerate(raw[:BUCKETS]):
-        if count:
-            mean = floats[BUCKETS + index]
-            bins.take(index, count, floats[index], mean * count, floats[2 * BUCKETS + index])
-    return bins
-
-
-FINE_SPAN: Final = FINE_STEP * BUCKETS
-"""Seconds of a block of ten-second buckets."""
-COARSE_SPAN: Final = COARSE_STEP * BUCKETS
-HOURS_AT_ONCE: Final = 6
-"""So many hours are thinned to minutes in one go: after a long pause there may be many."""
-_NOTHING: Final = math.inf
-_DROP_BLOCKS: Final = 500
+RAW, FINE, COARSE = TABLES = ("samples_1s", "samples_10s", "samples_60s")
+STEPS: Final = {RAW: 1, FINE: FINE_STEP, COARSE: COARSE_STEP}
+MARGIN_SECONDS: Final = 600
+"""Rows stay this much longer than promised: what a caller has just asked for is still there."""
+BRIDGE_SECONDS: Final = 12
+"""Two values no further apart have no gap between them: an engine in the background is sampled every five seconds."""
+MOST_BUCKETS: Final = 20_000
 _MOST_MARKS: Final = 20_000
+_MOST_MARKS_READ: Final = 1000
+_DROP_ROWS: Final = 500
+_LARGEST_WHOLE: Final = 2**40
+"""Beyond it a value is stored as a float: sums of whole numbers must stay within 64 bits."""
+_LARGEST: Final = 3.0e38
+
+SCHEMA: Final = (
+    "CREATE TABLE sources (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE)",
+    *(
+        f"CREATE TABLE {table} (at INTEGER NOT NULL, source INTEGER NOT NULL, PRIMARY KEY (at, source)) WITHOUT ROWID"
+        for table in TABLES
+    ),
+    "CREATE TABLE marks (id INTEGER PRIMARY KEY, source TEXT NOT NULL, kind TEXT NOT NULL, begin REAL NOT NULL, "
+    "end REAL NOT NULL, text TEXT NOT NULL)",
+    "CREATE INDEX marks_end ON marks (source, end)",
+)
+
+
+def parts_of(metric: str) -> tuple[str, str, str, str]:
+    """The columns of a metric in the thinned tables: how many samples, the least, their sum, the greatest."""
+    return f"{metric}_n", f"{metric}_low", f"{metric}_sum", f"{metric}_high"
+
+
+def scale_of(metric: str) -> int:
+    """What a value is multiplied by before it is stored. Part of the file format: never change one."""
+    return 100_000 if metric.endswith("_seconds") else 100
+
+
+def stored(metric: str, value: float) -> float | None:
+    """A value as its column holds it; None for one that is not finite."""
+    if not math.isfinite(value):
+        return None
+    scaled = min(max(value, -_LARGEST), _LARGEST) * scale_of(metric)
+    return round(scaled) if abs(scaled) < _LARGEST_WHOLE else scaled
+
+
+def metrics_in(db: Connection) -> tuple[str, ...]:
+    """The metrics that the file has columns for, those of a newer version too."""
+    names = [row[1] for row in db.execute(f"PRAGMA table_info({RAW})")]
+    return tuple(name for name in names if name not in ("at", "source"))
+
+
+def add_columns(db: Connection, metrics: Iterable[str]) -> None:
+    """Adds the columns of metrics that the file does not have yet."""
+    have = metrics_in(db)
+    for metric in metrics:
+        if metric in have:
+            continue
+        db.execute(f"ALTER TABLE {RAW} ADD COLUMN {metric}")
+        for table in (FINE, COARSE):
+            for column in parts_of(metric):
+                db.execute(f"ALTER TABLE {table} ADD COLUMN {column}")
+
+
+def source_id(db: Connection, name: str) -> int:
+    """The number of a source, made where it has none."""
+    db.execute("INSERT OR IGNORE INTO sources (name) VALUES (?)", (name,))
+    return int(db.execute("SELECT id FROM sources WHERE name = ?", (name,)).fetchone()[0])
+
+
+def merging(table: str, metrics: Sequence[str], rows: str) -> str:
+    """The statement that adds thinned rows (`VALUES ...` or a SELECT with WHERE) to those that are there: a clock may
+    have been set back."""
+    columns = [column for metric in metrics for column in parts_of(metric)]
+    updates = []
+    for metric in metrics:
+        n, low, total, high = parts_of(metric)
+        updates += [f"{each} = coalesce({each}, 0) + coalesce(excluded.{each}, 0)" for each in (n, total)]
+        updates += [
+            f"{each} = {pick}(coalesce({each}, excluded.{each}), coalesce(excluded.{each}, {each}))"
+            for each, pick in ((low, "min"), (high, "max"))
+        ]
+    return (
+        f"INSERT INTO {table} (at, source, {', '.join(columns)}) {rows} "
+        f"ON CONFLICT (at, source) DO UPDATE SET {', '.join(updates)}"
+    )
 
 
 class SampleWriter:
-    """Writes and thins on one connection. A new one first thins what an earlier one had no time for."""
+    """Writes samples and thins them, within the writer's transactions."""
 
-    def __init__(self, connection: Connection, most_bytes: int = MOST_BYTES) -> None:
-        self._db = connection
-        self._most_bytes = most_bytes
-        self._series: dict[SeriesKey, int] = {
-            SeriesKey(source, metric): id_
-            for id_, source, metric in connection.execute("SELECT id, source, metric FROM series")
-        }
-        self._of_source: dict[str, set[int]] = {}
-        for key, id_ in self._series.items():
-            self._of_source.setdefault(key.source, set()).add(id_)
-        self._layouts: dict[bytes, int] = {}
+    def __init__(self, db: Connection) -> None:
+        self._db = db
+        self._metrics = metrics_in(db)
+        names = ", ".join(self._metrics)
+        marks = ", ".join("?" * (len(self._metrics) + 2))
+        updates = ", ".join(f"{metric} = coalesce(excluded.{metric}, {metric})" for metric in self._metrics)
+        self._insert = (
+            f"INSERT INTO {RAW} (at, source, {names}) VALUES ({marks}) ON CONFLICT (at, source) DO UPDATE SET {updates}"
+        )
+        self._sources: dict[str, int] = {}
         self._gaps: dict[str, tuple[int, str]] = {}
-        self._open: dict[int, Bins] = {}
-        self._open_at: int | None = None
-        self._thinned = read_thinned(self._db)
-        self._last_tick = self._thinned
-        self._swept_at: int | None = None
-        self._replay()
-
-    # --- as they come ---------------------------------------------------------------------------------
+        self._swept_at = -math.inf
 
     def write(self, samples: Iterable[Sample]) -> None:
-        """Keeps samples, those of one second as one row."""
-        seconds: dict[int, dict[int, float]] = {}
+        """Keeps samples. A row without a value says that the source was asked then."""
         for sample in samples:
-            seconds.setdefault(math.floor(sample.at), {}).update(self._values(sample))
+            source = self._sources.get(sample.engine)
+            if source is None:
+                source = self._sources[sample.engine] = source_id(self._db, sample.engine)
+            given = {str(metric): value for metric, value in sample.values.items()}
+            values = [stored(metric, given.get(metric, math.nan)) for metric in self._metrics]
+            self._db.execute(self._insert, (math.floor(sample.at), source, *values))
             self._mark(sample)
-        for at in sorted(seconds):
-            if seconds[at]:
-                self._tick(at, seconds[at])
-
-    def _values(self, sample: Sample) -> dict[int, float]:
-        """By series; what this source has and did not tell this time had no value."""
-        given = {
-            self._id(SeriesKey(sample.engine, str(metric))): storable(value) for metric, value in sample.values.items()
-        }
-        known = self._of_source.get(sample.engine, set())
-        values: dict[int, float] = dict.fromkeys(known, _NOTHING)
-        values.update((id_, value) for id_, value in given.items() if value is not None)
-        return values
-
-    def _id(self, key: SeriesKey) -> int:
-        known = self._series.get(key)
-        if known is not None:
-            return known
-        found = self._db.execute("INSERT INTO series (source, metric) VALUES (?, ?)", key).lastrowid or 0
-        self._series[key] = found
-        self._of_source.setdefault(key.source, set()).add(found)
-        return found
-
-    def _tick(self, at: int, values: dict[int, float]) -> None:
-        ids = sorted(values)
-        row = (at, self._layout(ids), packed_floats(values[id_] for id_ in ids))
-        tick = self._db.execute("INSERT INTO ticks (at, layout, body) VALUES (?, ?, ?)", row).lastrowid or 0
-        self._thin(tick, at, ids, [values[id_] for id_ in ids])
-
-    def _layout(self, ids: Sequence[int]) -> int:
-        packed = packed_ids(ids)
-        known = self._layouts.get(packed)
-        if known is None:
-            self._db.execute("INSERT OR IGNORE INTO layouts (series) VALUES (?)", (packed,))
-            known = self._db.execute("SELECT id FROM layouts WHERE series = ?", (packed,)).fetchone()[0]
-            self._layouts[packed] = known
-        return known
 
     def _mark(self, sample: Sample) -> None:
-        """Keeps why an engine could not be asked, until it could again; and when a new start of it was first seen."""
+        """Keeps why an engine could not be asked, until it could again, and when a new start was first seen."""
         if sample.restarted:
             self._add_mark(sample.engine, "restart", sample.at, "")
         if not sample.gap and not sample.values:
@@ -235,321 +150,217 @@ class SampleWriter:
         if text:
             self._db.execute("UPDATE marks SET end = max(end, ?) WHERE id = ?", (sample.at, mark))
         if sample.gap:
-            same = sample.gap == text
-            self._gaps[sample.engine] = (
-                mark if same else self._add_mark(sample.engine, "gap", sample.at, sample.gap),
-                sample.gap,
-            )
+            if sample.gap != text:
+                mark = self._add_mark(sample.engine, "gap", sample.at, sample.gap)
+            self._gaps[sample.engine] = (mark, sample.gap)
 
     def _add_mark(self, source: str, kind: str, at: float, text: str) -> int:
         row = (source, kind, at, at, text)
         cursor = self._db.execute("INSERT INTO marks (source, kind, begin, end, text) VALUES (?, ?, ?, ?, ?)", row)
         return cursor.lastrowid or 0
 
-    # --- ten seconds ----------------------------------------------------------------------------------
-
-    def _thin(self, tick: int, at: int, ids: Sequence[int], values: Sequence[float]) -> None:
-        """Takes a second into the open blocks; one of another span closes them."""
-        start = at - at % FINE_SPAN
-        if start != self._open_at:
-            self.close_blocks()
-            self._open_at = start
-        index = (at - start) // FINE_STEP
-        for id_, value in zip(ids, values, strict=True):
-            if math.isfinite(value):
-                bins = self._open.get(id_)
-                if bins is None:
-                    bins = self._open[id_] = Bins()
-                bins.add(index, value)
-        self._last_tick = tick
-
-    def close_blocks(self) -> None:
-        """Writes the open blocks, and how far thinning has come."""
-        if self._open_at is not None:
-            for id_, bins in self._open.items():
-                self._put(id_, FINE_STEP, self._open_at, bins)
-            self._thinned = self._last_tick
-            self._db.execute("INSERT OR REPLACE INTO meta (name, value) VALUES ('thinned', ?)", (self._thinned,))
-        self._open, self._open_at = {}, None
-
-    def _put(self, series: int, span: int, start: int, bins: Bins) -> None:
-        """Into the block that is there already, if one is: a clock can be set back."""
-        where = (series, span, start)
-        found = self._db.execute(
-            "SELECT body FROM blocks WHERE series = ? AND span = ? AND start = ?", where
-        ).fetchone()
-        if found is not None:
-            _merge(bins, found[0])
-        self._db.execute(
-            "INSERT OR REPLACE INTO blocks (series, span, start, body) VALUES (?, ?, ?, ?)", (*where, encode(bins))
-        )
-
-    def _replay(self) -> None:
-        """Thins the seconds that are in no block: those of a process that was killed, or has just ended."""
-        layouts = read_layouts(self._db)
-        rows = self._db.execute(
-            "SELECT id, at, layout, body FROM ticks WHERE id > ? ORDER BY id", (self._thinned,)
-        ).fetchall()
-        for tick, at, layout, body in rows:
-            ids, values = layouts.get(layout, ()), unpacked_floats(body)
-            if len(ids) == len(values):
-                self._thin(tick, at, ids, values)
-
-    # --- age and size ---------------------------------------------------------------------------------
-
-    def sweep(self, now: float, *, every: float = FINE_SPAN) -> bool:
-        """Drops and thins what has become old, once in `every` seconds. True when there is more of it to do."""
-        at = math.floor(now)
-        if self._swept_at is not None and 0 <= at - self._swept_at < every:
+    def sweep(self, now: float, most_bytes: int) -> bool:
+        """Thins what is an hour and a day old and drops what is a month old, every ten minutes. True if it did."""
+        if 0 <= now - self._swept_at < MARGIN_SECONDS:
             return False
-        # A span more than promised: what was asked for a moment ago still is there.
-        self._db.execute("DELETE FROM ticks WHERE id <= ? AND at < ?", (self._thinned, at - RAW_SECONDS - FINE_SPAN))
-        more = self._fold(at)
-        self._db.execute("DELETE FROM blocks WHERE span = ? AND start < ?", (COARSE_STEP, at - COARSE_SECONDS))
+        self._swept_at = now
+        at = math.floor(now) - MARGIN_SECONDS
+        self._thin(RAW, FINE, at - RAW_SECONDS)
+        self._thin(FINE, COARSE, at - FINE_SECONDS)
+        self._db.execute(f"DELETE FROM {COARSE} WHERE at < ?", (at - COARSE_SECONDS,))
         self._db.execute("DELETE FROM marks WHERE end < ?", (at - COARSE_SECONDS,))
         self._db.execute(
             "DELETE FROM marks WHERE id <= (SELECT id FROM marks ORDER BY id DESC LIMIT 1 OFFSET ?)", (_MOST_MARKS,)
         )
-        self._keep_within()
-        self._forget()
-        self._swept_at = None if more else at
-        return more
-
-    def _fold(self, now: int) -> bool:
-        """Ten-second blocks older than a day become minutes, hour by hour."""
-        before = now - FINE_SECONDS - COARSE_SPAN
-        for _ in range(HOURS_AT_ONCE):
-            found = self._db.execute("SELECT min(start) FROM blocks WHERE span = ?", (FINE_STEP,)).fetchone()[0]
-            if found is None or found >= before - before % COARSE_SPAN:
-                return False
-            self._fold_hour(found - found % COARSE_SPAN)
+        self._keep_within(most_bytes)
+        used = " UNION ".join(f"SELECT source FROM {table}" for table in TABLES)
+        self._db.execute(f"DELETE FROM sources WHERE id NOT IN ({used})")
+        self._sources.clear()
         return True
 
-    def _fold_hour(self, hour: int) -> None:
-        where = (FINE_STEP, hour, hour + COARSE_SPAN)
-        rows = self._db.execute(
-            "SELECT series, start, body FROM blocks WHERE span = ? AND start >= ? AND start < ?", where
-        ).fetchall()
-        minutes: dict[int, Bins] = {}
-        for series, start, body in rows:
-            _merge(minutes.setdefault(series, Bins()), body, start - hour)
-        for series, bins in minutes.items():
-            if any(bins.counts):
-                self._put(series, COARSE_STEP, hour, bins)
-        self._db.execute("DELETE FROM blocks WHERE span = ? AND start >= ? AND start < ?", where)
+    def _thin(self, table: str, into: str, before: int) -> None:
+        """Moves the rows before that second into the coarser table."""
+        step = STEPS[into]
+        before -= before % step
+        sums = (
+            [f"count({m}), min({m}), sum({m}), max({m})" for m in self._metrics]
+            if table == RAW
+            else [
+                f"sum({n}), min({low}), sum({total}), max({high})"
+                for n, low, total, high in map(parts_of, self._metrics)
+            ]
+        )
+        rows = f"SELECT at / {step} * {step}, source, {', '.join(sums)} FROM {table} WHERE at < :before GROUP BY 1, 2"
+        self._db.execute(merging(into, self._metrics, rows), {"before": before})
+        self._db.execute(f"DELETE FROM {table} WHERE at < ?", (before,))
 
-    def _keep_within(self) -> None:
+    def _keep_within(self, most_bytes: int) -> None:
         """Drops the oldest minutes, then the oldest ten seconds, until the file is within its bound."""
-        if self.used_bytes() <= self._most_bytes:
-            return
-        goal = self._most_bytes * 0.9
-        for span in (COARSE_STEP, FINE_STEP):
-            while self.used_bytes() > goal:
-                dropped = self._db.execute(
-                    "DELETE FROM blocks WHERE id IN (SELECT id FROM blocks WHERE span = ? ORDER BY start LIMIT ?)",
-                    (span, _DROP_BLOCKS),
-                ).rowcount
-                if dropped < 1:
+        goal = most_bytes if used_bytes(self._db) <= most_bytes else most_bytes * 0.9
+        for table in (COARSE, FINE):
+            while used_bytes(self._db) > goal:
+                oldest = f"SELECT at FROM {table} ORDER BY at LIMIT ?"
+                if self._db.execute(f"DELETE FROM {table} WHERE at IN ({oldest})", (_DROP_ROWS,)).rowcount < 1:
                     break
 
-    def used_bytes(self) -> int:
-        """What the file holds, pages that are free apart."""
-        pages, free, size = (
-            self._db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size")
-        )
-        return int((pages - free) * size)
 
-    def _forget(self) -> None:
-        """Layouts that no second uses; and series that nothing is kept of, which this process has not written."""
-        self._db.execute("DELETE FROM layouts WHERE id NOT IN (SELECT layout FROM ticks)")
-        self._layouts.clear()
-        in_use = {id_ for ids in read_layouts(self._db).values() for id_ in ids} | set(self._open)
-        in_use |= {row[0] for row in self._db.execute("SELECT DISTINCT series FROM blocks")}
-        for key, id_ in [(key, id_) for key, id_ in self._series.items() if id_ not in in_use]:
-            self._db.execute("DELETE FROM series WHERE id = ?", (id_,))
-            del self._series[key]
-            self._of_source[key.source].discard(id_)
+def used_bytes(db: Connection) -> int:
+    """What the file holds, free pages apart."""
+    pages, free, size = (
+        db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size")
+    )
+    return int((pages - free) * size)
 
 
-def _merge(bins: Bins, body: bytes, offset: int | None = None) -> None:
-    """Takes a stored block; with `offset` seconds, one of ten-second buckets into one of minutes. A damaged block has
-    nothing to give: the reader tells of it."""
+# --- reading ------------------------------------------------------------------------------------------
+
+
+def read_series(
+    db: Connection, keys: Sequence[SeriesKey], since: float, until: float, buckets: int
+) -> tuple[Stretch, ...]:
+    """Each series in even buckets, in the order of `keys`, in one transaction. See the port."""
+    until, buckets = max(since, until), max(1, min(buckets, MOST_BUCKETS))
+    db.execute("BEGIN")
     try:
-        other = decode(body)
-    except DamagedBlock:
-        return
-    if offset is None:
-        bins.merge(other)
-        return
-    for index, count, least, total, greatest in other.filled():
-        bins.take((offset + index * FINE_STEP) // COARSE_STEP, count, least, total, greatest)
-
-
-def packed_ids(ids: Sequence[int]) -> bytes:
-    """A layout's series, as it is stored."""
-    return struct.pack(f"<{len(ids)}I", *ids)
-
-
-def read_thinned(connection: Connection) -> int:
-    """The id of the last second that is in the blocks; 0 before the first."""
-    found = connection.execute("SELECT value FROM meta WHERE name = 'thinned'").fetchone()
-    return int(found[0]) if found else 0
-
-
-def read_layouts(connection: Connection) -> dict[int, tuple[int, ...]]:
-    """Every layout: the series whose values a second's row holds, in order."""
-    return {
-        id_: struct.unpack(f"<{len(packed) // 4}I", packed)
-        for id_, packed in connection.execute("SELECT id, series FROM layouts")
-        if len(packed) % 4 == 0
-    }
-
-
-MOST_BUCKETS: Final = 20_000
-BRIDGE_SECONDS: Final = 12
-"""Two values that are no further apart have no gap between them: an engine that nobody looks at is asked every five
-seconds. A look that failed is a gap by itself."""
-_LEDGER_SERIES_MOST_MARKS: Final = 1000
-
-
-class SeriesReader:
-    """One reading, in one transaction: a consistent look. `damaged` counts the blocks that could not be read."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._db = connection
-        self.damaged = 0
-
-    def read(self, keys: Sequence[SeriesKey], since: float, until: float, buckets: int) -> tuple[Stretch, ...]:
-        """See the port."""
-        self._db.execute("BEGIN")
-        try:
-            return self._read(keys, since, max(since, until), max(1, min(buckets, MOST_BUCKETS)))
-        finally:
-            self._db.execute("COMMIT")
-
-    def _read(self, keys: Sequence[SeriesKey], since: float, until: float, buckets: int) -> tuple[Stretch, ...]:
-        ids = [self._id(key) for key in keys]
-        finest = self._finest(since, until)
+        held = "SELECT 1 FROM {} WHERE at > ? AND at < ? LIMIT 1"
+        finest = next(
+            (
+                STEPS[each]
+                for each in (COARSE, FINE)
+                if db.execute(held.format(each), (since - STEPS[each], until)).fetchone()
+            ),
+            1,
+        )
         step = max(1, math.ceil((until - since) / buckets / finest)) * finest
         begin = math.floor(since / step) * step
         size = min(max(1, math.ceil((until - begin) / step)), MOST_BUCKETS + 1)
-        window = _Window(begin, step, size)
-        wanted = {id_: (Bins(size), [False] * size) for id_ in ids if id_ is not None}
-        if wanted:
-            if finest > 1:
-                for span in (FINE_STEP, COARSE_STEP):
-                    self._take_blocks(wanted, window, span)
-            self._take_ticks(wanted, window, since_tick=0 if finest == 1 else read_thinned(self._db))
-        marks = {source: self._marks(source, begin, until) for source in {key.source for key in keys}}
-        empty = (Bins(size), [False] * size)
-        return tuple(
-            _stretch(key, window, *(empty if id_ is None else wanted[id_]), marks[key.source])
-            for key, id_ in zip(keys, ids, strict=True)
-        )
+        found: dict[SeriesKey, Stretch] = {}
+        for source in {key.source for key in keys}:
+            wanted = [key for key in dict.fromkeys(keys) if key.source == source]
+            found.update(_read_source(db, wanted, begin, step, size, until))
+        return tuple(found[key] for key in keys)
+    finally:
+        db.execute("COMMIT")
 
-    def _id(self, key: SeriesKey) -> int | None:
-        found = self._db.execute("SELECT id FROM series WHERE source = ? AND metric = ?", key).fetchone()
-        return None if found is None else int(found[0])
 
-    def _finest(self, since: float, until: float) -> int:
-        """The distance of samples, in seconds, that the whole stretch has: 1, 10 or 60."""
-        query = "SELECT 1 FROM blocks WHERE span = ? AND start > ? AND start < ? LIMIT 1"
-        if self._db.execute(query, (COARSE_STEP, since - COARSE_STEP * BUCKETS, until)).fetchone():
-            return COARSE_STEP
-        first, raw = self._db.execute("SELECT min(id), min(at) FROM ticks").fetchone()
-        if first == 1:  # no second was ever dropped
-            return 1
-        before = until if raw is None else min(until, raw)
-        if self._db.execute(query, (FINE_STEP, since - FINE_STEP * BUCKETS, before)).fetchone() and since < before:
-            return FINE_STEP
-        return 1
-
-    def _take_blocks(self, wanted: dict[int, tuple[Bins, list[bool]]], window: _Window, span: int) -> None:
-        query = "SELECT start, body FROM blocks WHERE series = ? AND span = ? AND start > ? AND start < ?"
-        for id_, (bins, _) in wanted.items():
-            for start, body in self._db.execute(query, (id_, span, window.begin - span * BUCKETS, window.end)):
-                try:
-                    block = decode(body)
-                except DamagedBlock:
-                    self.damaged += 1
+def _read_source(
+    db: Connection, keys: Sequence[SeriesKey], begin: int, step: int, size: int, until: float
+) -> dict[SeriesKey, Stretch]:
+    source, have = keys[0].source, metrics_in(db)
+    metrics = [key.metric for key in keys if key.metric in have]
+    raw = "".join(f", {m} IS NOT NULL AS {n}, {m} AS {low}, {m} AS {total}, {m} AS {high}"
+                  for m, (n, low, total, high) in ((m, parts_of(m)) for m in metrics))  # fmt: skip
+    thinned = "".join(f", {column}" for metric in metrics for column in parts_of(metric))
+    where = "WHERE source = (SELECT id FROM sources WHERE name = :source) AND at >= :begin AND at < :end"
+    every = " UNION ALL ".join(f"SELECT at{raw if table == RAW else thinned} FROM {table} {where}" for table in TABLES)
+    sums = "".join(
+        f", sum({n}), min({low}), sum({total}), max({high})" for n, low, total, high in map(parts_of, metrics)
+    )
+    rows = db.execute(
+        f"SELECT (at - :begin) / :step{sums} FROM ({every}) GROUP BY 1 ORDER BY 1",
+        {"source": source, "begin": begin, "end": begin + step * size, "step": step},
+    ).fetchall()
+    times = tuple(float(begin + step * index) for index in range(size))
+    gaps, restarts = _marks(db, source, begin, until)
+    asked = {row[0] for row in rows}
+    found = {}
+    for key in keys:
+        least, mean, greatest = ([math.nan] * size for _ in range(3))
+        last = -1
+        if key.metric in metrics:
+            column, scale = 1 + 4 * metrics.index(key.metric), scale_of(key.metric)
+            for row in rows:
+                index, (count, low, total, high) = row[0], row[column : column + 4]
+                if not count:
                     continue
-                for bucket, count, least, total, greatest in block.filled():
-                    index = window.index(start + bucket * span)
-                    if index is not None:
-                        bins.take(index, count, least, total, greatest)
-
-    def _take_ticks(self, wanted: dict[int, tuple[Bins, list[bool]]], window: _Window, since_tick: int) -> None:
-        places = {
-            layout: [(series.index(id_), *wanted[id_]) for id_ in wanted if id_ in series]
-            for layout, series in read_layouts(self._db).items()
-        }
-        rows = self._db.execute(
-            "SELECT at, layout, body FROM ticks WHERE id > ? AND at >= ? AND at < ?",
-            (since_tick, window.begin, window.end),
-        )
-        for at, layout, body in rows:
-            index = window.index(at)
-            found = places.get(layout)
-            if index is None or not found:
-                continue
-            values = unpacked_floats(body)
-            for place, bins, nothing in found:
-                value = values[place]
-                if math.isfinite(value):
-                    bins.add(index, value)
-                elif math.isinf(value):
-                    nothing[index] = True
-
-    def _marks(self, source: str, begin: float, until: float) -> tuple[tuple[Gap, ...], tuple[float, ...]]:
-        rows = self._db.execute(
-            "SELECT kind, begin, end, text FROM marks WHERE source = ? AND end >= ? AND begin <= ? "
-            "ORDER BY begin DESC LIMIT ?",
-            (source, begin, until, _LEDGER_SERIES_MOST_MARKS),
-        ).fetchall()[::-1]
-        gaps = tuple(Gap(first, last, text) for kind, first, last, text in rows if kind == "gap")
-        return gaps, tuple(first for kind, first, _, _ in rows if kind == "restart")
+                least[index], greatest[index] = low / scale, high / scale
+                mean[index] = min(max(total / count / scale, least[index]), greatest[index])
+                if 1 < index - last <= BRIDGE_SECONDS / step and last >= 0 and asked.isdisjoint(range(last + 1, index)):
+                    for values in (least, mean, greatest):
+                        values[last + 1 : index] = [values[last]] * (index - last - 1)
+                last = index
+        open_gap = gaps and last * step + begin < gaps[-1].begin
+        own = (*gaps[:-1], replace(gaps[-1], end=max(gaps[-1].end, float(begin + step * size)))) if open_gap else gaps
+        found[key] = Stretch(key, float(step), times, tuple(least), tuple(mean), tuple(greatest), own, restarts)
+    return found
 
 
-class _Window:
-    """Buckets of `step` seconds from `begin` on."""
-
-    def __init__(self, begin: int, step: int, size: int) -> None:
-        self.begin = begin
-        self.step = step
-        self.size = size
-        self.end = begin + step * size
-
-    def index(self, at: float) -> int | None:
-        """The bucket of a time; None outside."""
-        index = int((at - self.begin) // self.step)
-        return index if 0 <= index < self.size else None
+def _marks(db: Connection, source: str, begin: int, until: float) -> tuple[tuple[Gap, ...], tuple[float, ...]]:
+    rows = db.execute(
+        "SELECT kind, begin, end, text FROM marks WHERE source = ? AND end >= ? AND begin <= ? "
+        "ORDER BY begin DESC LIMIT ?",
+        (source, begin, until, _MOST_MARKS_READ),
+    ).fetchall()[::-1]
+    gaps = tuple(Gap(first, last, text) for kind, first, last, text in rows if kind == "gap")
+    return gaps, tuple(first for kind, first, _, _ in rows if kind == "restart")
 
 
-def _stretch(
-    key: SeriesKey,
-    window: _Window,
-    bins: Bins,
-    nothing: Sequence[bool],
-    marks: tuple[tuple[Gap, ...], tuple[float, ...]],
-) -> Stretch:
-    least, mean, greatest = ([math.nan] * window.size for _ in range(3))
-    for index, _, low, _, high in bins.filled():
-        least[index], mean[index], greatest[index] = low, bins.mean(index), high
-    for hole in _bridged(bins.counts, nothing, window.step):
-        least[hole], mean[hole], greatest[hole] = least[hole - 1], mean[hole - 1], greatest[hole - 1]
-    times = tuple(float(window.begin + window.step * index) for index in range(window.size))
-    gaps, restarts = marks
-    if gaps and not any(bins.counts[max(0, int((gaps[-1].begin - window.begin) // window.step) + 1) :]):
-        gaps = (*gaps[:-1], replace(gaps[-1], end=max(gaps[-1].end, float(window.end))))  # it has not ended yet
-    return Stretch(key, float(window.step), times, tuple(least), tuple(mean), tuple(greatest), gaps, restarts)
+# --- the first version's file ---------------------------------------------------------------------------
 
 
-def _bridged(counts: Sequence[int], nothing: Sequence[bool], step: int) -> list[int]:
-    """Empty buckets that are no gap, in order. One in which the series was asked for and had no value stays empty."""
-    filled = [index for index, count in enumerate(counts) if count]
-    return [
-        hole
-        for before, after in pairwise(filled)
-        if 1 < after - before <= BRIDGE_SECONDS / step and not any(nothing[before + 1 : after])
-        for hole in range(before + 1, after)
-    ]
+def migrate_samples(db: Connection) -> None:
+    """Takes the samples of a version 1 file over, within the caller's transaction, and drops its tables.
+
+    There a row of `ticks` held a second (32-bit floats in the order of its `layouts` row), a row of `blocks` sixty
+    buckets of one series (compressed), and the last hour was in both.
+    """
+    import struct
+    import zlib
+
+    series = {id_: (source, metric) for id_, source, metric in db.execute("SELECT id, source, metric FROM series")}
+    names = {metric for _, metric in series.values() if metric.isidentifier()}
+    for statement in SCHEMA[: 1 + len(TABLES)]:
+        db.execute(statement)
+    add_columns(db, [*MetricId, *sorted(names - set(MetricId))])
+    sources = {source: source_id(db, source) for source, _ in series.values()}
+    known = {id_: (sources[source], metric) for id_, (source, metric) in series.items() if metric in names}
+
+    layouts = {
+        id_: struct.unpack(f"<{len(ids) // 4}I", ids) for id_, ids in db.execute("SELECT id, series FROM layouts")
+    }
+    thinned = db.execute("SELECT coalesce(max(value), 0) FROM meta WHERE name = 'thinned'").fetchone()[0]
+    first = db.execute("SELECT min(at) FROM ticks WHERE id <= ?", (thinned,)).fetchone()[0]
+    fresh = db.execute("SELECT min(at) FROM ticks").fetchone()[0]
+    boundary = -(-first // FINE_STEP) * FINE_STEP if first is not None else fresh if fresh is not None else math.inf
+    for at, layout, body in db.execute("SELECT at, layout, body FROM ticks WHERE at >= ?", (boundary,)).fetchall():
+        ids = layouts.get(layout, ())
+        if len(body) != 4 * len(ids):
+            continue
+        rows: dict[int, dict[str, float]] = {}
+        for id_, value in zip(ids, struct.unpack(f"<{len(ids)}f", body), strict=True):
+            if id_ in known:
+                source, metric = known[id_]
+                kept = stored(metric, value)
+                rows.setdefault(source, {}).update({metric: kept} if kept is not None else {})
+        for source, values in rows.items():
+            columns = "".join(f", {metric}" for metric in values)
+            db.execute(
+                f"INSERT OR REPLACE INTO {RAW} (at, source{columns}) VALUES (?, ?{', ?' * len(values)})",
+                (at, source, *values.values()),
+            )
+    for id_, span, start, body in db.execute(
+        "SELECT series, span, start, body FROM blocks ORDER BY span, start"
+    ).fetchall():
+        if id_ not in known or span not in (FINE_STEP, COARSE_STEP) or body[:1] != b"\x01":
+            continue
+        try:
+            raw = zlib.decompress(body[1:])
+        except zlib.error:
+            continue  # it was a gap on screen, and stays one
+        if len(raw) != 60 + 720:
+            continue
+        planes = bytearray(720)
+        for byte in range(4):
+            planes[byte::4] = raw[60 + 180 * byte : 240 + 180 * byte]
+        floats = struct.unpack("<180f", planes)
+        source, metric = known[id_]
+        table = FINE if span == FINE_STEP else COARSE
+        rows_ = []
+        for bucket, count in enumerate(raw[:60]):
+            at = start + bucket * span
+            if count and at < boundary:
+                low, mean, high = (stored(metric, floats[bucket + 60 * part]) or 0 for part in range(3))
+                rows_.append((at, source, count, low, mean * count, high))
+        db.executemany(merging(table, [metric], "VALUES (?, ?, ?, ?, ?, ?)"), rows_)
+    for table in ("ticks", "layouts", "blocks", "series", "meta"):
+        db.execute(f"DROP TABLE {table}")

@@ -14,13 +14,12 @@ from textual.content import Content
 
 from spark_tui.core.actions import Scope, key_of
 from spark_tui.core.memory import ContainerShare, GuardStanding, MemoryDetail
-from spark_tui.domain.history import Stretch
 from spark_tui.domain.host.breakdown import EngineShare, Ledger
 from spark_tui.domain.host.drop_caches import DropResult
 from spark_tui.domain.host.memory import SERVING_FLOOR, Judgement, Level, MemInfo
 from spark_tui.domain.host.vitals import ContainerMemory, DiskRate, FaultRate, HostProcess, LinkRate, Vitals
 from spark_tui.domain.metrics.graph import Curve
-from spark_tui.domain.metrics.series import MetricId
+from spark_tui.domain.metrics.series import MetricId, Stretch
 from spark_tui.domain.quantities import GIB, gib, human_bytes
 from spark_tui.domain.reading import NOT_READ_YET, Missing, Reading, reason_of, value_of
 from spark_tui.tui import format as fmt

@@ -19,10 +19,9 @@ from spark_tui.core.actions import Scope, key_of
 from spark_tui.core.metrics import HOST
 from spark_tui.domain.engine.state import EngineState
 from spark_tui.domain.engine.view import EngineView
-from spark_tui.domain.history import Stretch
 from spark_tui.domain.metrics.graph import WINDOWS, Curve, clock_text, seconds_text, window_text
 from spark_tui.domain.metrics.quantiles import Latency, Quantile
-from spark_tui.domain.metrics.series import MetricId, Sample
+from spark_tui.domain.metrics.series import MetricId, Sample, Stretch
 from spark_tui.domain.metrics.serving import EngineMetrics
 from spark_tui.domain.quantities import GIB, human_duration
 from spark_tui.domain.reading import Missing, Reading, Stale, value_of

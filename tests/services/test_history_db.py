@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import math
 import os
@@ -20,11 +21,12 @@ from typing import Any
 
 import pytest
 
-from spark_tui.domain.history import HistoryOff, Record, SeriesKey, StartRecord, StartSizes, Stretch
+from spark_tui.domain.history import HistoryOff, Record
+from spark_tui.domain.logs.starts import StartRecord, StartSizes
 from spark_tui.domain.logs.timeline import Outcome, PhaseId
-from spark_tui.domain.metrics.series import Gap, MetricId, Sample
+from spark_tui.domain.metrics.series import Gap, MetricId, Sample, SeriesKey, Stretch
 from spark_tui.domain.reading import Missing, Ok, Reading
-from spark_tui.services.history.db import SqliteLedger
+from spark_tui.services.history.db import HistoryDb
 from tests.ordinary_user import ordinary_user
 
 T0 = 1_800_000_000
@@ -65,8 +67,8 @@ class Now:
 
 
 @asynccontextmanager
-async def ledger(folder: Path, **options: Any) -> AsyncIterator[SqliteLedger]:
-    found = SqliteLedger(folder, **options)
+async def opened(folder: Path, **options: Any) -> AsyncIterator[HistoryDb]:
+    found = HistoryDb(folder, **options)
     try:
         yield found
     finally:
@@ -82,7 +84,7 @@ def ok(reading: Reading[Any]) -> Any:
     return reading.value
 
 
-async def one(history: SqliteLedger, key: SeriesKey, since: float, until: float, buckets: int = 10_000) -> Stretch:
+async def one(history: HistoryDb, key: SeriesKey, since: float, until: float, buckets: int = 10_000) -> Stretch:
     [found] = ok(await history.series([key], since, until, buckets))
     assert isinstance(found, Stretch)
     return found
@@ -97,7 +99,7 @@ def known(stretch: Stretch) -> dict[float, tuple[float, float, float]]:
 
 
 async def test_a_start_comes_back_as_it_was_and_a_later_word_on_it_takes_its_place(tmp_path: Path) -> None:
-    async with ledger(tmp_path / "h") as history:
+    async with opened(tmp_path / "h") as history:
         history.add_start(START)
         history.add_start(replace(START, at=START.at + 500, engine="other", ready=False, outcome=Outcome.FAILED))
         history.add_start(replace(START, outcome=Outcome.STOPPED, ended_at=T0 + 100.0))
@@ -112,7 +114,7 @@ async def test_a_start_comes_back_as_it_was_and_a_later_word_on_it_takes_its_pla
 
 
 async def test_records_are_json_and_come_back_newest_first(tmp_path: Path) -> None:
-    async with ledger(tmp_path / "h") as history:
+    async with opened(tmp_path / "h") as history:
         for number in range(5):
             await history.add_record(Record("bench", "qwen", T0 + number, {"run": number, "rows": [1.5, None, "é"]}))
         await history.add_record(Record("bench", "gemma", T0 + 9, []))
@@ -127,30 +129,29 @@ async def test_records_are_json_and_come_back_newest_first(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("body", [math.nan, {1, 2}, "x" * 2_000_000])
 async def test_a_record_that_cannot_be_kept_is_refused_and_not_lost_in_silence(tmp_path: Path, body: object) -> None:
-    async with ledger(tmp_path / "h") as history:
-        with pytest.raises(HistoryOff, match="cannot be kept"):
+    async with opened(tmp_path / "h") as history:
+        with pytest.raises(HistoryOff, match="cannot be stored"):
             await history.add_record(Record("bench", "qwen", T0, body))
 
 
 async def test_everything_is_there_when_the_program_is_opened_again(tmp_path: Path) -> None:
-    async with ledger(tmp_path / "h", flush_seconds=1000) as history:
+    async with opened(tmp_path / "h", flush_seconds=1000) as history:
         history.add_start(START)
         history.add_sample(decode(T0 + 5, 70.0))
-    async with ledger(tmp_path / "h") as history:
+    async with opened(tmp_path / "h") as history:
         assert ok(await history.starts()) == (START,)
         assert known(await one(history, DECODE, T0, T0 + 60)) == {T0 + 5: (70.0, 70.0, 70.0)}
 
 
 async def test_a_box_without_a_history_has_an_empty_one(tmp_path: Path) -> None:
-    async with ledger(tmp_path / "h") as history:
+    async with opened(tmp_path / "h") as history:
         assert ok(await history.starts()) == ()
-        assert ok(await history.keys()) == ()
         assert known(await one(history, DECODE, T0, T0 + 60)) == {}
         assert history.state.reason == ""
 
 
 def test_nothing_is_made_before_it_is_needed(tmp_path: Path) -> None:
-    history = SqliteLedger(tmp_path / "h")
+    history = HistoryDb(tmp_path / "h")
     asyncio.run(history.flush())
     asyncio.run(history.close())
     assert not (tmp_path / "h").exists()
@@ -159,7 +160,7 @@ def test_nothing_is_made_before_it_is_needed(tmp_path: Path) -> None:
 async def test_files_are_private_whatever_the_umask(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
-        async with ledger(tmp_path / "deep" / "h") as history:
+        async with opened(tmp_path / "deep" / "h") as history:
             history.add_start(START)
             await history.flush()
             modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "deep" / "h").iterdir()}
@@ -174,7 +175,7 @@ async def test_files_are_private_whatever_the_umask(tmp_path: Path) -> None:
 
 
 async def test_samples_of_the_last_hour_come_second_by_second(tmp_path: Path) -> None:
-    async with ledger(tmp_path / "h") as history:
+    async with opened(tmp_path / "h") as history:
         for second in range(120):
             history.add_sample(decode(T0 + second + 0.3, float(second)))
             history.add_sample(Sample("", T0 + second + 0.7, {MetricId.GPU_POWER: 40.0 + second % 2}))
@@ -184,11 +185,10 @@ async def test_samples_of_the_last_hour_come_second_by_second(tmp_path: Path) ->
         assert list(found.times) == [float(T0 + second) for second in range(120)]
         assert list(found.mean) == [float(second) for second in range(120)]
         assert set(power.mean) == {40.0, 41.0}
-        assert set(ok(await history.keys())) == {DECODE, POWER}
 
 
 async def test_fewer_buckets_keep_least_and_greatest(tmp_path: Path) -> None:
-    async with ledger(tmp_path / "h") as history:
+    async with opened(tmp_path / "h") as history:
         for second in range(600):
             history.add_sample(decode(T0 + second, 500.0 if second == 77 else 10.0))
         await history.flush()
@@ -200,7 +200,7 @@ async def test_fewer_buckets_keep_least_and_greatest(tmp_path: Path) -> None:
 
 
 async def test_a_failed_look_is_a_gap_with_its_reason_and_never_a_zero(tmp_path: Path) -> None:
-    async with ledger(tmp_path / "h") as history:
+    async with opened(tmp_path / "h") as history:
         for second in range(60):
             gap = "connection refused" if 20 <= second < 30 else ""
             history.add_sample(Sample("qwen", T0 + second, {} if gap else {MetricId.DECODE_RATE: 9.0}, gap))
@@ -213,7 +213,7 @@ async def test_a_failed_look_is_a_gap_with_its_reason_and_never_a_zero(tmp_path:
 
 
 async def test_a_gap_that_has_not_ended_reaches_to_the_end_and_another_reason_is_another_gap(tmp_path: Path) -> None:
-    async with ledger(tmp_path / "h") as history:
+    async with opened(tmp_path / "h") as history:
         for sample in (decode(T0, 1.0), decode(T0 + 5, 1.0)):
             history.add_sample(sample)
         history.add_sample(Sample("qwen", T0 + 10, gap="connection refused"))
@@ -228,7 +228,7 @@ async def test_a_gap_that_has_not_ended_reaches_to_the_end_and_another_reason_is
 
 
 async def test_a_metric_without_a_value_is_empty_while_the_others_go_on(tmp_path: Path) -> None:
-    async with ledger(tmp_path / "h") as history:
+    async with opened(tmp_path / "h") as history:
         for second in range(30):
             values = {MetricId.DECODE_RATE: 5.0} | ({MetricId.TTFT_P50: 0.2} if second in (3, 4, 6) else {})
             history.add_sample(Sample("qwen", T0 + second, values))
@@ -240,7 +240,7 @@ async def test_a_metric_without_a_value_is_empty_while_the_others_go_on(tmp_path
 
 @pytest.mark.parametrize("cadence", [1.02, 2.03, 5.04])
 async def test_reading_a_little_slower_than_once_a_bucket_leaves_no_holes(tmp_path: Path, cadence: float) -> None:
-    async with ledger(tmp_path / "h") as history:
+    async with opened(tmp_path / "h") as history:
         at = T0 + 0.5
         while at < T0 + 300:
             history.add_sample(decode(at, 3.0))
@@ -252,7 +252,7 @@ async def test_reading_a_little_slower_than_once_a_bucket_leaves_no_holes(tmp_pa
 
 
 async def test_a_pause_of_the_program_is_a_gap(tmp_path: Path) -> None:
-    async with ledger(tmp_path / "h") as history:
+    async with opened(tmp_path / "h") as history:
         for second in [*range(100), *range(160, 260)]:
             history.add_sample(decode(T0 + second, 3.0))
         await history.flush()
@@ -263,24 +263,15 @@ async def test_a_pause_of_the_program_is_a_gap(tmp_path: Path) -> None:
 
 
 async def test_a_new_start_is_marked(tmp_path: Path) -> None:
-    async with ledger(tmp_path / "h") as history:
+    async with opened(tmp_path / "h") as history:
         history.add_sample(decode(T0 + 1, 3.0))
         history.add_sample(decode(T0 + 30, 3.0, restarted=True))
         await history.flush()
         assert (await one(history, DECODE, T0, T0 + 60)).restarts == (T0 + 30,)
 
 
-async def test_a_metric_of_another_version_is_kept_and_does_no_harm(tmp_path: Path) -> None:
-    async with ledger(tmp_path / "h") as history:
-        history.add_sample(Sample("qwen", T0, {"from_the_future": 1.0}))  # type: ignore[dict-item]
-        await history.flush()
-        [key] = ok(await history.keys())
-        with pytest.raises(ValueError, match="from_the_future"):
-            _ = (await one(history, key, T0, T0 + 1)).view
-
-
 async def test_numbers_that_are_none_are_gaps_and_huge_ones_survive(tmp_path: Path) -> None:
-    async with ledger(tmp_path / "h") as history:
+    async with opened(tmp_path / "h") as history:
         for second, value in enumerate((math.nan, math.inf, -math.inf, 1e300, -1e300, 7.0)):
             history.add_sample(decode(T0 + second, value))
         await history.flush()
@@ -290,12 +281,12 @@ async def test_numbers_that_are_none_are_gaps_and_huge_ones_survive(tmp_path: Pa
 # --- age ------------------------------------------------------------------------------------------------------
 
 
-def fill(history: SqliteLedger, begin: int, seconds: int, value: Callable[[int], float]) -> None:
+def fill(history: HistoryDb, begin: int, seconds: int, value: Callable[[int], float]) -> None:
     for second in range(begin, begin + seconds):
         history.add_sample(decode(second, value(second)))
 
 
-async def grow(history: SqliteLedger, now: Now, begin: int, seconds: int, value: Callable[[int], float]) -> None:
+async def grow(history: HistoryDb, now: Now, begin: int, seconds: int, value: Callable[[int], float]) -> None:
     """A long stretch in portions, with the clock beside it."""
     for part in range(begin, begin + seconds, 1800):
         fill(history, part, min(1800, begin + seconds - part), value)
@@ -309,7 +300,7 @@ def wave(second: int) -> float:
 
 async def test_after_an_hour_ten_seconds_are_one_and_nothing_is_lost_of_their_bounds(tmp_path: Path) -> None:
     now = Now()
-    async with ledger(tmp_path / "h", now=now) as history:
+    async with opened(tmp_path / "h", now=now) as history:
         await grow(history, now, T0, 3 * HOUR, wave)
         recent = await one(history, DECODE, T0 + 2 * HOUR, T0 + 3 * HOUR)
         assert recent.step == 1.0
@@ -324,7 +315,7 @@ async def test_after_an_hour_ten_seconds_are_one_and_nothing_is_lost_of_their_bo
 
 async def test_after_a_day_minutes_are_kept_and_after_a_month_nothing(tmp_path: Path) -> None:
     now = Now()
-    async with ledger(tmp_path / "h", now=now) as history:
+    async with opened(tmp_path / "h", now=now) as history:
         await grow(history, now, T0, 2 * HOUR, wave)
         now.at = float(T0 + 2 * DAY)
         fill(history, int(now.at), 700, wave)
@@ -349,18 +340,18 @@ async def test_thinning_does_not_depend_on_who_did_it_and_when(tmp_path: Path) -
     for name, portion in (("one", 3 * HOUR), ("many", 700)):
         now = Now()
         for part in range(T0, T0 + 3 * HOUR, portion):
-            async with ledger(tmp_path / name, now=now) as history:
+            async with opened(tmp_path / name, now=now) as history:
                 await grow(history, now, part, min(portion, T0 + 3 * HOUR - part), wave)
     found = []
     for name in ("one", "many"):
-        async with ledger(tmp_path / name) as history:
+        async with opened(tmp_path / name) as history:
             found.append(await one(history, DECODE, T0, T0 + 3 * HOUR))
     assert found[0] == found[1]
 
 
 async def test_a_clock_that_is_set_back_neither_stops_the_history_nor_breaks_it(tmp_path: Path) -> None:
     now = Now()
-    async with ledger(tmp_path / "h", now=now) as history:
+    async with opened(tmp_path / "h", now=now) as history:
         await grow(history, now, T0, 2 * HOUR, lambda _: 1.0)
         now.at = T0 + 600.0
         await grow(history, now, T0 + 600, 1200, lambda _: 3.0)
@@ -372,7 +363,7 @@ async def test_a_clock_that_is_set_back_neither_stops_the_history_nor_breaks_it(
 
 async def test_the_file_stays_within_its_bound_and_the_oldest_go_first(tmp_path: Path) -> None:
     now, most = Now(), 600_000
-    async with ledger(tmp_path / "h", now=now, most_bytes=most) as history:
+    async with opened(tmp_path / "h", now=now, most_bytes=most) as history:
         for day in range(12):
             for part in range(4):
                 begin = T0 + day * DAY + part * 6 * HOUR
@@ -391,12 +382,66 @@ async def test_the_file_stays_within_its_bound_and_the_oldest_go_first(tmp_path:
     assert (pages - free) * 4096 < most * 1.3
 
 
+# --- the first version's file -----------------------------------------------------------------------------------
+
+
+def first_version(folder: Path) -> Path:
+    """A history that version 1 wrote: two hours two days ago, then three hours with a gap and a restart."""
+    folder.mkdir(mode=0o700)
+    packed = Path(__file__).parents[1] / "fixtures/history/version-1.db.gz"
+    (folder / "history.db").write_bytes(gzip.decompress(packed.read_bytes()))
+    return folder
+
+
+async def test_a_history_of_the_first_version_keeps_everything(tmp_path: Path) -> None:
+    day, end = T0 + 2 * DAY, T0 + 2 * DAY + 3 * HOUR
+    async with opened(first_version(tmp_path / "h")) as history:
+        minutes = await one(history, DECODE, T0, T0 + 2 * HOUR)
+        assert (minutes.step, len(known(minutes)), min(minutes.least), max(minutes.greatest)) == (60.0, 120, 50.0, 56.0)
+        assert sum(minutes.mean) == pytest.approx(6359.866668701172)
+        tens, ttft, power = ok(await history.series([DECODE, TTFT, POWER], day, end, 10_000))
+        assert (tens.step, len(known(tens)), len(known(ttft)), len(known(power))) == (10.0, 1080, 180, 1080)
+        assert sum(tens.mean) == pytest.approx(57239.5, rel=1e-4)
+        assert {ttft.least[0], ttft.greatest[0]} == {0.5}
+        raw = await one(history, DECODE, end - 1800, end + 60)
+        assert (raw.step, len(known(raw)), raw.greatest[0]) == (1.0, 1798, 50.0 + (end - 1800) % 7)
+        assert raw.gaps == (Gap(end + 10, end + 40, "connection refused"),)
+        assert raw.restarts == (end + 40,)
+        failed, first = ok(await history.starts())
+        assert first == START
+        assert (failed.engine, failed.failed, failed.cause, failed.exit_code) == ("other", True, "no_kv_room", 1)
+        assert ok(await history.records("bench"))[0].body == {"run": 1, "rows": [1.5, None, "é"]}
+        assert ok(await history.records("event"))[0].key == "the cache was dropped"
+        assert history.state.notes == ()
+        history.add_sample(decode(end + 60, 3.0))
+        await history.flush()
+    async with opened(tmp_path / "h") as again:
+        assert known(await one(again, DECODE, end + 60, end + 61)) == {end + 60: (3.0, 3.0, 3.0)}
+        assert len(known(await one(again, DECODE, T0, T0 + 2 * HOUR))) == 120
+
+
+async def test_a_migration_that_is_interrupted_leaves_the_old_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+
+        def full(*_: object) -> None:
+            raise sqlite3.OperationalError("database or disk is full")
+
+        patched.setattr("spark_tui.services.history.samples.migrate_samples", full)
+        async with opened(first_version(tmp_path / "h")) as history:
+            assert isinstance(await history.starts(), Missing)
+    async with opened(tmp_path / "h") as history:
+        assert len(ok(await history.starts())) == 2
+        assert len(known(await one(history, DECODE, T0, T0 + 2 * HOUR))) == 120
+
+
 # --- several processes ----------------------------------------------------------------------------------------
 
 
 async def test_two_keep_starts_and_one_keeps_samples_until_it_ends(tmp_path: Path) -> None:
-    async with ledger(tmp_path / "h") as second:
-        async with ledger(tmp_path / "h") as first:
+    async with opened(tmp_path / "h") as second:
+        async with opened(tmp_path / "h") as first:
             first.add_sample(decode(T0, 1.0))
             await first.flush()
             second.add_sample(decode(T0, 2.0))
@@ -413,7 +458,7 @@ async def test_two_keep_starts_and_one_keeps_samples_until_it_ends(tmp_path: Pat
 
 
 async def test_a_writer_that_must_wait_holds_up_neither_the_loop_nor_a_reader(tmp_path: Path) -> None:
-    async with ledger(tmp_path / "h") as history:
+    async with opened(tmp_path / "h") as history:
         history.add_start(START)
         await history.flush()
         other = sqlite3.connect(tmp_path / "h" / "history.db", isolation_level=None)
@@ -439,12 +484,12 @@ CHILD = textwrap.dedent(
     from pathlib import Path
     from spark_tui.domain.metrics.series import MetricId, Sample
     from spark_tui.domain.history import Record
-    from spark_tui.services.history.db import SqliteLedger
-    from tests.services.test_ledger import START, T0
+    from spark_tui.services.history.db import HistoryDb
+    from tests.services.test_history_db import START, T0
     import asyncio
 
     async def main():
-        history = SqliteLedger(Path(sys.argv[1]), flush_seconds=0.01)
+        history = HistoryDb(Path(sys.argv[1]), flush_seconds=0.01)
         number = int(sys.argv[2])
         while True:
             number += 1
@@ -473,7 +518,7 @@ async def test_kill_9_loses_nothing_that_was_acknowledged(tmp_path: Path) -> Non
             acknowledged = int(line)
         child.wait()
         child.stdout.close()
-        async with ledger(tmp_path / "h") as history:
+        async with opened(tmp_path / "h") as history:
             numbers = {record.body["number"] for record in ok(await history.records("bench", limit=100_000))}
             assert set(range(1, acknowledged + 1)) <= numbers
             assert len(ok(await history.starts(limit=100_000))) >= acknowledged
@@ -519,7 +564,7 @@ def torn(path: Path) -> None:
 
 
 async def filled(folder: Path) -> None:
-    async with ledger(folder) as history:
+    async with opened(folder) as history:
         history.add_start(START)
         history.add_sample(decode(T0, 1.0))
 
@@ -546,7 +591,7 @@ def test_a_file_that_cannot_be_used_is_set_aside_whole_and_told_of(
     before = (folder / "history.db").read_bytes()
 
     async def use() -> None:
-        async with ledger(folder, now=Now()) as history:
+        async with opened(folder, now=Now()) as history:
             if reads_first:
                 assert ok(await history.starts()) == ()
             history.add_start(START)
@@ -563,7 +608,7 @@ def test_a_file_that_cannot_be_used_is_set_aside_whole_and_told_of(
 
 async def test_damage_that_shows_later_sets_the_file_aside_too(tmp_path: Path) -> None:
     path = tmp_path / "h" / "history.db"
-    async with ledger(tmp_path / "h") as history:
+    async with opened(tmp_path / "h") as history:
         for number in range(300):
             history.add_start(replace(START, at=float(number), line="x" * 1000))
             await history.flush()
@@ -571,23 +616,23 @@ async def test_damage_that_shows_later_sets_the_file_aside_too(tmp_path: Path) -
     for page in range(12, len(data) // 4096):
         data[page * 4096 : page * 4096 + 4096] = b"\xff" * 4096
     path.write_bytes(data)
-    async with ledger(tmp_path / "h") as history:
+    async with opened(tmp_path / "h") as history:
         assert ok(await history.starts()) == ()
         history.add_start(START)
         await history.flush()
         assert ok(await history.starts()) == (START,)
-        assert "It is kept as" in history.state.notes[0]
+        assert "Moved it to" in history.state.notes[0]
     assert [p.read_bytes() for p in (tmp_path / "h").glob("history-unreadable-*.db")] == [bytes(data)]
 
 
 async def test_a_file_that_another_process_uses_is_not_taken_from_it(tmp_path: Path) -> None:
-    async with ledger(tmp_path / "h") as other:
+    async with opened(tmp_path / "h") as other:
         other.add_start(START)
         await other.flush()
         db = sqlite3.connect(tmp_path / "h" / "history.db")
         db.execute("PRAGMA user_version=7")
         db.close()
-        async with ledger(tmp_path / "h") as history:
+        async with opened(tmp_path / "h") as history:
             reading = await history.starts()
             assert isinstance(reading, Missing)
             assert "another spark-tui has it open" in reading.reason
@@ -596,44 +641,25 @@ async def test_a_file_that_another_process_uses_is_not_taken_from_it(tmp_path: P
     assert not list((tmp_path / "h").glob("history-*"))
 
 
-async def test_damaged_blocks_are_gaps_and_said(tmp_path: Path) -> None:
-    now = Now()
-    async with ledger(tmp_path / "h", now=now) as history:
-        await grow(history, now, T0, 3 * HOUR, wave)
-    db = sqlite3.connect(tmp_path / "h" / "history.db")
-    db.execute("UPDATE blocks SET body = x'01beef' WHERE start = ?", (T0 + 600,))
-    db.execute("UPDATE blocks SET body = x'' WHERE start = ?", (T0 + 1800,))
-    db.commit()
-    db.close()
-    async with ledger(tmp_path / "h") as history:
-        found = await one(history, DECODE, T0, T0 + 3 * HOUR)
-        assert len(found.times) - len(known(found)) == 120
-        assert "damaged" in history.state.notes[0]
-
-
-async def test_rows_that_are_no_json_are_passed_over(tmp_path: Path) -> None:
-    async with ledger(tmp_path / "h") as history:
+async def test_damaged_rows_are_passed_over_and_those_of_another_version_are_read(tmp_path: Path) -> None:
+    async with opened(tmp_path / "h") as history:
         history.add_start(START)
         history.add_start(replace(START, at=1.0))
         await history.add_record(Record("bench", "k", T0, 1))
         db = sqlite3.connect(tmp_path / "h" / "history.db")
-        strange = {
-            "phases": [["weights", "x"], 3, ["nope", 1]],
-            "sizes": {"weights_gib": "much", "eager": 1},
-            "warm": 7,
-        }
         db.execute("UPDATE starts SET body = '{' WHERE at = 1")
-        db.execute("UPDATE starts SET body = ? WHERE at > 1", (json.dumps(strange),))
+        newer = json.loads(db.execute("SELECT body FROM starts WHERE at > 1").fetchone()[0])
+        newer |= {"phases": [["weights", 60.5], ["from_the_future", 1]], "more": 7}
+        db.execute("UPDATE starts SET body = ? WHERE at > 1", (json.dumps(newer),))
         db.execute("INSERT INTO records (kind, key, at, body) VALUES ('bench', 'k', 5, 'nonsense')")
         db.commit()
         db.close()
-        [start] = ok(await history.starts())
-        assert (start.phases, start.sizes, start.warm, start.outcome) == ((), StartSizes(), None, Outcome.UNKNOWN)
+        assert ok(await history.starts()) == (replace(START, phases=((PhaseId.WEIGHTS, 60.5),)),)
         assert [record.body for record in ok(await history.records("bench"))] == [1]
 
 
 async def test_a_file_that_somebody_removes_is_begun_anew(tmp_path: Path) -> None:
-    async with ledger(tmp_path / "h") as history:
+    async with opened(tmp_path / "h") as history:
         history.add_start(START)
         await history.flush()
         for path in (tmp_path / "h").glob("history.db*"):
@@ -649,7 +675,7 @@ async def test_a_file_that_somebody_removes_is_begun_anew(tmp_path: Path) -> Non
 async def test_a_home_that_cannot_be_written_turns_the_history_off_and_says_why(tmp_path: Path) -> None:
     tmp_path.chmod(0o555)
     with ordinary_user(tmp_path):
-        async with ledger(tmp_path / "h") as history:
+        async with opened(tmp_path / "h") as history:
             history.add_start(START)
             history.add_sample(decode(T0, 1.0))
             await history.flush()
@@ -667,16 +693,16 @@ async def test_a_link_or_a_folder_in_the_file_s_place_is_not_followed(tmp_path: 
     (tmp_path / "h").mkdir(mode=0o700)
     (tmp_path / "elsewhere").write_bytes(b"precious")
     (tmp_path / "h" / "history.db").symlink_to(tmp_path / "elsewhere")
-    async with ledger(tmp_path / "h") as history:
+    async with opened(tmp_path / "h") as history:
         history.add_start(START)
         await history.flush()
-        assert "no plain file" in history.state.reason
+        assert "not a regular file" in history.state.reason
     assert (tmp_path / "elsewhere").read_bytes() == b"precious"
 
 
 async def test_what_could_not_be_written_is_written_when_it_can_be(tmp_path: Path) -> None:
     (tmp_path / "h").write_text("a file where the folder should be")
-    async with ledger(tmp_path / "h", retry_seconds=0.05) as history:
+    async with opened(tmp_path / "h") as history:
         history.add_start(START)
         history.add_sample(decode(T0, 4.0))
         await history.flush()
@@ -695,11 +721,11 @@ FULL = textwrap.dedent(
     from pathlib import Path
     from spark_tui.domain.history import HistoryOff, Record
     from spark_tui.domain.reading import Ok
-    from spark_tui.services.history.db import SqliteLedger
-    from tests.services.test_ledger import START, T0
+    from spark_tui.services.history.db import HistoryDb
+    from tests.services.test_history_db import START, T0
 
     async def main():
-        history = SqliteLedger(Path(sys.argv[1]))
+        history = HistoryDb(Path(sys.argv[1]))
         limit = len(sys.argv) > 2
         if limit:
             resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
