@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
@@ -16,6 +16,7 @@ from textual.widgets import Button, Input, Static
 
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.text import cell_width, clean_line, truncate
+from spark_tui.present.page import Section
 from spark_tui.tui.widgets.line import Line
 from spark_tui.tui.widgets.page import Page, told
 
@@ -125,7 +126,7 @@ class FormScreen(ModalScreen[Answer | None]):
     Subclasses give the fields and implement `check`, `preview` and `submit`.
     """
 
-    CSS_PATH = "form_screen.tcss"
+    CSS_PATH: ClassVar = ["form_screen.tcss"]
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (110, "-normal"), (160, "-wide")]  # noqa: RUF012 - Textual's shape
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+l", "submit", "Start", priority=True),
@@ -194,9 +195,13 @@ class FormScreen(ModalScreen[Answer | None]):
         """What stands below a field that is wrong."""
         return str(problem)
 
-    def summary(self) -> str:
-        """What the foot says while no field has the focus."""
-        return f"Enter: {self.VERB.lower()}."
+    def status(self, row: FieldRow | None) -> str:
+        """What the foot says: about the field that has the focus, or about the button."""
+        return f"Enter: {self.VERB.lower()}." if row is None else f"{row.field.label}: {row.field.help}"
+
+    def show_preview(self, sections: Iterable[Section]) -> None:
+        """Replaces the preview."""
+        self.query_one("#preview", Page).show(sections)
 
     def renew(self) -> None:
         """Checks the fields, marks those that are wrong, and shows what they come to."""
@@ -226,8 +231,7 @@ class FormScreen(ModalScreen[Answer | None]):
 
     def _show_status(self) -> None:
         row = next((row for row in self.fields if row.input.has_focus), None)
-        text = self.summary() if row is None else f"{row.field.label}: {row.field.help}"
-        self.query_one("#form-status", Static).update(told(text, "$dim"))
+        self.query_one("#form-status", Static).update(told(self.status(row), "$dim"))
 
     def on_input_submitted(self, _: Input.Submitted) -> None:
         """Enter goes to the next field; the button comes after the last one."""
@@ -239,7 +243,6 @@ class FormScreen(ModalScreen[Answer | None]):
 
     def action_submit(self) -> None:
         """Submits, or goes to the field that is wrong."""
-        self.renew()
         if self.problem is None:
             self.submit()
             return

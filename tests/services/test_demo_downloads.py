@@ -19,7 +19,7 @@ from spark_tui.services.demo.host import DemoHost
 from spark_tui.services.demo.hub import PAUSED_AT_START, RATE, DemoDownloads, DemoHub
 from spark_tui.services.demo.models import DemoModels
 from spark_tui.services.demo.world import DemoWorld
-from spark_tui.tui.screens.launch_form import stand
+from spark_tui.tui.screens.launch_form import model_status
 from tests.fakes_host import FakeClock
 
 SMALL = DownloadRequest("openai/gpt-oss-20b")
@@ -116,7 +116,7 @@ async def test_every_shipped_presets_model_is_in_the_demos_store_or_on_its_hub()
     wanted: dict[str, str] = {}
     for preset in catalogue.presets:
         plan = context.preflight.dry_plan(preset, Overrides())
-        work = asyncio.ensure_future(stand(context, plan))
+        work = asyncio.ensure_future(model_status(context, plan))
         await clock.until(work.done)
         standing = work.result()
         assert standing.problem is None, preset.name

@@ -71,7 +71,7 @@ async def test_a_key_leaves_it_to_the_engine_and_takes_it_back(stock: Stock) -> 
         await sight.press("ctrl+f")
         await sight.until_seen("left to the engine")
         await sight.press("ctrl+f")
-        await sight.until_seen("fetched before the start")
+        await sight.until_seen("downloaded first")
         await sight.press("ctrl+f", "ctrl+l")
         await sight.until(lambda: bool(stock.docker.created))
         assert stock.downloader.started == []

@@ -15,8 +15,9 @@ from spark_tui.domain.presets.preset import Preset, PresetFacts
 from spark_tui.domain.presets.rules.check import Severity
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.reading import Ok, value_of
+from spark_tui.tui.form_screen import FieldRow
 from spark_tui.tui.screens.home import HomeScreen
-from spark_tui.tui.screens.launch_form import MAX_FIELDS, FieldRow, LaunchForm, fields_of
+from spark_tui.tui.screens.launch_form import MAX_FIELDS, LaunchForm, fields_of
 from spark_tui.tui.screens.modals import ConfirmScreen
 from spark_tui.tui.screens.presets import PresetsScreen
 from tests.core.kit import Kit
@@ -99,7 +100,7 @@ def test_every_field_says_what_the_preset_has_or_what_holds_without_it() -> None
         assert stated.placeholder or stated.key in ("extra_args",)
         assert stated.help
     silent = {stated.key: stated for stated in fields_of(replace(PRESET, command="vllm serve {model}", defaults=()))}
-    assert silent["max_model_len"].placeholder.startswith("the model's own")
+    assert silent["max_model_len"].placeholder.startswith("model default")
 
 
 def test_fields_are_bounded_and_never_of_a_name_that_cannot_be_set() -> None:
@@ -246,7 +247,7 @@ async def test_a_launch_before_the_verdict_is_refused_by_the_launch_itself() -> 
         await write(sight, "gpu_memory_utilization", "0.9")
         await judged(sight)
         sight.on(LaunchForm).judgement = None  # as until it is there; a key may come too late on a slow machine
-        sight.on(LaunchForm).action_launch()
+        sight.on(LaunchForm).action_submit()
         await sight.until(lambda: any(job.error for job in sight.app.jobs))
         assert "does not fit" in sight.app.jobs[0].error
         assert not kit.docker.created
@@ -273,7 +274,7 @@ async def test_writing_what_the_preset_has_is_no_change() -> None:
 
 async def test_what_the_command_says_by_itself_is_shown_as_the_presets() -> None:
     async with form(DRAFTING) as sight:
-        shown = {row.field.key: row.field.preset for row in sight.on(LaunchForm).query(FieldRow)}
+        shown = {row.field.key: row.field.value for row in sight.on(LaunchForm).query(FieldRow)}
         assert shown["speculation"] == "mtp"
         assert shown["num_speculative_tokens"] == "3"
         assert shown["max_num_batched_tokens"] == "8192"
@@ -368,7 +369,7 @@ async def test_the_message_stands_at_the_field_that_is_wrong_and_it_is_not_launc
         await write(sight, key, text)
         assert [row.field.key for row in sight.on(LaunchForm).query(FieldRow) if row.problem] == [key]
         assert field(sight, key).mark == "wrong"
-        assert sight.on(LaunchForm).query_one("#launch", Button).disabled
+        assert sight.on(LaunchForm).query_one("#submit", Button).disabled
         field(sight, "port").input.focus()
         await sight.press("ctrl+l")
         assert not sight.app.jobs
@@ -441,7 +442,7 @@ async def test_what_the_preset_needs_is_asked_for_and_then_it_can_be_launched() 
     kit = kit_of(OPEN)
     async with form(kit=kit) as sight:
         assert focused(sight) == "block"
-        assert "Needed first: block" in sight.text
+        assert "Required: block" in sight.text
         assert field(sight, "block").mark == "needed"
         await sight.press("ctrl+l")
         assert not sight.app.jobs
@@ -483,7 +484,7 @@ async def test_a_gated_model_and_an_image_that_is_not_here_are_told() -> None:
 
 async def test_nothing_is_assumed_about_an_image_that_is_here() -> None:
     async with form(QWEN) as sight:
-        await sight.until(lambda: "not looked at yet" not in sight.text)
+        await sight.until(lambda: "not checked yet" not in sight.text)
         assert "not here yet" not in sight.text
 
 
@@ -491,7 +492,7 @@ async def test_without_docker_the_form_works_and_says_what_is_not_known() -> Non
     kit = kit_of(QWEN)
     kit.docker.go_down()
     async with form(kit=kit, size=(200, 50)) as sight:
-        await sight.until_seen("whether it is here is not known: Cannot reach Docker")
+        await sight.until_seen("download state unknown: Cannot reach Docker")
         assert "docker run -d" in sight.text
 
 
@@ -514,7 +515,7 @@ async def test_layout(size: tuple[int, int], snapshot: Any) -> None:
     from pytest_textual_snapshot import SVGImageExtension
 
     async with form(QWEN, size=size) as sight:
-        await sight.until(lambda: "not looked at yet" not in sight.text and "docker OK" in sight.text)
+        await sight.until(lambda: "not checked yet" not in sight.text and "docker OK" in sight.text)
         await write(sight, "exposure", "wan")
         await write(sight, "max_model_len", "65536")
         picture = sight.app.export_screenshot(title="launch form", simplify=True)

@@ -16,11 +16,12 @@ from spark_tui.domain.presets.preset import PresetFacts
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.reading import Ok
 from spark_tui.domain.settings import Settings
+from spark_tui.present.presets import order
 from spark_tui.tui.format import UNICODE
 from spark_tui.tui.screens.help import HelpScreen
 from spark_tui.tui.screens.home import HomeScreen
 from spark_tui.tui.screens.launch_form import LaunchForm
-from spark_tui.tui.screens.presets import PresetsScreen, order
+from spark_tui.tui.screens.presets import PresetsScreen
 from spark_tui.tui.widgets.fit_bar import FitBar
 from spark_tui.tui.widgets.page import Page
 from spark_tui.tui.widgets.row_list import RowList
@@ -108,7 +109,7 @@ async def test_without_docker_whether_an_image_is_here_stays_unknown() -> None:
     kit = kit_of(QWEN)
     kit.docker.go_down()
     async with seen(kit, (200, 50)) as sight:
-        await sight.until_seen("whether it is here is not known")
+        await sight.until_seen("download state unknown")
         row = row_of(sight, "Qwen3.6-35B-A3B")
         assert "?" in row
         assert " no " not in row

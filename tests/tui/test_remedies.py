@@ -31,7 +31,7 @@ async def test_where_the_checks_propose_nothing_the_key_says_so() -> None:
         await sight.until(lambda: " ok " in sight.text)
         await sight.press("a")
         assert not isinstance(sight.app.screen, LaunchForm)
-        assert any("propose no change" in notice.message for notice in sight.app._notifications)
+        assert any("suggest no change" in notice.message for notice in sight.app._notifications)
 
 
 async def test_home_launches_again_with_the_change_that_the_cause_proposes() -> None:

@@ -25,8 +25,8 @@ from spark_tui.domain.engine.view import EngineView
 from spark_tui.domain.errors import RefusedError, SparkError, UsageError
 from spark_tui.domain.quantities import gib, human_count, human_duration
 from spark_tui.domain.reading import value_of
+from spark_tui.tui.form_screen import WRONG, FieldRow, FormField
 from spark_tui.tui.screens.bench_words import ago, serving, short_model, turn_parts
-from spark_tui.tui.screens.launch_form import WRONG, FieldRow, FormField
 from spark_tui.tui.widgets.page import BLANK, Page, Part, sentence, told
 
 Choice = TypeVar("Choice", PlanContent, PromptCache)
@@ -52,16 +52,16 @@ def fields_of(engine: str, names: Sequence[str]) -> tuple[FormField, ...]:
     others = ", ".join(name for name in names if name != engine) or "no other serves"
     levels = ",".join(str(streams) for streams in _DEFAULT.concurrency)
     return (
-        FormField("engine", "engine", f"one that serves: {there}", preset=engine),
+        FormField("engine", "engine", f"one that serves: {there}", value=engine),
         FormField("other", "A/B with", f"a change like max_num_seqs=8, a preset, or an engine: {others}", "none"),
-        FormField("input", "prompt tokens", "the length of each prompt", preset=str(_DEFAULT.input_tokens)),
-        FormField("output", "answer tokens", "the length of each answer", preset=str(_DEFAULT.output_tokens)),
-        FormField("concurrency", "streams", "levels of the sweep, or none", preset=levels),
+        FormField("input", "prompt tokens", "the length of each prompt", value=str(_DEFAULT.input_tokens)),
+        FormField("output", "answer tokens", "the length of each answer", value=str(_DEFAULT.output_tokens)),
+        FormField("concurrency", "streams", "levels of the sweep, or none", value=levels),
         FormField("depths", "prefill at", "prompt lengths for prefill alone, e.g. 1024,16384,65536", "none"),
-        FormField("passes", "passes", "3 or more of each level give a confidence", preset=str(_DEFAULT.passes)),
-        FormField("rounds", "rounds", "requests of each stream in a pass", preset=str(_DEFAULT.rounds)),
-        FormField("content", "text", "random: no cache, no guess. prose: speculation guesses", preset="random"),
-        FormField("cache", "prefix cache", "cold: each prompt is new. warm: the same prompt again", preset="cold"),
+        FormField("passes", "passes", "3 or more of each level give a confidence", value=str(_DEFAULT.passes)),
+        FormField("rounds", "rounds", "requests of each stream in a pass", value=str(_DEFAULT.rounds)),
+        FormField("content", "text", "random: no cache, no guess. prose: speculation guesses", value="random"),
+        FormField("cache", "prefix cache", "cold: each prompt is new. warm: the same prompt again", value="cold"),
     )  # fmt: skip
 
 
@@ -200,7 +200,7 @@ class BenchForm(ModalScreen[BenchOrder | None]):
 
     def _named(self, key: str) -> str:
         row = next(row for row in self._rows if row.field.key == key)
-        text = row.text or row.field.preset
+        text = row.text or row.field.value
         return "" if key == "other" and text.lower() in ("none", "-") else text
 
     @property
