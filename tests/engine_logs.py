@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from spark_tui.domain.logs.serving import ServingReader, ServingSample
+from spark_tui.domain.engine.container import ContainerFacts, ContainerStatus
+from spark_tui.domain.engine.state import EngineState, Exposure
+from spark_tui.domain.logs.serving import ServingSample
 from spark_tui.domain.logs.timeline import BootTimeline, EngineFacts
-from spark_tui.domain.logs.tracker import BootTracker
+from spark_tui.domain.logs.tracker import LogTracker
+from spark_tui.domain.logs.view import EngineView
 
 
 def core(*messages: str, level: str = "INFO", source: str = "x.py:1") -> list[str]:
@@ -28,7 +31,7 @@ def banner(version: str, model: str = "acme/model-NVFP4", args: str = "") -> lis
 
 def track(lines: list[str]) -> BootTimeline:
     """The timeline of a log."""
-    tracker = BootTracker()
+    tracker = LogTracker()
     tracker.feed_many(("", line) for line in lines)
     return tracker.timeline()
 
@@ -40,9 +43,9 @@ def facts_of(lines: list[str]) -> EngineFacts:
 
 def samples_of(lines: list[str]) -> tuple[ServingSample, ...]:
     """What a log says about serving."""
-    reader = ServingReader()
-    reader.feed_many(("", line) for line in lines)
-    return reader.samples
+    tracker = LogTracker()
+    tracker.feed_many(("", line) for line in lines)
+    return tracker.samples
 
 
 def stats(
@@ -66,3 +69,23 @@ def drafts(at: int, accepted: int, drafted: int, positions: str = "0.964, 0.893"
         f"{accepted} tokens, Drafted: {drafted} tokens, Per-position acceptance rate: {positions}, Avg Draft "
         f"acceptance rate: {accepted / drafted if drafted else float('nan'):.1%}"
     )
+
+
+PRESSED = tuple(stats(at, prompt=10.0, generation=9.0, running=2, waiting=3, kv=97.0) for at in range(0, 40, 10))
+"""Four intervals of an engine whose KV cache is full."""
+
+
+def view_of(
+    lines: list[str], state: EngineState = EngineState.SERVING, exit_code: int | None = None, first_line: int = 0
+) -> EngineView:
+    """An engine with that log; with an exit code, one that has ended."""
+    tracker = LogTracker()
+    tracker.feed_many(("", line) for line in lines)
+    status = ContainerStatus.RUNNING if exit_code is None else ContainerStatus.EXITED
+    if exit_code is not None:
+        tracker.container_ended(exit_code)
+    container = ContainerFacts("a" * 64, "qwen", "vllm/vllm-openai:x", "", status, exit_code=exit_code)
+    return EngineView(
+        container, state, "vllm", Exposure.LOCAL, timeline=tracker.timeline(), samples=tracker.samples,
+        first_line=first_line,
+    )  # fmt: skip

@@ -7,9 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from spark_tui.domain.logs.causes.diagnosis import Cause, explain_failure
+from spark_tui.domain.finding import Finding
+from spark_tui.domain.logs.causes.diagnosis import explain_failure
 from spark_tui.domain.logs.timeline import BootTimeline
-from spark_tui.domain.logs.tracker import BootTracker
+from spark_tui.domain.logs.tracker import LogTracker
 
 FAILURES = Path(__file__).parent / "fixtures" / "failures"
 SITE = "/usr/local/lib/python3.12/dist-packages/vllm"
@@ -136,14 +137,14 @@ def cases() -> list[Case]:
 
 def track(lines: list[str], exit_code: int | None = None) -> BootTimeline:
     """What the log, and then the container's end, say."""
-    tracker = BootTracker()
+    tracker = LogTracker()
     tracker.feed_many(("", line) for line in lines)
     if exit_code is not None:
         tracker.container_ended(exit_code)
     return tracker.timeline()
 
 
-def explain(lines: list[str], exit_code: int | None = None) -> Cause:
+def explain(lines: list[str], exit_code: int | None = None) -> Finding:
     """The cause, which there must be."""
     cause = explain_failure(track(lines, exit_code), exit_code=exit_code, pool_gib=POOL_GIB)
     assert cause is not None

@@ -18,9 +18,9 @@ from spark_tui.core.context import Context
 from spark_tui.core.jobs import StepState
 from spark_tui.core.secure import Secured
 from spark_tui.domain.engine.container import ContainerFacts
-from spark_tui.domain.engine.state import EngineState
-from spark_tui.domain.engine.view import EngineView, runtime_of
+from spark_tui.domain.engine.state import EngineState, runtime_of
 from spark_tui.domain.errors import ContainerNotFound, RefusedError
+from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.quantities import human_duration
 from spark_tui.domain.secret import mask_secrets
 from spark_tui.domain.text import clean, clean_line, last_overwrite, truncate

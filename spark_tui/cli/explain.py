@@ -12,29 +12,18 @@ from typing import IO, Final, cast
 
 from spark_tui.cli.engines import find_container
 from spark_tui.cli.output import bulleted, labelled, wrapped
-from spark_tui.cli.presets import set_words
 from spark_tui.cli.session import Session
-from spark_tui.cli.shapes import Object
 from spark_tui.core.context import Context
 from spark_tui.domain.errors import ContainerNotFound, UnreachableError, UsageError
 from spark_tui.domain.logs.explain import Explanation, LogExplainer
-from spark_tui.domain.logs.findings import Finding
-from spark_tui.domain.logs.kernels import Fp4
-from spark_tui.domain.logs.timeline import Outcome, Phase, PhaseState
-from spark_tui.domain.quantities import human_duration
 from spark_tui.domain.text import clean_line, truncate
+from spark_tui.present.logs import explanation_object, explanation_page
 
 CHUNK: Final = 256 * 1024
 BATCH_LINES: Final = 500
 MAX_LINE: Final = 1024 * 1024
 """Bytes of a line that are looked at; the rest of a longer one is passed over."""
 _LOG_NAMES: Final = (".log", ".txt", ".gz", ".out", ".json", ".jsonl")
-_WORDS: Final = {
-    Outcome.READY: "ready",
-    Outcome.FAILED: "failed",
-    Outcome.STOPPED: "stopped",
-    Outcome.STARTING: "starting",
-}
 
 
 def explain(session: Session, what: str) -> None:
@@ -125,143 +114,15 @@ def lines_of(stream: IO[bytes]) -> Iterator[str]:
         yield rest[:MAX_LINE]
 
 
-# --- for scripts ------------------------------------------------------------------------------------------
-
-
-def explanation_object(told: Explanation) -> Object:
-    """The shape of `--json`. What is not known is null; line numbers count from 1."""
-    facts, kv = told.timeline.facts, told.kv
-    return {
-        "engine": told.engine or None,
-        "version": facts.version or None,
-        "model": facts.model or None,
-        "outcome": _WORDS[told.outcome],
-        "phases": [
-            {"id": phase.id.value, "seconds": phase.seconds, "state": phase.state.value}
-            for phase in told.timeline.phases
-        ],
-        "kernels": {
-            "fp4_linear": told.fp4.linear or None,
-            "fp4_moe": told.fp4.moe or None,
-            "attention": facts.attention or None,
-            "verdict": told.fp4.verdict.value,
-        },
-        "kv_cache": {"gib": kv.gib, "tokens": kv.tokens, "max_concurrency": kv.concurrency},
-        "cuda_graph": {"estimated_gib": facts.graph_estimated_gib, "actual_gib": facts.graph_actual_gib},
-        "speculation": _speculation(told),
-        "failure": _failure(told),
-        "findings": [_finding(finding) for finding in told.findings],
-    }
-
-
-def _speculation(told: Explanation) -> str | None:
-    """`mtp 3`, and the share accepted where it is known: `mtp 3, 74% accepted`."""
-    rate = told.drafting.rate if told.drafting else None
-    words = (told.timeline.facts.speculation, "" if rate is None else f"{rate:.0%} accepted")
-    return ", ".join(filter(None, words)) or None
-
-
-def _failure(told: Explanation) -> Object | None:
-    cause = told.cause
-    if cause is None or told.outcome is not Outcome.FAILED:
-        return None
-    return {
-        "cause": cause.id.value,
-        "summary": cause.summary,
-        "guess": cause.guess,
-        "lines": list(cause.lines),
-        "remedy": cause.remedy,
-        "override": dict(cause.override) or None,
-    }
-
-
-def _finding(finding: Finding) -> Object:
-    return {
-        "id": finding.id.value,
-        "severity": finding.level.value,
-        "summary": finding.summary,
-        "remedy": finding.remedy or None,
-        "override": dict(finding.override) or None,
-        "evidence": finding.evidence or None,
-        "line": None if finding.line is None else finding.line + 1,
-    }
-
-
 # --- for a person -----------------------------------------------------------------------------------------
 
 
 def explanation_lines(told: Explanation, width: int | None) -> list[str]:
-    """What it is, how the start went, why it failed, how it computes, and what could be better."""
-    lines = labelled(_head(told), width)
-    if told.cause is not None:
-        lines += ["", *_why(told, width)]
-    phases = [_phase_words(phase) for phase in told.timeline.phases if _worth_a_line(phase)]
-    if phases:
-        lines += ["", *labelled(phases, width)]
-    if told.rows:
-        lines += ["", *labelled(((row.label, row.text + _at(row.line)) for row in told.rows), width)]
-    about_fp4 = [text for text in (told.fp4.cost, told.fp4.advice) if text]
-    if about_fp4 and told.fp4.verdict is Fp4.WEIGHT_ONLY_INTENDED:
-        lines += ["", *bulleted(about_fp4, width)]
-    for finding in told.findings:
-        lines += ["", *_finding_words(finding, width)]
-    return lines
-
-
-def _head(told: Explanation) -> list[tuple[str, str]]:
-    facts = told.timeline.facts
-    took = told.timeline.seconds
-    outcome = _WORDS[told.outcome]
-    current = told.timeline.current
-    if told.outcome is Outcome.READY and took is not None:
-        outcome += f" after {human_duration(took)}"
-    elif told.outcome is Outcome.STARTING and current is not None:
-        outcome += f": {current.label}{f', {current.detail}' if current.detail else ''}"
-    return [
-        ("engine", " ".join(filter(None, (told.engine or "not recognised", facts.version)))),
-        ("model", facts.model),
-        ("outcome", outcome),
-    ]
-
-
-def _why(told: Explanation, width: int | None) -> list[str]:
-    cause = told.cause
-    if cause is None:
-        return []
-    doubt = " (a guess: the log does not prove it)" if cause.guess else ""
-    pairs = (
-        ("cause", f"{cause.id.value}{doubt}"),
-        ("", cause.summary),
-        ("do", cause.remedy),
-        ("set", set_words(cause.override)),
-    )
-    lines = labelled(pairs, width)
-    lines += [f"  | {line}" for text in cause.lines for line in wrapped(clean_line(text), _room(width))]
-    return lines + bulleted(cause.notes, width)
-
-
-def _room(width: int | None) -> int | None:
-    return None if width is None else max(20, width - 4)
-
-
-def _worth_a_line(phase: Phase) -> bool:
-    return phase.state not in (PhaseState.PENDING, PhaseState.SKIPPED)
-
-
-def _phase_words(phase: Phase) -> tuple[str, str]:
-    took = "" if phase.seconds is None else human_duration(phase.seconds)
-    state = "" if phase.state is PhaseState.DONE else phase.state.value
-    return phase.label, "  ".join(filter(None, (took, state, phase.detail))) or "done"
-
-
-def _at(line: int | None) -> str:
-    return "" if line is None else f"  [line {line + 1}]"
-
-
-def _finding_words(finding: Finding, width: int | None) -> list[str]:
-    pairs = (
-        (finding.level.value, finding.summary + _at(finding.line)),
-        ("do", finding.remedy),
-        ("set", set_words(finding.override)),
-    )
-    return labelled(pairs, width)
+    """The sections of an explanation, one below the other; evidence stands behind a bar, as it was logged."""
+    lines: list[str] = []
+    room = None if width is None else max(20, width - 4)
+    for section in explanation_page(told):
+        beside = [(row.label, row.text) for row in section.rows if row.label not in ("|", "-")]
+        lines += ["", *labelled(beside, width), *bulleted((r.text for r in section.rows if r.label == "-"), width)]
+        lines += [f"  | {line}" for row in section.rows if row.label == "|" for line in wrapped(row.text, room)]
+    return lines[1:]

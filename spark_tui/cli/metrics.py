@@ -15,9 +15,9 @@ from spark_tui.cli.session import Session
 from spark_tui.cli.shapes import Object
 from spark_tui.core.context import Context
 from spark_tui.domain.engine.state import EngineState
-from spark_tui.domain.engine.view import EngineView
 from spark_tui.domain.errors import EngineUnreachable
 from spark_tui.domain.host.vitals import GpuReading
+from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.metrics.quantiles import Latency, Quantile
 from spark_tui.domain.metrics.series import MetricId, Sample
 from spark_tui.domain.metrics.serving import Drafting, EngineMetrics

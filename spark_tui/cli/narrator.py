@@ -15,9 +15,9 @@ from spark_tui.cli.diagnostics import Interrupted
 from spark_tui.cli.session import Session
 from spark_tui.core.context import Context
 from spark_tui.core.jobs import Step, StepState
-from spark_tui.domain.engine.view import EngineView
 from spark_tui.domain.logs.eta import UNKNOWN, Basis, Eta, eta_words
 from spark_tui.domain.logs.timeline import Phase, PhaseId, PhaseState
+from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.quantities import human_duration
 
 T = TypeVar("T")

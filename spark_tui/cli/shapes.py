@@ -10,12 +10,12 @@ from spark_tui.core.jobs import Step
 from spark_tui.domain.chat.message import Answer, ToolCall, Usage
 from spark_tui.domain.engine.container import DaemonFacts
 from spark_tui.domain.engine.state import EngineState
-from spark_tui.domain.engine.view import EngineView
 from spark_tui.domain.host.identity import HostIdentity
 from spark_tui.domain.host.memory import MemInfo
 from spark_tui.domain.host.vitals import GpuReading
 from spark_tui.domain.logs.eta import Eta
 from spark_tui.domain.logs.timeline import BootTimeline, Phase
+from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.presets.plan import missing_values
 from spark_tui.domain.presets.preset import Preset
 from spark_tui.domain.reading import Reading, reason_of, value_of

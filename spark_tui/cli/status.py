@@ -14,10 +14,10 @@ from spark_tui.core.context import Context
 from spark_tui.core.store import World
 from spark_tui.domain.engine.container import DaemonFacts
 from spark_tui.domain.engine.state import EngineState, Exposure
-from spark_tui.domain.engine.view import EngineView
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.host.memory import MemInfo
 from spark_tui.domain.host.vitals import GpuReading, engine_memory
+from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.quantities import GIB, gib, human_duration
 from spark_tui.domain.reading import Missing, Reading, reason_of, value_of
 

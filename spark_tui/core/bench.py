@@ -50,7 +50,6 @@ from spark_tui.domain.bench.server_side import between, cross_check, others
 from spark_tui.domain.bench.statistics import distribution
 from spark_tui.domain.engine.runtimes import VLLM, runtime_named
 from spark_tui.domain.engine.state import Endpoint, Health
-from spark_tui.domain.engine.view import EngineView
 from spark_tui.domain.errors import (
     ApiKeyRejected,
     EngineDead,
@@ -61,6 +60,7 @@ from spark_tui.domain.errors import (
     UnreachableError,
     UsageError,
 )
+from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.metrics.page import EMPTY_PAGE, Family, MetricPage
 from spark_tui.domain.quantities import gib
 from spark_tui.domain.reading import Ok, value_of

@@ -25,8 +25,8 @@ from spark_tui.core.preflight import Preflight
 from spark_tui.domain.bench.plan import BenchPlan, Segment, segments
 from spark_tui.domain.bench.run import BenchRun
 from spark_tui.domain.engine.state import Exposure
-from spark_tui.domain.engine.view import EngineView
 from spark_tui.domain.errors import RefusedError, SparkError, UsageError
+from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.presets.plan import Overrides, Reach, overrides_from_pairs, pairs_from
 from spark_tui.domain.presets.preset import Preset, PresetCatalogue
 from spark_tui.services.ports import Clock

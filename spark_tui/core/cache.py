@@ -11,7 +11,6 @@ from typing import Final
 from spark_tui.core.engines import EngineSupervisor
 from spark_tui.core.store import Store
 from spark_tui.domain.engine.state import EngineState
-from spark_tui.domain.engine.view import EngineView
 from spark_tui.domain.errors import RefusedError, SparkError
 from spark_tui.domain.host.drop_caches import (
     BY_HAND,
@@ -28,6 +27,7 @@ from spark_tui.domain.host.drop_caches import (
     serving_warning,
 )
 from spark_tui.domain.host.memory import MemInfo
+from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.reading import reason_of, value_of
 from spark_tui.services.ports import CacheDropper, Clock, ContainerEngine, HostProbe
 

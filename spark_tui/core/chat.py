@@ -31,7 +31,6 @@ from spark_tui.domain.chat.message import Answer, AnswerBuilder, Attachment, Cha
 from spark_tui.domain.chat.request import NO_SETTINGS, ChatSettings, check_taken, check_together
 from spark_tui.domain.engine.api_errors import model_not_served
 from spark_tui.domain.engine.state import Endpoint, EngineState
-from spark_tui.domain.engine.view import EngineView
 from spark_tui.domain.errors import (
     ApiKeyRejected,
     ContextOverflow,
@@ -41,6 +40,7 @@ from spark_tui.domain.errors import (
     SparkError,
     UsageError,
 )
+from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.text import clean_line
 from spark_tui.services.ports import Clock, ConversationStore, EngineApi
 

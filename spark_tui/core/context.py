@@ -40,10 +40,10 @@ if TYPE_CHECKING:
     from spark_tui.core.store import AlarmBoard
     from spark_tui.core.wiring import GuardPorts, Ports, RealPorts
     from spark_tui.domain.engine.state import Endpoint
-    from spark_tui.domain.engine.view import EngineView
     from spark_tui.domain.host.guard import Policy
     from spark_tui.domain.host.identity import HostPaths
     from spark_tui.domain.host.vitals import GpuReading
+    from spark_tui.domain.logs.view import EngineView
     from spark_tui.domain.presets.preset import PresetCatalogue
     from spark_tui.domain.reading import Reading
     from spark_tui.services.ports import (

@@ -10,20 +10,23 @@ from typing import Final
 from spark_tui.core.engines import EngineSupervisor
 from spark_tui.core.store import AlarmBoard, Store
 from spark_tui.domain.engine.container import ContainerFacts
-from spark_tui.domain.engine.state import EngineState
-from spark_tui.domain.engine.view import EngineView
+from spark_tui.domain.engine.state import EngineState, runtime_of
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.event import Severity
+from spark_tui.domain.finding import Finding
+from spark_tui.domain.finding import Severity as FindingSeverity
 from spark_tui.domain.host.alarm import Alarm, AlarmKind
 from spark_tui.domain.host.guard import GuardedEngine, GuardEntry
-from spark_tui.domain.logs.causes.diagnosis import Cause, CauseId, explain_failure
+from spark_tui.domain.logs.causes.cause import CauseId
+from spark_tui.domain.logs.causes.diagnosis import explain_failure
 from spark_tui.domain.logs.crash_loop import Restarts, RestartVerdict
-from spark_tui.domain.logs.tracker import BootTracker
+from spark_tui.domain.logs.tracker import LogTracker
+from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.reading import value_of
 from spark_tui.services.ports import Clock, ContainerEngine, GuardHands, LogLine
 
 MOST_LINES: Final = 50_000
-UNKNOWN: Final = Cause(CauseId.UNKNOWN, "Its log does not say why.", "Read its log.")
+UNKNOWN: Final = Finding(CauseId.UNKNOWN, FindingSeverity.ERROR, "No reason in its log.", remedy="Read its log.")
 _FAILED: Final = 1
 """The exit code of a start that Docker has followed by another: it no longer tells the real one."""
 
@@ -33,7 +36,7 @@ class EndedStart:
 
     def __init__(self, facts: ContainerFacts, since: float | None) -> None:
         self._facts = facts
-        self._tracker = BootTracker(since)
+        self._tracker = LogTracker(since, runtime_of(facts))
         self._count = 0
         self.stamp = "" if since is None else _stamp(since - 0.001)
         """From where its log is to be read; empty: from the beginning."""
@@ -45,7 +48,7 @@ class EndedStart:
         self._count += len(batch)
         return self._count <= MOST_LINES and (until is None or not batch or _before(batch[-1], until))
 
-    def cause(self) -> Cause:
+    def cause(self) -> Finding:
         """Why it ended, as far as the lines tell."""
         facts = self._facts
         code = _FAILED if facts.exit_code is None else facts.exit_code
@@ -143,7 +146,7 @@ class RestartBreaker:
 
     # --- the verdict ----------------------------------------------------------------------------------
 
-    async def _judge(self, view: EngineView, loop: Restarts, cause: Cause, verdict: RestartVerdict) -> None:
+    async def _judge(self, view: EngineView, loop: Restarts, cause: Finding, verdict: RestartVerdict) -> None:
         if verdict.allowed:
             self._supervisor.say(
                 f"{view.name} ended and was started again by Docker ({verdict.reason}): {cause.summary}",
@@ -164,14 +167,14 @@ class RestartBreaker:
         loop.given_up = True
         self._tell(view, f"stopped after {_times(len(loop.ends))}: {verdict.reason}", Severity.ERROR, cause)
 
-    def _tell(self, view: EngineView, text: str, severity: Severity, cause: Cause) -> None:
-        words = f"{text}. {cause.summary}" if cause.id is not CauseId.UNKNOWN else text
+    def _tell(self, view: EngineView, text: str, severity: Severity, cause: Finding) -> None:
+        words = f"{text}. {cause.summary}" if cause.id != CauseId.UNKNOWN else text
         remedy = f"{cause.remedy} More: spark-tui explain {view.name}".strip()
         self._alarms.raise_(Alarm(AlarmKind.CRASH_LOOP, severity, words, remedy, view.name))
 
     # --- the cause ------------------------------------------------------------------------------------
 
-    async def _cause(self, facts: ContainerFacts, since: float | None) -> Cause:
+    async def _cause(self, facts: ContainerFacts, since: float | None) -> Finding:
         """Why the start before this one ended, from the log between the two."""
         start = EndedStart(facts, since)
         try:
@@ -224,7 +227,7 @@ class LoopEnder:
         if not verdict.allowed:
             self._end(facts, loop, f"{verdict.reason}. {cause.summary}")
 
-    def _cause(self, facts: ContainerFacts, since: float | None) -> Cause:
+    def _cause(self, facts: ContainerFacts, since: float | None) -> Finding:
         start = EndedStart(facts, since)
         try:
             start.feed(self._hands.log(facts.id, start.stamp))

@@ -11,7 +11,7 @@ from typing import Final
 from spark_tui.domain.doctor.check import DockerState, Readings, Result, TerminalState
 from spark_tui.domain.doctor.checks import examine
 from spark_tui.domain.engine.container import ContainerSpec, Gpus
-from spark_tui.domain.engine.view import runtime_of
+from spark_tui.domain.engine.state import runtime_of
 from spark_tui.domain.errors import ImageNotFound, SparkError
 from spark_tui.domain.host.drop_caches import Access
 from spark_tui.domain.presets.preset import PresetCatalogue

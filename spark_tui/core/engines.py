@@ -16,14 +16,23 @@ from spark_tui.core.logs import LogBuffer
 from spark_tui.core.poller import pause
 from spark_tui.core.store import Store
 from spark_tui.domain.engine.container import ContainerFacts
-from spark_tui.domain.engine.state import Endpoint, EngineState, Health, ServedModel
-from spark_tui.domain.engine.view import EngineView, api_port, endpoint_of, exposure_of, runtime_of, state_of
+from spark_tui.domain.engine.state import (
+    Endpoint,
+    EngineState,
+    Health,
+    ServedModel,
+    api_port,
+    endpoint_of,
+    exposure_of,
+    runtime_of,
+    state_of,
+)
 from spark_tui.domain.errors import ApiKeyRejected, ContainerNotFound, SparkError
 from spark_tui.domain.event import Event, Severity
-from spark_tui.domain.logs.explain import Explanation, LogExplainer, Surroundings
-from spark_tui.domain.logs.serving import ServingReader
+from spark_tui.domain.logs.explain import Explanation, LogContext, LogExplainer, explain_view
 from spark_tui.domain.logs.timeline import Outcome
-from spark_tui.domain.logs.tracker import BootTracker
+from spark_tui.domain.logs.tracker import LogTracker
+from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.models.checkpoint import CheckpointFacts
 from spark_tui.domain.quantities import GIB, human_duration
 from spark_tui.domain.reading import Ok, aged, value_of
@@ -78,8 +87,7 @@ class EngineWatch:
         self._reset()
 
     def _reset(self) -> None:
-        self._tracker = BootTracker(self.container.started_at)
-        self._serving = ServingReader()
+        self._tracker = LogTracker(self.container.started_at, runtime_of(self.container))
         self._first_line = self.buffer.end
         self._health = Health.UNKNOWN
         self._models: tuple[ServedModel, ...] = ()
@@ -163,15 +171,14 @@ class EngineWatch:
 
     async def _take(self, batch: Sequence[LogLine]) -> None:
         self.buffer.extend(batch)
-        before, told = self._tracker.timeline(), self._serving.samples
+        before, samples = self._tracker.timeline(), self._tracker.samples
         self._tracker.feed_many(batch)
-        self._serving.feed_many(batch)
         if self._tracker.timeline() != before:
             if self._tracker.timeline().ready and not before.ready:
                 self._poll_now.set()
             self._look_up_checkpoint()
             await self._note()
-        elif self._serving.samples is not told:
+        elif self._tracker.samples is not samples:
             await self._note()
 
     def _look_up_checkpoint(self) -> None:
@@ -253,7 +260,7 @@ class EngineWatch:
             models=self._models,
             version=self._version or self._tracker.timeline().facts.version,
             timeline=self._tracker.timeline(),
-            samples=self._serving.samples,
+            samples=self._tracker.samples,
             checkpoint=self._checkpoint,
             first_line=self._first_line,
         )
@@ -285,6 +292,7 @@ def stamp_of_start(container: ContainerFacts) -> str:
 REFRESH_SECONDS = 30.0
 SETTLE_SECONDS = 0.15
 PUBLISH_SECONDS = 0.1
+EXPLAIN_SECONDS = 5.0
 
 
 class EngineSupervisor:
@@ -311,6 +319,7 @@ class EngineSupervisor:
         self._refresh_lock = asyncio.Lock()
         self._found = asyncio.Event()
         self._known: dict[str, EngineState] = {}
+        self._explained: dict[str, tuple[EngineView, Explanation]] = {}
         self._error = ""
         self.on_views: Callable[[tuple[EngineView, ...]], None] | None = None
         """Told of every engine whenever something may have changed; must be quick."""
@@ -324,6 +333,7 @@ class EngineSupervisor:
                 group.create_task(self._refresh_loop())
                 group.create_task(self._event_loop())
                 group.create_task(self._publish_loop())
+                group.create_task(self._explain_loop())
         finally:
             await self.close()
 
@@ -360,6 +370,12 @@ class EngineSupervisor:
             self._dirty.clear()
             self.publish()
             await self._clock.sleep(PUBLISH_SECONDS)
+
+    async def _explain_loop(self) -> None:
+        """Some findings depend on the time alone: an engine that is stuck logs nothing."""
+        while True:
+            await self._clock.sleep(EXPLAIN_SECONDS)
+            self._explain(self.views(), again=True)
 
     # --- what runs ------------------------------------------------------------------------------------
 
@@ -456,8 +472,25 @@ class EngineSupervisor:
         views = self.views()
         self._hand_on(views)
         self._report(views)
+        self._explain(views)
         if not self._error:
             self._store.update(engines=Ok(views, self._clock.now()))
+
+    def _explain(self, views: tuple[EngineView, ...], *, again: bool = False) -> None:
+        """Renews the explanations of engines that have changed; of all of them if `again`."""
+        memory = value_of(self._store.world.memory)
+        pool = None if memory is None else memory.total / GIB
+        ports = {view.name: view.port for view in views if view.port is not None}
+        found: dict[str, tuple[EngineView, Explanation]] = {}
+        for view in views:
+            before = self._explained.get(view.name)
+            if before is None or again or before[0] != view:
+                taken = {port for name, port in ports.items() if name != view.name}
+                explanation = explain_view(view, now=self._clock.now(), pool_gib=pool, taken_ports=taken)
+                before = (view, explanation if before is None or before[1] != explanation else before[1])
+            found[view.name] = before
+        self._explained = found
+        self._store.update(explanations={name: explanation for name, (_, explanation) in found.items()})
 
     def _hand_on(self, views: tuple[EngineView, ...]) -> None:
         if self.on_views is not None:
@@ -554,30 +587,22 @@ async def explain_container(
 
     Memory is bounded however long the log is: no line is kept but those that prove something.
     """
-    reader = LogExplainer(container.started_at)
+    reader = LogExplainer(container.started_at, runtime_of(container))
     async with aclosing(docker.logs(container.id, follow=False, since=stamp_of_start(container))) as batches:
         async for batch in batches:
             reader.feed_many(batch)
     memory = value_of(host.memory())
     model = container.model or reader.model
-    checkpoint = value_of(await in_thread(checkpoints.read, model)) if model else None
     others = await docker.containers()
-    return reader.explanation(
-        Surroundings(
-            engine=runtime_of(container),
-            argv=container.argv,
-            environment=dict.fromkeys(container.environment, ""),
-            checkpoint=checkpoint,
-            ended=not container.running and container.started_at is not None,
-            exit_code=None if container.running else container.exit_code,
-            oom_killed=container.oom_killed,
-            error=container.error,
-            health=await _health(container, api),
-            now=clock.now() if container.running else None,
-            pool_gib=None if memory is None else memory.total / GIB,
-            taken_ports=tuple({port for other in others if other.running and (port := api_port(other)) is not None}),
-        )
+    context = LogContext.of(
+        container,
+        health=await _health(container, api),
+        now=clock.now(),
+        checkpoint=value_of(await in_thread(checkpoints.read, model)) if model else None,
+        pool_gib=None if memory is None else memory.total / GIB,
+        taken_ports={port for other in others if other.running and (port := api_port(other)) is not None},
     )
+    return reader.explanation(context)
 
 
 async def _health(container: ContainerFacts, api: EngineApi) -> Health:

@@ -13,10 +13,10 @@ from spark_tui.core.memory import LedgerReader
 from spark_tui.core.preflight import Preflight
 from spark_tui.core.store import Store, World
 from spark_tui.domain.engine.state import EngineState
-from spark_tui.domain.engine.view import EngineView
 from spark_tui.domain.errors import RefusedError, SparkError
 from spark_tui.domain.host.drop_caches import WORTH_BYTES
 from spark_tui.domain.logs.starts import StartRecord, sizes_of
+from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.models.checkpoint import CheckpointFacts
 from spark_tui.domain.presets.fit import (
     OWN_LOG,

@@ -12,7 +12,6 @@ from spark_tui.core.engines import EngineSupervisor
 from spark_tui.core.store import AlarmBoard, Store
 from spark_tui.domain.chat.message import ChatParameters, ChatRequest, Message, Role
 from spark_tui.domain.engine.state import Endpoint, EngineState
-from spark_tui.domain.engine.view import EngineView
 from spark_tui.domain.errors import EngineDead, EngineFailed, EngineUnreachable, SparkError
 from spark_tui.domain.event import Severity
 from spark_tui.domain.host.alarm import Alarm, AlarmKind
@@ -31,6 +30,7 @@ from spark_tui.domain.host.detectors import (
 )
 from spark_tui.domain.host.vitals import GpuReading
 from spark_tui.domain.logs.serving import ServingSample
+from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.quantities import MIB
 from spark_tui.domain.reading import Ok, Reading, value_of
 from spark_tui.services.executors import in_thread

@@ -8,12 +8,12 @@ from typing import Final, TypeAlias
 from spark_tui.core.store import Store
 from spark_tui.domain.engine.container import ContainerFacts
 from spark_tui.domain.engine.state import EngineState
-from spark_tui.domain.engine.view import EngineView
 from spark_tui.domain.event import Event, Severity
 from spark_tui.domain.history import HistoryOff, HistoryState, Record
 from spark_tui.domain.logs.eta import Eta, PastStart, eta
 from spark_tui.domain.logs.starts import StartRecord, merged, past_starts, start_record
 from spark_tui.domain.logs.timeline import BootTimeline
+from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.metrics.series import HOST, MetricId, Sample, SeriesKey, Stretch
 from spark_tui.domain.reading import Missing, Ok, Reading
 from spark_tui.services.ports import Clock, HistoryStore

@@ -25,9 +25,9 @@ from spark_tui.domain.chat.message import ChatParameters, ChatRequest, Message, 
 from spark_tui.domain.engine.container import LABEL_SPEC_HASH, ContainerFacts, PullProgress
 from spark_tui.domain.engine.runtimes import runtime_named
 from spark_tui.domain.engine.state import Endpoint, EngineState
-from spark_tui.domain.engine.view import EngineView
 from spark_tui.domain.errors import EngineExited, RefusedError, SparkError
 from spark_tui.domain.event import Severity
+from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.presets.plan import LaunchPlan, Overrides
 from spark_tui.domain.presets.preset import Preset
 from spark_tui.domain.quantities import human_bytes, human_duration
@@ -300,7 +300,7 @@ class Launcher:
                 raise EngineExited(
                     f"{view.name} was not ready after {human_duration(patience)}.",
                     f"It is still running: read its log, or stop it with: spark-tui down {view.name}",
-                    detail=view.timeline.telling,
+                    detail=view.timeline.news,
                 )
             view = await _either(watch.moved(), self._clock.sleep(min(left, 5.0)), watch)
 
@@ -314,7 +314,7 @@ def _exited(view: EngineView) -> EngineExited:
     code = view.container.exit_code
     summary = f"{view.name} ended before it was ready (exit code {code})."
     if failure is None:
-        return EngineExited(summary, f"Read its log: spark-tui logs {view.name}", detail=view.timeline.telling)
+        return EngineExited(summary, f"Read its log: spark-tui logs {view.name}", detail=view.timeline.news)
     return EngineExited(
         f"{summary} {failure.line}",
         f"The whole log: spark-tui logs {view.name}",

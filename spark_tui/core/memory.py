@@ -9,13 +9,13 @@ from typing import Final
 
 from spark_tui.core.store import AlarmBoard, Store, World
 from spark_tui.domain.engine.state import EngineState
-from spark_tui.domain.engine.view import EngineView
 from spark_tui.domain.event import Severity
 from spark_tui.domain.host.alarm import Alarm, AlarmKind
 from spark_tui.domain.host.breakdown import Ledger, ledger
 from spark_tui.domain.host.guard import GuardEntry
 from spark_tui.domain.host.memory import Judgement, Level, MemInfo, fall_rate, severity
 from spark_tui.domain.host.vitals import ContainerMemory, GpuProcess, HostProcess, VitalCounters, Vitals, vitals_between
+from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.reading import NOT_READ_YET, Missing, Ok, Reading, Stale, value_of
 from spark_tui.services.executors import in_thread
 from spark_tui.services.ports import Clock, HostProbe, VitalsProbe

@@ -15,10 +15,10 @@ from typing import Final
 from spark_tui.core.poller import Poller, pause
 from spark_tui.core.store import Store
 from spark_tui.domain.engine.state import Endpoint, EngineState
-from spark_tui.domain.engine.view import EngineView
 from spark_tui.domain.errors import EngineUnreachable, MetricsUnavailable, SparkError
 from spark_tui.domain.host.detectors import TokenSample
 from spark_tui.domain.logs.serving import KEPT, ServingSample
+from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.metrics.page import Change, MetricPage, Snapshot
 from spark_tui.domain.metrics.series import Gap, MetricId, Sample, SeriesView
 from spark_tui.domain.metrics.serving import (

@@ -9,8 +9,9 @@ from pathlib import Path
 from spark_tui.core.store import Store
 from spark_tui.domain.engine.container import LABEL_SPEC_HASH, ContainerFacts, DaemonFacts, ImageFacts
 from spark_tui.domain.engine.runtimes import ModelName
-from spark_tui.domain.engine.view import EngineView, api_port
+from spark_tui.domain.engine.state import api_port
 from spark_tui.domain.errors import NameInUse, PortInUse, RefusedError, SparkError, WrongArchitecture
+from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.presets.diff import Diff, diff
 from spark_tui.domain.presets.fetching import fetch_command, needed_to_start
 from spark_tui.domain.presets.options import option_value

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,11 +18,12 @@ if TYPE_CHECKING:
     from spark_tui.core.jobs import JobView
     from spark_tui.core.library import LibraryView
     from spark_tui.domain.engine.container import DaemonFacts
-    from spark_tui.domain.engine.view import EngineView
     from spark_tui.domain.host.breakdown import Ledger
     from spark_tui.domain.host.drop_caches import DropResult
     from spark_tui.domain.host.memory import MemInfo
     from spark_tui.domain.host.vitals import GpuReading
+    from spark_tui.domain.logs.explain import Explanation
+    from spark_tui.domain.logs.view import EngineView
     from spark_tui.domain.models.download import Download
     from spark_tui.services.ports import Clock
 
@@ -42,6 +43,8 @@ class World:
     gpu: Reading[GpuReading] = NOT_READ_YET
     docker: Reading[DaemonFacts] = NOT_READ_YET
     engines: Reading[tuple[EngineView, ...]] = NOT_READ_YET
+    explanations: Mapping[str, Explanation] = field(default_factory=dict)
+    """What each engine's log means now, by the engine's name."""
     presets: PresetCatalogue = field(default_factory=PresetCatalogue)
     images: tuple[str, ...] = ()
     jobs: tuple[JobView, ...] = ()

@@ -20,8 +20,8 @@ from spark_tui.domain.text import clean_line
 from spark_tui.present.page import Cell, Tone
 
 if TYPE_CHECKING:
-    from spark_tui.domain.engine.view import EngineView
     from spark_tui.domain.event import Event
+    from spark_tui.domain.logs.view import EngineView
 
 
 STATE_STYLE = {

@@ -21,8 +21,8 @@ from textual.widgets import Static
 from spark_tui.core.actions import ACTIONS, DANGEROUS, Scope, allowed, key_of, of_scope, shown
 from spark_tui.domain.host.identity import HostIdentity
 from spark_tui.domain.host.memory import Judgement
+from spark_tui.domain.logs.explain import Explanation, explain_view
 from spark_tui.domain.presets.preset import PresetCatalogue
-from spark_tui.domain.quantities import GIB
 from spark_tui.domain.reading import NOT_READ_YET, Reading, value_of
 from spark_tui.tui.format import Glyphs
 from spark_tui.tui.screens import make_screen
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from spark_tui.core.library import LibraryView
     from spark_tui.core.store import World
     from spark_tui.domain.engine.container import DaemonFacts
-    from spark_tui.domain.engine.view import EngineView
     from spark_tui.domain.errors import SparkError
     from spark_tui.domain.event import Event
     from spark_tui.domain.host.alarm import Alarm
@@ -45,7 +44,7 @@ if TYPE_CHECKING:
     from spark_tui.domain.host.drop_caches import DropResult
     from spark_tui.domain.host.memory import MemInfo
     from spark_tui.domain.host.vitals import GpuReading
-    from spark_tui.domain.logs.explain import Explanation
+    from spark_tui.domain.logs.view import EngineView
     from spark_tui.domain.models.download import Download
 
 MINIMUM_WIDTH, MINIMUM_HEIGHT = 60, 15
@@ -81,7 +80,6 @@ class FrameApp(PlainCrashApp[None]):
         self.context = context  # screens are composed from both: they must be there before them
         self.glyphs = glyphs
         self.before_memory = "home"
-        self._explained: dict[str, tuple[EngineView, Explanation]] = {}
         super().__init__()
 
     def take(self, world: World) -> None:
@@ -102,27 +100,13 @@ class FrameApp(PlainCrashApp[None]):
         self.switch_mode(self.before_memory)
 
     def explain(self, view: EngineView) -> Explanation:
-        """What the engine's log means now; the same object until something that it rests on changes."""
-        from spark_tui.domain.logs.explain import explain_view  # its rules are many: after the first frame
-
-        memory = value_of(self.memory)
-        kept = self._explained.get(view.name)
-        if kept is None or kept[0] != view:
-            views = value_of(self.engines) or ()
-            explanation = explain_view(
-                view,
-                now=self.context.clock.now(),
-                pool_gib=None if memory is None else memory.total / GIB,
-                taken_ports={other.port for other in views if other.port is not None and other.name != view.name},
-            )
-            kept = self._explained[view.name] = (view, explanation)
-        return kept[1]
+        """What the engine's log means now, as core has it; an engine that core does not watch is explained here."""
+        known = self.context.store.world.explanations.get(view.name)
+        return known or explain_view(view, now=self.context.clock.now())
 
     def apply_fix(self, view: EngineView | None) -> None:
         """The launch form of the engine's preset, with the change written into it that its log suggests."""
-        from spark_tui.domain.logs.explain import proposal
-
-        proposed = proposal(self.explain(view)) if view is not None else None
+        proposed = self.explain(view).proposal if view is not None else None
         preset = self.presets.get(view.container.preset) if view is not None else None
         if view is None or proposed is None:
             self.notify("No fix available for this engine.", markup=False)
@@ -133,7 +117,7 @@ class FrameApp(PlainCrashApp[None]):
             )
         else:
             name = {"name": view.name} if view.name != preset.name else {}
-            self.push_screen(make_screen("launch_form", self.context, preset, {**name, **dict(proposed.changes)}))
+            self.push_screen(make_screen("launch_form", self.context, preset, {**name, **dict(proposed.change)}))
 
     def report(self, error: SparkError) -> None:
         """An error in two places: the toast with its remedy, its detail in the log."""

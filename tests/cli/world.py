@@ -25,8 +25,7 @@ from spark_tui.domain.engine.container import (
     ContainerStatus,
     PublishedPort,
 )
-from spark_tui.domain.engine.state import Endpoint, Health, ServedModel
-from spark_tui.domain.engine.view import api_port
+from spark_tui.domain.engine.state import Endpoint, Health, ServedModel, api_port
 from spark_tui.domain.errors import EngineUnreachable, PresetError, SparkError
 from spark_tui.domain.host.vitals import GpuReading
 from spark_tui.domain.presets.plan import HostPaths

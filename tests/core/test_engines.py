@@ -8,9 +8,9 @@ from spark_tui.core.jobs import StepState
 from spark_tui.core.launch import LaunchRequest
 from spark_tui.domain.engine.container import ContainerStatus, PublishedPort
 from spark_tui.domain.engine.state import EngineState, Health
-from spark_tui.domain.engine.view import EngineView
 from spark_tui.domain.errors import ApiKeyRejected, ContainerNotFound, RefusedError
 from spark_tui.domain.logs.explain import explain_view
+from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.presets.plan import Overrides
 from spark_tui.domain.reading import Missing, Ok, Stale, value_of
 from tests.core.kit import PRESET, Kit

@@ -14,10 +14,10 @@ from spark_tui.core.metrics import CAPACITY, SLOW_SECONDS, EngineMetricsCollecto
 from spark_tui.core.store import Store
 from spark_tui.domain.engine.container import ContainerFacts, ContainerStatus
 from spark_tui.domain.engine.state import Endpoint, EngineState, Exposure, Health, ServedModel
-from spark_tui.domain.engine.view import EngineView
 from spark_tui.domain.errors import EngineUnreachable
 from spark_tui.domain.host.memory import MemInfo
 from spark_tui.domain.host.vitals import GpuReading
+from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.metrics.page import MetricPage
 from spark_tui.domain.metrics.series import MetricId, Sample
 from spark_tui.domain.quantities import GIB

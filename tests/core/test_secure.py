@@ -11,8 +11,8 @@ from spark_tui.core.launch import LaunchRequest
 from spark_tui.core.secure import Secured
 from spark_tui.domain.engine.container import LABEL_OVERRIDES, PublishedPort
 from spark_tui.domain.engine.state import Exposure
-from spark_tui.domain.engine.view import EngineView
 from spark_tui.domain.errors import RefusedError
+from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.presets.plan import Overrides, Reach, overrides_from_pairs, pairs_from
 from tests.core.kit import IMAGE, PRESET, Kit
 

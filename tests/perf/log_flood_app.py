@@ -10,7 +10,7 @@ from textual.app import App, ComposeResult
 from textual.widgets import Static
 
 from spark_tui.core.logs import LogBuffer
-from spark_tui.domain.logs.tracker import BootTracker
+from spark_tui.domain.logs.tracker import LogTracker
 from spark_tui.services.ports import LogLine
 from spark_tui.tui.format import UNICODE
 from spark_tui.tui.themes import SPARK_DARK
@@ -32,7 +32,7 @@ class FloodApp(App[None]):
         self.theme = SPARK_DARK.name
         self.rate = rate
         self.buffer = LogBuffer()
-        self.tracker = BootTracker()
+        self.tracker = LogTracker()
         self.count = 0
 
     def compose(self) -> ComposeResult:

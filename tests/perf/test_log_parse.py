@@ -13,7 +13,7 @@ import pytest
 
 from spark_tui.core.logs import LineFilter, LogBuffer, MatchIndex, Query
 from spark_tui.domain.logs.line import parse_line
-from spark_tui.domain.logs.tracker import BootTracker
+from spark_tui.domain.logs.tracker import LogTracker
 from spark_tui.domain.secret import mask_secrets
 from spark_tui.services.ports import LogLine
 from tests.log_fixtures import log_names, run_log
@@ -43,18 +43,18 @@ def test_lines_a_second(lines: list[LogLine], tmp_path: Path) -> None:
     texts = [line.text for line in lines]
     serving = [text for text in texts if "HTTP/1.1" in text or "Avg prompt throughput" in text]
     served = [LogLine(STAMP, text) for text in serving * (len(texts) // len(serving))]
-    ready = BootTracker()
+    ready = LogTracker()
     ready.feed_many(("", text) for text in run_log("vllm-0.32-cpu-dbg"))
 
     def track(batch: list[LogLine]) -> None:
-        tracker = BootTracker()
+        tracker = LogTracker()
         tracker.feed_many(batch)
         tracker.timeline()
 
     rates = {
         "a loop that splits each line": rate(lambda: [text.split(" ", 3) for text in texts], len(texts)),
-        "BootTracker, mixed lines": rate(lambda: track(lines), len(lines)),
-        "BootTracker, while it serves": rate(lambda: ready.feed_many(served), len(served)),
+        "LogTracker, mixed lines": rate(lambda: track(lines), len(lines)),
+        "LogTracker, while it serves": rate(lambda: ready.feed_many(served), len(served)),
         "parse_line": rate(lambda: [parse_line(text) for text in texts], len(texts)),
         "mask_secrets": rate(lambda: [mask_secrets(text) for text in texts], len(texts)),
         "LogBuffer.extend": rate(lambda: LogBuffer().extend(lines), len(lines)),
@@ -63,8 +63,8 @@ def test_lines_a_second(lines: list[LogLine], tmp_path: Path) -> None:
     for name, value in rates.items():
         print(f"\n{name:32} {value:12,.0f} lines/s", end="")
     plain = rates["a loop that splits each line"]
-    assert plain / rates["BootTracker, mixed lines"] < 40
-    assert plain / rates["BootTracker, while it serves"] < 20
+    assert plain / rates["LogTracker, mixed lines"] < 40
+    assert plain / rates["LogTracker, while it serves"] < 20
     assert plain / rates["LogBuffer.extend"] < 5
 
 

@@ -24,8 +24,7 @@ from spark_tui.domain.engine.container import (
     PublishedPort,
     PullProgress,
 )
-from spark_tui.domain.engine.state import Endpoint, Exposure, Health
-from spark_tui.domain.engine.view import api_port, exposure_of, runtime_of
+from spark_tui.domain.engine.state import Endpoint, Exposure, Health, api_port, exposure_of, runtime_of
 from spark_tui.domain.errors import (
     ApiKeyRejected,
     ContainerNotFound,
@@ -39,7 +38,8 @@ from spark_tui.domain.errors import (
 )
 from spark_tui.domain.host.memory import MemInfo, strip_parts
 from spark_tui.domain.host.vitals import GpuReading, engine_memory
-from spark_tui.domain.logs.tracker import BootTracker, Outcome
+from spark_tui.domain.logs.timeline import Outcome
+from spark_tui.domain.logs.tracker import LogTracker
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.reading import Ok, value_of
 from spark_tui.domain.secret import Secret
@@ -129,8 +129,8 @@ def spark() -> Spark:
     return Spark()
 
 
-def story(lines: list[LogLine], started_at: float | None) -> BootTracker:
-    tracker = BootTracker(started_at)
+def story(lines: list[LogLine], started_at: float | None) -> LogTracker:
+    tracker = LogTracker(started_at)
     tracker.feed_many(lines)
     return tracker
 

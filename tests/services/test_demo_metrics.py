@@ -9,7 +9,7 @@ import pytest
 from spark_tui.domain.chat.message import ChatRequest, Message, Role, Usage
 from spark_tui.domain.engine.state import Endpoint
 from spark_tui.domain.errors import EngineUnreachable
-from spark_tui.domain.logs.serving import ServingReader
+from spark_tui.domain.logs.tracker import LogTracker
 from spark_tui.domain.metrics.page import Change, Family, Snapshot
 from spark_tui.domain.metrics.serving import measure
 from spark_tui.domain.reading import Ok, value_of
@@ -45,7 +45,7 @@ async def test_speeds_are_those_that_its_log_reports(world: DemoWorld) -> None:
     await world.clock.advance(10 - (world.clock.now() - run.ready_at) % 10)  # to the end of an interval
     metrics = measure(await over(world, 10.0))
     world.settle()
-    reader = ServingReader()
+    reader = LogTracker()
     reader.feed_many(world.find(SERVING_NAME).log.lines)
     line = [sample for sample in reader.samples if sample.generation_rate is not None][-1]
     assert value_of(metrics.decode_rate) == pytest.approx(line.generation_rate, rel=0.01)

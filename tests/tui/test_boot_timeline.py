@@ -10,8 +10,8 @@ from textual.app import App, ComposeResult
 from textual.screen import Screen
 
 from spark_tui.domain.logs.eta import PastStart
-from spark_tui.domain.logs.timeline import EMPTY_TIMELINE, Failure, PhaseId
-from spark_tui.domain.logs.tracker import BootTimeline, BootTracker
+from spark_tui.domain.logs.timeline import EMPTY_TIMELINE, BootTimeline, Failure, PhaseId
+from spark_tui.domain.logs.tracker import LogTracker
 from spark_tui.tui.format import ASCII
 from spark_tui.tui.themes import SPARK_DARK
 from spark_tui.tui.widgets.boot_timeline import BootTimelineView
@@ -22,8 +22,8 @@ GB10 = "gb10-vllm-0.20.2-qwen3.6-35b-a3b-mtp"
 WIDTHS = [40, 60, 80, 120, 200]
 
 
-def tracked(until: str = "", name: str = GB10) -> BootTracker:
-    tracker = BootTracker()
+def tracked(until: str = "", name: str = GB10) -> LogTracker:
+    tracker = LogTracker()
     for line in run_log(name):
         tracker.feed(None, line)
         if until and until in line:
@@ -133,7 +133,7 @@ async def test_a_guess_is_called_one() -> None:
 
 async def test_hostile_text_is_text() -> None:
     timeline = replace(
-        EMPTY_TIMELINE, telling="[/red] [@click=app.quit]\x1b[31m x", failure=Failure("[bold]no[/nope] \x1b]0;t\x07")
+        EMPTY_TIMELINE, news="[/red] [@click=app.quit]\x1b[31m x", failure=Failure("[bold]no[/nope] \x1b]0;t\x07")
     )
     lines = await said(timeline, 80, folded=False)
     assert lines[-1] == "[bold]no[/nope]"
@@ -146,7 +146,7 @@ async def test_nothing_known_takes_no_room() -> None:
 
 
 def running_since(at: float) -> BootTimeline:
-    tracker = BootTracker()
+    tracker = LogTracker()
     tracker.feed(at, "(EngineCore pid=1) INFO 05-21 21:00:00 [x.py:1] Starting to load model x...")
     return tracker.timeline()
 
@@ -188,7 +188,7 @@ async def test_its_timer_rests_when_nothing_runs_or_nobody_looks() -> None:
 
 
 def test_reading_the_log_line_by_line_or_at_once_tells_the_same() -> None:
-    whole = BootTracker()
+    whole = LogTracker()
     whole.feed_many(("", line) for line in read_log(GB10))
     assert whole.timeline() == tracked().timeline()
 

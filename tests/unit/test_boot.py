@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_tui.domain.logs.tracker import EMPTY_TIMELINE, BootTimeline, BootTracker, Outcome, PhaseId, PhaseState
+from spark_tui.domain.logs.timeline import EMPTY_TIMELINE, BootTimeline, Outcome, PhaseId, PhaseState
+from spark_tui.domain.logs.tracker import LogTracker
 from tests.log_fixtures import log_names, read_log, run_log
 
 CPU = "vllm-0.32-cpu-"
@@ -18,7 +19,7 @@ NEVER_ON_CPU_EAGER = ("download", "compile", "autotune", "capture")
 
 
 def track(lines: list[str]) -> BootTimeline:
-    tracker = BootTracker()
+    tracker = LogTracker()
     tracker.feed_many(("", line) for line in lines)
     return tracker.timeline()
 
@@ -525,7 +526,7 @@ def stamped(lines: list[str], start: datetime) -> list[tuple[str, str]]:
 
 def test_dockers_stamps_give_times_and_durations() -> None:
     start = datetime(2026, 5, 21, 23, 2, 50, tzinfo=UTC)  # the container's own clock is two hours behind
-    tracker = BootTracker(started_at=start.timestamp() - 6.5)
+    tracker = LogTracker(started_at=start.timestamp() - 6.5)
     tracker.feed_many(stamped(read_log(GB10), start))
     timeline = tracker.timeline()
     assert timeline.phase("container").seconds == pytest.approx(6.5)
@@ -554,7 +555,7 @@ def test_no_second_is_counted_twice(name: str) -> None:
 @given(st.sampled_from([GB10, CPU + "r1", CPU + "fatal-kv-space-zero"]), st.lists(st.integers(0, 400), max_size=8))
 def test_the_story_does_not_depend_on_how_lines_arrive(name: str, cuts: list[int]) -> None:
     lines = [("", line) for line in run_log(name)]
-    tracker = BootTracker()
+    tracker = LogTracker()
     at = 0
     for cut in sorted(min(cut, len(lines)) for cut in cuts):
         tracker.feed_many(lines[at:cut])
@@ -573,7 +574,7 @@ def test_the_story_does_not_depend_on_how_lines_arrive(name: str, cuts: list[int
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.text(max_size=120) | st.sampled_from(read_log(GB10)), max_size=30))
 def test_no_text_makes_it_raise(lines: list[str]) -> None:
-    tracker = BootTracker()
+    tracker = LogTracker()
     for line in lines:
         tracker.feed(None, line)
         tracker.feed_many([("2026-13-45T99:99Z", line)])
@@ -581,7 +582,7 @@ def test_no_text_makes_it_raise(lines: list[str]) -> None:
     assert len(tracker.timeline().phases) == len(PhaseId)
 
 
-def feed(tracker: BootTracker, *texts: str) -> BootTimeline:
+def feed(tracker: LogTracker, *texts: str) -> BootTimeline:
     for text in texts:
         tracker.feed(None, text)
     return tracker.timeline()
@@ -592,7 +593,7 @@ def line(time: str, text: str, process: str = "EngineCore", level: str = "INFO")
 
 
 def test_an_unchanged_start_is_the_same_timeline() -> None:
-    tracker = BootTracker()
+    tracker = LogTracker()
     before = feed(tracker, *run_log(CPU + "10-smollm2-start")[:150])
     after = feed(
         tracker,
@@ -604,7 +605,7 @@ def test_an_unchanged_start_is_the_same_timeline() -> None:
 
 
 def test_shards_show_progress_and_the_drafter_its_own() -> None:
-    tracker = BootTracker()
+    tracker = LogTracker()
     feed(tracker, line("21:03:31", "Starting to load model x..."))
     bar = "Loading safetensors checkpoint shards:  50% Completed | 3/6 [01:42<01:42, 34.81s/it]"
     weights = feed(tracker, "(EngineCore pid=199) \r" + bar).phase("weights")
@@ -634,12 +635,12 @@ def test_shards_show_progress_and_the_drafter_its_own() -> None:
     ],
 )
 def test_every_loader_shows_its_shards(bar: str) -> None:
-    assert feed(BootTracker(), bar).phase("weights").detail == "1/6 shards"
+    assert feed(LogTracker(), bar).phase("weights").detail == "1/6 shards"
 
 
 def test_a_capture_before_the_kv_cache_is_measuring_and_not_the_capture() -> None:
     """Model Runner V2 captures once to measure memory, and again afterwards."""
-    tracker = BootTracker()
+    tracker = LogTracker()
     bar = "Capturing CUDA graphs (PIECEWISE):  50%|#####     | 5/10 [00:00<00:00, 12.69it/s]"
     timeline = feed(
         tracker,
@@ -667,7 +668,7 @@ def test_a_capture_before_the_kv_cache_is_measuring_and_not_the_capture() -> Non
 
 def test_the_time_between_two_markers_goes_to_the_phase_that_the_second_one_names() -> None:
     timeline = feed(
-        BootTracker(),
+        LogTracker(),
         line("21:00:00", "GPU KV cache size: 1,000 tokens"),
         line("21:00:09", "init engine (profile, create kv cache, warmup model) took 2.60 seconds"),
         line("21:00:12", "Starting vLLM API server 0 on http://0.0.0.0:8000", "APIServer"),
@@ -679,7 +680,7 @@ def test_the_time_between_two_markers_goes_to_the_phase_that_the_second_one_name
 
 def test_a_slower_rank_does_not_turn_the_clock_back() -> None:
     timeline = feed(
-        BootTracker(),
+        LogTracker(),
         line("21:00:00", "Starting to load model x...", "Worker_TP0"),
         line("21:00:20", "Model loading took 10.00 GiB memory and 20.0 seconds", "Worker_TP0"),
         line("21:00:21", "Available KV cache memory: 48.6 GiB", "Worker_TP0"),
@@ -720,7 +721,7 @@ def test_a_slower_rank_does_not_turn_the_clock_back() -> None:
     ],
 )
 def test_facts_of_every_version(text: str, fact: str, value: object) -> None:
-    assert getattr(feed(BootTracker(), line("21:00:00", text)).facts, fact) == value
+    assert getattr(feed(LogTracker(), line("21:00:00", text)).facts, fact) == value
 
 
 @pytest.mark.parametrize(
@@ -736,12 +737,12 @@ def test_facts_of_every_version(text: str, fact: str, value: object) -> None:
     ],
 )
 def test_every_way_to_say_ready(last_line: str) -> None:
-    assert feed(BootTracker(), line("21:00:00", "Starting to load model x..."), last_line).ready
+    assert feed(LogTracker(), line("21:00:00", "Starting to load model x..."), last_line).ready
 
 
 def test_sglang_is_not_ready_when_uvicorn_is() -> None:
     timeline = feed(
-        BootTracker(),
+        LogTracker(),
         "[2026-03-11 13:53:00 TP0] Load weight begin. avail mem=60.00 GB",
         "[2026-03-11 13:53:30] INFO:     Application startup complete.",
     )
@@ -760,7 +761,7 @@ def test_a_second_banner_in_the_same_log_is_a_new_start() -> None:
 
 
 def test_several_api_servers_print_one_banner_each_of_one_start() -> None:
-    tracker = BootTracker()
+    tracker = LogTracker()
     feed(tracker, line("21:00:00", "vLLM API server version 0.16.0", "ApiServer_0"))
     feed(tracker, line("21:00:05", "Initializing a V1 LLM engine (v0.16.0) with config: model='x'"))
     timeline = feed(tracker, line("21:00:06", "vLLM API server version 0.16.0", "ApiServer_1"))
@@ -782,7 +783,7 @@ def test_an_exception_while_serving_is_not_a_failure() -> None:
 
 def test_a_stray_traceback_during_the_start_is_a_guess() -> None:
     timeline = feed(
-        BootTracker(),
+        LogTracker(),
         line("21:00:00", "vLLM API server version 0.16.0", "APIServer"),
         "Traceback (most recent call last):",
         '  File "/usr/lib/python3/threading.py", line 1, in run',
@@ -810,7 +811,7 @@ def test_the_old_eras_prefix_on_every_line_changes_nothing() -> None:
     ],
 )
 def test_a_container_that_ended_without_a_reason_is_a_guess(code: int, outcome: Outcome, words: str) -> None:
-    tracker = BootTracker()
+    tracker = LogTracker()
     feed(tracker, "bash: vllm: command not found")
     tracker.container_ended(code)
     timeline = tracker.timeline()
@@ -824,7 +825,7 @@ def test_a_container_that_ended_without_a_reason_is_a_guess(code: int, outcome: 
 
 
 def test_the_end_of_the_container_does_not_replace_a_proven_reason() -> None:
-    tracker = BootTracker()
+    tracker = LogTracker()
     tracker.feed_many(("", text) for text in run_log(CPU + "fatal-port-in-use"))
     before = tracker.timeline()
     tracker.container_ended(1)
@@ -832,26 +833,26 @@ def test_the_end_of_the_container_does_not_replace_a_proven_reason() -> None:
 
 
 def test_the_telling_line_is_news_and_not_noise() -> None:
-    tracker = BootTracker()
-    telling = feed(tracker, *read_log(GB10)[:22]).telling
+    tracker = LogTracker()
+    telling = feed(tracker, *read_log(GB10)[:22]).news
     assert telling == "Final IR op priority after setting platform defaults: IrOpPriorityConfig(rms_norm=['native'])"
-    telling = feed(tracker, *read_log(GB10)[22:26]).telling
+    telling = feed(tracker, *read_log(GB10)[22:26]).news
     assert telling == "Initializing a V1 LLM engine (v0.20.2)"
-    telling = feed(tracker, *read_log(CPU + "01-first-start")[:98]).telling
+    telling = feed(tracker, *read_log(CPU + "01-first-start")[:98]).news
     assert telling == "Waiting for application startup."
 
 
 def test_the_telling_line_and_the_failure_hold_no_secret() -> None:
-    tracker = BootTracker()
+    tracker = LogTracker()
     timeline = feed(tracker, line("21:00:00", "Downloading with token hf_abcdefghijklmnopqrstuvwxyz0123456789"))
-    assert timeline.telling == "Downloading with token hf_***"
+    assert timeline.news == "Downloading with token hf_***"
     timeline = feed(tracker, "vllm: error: unrecognized arguments: --api-key sesame")
     assert timeline.failure is not None
     assert timeline.failure.line == "vllm: error: unrecognized arguments: --api-key ***"
 
 
 def test_warm_is_told_from_outside() -> None:
-    tracker = BootTracker()
+    tracker = LogTracker()
     tracker.feed_many(("", text) for text in run_log(CPU + "dbg"))
     assert tracker.timeline().phase("warm").state is PhaseState.PENDING
     tracker.mark_warm(31.0)
@@ -861,7 +862,7 @@ def test_warm_is_told_from_outside() -> None:
 
 def test_new_year_is_not_a_journey_in_time() -> None:
     timeline = feed(
-        BootTracker(),
+        LogTracker(),
         "(EngineCore pid=1) INFO 12-31 23:59:50 [x.py:1] Starting to load model x...",
         "(EngineCore pid=1) INFO 01-01 00:00:20 [x.py:1] Model loading took 1.00 GiB memory and 30.0 seconds",
     )
@@ -869,5 +870,5 @@ def test_new_year_is_not_a_journey_in_time() -> None:
 
 
 def test_nothing_read_is_the_empty_timeline() -> None:
-    assert BootTracker().timeline() == EMPTY_TIMELINE
+    assert LogTracker().timeline() == EMPTY_TIMELINE
     assert EMPTY_TIMELINE.current is None

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from spark_tui.domain.logs.line import LogClock, parse_line
-from spark_tui.domain.logs.tracker import BootTimeline, BootTracker, PhaseState
+from spark_tui.domain.logs.timeline import BootTimeline, PhaseState
+from spark_tui.domain.logs.tracker import LogTracker
 
 LOGS = Path(__file__).parents[1] / "fixtures" / "logs-composed"
 
@@ -20,7 +21,7 @@ def read(name: str) -> list[str]:
 
 
 def track(lines: list[str]) -> BootTimeline:
-    tracker = BootTracker()
+    tracker = LogTracker()
     tracker.feed_many(("", line) for line in lines)
     return tracker.timeline()
 
@@ -144,7 +145,7 @@ def test_every_composed_log_has_an_expectation() -> None:
 
 def test_tensorrt_llm_with_dockers_stamps() -> None:
     """Most of its lines have no time of their own."""
-    clock, tracker, lines = LogClock(), BootTracker(), read("trtllm-1.2")
+    clock, tracker, lines = LogClock(), LogTracker(), read("trtllm-1.2")
     times = [clock.read(None, parse_line(line).time) for line in lines]
     at = next(time for time in times if time is not None)
     for time, line in zip(times, lines, strict=True):

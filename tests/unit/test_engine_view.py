@@ -12,8 +12,16 @@ from spark_tui.domain.engine.container import (
     ContainerStatus,
     PublishedPort,
 )
-from spark_tui.domain.engine.state import EngineState, Exposure, Health, ServedModel
-from spark_tui.domain.engine.view import api_port, exposure_of, runtime_of, state_of
+from spark_tui.domain.engine.state import (
+    EngineState,
+    Exposure,
+    Health,
+    ServedModel,
+    api_port,
+    exposure_of,
+    runtime_of,
+    state_of,
+)
 
 
 def container(**changes: object) -> ContainerFacts:

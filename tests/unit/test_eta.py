@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from spark_tui.domain.logs.eta import Basis, Eta, PastStart, eta, is_warm, past_start
 from spark_tui.domain.logs.timeline import EMPTY_TIMELINE, BootTimeline, Phase, PhaseId, PhaseState
-from spark_tui.domain.logs.tracker import BootTracker
+from spark_tui.domain.logs.tracker import LogTracker
 from tests.log_fixtures import run_log
 
 P, S = PhaseId, PhaseState
@@ -124,7 +124,7 @@ def test_time_that_passes_brings_readiness_nearer() -> None:
 
 
 def told(name: str) -> BootTimeline:
-    tracker = BootTracker()
+    tracker = LogTracker()
     tracker.feed_many(("", line) for line in run_log(name))
     return tracker.timeline()
 
@@ -156,7 +156,7 @@ def test_the_same_start_again_is_foretold_to_the_second() -> None:
     lines = run_log("vllm-0.32-cpu-r1")
     start = past_start(told("vllm-0.32-cpu-r1"))
     assert start is not None
-    whole, tracker, clock = 60.0, BootTracker(), 0.0
+    whole, tracker, clock = 60.0, LogTracker(), 0.0
     for line in lines:
         _, _, rest = line.partition("11-21 0")
         hour, minute, second = (rest[:1], rest[2:4], rest[5:7]) if rest[1:2] == ":" else ("", "", "")

@@ -10,16 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_tui.domain.engine.state import Health
-from spark_tui.domain.logs.explain import Explanation, LogExplainer, Surroundings, explain
+from spark_tui.domain.engine.state import EngineState, Health
+from spark_tui.domain.logs.explain import Explanation, LogContext, LogExplainer, explain, explain_view
 from spark_tui.domain.logs.kernels import Fp4
 from spark_tui.domain.logs.timeline import EMPTY_TIMELINE, Outcome
 from spark_tui.domain.models.checkpoint import CheckpointFacts, Quantization, WeightFormat
-from tests.engine_logs import banner, core, stats
+from spark_tui.present.logs import verdict_rows
+from tests.engine_logs import PRESSED, banner, core, stats, view_of
 from tests.log_fixtures import log_names, run_log
 
 
-def read(lines: list[str], around: Surroundings | None = None) -> Explanation:
+def read(lines: list[str], around: LogContext | None = None) -> Explanation:
     reader = LogExplainer()
     reader.feed_many(("", line) for line in lines)
     return reader.explanation(around)
@@ -101,9 +102,9 @@ def test_real_logs_are_explained(name: str) -> None:
     assert (told.kv.gib, told.kv.tokens, told.kv.concurrency) == case.kv
     assert facts.speculation == case.speculation
     assert (told.drafting.rate if told.drafting else None) == case.acceptance
-    assert (told.cause.id.value if told.cause else "") == case.cause
-    assert dict(told.cause.override if told.cause else ()) == case.override
-    assert tuple(finding.id.value for finding in told.findings) == case.findings
+    assert (told.cause.id if told.cause else "") == case.cause
+    assert dict(told.cause.change if told.cause else ()) == case.override
+    assert tuple(finding.id for finding in told.findings) == case.findings
 
 
 def test_sglang_is_recognised_and_has_no_fp4_verdict() -> None:
@@ -126,7 +127,7 @@ def test_the_engine_is_known_by_its_lines(line: str, engine: str) -> None:
 
 
 def test_the_runtime_that_docker_tells_comes_before_the_lines() -> None:
-    assert read(["hello"], Surroundings(engine="sglang")).engine == "sglang"
+    assert read(["hello"], LogContext(engine="sglang")).engine == "sglang"
 
 
 # --- surroundings -----------------------------------------------------------------------------------------
@@ -134,24 +135,24 @@ def test_the_runtime_that_docker_tells_comes_before_the_lines() -> None:
 
 def test_a_container_that_was_killed_is_explained_by_its_exit_code() -> None:
     lines = [*banner("0.32.0"), *core("Starting to load model acme/m...")]
-    told = read(lines, Surroundings(ended=True, exit_code=137))
+    told = read(lines, LogContext(ended=True, exit_code=137))
     assert told.outcome is Outcome.FAILED
     assert told.cause is not None
-    assert told.cause.id.value == "killed"
+    assert told.cause.id == "killed"
 
 
 def test_a_container_that_could_not_be_started_is_explained_without_a_line() -> None:
-    told = explain(EMPTY_TIMELINE, (), Surroundings(exit_code=127, error="exec: vllm: executable file not found"))
+    told = explain(EMPTY_TIMELINE, (), LogContext(exit_code=127, error="exec: vllm: executable file not found"))
     assert told.cause is not None
-    assert told.cause.lines
+    assert told.cause.evidence
 
 
 def test_flags_and_checkpoint_go_into_the_verdict() -> None:
     lines = core("Using MarlinNvFp4LinearKernel for NVFP4 GEMM")
     assert read(lines).fp4.verdict is Fp4.WEIGHT_ONLY_FALLBACK
     w4a16 = CheckpointFacts(quantization=Quantization("modelopt", (WeightFormat.NVFP4_W4A16,)))
-    assert read(lines, Surroundings(checkpoint=w4a16)).fp4.verdict is Fp4.WEIGHT_ONLY_INTENDED
-    pinned = Surroundings(argv=("vllm", "serve", "m", "--linear-backend", "marlin"))
+    assert read(lines, LogContext(checkpoint=w4a16)).fp4.verdict is Fp4.WEIGHT_ONLY_INTENDED
+    pinned = LogContext(argv=("vllm", "serve", "m", "--linear-backend", "marlin"))
     assert read(lines, pinned).fp4.verdict is Fp4.WEIGHT_ONLY_INTENDED
 
 
@@ -160,8 +161,8 @@ def test_a_hang_is_found_with_the_time_and_the_health() -> None:
     for second, running in ((0, 1), (10, 1)):
         reader.feed_many([(f"2026-04-01T18:00:{second:02d}Z", stats(second, running=running))])
     now = 1_775_066_400.0 + 300  # 2026-04-01T18:05:00Z
-    told = reader.explanation(Surroundings(health=Health.OK, now=now))
-    assert [finding.id.value for finding in told.findings] == ["hang"]
+    told = reader.explanation(LogContext(health=Health.OK, now=now))
+    assert [finding.id for finding in told.findings] == ["hang"]
 
 
 def test_docker_s_own_log_files_are_unpacked() -> None:
@@ -177,6 +178,33 @@ def test_lines_that_only_look_like_docker_s_stay_as_they_are() -> None:
         assert read([text]).lines == 1
 
 
+# --- an engine under watch --------------------------------------------------------------------------------
+
+PORT = f"{CPU}f_port"
+
+
+def test_a_failed_start_proposes_what_its_cause_proposes_but_no_taken_port() -> None:
+    view = view_of(run_log(PORT), EngineState.FAILED, 1)
+    found = explain_view(view, now=0.0).proposal
+    assert found is not None
+    assert (found.id, found.change) == ("port_in_use", (("port", "8131"),))
+    other = explain_view(view, now=0.0, taken_ports={8131}).proposal
+    assert other is not None
+    assert dict(other.change)["port"] not in ("8130", "8131")
+
+
+@pytest.mark.parametrize("state", [EngineState.SERVING, EngineState.STOPPED])
+def test_an_engine_that_serves_or_was_stopped_has_no_cause(state: EngineState) -> None:
+    view = view_of(run_log(GB10), state, 137 if state is EngineState.STOPPED else None)
+    assert explain_view(view, now=0.0).cause is None
+
+
+def test_a_full_cache_is_found_with_a_change() -> None:
+    told = explain_view(view_of([*run_log(GB10), *PRESSED]), now=0.0)
+    assert {"kv_nearly_full", "waiting"} <= {finding.id for finding in told.findings}
+    assert told.proposal is not None
+
+
 # --- properties -------------------------------------------------------------------------------------------
 
 pieces = st.sampled_from([line for name in (GB10, f"{CPU}r1", f"{CPU}f_missing") for line in run_log(name)[::7]])
@@ -185,10 +213,10 @@ pieces = st.sampled_from([line for name in (GB10, f"{CPU}r1", f"{CPU}f_missing")
 @given(st.lists(pieces | st.text(max_size=120), max_size=40), st.none() | st.integers(-1, 256))
 @settings(max_examples=100, deadline=None)
 def test_any_lines_in_any_order_are_explained(lines: list[str], exit_code: int | None) -> None:
-    told = read(lines, Surroundings(ended=exit_code is not None, exit_code=exit_code))
+    told = read(lines, LogContext(ended=exit_code is not None, exit_code=exit_code))
     assert told.outcome is not Outcome.UNKNOWN
     assert told.lines == len(lines)
-    assert all(row.text for row in told.rows)
+    assert all(row.text for row in verdict_rows(told))
 
 
 @given(st.integers(1, 400))
@@ -202,4 +230,4 @@ def test_what_is_told_does_not_depend_on_batches(size: int) -> None:
 
 
 def _said(told: Explanation) -> tuple[Any, ...]:
-    return told.timeline, told.rows, told.findings, told.cause
+    return told.timeline, verdict_rows(told), told.findings, told.cause

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from spark_tui.domain.logs.causes.diagnosis import CauseId
+from spark_tui.domain.logs.causes.cause import CauseId
 from spark_tui.domain.presets.overrides import overrides_from_pairs
 from tests.failure_logs import Case, cases, explain
 
@@ -25,15 +25,15 @@ def test_a_failure_has_its_cause(case: Case) -> None:
     cause = explain(case.log, case.exit_code)
     assert cause.id == case.cause
     assert [word for word in case.words if word not in cause.summary] == []
-    assert dict(cause.override) == case.override
+    assert dict(cause.change) == case.override
     assert cause.guess is case.guess
     assert case.remedy in cause.remedy
-    assert cause.lines
+    assert cause.evidence
 
 
 @EVERY
 def test_what_it_would_apply_can_be_applied(case: Case) -> None:
-    overrides_from_pairs(dict(explain(case.log, case.exit_code).override))
+    overrides_from_pairs(dict(explain(case.log, case.exit_code).change))
 
 
 @EVERY
@@ -49,7 +49,7 @@ def test_a_remedy_is_whole_and_names_no_flag_of_the_engine(case: Case) -> None:
 def test_the_end_of_the_container_does_not_change_what_the_log_proves(case: Case) -> None:
     before = explain(case.log, case.exit_code)
     after = explain(case.log, case.exit_code or 1)
-    assert (after.id, after.override, after.lines) == (before.id, before.override, before.lines)
+    assert (after.id, after.change, after.evidence) == (before.id, before.change, before.evidence)
 
 
 @VLLM

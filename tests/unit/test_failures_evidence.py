@@ -8,11 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_tui.domain.logs.causes.diagnosis import Cause, CauseId, explain_failure
-from spark_tui.domain.logs.causes.memory import HIGHEST_UTILIZATION, utilization_that_fits
+from spark_tui.domain.finding import Finding
+from spark_tui.domain.logs.causes.cause import CauseId
+from spark_tui.domain.logs.causes.diagnosis import explain_failure
+from spark_tui.domain.logs.causes.memory import utilization_that_fits
 from spark_tui.domain.logs.causes.table import recognise
+from spark_tui.domain.logs.sizing import HIGHEST_UTILIZATION
 from spark_tui.domain.logs.timeline import EMPTY_TIMELINE, Outcome
-from spark_tui.domain.logs.tracker import BootTracker
+from spark_tui.domain.logs.tracker import LogTracker
 from tests.failure_logs import Case, cases, explain, track
 from tests.log_fixtures import log_names, read_log, run_log
 
@@ -63,15 +66,15 @@ def test_a_real_log_has_its_cause(name: str, cause: str | None) -> None:
 def test_a_port_of_a_real_log_is_named_and_another_one_proposed() -> None:
     cause = explain(run_log(CPU + "f_port"))
     assert "8130" in cause.summary
-    assert cause.override == (("port", "8131"),)
+    assert cause.change == (("port", "8131"),)
     timeline = track(run_log(CPU + "f_port"))
     other = explain_failure(timeline, taken_ports=(8131, 8132))
     assert other is not None
-    assert other.override == (("port", "8133"),)
+    assert other.change == (("port", "8133"),)
 
 
 def test_chained_exceptions_and_what_the_hub_says_below_stand_in_the_logs_order() -> None:
-    lines = explain(run_log(CPU + "f_nomodel_on")).lines
+    lines = explain(run_log(CPU + "f_nomodel_on")).evidence
     at = next(i for i, line in enumerate(lines) if line.startswith("OSError: We couldn't connect"))
     assert any("LocalEntryNotFoundError" in line for line in lines[:at])
     assert lines[at + 1].startswith("Check your internet connection")
@@ -104,7 +107,7 @@ def test_a_worker_that_failed_explains_it_whatever_the_core_repeats() -> None:
         core("RuntimeError: Worker failed with error 'CUDA out of memory.', please check the stack trace above"),
         core("RuntimeError: cancelled"),
     ]
-    assert explain(log).lines == ("torch.OutOfMemoryError: CUDA out of memory.",)
+    assert explain(log).evidence == ("torch.OutOfMemoryError: CUDA out of memory.",)
 
 
 def test_a_survived_exception_is_no_failure_once_it_serves() -> None:
@@ -131,13 +134,13 @@ def test_out_of_memory_while_serving_is_told_as_such() -> None:
     cause = explain(log)
     assert cause.id is CauseId.ENGINE_DIED
     assert "while the engine was serving" in cause.summary
-    assert cause.override == (("gpu_memory_utilization", "0.85"),)
+    assert cause.change == (("gpu_memory_utilization", "0.85"),)
 
 
 def test_secrets_and_control_codes_do_not_reach_a_cause() -> None:
     log = ["vllm: error: unrecognized arguments: --api-key sesame\x1b]0;x\x07 hf_abcdefghijklmnopqrstuvwxyz0123"]
     cause = explain(log)
-    told = " ".join((cause.summary, cause.remedy, *cause.lines))
+    told = " ".join((cause.summary, cause.remedy, *cause.evidence))
     assert "sesame" not in told
     assert "abcdefghij" not in told
     assert "\x1b" not in told
@@ -183,14 +186,14 @@ def test_nvrm_lines_are_notes_and_prove_nothing() -> None:
     timeline = track(run_log(CPU + "f_port"))
     cause = explain_failure(timeline, exit_code=1, kernel_lines=[nvrm, "usb 1-1: new device"])
     assert cause is not None
-    assert (cause.id, cause.notes) == (CauseId.PORT_IN_USE, (nvrm,))
+    assert (cause.id, cause.evidence[-1:]) == (CauseId.PORT_IN_USE, (nvrm,))
 
 
 def test_docker_says_why_the_container_never_ran() -> None:
     error = 'failed to create task: exec: "vllm": executable file not found in $PATH: unknown'
     cause = explain_failure(EMPTY_TIMELINE, exit_code=127, error=error)
     assert cause is not None
-    assert (cause.id, cause.lines) == (CauseId.MISSING_FILE, (error,))
+    assert (cause.id, cause.evidence) == (CauseId.MISSING_FILE, (error,))
     assert "`vllm`" in cause.summary
 
 
@@ -208,8 +211,8 @@ def test_a_line_of_another_process_within_what_cxx_says_hides_nothing() -> None:
 # --- what never changes -----------------------------------------------------------------------------------
 
 
-def same(cause: Cause) -> tuple[object, ...]:
-    return cause.id, cause.summary, cause.remedy, cause.override, cause.guess
+def same(cause: Finding) -> tuple[object, ...]:
+    return cause.id, cause.summary, cause.remedy, cause.change, cause.guess
 
 
 @settings(max_examples=150, deadline=None)
@@ -234,7 +237,7 @@ def test_noise_does_not_change_the_cause(case: Case, between: list[tuple[int, st
     st.booleans(),
 )
 def test_no_text_makes_it_raise(lines: list[str], code: int | None, error: str, oom_killed: bool) -> None:
-    tracker = BootTracker()
+    tracker = LogTracker()
     for line in lines:
         tracker.feed(None, line)
         tracker.timeline()

@@ -11,17 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_tui.domain.engine.state import Health
-from spark_tui.domain.logs.findings import (
-    Baseline,
-    Finding,
-    FindingId,
-    Level,
-    findings,
-    sample_between,
-    single_stream_rate,
-)
-from spark_tui.domain.logs.serving import KEPT, ServingReader, ServingSample, drafting
+from spark_tui.domain.finding import Finding, Severity
+from spark_tui.domain.logs.findings import Baseline, FindingId, findings, single_stream_rate
+from spark_tui.domain.logs.serving import KEPT, ServingSample, drafting
 from spark_tui.domain.logs.timeline import EMPTY_TIMELINE
+from spark_tui.domain.metrics.page import Change, MetricPage, Snapshot, page_of, source_of
+from spark_tui.domain.metrics.serving import serving_sample
 from spark_tui.domain.presets.overrides import overrides_from_pairs
 from tests.engine_logs import banner, core, drafts, samples_of, stats, track
 from tests.log_fixtures import log_names, run_log
@@ -32,7 +27,7 @@ def found_in(lines: list[str], **around: Any) -> tuple[Finding, ...]:
 
 
 def ids(lines: list[str], **around: Any) -> list[str]:
-    return [finding.id.value for finding in found_in(lines, **around)]
+    return [finding.id for finding in found_in(lines, **around)]
 
 
 def up(version: str = "0.32.0", args: str = "'max_num_seqs': 4", kv: str = "694,656") -> list[str]:
@@ -59,8 +54,8 @@ NOTES = {
 @pytest.mark.parametrize("name", RUNS)
 def test_real_logs_hold_nothing_but_these_notes(name: str) -> None:
     found = found_in(run_log(name), now=None)
-    assert [finding.id.value for finding in found] == NOTES.get(name, [])
-    assert all(finding.level is Level.INFO for finding in found)
+    assert [finding.id for finding in found] == NOTES.get(name, [])
+    assert all(finding.severity is Severity.INFO for finding in found)
 
 
 def test_a_busy_healthy_server_is_left_in_peace() -> None:
@@ -85,7 +80,7 @@ class Case:
 
     lines: list[str]
     finding: str
-    level: Level
+    severity: Severity
     proof: str
     words: str = ""
     remedy: str = ""
@@ -98,54 +93,54 @@ CASES = [
     Case(
         ["Unknown vLLM environment variable detected: VLLM_NVFP4_GEMM_BACKEND",
          "Unknown vLLM environment variable detected: VLLM_FOO"],
-        "unknown_variable", Level.WARNING, "Unknown vLLM", "VLLM_NVFP4_GEMM_BACKEND, VLLM_FOO",
+        "unknown_variable", Severity.WARNING, "Unknown vLLM", "VLLM_NVFP4_GEMM_BACKEND, VLLM_FOO",
         "Instead of VLLM_NVFP4_GEMM_BACKEND use --linear-backend.",
     ),
-    Case(["Unknown vLLM environment variable detected: VLLM_MY_OWN"], "unknown_variable", Level.INFO, "Unknown vLLM"),
+    Case(["Unknown vLLM environment variable detected: VLLM_X"], "unknown_variable", Severity.INFO, "Unknown vLLM"),
     Case(
         ["Capping cudagraph capture sizes from max 512 to 120 to fit Mamba cache blocks (120 blocks available). This "
          "limits the maximum batch size that can use CUDA graphs."],
-        "capture_sizes_capped", Level.WARNING, "Capping", "smaller batches", override={"max_num_seqs": "8"},
+        "capture_sizes_capped", Severity.WARNING, "Capping", "smaller batches", override={"max_num_seqs": "8"},
         version="0.19.1",
     ),
     Case(
         ["No valid cudagraph capture sizes remain after capping to Mamba cache blocks (0). The smallest capture size "
          "was 1. Disabling cudagraph capture."],
-        "capture_sizes_capped", Level.WARNING, "No valid", "No CUDA graphs", version="0.19.1",
+        "capture_sizes_capped", Severity.WARNING, "No valid", "No CUDA graphs", version="0.19.1",
         override={"max_num_seqs": "8"},
     ),
-    Case(["Truncating max_cudagraph_capture_size to 256"], "capture_sizes_capped", Level.INFO, "Truncating",
+    Case(["Truncating max_cudagraph_capture_size to 256"], "capture_sizes_capped", Severity.INFO, "Truncating",
          override={"max_num_seqs": "8"}),
     Case(
         ["Skipping CUDA graph capture. To turn on CUDA graph capture, ensure `cudagraph_mode` was not manually set to "
          "`NONE`"],
-        "capture_sizes_capped", Level.WARNING, "Skipping", "No CUDA graphs",
+        "capture_sizes_capped", Severity.WARNING, "Skipping", "No CUDA graphs",
     ),
-    Case(["Add 5 padding layers, may waste at most 12.50% KV cache memory"], "padding_waste", Level.INFO, "Add 5",
+    Case(["Add 5 padding layers, may waste at most 12.50% KV cache memory"], "padding_waste", Severity.INFO, "Add 5",
          "12.5 %"),
     Case(
         ["Enforce eager set, disabling torch.compile and CUDAGraphs. This is equivalent to setting -cc.mode=none "
          "-cc.cudagraph_mode=none", "GPU KV cache size: 1,000 tokens"],
-        "eager", Level.INFO, "Enforce eager", override={"without": "enforce_eager"},
+        "eager", Severity.INFO, "Enforce eager", override={"without": "enforce_eager"},
     ),
     Case(
         ["--linear-backend=marlin was requested, but no marlin kernel exists for MXFP8 layers; falling back to normal "
          "kernel selection for this layer."],
-        "backend_refused", Level.WARNING, "--linear-backend",
+        "backend_refused", Severity.WARNING, "--linear-backend",
     ),
     Case(
-        ["Using MarlinNvFp4LinearKernel for NVFP4 GEMM"], "fp4_fallback", Level.WARNING, "Using Marlin", "fallback",
+        ["Using MarlinNvFp4LinearKernel for NVFP4 GEMM"], "fp4_fallback", Severity.WARNING, "Using Marlin", "fallback",
         "W4A16", {"linear_backend": "flashinfer_cutlass"},
     ),
-    Case(["Using EmulationNvFp4LinearKernel for NVFP4 GEMM"], "fp4_emulation", Level.WARNING, "Using Emul", "slower"),
+    Case(["Using EmulationNvFp4LinearKernel for NVFP4 GEMM"], "fp4_emulation", Severity.WARNING, "Using Em", "slower"),
     Case(
         ["Estimated CUDA graph memory: -35.63 GiB total", "Available KV cache memory: 112.0 GiB"],
-        "graph_estimate", Level.CRITICAL, "Estimated", "freezes the box", "Pin the KV cache",
+        "graph_estimate", Severity.ERROR, "Estimated", "freeze the machine", "kv_cache_memory_bytes",
         {"kv_cache_memory_bytes": str(round(75.8 * 1024**3)), "gpu_memory_utilization": "0.92"},
     ),
     Case(
         ["Estimated CUDA graph memory: -2.24 GiB total", "Available KV cache memory: 60.0 GiB"],
-        "graph_estimate", Level.WARNING, "Estimated", "2.24 GiB larger",
+        "graph_estimate", Severity.WARNING, "Estimated", "2.24 GiB larger",
         override={"kv_cache_memory_bytes": str(round(57.2 * 1024**3)), "gpu_memory_utilization": "0.92"},
     ),
 ]  # fmt: skip
@@ -155,15 +150,15 @@ CASES = [
 def test_a_line_that_proves_a_finding_is_found_and_pointed_at(case: Case) -> None:
     lines = [*banner(case.version, args=case.args), *core(*case.lines)]
     (finding,) = found_in(lines)
-    assert (finding.id.value, finding.level) == (case.finding, case.level)
-    assert finding.evidence.startswith(case.proof)
+    assert (finding.id, finding.severity) == (case.finding, case.severity)
+    assert finding.evidence[0].startswith(case.proof)
     assert finding.line is not None
-    assert finding.evidence[:60] in lines[finding.line]
+    assert finding.evidence[0][:60] in lines[finding.line]
     assert case.words in finding.summary
     assert case.remedy in finding.remedy
     assert finding.remedy
-    assert dict(finding.override) == case.override
-    overrides_from_pairs(dict(finding.override))
+    assert dict(finding.change) == case.override
+    overrides_from_pairs(dict(finding.change))
 
 
 def test_padding_of_a_hundredth_is_not_worth_a_word() -> None:
@@ -180,9 +175,9 @@ def test_a_start_that_failed_is_not_told_that_it_was_eager() -> None:
 def test_drafts_that_are_never_accepted() -> None:
     lines = [*up(), *(drafts(at, 3, 120, "0.03, 0.01, 0.0") for at in range(0, 60, 10))]
     (finding,) = found_in(lines)
-    assert (finding.id, finding.level) == (FindingId.ACCEPTANCE_NEAR_ZERO, Level.WARNING)
-    assert finding.summary.startswith("Only 2% of 720 drafted tokens")
-    assert dict(finding.override) == {"without": "speculative_config"}
+    assert (finding.id, finding.severity) == (FindingId.ACCEPTANCE_NEAR_ZERO, Severity.WARNING)
+    assert "2% (720 tokens drafted)" in finding.summary
+    assert dict(finding.change) == {"without": "speculative_config"}
     assert finding.line == len(lines) - 1
 
 
@@ -202,9 +197,9 @@ def test_the_real_ngram_run_accepts_enough() -> None:
 def test_a_last_position_that_is_seldom_accepted_asks_for_shorter_drafts() -> None:
     lines = [*up(), *(drafts(at, 90, 200, "0.81, 0.42, 0.09") for at in range(0, 60, 10))]
     (finding,) = found_in(lines)
-    assert (finding.id, finding.level) == (FindingId.DRAFTS_TOO_LONG, Level.INFO)
+    assert (finding.id, finding.severity) == (FindingId.DRAFTS_TOO_LONG, Severity.INFO)
     assert "num_speculative_tokens=2" in finding.remedy
-    assert finding.override == (("num_speculative_tokens", "2"),)
+    assert finding.change == (("num_speculative_tokens", "2"),)
 
 
 def test_nan_as_acceptance_is_read_as_nothing() -> None:
@@ -219,11 +214,11 @@ def test_preemptions_are_counted_and_the_setting_that_helps_is_named() -> None:
     ]
     (finding,) = found_in(lines, pool_gib=121.69)
     assert finding.id is FindingId.PREEMPTIONS
-    assert finding.summary.startswith("3 times")
-    assert dict(finding.override) == {"max_num_seqs": "2"}
-    assert "max_model_len" not in dict(finding.override)
-    assert "173,056 tokens of context fit 4 times" in finding.remedy
-    assert "Preemptions: 3" in finding.evidence
+    assert finding.summary.startswith("3 requests preempted")
+    assert dict(finding.change) == {"max_num_seqs": "2"}
+    assert "max_model_len" not in dict(finding.change)
+    assert "max_model_len=173056 fits 4 requests" in finding.remedy
+    assert "Preemptions: 3" in finding.evidence[0]
 
 
 def test_a_kv_cache_that_is_nearly_full_now_and_not_one_that_was() -> None:
@@ -236,20 +231,20 @@ def test_requests_that_wait_three_times_in_a_row() -> None:
     queue = [stats(at, running=4, waiting=2, generation=30.0, kv=20.0) for at in (0, 10, 20)]
     (finding,) = found_in([*up(), *queue])
     assert finding.id is FindingId.WAITING
-    assert dict(finding.override) == {"max_num_seqs": "8"}
-    assert "room in the KV cache" in finding.remedy
+    assert dict(finding.change) == {"max_num_seqs": "8"}
+    assert "KV cache has room" in finding.remedy
 
 
 def test_a_queue_for_want_of_kv_cache_is_not_told_to_raise_the_limit() -> None:
     queue = [stats(at, running=2, waiting=2, generation=30.0, kv=92.3) for at in (0, 10, 20)]
     (finding,) = found_in([*up(), *queue])
-    assert dict(finding.override) == {"max_num_seqs": "2"}
+    assert dict(finding.change) == {"max_num_seqs": "2"}
 
 
 def test_a_prefix_cache_that_never_hits_is_told_after_many_tokens_only() -> None:
     busy = [stats(at, prompt=500, generation=20, running=1) for at in range(0, 60, 10)]
     (finding,) = found_in([*up(), *core("Setting attention block size to 2144 tokens to ensure that ..."), *busy])
-    assert (finding.id, finding.level) == (FindingId.PREFIX_CACHE_NEVER_HIT, Level.INFO)
+    assert (finding.id, finding.severity) == (FindingId.PREFIX_CACHE_NEVER_HIT, Severity.INFO)
     assert "30,000 prompt tokens" in finding.summary
     assert "2,144" in finding.summary
     assert ids([*up(), *busy[:5]]) == []
@@ -271,8 +266,8 @@ def last_at(lines: list[str]) -> float:
 
 def test_requests_that_run_without_a_token_while_health_is_fine_are_a_hang() -> None:
     (finding,) = found_in(FROZEN, health=Health.OK, now=last_at(FROZEN) + 170)
-    assert (finding.id, finding.level) == (FindingId.HANG, Level.CRITICAL)
-    assert "no token has moved for 3m00s" in finding.summary
+    assert (finding.id, finding.severity) == (FindingId.HANG, Severity.ERROR)
+    assert "no tokens for 3m00s" in finding.summary
     assert finding.line == len(FROZEN) - 2
 
 
@@ -298,7 +293,7 @@ def test_one_stream_far_below_this_box_s_own_past() -> None:
     (finding,) = found_in([*up(), *slow], baseline=Baseline(41.8, 5))
     assert finding.id is FindingId.BELOW_BASELINE
     assert "13.1 tok/s" in finding.summary
-    assert "41.8 before (5 runs)" in finding.summary
+    assert "down from 41.8 (5 runs)" in finding.summary
     assert ids([*up(), *slow], baseline=Baseline(14.0)) == []
     assert ids([*up(), *slow]) == []
 
@@ -323,9 +318,9 @@ PRESSURE = [
 ]
 
 
-def page(reading: tuple[int, int, float, int, int]) -> dict[str, float]:
+def page(reading: tuple[int, int, float, int, int]) -> MetricPage:
     running, waiting, usage, preempted, generated = reading
-    return {
+    values = {
         "vllm:num_requests_running": running,
         "vllm:num_requests_waiting": waiting,
         "vllm:kv_cache_usage_perc": usage,
@@ -333,31 +328,23 @@ def page(reading: tuple[int, int, float, int, int]) -> dict[str, float]:
         "vllm:generation_tokens_total": generated,
         "vllm:prompt_tokens_total": 312,
     }
+    found = ((source_of(name, {}), value) for name, value in values.items())
+    return page_of((source.slot, value) for source, value in found if source is not None)
 
 
 def pressed(until: int) -> tuple[ServingSample, ...]:
     pages = [page(reading) for reading in PRESSURE[:until]]
-    return tuple(sample_between(then, now, 4.0) for then, now in pairwise(pages))
+    return tuple(
+        serving_sample(Change.between(Snapshot(0.0, then), Snapshot(4.0, now)), 7.0) for then, now in pairwise(pages)
+    )
 
 
 def test_a_real_run_under_kv_pressure_waits_then_preempts() -> None:
-    assert [f.id.value for f in findings(EMPTY_TIMELINE, pressed(4))] == ["waiting"]
-    (preempted, *rest) = findings(EMPTY_TIMELINE, pressed(8))
-    assert preempted.summary.startswith("4 times")
-    assert rest == []
-
-
-def test_rates_come_from_counters_and_a_server_that_began_again_counts_from_zero() -> None:
-    sample = sample_between(page(PRESSURE[0]), page(PRESSURE[1]), 4.0, at=7.0)
+    assert [finding.id for finding in findings(EMPTY_TIMELINE, pressed(4))] == ["waiting"]
+    assert [finding.id for finding in findings(EMPTY_TIMELINE, pressed(8))] == ["preemptions"]
+    sample = pressed(2)[0]
     assert (sample.at, sample.generation_rate, sample.running, sample.preemptions) == (7.0, 113.0, 6, 0)
     assert sample.kv_percent == pytest.approx(92.3, abs=0.1)
-    again = sample_between(page(PRESSURE[7]), page(PRESSURE[0]), 4.0)
-    assert again.generation_rate == 425 / 4
-
-
-def test_what_a_page_does_not_hold_stays_unknown() -> None:
-    assert sample_between({}, {}, 4.0) == ServingSample()
-    assert sample_between({}, page(PRESSURE[0]), 0.0).generation_rate is None
 
 
 # --- lines by version -------------------------------------------------------------------------------------
@@ -393,11 +380,9 @@ def test_json_lines_are_read_too() -> None:
 
 
 def test_an_hour_is_kept_and_no_more() -> None:
-    reader = ServingReader()
-    for at in range(KEPT + 100):
-        reader.feed("", stats(at % 3600, running=1))
-    assert len(reader.samples) == KEPT
-    assert reader.samples[-1].line == KEPT + 99
+    samples = samples_of([stats(at % 3600, running=1) for at in range(KEPT + 100)])
+    assert len(samples) == KEPT
+    assert samples[-1].line == KEPT + 99
 
 
 # --- properties -------------------------------------------------------------------------------------------
@@ -428,7 +413,7 @@ def test_no_samples_break_the_rules_and_what_they_propose_can_be_applied(
     assert len({finding.id for finding in found}) == len(found)
     for finding in found:
         assert finding.summary.rstrip()[-1] in ".)"
-        overrides_from_pairs(dict(finding.override))
+        overrides_from_pairs(dict(finding.change))
 
 
 @given(st.lists(st.text(max_size=60) | st.sampled_from(STATS).map(lambda pair: pair[0]), max_size=10))

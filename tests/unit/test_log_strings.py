@@ -12,7 +12,8 @@ import pytest
 
 from spark_tui.domain.logs.groups import GroupKind, group_lines
 from spark_tui.domain.logs.line import SEVERITIES, LineKind, exception_name, parse_line
-from spark_tui.domain.logs.tracker import BootTracker, Outcome, PhaseId
+from spark_tui.domain.logs.timeline import Outcome, PhaseId
+from spark_tui.domain.logs.tracker import LogTracker
 from spark_tui.domain.text import clean_line
 
 TABLE = Path(__file__).parents[1] / "fixtures" / "log-strings" / "vllm.txt"
@@ -129,9 +130,9 @@ def test_a_message_of_several_lines_is_one_group() -> None:
         assert groups[0].kind in (GroupKind.MESSAGE, GroupKind.TRACEBACK)
 
 
-def started() -> BootTracker:
+def started() -> LogTracker:
     """A start that is at its weights."""
-    tracker = BootTracker()
+    tracker = LogTracker()
     for message in (
         "vLLM API server version 0.20.0",
         "Initializing a V1 LLM engine (v0.20.0) with config: model='x', ",

@@ -24,8 +24,17 @@ from spark_tui.domain.engine.runtimes import (
     runtime_named,
     with_tag,
 )
-from spark_tui.domain.engine.state import Endpoint, EngineState, Exposure, ServedModel
-from spark_tui.domain.engine.view import EngineView, api_port, endpoint_of, exposure_of, runtime_of
+from spark_tui.domain.engine.state import (
+    Endpoint,
+    EngineState,
+    Exposure,
+    ServedModel,
+    api_port,
+    endpoint_of,
+    exposure_of,
+    runtime_of,
+)
+from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.presets.preset import Preset
 from spark_tui.domain.secret import Secret, is_secret_name
 from spark_tui.services.presets.store import PresetFiles, builtin_directory

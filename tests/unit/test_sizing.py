@@ -15,7 +15,7 @@ from spark_tui.domain.logs.sizing import (
     graph_memory,
     kv_alternatives,
     kv_capacity,
-    kv_words,
+    kv_summary,
     utilization_of,
     utilization_that_holds,
 )
@@ -75,7 +75,7 @@ def start(
 def test_estimates_of_healthy_gb10_starts_ask_for_nothing(estimated: float) -> None:
     graphs = graph_memory(start(estimated, 64.69, 0.37))
     assert graphs.state in (GraphState.SOUND, GraphState.HARMLESS)
-    assert (graphs.remedy, graphs.override) == ("", ())
+    assert (graphs.remedy, graphs.change) == ("", ())
     assert (graphs.state is GraphState.HARMLESS) == (estimated < 0)
 
 
@@ -84,7 +84,7 @@ def test_a_negative_estimate_makes_the_kv_cache_larger_by_as_much_and_by_the_gra
     assert (graphs.state, graphs.excess_gib, graphs.grave) == (GraphState.OVERCOMMITTED, 2.64, False)
     # 60 - 2.64 = 57.36, down to a tenth.
     assert graphs.pin_bytes == round(57.3 * GIB)
-    assert graphs.override == (("kv_cache_memory_bytes", str(round(57.3 * GIB))), ("gpu_memory_utilization", "0.85"))
+    assert graphs.change == (("kv_cache_memory_bytes", str(round(57.3 * GIB))), ("gpu_memory_utilization", "0.85"))
 
 
 def test_the_absurd_estimate_that_froze_a_spark_is_pinned_to_what_memory_was_meant_for() -> None:
@@ -102,11 +102,11 @@ def test_a_pin_is_never_proposed_without_the_utilization_beside_it() -> None:
         ("0.22.1", "'port': 8000", "0.92"),
         ("0.22.1", "'gpu_memory_utilization': 0.7", "0.7"),
     ):
-        override = dict(graph_memory(start(-20.0, 90.0, version=version, args=args)).override)
+        override = dict(graph_memory(start(-20.0, 90.0, version=version, args=args)).change)
         assert override["gpu_memory_utilization"] == said
     unknown = graph_memory(replace(start(-20.0, 90.0), version="", gpu_memory_utilization=None))
     assert unknown.remedy
-    assert unknown.override == ()
+    assert unknown.change == ()
 
 
 def test_memory_set_aside_for_graphs_that_never_took_it_is_named() -> None:
@@ -172,8 +172,8 @@ def test_eager_has_no_graphs() -> None:
 def test_the_line_on_utilization_becomes_a_suggestion(line: str, override: dict[str, str]) -> None:
     suggestion = equivalent_utilization(facts_of(core(line)))
     assert suggestion is not None
-    assert dict(suggestion.override) == override
-    overrides_from_pairs(dict(suggestion.override))
+    assert dict(suggestion.change) == override
+    overrides_from_pairs(dict(suggestion.change))
     if not override:
         assert "too much for unified memory" in suggestion.text
 
@@ -207,7 +207,7 @@ def test_what_would_fit_instead() -> None:
     # Four contexts need 18.04 * 4 / 2.65 = 27.23 GiB: 9.19 more, 7.6 % of 121.69.
     assert utilization_that_holds(facts, 4, 121.69) == 0.88
     assert utilization_that_holds(facts, 8, 121.69) is None  # more than a Spark should give
-    choices = [dict(choice.override) for choice in kv_alternatives(facts, 121.69)]
+    choices = [dict(choice.change) for choice in kv_alternatives(facts, 121.69)]
     assert choices == [{"max_model_len": "173056"}, {"gpu_memory_utilization": "0.88"}, {"max_num_seqs": "2"}]
     for choice in choices:
         overrides_from_pairs(choice)
@@ -230,7 +230,7 @@ def test_kv_given_rather_than_measured() -> None:
             "GPU KV cache size: 100,000 tokens, Maximum concurrency for 50,000 tokens per request: 2.00x",
         )
     )
-    assert kv_words(facts) == "100,000 tokens in 4.25 GiB, 2 requests of 50,000"
+    assert kv_summary(facts) == "100k tokens (4.2 GiB), room for 2 requests of 50k"
 
 
 def test_a_persisted_plan_gives_the_kv_size() -> None:
@@ -284,10 +284,10 @@ def test_no_figures_break_the_arithmetic_and_what_is_proposed_can_be_applied(
     facts: EngineFacts, pool: float | None
 ) -> None:
     graphs = graph_memory(facts)
-    kv_words(facts)
-    pairs = [graphs.override, *(choice.override for choice in kv_alternatives(facts, pool))]
+    kv_summary(facts)
+    pairs = [graphs.change, *(choice.change for choice in kv_alternatives(facts, pool))]
     suggestion = equivalent_utilization(facts)
-    pairs += [suggestion.override] if suggestion else []
+    pairs += [suggestion.change] if suggestion else []
     for override in pairs:
         overrides_from_pairs(dict(override))
-    assert ("kv_cache_memory_bytes" in dict(graphs.override)) <= ("gpu_memory_utilization" in dict(graphs.override))
+    assert ("kv_cache_memory_bytes" in dict(graphs.change)) <= ("gpu_memory_utilization" in dict(graphs.change))

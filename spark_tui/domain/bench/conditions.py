@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from spark_tui.domain.engine.container import ImageFacts
-from spark_tui.domain.engine.view import EngineView
 from spark_tui.domain.host.identity import HostIdentity
 from spark_tui.domain.host.vitals import GpuReading
+from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.presets.options import option_value
 from spark_tui.domain.secret import mask_secrets
 from spark_tui.domain.shell import words_of

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import pairwise
+from typing import Final
 
+from spark_tui.domain.engine.container import LABEL_PORT, LABEL_RUNTIME, ContainerFacts, ContainerStatus, PublishedPort
+from spark_tui.domain.engine.runtimes import recognised, runtime_named
 from spark_tui.domain.secret import Secret
+
+_LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
+_KEY_OPTIONS: Final = ("--api-key", "--api-key-file")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,3 +76,120 @@ class Reach(StrEnum):
 
     LOCAL = "local"
     LAN = "lan"
+
+
+# --- what a container says about it -------------------------------------------------------------------------
+
+
+def runtime_of(container: ContainerFacts) -> str:
+    """The serving runtime that a container runs, by label, image name or command; empty for other containers."""
+    label = container.label(LABEL_RUNTIME)
+    if label:
+        return label
+    runtime = recognised(container.image, container.argv)
+    return runtime.id if runtime else ""
+
+
+def endpoint_of(container: ContainerFacts, key: Secret | None) -> Endpoint | None:
+    """Where and how this host reaches the API; None while no port is published."""
+    port = api_port(container)
+    if port is None:
+        return None
+    return Endpoint(f"http://127.0.0.1:{port}", key, runtime_of(container), container.served_name)
+
+
+def api_port(container: ContainerFacts) -> int | None:
+    """The host port of the API.
+
+    Our label first; else the published port that maps the server's own port, else the only published one;
+    with the host's network, the port in the command. None when nothing is published.
+    """
+    label = container.label(LABEL_PORT)
+    if label.isdigit():
+        return int(label)
+    own = _port_argument(container.argv) or runtime_named(runtime_of(container)).port
+    if container.network_mode == "host":
+        return own
+    tcp = [port for port in container.ports if port.protocol == "tcp" and port.host_port]
+    for port in tcp:
+        if port.container_port == own:
+            return port.host_port
+    return tcp[0].host_port if tcp else None
+
+
+def exposure_of(container: ContainerFacts, port: int | None) -> Exposure:
+    """Who can reach the API, from the real bindings. Only a key that we know of counts as a key."""
+    if port is None:
+        return Exposure.NONE
+    if container.network_mode == "host":
+        open_to_lan = _listens_outside(container)
+    else:
+        open_to_lan = any(p.host_port == port and not _is_loopback(p) for p in container.ports)
+    if not open_to_lan:
+        return Exposure.LOCAL
+    return Exposure.LAN if _has_key(container) else Exposure.LAN_NO_KEY
+
+
+def state_of(
+    container: ContainerFacts, health: Health, models: tuple[ServedModel, ...], was_serving: bool
+) -> EngineState:
+    """One state from Docker's status, the API's health, and whether it has served since its start."""
+    match container.status:
+        case ContainerStatus.CREATED:
+            return EngineState.CREATED
+        case ContainerStatus.PAUSED:
+            return EngineState.PAUSED
+        case ContainerStatus.RESTARTING:
+            return EngineState.RESTARTING
+        case ContainerStatus.RUNNING:
+            if health is Health.OK and (models or was_serving):
+                return EngineState.SERVING
+            return EngineState.NOT_ANSWERING if was_serving or health is Health.DEAD else EngineState.STARTING
+        case _:
+            # 143 is SIGTERM, 130 SIGINT: it was asked to stop. 137 may be the OOM killer as well.
+            return EngineState.STOPPED if container.exit_code in (0, None, 130, 143) else EngineState.FAILED
+
+
+def _listens_outside(container: ContainerFacts) -> bool:
+    """On the host's network. What stands in a variable is not known, and counts as outside."""
+    runtime = runtime_named(runtime_of(container))
+    host = _argument(container.argv, "--host")
+    if not host and runtime.loopback:
+        return runtime.host_variable in container.environment
+    return host not in _LOOPBACK
+
+
+def _has_key(container: ContainerFacts) -> bool:
+    variable = runtime_named(runtime_of(container)).key_variable
+    named = any(word.partition("=")[0] in _KEY_OPTIONS for word in container.argv)
+    return bool(container.api_key_file) or named or (bool(variable) and variable in container.environment)
+
+
+def _is_loopback(port: PublishedPort) -> bool:
+    return port.host_ip.startswith("127.") or port.host_ip == "::1"
+
+
+def _argument(argv: tuple[str, ...], name: str) -> str:
+    for index, word in enumerate(argv):
+        if word == name and index + 1 < len(argv):
+            return argv[index + 1]
+        if word.startswith(name + "="):
+            return word.partition("=")[2]
+    return ""
+
+
+def _port_argument(argv: tuple[str, ...]) -> int | None:
+    text = _argument(argv, "--port")
+    return int(text) if text.isdigit() else None
+
+
+def model_argument(container: ContainerFacts) -> str:
+    """The model that the command names: by an option, or as the word after `serve` or `trtllm-serve`."""
+    argv = container.argv
+    for option in runtime_named(runtime_of(container)).model_options:
+        if named := _argument(argv, option):
+            return named
+    for word, after in pairwise(argv):
+        if word.rpartition("/")[2] in ("serve", "trtllm-serve") and after != "serve" and not after.startswith("-"):
+            return after
+    return ""

@@ -13,12 +13,290 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from spark_tui.domain.logs.sizing import Pairs, version_of
+from spark_tui.domain.finding import Change
+from spark_tui.domain.logs.sizing import Suggestion, version_of
 from spark_tui.domain.logs.timeline import EngineFacts, Kernel, LogEvidence, Topic
 from spark_tui.domain.models.checkpoint import CheckpointFacts, WeightFormat
 
+
+class Fp4(StrEnum):
+    """The verdict. Stable words: scripts may rely on them."""
+
+    NATIVE = "native"
+    WEIGHT_ONLY_INTENDED = "weight_only_intended"
+    WEIGHT_ONLY_FALLBACK = "weight_only_fallback"
+    EMULATION = "emulation"
+    NOT_FP4 = "not_fp4"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Fp4Verdict:
+    """The verdict with its grounds. `cost` and `advice` are sentences, empty where there is nothing to say;
+    `change` are the pairs that try it otherwise. `guess`: the log and the config do not prove it.
+    `linear` and `moe` are the engine's names of the kernels, the model's own first."""
+
+    verdict: Fp4
+    summary: str
+    linear: str = ""
+    moe: str = ""
+    evidence: tuple[LogEvidence | Kernel, ...] = ()
+    cost: str = ""
+    advice: str = ""
+    change: Change = ()
+    guess: bool = False
+    mixed: bool = False
+    """Some layers are weight-only beside native ones."""
+
+
+class Path(StrEnum):
+    """How one kernel computes."""
+
+    NATIVE = "native"
+    WEIGHT_ONLY = "weight-only"
+    EMULATED = "emulated"
+    UNKNOWN = "unknown"
+
+
 WEIGHT_ONLY: Final = re.compile(r"MARLIN|HUMMING|W4A16|A16W", re.IGNORECASE)
 """Names of kernels that take activations in 16 bit (vLLM 0.14 to 0.33, `a16_kernels`)."""
+_EMULATED: Final = re.compile(r"EMULATION", re.IGNORECASE)
+_NATIVE: Final = re.compile(r"CUT[LA]\w*SS|TRT-?LLM|CUDNN|CUTE-?DSL|FBGEMM|B12X|TORCH", re.IGNORECASE)
+_MXFP4_16_BIT: Final = re.compile(r"BF16|TRITON", re.IGNORECASE)
+_MXFP4_NATIVE: Final = re.compile(r"MXFP8|MXFP4_MXFP4|MXFP4LINEAR|CUTLASS|TRTLLM|B12X|DEEPGEMM", re.IGNORECASE)
+
+
+def path_of(kernel: Kernel) -> Path:
+    """How a kernel computes, by its name."""
+    if _EMULATED.search(kernel.name):
+        return Path.EMULATED
+    if WEIGHT_ONLY.search(kernel.name):
+        return Path.WEIGHT_ONLY
+    if kernel.format == "MXFP4":
+        if _MXFP4_16_BIT.search(kernel.name):
+            return Path.WEIGHT_ONLY
+        return Path.NATIVE if _MXFP4_NATIVE.search(kernel.name) else Path.UNKNOWN
+    return Path.NATIVE if _NATIVE.search(kernel.name) else Path.UNKNOWN
+
+
+# --- the verdict ------------------------------------------------------------------------------------------
+
+_FP4_WORDS: Final = ("nvfp4", "mxfp4", "modelopt_fp4", "petit")
+_OTHER_WORDS: Final = frozenset((
+    "fp8", "fbgemm_fp8", "ptpc_fp8", "modelopt_fp8", "modelopt_mxfp8", "mxfp8", "awq", "awq_marlin", "gptq",
+    "gptq_marlin", "gptq_marlin_24", "auto_gptq", "auto_awq", "bitsandbytes", "gguf", "hqq", "rtn", "int8", "int4",
+    "experts_int8", "moe_wna16", "tpu_int8", "deepspeedfp",
+))  # fmt: skip
+"""Words for `quantization` that never mean FP4. `modelopt`, `compressed-tensors`, `quark` may or may not."""
+
+
+def fp4_verdict(
+    facts: EngineFacts,
+    checkpoint: CheckpointFacts | None = None,
+    argv: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
+) -> Fp4Verdict:
+    """The verdict from the checkpoint's format, the flags and both log lines.
+
+    `argv` is the engine's command and `environment` its variables; a variable whose value is not known has an empty
+    one. All may be missing: then the log alone decides, and says when it guesses. Never raises.
+    """
+    fp4 = tuple(kernel for kernel in facts.kernels if kernel.format in ("NVFP4", "MXFP4"))
+    emulated = tuple(k for k in fp4 if path_of(k) is Path.EMULATED)
+    logged_emulation = facts.proof(Topic.EMULATION)
+    warned = facts.proof(Topic.WEIGHT_ONLY)
+    if emulated or logged_emulation:
+        return _emulation(facts, (*emulated, *logged_emulation))
+    if not fp4 and not warned:
+        return _without_kernels(facts, checkpoint)
+    weight_only = tuple(k for k in fp4 if path_of(k) is Path.WEIGHT_ONLY)
+    native = tuple(k for k in fp4 if path_of(k) is Path.NATIVE)
+    bad_parts = tuple(part for part in ("linear", "moe") if _is_weight_only(part, weight_only, native))
+    if bad_parts or not (native or weight_only):
+        if not bad_parts and not warned:
+            return _unknown_kernel(facts, fp4)
+        return _weight_only(facts, checkpoint, bad_parts or ("linear",), Pins(argv, environment or {}, facts))
+    return _native(facts, native, weight_only, warned)
+
+
+def _is_weight_only(part: str, weight_only: Iterable[Kernel], native: Iterable[Kernel]) -> bool:
+    """The part's kernels are all weight-only; where both kinds stand, single layers are so by their own format."""
+    return any(k.part == part for k in weight_only) and not any(k.part == part for k in native)
+
+
+def _native(
+    facts: EngineFacts, native: tuple[Kernel, ...], weight_only: tuple[Kernel, ...], warned: tuple[LogEvidence, ...]
+) -> Fp4Verdict:
+    summary = f"native: {_kernel_names(native)}"
+    if weight_only:
+        summary += f"; some layers weight-only ({_kernel_names(weight_only)}), normal for mixed checkpoints"
+    advice = _NOT_PROOF if warned else ""
+    kernels = tuple(k for k in facts.kernels if k in native or k in weight_only)
+    return Fp4Verdict(
+        Fp4.NATIVE, summary, facts.fp4_linear, facts.fp4_moe, (*kernels, *warned), advice=advice,
+        mixed=bool(weight_only),
+    )  # fmt: skip
+
+
+_NOT_PROOF: Final = (
+    "vLLM prints its warning about missing native FP4 support whenever it chooses a Marlin kernel. GB10 has FP4 units."
+)
+_COST: Final = (
+    "Weights stay 4-bit, so decoding for one user is memory-bound and loses little (30B-A3B: W4A16 74.8 tok/s, W4A4 "
+    "58.3). Prefill and many concurrent requests are slower (400 instead of 786 tok/s at 16)."
+)
+_EMULATION_COST: Final = "Every layer is unpacked to BF16 and multiplied without FP4 units: slower than any other path."
+
+
+def _weight_only(
+    facts: EngineFacts, checkpoint: CheckpointFacts | None, parts: tuple[str, ...], pins: Pins
+) -> Fp4Verdict:
+    kernels = tuple(k for k in facts.kernels if k.format in ("NVFP4", "MXFP4"))
+    logged = facts.proof(Topic.WEIGHT_ONLY, Topic.CHECKPOINT, Topic.BACKEND_REFUSED)
+    evidence: tuple[LogEvidence | Kernel, ...] = (*kernels, *logged)
+    meant, sure = _intent(facts, checkpoint, parts, pins)
+    names = _kernel_names(k for k in kernels if k.part in parts) or "Marlin"
+    warned = bool(facts.proof(Topic.WEIGHT_ONLY))
+    if meant:
+        advice = _try_without(pins, parts)
+        return Fp4Verdict(
+            Fp4.WEIGHT_ONLY_INTENDED, f"weight-only by intent ({meant}): {names}", facts.fp4_linear, facts.fp4_moe,
+            evidence, _COST, " ".join(filter(None, (advice.text, _NOT_PROOF if warned else ""))), advice.change,
+            guess=not sure,
+        )  # fmt: skip
+    advice = _try_native(facts, parts)
+    text = " ".join(filter(None, (advice.text, _NOT_PROOF if warned else "")))
+    return Fp4Verdict(
+        Fp4.WEIGHT_ONLY_FALLBACK, f"weight-only by fallback: {names}", facts.fp4_linear, facts.fp4_moe,
+        evidence, _COST, text, advice.change, guess=_formats(checkpoint) is None,
+    )  # fmt: skip
+
+
+def _emulation(facts: EngineFacts, evidence: tuple[LogEvidence | Kernel, ...]) -> Fp4Verdict:
+    advice = (
+        "No kernel in this image runs FP4 on this GPU, or VLLM_BATCH_INVARIANT is set. Use an image built for GB10 "
+        "(sm_121) with FlashInfer, or a checkpoint in another format."
+    )
+    names = ", ".join(filter(None, (facts.fp4_linear, facts.fp4_moe)))
+    return Fp4Verdict(
+        Fp4.EMULATION, f"emulated{f': {names}' if names else ''}", facts.fp4_linear, facts.fp4_moe, evidence,
+        _EMULATION_COST, advice,
+    )  # fmt: skip
+
+
+def _unknown_kernel(facts: EngineFacts, kernels: tuple[Kernel, ...]) -> Fp4Verdict:
+    names = _kernel_names(kernels)
+    return Fp4Verdict(Fp4.UNKNOWN, f"unknown kernel: {names}", facts.fp4_linear, facts.fp4_moe, kernels)
+
+
+def _without_kernels(facts: EngineFacts, checkpoint: CheckpointFacts | None) -> Fp4Verdict:
+    """No FP4 kernel in the log: not an FP4 model, or the log ends before it, or begins after it."""
+    formats = _formats(checkpoint)
+    if formats is not None:
+        if not _has_fp4(formats):
+            return Fp4Verdict(Fp4.NOT_FP4, "not an FP4 model: " + (" + ".join(formats) or "unquantized"))
+        return Fp4Verdict(Fp4.UNKNOWN, "FP4 model; kernel not logged")
+    logged = facts.proof(Topic.CHECKPOINT)
+    if any("FP4" in line.text for line in logged) or any(word in facts.quantization for word in _FP4_WORDS):
+        return Fp4Verdict(Fp4.UNKNOWN, "FP4 model; kernel not logged", evidence=logged)
+    if facts.unquantized:
+        return Fp4Verdict(Fp4.NOT_FP4, "not an FP4 model: unquantized", evidence=facts.kernels)
+    if facts.quantization in _OTHER_WORDS:
+        return Fp4Verdict(Fp4.NOT_FP4, f"not an FP4 model: {facts.quantization}", evidence=facts.kernels)
+    if facts.load_gib is not None and facts.version and facts.quantization:
+        # Kernels are named before the weights are in; a whole log without one is a model of another format.
+        others = ", ".join(sorted({kernel.format for kernel in facts.kernels})) or facts.quantization
+        return Fp4Verdict(Fp4.NOT_FP4, f"not an FP4 model: {others}", evidence=facts.kernels, guess=True)
+    return Fp4Verdict(Fp4.UNKNOWN, "unknown: no FP4 kernel logged")
+
+
+# --- intent -----------------------------------------------------------------------------------------------
+
+
+def _intent(
+    facts: EngineFacts, checkpoint: CheckpointFacts | None, parts: tuple[str, ...], pins: Pins
+) -> tuple[str, bool]:
+    """Why weight-only was meant and whether that is proven; empty when nothing speaks for it."""
+    formats = _formats(checkpoint)
+    if formats is not None and _only_weights(formats):
+        return "W4A16 checkpoint" if WeightFormat.MXFP4 not in formats else _MXFP4_MEANT, True
+    if any("W4A16" in line.text for line in facts.proof(Topic.CHECKPOINT)):
+        return "W4A16 checkpoint", True
+    found = [pins.of(part) for part in parts]
+    if all(words for words, _ in found):
+        return ", ".join(dict.fromkeys(words for words, _ in found)), all(known for _, known in found)
+    if formats is not None:
+        return "", True
+    if all(k.format == "MXFP4" for k in facts.kernels if k.part in parts) and facts.kernels:
+        return _MXFP4_MEANT, False
+    if re.search(r"w4a16|nvfp4a16", facts.model, re.IGNORECASE):
+        return "W4A16 in the model name", False
+    if not any(k.part in parts and k.format in ("NVFP4", "MXFP4") for k in facts.kernels):
+        return "vLLM before 0.20 logs no kernel for W4A16 layers", False
+    return "", False
+
+
+_MXFP4_MEANT: Final = "MXFP4 checkpoints quantize only weights"
+
+
+def _formats(checkpoint: CheckpointFacts | None) -> tuple[WeightFormat, ...] | None:
+    """The checkpoint's formats; an unquantized one has none, an unknown one is None."""
+    if checkpoint is None or checkpoint.quantization is None:
+        return None
+    return checkpoint.quantization.formats
+
+
+def _has_fp4(formats: Iterable[WeightFormat]) -> bool:
+    return any(fmt in (WeightFormat.NVFP4, WeightFormat.NVFP4_W4A16, WeightFormat.MXFP4) for fmt in formats)
+
+
+def _only_weights(formats: tuple[WeightFormat, ...]) -> bool:
+    return _has_fp4(formats) and WeightFormat.NVFP4 not in formats
+
+
+# --- what to try ------------------------------------------------------------------------------------------
+
+
+def _try_without(pins: Pins, parts: tuple[str, ...]) -> Suggestion:
+    """The pins away, for a comparison; none where the checkpoint leaves no choice."""
+    pinned = [part for part in parts if pins.of(part)[0]]
+    flags = [part for part in pinned if WEIGHT_ONLY.search(pins.linear if part == "linear" else pins.moe)]
+    if not pinned:
+        return Suggestion("")
+    pairs = tuple((f"{part}_backend", "auto") for part in flags)
+    return Suggestion("To compare with native FP4, start once without this setting and benchmark both.", pairs)
+
+
+def _try_native(facts: EngineFacts, parts: tuple[str, ...]) -> Suggestion:
+    """Settings that ask for FlashInfer's CUTLASS kernels, the ones that run natively on GB10, by version."""
+    version = version_of(facts) or (0, 33)
+    pairs: list[tuple[str, str]] = []
+    if "linear" in parts:
+        pairs.append(
+            ("linear_backend", "flashinfer_cutlass")
+            if version >= (0, 23)
+            else ("env.VLLM_NVFP4_GEMM_BACKEND", "flashinfer-cutlass")
+        )
+    if "moe" in parts:
+        if version >= (0, 17):
+            pairs.append(("moe_backend", "flashinfer_cutlass"))
+        else:
+            pairs += [("env.VLLM_USE_FLASHINFER_MOE_FP4", "1"), ("env.VLLM_FLASHINFER_MOE_BACKEND", "throughput")]
+    said = " ".join(f"{key.removeprefix('env.')}={value}" for key, value in pairs)
+    return Suggestion(
+        f"Request the native GB10 kernel ({said}). If unavailable, the start fails with a reason instead of falling "
+        "back. An image built for sm_121 with FlashInfer has it.",
+        tuple(pairs),
+    )
+
+
+def _kernel_names(kernels: Iterable[Kernel]) -> str:
+    """`linear FlashInferCutlassNvFp4LinearKernel, MoE FLASHINFER_CUTLASS`."""
+    names = {"linear": "linear", "moe": "MoE"}
+    return ", ".join(f"{names[kernel.part]} {kernel.name}" for kernel in kernels)
+
+
+# --- settings that choose a weight-only kernel --------------------------------------------------------------
 
 
 class Pins:
@@ -63,293 +341,3 @@ _VARIABLES: Final = (
 def _flag(text: str, part: str) -> str:
     match = re.search(rf"(?<![\w'\"])--(?:kernel[-_]config\.)?{part}[-_]backend[= ]+[\"']?([\w\-]{{1,60}})", text)
     return match[1] if match else ""
-
-
-class Fp4(StrEnum):
-    """The verdict. Stable words: scripts may rely on them."""
-
-    NATIVE = "native"
-    WEIGHT_ONLY_INTENDED = "weight_only_intended"
-    WEIGHT_ONLY_FALLBACK = "weight_only_fallback"
-    EMULATION = "emulation"
-    NOT_FP4 = "not_fp4"
-    UNKNOWN = "unknown"
-
-
-@dataclass(frozen=True, slots=True)
-class Fp4Verdict:
-    """The verdict with its grounds. `cost` and `advice` are sentences, empty where there is nothing to say;
-    `override` are the pairs that try it otherwise. `guess`: the log and the config do not prove it.
-    `linear` and `moe` are the engine's names of the kernels, the model's own first."""
-
-    verdict: Fp4
-    summary: str
-    linear: str = ""
-    moe: str = ""
-    evidence: tuple[LogEvidence | Kernel, ...] = ()
-    cost: str = ""
-    advice: str = ""
-    override: Pairs = ()
-    guess: bool = False
-    mixed: bool = False
-    """Some layers are weight-only beside native ones."""
-
-
-class Path(StrEnum):
-    """How one kernel computes."""
-
-    NATIVE = "native"
-    WEIGHT_ONLY = "weight-only"
-    EMULATED = "emulated"
-    UNKNOWN = "unknown"
-
-
-_EMULATED: Final = re.compile(r"EMULATION", re.IGNORECASE)
-_NATIVE: Final = re.compile(r"CUT[LA]\w*SS|TRT-?LLM|CUDNN|CUTE-?DSL|FBGEMM|B12X|TORCH", re.IGNORECASE)
-_MXFP4_16_BIT: Final = re.compile(r"BF16|TRITON", re.IGNORECASE)
-_MXFP4_NATIVE: Final = re.compile(r"MXFP8|MXFP4_MXFP4|MXFP4LINEAR|CUTLASS|TRTLLM|B12X|DEEPGEMM", re.IGNORECASE)
-
-
-def path_of(kernel: Kernel) -> Path:
-    """How a kernel computes, by its name."""
-    if _EMULATED.search(kernel.name):
-        return Path.EMULATED
-    if WEIGHT_ONLY.search(kernel.name):
-        return Path.WEIGHT_ONLY
-    if kernel.format == "MXFP4":
-        if _MXFP4_16_BIT.search(kernel.name):
-            return Path.WEIGHT_ONLY
-        return Path.NATIVE if _MXFP4_NATIVE.search(kernel.name) else Path.UNKNOWN
-    return Path.NATIVE if _NATIVE.search(kernel.name) else Path.UNKNOWN
-
-
-# --- the verdict ------------------------------------------------------------------------------------------
-
-_FP4_WORDS: Final = ("nvfp4", "mxfp4", "modelopt_fp4", "petit")
-_OTHER_WORDS: Final = frozenset((
-    "fp8", "fbgemm_fp8", "ptpc_fp8", "modelopt_fp8", "modelopt_mxfp8", "mxfp8", "awq", "awq_marlin", "gptq",
-    "gptq_marlin", "gptq_marlin_24", "auto_gptq", "auto_awq", "bitsandbytes", "gguf", "hqq", "rtn", "int8", "int4",
-    "experts_int8", "moe_wna16", "tpu_int8", "deepspeedfp",
-))  # fmt: skip
-"""Words for `quantization` that never mean FP4. `modelopt`, `compressed-tensors`, `quark` may or may not."""
-
-
-def fp4_verdict(
-    facts: EngineFacts,
-    checkpoint: CheckpointFacts | None = None,
-    argv: Sequence[str] = (),
-    environment: Mapping[str, str] | None = None,
-) -> Fp4Verdict:
-    """The verdict from the checkpoint's format, the flags and both log lines.
-
-    `argv` is the engine's command and `environment` its variables; a variable whose value is not known has an empty
-    one. All may be missing: then the log alone decides, and says when it guesses. Never raises.
-    """
-    fp4 = tuple(kernel for kernel in facts.kernels if kernel.format in ("NVFP4", "MXFP4"))
-    emulated = tuple(k for k in fp4 if path_of(k) is Path.EMULATED)
-    told_emulation = facts.proof(Topic.EMULATION)
-    warned = facts.proof(Topic.WEIGHT_ONLY)
-    if emulated or told_emulation:
-        return _emulation(facts, (*emulated, *told_emulation))
-    if not fp4 and not warned:
-        return _without_kernels(facts, checkpoint)
-    weight_only = tuple(k for k in fp4 if path_of(k) is Path.WEIGHT_ONLY)
-    native = tuple(k for k in fp4 if path_of(k) is Path.NATIVE)
-    bad_parts = tuple(part for part in ("linear", "moe") if _is_weight_only(part, weight_only, native))
-    if bad_parts or not (native or weight_only):
-        if not bad_parts and not warned:
-            return _unknown_kernel(facts, fp4)
-        return _weight_only(facts, checkpoint, bad_parts or ("linear",), Pins(argv, environment or {}, facts))
-    return _native(facts, native, weight_only, warned)
-
-
-def _is_weight_only(part: str, weight_only: Iterable[Kernel], native: Iterable[Kernel]) -> bool:
-    """The part's kernels are all weight-only; where both kinds stand, single layers are so by their own format."""
-    return any(k.part == part for k in weight_only) and not any(k.part == part for k in native)
-
-
-def _native(
-    facts: EngineFacts, native: tuple[Kernel, ...], weight_only: tuple[Kernel, ...], warned: tuple[LogEvidence, ...]
-) -> Fp4Verdict:
-    summary = f"native: {_kernel_words(native)}"
-    if weight_only:
-        summary += f"; some layers weight-only ({_kernel_words(weight_only)}), as mixed checkpoints have them"
-    advice = _NOT_PROOF if warned else ""
-    kernels = tuple(k for k in facts.kernels if k in native or k in weight_only)
-    return Fp4Verdict(
-        Fp4.NATIVE, summary, facts.fp4_linear, facts.fp4_moe, (*kernels, *warned), advice=advice,
-        mixed=bool(weight_only),
-    )  # fmt: skip
-
-
-_NOT_PROOF: Final = (
-    "The log's warning that the GPU has no native support for FP4 is printed whenever a Marlin kernel is chosen; "
-    "GB10 has FP4 units, and the warning proves nothing about it."
-)
-_COST: Final = (
-    "Weights stay 4-bit, so one user's decoding, bound by memory, loses little or nothing (a 30B-A3B W4A16 build "
-    "did 74.8 tok/s against 58.3 for W4A4); prefill and many requests at once lose (400 against 786 tok/s at 16)."
-)
-_EMULATION_COST: Final = (
-    "Every layer is unpacked to BF16 and multiplied without FP4 units: far slower than any other path."
-)
-
-
-def _weight_only(
-    facts: EngineFacts, checkpoint: CheckpointFacts | None, parts: tuple[str, ...], pins: Pins
-) -> Fp4Verdict:
-    kernels = tuple(k for k in facts.kernels if k.format in ("NVFP4", "MXFP4"))
-    told = facts.proof(Topic.WEIGHT_ONLY, Topic.CHECKPOINT, Topic.BACKEND_REFUSED)
-    evidence: tuple[LogEvidence | Kernel, ...] = (*kernels, *told)
-    meant, sure = _intent(facts, checkpoint, parts, pins)
-    names = _kernel_words(k for k in kernels if k.part in parts) or "Marlin"
-    warned = bool(facts.proof(Topic.WEIGHT_ONLY))
-    if meant:
-        advice = _try_without(pins, parts)
-        return Fp4Verdict(
-            Fp4.WEIGHT_ONLY_INTENDED, f"weight-only by intent ({meant}): {names}", facts.fp4_linear, facts.fp4_moe,
-            evidence, _COST, " ".join(filter(None, (advice.text, _NOT_PROOF if warned else ""))), advice.override,
-            guess=not sure,
-        )  # fmt: skip
-    advice = _try_native(facts, parts)
-    text = " ".join(filter(None, (advice.text, _NOT_PROOF if warned else "")))
-    return Fp4Verdict(
-        Fp4.WEIGHT_ONLY_FALLBACK, f"weight-only by fallback: {names}", facts.fp4_linear, facts.fp4_moe,
-        evidence, _COST, text, advice.override, guess=_formats(checkpoint) is None,
-    )  # fmt: skip
-
-
-def _emulation(facts: EngineFacts, evidence: tuple[LogEvidence | Kernel, ...]) -> Fp4Verdict:
-    advice = (
-        "No kernel of this image runs FP4 on this GPU, or VLLM_BATCH_INVARIANT is set. Use an image built for GB10 "
-        "(sm_121) with FlashInfer, or a checkpoint in another format."
-    )
-    names = ", ".join(filter(None, (facts.fp4_linear, facts.fp4_moe)))
-    return Fp4Verdict(
-        Fp4.EMULATION, f"emulated{f': {names}' if names else ''}", facts.fp4_linear, facts.fp4_moe, evidence,
-        _EMULATION_COST, advice,
-    )  # fmt: skip
-
-
-def _unknown_kernel(facts: EngineFacts, kernels: tuple[Kernel, ...]) -> Fp4Verdict:
-    names = _kernel_words(kernels)
-    return Fp4Verdict(
-        Fp4.UNKNOWN, f"unknown: {names} is no kernel that this program knows", facts.fp4_linear, facts.fp4_moe, kernels
-    )
-
-
-def _without_kernels(facts: EngineFacts, checkpoint: CheckpointFacts | None) -> Fp4Verdict:
-    """No FP4 kernel in the log: not an FP4 model, or the log ends before it, or begins after it."""
-    formats = _formats(checkpoint)
-    if formats is not None:
-        if not _has_fp4(formats):
-            return Fp4Verdict(Fp4.NOT_FP4, f"not an FP4 model: {_format_words(formats)}")
-        return Fp4Verdict(Fp4.UNKNOWN, "an FP4 model; the log names no FP4 kernel")
-    told = facts.proof(Topic.CHECKPOINT)
-    if any("FP4" in line.text for line in told) or any(word in facts.quantization for word in _FP4_WORDS):
-        return Fp4Verdict(Fp4.UNKNOWN, "an FP4 model; the log names no FP4 kernel", evidence=told)
-    if facts.unquantized:
-        return Fp4Verdict(Fp4.NOT_FP4, "not an FP4 model: unquantized", evidence=facts.kernels)
-    if facts.quantization in _OTHER_WORDS:
-        return Fp4Verdict(Fp4.NOT_FP4, f"not an FP4 model: {facts.quantization}", evidence=facts.kernels)
-    if facts.load_gib is not None and facts.version and facts.quantization:
-        # Kernels are named before the weights are in; a whole log without one is a model of another format.
-        others = ", ".join(sorted({kernel.format for kernel in facts.kernels})) or facts.quantization
-        return Fp4Verdict(Fp4.NOT_FP4, f"not an FP4 model: {others}", evidence=facts.kernels, guess=True)
-    return Fp4Verdict(Fp4.UNKNOWN, "unknown: the log names no FP4 kernel")
-
-
-# --- intent -----------------------------------------------------------------------------------------------
-
-
-def _intent(
-    facts: EngineFacts, checkpoint: CheckpointFacts | None, parts: tuple[str, ...], pins: Pins
-) -> tuple[str, bool]:
-    """Why weight-only was meant and whether that is proven; empty when nothing speaks for it."""
-    formats = _formats(checkpoint)
-    if formats is not None and _only_weights(formats):
-        return "the checkpoint is W4A16" if WeightFormat.MXFP4 not in formats else _MXFP4_MEANT, True
-    if any("W4A16" in line.text for line in facts.proof(Topic.CHECKPOINT)):
-        return "the checkpoint is W4A16", True
-    found = [pins.of(part) for part in parts]
-    if all(words for words, _ in found):
-        return ", ".join(dict.fromkeys(words for words, _ in found)), all(known for _, known in found)
-    if formats is not None:
-        return "", True
-    if all(k.format == "MXFP4" for k in facts.kernels if k.part in parts) and facts.kernels:
-        return _MXFP4_MEANT, False
-    if re.search(r"w4a16|nvfp4a16", facts.model, re.IGNORECASE):
-        return "the model's name says W4A16", False
-    if not any(k.part in parts and k.format in ("NVFP4", "MXFP4") for k in facts.kernels):
-        return "vLLM before 0.20 names no kernel for W4A16 layers", False
-    return "", False
-
-
-_MXFP4_MEANT: Final = "MXFP4 checkpoints quantize weights alone"
-
-
-def _formats(checkpoint: CheckpointFacts | None) -> tuple[WeightFormat, ...] | None:
-    """The checkpoint's formats; an unquantized one has none, an unknown one is None."""
-    if checkpoint is None or checkpoint.quantization is None:
-        return None
-    return checkpoint.quantization.formats
-
-
-def _has_fp4(formats: Iterable[WeightFormat]) -> bool:
-    return any(fmt in (WeightFormat.NVFP4, WeightFormat.NVFP4_W4A16, WeightFormat.MXFP4) for fmt in formats)
-
-
-def _only_weights(formats: tuple[WeightFormat, ...]) -> bool:
-    return _has_fp4(formats) and WeightFormat.NVFP4 not in formats
-
-
-def _format_words(formats: Iterable[WeightFormat]) -> str:
-    return " + ".join(formats) or "unquantized"
-
-
-# --- what to try ------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Advice:
-    text: str = ""
-    override: Pairs = ()
-
-
-def _try_without(pins: Pins, parts: tuple[str, ...]) -> _Advice:
-    """The pins away, for a comparison; none where the checkpoint leaves no choice."""
-    pinned = [part for part in parts if pins.of(part)[0]]
-    flags = [part for part in pinned if WEIGHT_ONLY.search(pins.linear if part == "linear" else pins.moe)]
-    if not pinned:
-        return _Advice()
-    pairs = tuple((f"{part}_backend", "auto") for part in flags)
-    return _Advice("To compare with native FP4, start once without the pin and measure both.", pairs)
-
-
-def _try_native(facts: EngineFacts, parts: tuple[str, ...]) -> _Advice:
-    """Settings that ask for FlashInfer's CUTLASS kernels, the ones that run natively on GB10, by version."""
-    version = version_of(facts) or (0, 33)
-    pairs: list[tuple[str, str]] = []
-    if "linear" in parts:
-        pairs.append(
-            ("linear_backend", "flashinfer_cutlass")
-            if version >= (0, 23)
-            else ("env.VLLM_NVFP4_GEMM_BACKEND", "flashinfer-cutlass")
-        )
-    if "moe" in parts:
-        if version >= (0, 17):
-            pairs.append(("moe_backend", "flashinfer_cutlass"))
-        else:
-            pairs += [("env.VLLM_USE_FLASHINFER_MOE_FP4", "1"), ("env.VLLM_FLASHINFER_MOE_BACKEND", "throughput")]
-    said = " ".join(f"{key.removeprefix('env.')}={value}" for key, value in pairs)
-    return _Advice(
-        f"Ask for the kernel that runs natively on GB10 ({said}): a start that cannot have it then says why, instead "
-        "of falling back. An image built for sm_121 with FlashInfer has it.",
-        tuple(pairs),
-    )
-
-
-def _kernel_words(kernels: Iterable[Kernel]) -> str:
-    """`linear FlashInferCutlassNvFp4LinearKernel, MoE FLASHINFER_CUTLASS`."""
-    names = {"linear": "linear", "moe": "MoE"}
-    return ", ".join(f"{names[kernel.part]} {kernel.name}" for kernel in kernels)

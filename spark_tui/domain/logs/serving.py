@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from typing import Final
+from dataclasses import dataclass
+from typing import Any, Final
 
-from spark_tui.domain.logs.line import NUMBER, LineKind, LogClock, number, parse_line
+from spark_tui.domain.logs.line import NUMBER, number
 from spark_tui.domain.secret import mask_secrets
 from spark_tui.domain.text import clean_line, truncate
 
@@ -24,7 +24,7 @@ MAX_TEXT: Final = 400
 
 @dataclass(frozen=True, slots=True)
 class ServingSample:
-    """One interval of a serving engine, from its log or from two readings of `/metrics`. None: not told.
+    """One interval of a serving engine, from its log or from two readings of `/metrics`. None: not reported.
 
     `at` is in seconds of any one clock; rates are tokens per second over the interval; `preemptions` and the token
     counts are the interval's own; shares are per cent. `line` counts from 0 as in `LogEvidence`.
@@ -51,106 +51,60 @@ class ServingSample:
         return bool(self.running or self.prompt_rate or self.generation_rate)
 
 
-_FIGURES: Final = {
-    "prompt_rate": re.compile(rf"Avg prompt throughput: {NUMBER} tokens/s"),
-    "generation_rate": re.compile(rf"Avg generation throughput: {NUMBER} tokens/s"),
-    "kv_percent": re.compile(rf"KV cache usage: {NUMBER}%"),
-    "prefix_hit_percent": re.compile(rf"(?<!External )[Pp]refix cache hit rate: {NUMBER}%"),
-}
-_COUNTS: Final = {
-    "running": re.compile(r"Running: (\d{1,9}) reqs"),
-    "waiting": re.compile(r"Waiting: (\d{1,9}) reqs"),
-    "preemptions": re.compile(r"Preemptions: (\d{1,9})"),
+_THROUGHPUT: Final = {
+    "prompt_rate": (float, re.compile(rf"Avg prompt throughput: {NUMBER} tokens/s")),
+    "generation_rate": (float, re.compile(rf"Avg generation throughput: {NUMBER} tokens/s")),
+    "kv_percent": (float, re.compile(rf"KV cache usage: {NUMBER}%")),
+    "prefix_hit_percent": (float, re.compile(rf"(?<!External )[Pp]refix cache hit rate: {NUMBER}%")),
+    "running": (int, re.compile(r"Running: (\d{1,9}) reqs")),
+    "waiting": (int, re.compile(r"Waiting: (\d{1,9}) reqs")),
+    "preemptions": (int, re.compile(r"Preemptions: (\d{1,9})")),
 }
 _DRAFTS: Final = {
-    "accepted": re.compile(r"Accepted: (\d{1,12}) tokens"),
-    "drafted": re.compile(r"Drafted: (\d{1,12}) tokens"),
+    "accepted": (int, re.compile(r"Accepted: (\d{1,12}) tokens")),
+    "drafted": (int, re.compile(r"Drafted: (\d{1,12}) tokens")),
 }
 _POSITIONS: Final = re.compile(r"Per-position acceptance rate: ((?:[\d.]{1,8}, ){0,63}[\d.]{1,8})")
 
 
-class ServingReader:
-    """Feed it every line; `samples` are the last ones that told something.
-
-    Lines are kept as they are and read when somebody asks, for most are never asked for. Memory is bounded; nothing
-    raises.
-    """
+class ServingHistory:
+    """The last hour of statistics. Messages are read when the samples are asked for, for most never are."""
 
     def __init__(self) -> None:
-        self._told: deque[tuple[int, str | float | None, str]] = deque(maxlen=KEPT)
-        self._read: tuple[ServingSample, ...] | None = ()
-        self._count = 0
+        self._unread: deque[tuple[float | None, int, str]] = deque(maxlen=KEPT)
+        self._kept: deque[ServingSample] = deque(maxlen=KEPT)
+        self._samples: tuple[ServingSample, ...] = ()
+
+    def add(self, at: float | None, line: int, message: str) -> None:
+        """One message of statistics, at seconds of any clock."""
+        self._unread.append((at, line, message[:MAX_LINE]))
 
     @property
     def samples(self) -> tuple[ServingSample, ...]:
         """Oldest first; the same object until there is a new one."""
-        if self._read is None:
-            clock = LogClock()
-            found = (_sample(clock, line, stamp, text) for line, stamp, text in self._told)
-            self._read = tuple(sample for sample in found if sample is not None)
-        return self._read
-
-    def feed_many(self, lines: Iterable[tuple[str, str]]) -> None:
-        """Lines as `(stamp, text)`."""
-        number = self._count - 1
-        for number, (stamp, text) in enumerate(lines, self._count):
-            if "throughput: " in text and "tokens/s" in text:
-                self._told.append((number, stamp, text[:MAX_LINE]))
-                self._read = None
-            elif self._told and "version " in text and "█" in text:
-                self._told.clear()  # the engine was started again
-                self._read = ()
-        self._count = number + 1
-
-    def feed(self, stamp: str, text: str) -> None:
-        """One line."""
-        self.feed_many(((stamp, text),))
+        if self._unread:
+            self._kept.extend(sample_of(at, line, message) for at, line, message in self._unread)
+            self._unread.clear()
+            self._samples = tuple(self._kept)
+        return self._samples
 
 
-def _sample(clock: LogClock, line: int, stamp: str | float | None, text: str) -> ServingSample | None:
-    record = parse_line(text)
-    message = record.message
-    at = clock.read(stamp, record.time)
-    if record.kind is not LineKind.RECORD:
-        return None
-    sample = ServingSample(at=at, text=truncate(mask_secrets(clean_line(message)), MAX_TEXT), line=line)
-    if message.startswith("SpecDecoding metrics"):
-        counts = _counts(message, _DRAFTS)
-        accepted, drafted = counts.get("accepted"), counts.get("drafted")
-        return replace(sample, positions=_positions(message), accepted=accepted, drafted=drafted)
-    return _interval(message, sample) if "Avg generation throughput" in message else None
-
-
-def _interval(message: str, sample: ServingSample) -> ServingSample:
-    figures = {name: number(match[1]) for name, pattern in _FIGURES.items() if (match := pattern.search(message))}
-    counts = _counts(message, _COUNTS)
-    return replace(
-        sample,
-        prompt_rate=figures.get("prompt_rate"),
-        generation_rate=figures.get("generation_rate"),
-        running=counts.get("running"),
-        waiting=counts.get("waiting"),
-        preemptions=counts.get("preemptions"),
-        kv_percent=figures.get("kv_percent"),
-        prefix_hit_percent=figures.get("prefix_hit_percent"),
-    )
-
-
-def _counts(message: str, patterns: dict[str, re.Pattern[str]]) -> dict[str, int]:
-    return {name: int(match[1]) for name, pattern in patterns.items() if (match := pattern.search(message))}
+def sample_of(at: float | None, line: int, message: str) -> ServingSample:
+    """The figures of one message."""
+    drafting = message.startswith("SpecDecoding metrics")
+    figures: dict[str, Any] = {
+        name: kind(number(match[1]))
+        for name, (kind, pattern) in (_DRAFTS if drafting else _THROUGHPUT).items()
+        if (match := pattern.search(message))
+    }
+    text = truncate(mask_secrets(clean_line(message)), MAX_TEXT)
+    return ServingSample(at, **figures, positions=_positions(message) if drafting else (), text=text, line=line)
 
 
 def _positions(message: str) -> tuple[float, ...]:
     match = _POSITIONS.search(message)
-    shares = (_share(word) for word in match[1].split(", ")) if match else ()
-    return tuple(share for share in shares if share is not None)
-
-
-def _share(word: str) -> float | None:
-    try:
-        return float(word)
-    except ValueError:
-        return None
+    words = match[1].split(", ") if match else []
+    return tuple(float(word) for word in words if re.fullmatch(r"\d+\.?\d*|\.\d+", word))
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,14 +130,14 @@ class Drafting:
 
 def drafting(samples: Iterable[ServingSample]) -> Drafting | None:
     """Speculation over all samples; positions are those of the latest. None when there was none."""
-    told = [sample for sample in samples if sample.drafted is not None]
-    if not told:
+    drafted = [sample for sample in samples if sample.drafted is not None]
+    if not drafted:
         return None
-    last = told[-1]
+    last = drafted[-1]
     return Drafting(
-        sum(sample.drafted or 0 for sample in told),
-        sum(sample.accepted or 0 for sample in told),
-        next((sample.positions for sample in reversed(told) if sample.positions), ()),
+        sum(sample.drafted or 0 for sample in drafted),
+        sum(sample.accepted or 0 for sample in drafted),
+        next((sample.positions for sample in reversed(drafted) if sample.positions), ()),
         last.text,
         last.line,
     )

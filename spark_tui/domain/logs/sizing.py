@@ -12,15 +12,17 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from spark_tui.domain.finding import Change
 from spark_tui.domain.logs.timeline import EngineFacts, LogEvidence, Topic
-from spark_tui.domain.quantities import GIB, human_count
+from spark_tui.domain.quantities import GIB
 
-Pairs = tuple[tuple[str, str], ...]
-
-NOTABLE_GIB: Final = 2.0
-"""Graph memory misjudged by less is lost in the noise of a pool of 128 GB; healthy GB10 starts show -0.17 to -0.90."""
+NOTABLE_SHARE: Final = 1 / 61
+"""Graph memory misjudged by a smaller share of the machine's memory is noise: 2 GiB of 121.7, 1 GiB of 61. Healthy GB10
+starts show -0.17 to -0.90 GiB."""
+USUAL_POOL_GIB: Final = 121.7
+"""A Spark with 128 GB, where neither the log nor the machine says."""
 GRAVE_SHARE: Final = 0.1
-"""A KV cache larger than intended by this share ends in a frozen box (-35.63 GiB of 112 GiB did)."""
+"""A KV cache larger than intended by this share ends in a frozen machine (-35.63 GiB of 112 GiB did)."""
 GRAPH_RESERVE_GIB: Final = 0.5
 """Kept for graphs whose real size is not known: GB10 starts took 0.3 to 0.5 GiB."""
 HIGHEST_UTILIZATION: Final = 0.9
@@ -40,12 +42,15 @@ def version_of(facts: EngineFacts) -> tuple[int, int] | None:
     return (int(match[1]), int(match[2])) if match else None
 
 
-def utilization_of(facts: EngineFacts) -> float | None:
-    """What was asked for, or else vLLM's default: 0.9, and 0.92 since 0.20. None for an unknown version."""
-    if facts.gpu_memory_utilization is not None:
-        return facts.gpu_memory_utilization
+def default_utilization(facts: EngineFacts) -> float | None:
+    """vLLM's default: 0.9, and 0.92 since 0.20. None for an unknown version."""
     version = version_of(facts)
     return None if version is None else 0.92 if version >= (0, 20) else 0.9
+
+
+def utilization_of(facts: EngineFacts) -> float | None:
+    """What was asked for, or else vLLM's default."""
+    return facts.gpu_memory_utilization if facts.gpu_memory_utilization is not None else default_utilization(facts)
 
 
 # --- CUDA graphs ------------------------------------------------------------------------------------------------
@@ -78,31 +83,34 @@ class GraphMemory:
     excess_gib: float | None = None
     pin_bytes: int | None = None
     remedy: str = ""
-    override: Pairs = ()
+    change: Change = ()
     evidence: tuple[LogEvidence, ...] = ()
 
     @property
     def grave(self) -> bool:
-        """The box may run out of memory."""
+        """The machine may run out of memory."""
         pin = self.pin_bytes or 0
         excess = self.excess_gib or 0.0
         return self.state is GraphState.OVERCOMMITTED and excess * GIB >= GRAVE_SHARE * (pin + excess * GIB)
 
 
-def graph_memory(facts: EngineFacts) -> GraphMemory:
-    """What the log's figures for CUDA graphs mean for the KV cache. Pure arithmetic; see the module's formula."""
+def graph_memory(facts: EngineFacts, pool_gib: float | None = None) -> GraphMemory:
+    """What the log's figures for CUDA graphs mean for the KV cache; see the module's formula.
+
+    `pool_gib` is the machine's memory, where the log does not say.
+    """
     estimated, actual = facts.graph_estimated_gib, facts.graph_actual_gib
     evidence = facts.proof(Topic.GRAPH_ESTIMATE, Topic.GRAPH_MEMORY, Topic.UTILIZATION)
     if facts.eager or facts.cudagraph_mode == "NONE":
-        return GraphMemory(GraphState.NONE, "none: eager" if facts.eager else "none captured", estimated, actual)
+        return GraphMemory(GraphState.NONE, "none (eager)" if facts.eager else "none captured", estimated, actual)
     if estimated is None and actual is None:
         return GraphMemory(GraphState.UNKNOWN, "", evidence=evidence)
     excess = _excess(facts)
-    state = _graph_state(facts, excess)
+    state = _graph_state(facts, excess, NOTABLE_SHARE * (facts.device_gib or pool_gib or USUAL_POOL_GIB))
     pin = None if excess is None else _pin(facts, excess)
-    remedy, override = _pinning(facts, pin) if state in (GraphState.OVERCOMMITTED, GraphState.WASTEFUL) else ("", ())
-    summary = _graph_words(facts, state, excess)
-    return GraphMemory(state, summary, estimated, actual, excess, pin, remedy, override, evidence)
+    remedy, change = _pinning(facts, pin) if state in (GraphState.OVERCOMMITTED, GraphState.WASTEFUL) else ("", ())
+    summary = _graph_summary(facts, state, excess)
+    return GraphMemory(state, summary, estimated, actual, excess, pin, remedy, change, evidence)
 
 
 def _excess(facts: EngineFacts) -> float | None:
@@ -123,32 +131,31 @@ def _applied(facts: EngineFacts) -> bool:
     return (version_of(facts) or (0, 20)) >= (0, 20)
 
 
-def _graph_state(facts: EngineFacts, excess: float | None) -> GraphState:
-    estimated, actual = facts.graph_estimated_gib, facts.graph_actual_gib
+def _graph_state(facts: EngineFacts, excess: float | None, notable_gib: float) -> GraphState:
     if excess is not None and _applied(facts) and facts.kv_cache_memory_bytes is None:
-        if excess >= NOTABLE_GIB:
+        if excess >= notable_gib:
             return GraphState.OVERCOMMITTED
-        if excess <= -NOTABLE_GIB:
+        if excess <= -notable_gib:
             return GraphState.WASTEFUL
-    negative = any(size is not None and size < 0 for size in (estimated, actual))
+    negative = any(size is not None and size < 0 for size in (facts.graph_estimated_gib, facts.graph_actual_gib))
     return GraphState.HARMLESS if negative else GraphState.SOUND
 
 
-def _graph_words(facts: EngineFacts, state: GraphState, excess: float | None) -> str:
+def _graph_summary(facts: EngineFacts, state: GraphState, excess: float | None) -> str:
+    """`0.37 GiB (vLLM estimated -0.17: normal on unified memory)`."""
     estimated, actual = facts.graph_estimated_gib, facts.graph_actual_gib
-    words = [
-        f"{size:g} GiB {name}" for size, name in ((estimated, "estimated"), (actual, "actual")) if size is not None
-    ]
-    figures = ", ".join(words)
-    match state:
-        case GraphState.OVERCOMMITTED:
-            return f"{figures}: the KV cache is {excess:g} GiB larger than memory was meant for"
-        case GraphState.WASTEFUL:
-            return f"{figures}: the KV cache could be {-(excess or 0):g} GiB larger"
-        case GraphState.HARMLESS:
-            return f"{figures}: harmless, on unified memory such figures may be below zero"
-        case _:
-            return figures
+    normal = ": normal on unified memory" if state is GraphState.HARMLESS else ""
+    if actual is None:
+        figures = f"{estimated:g} GiB estimated{normal}"
+    elif estimated is None:
+        figures = f"{actual:g} GiB{normal}"
+    else:
+        figures = f"{actual:g} GiB (vLLM estimated {estimated:g}{normal})"
+    if state is GraphState.OVERCOMMITTED:
+        return f"{figures}. KV cache is {excess:g} GiB larger than planned"
+    if state is GraphState.WASTEFUL:
+        return f"{figures}. KV cache could be {-(excess or 0):g} GiB larger"
+    return figures
 
 
 def _pin(facts: EngineFacts, excess: float) -> int | None:
@@ -160,23 +167,19 @@ def _pin(facts: EngineFacts, excess: float) -> int | None:
     return round(right * GIB) if right > 0 else None
 
 
-def _pinning(facts: EngineFacts, pin: int | None) -> tuple[str, Pairs]:
+def _pinning(facts: EngineFacts, pin: int | None) -> tuple[str, Change]:
     """Pin the KV cache, with the utilization beside it: without one, vLLM checks its default against free memory."""
     if pin is None:
-        return (
-            "Pin the KV cache with --kv-cache-memory-bytes instead of leaving its size to the estimate.",
-            (),
-        )
+        return "Set the KV cache size with kv_cache_memory_bytes instead of relying on the estimate.", ()
     utilization = utilization_of(facts)
-    beside = "" if utilization is None else f" beside gpu_memory_utilization={utilization:g}"
+    beside = "" if utilization is None else f" and gpu_memory_utilization={utilization:g}"
     remedy = (
-        f"Pin the KV cache: kv_cache_memory_bytes={pin} ({pin / GIB:.1f} GiB){beside}. "
-        "It then no longer depends on the estimate; utilization is still checked against free memory at the start."
+        f"Set kv_cache_memory_bytes={pin} ({pin / GIB:.1f} GiB){beside}. The KV cache then no longer depends on the "
+        "estimate."
     )
-    pairs: Pairs = (("kv_cache_memory_bytes", str(pin)),)
     if utilization is None:
         return remedy, ()
-    return remedy, (*pairs, ("gpu_memory_utilization", f"{utilization:g}"))
+    return remedy, (("kv_cache_memory_bytes", str(pin)), ("gpu_memory_utilization", f"{utilization:g}"))
 
 
 # --- equivalent utilization -------------------------------------------------------------------------------------
@@ -184,10 +187,10 @@ def _pinning(facts: EngineFacts, pin: int | None) -> tuple[str, Pairs]:
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
-    """Something that could be set otherwise: in words, and as override pairs; none where nothing can be set."""
+    """Something that could be set otherwise: in words, and as change pairs; none where nothing can be set."""
 
     text: str
-    override: Pairs = ()
+    change: Change = ()
 
 
 def equivalent_utilization(facts: EngineFacts) -> Suggestion | None:
@@ -195,20 +198,20 @@ def equivalent_utilization(facts: EngineFacts) -> Suggestion | None:
     keep, now = facts.utilization_with_estimate, facts.gpu_memory_utilization
     if not keep or not now:
         return None
+    excessive = keep > HIGHEST_UTILIZATION
     if facts.graph_estimate_applied:
         same = facts.utilization_without_estimate
-        text = f"graphs are now counted: {now:g} gives the KV cache that {same:g} gave before" if same else ""
-        if keep > HIGHEST_UTILIZATION:
-            return Suggestion(f"{text}; {keep:g} would keep its size and is too much for unified memory")
-        return Suggestion(
-            f"{text}; {keep:g} would keep its size".lstrip("; "), (("gpu_memory_utilization", f"{keep:g}"),)
-        )
+        text = f"graphs are counted: {now:g} gives the KV cache that {same:g} gave before; " if same else ""
+        if excessive:
+            return Suggestion(f"{text}{keep:g} would keep its size, too much for unified memory")
+        return Suggestion(f"{text}{keep:g} would keep its size", (("gpu_memory_utilization", f"{keep:g}"),))
+    text = f"graphs are not counted in the memory share; counted, gpu_memory_utilization={keep:g} gives the same KV"
     version = version_of(facts)
-    text = f"graphs are not counted in the KV cache's share; counted, gpu_memory_utilization={keep:g} gives the same KV"
-    if keep > HIGHEST_UTILIZATION:
-        return Suggestion(f"{text}, which is too much for unified memory")
-    counted: Pairs = (("env.VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS", "1"), ("gpu_memory_utilization", f"{keep:g}"))
-    return Suggestion(text, counted if version is None or version >= (0, 18) else ())
+    if excessive or (version is not None and version < (0, 18)):
+        return Suggestion(text + ", too much for unified memory" * excessive)
+    return Suggestion(
+        text, (("env.VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS", "1"), ("gpu_memory_utilization", f"{keep:g}"))
+    )
 
 
 # --- the KV cache -------------------------------------------------------------------------------------------------
@@ -267,26 +270,36 @@ def kv_alternatives(facts: EngineFacts, pool_gib: float | None = None) -> tuple[
     found = []
     fits = context_that_fits(facts, wanted)
     if fits is not None and fits < kv.context:
-        text = f"{human_count(fits)} tokens of context fit {wanted} times"
+        text = f"max_model_len={fits} fits {wanted} requests"
         found.append(Suggestion(text, (("max_model_len", str(fits)),)))
     share = utilization_that_holds(facts, wanted, pool_gib)
     if share is not None and facts.kv_cache_memory_bytes is None:
-        text = f"gpu_memory_utilization={share:g} would hold {wanted} requests of {human_count(kv.context)}"
+        text = f"gpu_memory_utilization={share:g} fits {wanted} requests of {short_count(kv.context)}"
         found.append(Suggestion(text, (("gpu_memory_utilization", f"{share:g}"),)))
     whole = max(1, int(kv.concurrency))
     if whole < wanted and whole <= MOST_REQUESTS:
-        text = f"max_num_seqs={whole} fits with the full context"
+        text = f"max_num_seqs={whole} fits the full context"
         found.append(Suggestion(text, (("max_num_seqs", str(whole)),)))
     return tuple(found)
 
 
-def kv_words(facts: EngineFacts) -> str:
-    """`694,656 tokens in 18.04 GiB, 2.63 requests of 262,144`; empty when the log does not say."""
+def kv_summary(facts: EngineFacts) -> str:
+    """`695k tokens (18.0 GiB), room for 2.6 requests of 262k`; empty when the log does not say."""
     kv = kv_capacity(facts)
-    if kv.tokens is None and kv.gib is None:
-        return ""
-    size = f"{kv.gib:g} GiB" if kv.gib is not None else ""
-    words = f"{human_count(kv.tokens)} tokens" + (f" in {size}" if size else "") if kv.tokens is not None else size
-    if kv.concurrency is not None and kv.context is not None:
-        words += f", {kv.concurrency:g} requests of {human_count(kv.context)}"
-    return words
+    if kv.tokens is None:
+        return "" if kv.gib is None else f"{kv.gib:.1f} GiB"
+    text = f"{short_count(kv.tokens)} tokens" + (f" ({kv.gib:.1f} GiB)" if kv.gib is not None else "")
+    if kv.concurrency is None or kv.context is None:
+        return text
+    room = f"{kv.concurrency:.0f}" if kv.concurrency >= 10 else f"{kv.concurrency:.1f}".removesuffix(".0")
+    return f"{text}, room for {room} request{'' if room == '1' else 's'} of {short_count(kv.context)}"
+
+
+def short_count(count: int) -> str:
+    """At most three figures: `512`, `262k`, `2.38M`."""
+    if count < 1_000:
+        return str(count)
+    value, unit = (count / 1e6, "M") if count >= 999_500 else (count / 1e3, "k")
+    digits = 0 if value >= 99.95 else 1 if value >= 9.995 else 2
+    text = f"{value:.{digits}f}"
+    return (text.rstrip("0").rstrip(".") if "." in text else text) + unit

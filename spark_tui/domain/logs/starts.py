@@ -9,9 +9,10 @@ from typing import Final
 
 from spark_tui.domain.engine.container import ContainerFacts
 from spark_tui.domain.engine.state import EngineState
-from spark_tui.domain.engine.view import EngineView
+from spark_tui.domain.logs.causes.diagnosis import explain_failure
 from spark_tui.domain.logs.eta import PastStart, is_warm, past_start
 from spark_tui.domain.logs.timeline import BootTimeline, EngineFacts, Outcome, PhaseId, PhaseState
+from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.text import truncate
 
 _MOST_CELLS: Final = 400
@@ -135,8 +136,6 @@ def _phases(timeline: BootTimeline) -> tuple[tuple[PhaseId, float], ...]:
 
 
 def _with_cause(record: StartRecord, view: EngineView) -> StartRecord:
-    from spark_tui.domain.logs.causes.diagnosis import explain_failure  # its tables are large, and failures are rare
-
     container, timeline = view.container, view.timeline
     cause = explain_failure(
         timeline, exit_code=container.exit_code, oom_killed=container.oom_killed, error=container.error
@@ -145,7 +144,7 @@ def _with_cause(record: StartRecord, view: EngineView) -> StartRecord:
     return replace(
         record,
         failed_in=failure.phase if failure is not None and failure.phase is not None else _failed_phase(timeline),
-        cause=cause.id.value if cause is not None else "",
+        cause=str(cause.id) if cause is not None else "",
         failure=truncate(cause.summary, _MOST_CELLS) if cause is not None else "",
         line=truncate(failure.line, _MOST_CELLS) if failure is not None else "",
     )

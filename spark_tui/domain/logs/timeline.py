@@ -230,7 +230,7 @@ class Failure:
 class BootTimeline:
     """A start as its log tells it. `ready` stays true once the server said so, whatever came later: see `outcome`.
 
-    `telling` is the last line worth showing while it loads.
+    `news` is the last line worth showing while it loads.
     """
 
     phases: tuple[Phase, ...]
@@ -238,7 +238,7 @@ class BootTimeline:
     outcome: Outcome = Outcome.UNKNOWN
     ready: bool = False
     failure: Failure | None = None
-    telling: str = ""
+    news: str = ""
     seconds: float | None = None
     """From the container's start to the server being ready."""
 

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from spark_tui.domain.engine.container import ContainerFacts, ContainerStatus
 from spark_tui.domain.engine.runtimes import runtime_named
-from spark_tui.domain.engine.view import api_port, runtime_of
+from spark_tui.domain.engine.state import api_port, runtime_of
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.host.breakdown import container_id
 from spark_tui.domain.host.drop_caches import Route, compact_route, routes

@@ -21,8 +21,8 @@ from spark_tui.domain.bench.conditions import conditions_of
 from spark_tui.domain.bench.plan import BenchPlan, PlanError, PromptCache, check_context, check_plan
 from spark_tui.domain.bench.plan import Content as PlanContent
 from spark_tui.domain.bench.run import BenchRun, Ending, Result, estimate, plan_caveats
-from spark_tui.domain.engine.view import EngineView
 from spark_tui.domain.errors import RefusedError, SparkError, UsageError
+from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.quantities import gib, human_count, human_duration
 from spark_tui.domain.reading import value_of
 from spark_tui.tui.form_screen import WRONG, FieldRow, FormField

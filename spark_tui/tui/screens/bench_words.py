@@ -15,7 +15,7 @@ from spark_tui.domain.bench.export import knee_words, milliseconds, rate
 from spark_tui.domain.bench.plan import BenchPlan, Segment
 from spark_tui.domain.bench.run import KNEE_EFFICIENCY, BenchRun, Ending, Level, Result, Scaling, Status, efficiency
 from spark_tui.domain.engine.state import EngineState
-from spark_tui.domain.engine.view import EngineView
+from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.quantities import human_count, human_duration
 from spark_tui.domain.text import clean_line
 from spark_tui.tui import format as fmt

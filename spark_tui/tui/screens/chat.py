@@ -21,8 +21,8 @@ from spark_tui.domain.chat.conversation import ContextUse, Room
 from spark_tui.domain.chat.message import Answer, Attachment, ToolCall
 from spark_tui.domain.chat.request import NO_DEFAULTS, NO_SETTINGS, Defaults, check_taken, check_together
 from spark_tui.domain.engine.state import Endpoint, EngineState
-from spark_tui.domain.engine.view import EngineView
 from spark_tui.domain.errors import EngineUnreachable, SparkError
+from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.quantities import human_count
 from spark_tui.domain.reading import reason_of
 from spark_tui.domain.text import clean

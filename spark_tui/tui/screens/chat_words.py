@@ -12,8 +12,8 @@ from spark_tui.domain.chat.conversation import ContextUse, Exchange, Room
 from spark_tui.domain.chat.message import Answer, ToolCall
 from spark_tui.domain.chat.request import ChatSettings
 from spark_tui.domain.engine.state import EngineState
-from spark_tui.domain.engine.view import EngineView
 from spark_tui.domain.errors import EngineUnreachable, ModelNotServed, SparkError
+from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.quantities import human_count, short_tokens
 from spark_tui.domain.reading import NOT_READ_YET
 from spark_tui.domain.text import truncate

@@ -27,7 +27,7 @@ from spark_tui.tui.widgets.row_list import Column, Row, RowList
 
 if TYPE_CHECKING:
     from spark_tui.core.jobs import JobView
-    from spark_tui.domain.engine.view import EngineView
+    from spark_tui.domain.logs.view import EngineView
     from spark_tui.domain.metrics.series import Sample
 
 COLUMNS = (

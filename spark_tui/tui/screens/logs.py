@@ -13,13 +13,15 @@ from textual.widgets import Input
 
 from spark_tui.core.actions import Scope, key_of
 from spark_tui.core.logs import BadPattern, LineFilter, LogBuffer, Query, last_line_with
-from spark_tui.domain.engine.view import EngineView
-from spark_tui.domain.logs.causes.cause import Cause
-from spark_tui.domain.logs.explain import Explanation, Landmark, Tone, landmarks
+from spark_tui.domain.finding import Finding
+from spark_tui.domain.logs.explain import Explanation
+from spark_tui.domain.logs.view import EngineView
+from spark_tui.present.logs import Landmark, cause_rows, landmarks
+from spark_tui.present.page import Tone
 from spark_tui.tui import format as fmt
 from spark_tui.tui.frame import FrameScreen, bindings
 from spark_tui.tui.widgets.boot_timeline import BootTimelineView
-from spark_tui.tui.widgets.engine_detail import TONE_STYLE, cause_rows, fact_lines
+from spark_tui.tui.widgets.engine_detail import TONE_STYLE, fact_lines
 from spark_tui.tui.widgets.line import Line, entitle, spread
 from spark_tui.tui.widgets.log_view import LogView
 
@@ -36,10 +38,10 @@ class LogCause(Line):
     def __init__(self) -> None:
         super().__init__(id="log-cause")
         self.display = False
-        self._cause: Cause | None = None
+        self._cause: Finding | None = None
         self._preset = False
 
-    def tell(self, cause: Cause | None, *, preset: bool) -> None:
+    def tell(self, cause: Finding | None, *, preset: bool) -> None:
         """Shows this one."""
         self._cause, self._preset = cause, preset
         self.display = cause is not None
@@ -49,7 +51,9 @@ class LogCause(Line):
         """The cause, the remedy, the change."""
         if self._cause is None:
             return Content("")
-        return Content("\n").join(fact_lines(cause_rows(self._cause, preset=self._preset), width, MOST_LINES))
+        return Content("\n").join(
+            fact_lines(cause_rows(self._cause, preset=self._preset, key=key_of("apply_remedy")), width, MOST_LINES)
+        )
 
 
 class LogStatus(Line):
@@ -148,7 +152,7 @@ class LogsScreen(FrameScreen):
         if view is not None:
             explanation = self.spark.explain(view)
             if self._located is None or self._located[0] is not explanation:
-                lines = explanation.cause.lines if explanation.cause is not None else ()
+                lines = explanation.cause.evidence if explanation.cause is not None else ()
                 deciding = last_line_with(buffer, lines[-1], view.first_line) if lines else None
                 self._located = (explanation, deciding)
             cause = explanation.cause

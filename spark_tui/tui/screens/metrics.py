@@ -18,7 +18,7 @@ from textual.widgets import Static
 from spark_tui.core.actions import Scope, key_of
 from spark_tui.core.metrics import HOST
 from spark_tui.domain.engine.state import EngineState
-from spark_tui.domain.engine.view import EngineView
+from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.metrics.graph import WINDOWS, Curve, clock_text, seconds_text, window_text
 from spark_tui.domain.metrics.quantiles import Latency, Quantile
 from spark_tui.domain.metrics.series import MetricId, Sample, Stretch

@@ -17,7 +17,7 @@ from spark_tui.tui.widgets.line import Line, spread
 if TYPE_CHECKING:
     from spark_tui.core.actions import Action
     from spark_tui.domain.engine.container import DaemonFacts
-    from spark_tui.domain.engine.view import EngineView
+    from spark_tui.domain.logs.view import EngineView
 
 
 class TopBar(Line):

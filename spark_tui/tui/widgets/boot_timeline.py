@@ -112,10 +112,10 @@ class BootWords:
         if timeline.failure is not None:
             lines += [Content(""), *self._why(timeline).wrap(max(8, width))[:MAX_REASON_LINES]]
         elif not timeline.ready:
-            if left or timeline.telling:
+            if left or timeline.news:
                 lines.append(Content(left).truncate(width, ellipsis=True))
-            if timeline.telling:
-                lines.append(fmt.safe(timeline.telling, "$dim").truncate(width, ellipsis=True))
+            if timeline.news:
+                lines.append(fmt.safe(timeline.news, "$dim").truncate(width, ellipsis=True))
         return lines
 
     def _then(self, pending: Sequence[Phase], left: str) -> Content:

@@ -12,9 +12,10 @@ from textual.geometry import Size
 from spark_tui.core.actions import key_of
 from spark_tui.core.jobs import StepState
 from spark_tui.domain.engine.state import EngineState
-from spark_tui.domain.logs.explain import Tone, VerdictLine, finding_rows, pairs_text, proposal
-from spark_tui.domain.logs.findings import Level
 from spark_tui.domain.quantities import human_duration
+from spark_tui.present.logs import explanation_rows
+from spark_tui.present.page import Row as PageRow
+from spark_tui.present.page import Tone
 from spark_tui.tui import format as fmt
 from spark_tui.tui.format import Glyphs
 from spark_tui.tui.widgets.graph import PennedRows, changed_regions
@@ -24,9 +25,8 @@ from spark_tui.tui.widgets.line import Line, hanging
 if TYPE_CHECKING:
     from spark_tui.core.jobs import JobView, Step
     from spark_tui.core.logs import LogBuffer
-    from spark_tui.domain.engine.view import EngineView
-    from spark_tui.domain.logs.causes.cause import Cause
     from spark_tui.domain.logs.explain import Explanation
+    from spark_tui.domain.logs.view import EngineView
     from spark_tui.domain.metrics.series import MetricId, SeriesView
 
 
@@ -111,7 +111,7 @@ class EngineFacts(Line):
         if self.explanation is None:
             return Content("")
 
-        rows = explanation_rows(self.explanation, preset=self.preset)
+        rows = explanation_rows(self.explanation, preset=self.preset, key=key_of("apply_remedy"))
         return Content("\n").join(fact_lines(rows, width))
 
 
@@ -211,17 +211,18 @@ def tail_lines(buffer: LogBuffer, height: int, look_back: int = 400) -> Sequence
 MAX_ROW_LINES = 3
 MAX_ACT_LINES = 6
 """What has happened and what to do is told whole."""
-ACT_LABELS = ("because", "perhaps", "do")
+ACT_LABELS = ("cause", "likely", "fix")
 TONE_STYLE = {
     Tone.GOOD: "$success",
     Tone.PLAIN: "",
     Tone.QUIET: "$dim",
+    Tone.STRONG: "bold",
     Tone.WARNING: "$warning",
     Tone.BAD: "$error",
 }
 
 
-def fact_lines(rows: Sequence[VerdictLine], width: int, limit: int | None = None) -> list[Content]:
+def fact_lines(rows: Sequence[PageRow], width: int, limit: int | None = None) -> list[Content]:
     """Each row beside its label, in `limit` lines at most, else in a few; a sign tells where one goes on."""
     lines: list[Content] = []
     for row in rows:
@@ -237,30 +238,6 @@ def fact_lines(rows: Sequence[VerdictLine], width: int, limit: int | None = None
 def _label(label: str) -> str:
     """Small letters, as the labels above have them; `FP4` and `KV cache` stay."""
     return label[:1].lower() + label[1:] if label[1:2].islower() else label
-
-
-def explanation_rows(explanation: Explanation, *, preset: bool) -> list[VerdictLine]:
-    """The cause of a failure with its deciding line and its remedy; else what is wrong, the verdicts, and advice."""
-    proposed = proposal(explanation)
-    changes, key = proposed.changes if proposed is not None and preset else (), key_of("apply_remedy")
-    cause = explanation.cause
-    if cause is None:
-        wrong = [found for found in explanation.findings if found.level is not Level.INFO]
-        advice = [found for found in explanation.findings if found.level is Level.INFO]
-        return [*finding_rows(wrong, changes, key), *explanation.rows, *finding_rows(advice, changes, key)]
-    log = [VerdictLine("log", cause.lines[-1], Tone.QUIET)] if cause.lines else []
-    return [*cause_rows(cause, preset=preset), *log]
-
-
-def cause_rows(cause: Cause, *, preset: bool) -> list[VerdictLine]:
-    """Why it failed, what to do, and the change that a key makes where there is a preset to make it in."""
-    word = "perhaps" if cause.guess else "because"
-    rows = [VerdictLine(word, cause.summary, Tone.BAD), VerdictLine("do", cause.remedy)]
-    if cause.override:
-        pairs = pairs_text(cause.override)
-        said = (f"{key_of('apply_remedy')} applies", pairs) if preset else ("change", f"{pairs} in its own command")
-        rows.append(VerdictLine(*said))
-    return rows
 
 
 LEVELS: Final[Mapping[str, str]] = {"unicode": "▁▂▃▄▅▆▇█", "console": ".░▒█", "ascii": "_.:=#"}

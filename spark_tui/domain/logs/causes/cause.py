@@ -1,4 +1,4 @@
-"""What a failure is called, and what a person is told about it."""
+"""The names of causes, what is known about a failure, and the shape of a rule that recognises one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TypeAlias
 
+from spark_tui.domain.finding import Change, Finding, Severity
 from spark_tui.domain.logs.timeline import EngineFacts, PhaseId
 from spark_tui.domain.text import truncate
 
@@ -50,34 +52,7 @@ class CauseId(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Cause:
-    """Why an engine ended, in one sentence, and what to do about it.
-
-    `lines` are the log's lines that decide, in order, cleaned and masked; `override` are `(key, value)` pairs as
-    `overrides_from_pairs` takes them, empty where no setting helps. `guess`: the log does not prove it.
-    """
-
-    id: CauseId
-    summary: str
-    remedy: str
-    lines: tuple[str, ...] = ()
-    override: tuple[tuple[str, str], ...] = ()
-    guess: bool = False
-    notes: tuple[str, ...] = ()
-    """What the kernel said at the time: information, never proof."""
-
-
-@dataclass(frozen=True, slots=True)
-class Advice:
-    """What a rule says: the parts of a cause that depend on the line."""
-
-    summary: str
-    remedy: str
-    override: tuple[tuple[str, str], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Evidence:
+class FailureContext:
     """All that is known about a failure. `text` holds its lines; `asked` the engine's settings as it was given them;
     `pool_gib` is the machine's memory in GiB, None when unknown; `taken_ports` are not to be proposed."""
 
@@ -90,40 +65,57 @@ class Evidence:
     pool_gib: float | None = None
     taken_ports: frozenset[int] = frozenset()
 
+    @property
+    def version(self) -> str:
+        """` (0.32.0)`, to stand behind the engine's name; empty when the log does not say."""
+        return f" ({self.facts.version})" if self.facts.version else ""
+
+
+Explain: TypeAlias = Callable[[re.Match[str], FailureContext], Finding]
+
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """`pattern` is searched in one line; `advise` gets its match. `sure` is False where the words only suggest it.
+    """`pattern` is searched in one line; `explain` gets its match. `sure` is False where the words only suggest it.
 
     `by_phase`: the id depends on what the engine was doing (out of memory has three names).
     """
 
     id: CauseId
     pattern: re.Pattern[str]
-    advise: Callable[[re.Match[str], Evidence], Advice]
+    explain: Explain
     sure: bool = True
     by_phase: bool = False
 
 
-def rule(cause: CauseId, pattern: str, advise: Callable[[re.Match[str], Evidence], Advice], sure: bool = True) -> Rule:
+def rule(cause: CauseId, pattern: str, explain: Explain, sure: bool = True) -> Rule:
     """A rule from the pattern's text."""
-    return Rule(cause, re.compile(pattern), advise, sure)
+    return Rule(cause, re.compile(pattern), explain, sure)
 
 
-def says(summary: str, remedy: str) -> Callable[[re.Match[str], Evidence], Advice]:
-    """Advice that does not depend on the line, but for its groups: `{0}` is the first one, `-` where it is absent."""
+def fix(summary: str, remedy: str, change: Change = ()) -> Finding:
+    """A cause whose id, evidence and certainty the diagnosis fills in."""
+    return Finding(CauseId.UNKNOWN, Severity.ERROR, summary, remedy=remedy, change=change)
 
-    def advise(match: re.Match[str], _evidence: Evidence) -> Advice:
+
+def setting(summary: str, remedy: str, key: str, value: object) -> Finding:
+    """A cause that one setting removes."""
+    return fix(summary, remedy, ((key, f"{value:g}" if isinstance(value, float) else str(value)),))
+
+
+def says(summary: str, remedy: str) -> Explain:
+    """A cause that does not depend on the line, but for its groups: `{0}` is the first one, `-` where it is absent."""
+
+    def explain(match: re.Match[str], _context: FailureContext) -> Finding:
         groups = tuple(truncate(group, 120) if group else "-" for group in match.groups())
-        return Advice(summary.format(*groups), remedy.format(*groups))
+        return fix(summary.format(*groups), remedy.format(*groups))
 
-    return advise
+    return explain
 
 
-def version_of(evidence: Evidence) -> tuple[int, int] | None:
-    """vLLM's version as (0, 20), None when the log does not say."""
-    match = re.match(r"v?(\d{1,4})\.(\d{1,4})", evidence.facts.version)
-    return (int(match[1]), int(match[2])) if match else None
+def first_group(match: re.Match[str]) -> str:
+    """The first group that is not empty; an empty string where there is none."""
+    return next((group for group in match.groups() if group), "")
 
 
 def nearest(word: str, known: str) -> str:

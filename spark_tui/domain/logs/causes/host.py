@@ -5,148 +5,117 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from spark_tui.domain.logs.causes.cause import Advice, CauseId, Evidence, Rule, rule, says, version_of
+from spark_tui.domain.finding import Finding
+from spark_tui.domain.logs.causes.cause import (
+    CauseId,
+    Explain,
+    FailureContext,
+    Rule,
+    first_group,
+    fix,
+    rule,
+    says,
+    setting,
+)
+from spark_tui.domain.logs.sizing import version_of
 from spark_tui.domain.text import truncate
 
 _GB10_IMAGE: Final = (
-    "Use an image built for GB10 (CUDA 13, sm_121, arm64): "
-    "the vLLM nightly track (cu130-nightly), or NVIDIA's from NGC."
+    "Use an image built for GB10 (CUDA 13, sm_121, arm64): the vLLM nightly track (cu130-nightly), or NVIDIA's from "
+    "NGC."
 )
-_DRIVER: Final = "Update the system (DGX OS brings the driver), or use an image made for an older CUDA."
 _SIGNALS: Final = {
-    4: "an instruction that this processor does not have (SIGILL)",
-    6: "an abort of its own (SIGABRT)",
-    7: "a bus error (SIGBUS): often /dev/shm was full",
+    4: "illegal instruction (SIGILL)",
+    6: "abort (SIGABRT)",
+    7: "bus error (SIGBUS): often /dev/shm was full",
     9: "SIGKILL",
-    11: "a memory fault (SIGSEGV)",
+    11: "segmentation fault (SIGSEGV)",
     15: "SIGTERM",
 }
-
 # Packages by the name under which Python imports them.
 _PACKAGES: Final = {"cv2": "opencv-python-headless", "PIL": "pillow", "sklearn": "scikit-learn", "yaml": "pyyaml"}
 
 
-def missing_module(match: re.Match[str], _evidence: Evidence) -> Advice:
-    """The image lacks a package that the model's own code wants."""
-    names = next(group for group in match.groups() if group)
-    first = re.split(r"[,\s]+", names.strip())[0].strip("`'\".")
+def missing_module(match: re.Match[str], _context: FailureContext) -> Finding:
+    """The image has no package that the model's own code imports."""
+    first = re.split(r"[,\s]+", first_group(match).strip())[0].strip("`'\".")
     package = _PACKAGES.get(first, first.partition(".")[0].replace("_", "-"))
+    summary = f"Python package {first} is missing from the image."
     if package in ("vllm", "sglang"):
-        return Advice(
-            f"The image has no Python package `{package}`.", "Use an image of that engine, or correct the command."
-        )
-    return Advice(
-        f"The image lacks the Python package {first}.",
+        return fix(summary, "Use an image of that engine, or correct the command.")
+    return fix(
+        summary,
         f"Install it before the server starts (`pip install {package} && ...` in the preset's command), or use an "
         "image that has it.",
     )
 
 
-def missing_library(match: re.Match[str], _evidence: Evidence) -> Advice:
-    """A shared library: the driver's own one is only there with a GPU."""
-    return Advice(
-        f"The image lacks the library {match[1]}.",
-        "It and the engine inside were built for different CUDA versions: use another tag of the image.",
-    )
-
-
-def missing_file(match: re.Match[str], _evidence: Evidence) -> Advice:
+def missing_file(match: re.Match[str], _context: FailureContext) -> Finding:
     """A file that the command names."""
-    name = next((group for group in match.groups() if group), "")
-    what = f"The container has no file {name}." if name else "A file that the command names is not in the container."
-    return Advice(what, "Check the path and the preset's volumes: a file of the host is only there when it is mounted.")
-
-
-def missing_command(match: re.Match[str], _evidence: Evidence) -> Advice:
-    """The shell or Docker does not find what it should run."""
-    name = next((group for group in match.groups() if group), "the command").strip("\"' ")
-    return Advice(
-        f"The image has no command `{name}`.",
-        "Check the preset's image and command: vllm-openai images run `vllm serve` themselves and take only its "
-        "arguments, NGC images want the whole command.",
+    return fix(
+        " ".join(f"File {first_group(match) or 'named in the command'} not found in the container.".split()),
+        "Check the path and the preset's volumes: files of the host must be mounted.",
     )
 
 
-def fp4_kernel(_match: re.Match[str], evidence: Evidence) -> Advice:
+def missing_command(match: re.Match[str], _context: FailureContext) -> Finding:
+    """The shell or Docker does not find what it should run."""
+    name = (first_group(match) or "the command").strip("\"' ")
+    return fix(
+        f"Command `{name}` not found in the image.",
+        "Check the preset's image and command: vllm-openai images run `vllm serve` themselves and take only its "
+        "arguments, NGC images need the whole command.",
+    )
+
+
+def fp4_kernel(_match: re.Match[str], context: FailureContext) -> Finding:
     """CUTLASS for sm_120 does not run on GB10."""
-    version = version_of(evidence)
+    version = version_of(context.facts)
     summary = "The CUTLASS kernel for FP4 does not run on this GPU (GB10 is sm_121)."
     if version is not None and version >= (0, 22):
-        return Advice(
-            summary, f"{_GB10_IMAGE} Until then linear_backend=marlin works, slower.", (("linear_backend", "marlin"),)
-        )
-    return Advice(summary, _GB10_IMAGE)
+        remedy = f"{_GB10_IMAGE} Until then linear_backend=marlin works, slower."
+        return setting(summary, remedy, "linear_backend", "marlin")
+    return fix(summary, _GB10_IMAGE)
 
 
-def no_kernel(match: re.Match[str], _evidence: Evidence) -> Advice:
+def no_kernel(match: re.Match[str], _context: FailureContext) -> Finding:
     """No kernel of the image takes this format on this machine."""
-    kind = next((group for group in match.groups() if group), "")
-    return Advice(
-        f"No kernel of this image can run the model's {f'{kind} ' if kind else ''}layers on this machine.",
-        f"{_GB10_IMAGE} If the preset pins a backend (moe_backend, linear_backend), leave it out.",
+    kind = first_group(match)
+    return fix(
+        f"No kernel in this image can run the model's {f'{kind} ' if kind else ''}layers on this machine.",
+        f"{_GB10_IMAGE} If the preset pins a backend (moe_backend, linear_backend), remove it.",
     )
 
 
-def cuda_failed(match: re.Match[str], _evidence: Evidence) -> Advice:
-    """A kernel crashed; the context is lost."""
-    return Advice(
-        f"A GPU kernel failed: {truncate(match[0], 120)}.",
-        f"Start once with enforce_eager=true: if that works, compiled kernels or CUDA graphs fail here. {_GB10_IMAGE}",
-        (("enforce_eager", "true"),),
-    )
+def eagerly(summary: str, remedy: str) -> Explain:
+    """A failed kernel: an eager start tells compiled kernels and CUDA graphs apart from the rest."""
+    return lambda match, _context: setting(f"{summary}: {truncate(match[0], 120)}.", remedy, "enforce_eager", "true")
 
 
-def compile_failed(match: re.Match[str], _evidence: Evidence) -> Advice:
-    """torch.compile or a JIT build."""
-    return Advice(
-        f"Compiling a kernel failed: {truncate(match[0], 120)}.",
-        "Clear the compile cache (a stale entry of another version breaks a start), or start with enforce_eager=true.",
-        (("enforce_eager", "true"),),
-    )
-
-
-def process_died(match: re.Match[str], _evidence: Evidence) -> Advice:
+def process_died(match: re.Match[str], _context: FailureContext) -> Finding:
     """A worker is gone; a negative exit code is the signal that ended it."""
-    code = int(match[2] or 0)
-    name = match[1] or "A worker"
+    code, name = int(match[2] or 0), match[1] or "worker"
     if code == -9:
-        return Advice(
-            f"The worker process {name} was killed (SIGKILL).",
-            "Most likely memory ran out: free the page cache (key D), start with a lower gpu_memory_utilization, and "
-            "look into the kernel log (`journalctl -k`) for the out-of-memory killer.",
+        return fix(
+            f"Worker process {name} was killed (SIGKILL).",
+            "Most likely out of memory: free the page cache (key D), lower gpu_memory_utilization, and check the "
+            "kernel log (`journalctl -k`) for the out-of-memory killer.",
         )
-    ended = _SIGNALS.get(-code, f"exit code {code}") if code else "without a reason in the log"
-    return Advice(
-        f"The worker process {name} ended: {ended}.",
-        "Look at its last lines above. If it happens again, start with enforce_eager=true or another image tag.",
+    ended = _SIGNALS.get(-code, f"exit code {code}") if code else "no reason in the log"
+    return fix(
+        f"Worker process {name} ended: {ended}.",
+        "See its last lines above. If it happens again, set enforce_eager=true or use another image tag.",
     )
 
 
-def too_new_for_driver(match: re.Match[str], _evidence: Evidence) -> Advice:
+def too_new_for_driver(match: re.Match[str], _context: FailureContext) -> Finding:
     """The image's CUDA is newer than the driver."""
-    found = next((group for group in match.groups() if group), "")
-    return Advice(f"The NVIDIA driver is too old for this image's CUDA{f' (found {found})' if found else ''}.", _DRIVER)
+    found = first_group(match)
+    return fix(
+        f"The NVIDIA driver is too old for this image's CUDA{f' (found {found})' if found else ''}.",
+        "Update the system (DGX OS includes the driver), or use an image for an older CUDA.",
+    )
 
-
-_NO_GPU: Final = says(
-    "The container sees no GPU.",
-    "Check that `nvidia-smi` works on the host, and that the preset asks for GPUs (`--gpus all`).",
-)
-_NOT_COMPILED: Final = says("The image holds no code for this machine's GPU (GB10 is sm_121).", _GB10_IMAGE)
-_NCCL: Final = says(
-    "The GPUs of this start could not talk to one another (NCCL).",
-    "On one Spark start with tensor_parallel=1. On several, check the cable and the interface (NCCL_SOCKET_IFNAME), "
-    "that no address changed, and start with env.NCCL_DEBUG=INFO for NCCL's own reason.",
-)
-_ENGINE_DIED: Final = says(
-    "The engine core process ended without saying why.",
-    "Often it was killed because memory ran out: look into the kernel log (`journalctl -k`), free the page cache "
-    "(key D), and start with a lower gpu_memory_utilization.",
-)
-_CRASHED: Final = says(
-    "The engine crashed in native code.",
-    "Start once with enforce_eager=true; if it happens again, use another tag of the image.",
-)
 
 HOST_RULES: Final[tuple[Rule, ...]] = (
     rule(
@@ -162,14 +131,17 @@ HOST_RULES: Final[tuple[Rule, ...]] = (
         r"libcuda\.so(?:\.1)?: cannot open|no CUDA-capable device|could not select device driver|"
         r"nvidia-container-cli: initialization error|Driver Not Loaded|CUDA_ERROR_NO_DEVICE|"
         r"Unexpected error from cudaGetDeviceCount|CUDA unknown error|No supported (?:CUDA )?devices? found",
-        _NO_GPU,
+        says(
+            "No GPU visible in the container.",
+            "Check that `nvidia-smi` works on the host, and that the preset requests GPUs (`--gpus all`).",
+        ),
     ),
     rule(
         CauseId.ARCH_NOT_COMPILED,
         r"exec format error|Exec format error",
         says(
-            "The image is built for another processor than this one.",
-            "A Spark needs arm64 (aarch64) images: choose the tag for it, or a multi-platform one.",
+            "The image is built for another processor architecture.",
+            "A Spark needs arm64 (aarch64) images: choose the arm64 tag, or a multi-platform one.",
         ),
     ),
     rule(
@@ -178,13 +150,9 @@ HOST_RULES: Final[tuple[Rule, ...]] = (
         r"No supported CUDA architectures found|only supports sm_?\d{2,4}|Unsupported gpu architecture 'compute_|"
         r"Failed to open: \S{0,300}sm_?\d{2,4}\w?_\S{0,120}|sm_?\d{2,4}a? is not supported|Illegal instruction|"
         r"is not compatible with the current PyTorch installation",
-        _NOT_COMPILED,
+        says("The image has no code for this GPU (GB10 is sm_121).", _GB10_IMAGE),
     ),
-    rule(
-        CauseId.KERNEL_FAILURE,
-        r"Failed to run cutlass FP4 gemm|FP4 gemm Runner\]",
-        fp4_kernel,
-    ),
+    rule(CauseId.KERNEL_FAILURE, r"Failed to run cutlass FP4 gemm|FP4 gemm Runner\]", fp4_kernel),
     rule(
         CauseId.KERNEL_FAILURE,
         r"Failed to find a kernel that can implement the (\w{1,20}) linear layer|No (\w{1,20}) (?:MoE backend supports|"
@@ -198,21 +166,31 @@ HOST_RULES: Final[tuple[Rule, ...]] = (
         r"NCCL error|NCCL WARN|nccl\w{1,40}Error|DistBackendError|DistNetworkError|DistStoreError|ibv_\w{1,40} failed|"
         r"ProcessGroupNCCL|Gloo connectFullMesh failed|unhandled (?:cuda|system) error|"
         r"client socket has timed out|NET/IB : ",
-        _NCCL,
+        says(
+            "GPU communication failed (NCCL).",
+            "Set tensor_parallel=1 on one Spark. On several, check cable, addresses and interface "
+            "(NCCL_SOCKET_IFNAME), and set env.NCCL_DEBUG=INFO for NCCL's own reason.",
+        ),
     ),
     rule(
         CauseId.KERNEL_FAILURE,
         r"unspecified launch failure|illegal memory access|device-side assert|misaligned address|"
         r"CUBLAS_STATUS_\w{1,40}|CUDNN_STATUS_\w{1,40}|Error Internal|CUDA error: [^.]{1,80}|"
         r"CUDA driver error: [^.]{1,80}|Triton Error \[CUDA\][^.]{0,80}|cudaError\w{1,40}",
-        cuda_failed,
+        eagerly(
+            "A GPU kernel failed",
+            "Start once with enforce_eager=true: if that works, compiled kernels or CUDA graphs fail. " + _GB10_IMAGE,
+        ),
     ),
     rule(
         CauseId.KERNEL_FAILURE,
         r"InductorError: .{0,200}|BackendCompilerFailed.{0,200}|Ninja build failed.{0,100}|"
         r"Error building extension.{0,100}|"
         r"Could not find nvcc.{0,100}|CompilationError: .{0,100}|torch\._dynamo\.exc\.\w{1,60}.{0,100}",
-        compile_failed,
+        eagerly(
+            "Compiling a kernel failed",
+            "Clear the compile cache (a stale entry of another version can break a start), or set enforce_eager=true.",
+        ),
     ),
     rule(
         CauseId.MISSING_MODULE,
@@ -221,13 +199,20 @@ HOST_RULES: Final[tuple[Rule, ...]] = (
         r"requires the (?!following )`?([\w\-]{1,60})`? (?:package|library)|([\w\-.]{1,60}) is not installed",
         missing_module,
     ),
-    rule(CauseId.MISSING_MODULE, r"(lib[\w.+\-]{1,80}): cannot open shared object file", missing_library),
+    rule(
+        CauseId.MISSING_MODULE,
+        r"(lib[\w.+\-]{1,80}): cannot open shared object file",
+        says(
+            "Library {0} is missing from the image.",
+            "The engine was built for another CUDA version than the image: use another tag of the image.",
+        ),
+    ),
     rule(
         CauseId.MISSING_MODULE,
         r"cannot import name '([\w.]{1,120})'|undefined symbol: (\S{1,80})",
         says(
-            "Two packages of the image do not fit together ({0}{1}).",
-            "Use the image as it was published, without packages installed over it, or another tag.",
+            "Two packages in the image are incompatible ({0}{1}).",
+            "Use the image as published, without packages installed over it, or another tag.",
         ),
     ),
     rule(
@@ -241,16 +226,14 @@ HOST_RULES: Final[tuple[Rule, ...]] = (
     rule(
         CauseId.MISSING_FILE,
         r"([^\s:]{1,200}): (?:cannot execute|Permission denied)(?=$|:)",
-        says(
-            "`{0}` cannot be run in this container.", "Check the preset's command, and that the file may be executed."
-        ),
+        says("Cannot execute `{0}` in the container.", "Check the preset's command, and that the file is executable."),
     ),
     rule(
         CauseId.MISSING_FILE,
         r"supplied chat template (?:path|string \(([^)]{1,200})\))",
-        lambda match, _e: Advice(
-            f"The chat template {match[1] or 'that the preset names'} is not in the container.",
-            "Mount it with the preset's volumes, or leave `chat_template` out: most checkpoints bring their own.",
+        lambda match, _context: fix(
+            " ".join(f"The chat template {match[1] or ''} was not found in the container.".split()),
+            "Mount it with the preset's volumes, or remove `chat_template`: most checkpoints include one.",
         ),
     ),
     rule(
@@ -260,11 +243,7 @@ HOST_RULES: Final[tuple[Rule, ...]] = (
         missing_file,
     ),
     rule(CauseId.MISSING_FILE, r"FileNotFoundError|No such file or directory", missing_file),
-    rule(
-        CauseId.KILLED,
-        r"[Ww]orker proc (\S{1,60}) died unexpectedly \(exit code: (-9)\)",
-        process_died,
-    ),
+    rule(CauseId.KILLED, r"[Ww]orker proc (\S{1,60}) died unexpectedly \(exit code: (-9)\)", process_died),
     rule(
         CauseId.ENGINE_DIED,
         r"(?:[Ww]orker proc|RayWorkerProc) (\S{1,60}) died unexpectedly(?: \(exit code: (-?\d{1,6})\))?",
@@ -274,21 +253,28 @@ HOST_RULES: Final[tuple[Rule, ...]] = (
         CauseId.ENGINE_DIED,
         r"RPC call to (\w{1,60}) timed out",
         says(
-            "A worker stopped answering ({0} timed out).",
-            "It hung or waited for another GPU: start again, with enforce_eager=true if it comes back.",
+            "A worker stopped responding ({0} timed out).",
+            "Start again; if it happens again, set enforce_eager=true.",
         ),
     ),
     rule(
         CauseId.ENGINE_DIED,
         r"Fatal Python error|terminate called|[Ss]egmentation fault|Segfault|Bus error|Aborted \(core dumped\)|"
         r"panicked at|Assertion `.{1,200}' failed|GGML_ASSERT",
-        _CRASHED,
+        says(
+            "The engine crashed in native code.",
+            "Start once with enforce_eager=true; if it happens again, use another image tag.",
+        ),
     ),
     rule(
         CauseId.ENGINE_DIED,
         r"engine core exited unexpectedly|Engine core proc \S{1,60} died unexpectedly|EngineDeadError|"
         r"Received sigquit from a child|llama runner process has terminated|Executor worker returned error|"
         r"Engine core initialization failed|WorkerProc initialization failed",
-        _ENGINE_DIED,
+        says(
+            "The engine core process ended without a reason in the log.",
+            "Often out of memory: check the kernel log (`journalctl -k`), free the page cache (key D), and lower "
+            "gpu_memory_utilization.",
+        ),
     ),
 )

@@ -5,161 +5,123 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from spark_tui.domain.logs.causes.cause import Advice, CauseId, Evidence, Rule, nearest, rule, says
-
-_HUB_NAME = re.compile(r"https?://[\w.\-]{1,100}/(?:api/models/)?([\w.\-]{1,100}/[\w.\-]{1,100})")
-_NEWER_IMAGE: Final = (
-    "Use an image with a newer vLLM (the nightly track, or a newer NGC tag), and see whether it lists it."
+from spark_tui.domain.finding import Finding
+from spark_tui.domain.logs.causes.cause import (
+    CauseId,
+    FailureContext,
+    Rule,
+    first_group,
+    fix,
+    nearest,
+    rule,
+    says,
+    setting,
 )
+
+_HUB_NAME: Final = re.compile(r"https?://[\w.\-]{1,100}/(?:api/models/)?([\w.\-]{1,100}/[\w.\-]{1,100})")
 _PATH: Final = r"'([/.~][^']{0,300}|[^'/]{1,100}/[^'/]{1,100}/[^']{1,200})'"
 _DOWNLOAD: Final = "Download it again: `spark-tui models pull NAME`."
+_MOUNT: Final = "Check the path and the preset's volumes: files of the host must be mounted."
+_LOG_IN: Final = "set HF_TOKEN, or log in with `hf auth login`"
 
 
-def model_name(evidence: Evidence) -> str:
+def model_name(context: FailureContext) -> str:
     """The model as the Hub's address or the engine names it."""
-    found = _HUB_NAME.search(evidence.text)
-    return (found[1] if found else evidence.facts.model) or "the model"
+    found = _HUB_NAME.search(context.text)
+    return (found[1] if found else context.facts.model) or "the model"
 
 
-def gated(_match: re.Match[str], evidence: Evidence) -> Advice:
+def gated(_match: re.Match[str], context: FailureContext) -> Finding:
     """The Hub wants an accepted licence and a token."""
-    name = model_name(evidence)
-    return Advice(
-        f"{name} is gated, and the Hub gave this container no access to it.",
-        f"Accept its licence on its Hub page (https://huggingface.co/{name}), then set HF_TOKEN or log in with "
-        "`hf auth login`: spark-tui passes the token on.",
+    name = model_name(context)
+    return fix(
+        f"{name} is gated, and this container has no access to it.",
+        f"Accept its licence on https://huggingface.co/{name}, then {_LOG_IN}: spark-tui passes the token on.",
     )
 
 
-def bad_token(_match: re.Match[str], evidence: Evidence) -> Advice:
-    """The token itself is refused."""
-    return Advice(
-        f"The Hub does not accept this token, so that {model_name(evidence)} could not be read.",
-        "Make a new token on the Hub, then set HF_TOKEN or log in with `hf auth login`.",
-    )
-
-
-def repo_not_found(_match: re.Match[str], evidence: Evidence) -> Advice:
-    """401 and 404 look alike without a token."""
-    return Advice(
-        f"The Hub knows no repository {model_name(evidence)}, or does not show it to you.",
-        "Check its spelling. For a private or gated one set HF_TOKEN or log in with `hf auth login`.",
-    )
-
-
-def revision_not_found(_match: re.Match[str], evidence: Evidence) -> Advice:
-    """The repository is there, the revision is not."""
-    return Advice(
-        f"{model_name(evidence)} has no such revision on the Hub.", "Correct `revision` in the preset, or leave it out."
-    )
-
-
-def bad_repo_id(match: re.Match[str], _evidence: Evidence) -> Advice:
+def bad_repo_id(match: re.Match[str], context: FailureContext) -> Finding:
     """A path that is not there is taken for a repository's name."""
     name = match[1]
-    if is_path(name):
-        return no_folder(match, _evidence)
-    return Advice(f"`{name}` is no name of a repository.", "Write it as OWNER/NAME.")
+    if name.startswith(("/", ".", "~")) or name.count("/") > 1:
+        return no_folder(match, context)
+    return fix(f"`{name}` is not a valid repository name.", "Use OWNER/NAME.")
 
 
-def no_folder(match: re.Match[str], _evidence: Evidence) -> Advice:
+def no_folder(match: re.Match[str], _context: FailureContext) -> Finding:
     """A folder of the host is not mounted, or is spelled otherwise."""
-    return Advice(
-        f"The container has no folder {match[1]}, from which the model should come.",
-        "Check the path and the preset's volumes: a folder of the host is only there when it is mounted.",
-    )
+    return fix(f"Model folder {match[1]} not found in the container.", _MOUNT)
 
 
-def no_model_in(match: re.Match[str], _evidence: Evidence) -> Advice:
-    """The same words for a folder that is not there and one without a configuration."""
-    return Advice(
-        f"The container has no model in {match[1]}: the folder is not there, or holds no config.json.",
-        "Check the path and the preset's volumes: a folder of the host is only there when it is mounted.",
-    )
-
-
-def is_path(name: str) -> bool:
-    """A path rather than the name of a repository."""
-    return name.startswith(("/", ".", "~")) or name.count("/") > 1
-
-
-def offline(_match: re.Match[str], evidence: Evidence) -> Advice:
+def offline(_match: re.Match[str], context: FailureContext) -> Finding:
     """Forbidden to ask the Hub, and not in the cache."""
-    name = model_name(evidence)
-    return Advice(
-        f"{name} is not in the model store, and the Hub may not be asked (HF_HUB_OFFLINE).",
-        f"Download it first (`spark-tui models pull {name}`), or start with HF_HUB_OFFLINE=0.",
-        (("env.HF_HUB_OFFLINE", "0"),),
+    name = model_name(context)
+    return setting(
+        f"{name} is not downloaded, and Hub access is disabled (HF_HUB_OFFLINE).",
+        f"Download it first (`spark-tui models pull {name}`), or set HF_HUB_OFFLINE=0.",
+        "env.HF_HUB_OFFLINE",
+        0,
     )
 
 
-def no_network(_match: re.Match[str], evidence: Evidence) -> Advice:
+def no_network(_match: re.Match[str], context: FailureContext) -> Finding:
     """The Hub does not answer, and the store does not have it all."""
-    name = model_name(evidence)
-    return Advice(
-        f"The Hub cannot be reached from the container, and {name} is not complete in the model store.",
-        f"Check the network and DNS of this machine, or download it first: `spark-tui models pull {name}`.",
+    name = model_name(context)
+    return fix(
+        f"The Hub cannot be reached from the container, and {name} is not fully downloaded.",
+        f"Check this machine's network and DNS, or download the model first: `spark-tui models pull {name}`.",
     )
 
 
-def missing_shards(match: re.Match[str], evidence: Evidence) -> Advice:
+def missing_shards(match: re.Match[str], context: FailureContext) -> Finding:
     """The index names files that are not there."""
     files = re.findall(r"([^/'\"{}]{1,200}\.(?:safetensors|bin|pt|gguf))", match[1])
     named = f": {files[0]}" + (f" and {len(files) - 1} more" if len(files) > 1 else "") if files else ""
-    return Advice(
-        f"{len(files) or 'Some'} weight file{'s' * (len(files) != 1)} of {model_name(evidence)} "
-        f"{'are' if len(files) != 1 else 'is'} missing{named}.",
-        f"The download is not complete. {_DOWNLOAD}",
+    one = len(files) == 1
+    return fix(
+        f"{len(files) or 'Some'} weight file{'' if one else 's'} of {model_name(context)} {'is' if one else 'are'} "
+        f"missing{named}.",
+        f"The download is incomplete. {_DOWNLOAD}",
     )
 
 
-def unknown_quantization(match: re.Match[str], evidence: Evidence) -> Advice:
+def unknown_quantization(match: re.Match[str], context: FailureContext) -> Finding:
     """A method that this vLLM does not have; the line lists those that it has."""
-    name, known = match[1], match[2] or ""
+    name, known = first_group(match), (match[2] or "") if match[1] else ""
     near = nearest(name, known)
-    summary = f"This vLLM{_version(evidence)} knows no quantization method {name}."
+    summary = f"This vLLM{context.version} has no quantization method {name}."
     remedy = (
-        "For ModelOpt checkpoints (nvidia/...) it is `modelopt`; for compressed-tensors leave the option out: "
-        "vLLM reads the method from the checkpoint."
+        "Use `modelopt` for ModelOpt checkpoints (nvidia/...). Remove the option for compressed-tensors: vLLM reads "
+        "the method from the checkpoint."
     )
     if near and near != name:
-        return Advice(summary, f"Did you mean quantization={near}? {remedy}", (("quantization", near),))
-    return Advice(summary, remedy)
+        return setting(summary, f"Did you mean quantization={near}? {remedy}", "quantization", near)
+    return fix(summary, remedy)
 
 
-def quantization_mismatch(match: re.Match[str], _evidence: Evidence) -> Advice:
+def quantization_mismatch(match: re.Match[str], _context: FailureContext) -> Finding:
     """The preset says one method, the checkpoint another."""
-    real, given = match[1], match[2]
-    return Advice(
-        f"The checkpoint is quantized with {real}, and the preset asks for {given}.",
-        f"Start with quantization={real}, or leave the option out.",
-        (("quantization", real),),
+    return setting(
+        f"The checkpoint is quantized with {match[1]}, but the preset sets {match[2]}.",
+        f"Set quantization={match[1]}, or remove the option.",
+        "quantization",
+        match[1],
     )
 
 
-def unknown_architecture(match: re.Match[str], evidence: Evidence) -> Advice:
+def unknown_architecture(match: re.Match[str], context: FailureContext) -> Finding:
     """A model newer than the image."""
-    name = next((group for group in match.groups() if group), "") or evidence.facts.architecture or "of this model"
-    return Advice(f"This image{_version(evidence)} does not know the architecture {name.strip(chr(39))}.", _NEWER_IMAGE)
-
-
-def custom_code(_match: re.Match[str], evidence: Evidence) -> Advice:
-    """The repository brings Python code, which must be allowed."""
-    return Advice(
-        f"{model_name(evidence)} brings its own Python code, which vLLM runs only when it is told to.",
-        "Read that code first; if you trust it, start with trust_remote_code=true.",
-        (("trust_remote_code", "true"),),
+    name = first_group(match).strip("'") or context.facts.architecture or "of this model"
+    return fix(
+        f"This image{context.version} does not support the architecture {name}.",
+        "Use an image with a newer vLLM (the nightly track, or a newer NGC tag).",
     )
-
-
-def _version(evidence: Evidence) -> str:
-    return f" ({evidence.facts.version})" if evidence.facts.version else ""
 
 
 _WRONG_QUANT: Final = says(
-    "The checkpoint's tensors do not have the names or shapes that this quantization expects.",
-    "Leave `quantization` out for compressed-tensors checkpoints, or use `modelopt` for ModelOpt ones (nvidia/...); "
-    "an image with a newer vLLM may also read it.",
+    "The checkpoint's tensors do not match this quantization (names or shapes).",
+    "Remove `quantization` for compressed-tensors checkpoints, or use `modelopt` for ModelOpt ones (nvidia/...). An "
+    "image with a newer vLLM may support it.",
 )
 
 MODEL_RULES: Final[tuple[Rule, ...]] = (
@@ -168,23 +130,39 @@ MODEL_RULES: Final[tuple[Rule, ...]] = (
         r"gated repo|GatedRepoError|Access to model \S{1,200} is restricted|awaiting a review",
         gated,
     ),
-    rule(CauseId.GATED_REPO, r"Invalid (?:username or password|credentials in Authorization|user token)", bad_token),
+    rule(
+        CauseId.GATED_REPO,
+        r"Invalid (?:username or password|credentials in Authorization|user token)",
+        lambda _match, context: fix(
+            f"The Hub rejected the token for {model_name(context)}.", f"Create a new token on the Hub, then {_LOG_IN}."
+        ),
+    ),
     rule(
         CauseId.REPO_NOT_FOUND,
         r"RevisionNotFoundError|Revision Not Found|is not a valid git identifier",
-        revision_not_found,
+        lambda _match, context: fix(
+            f"Revision of {model_name(context)} not found on the Hub.",
+            "Correct `revision` in the preset, or remove it.",
+        ),
     ),
     rule(CauseId.WEIGHTS_MISSING, rf"Repo id must be[^:]{{1,120}}: {_PATH}", no_folder),
-    rule(CauseId.WEIGHTS_MISSING, rf"Invalid repository ID or local directory specified: {_PATH}", no_model_in),
+    rule(
+        CauseId.WEIGHTS_MISSING,  # the same words for a folder that is not there and one without a configuration
+        rf"Invalid repository ID or local directory specified: {_PATH}",
+        says("No model in {0}: folder not found in the container, or without config.json.", _MOUNT),
+    ),
     rule(
         CauseId.REPO_NOT_FOUND,
         r"(?:Repo id must (?:be|use)[^:]{1,200}: |Invalid repository ID or local directory specified: )'([^']{1,300})'",
         bad_repo_id,
     ),
     rule(
-        CauseId.REPO_NOT_FOUND,
+        CauseId.REPO_NOT_FOUND,  # 401 and 404 look alike without a token
         r"Repository Not Found|RepositoryNotFoundError|is not a valid model identifier listed on|401 Client Error",
-        repo_not_found,
+        lambda _match, context: fix(
+            f"Repository {model_name(context)} not found on the Hub, or not visible to you.",
+            f"Check the spelling. For a private or gated one {_LOG_IN}.",
+        ),
     ),
     rule(
         CauseId.HUB_OFFLINE, r"outgoing traffic has been disabled|OfflineModeIsEnabled|offline mode is enabled", offline
@@ -195,33 +173,26 @@ MODEL_RULES: Final[tuple[Rule, ...]] = (
         r"Temporary failure in name resolution|Network is unreachable|Max retries exceeded|httpx\.Connect\w{1,20}",
         no_network,
     ),
-    rule(
-        CauseId.WEIGHTS_MISSING,
-        r"Weight files referenced in index but missing: ?(.{0,1500})",
-        missing_shards,
-    ),
+    rule(CauseId.WEIGHTS_MISSING, r"Weight files referenced in index but missing: ?(.{0,1500})", missing_shards),
     rule(
         CauseId.WEIGHTS_MISSING,
         r"Cannot find any model weights with `([^`]{1,300})`",
-        says("{0} holds no weight files.", f"Check the folder, or the download. {_DOWNLOAD}"),
+        says("No weight files in {0}.", f"Check the folder, or the download. {_DOWNLOAD}"),
     ),
     rule(
         CauseId.WEIGHTS_MISSING,
         r"gguf_init_from_file: failed to open GGUF file '?([^']{1,300}?)'?(?:$| \()|"
         r"failed to load model, '([^']{1,300})'|(?:model|GGUF) file not found: ?(\S{1,300})?|"
         r"GGUF files not found in (\S{1,300})",
-        lambda match, _e: Advice(
-            f"The model file {next((g for g in match.groups() if g), '')} cannot be opened.".replace("  ", " "),
-            "Check its path and the preset's volumes: a file of the host is only there when it is mounted.",
-        ),
+        lambda match, _context: fix(" ".join(f"Cannot open model file {first_group(match)}".split()) + ".", _MOUNT),
     ),
     rule(
         CauseId.WEIGHTS_CORRUPT,
         r"Safetensors?Error|[Ee]rror while deserializing header|file not fully covered|InvalidHeaderDeserialization|"
         r"MetadataIncompleteBuffer|HeaderTooLarge|PytorchStreamReader failed|model is corrupted or incomplete|"
         r"data is not within the file bounds|invalid magic|tensor '[^']{1,200}' has wrong shape",
-        lambda _m, evidence: Advice(
-            f"A weight file of {model_name(evidence)} is cut off or damaged.",
+        lambda _match, context: fix(
+            f"A weight file of {model_name(context)} is truncated or corrupt.",
             f"Check it with `spark-tui models verify NAME`. {_DOWNLOAD}",
         ),
     ),
@@ -237,15 +208,13 @@ MODEL_RULES: Final[tuple[Rule, ...]] = (
         CauseId.UNKNOWN_QUANTIZATION,
         r"Unknown quantization method: ([\w\-]{1,60})(?:\. Must be one of (\[.{0,1500}))?|"
         r"argument --quantization(?:/-q)?: invalid choice: '([^']{1,60})'",
-        lambda match, evidence: unknown_quantization(
-            match if match[1] else re.match(r"([\w.\-]{0,60})()", match[3] or "") or match, evidence
-        ),
+        unknown_quantization,
     ),
     rule(
         CauseId.UNKNOWN_QUANTIZATION,
         r"quantization method (\S{1,60}) is deprecated",
         says(
-            "This vLLM no longer runs the quantization method {0}.",
+            "This vLLM no longer supports the quantization method {0}.",
             "Choose another checkpoint of the model, or an older image.",
         ),
     ),
@@ -259,8 +228,8 @@ MODEL_RULES: Final[tuple[Rule, ...]] = (
         CauseId.QUANTIZATION_MISMATCH,
         r"Cannot find the config file for (\S{1,60})",
         says(
-            "The preset asks for the quantization {0}, of which the checkpoint has no configuration.",
-            "Leave `quantization` out: vLLM reads it from the checkpoint.",
+            "The preset sets quantization {0}, but the checkpoint has no configuration for it.",
+            "Remove `quantization`: vLLM reads it from the checkpoint.",
         ),
     ),
     rule(
@@ -280,13 +249,18 @@ MODEL_RULES: Final[tuple[Rule, ...]] = (
         CauseId.WEIGHTS_MISSING,
         r"weights were not initialized from checkpoint: ?(.{0,120})",
         says(
-            "The checkpoint lacks weights that the model needs: {0}.",
-            "It may be incomplete, or made for another vLLM. " + _DOWNLOAD,
+            "Weights missing from the checkpoint: {0}.",
+            "The download may be incomplete, or the checkpoint made for another vLLM. " + _DOWNLOAD,
         ),
     ),
     rule(
         CauseId.BAD_ARGUMENT,
         r"contains custom code which must be executed|(?:argument|option) `?trust_remote_code=True",
-        custom_code,
+        lambda _match, context: setting(
+            f"{model_name(context)} needs its own Python code, which vLLM does not run by default.",
+            "Review the code; if you trust it, set trust_remote_code=true.",
+            "trust_remote_code",
+            "true",
+        ),
     ),
 )

@@ -5,30 +5,30 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from spark_tui.domain.logs.causes.cause import Advice, CauseId, Rule, rule, says
+from spark_tui.domain.logs.causes.cause import CauseId, Rule, fix, rule, says
 from spark_tui.domain.logs.causes.host import HOST_RULES
 from spark_tui.domain.logs.causes.memory import MEMORY_RULES
 from spark_tui.domain.logs.causes.model import MODEL_RULES
 from spark_tui.domain.logs.causes.settings import GENERAL_RULES, SETTINGS_RULES
 
-# Known by name although no stable id was given to them: their sentences are sure, their id is `unknown`.
+# Recognised although no stable id was given to them: their sentences are sure, their id is `unknown`.
 _UNNAMED_RULES: Final[tuple[Rule, ...]] = (
     rule(
         CauseId.UNKNOWN,
         r"No space left on device(?:: '([^']{1,200})')?",
-        lambda match, _e: Advice(
+        lambda match, _context: fix(
             f"The disk is full{f' ({match[1]})' if match[1] else ''}.",
             "Give the container more shared memory (`--ipc=host`, or a larger shm_size)."
             if "/shm" in (match[1] or "")
-            else "Make room: `spark-tui models` shows what the store holds, `docker system df` what Docker does.",
+            else "Free disk space: `spark-tui models` shows the model store, `docker system df` what Docker uses.",
         ),
     ),
     rule(
         CauseId.UNKNOWN,
         r"PermissionError: .{0,60}Permission denied(?:: '([^']{1,300})')?",
         says(
-            "The container's user may not use {0}.",
-            "Files that an earlier container downloaded may belong to root: `sudo chown -R $USER` the host folder.",
+            "The container's user has no access to {0}.",
+            "Files downloaded by an earlier container may belong to root: `sudo chown -R $USER` the host folder.",
         ),
     ),
 )

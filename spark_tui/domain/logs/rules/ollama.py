@@ -6,55 +6,31 @@ It is ready as soon as it listens; a model is loaded with the first request for 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
 
 from spark_tui.domain.logs.line import NUMBER, number
+from spark_tui.domain.logs.rules.rule import Enter, Fact, NewStart, Rule, Sign, Table, Warm, found, learn, table
 from spark_tui.domain.logs.timeline import PhaseId as P
 
-if TYPE_CHECKING:
-    from spark_tui.domain.logs.tracker import BootTracker
 
-_LISTENING = re.compile(r"Listening on (\S{1,100}) \(version ([\w.\-+]{1,60})\)")
-_STARTED = re.compile(rf"llama runner started in {NUMBER} seconds")
-_SIZE = re.compile(rf'size="{NUMBER} (MiB|GiB)"')
-_MODEL = re.compile(r"--model (\S{1,300})")
+def _by_go(pattern: str, facts: Callable[[re.Match[str]], Iterable[Fact]]) -> Rule:
+    """A rule for lines that a program in Go wrote."""
+    return found(pattern, lambda match, known: facts(match) if ".go:" in known.record.source else ())
 
 
-def is_ollama(boot: BootTracker) -> bool:
-    """The line was written by a program in Go."""
-    return ".go:" in boot.record.source
-
-
-def config(boot: BootTracker, message: str) -> None:
-    """`server config env="map[...]"`: its first line."""
-    if is_ollama(boot) and message.startswith("server config env="):
-        boot.new_start(boot.record)
-        boot.phases.enter(P.CONFIG)
-
-
-def listening(boot: BootTracker, message: str) -> None:
-    """`Listening on [::]:11434 (version 0.12.3)`."""
-    match = _LISTENING.match(message)
-    if match and is_ollama(boot):
-        boot.learn(version=match[2], url=f"http://{match[1]}")
-        boot.phases.enter(P.SERVER)
-        boot.ready_now()
-
-
-def memory(boot: BootTracker, message: str) -> None:
+def memory(match: re.Match[str]) -> Iterator[Fact]:
     """`model weights device=CUDA0 size="18.8 GiB"`, `kv cache device=CUDA0 size="936.0 MiB"`."""
-    size = _SIZE.search(message)
-    if size is None or not is_ollama(boot):
-        return
-    gib = number(size[1]) / (1024 if size[2] == "MiB" else 1)
-    if message.startswith("model weights "):
-        boot.learn(load_gib=round(gib, 2))
-    elif message.startswith("kv cache "):
-        boot.learn(kv_gib=round(gib, 2))
+    gib = round(number(match[2]) / (1024 if match[3] == "MiB" else 1), 2)
+    yield learn(load_gib=gib) if match[1] == "model weights" else learn(kv_gib=gib)
 
 
-def runner(boot: BootTracker, message: str) -> None:
-    """`llama runner started in 9.16 seconds`: a model is loaded."""
-    match = _STARTED.match(message)
-    if match and is_ollama(boot):
-        boot.mark_warm(number(match[1]))
+OLLAMA: Final[Table] = table(
+    ("server", _by_go(r"server config env=", lambda _m: (NewStart("ollama"), Enter(P.CONFIG)))),
+    ("Listening", _by_go(
+        r"Listening on (\S{1,100}) \(version ([\w.\-+]{1,60})\)",
+        lambda m: (learn(version=m[2], url=f"http://{m[1]}"), Enter(P.SERVER), Sign.READY),
+    )),
+    ("model kv", _by_go(rf'(model weights|kv cache) .*?size="{NUMBER} (MiB|GiB)"', memory)),
+    ("llama", _by_go(rf"llama runner started in {NUMBER} seconds", lambda m: (Warm(number(m[1])),))),
+)  # fmt: skip

@@ -3,98 +3,101 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import Any, Final
 
 from spark_tui.domain.logs.line import NUMBER, number
+from spark_tui.domain.logs.rules.rule import (
+    Broken,
+    Enter,
+    Fact,
+    Finish,
+    Known,
+    NewStart,
+    Sign,
+    Table,
+    fields_in,
+    found,
+    learn,
+    table,
+    when,
+)
 from spark_tui.domain.logs.timeline import PhaseId as P
 
-if TYPE_CHECKING:
-    from spark_tui.domain.logs.tracker import BootTracker
-
-_ARGS = {
+_ARGS: Final = {
     "model": re.compile(r"model_path='([^']{1,300})'"),
     "quantization": re.compile(r"\bquantization='([^']{1,60})'"),
     "kv_cache_dtype": re.compile(r"kv_cache_dtype='([^']{1,30})'"),
     "speculation": re.compile(r"speculative_algorithm='([^']{1,40})'"),
 }
-_CONTEXT = re.compile(r"\bcontext_len(?:gth)?=(\d{1,12})\b")
-_KV = re.compile(rf"#tokens: (\d{{1,15}})(?:, KV size: {NUMBER} GB|, K size: {NUMBER} GB, V size: {NUMBER} GB)?")
-_LOAD = re.compile(rf"mem usage={NUMBER} GB")
-_GRAPHS = re.compile(rf"mem usage={NUMBER} GB")
+_CONTEXT: Final = re.compile(r"\bcontext_len(?:gth)?=(\d{1,12})\b")
+_SIZE: Final = re.compile(rf"mem usage={NUMBER} GB")
 
 
-def arguments(boot: BootTracker, message: str) -> None:
+def arguments(match: re.Match[str], _known: Known) -> Iterator[Fact]:
     """`server_args=ServerArgs(model_path='...', ...)`, once for each start."""
-    if not message.startswith("server_args=ServerArgs("):
-        return
-    boot.new_start(boot.record)
-    boot.own_ready_line = True  # uvicorn is up before the model answers
-    boot.phases.enter(P.CONFIG)
-    found = {name: match[1] for name, pattern in _ARGS.items() if (match := pattern.search(message))}
-    boot.learn(**{name: value for name, value in found.items() if value != "auto"})
+    yield NewStart("sglang")
+    yield Sign.OWN_READY_LINE  # uvicorn is up before the model answers
+    yield Enter(P.CONFIG)
+    yield learn(**fields_in(_ARGS, match.string), **_context(match.string))
+
+
+def _context(message: str) -> dict[str, Any]:
     context = _CONTEXT.search(message)
-    if context:
-        boot.learn(max_model_len=int(context[1]))
+    return {"max_model_len": int(context[1])} if context else {}
 
 
-def init(boot: BootTracker, message: str) -> None:
-    """`Init torch distributed begin.`: a scheduler has begun."""
-    if message.startswith("Init torch distributed begin"):
-        boot.own_ready_line = True
-        boot.phases.enter(P.ENGINE_INIT)
+def loaded(match: re.Match[str], _known: Known) -> Iterator[Fact]:
+    """`Load weight end. ... mem usage=8.80 GB.`"""
+    yield Sign.OWN_READY_LINE
+    size = _SIZE.search(match.string)
+    if size:
+        yield learn(load_gib=number(size[1]))
+    yield Finish(P.WEIGHTS, P.KV_CACHE, f"{size[1]} GB" if size else "")
 
 
-def load(boot: BootTracker, message: str) -> None:
-    """`Load weight begin` and `end`."""
-    if message.startswith("Load weight begin"):
-        boot.own_ready_line = True
-        boot.phases.enter(P.WEIGHTS)
-    elif message.startswith("Load weight end"):
-        boot.own_ready_line = True
-        size = _LOAD.search(message)
-        if size:
-            boot.learn(load_gib=number(size[1]))
-        boot.phases.finish(P.WEIGHTS, P.KV_CACHE, f"{size[1]} GB" if size else "")
-
-
-def kv(boot: BootTracker, message: str) -> None:
+def kv_size(match: re.Match[str], _known: Known) -> Iterator[Fact]:
     """`KV Cache is allocated. #tokens: 383872, KV size: 19.36 GB`, or K and V by themselves."""
-    size = _KV.search(message)
-    if message.startswith("KV Cache is allocated") and size:
-        tokens = int(number(size[1]))
-        boot.learn(kv_tokens=tokens)
-        if size[2]:
-            boot.learn(kv_gib=number(size[2]))
-        elif size[3]:
-            boot.learn(kv_gib=round(number(size[3]) + number(size[4]), 2))
-        boot.phases.finish(P.KV_CACHE, P.ENGINE_READY, f"{tokens:,} tokens")
+    tokens = int(match[1])
+    yield learn(kv_tokens=tokens)
+    if match[2]:
+        yield learn(kv_gib=number(match[2]))
+    elif match[3]:
+        yield learn(kv_gib=round(number(match[3]) + number(match[4]), 2))
+    yield Finish(P.KV_CACHE, P.ENGINE_READY, f"{tokens:,} tokens")
 
 
-def capture(boot: BootTracker, message: str) -> None:
+def capture(message: str, known: Known) -> Iterator[Fact]:
     """`Capture cuda graph begin` and `end`, a drafter's too."""
     if "graph begin" in message[:60]:
-        boot.phases.enter(P.CAPTURE)
+        yield Enter(P.CAPTURE)
     elif "graph end" in message[:60]:
-        size = _GRAPHS.search(message)
+        size = _SIZE.search(message)
         if size:
-            boot.learn(graph_actual_gib=round((boot.facts.graph_actual_gib or 0.0) + number(size[1]), 2))
-        boot.phases.finish(P.CAPTURE, P.ENGINE_READY, f"{size[1]} GB" if size else "")
+            yield learn(graph_actual_gib=round((known.facts.graph_actual_gib or 0.0) + number(size[1]), 2))
+        yield Finish(P.CAPTURE, P.ENGINE_READY, f"{size[1]} GB" if size else "")
 
 
-def totals(boot: BootTracker, message: str) -> None:
+def totals(match: re.Match[str], known: Known) -> Iterator[Fact]:
     """`max_total_num_tokens=2261377, ..., context_len=128000, ...`: a scheduler is done."""
-    tokens, context = re.match(r"max_total_num_tokens=(\d{1,12}),", message), _CONTEXT.search(message)
-    if tokens is None:
-        return
-    if boot.facts.kv_tokens is None:
-        boot.learn(kv_tokens=int(tokens[1]))
-    if context:
-        boot.learn(max_model_len=int(context[1]))
-    boot.phases.finish(P.ENGINE_READY, P.SERVER)
-    boot.phases.prove(P.SERVER)
+    if known.facts.kv_tokens is None:
+        yield learn(kv_tokens=int(match[1]))
+    yield learn(**_context(match.string))
+    yield Finish(P.ENGINE_READY, P.SERVER, proven=True)
 
 
-def fired_up(boot: BootTracker, message: str) -> None:
-    """SGLang's word for ready."""
-    if message.startswith("The server is fired up and ready to roll"):
-        boot.ready_now()
+SGLANG: Final[Table] = table(
+    ("server_args=", found(r"server_args=ServerArgs\(", arguments)),
+    ("Init", when("Init torch distributed begin", Sign.OWN_READY_LINE, Enter(P.ENGINE_INIT))),
+    ("Load", when("Load weight begin", Sign.OWN_READY_LINE, Enter(P.WEIGHTS))),
+    ("Load", found("Load weight end", loaded)),
+    ("KV", found(
+        rf"KV Cache is allocated.*?#tokens: (\d{{1,15}})"
+        rf"(?:, KV size: {NUMBER} GB|, K size: {NUMBER} GB, V size: {NUMBER} GB)?",
+        kv_size,
+    )),
+    ("Capture", capture),
+    ("max_total_num_tokens=", found(r"max_total_num_tokens=(\d{1,12}),", totals)),
+    ("The", when("The server is fired up and ready to roll", Sign.READY)),
+    ("Received", when("Received sigquit from a child process", Broken.CHILD_DIED)),
+)  # fmt: skip

@@ -1,0 +1,239 @@
+"""What a rule is: a function of one log line and of what is known so far that returns facts. It changes nothing.
+
+Rules stand in one table for each runtime, found by the first word of the message, so that a new rule for one engine
+never sees a line of another.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum, auto
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from spark_tui.domain.logs.line import LogRecord, parse_line
+from spark_tui.domain.logs.timeline import EngineFacts, LogEvidence, PhaseId, Topic
+from spark_tui.domain.secret import mask_secrets
+from spark_tui.domain.text import clean_line, truncate
+
+MAX_EVIDENCE: Final = 400
+MAX_PER_TOPIC: Final = 8
+
+
+@dataclass(slots=True)
+class Known:
+    """What a rule may look at beside the message. Rules only read it."""
+
+    record: LogRecord = field(default_factory=lambda: parse_line(""))
+    line: int = -1
+    """Number of the line, from 0."""
+    facts: EngineFacts = field(default_factory=EngineFacts)
+    phase: PhaseId | None = None
+    shards_begun: bool = False
+    drafter: bool = False
+    own_ready_line: bool = False
+    """The engine has a line of its own for being ready: uvicorn's is not it."""
+    serving: bool = False
+
+
+# --- facts ------------------------------------------------------------------------------------------------
+
+
+class Enter(NamedTuple):
+    """A phase runs now."""
+
+    phase: PhaseId
+
+
+class Finish(NamedTuple):
+    """A phase has ended; `then` is the likely next one. `proven`: it is certain."""
+
+    phase: PhaseId
+    then: PhaseId
+    detail: str = ""
+    proven: bool = False
+
+
+class Report(NamedTuple):
+    """How far the running phase is: 0..1, and the seconds left by its own bar."""
+
+    phase: PhaseId
+    detail: str | None = None
+    progress: float | None = None
+    left: float | None = None
+
+
+class Describe(NamedTuple):
+    """A later line knows a phase's detail better."""
+
+    phase: PhaseId
+    detail: str
+
+
+class Past(NamedTuple):
+    """A phase was silent while it ran: it took `seconds` of the time counted for `within` so far."""
+
+    phase: PhaseId
+    seconds: float
+    within: PhaseId
+
+
+class RuledOut(NamedTuple):
+    """The phase will not happen."""
+
+    phase: PhaseId
+
+
+class Downloading(NamedTuple):
+    """Weights are downloading. `progress` 1: done."""
+
+    detail: str
+    progress: float | None
+    left: float | None
+
+
+class Compiled(NamedTuple):
+    """torch.compile is done, or the run that measures after it (`seconds` None)."""
+
+    seconds: float | None
+
+
+class Learn(NamedTuple):
+    """Fields of EngineFacts, replacing what was known."""
+
+    fields: Mapping[str, Any]
+
+
+class Keep(NamedTuple):
+    """The line proves something about a topic."""
+
+    evidence: LogEvidence
+
+
+class Asked(NamedTuple):
+    """Settings that the engine was started with, for remedies."""
+
+    settings: Mapping[str, str]
+
+
+class NewStart(NamedTuple):
+    """An engine prints this once, when it starts. `runtime` is whose line it is; empty where that is not certain."""
+
+    runtime: str
+    first: bool = True
+    """False: it only names the runtime."""
+
+
+class Interval(NamedTuple):
+    """A line of the periodic serving statistics."""
+
+    message: str
+
+
+class Warm(NamedTuple):
+    """The first request was answered after `seconds`."""
+
+    seconds: float
+
+
+class Sign(StrEnum):
+    """Facts without a value."""
+
+    READY = auto()
+    ANSWERS = auto()
+    """It serves, whether or not its ready line was seen."""
+    STOPPED = auto()
+    OWN_READY_LINE = auto()
+    SHARDS = auto()
+    DRAFTER = auto()
+    COMPILED_BEFORE = auto()
+    """The compile cache had the work."""
+    COMPILED_AGAIN = auto()
+
+
+class Broken(StrEnum):
+    """Lines around a failure, for the FailureReader."""
+
+    START_FAILED = auto()
+    FATAL = auto()
+    WORKER_FAILED = auto()
+    PROCESS_DIED = auto()
+    ENGINE_GONE = auto()
+    NATIVE = auto()
+    CHILD_DIED = auto()
+    TRACEBACK = auto()
+    FRAME = auto()
+    DETAIL = auto()
+
+
+Fact: TypeAlias = (
+    Enter | Finish | Report | Describe | Past | RuledOut | Downloading | Compiled | Learn | Keep | Asked | NewStart
+    | Interval | Warm | Sign | Broken
+)  # fmt: skip
+Rule: TypeAlias = Callable[[str, Known], Iterable[Fact]]
+"""Called with the message without leading `[tags]`, and what is known."""
+Table: TypeAlias = dict[str, tuple[Rule, ...]]
+"""Rules by the first word of a message, in the order in which they run. `#` stands for any whole number."""
+
+
+# --- making rules -----------------------------------------------------------------------------------------
+
+
+def table(*entries: tuple[str, Rule]) -> Table:
+    """Rules by word; an entry names its words with spaces between them."""
+    found: Table = {}
+    for words, rule in entries:
+        for word in words.split():
+            found[word] = (*found.get(word, ()), rule)
+    return found
+
+
+def joined(*tables: Table) -> Table:
+    """The rules of all tables, those of the first one first."""
+    return table(*((word, rule) for one in tables for word, rules in one.items() for rule in rules))
+
+
+def when(beginnings: str | tuple[str, ...], *facts: Fact) -> Rule:
+    """The same facts for every message that begins so."""
+    return lambda message, _known: facts if message.startswith(beginnings) else ()
+
+
+def found(pattern: str, facts: Callable[[re.Match[str], Known], Iterable[Fact]]) -> Rule:
+    """Facts from the match of a pattern at the beginning of the message."""
+    compiled = re.compile(pattern)
+
+    def rule(message: str, known: Known) -> Iterable[Fact]:
+        match = compiled.match(message)
+        return () if match is None else facts(match, known)
+
+    return rule
+
+
+def keeps(topic: Topic, *beginnings: str) -> Rule:
+    """The line is evidence about a topic."""
+    return lambda message, known: keep(topic, message, known) if message.startswith(beginnings) else ()
+
+
+def keep(topic: Topic, message: str, known: Known) -> tuple[Keep, ...]:
+    """The line as evidence, cleaned, masked and cut; empty where the same is kept already, or enough of it."""
+    before, text = known.facts.proof(topic), shown(message)
+    if len(before) >= MAX_PER_TOPIC or any(kept.text == text for kept in before):
+        return ()
+    return (Keep(LogEvidence(topic, text, known.line)),)
+
+
+def shown(message: str) -> str:
+    """A message as it may be shown."""
+    return truncate(mask_secrets(clean_line(message[: MAX_EVIDENCE * 2])).strip(), MAX_EVIDENCE)
+
+
+def learn(**fields: Any) -> Learn:
+    """Facts by the names of EngineFacts."""
+    return Learn(fields)
+
+
+def fields_in(patterns: Mapping[str, re.Pattern[str]], text: str) -> dict[str, str]:
+    """The first group of every pattern that is found, without `None` and `auto`."""
+    matches = {name: match[1] for name, pattern in patterns.items() if (match := pattern.search(text))}
+    return {name: value for name, value in matches.items() if value not in ("None", "auto")}

@@ -1,0 +1,314 @@
+"""What a log means, for both front ends: verdicts, cause, findings, places in the log, and the JSON of `explain`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from spark_tui.domain.finding import Change, Finding, Severity
+from spark_tui.domain.logs.explain import Explanation
+from spark_tui.domain.logs.kernels import Fp4
+from spark_tui.domain.logs.sizing import GraphState, equivalent_utilization, kv_summary
+from spark_tui.domain.logs.timeline import Outcome, Phase, PhaseState, Topic
+from spark_tui.domain.quantities import human_duration
+from spark_tui.domain.text import clean_line
+from spark_tui.present.page import TONES, Row, Section, Tone
+
+LEVELS: Final = {Severity.ERROR: "critical", Severity.WARNING: "warning", Severity.INFO: "info"}
+"""Words for a finding's severity, in JSON and on the terminal."""
+OUTCOMES: Final = {
+    Outcome.READY: "ready",
+    Outcome.FAILED: "failed",
+    Outcome.STOPPED: "stopped",
+    Outcome.STARTING: "starting",
+    Outcome.UNKNOWN: "starting",
+}
+_FP4_TONES: Final = {
+    Fp4.NATIVE: Tone.GOOD,
+    Fp4.WEIGHT_ONLY_INTENDED: Tone.PLAIN,
+    Fp4.WEIGHT_ONLY_FALLBACK: Tone.WARNING,
+    Fp4.EMULATION: Tone.BAD,
+    Fp4.NOT_FP4: Tone.QUIET,
+    Fp4.UNKNOWN: Tone.QUIET,
+}
+_GRAPH_TONES: Final = {
+    GraphState.OVERCOMMITTED: Tone.BAD,
+    GraphState.WASTEFUL: Tone.WARNING,
+    GraphState.NONE: Tone.QUIET,
+}
+
+
+# --- verdicts ---------------------------------------------------------------------------------------------
+
+
+def verdict_rows(explanation: Explanation) -> tuple[Row, ...]:
+    """One row per verdict that can be given; nothing about what is not known."""
+    return tuple(_verdicts(explanation))
+
+
+def _verdicts(explanation: Explanation) -> Iterator[Row]:
+    facts, fp4, graphs = explanation.timeline.facts, explanation.fp4, explanation.graphs
+    if fp4.verdict is not Fp4.UNKNOWN or facts.kernels or facts.quantization:
+        proof = next(iter(fp4.evidence), None)
+        doubt = " (from the log alone)" if fp4.guess and fp4.verdict is Fp4.WEIGHT_ONLY_FALLBACK else ""
+        yield Row(fp4.summary + doubt, "FP4", _FP4_TONES[fp4.verdict], proof.line if proof else None)
+    others = [kernel for kernel in facts.kernels if kernel.format not in ("NVFP4", "MXFP4")]
+    if others:
+        names = (f"{k.format} {'MoE' if k.part == 'moe' else k.part} {k.name}" for k in others)
+        yield Row(", ".join(names), "Kernels", line=others[0].line)
+    attentions = facts.attentions or ((facts.attention,) if facts.attention else ())
+    if attentions:
+        yield Row(", ".join(attentions), "Attention")
+    if kv := kv_summary(facts):
+        usage = "" if explanation.kv_percent is None else f"; {explanation.kv_percent:.3g} % used"
+        yield Row(kv + usage, "KV cache", line=_line(explanation, Topic.KV_SIZE))
+    if facts.kv_cache_dtype not in ("", "auto"):
+        yield Row(facts.kv_cache_dtype, "KV dtype")
+    if facts.prefix_caching is not None:
+        hits = explanation.prefix_hit_percent
+        rate = "" if hits is None or not facts.prefix_caching else f", {hits:.3g} % hits"
+        tone = Tone.PLAIN if facts.prefix_caching else Tone.QUIET
+        yield Row(f"prefix caching {'on' if facts.prefix_caching else 'off'}{rate}", "Prefix", tone)
+    yield from _speculation(explanation)
+    mode = "" if facts.cudagraph_mode in ("", "NONE") else facts.cudagraph_mode
+    if graphs.state is not GraphState.UNKNOWN:
+        line = _line(explanation, Topic.GRAPH_ESTIMATE, Topic.GRAPH_MEMORY, Topic.UTILIZATION, Topic.EAGER)
+        text = graphs.summary + (f" ({mode})" if mode else "")
+        yield Row(text, "Graphs", _GRAPH_TONES.get(graphs.state, Tone.PLAIN), line)
+    elif mode:
+        yield Row(mode, "Graphs")
+    schedule = []
+    if facts.chunked_prefill is not None:
+        tokens = f" of {facts.max_num_batched_tokens:,} tokens" if facts.max_num_batched_tokens else ""
+        schedule.append(f"chunked prefill{tokens}" if facts.chunked_prefill else "no chunked prefill")
+    if facts.async_scheduling is not None:
+        schedule.append("asynchronous" if facts.async_scheduling else "not asynchronous")
+    if schedule:
+        yield Row(", ".join(schedule), "Schedule", Tone.QUIET)
+    if share := equivalent_utilization(facts):
+        yield Row(share.text, "Share", Tone.QUIET, _line(explanation, Topic.UTILIZATION))
+
+
+def _speculation(explanation: Explanation) -> Iterator[Row]:
+    method, drafts = explanation.timeline.facts.speculation, explanation.drafting
+    if not method and drafts is None:
+        return
+    parts = [method or "drafting"]
+    if drafts is not None and drafts.rate is not None:
+        parts.append(f"{drafts.rate:.0%} accepted")
+    if drafts is not None and drafts.tokens_per_step is not None:
+        parts.append(f"{drafts.tokens_per_step:.2g} tokens per step")
+    if len(parts) == 1:
+        parts.append("no acceptance data yet")
+    yield Row(", ".join(parts), "Drafting", line=drafts.line if drafts else None)
+
+
+def _line(explanation: Explanation, *topics: Topic) -> int | None:
+    return next((kept.line for kept in explanation.timeline.facts.proof(*topics)), None)
+
+
+# --- findings ---------------------------------------------------------------------------------------------
+
+
+def pairs_text(change: Change) -> str:
+    """`max_model_len=90112 kv_cache_dtype=fp8`."""
+    return " ".join(f"{key}={value}" for key, value in change)
+
+
+def finding_rows(findings: Sequence[Finding], proposed: Change = (), key: str = "a") -> list[Row]:
+    """What is the matter, and the fix; `proposed` are the changes that `key` would make."""
+    rows = []
+    for finding in findings:
+        rows.append(Row(finding.summary, LEVELS[finding.severity], TONES[finding.severity], finding.line))
+        if finding.remedy:
+            rows.append(Row(finding.remedy, "fix"))
+        if finding.change and finding.change == proposed:
+            rows.append(Row(pairs_text(finding.change), f"{key} applies"))
+    return rows
+
+
+def cause_rows(cause: Finding, *, preset: bool, key: str = "a") -> list[Row]:
+    """Why it failed, the fix, and the change that a key makes where there is a preset to make it in."""
+    rows = [Row(cause.summary, "likely" if cause.guess else "cause", Tone.BAD), Row(cause.remedy, "fix")]
+    if cause.change:
+        pairs = pairs_text(cause.change)
+        rows.append(Row(pairs, f"{key} applies") if preset else Row(f"{pairs} in its own command", "setting"))
+    return rows
+
+
+def explanation_rows(explanation: Explanation, *, preset: bool, key: str = "a") -> list[Row]:
+    """The cause of a failure with its fix and its deciding line; else what is wrong, the verdicts, and advice.
+
+    `preset`: it was launched from a preset that is here, so that `key` can make the proposed change."""
+    cause = explanation.cause
+    if cause is not None:
+        evidence = [Row(cause.evidence[-1], "evidence", Tone.QUIET)] if cause.evidence else []
+        return [*cause_rows(cause, preset=preset, key=key), *evidence]
+    found = explanation.proposal
+    proposed = found.change if found is not None and preset else ()
+    wrong = [finding for finding in explanation.findings if finding.severity is not Severity.INFO]
+    advice = [finding for finding in explanation.findings if finding.severity is Severity.INFO]
+    return [
+        *finding_rows(wrong, proposed, key),
+        *verdict_rows(explanation),
+        *finding_rows(advice, proposed, key),
+    ]
+
+
+# --- places in the log ------------------------------------------------------------------------------------
+
+
+class LandmarkKind(StrEnum):
+    """Why a line is worth a jump."""
+
+    CAUSE = "cause"
+    FINDING = "finding"
+    VERDICT = "verdict"
+
+
+@dataclass(frozen=True, slots=True)
+class Landmark:
+    """A line of an engine's log that proves something. `line` is its number in the log buffer."""
+
+    line: int
+    kind: LandmarkKind
+    text: str
+    tone: Tone = Tone.PLAIN
+
+
+def landmarks(explanation: Explanation, first_line: int, cause_line: int | None = None) -> tuple[Landmark, ...]:
+    """The lines that prove cause, findings and verdicts, in the log's order; one for each line, the gravest.
+
+    `first_line` is the buffer's number of the line that evidence calls 0, `cause_line` that of the deciding one.
+    """
+    marks = []
+    if explanation.cause is not None and cause_line is not None:
+        marks.append(Landmark(cause_line, LandmarkKind.CAUSE, explanation.cause.summary, Tone.BAD))
+    for finding in explanation.findings:
+        if finding.line is not None:
+            tone = TONES[finding.severity]
+            marks.append(Landmark(first_line + finding.line, LandmarkKind.FINDING, finding.summary, tone))
+    for row in verdict_rows(explanation):
+        if row.line is not None:
+            marks.append(Landmark(first_line + row.line, LandmarkKind.VERDICT, f"{row.label}: {row.text}", row.tone))
+    by_line = {mark.line: mark for mark in reversed(marks)}
+    return tuple(by_line[line] for line in sorted(by_line))
+
+
+# --- the whole explanation --------------------------------------------------------------------------------
+
+
+def explanation_page(explanation: Explanation) -> tuple[Section, ...]:
+    """What it is, how the start went, why it failed, how it computes, and what could be better."""
+    phases = (phase for phase in explanation.timeline.phases if phase.state not in _UNSEEN)
+    fp4 = explanation.fp4
+    about_fp4 = (fp4.cost, fp4.advice) if fp4.verdict is Fp4.WEIGHT_ONLY_INTENDED else ()
+    sections = (
+        Section(rows=tuple(row for row in _head(explanation) if row.text)),
+        Section(rows=_why(explanation.cause) if explanation.cause is not None else ()),
+        Section(rows=tuple(Row(_progress(phase), phase.label) for phase in phases)),
+        Section(rows=tuple(_numbered(row) for row in verdict_rows(explanation))),
+        Section(rows=tuple(Row(text, "-") for text in about_fp4 if text)),
+        *(Section(rows=_finding_section(finding)) for finding in explanation.findings),
+    )
+    return tuple(section for section in sections if section.rows)
+
+
+_UNSEEN: Final = (PhaseState.PENDING, PhaseState.SKIPPED)
+
+
+def _head(explanation: Explanation) -> tuple[Row, ...]:
+    facts, took, current = explanation.timeline.facts, explanation.timeline.seconds, explanation.timeline.current
+    outcome = OUTCOMES[explanation.outcome]
+    if explanation.outcome is Outcome.READY and took is not None:
+        outcome += f" after {human_duration(took)}"
+    elif explanation.outcome is Outcome.STARTING and current is not None:
+        outcome += f": {current.label}{f', {current.detail}' if current.detail else ''}"
+    engine = " ".join(filter(None, (explanation.engine or "not recognised", facts.version)))
+    return Row(engine, "engine"), Row(facts.model, "model"), Row(outcome, "outcome")
+
+
+def _why(cause: Finding) -> tuple[Row, ...]:
+    guess = " (likely, not proven by the log)" if cause.guess else ""
+    change = (Row(pairs_text(cause.change), "setting"),) if cause.change else ()
+    return (
+        Row(f"{cause.id}{guess}", "cause"),
+        Row(cause.summary, " "),
+        Row(cause.remedy, "fix"),
+        *change,
+        *(Row(clean_line(text), "|") for text in cause.evidence),
+    )
+
+
+def _progress(phase: Phase) -> str:
+    took = "" if phase.seconds is None else human_duration(phase.seconds)
+    state = "" if phase.state is PhaseState.DONE else phase.state.value
+    return "  ".join(filter(None, (took, state, phase.detail))) or "done"
+
+
+def _finding_section(finding: Finding) -> tuple[Row, ...]:
+    first = _numbered(Row(finding.summary, LEVELS[finding.severity], TONES[finding.severity], finding.line))
+    rest = (Row(finding.remedy, "fix"), Row(pairs_text(finding.change), "setting"))
+    return first, *(row for row in rest if row.text)
+
+
+def _numbered(row: Row) -> Row:
+    """With the number of its line in the text, from 1."""
+    return row if row.line is None else Row(f"{row.text}  [line {row.line + 1}]", row.label, row.tone, row.line)
+
+
+# --- JSON -------------------------------------------------------------------------------------------------
+
+
+def explanation_object(explanation: Explanation) -> dict[str, Any]:
+    """The shape of `explain --json`. What is not known is null; line numbers count from 1."""
+    facts, kv, fp4, cause = explanation.timeline.facts, explanation.kv, explanation.fp4, explanation.cause
+    rate = explanation.drafting.rate if explanation.drafting else None
+    speculation = (facts.speculation, "" if rate is None else f"{rate:.0%} accepted")
+    failed = cause is not None and explanation.outcome is Outcome.FAILED
+    return {
+        "engine": explanation.engine or None,
+        "version": facts.version or None,
+        "model": facts.model or None,
+        "outcome": OUTCOMES[explanation.outcome],
+        "phases": [
+            {"id": phase.id.value, "seconds": phase.seconds, "state": phase.state.value}
+            for phase in explanation.timeline.phases
+        ],
+        "kernels": {
+            "fp4_linear": fp4.linear or None,
+            "fp4_moe": fp4.moe or None,
+            "attention": facts.attention or None,
+            "verdict": fp4.verdict.value,
+        },
+        "kv_cache": {"gib": kv.gib, "tokens": kv.tokens, "max_concurrency": kv.concurrency},
+        "cuda_graph": {"estimated_gib": facts.graph_estimated_gib, "actual_gib": facts.graph_actual_gib},
+        "speculation": ", ".join(filter(None, speculation)) or None,
+        "failure": cause_object(cause) if cause is not None and failed else None,
+        "findings": [
+            {
+                "id": str(finding.id),
+                "severity": LEVELS[finding.severity],
+                "summary": finding.summary,
+                "remedy": finding.remedy or None,
+                "override": dict(finding.change) or None,
+                "evidence": next(iter(finding.evidence), None),
+                "line": None if finding.line is None else finding.line + 1,
+            }
+            for finding in explanation.findings
+        ],
+    }
+
+
+def cause_object(cause: Finding) -> dict[str, Any]:
+    """Why an engine failed, in JSON."""
+    return {
+        "cause": str(cause.id),
+        "summary": cause.summary,
+        "guess": cause.guess,
+        "lines": list(cause.evidence),
+        "remedy": cause.remedy,
+        "override": dict(cause.change) or None,
+    }

@@ -1,0 +1,95 @@
+"""What a log means, as both front ends show it: rows, places in the log, sections."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from spark_tui.domain.engine.state import EngineState
+from spark_tui.domain.finding import Finding, Severity
+from spark_tui.domain.logs.explain import Explanation, explain, explain_view
+from spark_tui.domain.logs.timeline import EMPTY_TIMELINE
+from spark_tui.present.logs import (
+    LEVELS,
+    LandmarkKind,
+    explanation_page,
+    explanation_rows,
+    finding_rows,
+    landmarks,
+    verdict_rows,
+)
+from spark_tui.present.page import Tone
+from tests.engine_logs import PRESSED, banner, core, drafts, samples_of, stats, track, view_of
+from tests.log_fixtures import read_log, run_log
+
+GB10 = "gb10-vllm-0.20.2-qwen3.6-35b-a3b-mtp"
+PORT = "vllm-0.32-cpu-f_port"
+
+
+def explained(lines: list[str]) -> Explanation:
+    return explain(track(lines), samples_of(lines))
+
+
+def test_verdicts_of_the_real_gb10_start() -> None:
+    rows = {row.label: row for row in verdict_rows(explained(run_log(GB10)))}
+    assert list(rows) == [
+        "FP4", "Kernels", "Attention", "KV cache", "KV dtype", "Prefix", "Drafting", "Graphs", "Schedule",
+    ]  # fmt: skip
+    assert rows["FP4"].tone is Tone.GOOD
+    assert rows["KV cache"].text == "5.46M tokens (64.7 GiB), room for 21 requests of 262k"
+    assert rows["KV dtype"].text == "fp8"
+    assert rows["Drafting"].text == "mtp 3, no acceptance data yet"
+    assert rows["Graphs"].text.startswith("0.37 GiB (vLLM estimated -0.17: normal on unified memory)")
+
+
+def test_verdicts_hold_live_figures_where_there_are_any() -> None:
+    args = "'speculative_config': {'method': 'mtp', 'num_speculative_tokens': 2}"
+    lines = [*banner("0.32.0", args=args), stats(0, generation=41.8, running=1, kv=3.2)]
+    rows = {row.label: row.text for row in verdict_rows(explained([*lines, drafts(0, 740, 1000, "0.9, 0.8")]))}
+    assert rows["Drafting"] == "mtp 2, 74% accepted, 2.7 tokens per step"
+
+
+def test_unknown_verdicts_have_no_row() -> None:
+    assert verdict_rows(explain(EMPTY_TIMELINE)) == ()
+    eager = explained(core("Enforce eager set, disabling torch.compile and CUDAGraphs.", level="WARNING"))
+    assert [(row.label, row.text) for row in verdict_rows(eager)] == [("Graphs", "none (eager)")]
+
+
+def test_a_full_cache_has_a_fix_and_a_line_in_the_buffer() -> None:
+    lines = [*read_log(GB10), *PRESSED]
+    explanation = explained(lines)
+    proposal = explanation.proposal
+    assert proposal is not None
+    rows = finding_rows(explanation.findings, proposal.change)
+    assert {row.label for row in rows} >= {"a applies", "fix", "warning"}
+    found = [mark for mark in landmarks(explanation, first_line=1000) if mark.kind is LandmarkKind.FINDING]
+    assert any("KV cache" in mark.text and "97.0%" in lines[mark.line - 1000] for mark in found)
+
+
+def test_landmarks_are_in_order_and_the_gravest_of_a_line_wins() -> None:
+    explanation = explain_view(view_of(run_log(PORT), EngineState.FAILED, 1), now=0.0)
+    finding = Finding("waiting", Severity.WARNING, "3 requests waiting.", line=7)
+    marks = landmarks(replace(explanation, findings=(finding,)), first_line=10, cause_line=17)
+    assert [mark.line for mark in marks] == sorted({mark.line for mark in marks})
+    assert next(mark for mark in marks if mark.line == 17).kind is LandmarkKind.CAUSE
+
+
+@pytest.mark.parametrize(("preset", "last"), [(True, "a applies"), (False, "setting")])
+def test_a_cause_is_shown_with_its_fix_and_its_line(preset: bool, last: str) -> None:
+    explanation = explain_view(view_of(run_log(PORT), EngineState.FAILED, 1), now=0.0)
+    rows = explanation_rows(explanation, preset=preset)
+    assert [row.label for row in rows] == ["cause", "fix", last, "evidence"]
+    assert rows[0].tone is Tone.BAD
+    assert rows[2].text.startswith("port=8131")
+
+
+def test_severities_have_the_words_of_the_first_version() -> None:
+    assert LEVELS == {Severity.ERROR: "critical", Severity.WARNING: "warning", Severity.INFO: "info"}
+
+
+def test_a_page_has_no_empty_section_and_numbers_lines_from_1() -> None:
+    page = explanation_page(explained([*read_log(GB10), *PRESSED]))
+    assert all(section.rows for section in page)
+    assert [row.label for row in page[0].rows] == ["engine", "model", "outcome"]
+    assert all(f"[line {row.line + 1}]" in row.text for section in page for row in section.rows if row.line is not None)
