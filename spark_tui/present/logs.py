@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -115,6 +116,11 @@ def _line(explanation: Explanation, *topics: Topic) -> int | None:
 def pairs_text(change: Change) -> str:
     """`max_model_len=90112 kv_cache_dtype=fp8`."""
     return " ".join(f"{key}={value}" for key, value in change)
+
+
+def set_options(change: Change) -> str:
+    """`--set port=8001 --set max_model_len=65536`, quoted for the shell; empty without a change."""
+    return shlex.join(word for key, value in change for word in ("--set", f"{key}={value}"))
 
 
 def finding_rows(findings: Sequence[Finding], proposed: Change = (), key: str = "a") -> list[Row]:
@@ -232,7 +238,7 @@ def _head(explanation: Explanation) -> tuple[Row, ...]:
 
 def _why(cause: Finding) -> tuple[Row, ...]:
     guess = " (likely, not proven by the log)" if cause.guess else ""
-    change = (Row(pairs_text(cause.change), "setting"),) if cause.change else ()
+    change = (Row(set_options(cause.change), "setting"),) if cause.change else ()
     return (
         Row(f"{cause.id}{guess}", "cause"),
         Row(cause.summary, " "),
@@ -250,7 +256,7 @@ def _progress(phase: Phase) -> str:
 
 def _finding_section(finding: Finding) -> tuple[Row, ...]:
     first = _numbered(Row(finding.summary, LEVELS[finding.severity], TONES[finding.severity], finding.line))
-    rest = (Row(finding.remedy, "fix"), Row(pairs_text(finding.change), "setting"))
+    rest = (Row(finding.remedy, "fix"), Row(set_options(finding.change), "setting"))
     return first, *(row for row in rest if row.text)
 
 

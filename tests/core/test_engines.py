@@ -9,11 +9,11 @@ from spark_tui.core.launch import LaunchRequest
 from spark_tui.domain.engine.container import ContainerStatus, PublishedPort
 from spark_tui.domain.engine.state import EngineState, Health
 from spark_tui.domain.errors import ApiKeyRejected, ContainerNotFound, RefusedError
-from spark_tui.domain.logs.explain import explain_view
 from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.presets.plan import Overrides
 from spark_tui.domain.reading import Missing, Ok, Stale, value_of
 from tests.core.kit import PRESET, Kit
+from tests.engine_logs import stats
 from tests.log_fixtures import read_log
 
 PORT = (PublishedPort(8000, 8000),)
@@ -125,8 +125,26 @@ async def test_an_engine_whose_core_died_has_failed_although_its_server_ended_we
     async with kit.supervised():
         await kit.until(lambda: "qwen" in engines(kit) and engines(kit)["qwen"].timeline.ready)
         assert engines(kit)["qwen"].state is state
-        why = explain_view(engines(kit)["qwen"]).cause
-        assert (why is not None and "compiler" in " ".join((why.summary, *why.lines))) is (state is EngineState.FAILED)
+        why = kit.context.store.world.explanations["qwen"].cause
+        words = "" if why is None else " ".join((why.summary, *why.evidence))
+        assert ("compiler" in words) is (state is EngineState.FAILED)
+
+
+async def test_explanations_are_renewed_by_the_clock_without_a_new_line() -> None:
+    kit = Kit()
+    kit.api.serve()
+    kit.docker.add_container("qwen", ports=PORT, lines=[stats(0, running=1), stats(10, running=1)])
+
+    def stuck() -> str:
+        (hang,) = kit.context.store.world.explanations["qwen"].findings
+        assert hang.id == "hang"
+        return hang.summary
+
+    async with kit.supervised():
+        await kit.until(lambda: "qwen" in engines(kit) and engines(kit)["qwen"].state is EngineState.SERVING)
+        view, first = engines(kit)["qwen"], stuck()
+        await kit.until(lambda: stuck() != first)
+        assert engines(kit)["qwen"] == view
 
 
 async def test_an_engine_that_stops_answering_is_not_called_serving() -> None:

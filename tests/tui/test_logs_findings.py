@@ -89,7 +89,7 @@ async def test_a_failed_start_says_below_its_log_why_and_what_to_do() -> None:
     kit.docker.add_container("qwen", lines=run_log("vllm-0.32-cpu-f_port"), **OURS, **FAILED)
     for size in ((80, 24), (120, 36)):
         async with seen(kit, size, "4") as sight:
-            await sight.until_seen("because", "8130", "do ", "a applies", "port=8131", "at the end")
+            await sight.until_seen("cause", "8130", "fix ", "a applies", "port=8131", "at the end")
 
 
 async def test_what_is_filtered_out_is_told_as_long_as_it_is() -> None:

@@ -50,6 +50,6 @@ async def test_an_engine_without_a_preset_has_its_remedy_told_and_no_form() -> N
     kit = kit_of(QWEN)
     kit.docker.add_container("foreign", lines=run_log("vllm-0.32-cpu-f_port"), **FAILED)
     async with seen(kit, (120, 36), "1") as sight:
-        await sight.until(lambda: "because" in sight.text)
+        await sight.until(lambda: "cause" in sight.text)
         await sight.press("a")
         assert not isinstance(sight.app.screen, LaunchForm)
