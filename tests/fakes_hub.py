@@ -15,8 +15,8 @@ from spark_tui.domain.models.download import (
     Failure,
     FileProgress,
     FileState,
-    Here,
     Limits,
+    LocalFiles,
 )
 from spark_tui.domain.models.hub import RepoFacts, RepoFile, SearchHit, SearchQuery, ranked
 from spark_tui.domain.reading import Missing, Reading
@@ -92,8 +92,8 @@ class FakeDownloader:
     broken: SparkError | None = None
     looks: int = 0
 
-    async def here(self, request: DownloadRequest, commit: str, files: Sequence[RepoFile]) -> Here:
-        return Here({file.path: self.held.get(file.path, 0) for file in files}, self.named)
+    async def here(self, request: DownloadRequest, commit: str, files: Sequence[RepoFile]) -> LocalFiles:
+        return LocalFiles({file.path: self.held.get(file.path, 0) for file in files}, self.named)
 
     async def start(self, request: DownloadRequest, token: Secret | None = None) -> str:
         self.started.append(request)

@@ -18,8 +18,8 @@ from spark_tui.domain.models.download import (
     DownloadPhase,
     DownloadPlan,
     DownloadRequest,
-    Here,
     Limits,
+    LocalFiles,
     PlannedFile,
     room_refusal,
 )
@@ -258,9 +258,9 @@ class NoHub:
 class NoDownloads:
     """The Downloader of a world without a store."""
 
-    async def here(self, request: DownloadRequest, commit: str, files: object) -> Here:
+    async def here(self, request: DownloadRequest, commit: str, files: object) -> LocalFiles:
         """Nothing is."""
-        return Here({}, False)
+        return LocalFiles({}, False)
 
     async def start(self, request: DownloadRequest, token: Secret | None = None) -> str:
         """There is nowhere to put it."""

@@ -34,7 +34,7 @@ from spark_tui.domain.logs.starts import StartRecord
 from spark_tui.domain.metrics.page import MetricPage
 from spark_tui.domain.metrics.series import Sample, SeriesKey, Stretch
 from spark_tui.domain.models.checkpoint import CheckpointFacts
-from spark_tui.domain.models.download import Download, DownloadRequest, Here, Limits
+from spark_tui.domain.models.download import Download, DownloadRequest, Limits, LocalFiles
 from spark_tui.domain.models.hub import RepoFacts, RepoFile, SearchHit, SearchQuery
 from spark_tui.domain.models.store import Deleted, DeletePlan, Extent, StoreContents, StoredFile, VerifyProgress
 from spark_tui.domain.presets.preset import PresetCatalogue
@@ -510,7 +510,7 @@ class HubClient(Protocol):
 class Downloader(Protocol):
     """Downloads, each in a process of its own that outlives this program. Nothing here waits for a download."""
 
-    async def here(self, request: DownloadRequest, commit: str, files: Sequence[RepoFile]) -> Here:
+    async def here(self, request: DownloadRequest, commit: str, files: Sequence[RepoFile]) -> LocalFiles:
         """What of these files is in the store already."""
 
     async def start(self, request: DownloadRequest, token: Secret | None = None) -> str:

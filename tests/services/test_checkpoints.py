@@ -142,7 +142,7 @@ def test_a_download_under_way_is_partial_and_names_what_lacks(tmp_path: Path) ->
     found = facts(tmp_path, "/models/tiny")
     assert found.weights is not None
     assert not found.weights.complete
-    assert found.findings == ("model-00002-of-00002.safetensors: is not here yet",)
+    assert found.findings == ("model-00002-of-00002.safetensors: is not downloaded",)
 
 
 def test_a_truncated_file_is_a_finding(tmp_path: Path) -> None:

@@ -16,7 +16,13 @@ from pathlib import Path
 import pytest
 
 from spark_tui.domain.errors import UsageError
-from spark_tui.domain.models.download import Download, DownloadPhase, DownloadRequest, FileState, Limits
+from spark_tui.domain.models.download import (
+    Download,
+    DownloadPhase,
+    DownloadRequest,
+    FileState,
+    Limits,
+)
 from spark_tui.domain.secret import Secret
 from spark_tui.services.hub.downloads import DetachedDownloads
 from spark_tui.services.hub.records import DownloadFolder, alive

@@ -156,9 +156,11 @@ LEAVES = st.none() | st.booleans() | st.integers() | st.text()
 
 
 @given(st.recursive(LEAVES, lambda inner: st.lists(inner) | st.dictionaries(KEYS, inner)))
-def test_any_json_reads_as_some_state(value: object) -> None:
+def test_any_json_is_a_state_or_none(value: object) -> None:
     with tempfile.TemporaryDirectory() as path:
         folder = DownloadFolder(Path(path))
         (Path(path) / "x.state.json").write_text(json.dumps({"files": [value], "failure": value, "phase": value}))
-        found = folder.state("x")
-    assert found is not None
+        (Path(path) / "x.request.json").write_text(json.dumps(value))
+        state, download = folder.state("x"), folder.download("x")
+    assert state is None or isinstance(state, WorkerState)
+    assert download.id == "x"

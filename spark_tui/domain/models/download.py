@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Final
 
 from spark_tui.domain.errors import SparkError
-from spark_tui.domain.models.hub import LeftOut, RepoFacts
+from spark_tui.domain.models.hub import RepoFacts, Skipped
 from spark_tui.domain.models.hub_errors import KEEP_FREE, error_named, no_room
 from spark_tui.domain.reading import NOT_READ_YET, Reading, value_of
 
@@ -232,7 +232,7 @@ class Download:
 
 
 @dataclass(frozen=True, slots=True)
-class Here:
+class LocalFiles:
     """What is in the store already: bytes by path, parts of files included. `named`: an engine that asks for the model
     finds all of it; data may be here under the name of another commit alone."""
 
@@ -257,13 +257,13 @@ class PlannedFile:
 @dataclass(frozen=True, slots=True)
 class DownloadPlan:
     """A dry run: what a download would fetch. `facts` is None for a file that is not on the Hub. `choices` is filled
-    where a person has to name a file first. `named`: an engine would find what is here (see `Here`). `refusal` is why
-    it would fail now: gated, without room."""
+    where a person has to name a file first. `named`: an engine would find what is here (see `LocalFiles`). `refusal` is
+    why it would fail now: gated, without room."""
 
     request: DownloadRequest
     facts: RepoFacts | None
     files: tuple[PlannedFile, ...] = ()
-    left_out: tuple[LeftOut, ...] = ()
+    left_out: tuple[Skipped, ...] = ()
     choices: tuple[tuple[str, int | None], ...] = ()
     notes: tuple[str, ...] = ()
     free: Reading[int] = NOT_READ_YET

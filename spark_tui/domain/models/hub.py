@@ -302,7 +302,7 @@ _PART: Final = re.compile(r"-\d{5}-of-\d{5}(?=\.gguf$)")
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
+class Skipped:
     """A file that is not fetched, and why."""
 
     path: str
@@ -317,7 +317,7 @@ class Selection:
     no file fits."""
 
     files: tuple[RepoFile, ...] = ()
-    left_out: tuple[LeftOut, ...] = ()
+    left_out: tuple[Skipped, ...] = ()
     choices: tuple[tuple[str, int | None], ...] = ()
     missing: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -341,7 +341,7 @@ def select(
         return _without_safetensors(plain)
     reasons = _Reasons(plain, load_format)
     kept = tuple(file for file in plain if not reasons.against(file))
-    left = tuple(LeftOut(file.path, file.size, why) for file in plain if (why := reasons.against(file)))
+    left = tuple(Skipped(file.path, file.size, why) for file in plain if (why := reasons.against(file)))
     return Selection(kept, left, notes=reasons.notes)
 
 

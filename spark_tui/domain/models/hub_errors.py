@@ -30,6 +30,10 @@ class HubOffline(UnreachableError):
     id = "hub_offline"
 
 
+class HubSwitchedOff(HubOffline):
+    """HF_HUB_OFFLINE is set."""
+
+
 class HubBusy(UnreachableError):
     """HTTP 429, or the Hub is in trouble. `wait` is in seconds, None when it does not say how long."""
 
@@ -118,9 +122,9 @@ def offline(endpoint: str, why: str) -> HubOffline:
     )
 
 
-def switched_off() -> HubOffline:
+def switched_off() -> HubSwitchedOff:
     """HF_HUB_OFFLINE."""
-    return HubOffline("The Hub may not be asked: HF_HUB_OFFLINE is set.", "Unset HF_HUB_OFFLINE, and try again.")
+    return HubSwitchedOff("The Hub is disabled: HF_HUB_OFFLINE is set.", "Unset HF_HUB_OFFLINE and try again.")
 
 
 def busy(endpoint: str, wait: float | None, *, known: bool) -> HubBusy:

@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypeGuard
+from typing import Any, Final, Protocol, TypeGuard
 
 from spark_tui.domain.models.checkpoint import (
     CheckpointFacts,
@@ -20,6 +20,7 @@ from spark_tui.domain.models.checkpoint import (
     template_in,
 )
 from spark_tui.domain.models.config import MOST_BYTES, BadJson, facts_from, is_draft_tensor, read_object
+from spark_tui.domain.reading import Missing, Ok, Reading
 from spark_tui.domain.text import clean_line, truncate
 
 LENGTH_BYTES: Final = 8
@@ -295,67 +296,84 @@ def format_in(words: str) -> WeightFormat | None:
     return next((form for pattern, form in _WORDS if re.search(pattern, words.lower())), None)
 
 
+# --- a whole checkpoint ---------------------------------------------------------------------------------------
+
 CONFIG: Final = "config.json"
-HF_QUANT: Final = "hf_quant_config.json"
-GENERATION: Final = "generation_config.json"
 INDEX: Final = "model.safetensors.index.json"
-TOKENIZER: Final = "tokenizer_config.json"
-TEMPLATE: Final = "chat_template.jinja"
-MOST_TEMPLATE_BYTES: Final = 4 * 1024 * 1024
 MOST_CONFIG_BYTES: Final = 16 * 1024 * 1024
+_TEMPLATE: Final = "chat_template.jinja"
+_MOST_TEMPLATE_BYTES: Final = 4 * 1024 * 1024
 _MOST_PROBLEMS: Final = 10
 
 
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """What was read: the JSON files and the chat template (None: it has none), and the header of each weights file, or
-    what is wrong with it."""
+class CheckpointFiles(Protocol):
+    """The files of one checkpoint, on the disk or on the Hub."""
 
-    config: Mapping[str, Any]
-    hf_quant: Mapping[str, Any] | None = None
-    generation: Mapping[str, Any] | None = None
-    index: Mapping[str, Any] | None = None
-    tokenizer: Mapping[str, Any] | None = None
-    template: str | None = None
-    licence: str = ""
-    headers: Sequence[SafetensorsHeader | CheckpointProblem] = ()
-    problems: Sequence[CheckpointProblem] = ()
+    def names(self) -> Iterable[str]:
+        """The files that are there, in no order."""
+
+    def head(self, path: str, most: int) -> bytes | CheckpointProblem | None:
+        """The first `most` bytes of a file; None when there is no such file."""
+
+    def headers(self, paths: Sequence[str]) -> Sequence[SafetensorsHeader | CheckpointProblem]:
+        """The headers of safetensors files, in that order."""
 
 
-def checkpoint_of(parts: Parts, source: str) -> CheckpointFacts:
-    """The facts. Damaged files are findings; where one of them holds weights, `weights.complete` is false."""
-    headers = [header for header in parts.headers if isinstance(header, SafetensorsHeader)]
-    damaged = [header for header in parts.headers if isinstance(header, CheckpointProblem)]
-    problems = [*parts.problems, *damaged]
-    complete = bool(parts.headers) and not damaged
-    tensors = [tensor for header in headers for tensor in header.tensors]
-    named = _tensor_names(parts.index) or ([tensor.name for tensor in tensors] if complete else None)
-    facts = facts_from(
-        parts.config,
-        hf_quant=parts.hf_quant,
-        generation=parts.generation,
-        tensor_names=named,
-        source=source,
-    )
-    weights = summarise(tensors, layers=facts.layers, complete=complete) if tensors else None
+def read_checkpoint(
+    files: CheckpointFiles, source: str, *, licence: str = "", most_files: int = 4_000
+) -> Reading[CheckpointFacts]:
+    """All that a checkpoint's configs and headers say. Missing without a readable config; any other damaged file is a
+    finding, and `weights.complete` is false where it holds weights."""
+    problems: list[CheckpointProblem] = []
+
+    def json_of(path: str, most: int = MOST_CONFIG_BYTES) -> dict[str, Any] | None:
+        data = files.head(path, most + 1)
+        if data is None:
+            return None
+        if isinstance(data, CheckpointProblem):
+            problems.append(data)
+        elif len(data) > most:
+            problems.append(CheckpointProblem(path, f"larger than {most >> 20} MiB"))
+        else:
+            try:
+                return read_object(data)
+            except BadJson as error:
+                problems.append(CheckpointProblem(path, str(error)))
+        return None
+
+    config = json_of(CONFIG)
+    if config is None:
+        return Missing(f"{problems[0].file}: {problems[0].reason}" if problems else f"it has no {CONFIG}")
+    index = json_of(INDEX, MOST_BYTES)
+    headers = files.headers(weight_files(index, files.names(), most_files))
+    hf_quant, generation = json_of("hf_quant_config.json"), json_of("generation_config.json")
+    # The template has a file of its own in newer checkpoints, and is part of the tokenizer's config in older ones.
+    found = files.head(_TEMPLATE, _MOST_TEMPLATE_BYTES)
+    template = found.decode("utf-8", "replace") if isinstance(found, bytes) else None
+    for name in ("chat_template.json", "tokenizer_config.json"):
+        if template is None and (told := json_of(name)) is not None:
+            template = template_in(told)
+
+    whole = [header for header in headers if isinstance(header, SafetensorsHeader)]
+    problems += [header for header in headers if isinstance(header, CheckpointProblem)]
+    complete = bool(headers) and len(whole) == len(headers)
+    tensors = [tensor for header in whole for tensor in header.tensors]
+    weight_map = index.get("weight_map") if index else None
+    named = list(map(str, weight_map)) if isinstance(weight_map, dict) and weight_map else None
+    if named is None and complete:
+        named = [tensor.name for tensor in tensors]
+    facts = facts_from(config, hf_quant=hf_quant, generation=generation, tensor_names=named, source=source)
     findings = [f"{problem.file}: {problem.reason}" for problem in problems[:_MOST_PROBLEMS]]
     if len(problems) > _MOST_PROBLEMS:
         findings.append(f"and {len(problems) - _MOST_PROBLEMS} more files")
-    template = parts.template
-    if template is None and parts.tokenizer is not None:
-        template = template_in(parts.tokenizer)
-    return replace(
+    found_facts = replace(
         facts,
-        weights=weights,
+        weights=summarise(tensors, layers=facts.layers, complete=complete) if tensors else None,
         chat=None if template is None else abilities_of(template, facts.model_type),
-        licence=parts.licence,
+        licence=licence,
         findings=(*facts.findings, *findings),
     )
-
-
-def _tensor_names(index: Mapping[str, Any] | None) -> list[str] | None:
-    found = index.get("weight_map") if index else None
-    return [str(name) for name in found] if isinstance(found, dict) else None
+    return Ok(found_facts)
 
 
 def weight_files(index: Mapping[str, Any] | None, names: Iterable[str], most: int) -> list[str]:

@@ -15,8 +15,8 @@ from spark_tui.domain.models.download import (
     DownloadRequest,
     FileProgress,
     FileState,
-    Here,
     Limits,
+    LocalFiles,
 )
 from spark_tui.domain.models.hub import (
     FormatBasis,
@@ -189,12 +189,12 @@ class DemoDownloads:
         self._seen_at = clock.monotonic()
         self._first = True
 
-    async def here(self, request: DownloadRequest, commit: str, files: Sequence[RepoFile]) -> Here:
+    async def here(self, request: DownloadRequest, commit: str, files: Sequence[RepoFile]) -> LocalFiles:
         """What the simulated store and unfinished downloads have."""
         stored = self._models.sizes(request.repo)
         whole = all(file.path in stored for file in files if file.path.endswith(".safetensors"))
         sizes = {file.path: file.size or 0 for file in files if whole or file.path in stored}
-        return Here(sizes, whole)
+        return LocalFiles(sizes, whole)
 
     async def start(self, request: DownloadRequest, token: Secret | None = None) -> str:
         """Begins, or goes on."""

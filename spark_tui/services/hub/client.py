@@ -1,17 +1,18 @@
-"""Reads the beginnings of files on the Hub: configs, and headers of weights. Never a tensor, never without bound."""
+"""The HubClient port on huggingface_hub, which is imported when the Hub is first asked.
+
+The Hub's answers come from outside: what has another shape than documented counts as absent. Of files only the
+beginnings are read (configs, headers of weights): never a tensor, never without bound.
+"""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import Future
 from datetime import datetime
 from typing import Any, Final
 
-from spark_tui.domain.errors import SparkError
 from spark_tui.domain.models import hub_errors
 from spark_tui.domain.models.checkpoint import CheckpointFacts, CheckpointProblem, WeightFormat
-from spark_tui.domain.models.config import MOST_BYTES, BadJson, Keys, quantization_of, read_object
+from spark_tui.domain.models.config import MOST_BYTES, Keys, quantization_of
 from spark_tui.domain.models.hub import (
     Gating,
     RepoFacts,
@@ -25,37 +26,101 @@ from spark_tui.domain.models.hub import (
 )
 from spark_tui.domain.models.hub_errors import repo_page
 from spark_tui.domain.models.weights import (
-    CONFIG,
-    GENERATION,
-    HF_QUANT,
-    INDEX,
     LENGTH_BYTES,
-    MOST_CONFIG_BYTES,
-    MOST_TEMPLATE_BYTES,
-    TEMPLATE,
-    TOKENIZER,
-    Parts,
     SafetensorsHeader,
-    checkpoint_of,
     header_length,
     parse_header,
-    weight_files,
+    read_checkpoint,
 )
-from spark_tui.domain.reading import Missing, Ok, Reading
+from spark_tui.domain.reading import Reading
 from spark_tui.domain.secret import Secret
 from spark_tui.domain.text import clean_line, truncate
 from spark_tui.services.executors import CallPool
 from spark_tui.services.hub.session import (
-    Asked,
-    Unanswered,
+    HubCall,
+    NoResponse,
     calling,
+    describe,
     endpoint_of,
     plain_headers,
     prepare,
     raise_for_status,
     token_of,
-    words_of,
 )
+
+WORKERS: Final = 4
+_MARGIN: Final = 4
+"""Hits asked for beyond the wish, times the wish: filters take some away."""
+_MOST_ASKED: Final = 200
+_EXPAND: Final = (
+    "author", "config", "downloads", "gated", "gguf", "lastModified", "likes", "pipeline_tag", "private", "safetensors",
+    "tags", "usedStorage",
+)  # fmt: skip
+
+
+class HuggingFaceHub:
+    """The Hub of `HF_ENDPOINT`, else huggingface.co."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self.endpoint = endpoint_of(environ)
+        self._pool = CallPool("hub", WORKERS)
+
+    async def search(self, query: SearchQuery, token: Secret | None = None) -> tuple[SearchHit, ...]:
+        """See the port."""
+        filtered = bool(query.formats) or query.fits or query.most_bytes is not None
+        limit = min(_MOST_ASKED, query.limit * (_MARGIN if filtered else 1) + 10)
+
+        def ask() -> list[SearchHit]:
+            api = self._api(token)
+            return [
+                hit_of(info)
+                for words, tag in asked(query)
+                for info in api.list_models(
+                    search=words or None, filter=tag or None, author=query.publisher or None, sort=query.sort.value,
+                    limit=limit, expand=list(_EXPAND),
+                )
+            ]  # fmt: skip
+
+        call = HubCall(self.endpoint, known=bool(token))
+        return ranked(await self._pool.run(calling, call, ask), query)
+
+    async def repo(self, repo: str, revision: str = "main", token: Secret | None = None) -> RepoFacts:
+        """See the port."""
+
+        def ask() -> RepoFacts:
+            api = self._api(token)
+            info = api.model_info(repo, revision=revision)
+            tree = api.list_repo_tree(repo, recursive=True, revision=info.sha or revision)
+            return facts_of(info, files_of(tree), revision, self.endpoint)
+
+        return await self._pool.run(calling, HubCall(self.endpoint, repo, revision, known=bool(token)), ask)
+
+    async def access(self, repo: str, token: Secret | None = None) -> None:
+        """See the port."""
+        call = HubCall(self.endpoint, repo, known=bool(token))
+        await self._pool.run(calling, call, lambda: self._api(token).auth_check(repo))
+
+    async def inspect(self, facts: RepoFacts, token: Secret | None = None) -> Reading[CheckpointFacts]:
+        """See the port."""
+
+        def read() -> Reading[CheckpointFacts]:
+            prepare()
+            source = f"{facts.page} at {facts.commit[:12] or facts.revision}"
+            files = RemoteFiles(facts, self.endpoint, token)
+            return read_checkpoint(files, source, licence=facts.licence, most_files=MOST_SHARDS)
+
+        return await self._pool.run(read)
+
+    async def close(self) -> None:
+        """See the port."""
+        self._pool.close()
+
+    def _api(self, token: Secret | None) -> Any:
+        prepare()
+        from huggingface_hub import HfApi
+
+        return HfApi(endpoint=self.endpoint, token=token_of(token))
+
 
 FIRST_BYTES: Final = 256 * 1024
 """Asked for at once: the headers of most files end within it, and then one request is enough."""
@@ -64,7 +129,7 @@ READERS: Final = 6
 
 
 class RemoteFiles:
-    """Reads one revision's files by range."""
+    """One revision's files, read by range. The errors of the Hub are raised, what is wrong with a file is a problem."""
 
     def __init__(self, facts: RepoFacts, endpoint: str, token: Secret | None) -> None:
         self._facts = facts
@@ -72,37 +137,32 @@ class RemoteFiles:
         self._token = token
         self._sizes = {file.path: file.size for file in facts.files}
 
-    def __contains__(self, path: str) -> bool:
-        return path in self._sizes
+    def names(self) -> Iterable[str]:
+        """See CheckpointFiles."""
+        return self._sizes
 
-    def checkpoint(self) -> Reading[CheckpointFacts]:
-        """All that its configs and headers say. Raises the errors of the Hub when nothing can be read at all."""
-        if CONFIG not in self:
-            return Missing(f"it has no {CONFIG}")
-        config = self._object(CONFIG, MOST_CONFIG_BYTES)
-        if isinstance(config, CheckpointProblem):
-            return Missing(f"{config.file}: {config.reason}")
-        problems: list[CheckpointProblem] = []
-        index = self._optional(INDEX, MOST_BYTES, problems)
-        files = weight_files(index, self._sizes, MOST_SHARDS)
-        parts = Parts(
-            config,
-            hf_quant=self._optional(HF_QUANT, MOST_CONFIG_BYTES, problems),
-            generation=self._optional(GENERATION, MOST_CONFIG_BYTES, problems),
-            index=index,
-            template=self._template(),
-            tokenizer=self._optional(TOKENIZER, MOST_CONFIG_BYTES, problems) if TEMPLATE not in self else None,
-            licence=self._facts.licence,
-            headers=self._headers(files),
-            problems=problems,
-        )
-        source = f"{self._facts.page} at {self._facts.commit[:12] or self._facts.revision}"
-        return Ok(checkpoint_of(parts, source))
+    def head(self, path: str, most: int) -> bytes | None:
+        """See CheckpointFiles."""
+        return self._read(path, 0, most) if path in self._sizes else None
+
+    def headers(self, paths: Sequence[str]) -> list[SafetensorsHeader | CheckpointProblem]:
+        """Some at once. The first error of the Hub ends it: the others would fail the same way."""
+        from concurrent.futures import ThreadPoolExecutor
+
+        if not paths:
+            return []
+        with ThreadPoolExecutor(min(READERS, len(paths))) as pool:
+            futures = [pool.submit(self.header, path) for path in paths]
+            try:
+                return [future.result() for future in futures]
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
 
     def header(self, path: str) -> SafetensorsHeader | CheckpointProblem:
-        """One file's tensors. What is wrong with the file is a problem; what is wrong with the Hub is raised."""
+        """One file's tensors."""
         name = truncate(clean_line(path), 80)
-        if path not in self:
+        if path not in self._sizes:
             return CheckpointProblem(name, "is not in the repository")
         first = self._read(path, 0, FIRST_BYTES)
         length = header_length(first, name)
@@ -115,96 +175,39 @@ class RemoteFiles:
             first += self._read(path, len(first), wanted - len(first))
         return parse_header(first, file=name, file_size=size)
 
-    # --- one at a time ----------------------------------------------------------------------------------
-
-    def _object(self, path: str, most: int) -> dict[str, Any] | CheckpointProblem:
-        data = self._read(path, 0, most + 1)
-        if len(data) > most:
-            return CheckpointProblem(path, f"larger than {most >> 20} MiB")
-        try:
-            return read_object(data)
-        except BadJson as error:
-            return CheckpointProblem(path, str(error))
-
-    def _template(self) -> str | None:
-        if TEMPLATE not in self:
-            return None
-        return self._read(TEMPLATE, 0, MOST_TEMPLATE_BYTES).decode("utf-8", "replace")
-
-    def _optional(self, path: str, most: int, problems: list[CheckpointProblem]) -> dict[str, Any] | None:
-        if path not in self:
-            return None
-        found = self._object(path, most)
-        if isinstance(found, CheckpointProblem):
-            problems.append(found)
-            return None
-        return found
-
     def _read(self, path: str, begin: int, length: int) -> bytes:
         """So many bytes from `begin` on, or as many as there are. Raises SparkError."""
-        asked = Asked(self._endpoint, self._facts.repo, revision=self._facts.revision, file=path, token=self._token)
-        return calling(asked, lambda: self._ranged(path, begin, length))
+        repo, revision = self._facts.repo, self._facts.revision
 
-    def _ranged(self, path: str, begin: int, length: int) -> bytes:
-        from httpx2 import TransportError
-        from huggingface_hub import get_session, hf_hub_url
+        def ranged() -> bytes:
+            from httpx2 import TransportError
+            from huggingface_hub import get_session, hf_hub_url
 
-        revision = self._facts.commit or self._facts.revision
-        url = hf_hub_url(self._facts.repo, path, revision=revision, endpoint=self._endpoint)
-        headers = plain_headers(self._token) | {"Range": f"bytes={begin}-{begin + length - 1}"}
-        with get_session().stream("GET", url, headers=headers) as response:
-            if response.status_code == 416:
-                return b""
-            raise_for_status(response)
-            skip = begin if response.status_code == 200 else 0  # a server that knows no ranges sends all of it
-            if skip > MOST_BYTES:
-                raise hub_errors.strange_answer(self._endpoint, "it answers a range with the whole file")
-            try:
-                return _first_bytes(response, skip, length)
-            except TransportError as error:
-                raise Unanswered(words_of(error)) from error
-
-    # --- many at once -----------------------------------------------------------------------------------
-
-    def _headers(self, files: Sequence[str]) -> list[SafetensorsHeader | CheckpointProblem]:
-        """In the order of `files`. The first error of the Hub ends it: the others would fail the same way."""
-        futures: list[Future[SafetensorsHeader | CheckpointProblem]] = [Future() for _ in files]
-        waiting = iter(list(zip(files, futures, strict=True)))
-        lock = threading.Lock()
-
-        def work() -> None:
-            while True:
-                with lock:
-                    path, future = next(waiting, ("", None))
-                if future is None:
-                    return
+            url = hf_hub_url(repo, path, revision=self._facts.commit or revision, endpoint=self._endpoint)
+            headers = plain_headers(self._token) | {"Range": f"bytes={begin}-{begin + length - 1}"}
+            with get_session().stream("GET", url, headers=headers) as response:
+                if response.status_code == 416:
+                    return b""
+                raise_for_status(response)
+                skip = begin if response.status_code == 200 else 0  # a server that knows no ranges sends all of it
+                if skip > MOST_BYTES:
+                    raise hub_errors.strange_answer(self._endpoint, "it answers a range with the whole file")
+                parts: list[bytes] = []
+                left = skip + length
                 try:
-                    future.set_result(self.header(path))
-                except SparkError as error:
-                    future.set_exception(error)
-                    return
+                    for chunk in response.iter_raw():
+                        parts.append(chunk[:left])
+                        left -= len(parts[-1])
+                        if left <= 0:
+                            break
+                except TransportError as error:
+                    raise NoResponse(describe(error)) from error
+                return b"".join(parts)[skip:]
 
-        threads = [threading.Thread(target=work, daemon=True) for _ in range(min(READERS, len(files)))]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        for future in futures:
-            if future.done() and (error := future.exception()) is not None:
-                raise error
-        return [future.result() for future in futures if future.done()]
+        return calling(HubCall(self._endpoint, repo, revision, path, known=bool(self._token)), ranged)
 
 
-def _first_bytes(response: Any, skip: int, length: int) -> bytes:
-    parts: list[bytes] = []
-    left = skip + length
-    for chunk in response.iter_raw():
-        parts.append(chunk[:left])
-        left -= len(parts[-1])
-        if left <= 0:
-            break
-    return b"".join(parts)[skip:]
-
+# --- the answers as facts -------------------------------------------------------------------------------------
 
 _MOST_FILES: Final = 20_000
 _MOST_TAGS: Final = 200
@@ -358,84 +361,3 @@ def _count(value: Any) -> int | None:
 
 def _seconds(value: Any) -> float | None:
     return value.timestamp() if isinstance(value, datetime) else None
-
-
-WORKERS: Final = 4
-_MARGIN: Final = 4
-"""Hits asked for beyond the wish, times the wish: filters take some away."""
-_MOST_ASKED: Final = 200
-_TOLD: Final = (
-    "author", "config", "downloads", "gated", "gguf", "lastModified", "likes", "pipeline_tag", "private", "safetensors",
-    "tags", "usedStorage",
-)  # fmt: skip
-
-
-class HuggingFaceHub:
-    """The Hub of `HF_ENDPOINT`, else huggingface.co."""
-
-    def __init__(self, environ: Mapping[str, str]) -> None:
-        self.endpoint = endpoint_of(environ)
-        self._pool = CallPool("hub", WORKERS)
-
-    async def search(self, query: SearchQuery, token: Secret | None = None) -> tuple[SearchHit, ...]:
-        """What fits the query, best first; empty when nothing does."""
-        return await self._pool.run(self._search, query, token)
-
-    async def repo(self, repo: str, revision: str = "main", token: Secret | None = None) -> RepoFacts:
-        """One revision: facts of its card, and all its files with sizes."""
-        return await self._pool.run(self._repo, repo, revision, token)
-
-    async def access(self, repo: str, token: Secret | None = None) -> None:
-        """Returns when this token may fetch the repository's files; raises HubGated, HubTokenRejected, ..."""
-        await self._pool.run(self._access, repo, token)
-
-    async def inspect(self, facts: RepoFacts, token: Secret | None = None) -> Reading[CheckpointFacts]:
-        """What a checkpoint's config, index and tensor headers say of it, without fetching a tensor."""
-        return await self._pool.run(self._inspect, facts, token)
-
-    async def close(self) -> None:
-        """Ends its threads."""
-        self._pool.close()
-
-    # --- on a thread --------------------------------------------------------------------------------------
-
-    def _api(self, token: Secret | None) -> Any:
-        prepare()
-        from huggingface_hub import HfApi
-
-        return HfApi(endpoint=self.endpoint, token=token_of(token))
-
-    def _search(self, query: SearchQuery, token: Secret | None) -> tuple[SearchHit, ...]:
-
-        filtered = bool(query.formats) or query.fits or query.most_bytes is not None
-        limit = min(_MOST_ASKED, query.limit * (_MARGIN if filtered else 1) + 10)
-        hits: list[SearchHit] = []
-        for words, tag in asked(query):
-
-            def ask(words: str = words, tag: str = tag) -> list[SearchHit]:
-                found = self._api(token).list_models(
-                    search=words or None, filter=tag or None, author=query.publisher or None, sort=query.sort.value,
-                    limit=limit, expand=list(_TOLD),
-                )  # fmt: skip
-                return [hit_of(info) for info in found]
-
-            hits += calling(Asked(self.endpoint, token=token), ask)
-        return ranked(hits, query)
-
-    def _repo(self, repo: str, revision: str, token: Secret | None) -> RepoFacts:
-
-        def ask() -> RepoFacts:
-            api = self._api(token)
-            info = api.model_info(repo, revision=revision)
-            tree = api.list_repo_tree(repo, recursive=True, revision=info.sha or revision)
-            return facts_of(info, files_of(tree), revision, self.endpoint)
-
-        return calling(Asked(self.endpoint, repo, revision=revision, token=token), ask)
-
-    def _access(self, repo: str, token: Secret | None) -> None:
-        calling(Asked(self.endpoint, repo, token=token), lambda: self._api(token).auth_check(repo))
-
-    def _inspect(self, facts: RepoFacts, token: Secret | None) -> Reading[CheckpointFacts]:
-
-        prepare()
-        return RemoteFiles(facts, self.endpoint, token).checkpoint()

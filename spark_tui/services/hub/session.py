@@ -1,8 +1,8 @@
 """The connection to the Hub: huggingface_hub's own calls, over a session that never waits without end.
 
-The library repeats failed requests by itself, and sleeps in between where nobody sees it. Here a request is sent once:
-whoever asks decides whether to wait, and says so. `Unanswered` and `Turned` carry what happened; they are no errors of
-httpx, so that the library lets them through.
+The library repeats failed requests by itself and sleeps in between, where nothing can show it. Here a request is sent
+once: the caller decides whether to wait, and says so. `NoResponse` and `RetryLater` carry what happened; they are no
+errors of httpx, so that the library lets them through.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from spark_tui.domain.errors import SparkError
@@ -26,12 +27,12 @@ _RATE: Final = re.compile(r"\br\s*=\s*0\s*;\s*t\s*=\s*(\d{1,6})")
 R = TypeVar("R")
 
 
-class Unanswered(Exception):
+class NoResponse(Exception):
     """Nothing came back: no route, a refused connection, a timeout, a connection cut off."""
 
 
-class Turned(Exception):
-    """The Hub turned the request down for now. `wait` is in seconds, None when it does not say."""
+class RetryLater(Exception):
+    """The Hub answered 429 or 5xx. `wait` is in seconds, None when it does not say."""
 
     def __init__(self, status: int, wait: float | None) -> None:
         super().__init__(f"HTTP {status}")
@@ -65,21 +66,21 @@ def _client() -> Any:
             from huggingface_hub import constants
 
             if constants.HF_HUB_OFFLINE:
-                raise Unanswered(_SWITCHED_OFF)
+                raise NoResponse(_SWITCHED_OFF)
             request.extensions["timeout"] = timeouts
             try:
                 response = super().send(request, **options)
             except httpx2.TransportError as error:
-                raise Unanswered(words_of(error)) from error
+                raise NoResponse(describe(error)) from error
             if response.status_code == 429 or response.status_code >= 500:
                 response.close()
-                raise Turned(response.status_code, pause_asked(response.headers))
+                raise RetryLater(response.status_code, pause_asked(response.headers))
             return response
 
     return Session(follow_redirects=True, limits=httpx2.Limits(max_connections=64, max_keepalive_connections=16))
 
 
-def words_of(error: BaseException) -> str:
+def describe(error: BaseException) -> str:
     """An exception in words: `ConnectError: [Errno 111] Connection refused`."""
     return f"{type(error).__name__}: {error}".rstrip(": ")
 
@@ -92,17 +93,15 @@ def pause_asked(headers: Mapping[str, str]) -> float | None:
     return min(float(seconds), MOST_WAIT_SECONDS) if seconds.isdigit() and len(seconds) < 8 else None
 
 
-class Asked:
-    """What a request is about, for its errors."""
+@dataclass(frozen=True, slots=True)
+class HubCall:
+    """What a request is about, for its errors. `known`: a token is sent."""
 
-    def __init__(
-        self, endpoint: str, repo: str = "", *, revision: str = "main", file: str = "", token: Secret | None = None
-    ) -> None:
-        self.endpoint = endpoint
-        self.repo = repo
-        self.revision = revision
-        self.file = file
-        self.known = bool(token)
+    endpoint: str
+    repo: str = ""
+    revision: str = "main"
+    file: str = ""
+    known: bool = False
 
 
 def plain_headers(token: Secret | None) -> dict[str, str]:
@@ -123,7 +122,7 @@ def token_of(token: Secret | None) -> str | bool:
     return token.reveal() if token else False
 
 
-def calling(asked: Asked, call: Callable[[], R]) -> R:
+def calling(asked: HubCall, call: Callable[[], R]) -> R:
     """Runs `call`; whatever the library raises becomes an error with a remedy."""
     try:
         return call()
@@ -133,48 +132,42 @@ def calling(asked: Asked, call: Callable[[], R]) -> R:
         raise translate(error, asked) from error
 
 
-def translate(error: BaseException, asked: Asked) -> SparkError:
+def translate(error: BaseException, asked: HubCall) -> SparkError:
     """An error of the library or of our session, in words."""
-    if isinstance(error, Unanswered):
+    if isinstance(error, NoResponse):
         if str(error) == _SWITCHED_OFF:
             return hub_errors.switched_off()
         return hub_errors.offline(asked.endpoint, str(error))
-    if isinstance(error, Turned):
+    if isinstance(error, RetryLater):
         if error.status == 429:
             return hub_errors.busy(asked.endpoint, error.wait, known=asked.known)
         return hub_errors.in_trouble(asked.endpoint, error.status)
     return _from_library(error, asked)
 
 
-def _from_library(error: BaseException, asked: Asked) -> SparkError:
+def _from_library(error: BaseException, asked: HubCall) -> SparkError:
     from huggingface_hub import errors
 
-    if isinstance(error, errors.GatedRepoError):
-        return hub_errors.gated(asked.endpoint, asked.repo, known=asked.known, detail=_said(error))
-    if isinstance(error, errors.RevisionNotFoundError):
-        return hub_errors.revision_missing(asked.repo, asked.revision)
-    if isinstance(error, errors.EntryNotFoundError):
-        return hub_errors.file_missing(asked.repo, asked.file or "of that name")
-    if isinstance(error, errors.HfHubHTTPError):
-        return _from_status(error, asked)
-    if isinstance(error, errors.HFValidationError):
-        return hub_errors.repo_missing(asked.repo, known=asked.known)
-    return hub_errors.strange_answer(asked.endpoint, words_of(error))
-
-
-def _from_status(error: Any, asked: Asked) -> SparkError:
-    """RepositoryNotFoundError stands for a bare 401 too: with a token, it is the token that is wrong."""
-    status = error.response.status_code
-    said = _said(error)
-    if status == 401 and asked.known and "RepoNotFound" not in error.response.headers.get("X-Error-Code", ""):
-        return hub_errors.bad_token(said)
+    told = str(getattr(error, "server_message", None) or "")
+    match error:
+        case errors.GatedRepoError():
+            return hub_errors.gated(asked.endpoint, asked.repo, known=asked.known, detail=told)
+        case errors.RevisionNotFoundError():
+            return hub_errors.revision_missing(asked.repo, asked.revision)
+        case errors.EntryNotFoundError():
+            return hub_errors.file_missing(asked.repo, asked.file or "of that name")
+        case errors.HFValidationError():
+            return hub_errors.repo_missing(asked.repo, known=asked.known)
+        case errors.HfHubHTTPError():
+            pass
+        case _:
+            return hub_errors.strange_answer(asked.endpoint, describe(error))
+    status, code = error.response.status_code, error.response.headers.get("X-Error-Code", "")
+    # RepositoryNotFoundError stands for a bare 401 too: with a token, it is the token that is wrong.
+    if status == 401 and asked.known and "RepoNotFound" not in code:
+        return hub_errors.bad_token(told)
     if status == 403:
-        return hub_errors.forbidden(asked.endpoint, asked.repo, said)
+        return hub_errors.forbidden(asked.endpoint, asked.repo, told)
     if status in (401, 404):
         return hub_errors.repo_missing(asked.repo, known=asked.known)
-    return hub_errors.other(f"{hub_errors.host_of(asked.endpoint)} refused (HTTP {status}).", said or str(error))
-
-
-def _said(error: Any) -> str:
-    """The server's own sentence."""
-    return str(getattr(error, "server_message", None) or "")
+    return hub_errors.other(f"{hub_errors.host_of(asked.endpoint)} refused (HTTP {status}).", told or str(error))

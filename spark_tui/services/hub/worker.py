@@ -1,14 +1,12 @@
 """The process of one download: `python -m spark_tui.services.hub.worker FOLDER ID`.
 
-It leaves its parent at once and goes on when the program that started it ends. The token comes on standard input, and
-nowhere else; what it does is told in the state file alone, what surprises it in the log. SIGTERM ends it at once:
-whatever has arrived is on the disk already.
+It detaches itself at once and outlives the program that started it. The token comes on standard input and nowhere
+else; progress goes to the state file, surprises to the log. SIGTERM ends it at once: what has arrived is on the disk.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import logging
 import os
@@ -16,15 +14,24 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
+
+import filelock
 
 from spark_tui.domain.errors import SparkError
-from spark_tui.domain.models.download import DownloadPhase, Failure, SpeedMeter
+from spark_tui.domain.models.download import (
+    DownloadPhase,
+    Failure,
+    FileState,
+    SpeedMeter,
+)
 from spark_tui.domain.secret import Secret
 from spark_tui.services.hub.records import DownloadFolder, Order, WorkerState, alive, born
+
+if TYPE_CHECKING:  # the library is loaded once it is this download's turn
+    from spark_tui.services.hub.job import DownloadJob
 
 COMM: Final = "spark-tui-pull"
 """Its name in the process list. Rules for the out-of-memory killer on these machines look for `python` and `vllm`."""
@@ -32,8 +39,11 @@ TICK_SECONDS: Final = 0.25
 _OOM_SCORE: Final = 600
 """It loses nothing when it is killed: rather this than an engine."""
 _NICE: Final = 5
-_LOCK_TRIES: Final = 20
+_LOCK_SECONDS: Final = 1.0
+"""An older process of the same download may need a moment to end."""
 _MOST_TOKEN: Final = 65_536
+
+_log = logging.getLogger(__name__)
 
 
 def main(argv: list[str]) -> int:
@@ -48,19 +58,26 @@ def main(argv: list[str]) -> int:
     os.close(ready)
     code = 1
     try:
-        _settle(folder, id_)
-        code = _work(folder, id_, token, lambda: _ready(write))
-    except BaseException:
-        logging.getLogger(__name__).exception("the download ended unexpectedly")
+        _detach(folder, id_)
+        lock = filelock.UnixFileLock(folder.lock(id_), mode=0o600)
+        order = folder.order(id_)
+        try:
+            lock.acquire(timeout=_LOCK_SECONDS)
+        except filelock.Timeout:
+            os.write(write, b"+")
+        else:
+            if order is not None:
+                worker = Worker(folder, id_, order, token)
+                worker.begin()
+                os.write(write, b"+")
+                os.close(write)
+                code = worker.run()
+    except BaseException:  # noqa: BLE001 - there is nobody to raise it to
+        _log.exception("the download ended unexpectedly")
     os._exit(code)  # a thread that hangs in a read would hold the process
 
 
-def _ready(write: int) -> None:
-    os.write(write, b"+")
-    os.close(write)
-
-
-def _settle(folder: DownloadFolder, id_: str) -> None:
+def _detach(folder: DownloadFolder, id_: str) -> None:
     """A session, a log and a priority of its own."""
     os.setsid()
     null = os.open(os.devnull, os.O_RDWR)
@@ -75,46 +92,16 @@ def _settle(folder: DownloadFolder, id_: str) -> None:
         os.nice(_NICE)
 
 
-def _work(folder: DownloadFolder, id_: str, token: Secret | None, ready: Callable[[], None]) -> int:
-    lock = os.open(folder.lock(id_), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    if not _locked(lock):
-        ready()
-        return 0
-    order = folder.order(id_)
-    if order is None:
-        return 1
-    worker = Worker(folder, id_, order, token)
-    worker.begin()
-    ready()
-    return worker.run()
-
-
-def _locked(descriptor: int) -> bool:
-    """An older process of the same download may need a moment to end."""
-    for _ in range(_LOCK_TRIES):
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            time.sleep(0.05)
-        else:
-            return True
-    return False
-
-
 class Worker:
-    """Waits for its turn, runs the download on threads, and tells of it four times a second."""
+    """Waits for its turn, runs the download on threads, and reports four times a second."""
 
     def __init__(self, folder: DownloadFolder, id_: str, order: Order, token: Secret | None) -> None:
         self._folder = folder
         self._id = id_
         self._order = order
         self._token = token
-        before = folder.state(id_)
-        own = os.getpid()
-        kept = () if before is None else before.files
-        self._state = WorkerState(
-            DownloadPhase.QUEUED, own, born(own) or 0, before.commit if before else "", files=kept
-        )
+        before, own = folder.state(id_) or WorkerState(), os.getpid()
+        self._state = WorkerState(DownloadPhase.QUEUED, own, born(own) or 0, before.commit, before.files)
         self._stop = threading.Event()
         self._meter = SpeedMeter()
         self._error: BaseException | None = None
@@ -137,34 +124,30 @@ class Worker:
         thread = threading.Thread(target=self._run, args=(job,), daemon=True)
         thread.start()
         while thread.is_alive():
-            self._tell(job)
+            self._report(job)
             thread.join(TICK_SECONDS)
             if self._stop.is_set():
                 job.shared.stop.set()
-                self._tell(job)
+                self._report(job)
                 return self._end(DownloadPhase.PAUSED)
-        self._tell(job)
-        return self._result()
-
-    def _run(self, job: Any) -> None:
-        try:
-            job.run()
-        except BaseException as error:  # noqa: BLE001 - told by the main thread
-            self._error = error
-
-    def _result(self) -> int:
+        self._report(job)
         error = self._error
         if error is None:
             return self._end(DownloadPhase.DONE)
         if isinstance(error, SparkError):
-            failure = Failure(error.id, error.summary, error.remedy, error.detail)
-        else:
-            logging.getLogger(__name__).error("the download failed", exc_info=error)
-            failure = Failure(
-                "download_failed", "The download failed unexpectedly.",
-                f"Try again; {self._folder.log(self._id)} tells more.", f"{type(error).__name__}: {error}",
-            )  # fmt: skip
+            return self._end(DownloadPhase.FAILED, Failure(error.id, error.summary, error.remedy, error.detail))
+        _log.error("the download failed", exc_info=error)
+        failure = Failure(
+            "download_failed", "The download failed unexpectedly.",
+            f"Try again. Details: {self._folder.log(self._id)}", f"{type(error).__name__}: {error}",
+        )  # fmt: skip
         return self._end(DownloadPhase.FAILED, failure)
+
+    def _run(self, job: DownloadJob) -> None:
+        try:
+            job.run()
+        except BaseException as error:  # noqa: BLE001 - reported by the main thread
+            self._error = error
 
     def _end(self, phase: DownloadPhase, failure: Failure | None = None) -> int:
         self._state = replace(
@@ -173,21 +156,24 @@ class Worker:
         self._put()
         return 0
 
-    # --- what is told -------------------------------------------------------------------------------------
-
-    def _tell(self, job: Any) -> None:
-        files = job.files() or self._state.files
-        now = time.monotonic()
-        self._meter.feed(now, sum(file.done for file in job.files()))
+    def _report(self, job: DownloadJob) -> None:
+        files, now = job.files(), time.monotonic()
+        self._meter.feed(now, sum(file.done for file in files))
+        files = files or self._state.files
         waits = job.shared.waiting()
-        running = any(file.state == "running" for file in files) and len(waits) < sum(
-            file.state == "running" for file in files
+        all_wait = len(waits) >= max(1, sum(file.state is FileState.RUNNING for file in files))
+        phase = DownloadPhase.WAITING if waits and all_wait else job.phase
+        # The rate limit is shared by all downloads that run.
+        rate = self._folder.limits().bytes_per_second
+        running = (
+            1 + sum(each in (DownloadPhase.DOWNLOADING, DownloadPhase.PREPARING) for *_, each in self._others())
+            if rate
+            else 1
         )
-        phase = DownloadPhase.WAITING if waits and not running else job.phase
         self._state = replace(
             self._state, phase=phase, commit=job.commit, files=files, waiting=waits[0] if waits else "",
             speed=self._meter.speed(now) if phase is not DownloadPhase.FINISHING else None, left_out=job.left_out,
-            limit=self._share(),
+            limit=rate / running if rate else None,
         )  # fmt: skip
         job.shared.limit(self._state.limit)
         self._put()
@@ -195,13 +181,11 @@ class Worker:
     def _put(self) -> None:
         try:
             self._folder.put_state(self._id, self._state)
-        except OSError as error:  # a full disk: the download itself meets it too, and tells
-            logging.getLogger(__name__).warning("the state cannot be written: %s", error)
-
-    # --- others -------------------------------------------------------------------------------------------
+        except OSError as error:  # a full disk: the download itself meets it too, and reports it
+            _log.warning("the state cannot be written: %s", error)
 
     def _others(self) -> list[tuple[float, str, DownloadPhase]]:
-        """Downloads of this user that live, as (created, id, phase)."""
+        """Other downloads of this user that are alive, as (created, id, phase)."""
         found = []
         for id_ in self._folder.ids():
             order, state = self._folder.order(id_), self._folder.state(id_)
@@ -210,23 +194,10 @@ class Worker:
         return found
 
     def _is_my_turn(self) -> bool:
-        """When fewer run than may, and nobody who came before waits."""
-        others = self._others()
-        running = [each for each in others if each[2] is not DownloadPhase.QUEUED]
-        before = [each for each in others if each[2] is DownloadPhase.QUEUED and each[:2] < self._me]
-        return len(running) + len(before) < self._folder.limits().at_once
-
-    @property
-    def _me(self) -> tuple[float, str]:
-        return self._order.created, self._id
-
-    def _share(self) -> float | None:
-        """The cap, shared by all that run."""
-        rate = self._folder.limits().bytes_per_second
-        if rate is None:
-            return None
-        running = sum(phase in (DownloadPhase.DOWNLOADING, DownloadPhase.PREPARING) for *_, phase in self._others())
-        return rate / (running + 1)
+        """When fewer run than may, counting those that wait since before this one."""
+        me = (self._order.created, self._id)
+        ahead = [each for each in self._others() if each[2] is not DownloadPhase.QUEUED or each[:2] < me]
+        return len(ahead) < self._folder.limits().at_once
 
 
 if __name__ == "__main__":

@@ -10,30 +10,21 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from spark_tui.domain.models.checkpoint import CheckpointFacts, CheckpointProblem, licence_in, template_in
-from spark_tui.domain.models.config import MOST_BYTES, BadJson, read_object
+from spark_tui.domain.models.checkpoint import CheckpointFacts, CheckpointProblem, licence_in
 from spark_tui.domain.models.weights import (
     CONFIG,
-    GENERATION,
-    HF_QUANT,
-    INDEX,
     LENGTH_BYTES,
-    MOST_CONFIG_BYTES,
-    MOST_TEMPLATE_BYTES,
-    TEMPLATE,
-    TOKENIZER,
-    Parts,
     SafetensorsHeader,
-    checkpoint_of,
     header_length,
     parse_header,
-    weight_files,
+    read_checkpoint,
 )
-from spark_tui.domain.reading import Missing, Ok, Reading
+from spark_tui.domain.reading import Missing, Reading
 from spark_tui.domain.text import clean_line, truncate
 
 MOST_FILES: Final = 4_000
@@ -63,7 +54,8 @@ class StoreCheckpoints:
             stamp = _stamp(folder)
             kept = self._kept.get(folder)
             if kept is None or kept[0] != stamp:
-                kept = (stamp, _checkpoint(folder))
+                licence = licence_in(_text(folder / "README.md", _MOST_README_BYTES) or "")
+                kept = (stamp, read_checkpoint(FolderFiles(folder), str(folder), licence=licence))
                 self._kept[folder] = kept
         except (OSError, RuntimeError) as error:  # pathlib tells of a loop of links by RuntimeError
             return Missing(f"the checkpoint cannot be read: {_words(error)}")
@@ -116,115 +108,76 @@ def _snapshot(repo: Path, revision: str) -> Path | Missing:
 # --- one folder ---------------------------------------------------------------------------------------------
 
 
-def _checkpoint(folder: Path) -> Reading[CheckpointFacts]:
-    config = _object(folder / CONFIG)
-    if config is None:
-        return Missing(f"it has no {CONFIG}")
-    if isinstance(config, CheckpointProblem):
-        return Missing(f"{config.file}: {config.reason}")
-    problems: list[CheckpointProblem] = []
-    index = _optional(folder / INDEX, problems)
-    files = weight_files(index, (entry.name for entry in _entries(folder)), MOST_FILES)
-    parts = Parts(
-        config,
-        hf_quant=_optional(folder / HF_QUANT, problems),
-        generation=_optional(folder / GENERATION, problems),
-        index=index,
-        template=_template(folder, problems),
-        licence=licence_in(_text(folder / "README.md", _MOST_README_BYTES) or ""),
-        headers=[_header(folder / name) for name in files],
-        problems=problems,
-    )
-    return Ok(checkpoint_of(parts, str(folder)))
+class FolderFiles:
+    """The files of one folder, which others may have put there: a pipe or a device is refused, not waited for."""
 
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
 
-def _template(folder: Path, problems: list[CheckpointProblem]) -> str | None:
-    """The chat template: a file of its own in newer checkpoints, part of the tokenizer's in older ones."""
-    template = _text(folder / TEMPLATE, MOST_TEMPLATE_BYTES)
-    for name in ("chat_template.json", TOKENIZER):
-        if template is None and (found := _optional(folder / name, problems)) is not None:
-            template = template_in(found)
-    return template
+    def names(self) -> Iterator[str]:
+        """See CheckpointFiles."""
+        return (entry.name for entry in _entries(self._folder))
 
-
-def _header(path: Path) -> SafetensorsHeader | CheckpointProblem:
-    shown = truncate(clean_line(path.name), 80)
-    try:
-        with _opened(path) as descriptor:
-            size = os.fstat(descriptor.number).st_size
-            first = os.read(descriptor.number, LENGTH_BYTES)
-            length = header_length(first, shown)
-            if isinstance(length, CheckpointProblem):
-                return length
-            return parse_header(first + descriptor.read(length), file=shown, file_size=size)
-    except FileNotFoundError:
-        return CheckpointProblem(shown, "is not here yet")
-    except OSError as error:
-        return CheckpointProblem(shown, f"cannot be read: {_words(error)}")
-
-
-def _optional(path: Path, problems: list[CheckpointProblem]) -> dict[str, Any] | None:
-    found = _object(path)
-    if isinstance(found, CheckpointProblem):
-        problems.append(found)
-        return None
-    return found
-
-
-def _object(path: Path) -> dict[str, Any] | CheckpointProblem | None:
-    """A JSON object; None when there is no such file."""
-    most = MOST_BYTES if path.name == INDEX else MOST_CONFIG_BYTES
-    try:
-        with _opened(path) as descriptor:
-            data = descriptor.read(most + 1)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        return CheckpointProblem(path.name, f"cannot be read: {_words(error)}")
-    if len(data) > most:
-        return CheckpointProblem(path.name, f"larger than {most >> 20} MiB")
-    try:
-        return read_object(data)
-    except BadJson as error:
-        return CheckpointProblem(path.name, str(error))
-
-
-# --- files ----------------------------------------------------------------------------------------------------
-
-
-class _opened:  # noqa: N801 - used like a function
-    """A plain file, opened for reading: a pipe or a device is refused instead of waited for."""
-
-    def __init__(self, path: Path) -> None:
-        flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+    def head(self, path: str, most: int) -> bytes | CheckpointProblem | None:
+        """See CheckpointFiles."""
         try:
-            self.number = os.open(path, flags | os.O_NOATIME)  # looking at a model is no use of it
-        except PermissionError:  # somebody else's file
-            self.number = os.open(path, flags)
-        if not stat.S_ISREG(os.fstat(self.number).st_mode):
-            os.close(self.number)
+            with _opened(self._folder / path) as descriptor:
+                return _read(descriptor, most)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            return CheckpointProblem(path, f"cannot be read: {_words(error)}")
+
+    def headers(self, paths: Sequence[str]) -> list[SafetensorsHeader | CheckpointProblem]:
+        """See CheckpointFiles."""
+        return [self._header(path) for path in paths]
+
+    def _header(self, path: str) -> SafetensorsHeader | CheckpointProblem:
+        shown = truncate(clean_line(path), 80)
+        try:
+            with _opened(self._folder / path) as descriptor:
+                first = os.read(descriptor, LENGTH_BYTES)
+                length = header_length(first, shown)
+                if isinstance(length, CheckpointProblem):
+                    return length
+                size = os.fstat(descriptor).st_size
+                return parse_header(first + _read(descriptor, length), file=shown, file_size=size)
+        except FileNotFoundError:
+            return CheckpointProblem(shown, "is not downloaded")
+        except OSError as error:
+            return CheckpointProblem(shown, f"cannot be read: {_words(error)}")
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    """A descriptor of a plain file; its time of last use stays as it is where that is allowed."""
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        descriptor = os.open(path, flags | os.O_NOATIME)
+    except PermissionError:  # somebody else's file
+        descriptor = os.open(path, flags)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise OSError(22, "not a file")
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
-    def __enter__(self) -> _opened:
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        os.close(self.number)
-
-    def read(self, most: int) -> bytes:
-        """Up to so many bytes from here on."""
-        parts: list[bytes] = []
-        left = most
-        while left > 0 and (part := os.read(self.number, min(left, 1 << 20))):
-            parts.append(part)
-            left -= len(part)
-        return b"".join(parts)
+def _read(descriptor: int, most: int) -> bytes:
+    """Up to so many bytes from here on."""
+    parts: list[bytes] = []
+    left = most
+    while left > 0 and (part := os.read(descriptor, min(left, 1 << 20))):
+        parts.append(part)
+        left -= len(part)
+    return b"".join(parts)
 
 
 def _text(path: Path, most: int = 256) -> str | None:
     try:
         with _opened(path) as descriptor:
-            return descriptor.read(most).decode("utf-8", "replace")
+            return _read(descriptor, most).decode("utf-8", "replace")
     except OSError:
         return None
 
