@@ -51,7 +51,7 @@ async def test_each_host_is_shown_with_what_it_serves_or_what_to_do(ssh: FakeSsh
     async with seen(HostKit(ssh), size, "H") as sight:
         await sight.until_seen("60.0 GiB", "qwen3 :8000", "cannot be reached", "ssh-copy-id nv@10.0.0.7")
         await sight.press("down")
-        await sight.until_seen("60.0 of 119.7 GiB", "1 that does not serve", "Enter opens")
+        await sight.until_seen("60.0 of 119.7 GiB", "1 that does not serve", "Enter open")
         assert "\x1b" not in sight.text
 
 
@@ -65,7 +65,7 @@ async def test_a_host_is_asked_again_on_r(ssh: FakeSsh) -> None:
 
 async def test_without_hosts_it_says_how_to_name_one(ssh: FakeSsh) -> None:
     async with seen(HostKit(ssh, ()), (80, 24), "H") as sight:
-        await sight.until_seen("No other box is named yet", HOW)
+        await sight.until_seen("No other hosts configured", HOW)
         await sight.press("enter", "r", "escape")
         assert not isinstance(sight.app.screen, HostsDialog)
 
@@ -117,6 +117,6 @@ def test_where_no_shell_waits_ctrl_z_stops_nothing(environ: dict[str, str]) -> N
     with PtyApp(spark_tui("--demo"), env=environ) as app:  # leads its session, as under `ssh -t HOST spark-tui`
         app.wait_for("1 Home", "qwen3.6-35b", timeout=PATIENCE)
         app.send("ctrl+z")
-        app.wait_for("No shell waits here", timeout=PATIENCE)
+        app.wait_for("No shell to suspend to", timeout=PATIENCE)
         app.send("q")
         assert app.wait_end(PATIENCE) == 0

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import ClassVar
 
 from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
-from textual.content import Content
 from textual.screen import ModalScreen
 
 from spark_tui.core.hosts import Hosts, HostView
 from spark_tui.domain.quantities import gib
 from spark_tui.domain.reading import value_of
 from spark_tui.domain.remote import RemoteHost, host_text, memory_words, serving_words
-from spark_tui.tui import format as fmt
-from spark_tui.tui.widgets.page import BLANK, Page, Part, sentence
-from spark_tui.tui.widgets.row_list import Column, Row, RowList
+from spark_tui.present.page import Cell, Column, Row, Section, Table, Tone, cells
+from spark_tui.present.page import Page as Sections
+from spark_tui.tui.widgets.page import Page
+from spark_tui.tui.widgets.row_list import RowList
 
 FRAME_LINES = 14
-"""What the dialog takes beside its rows: frame, titles, and what is told of the one under the cursor."""
-LABEL = 9
+"""What the dialog takes beside its rows: frame, titles, and the page of the one under the cursor."""
 HOW = "spark-tui config set hosts.NAME USER@ADDRESS"
 
 
@@ -45,21 +45,16 @@ class HostsDialog(ModalScreen[RemoteHost | None]):
         with Vertical(classes="dialog", id="hosts") as dialog:
             dialog.border_title = "Other hosts"
             if self._hosts.known:
-                dialog.border_subtitle = "Enter opens  r asks again  Esc back"
-                yield RowList(
-                    (Column("host", 14), Column("usable", 10, right=True), Column("serves", minimum=20)),
-                    Content(""),
-                    titles=True,
-                    id="host-list",
-                )
+                dialog.border_subtitle = "Enter open  r refresh  Esc back"
+                yield RowList(titles=True, id="host-list")
             else:
                 dialog.border_subtitle = "Esc back"
-            yield Page(LABEL, id="host-told")
+            yield Page(id="host-page")
 
     def on_mount(self) -> None:
         """All of them, asked at once."""
         if not self._hosts.known:
-            self.query_one("#host-told", Page).tell(_how_to_add(), HOW)
+            self.query_one("#host-page", Page).show(HOW_TO_ADD)
             return
         rows = self.query_one(RowList)
         rows.styles.height = 1 + min(len(self._hosts.known), max(1, self.app.size.height - FRAME_LINES))
@@ -71,17 +66,17 @@ class HostsDialog(ModalScreen[RemoteHost | None]):
         if self._hosts.known:
             self._views.clear()
             self._show()
-            self._look()
+            self._ask_hosts()
 
     @work(exit_on_error=False, exclusive=True, group="ask-hosts")
-    async def _look(self) -> None:
+    async def _ask_hosts(self) -> None:
         async for view in self._hosts.look():
             self._views[view.host.name] = view
             self._show()
 
     def on_row_list_moved(self) -> None:
         """Another one in words."""
-        self._tell()
+        self._show_chosen()
 
     def action_open(self) -> None:
         """The one under the cursor, whether it has answered or not: by hand a password can be typed."""
@@ -96,58 +91,61 @@ class HostsDialog(ModalScreen[RemoteHost | None]):
     # --- what is shown --------------------------------------------------------------------------------
 
     def _show(self) -> None:
-        self.query_one(RowList).show([_row(host, self._views.get(host.name)) for host in self._hosts.known])
-        self._tell()
+        self.query_one(RowList).show_table(host_table(self._hosts.known, self._views))
+        self._show_chosen()
 
-    def _tell(self) -> None:
+    def _show_chosen(self) -> None:
         host = self._chosen()
         if host is not None:
-            self.query_one("#host-told", Page).tell(_told(host, self._views.get(host.name)))
+            self.query_one("#host-page", Page).show(host_page(host, self._views.get(host.name)))
 
     def _chosen(self) -> RemoteHost | None:
         key = self.query_one(RowList).key if self._hosts.known else ""
         return next((host for host in self._hosts.known if host.name == key), None)
 
 
-def _row(host: RemoteHost, view: HostView | None) -> Row:
-    name = fmt.safe(host.name, "bold")
-    if view is None:
-        return Row(host.name, (name, Content(""), Content.styled("asking ...", "$dim")))
-    if view.box is None:
-        summary = view.problem.summary if view.problem is not None else ""
-        shown = fmt.safe(summary.removeprefix(host.name).lstrip(": "), "$error")
-        return Row(host.name, (name, Content.styled("n/a", "$dim"), shown))
-    available = value_of(view.box.available)
-    usable = Content.styled("n/a", "$dim") if available is None else Content(f"{gib(available)} GiB")
-    return Row(host.name, (name, usable, fmt.safe(serving_words(view.box))))
+def host_table(hosts: Iterable[RemoteHost], views: Mapping[str, HostView]) -> Table:
+    """A row for each host: how much memory is available there, and what it serves."""
+    columns = (Column("host"), Column("available", right=True), Column("serves", least=20))
+    rows, known = [], tuple(hosts)
+    for host in known:
+        view, name = views.get(host.name), Cell(host.name, Tone.STRONG)
+        if view is None:
+            rows.append(cells(name, "", Cell("connecting ...", Tone.QUIET)))
+        elif view.box is None:
+            summary = view.problem.summary if view.problem is not None else ""
+            text = summary.removeprefix(host.name).lstrip(": ")
+            rows.append(cells(name, Cell("n/a", Tone.QUIET), Cell(text, Tone.BAD)))
+        else:
+            free = value_of(view.box.available)
+            available = Cell("n/a", Tone.QUIET) if free is None else f"{gib(free)} GiB"
+            rows.append(cells(name, available, serving_words(view.box)))
+    return Table(columns, tuple(rows), tuple(host.name for host in known))
 
 
-def _told(host: RemoteHost, view: HostView | None) -> list[Part]:
-    parts = [BLANK, _labelled("ssh", host_text(host))]
-    if view is None:
-        return parts
-    if view.box is not None:
-        return [
-            *parts,
-            _labelled("box", view.box.hostname or "it does not tell its name"),
-            _labelled("usable", memory_words(view.box)),
-            _labelled("serves", serving_words(view.box)),
+def host_page(host: RemoteHost, view: HostView | None) -> Sections:
+    """One host: how it is reached, and what it serves or why it cannot be reached."""
+    rows = [Row(host_text(host), "ssh")]
+    if view is not None and view.box is not None:
+        rows += [
+            Row(view.box.hostname or "unknown name", "machine"),
+            Row(memory_words(view.box), "available"),
+            Row(serving_words(view.box), "serves"),
         ]
-    if view.problem is not None:
-        parts += [sentence(view.problem.summary, "$error"), sentence(view.problem.remedy)]
-    return parts
+    elif view is not None and view.problem is not None:
+        rows += [Row(view.problem.summary, tone=Tone.BAD), Row(view.problem.remedy)]
+    return (Section(), Section(rows=tuple(rows)))
 
 
-def _labelled(label: str, value: str) -> Part:
-    return Content.styled(f"{label:<{LABEL}}", "$dim"), fmt.safe(value)
-
-
-def _how_to_add() -> list[Part]:
-    return [
-        sentence("No other box is named yet.", "bold"),
-        sentence(
-            "A box with a spark-tui of its own is opened from here through your ssh: what ssh asks for, it asks you. "
-            "Name it in a shell, then open spark-tui again:"
+HOW_TO_ADD = (
+    Section(
+        "No other hosts configured.",
+        (
+            Row(
+                "A host with its own spark-tui is opened through your ssh. Configure it in a shell, then restart "
+                "spark-tui:"
+            ),
         ),
-        BLANK,
-    ]
+    ),
+    Section(command=HOW),
+)

@@ -9,26 +9,30 @@ from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
-from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Input
 
 from spark_tui.core.context import Context
-from spark_tui.core.preset_imports import Given, ImportedRecipe, ImportReport, Outcome, import_recipes
+from spark_tui.core.preset_imports import Given, Outcome, import_recipes
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.presets.dialects.docker_run import find_commands, with_newlines
 from spark_tui.domain.presets.preset import Origin
 from spark_tui.domain.secret import mask_secrets
+from spark_tui.present.page import Row, Section, Tone
+from spark_tui.present.presets import import_page
 from spark_tui.tui.textual_private import PasteInput
-from spark_tui.tui.widgets.page import BLANK, Page, Part, sentence, told
+from spark_tui.tui.widgets.page import Page
 
-LABEL_WIDTH = 11
 HINTS = (
-    "A recipe file, or a folder or git checkout of them: sparkrun v2, or eugr's spark-vllm-docker.",
-    "Or a docker run command: paste it here, or name the script that holds it. Its --name becomes the preset's.",
+    "A recipe file, or a folder or git checkout of recipes: sparkrun v2, or eugr's spark-vllm-docker.",
+    "Or a docker run command: paste it, or name a script with one. Its --name becomes the preset's name.",
 )
 PASTED = "pasted text"
-STYLES = {Outcome.IMPORTED: "$success", Outcome.UNCHANGED: "$dim", Outcome.REFUSED: "$error"}
+
+
+def quiet(text: str) -> Section:
+    """A sentence in the background."""
+    return Section(rows=(Row(text, tone=Tone.QUIET),))
 
 
 class SourceInput(PasteInput):
@@ -83,18 +87,18 @@ class ImportForm(ModalScreen[bool]):
         """The path, and the report below it."""
         with Vertical(classes="dialog", id="import") as dialog:
             dialog.border_title = "Import recipes"
-            dialog.border_subtitle = "Enter imports   PgDn report   Esc back"
+            dialog.border_subtitle = "Enter import   PgDn report   Esc back"
             yield SourceInput(
                 placeholder="path, e.g. ~/spark-vllm-docker/recipes, or docker run ...",
                 compact=True,
                 select_on_focus=False,
             )
             with VerticalScroll(id="report-scroll", can_focus=False):
-                yield Page(LABEL_WIDTH, id="report")
+                yield Page(id="report")
 
     def on_mount(self) -> None:
-        """What may be written."""
-        self.query_one(Page).tell([sentence(HINTS[0], "$dim"), BLANK, sentence(HINTS[1], "$dim")])
+        """Says what may be written."""
+        self.query_one(Page).show(quiet(hint) for hint in HINTS)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Imports what the line names, or is."""
@@ -105,7 +109,7 @@ class ImportForm(ModalScreen[bool]):
     @work(exit_on_error=False, exclusive=True, group="import")
     async def _import(self, source: Path | Given) -> None:
         page = self.query_one(Page)
-        page.tell([sentence(f"Reading {PASTED if isinstance(source, Given) else source} ...", "$dim")])
+        page.show((quiet(f"Reading {PASTED if isinstance(source, Given) else source} ..."),))
         presets = self._core.store.world.presets.presets
         builtin = [preset.name for preset in presets if preset.origin is Origin.BUILTIN]
         try:
@@ -113,10 +117,10 @@ class ImportForm(ModalScreen[bool]):
                 import_recipes, self._core.recipes, source, builtin=builtin, paths=self._core.paths
             )
         except SparkError as error:
-            page.tell([sentence(error.summary, "bold $error"), sentence(error.remedy)])
+            page.show((Section(rows=(Row(error.summary, tone=Tone.BAD), Row(error.remedy))),))
             return
         self._imported = self._imported or report.count(Outcome.IMPORTED) > 0
-        page.tell(report_parts(report))
+        page.show(import_page(report))
         self.query_one("#report-scroll", VerticalScroll).scroll_home(animate=False)
 
     def action_scroll_report(self, step: int) -> None:
@@ -127,38 +131,3 @@ class ImportForm(ModalScreen[bool]):
     def action_close(self) -> None:
         """Back to the list, which is read again."""
         self.dismiss(self._imported)
-
-
-def report_parts(report: ImportReport) -> list[Part]:
-    """How many of each outcome, then every recipe with what a person should know of it."""
-    counts = ", ".join(f"{number} {outcome.value}" for outcome in Outcome if (number := report.count(outcome)))
-    parts = [sentence(counts, "bold")]
-    for recipe in report.recipes:
-        parts += [BLANK, *_recipe_parts(recipe)]
-    parts += [part for problem in report.passed_over for part in (BLANK, sentence(str(problem), "$warning"))]
-    return parts
-
-
-def _recipe_parts(imported: ImportedRecipe) -> list[Part]:
-    recipe = imported.recipe
-    parts: list[Part] = [
-        (
-            Content.styled(f"{imported.outcome.value:<{LABEL_WIDTH}}", STYLES[imported.outcome]),
-            told(recipe.name, "bold"),
-        )
-    ]
-    if imported.problem is not None:
-        return [*parts, _row("because", imported.problem.summary), _row("do", imported.problem.remedy)]
-    rows = (
-        ("changed", recipe.changes),
-        ("note", recipe.notes),
-        ("not used", tuple(key for key, _ in recipe.kept)),
-        ("never run", recipe.hooks),
-        ("mod", tuple(f"{mod.name}, not applied" for mod in recipe.mods)),
-        ("needs", recipe.needs),
-    )
-    return [*parts, *(_row(label, text) for label, texts in rows for text in texts)]
-
-
-def _row(label: str, text: str) -> Part:
-    return Content.styled(f"{label:<{LABEL_WIDTH}}", "$dim"), told(text)
