@@ -7,25 +7,27 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from spark_tui.cli.asking import confirm
-from spark_tui.cli.diagnostics import Interrupted
+import click
+
+from spark_tui.cli.command import command, complete, engine_argument, group, yes_option
 from spark_tui.cli.engines import ago, find_container
-from spark_tui.cli.output import Cell, Column, Table
-from spark_tui.cli.session import Session
-from spark_tui.cli.shapes import Object, maybe, moment
+from spark_tui.cli.output import Interrupted
+from spark_tui.cli.session import Session, confirm
 from spark_tui.core.bench import BenchProgress, BenchStep
 from spark_tui.core.bench_ab import Side, starts_of
 from spark_tui.core.context import Context
 from spark_tui.domain.bench.compare import Comparison, Difference, Row, Verdict, compare
 from spark_tui.domain.bench.conditions import Conditions, quantization_words
 from spark_tui.domain.bench.export import knee_words, latencies, load_words, milliseconds, rate
-from spark_tui.domain.bench.plan import BenchPlan, PlanError, Segment, check_plan
+from spark_tui.domain.bench.plan import BenchPlan, Content, PlanError, PromptCache, PromptForm, Segment, check_plan
 from spark_tui.domain.bench.published import Beside
 from spark_tui.domain.bench.run import BenchRun, Ending, Level, Result, Status, efficiency
 from spark_tui.domain.bench.server_side import Check
 from spark_tui.domain.bench.statistics import Distribution, Interval
 from spark_tui.domain.errors import ExitCode, RefusedError, UsageError
 from spark_tui.domain.quantities import gib, human_count, human_duration
+from spark_tui.present.json import Object, maybe, moment
+from spark_tui.present.page import Cell, Column, Table, Tone, cells
 
 NOT_MEASURED: Final = "not measured"
 NOT_KNOWN: Final = "not known"
@@ -267,12 +269,12 @@ def _spread(found: Distribution | None) -> dict[str, Any] | None:
 
 
 _STYLES: Final = {
-    Status.BENCHMARKED: "green",
-    Status.WORKING: "",
-    Status.PENDING: "dim",
-    Status.FAILED: "red",
+    Status.BENCHMARKED: Tone.GOOD,
+    Status.WORKING: Tone.PLAIN,
+    Status.PENDING: Tone.QUIET,
+    Status.FAILED: Tone.BAD,
 }
-_VERDICTS: Final = {Verdict.FASTER: "green", Verdict.SLOWER: "red"}
+_VERDICTS: Final = {Verdict.FASTER: Tone.GOOD, Verdict.SLOWER: Tone.BAD}
 
 _SWEEP: Final = tuple(
     Column(title, right=True)
@@ -288,7 +290,7 @@ _DEPTHS: Final = tuple(
 _LEDGER: Final = (
     Column("ID"), Column("WHEN", right=True), Column("STATUS"), Column("SINGLE", right=True),
     Column("BATCHED", right=True), Column("KNEE", right=True), Column("GIB", right=True), Column("QUANT"),
-    Column("RUNTIME"), Column("MODEL", flexible=True), Column("WHY", flexible=True),
+    Column("RUNTIME"), Column("MODEL", least=12), Column("WHY", least=12),
 )  # fmt: skip
 _COMPARED: Final = (
     Column("LEVEL"), Column("FIRST TOK/S", right=True), Column("SECOND TOK/S", right=True),
@@ -296,7 +298,7 @@ _COMPARED: Final = (
 )  # fmt: skip
 _BESIDE: Final = (
     Column("STREAMS", right=True), Column("OURS", right=True), Column("THEIRS", right=True),
-    Column("RATIO", right=True), Column("SOURCE", flexible=True), Column("DIFFERS", flexible=True),
+    Column("RATIO", right=True), Column("SOURCE", least=12), Column("DIFFERS", least=12),
 )  # fmt: skip
 
 
@@ -305,11 +307,11 @@ def sweep(run: BenchRun) -> Table:
     return Table(_SWEEP, tuple(_level(run, level) for level in run.sweep))
 
 
-def _level(run: BenchRun, level: Level) -> tuple[Cell | str, ...]:
+def _level(run: BenchRun, level: Level) -> tuple[Cell, ...]:
     share, spread = efficiency(run.throughput, level.streams), level.output_interval
-    return (
+    return cells(
         str(level.streams),
-        Cell(rate(level.output_rate), "bold"),
+        Cell(rate(level.output_rate), Tone.STRONG),
         "-" if spread is None else rate((spread.high - spread.low) / 2),
         rate(level.decode_rate.p50 if level.decode_rate else None),
         "-" if share is None else f"{share:.0%}",
@@ -322,9 +324,9 @@ def _level(run: BenchRun, level: Level) -> tuple[Cell | str, ...]:
 def depths(run: BenchRun) -> Table:
     """Prefill and decode by prompt length."""
     rows = tuple(
-        (
+        cells(
             human_count(level.input_tokens),
-            Cell(rate(level.prefill_rate.p50 if level.prefill_rate else None), "bold"),
+            Cell(rate(level.prefill_rate.p50 if level.prefill_rate else None), Tone.STRONG),
             milliseconds(level.ttft, "p50"),
             milliseconds(level.ttft, "p95"),
             rate(level.decode_rate.p50 if level.decode_rate else None),
@@ -339,7 +341,7 @@ def depths(run: BenchRun) -> Table:
 
 def _not(level: Level) -> Cell:
     bad = level.counts.bad + level.counts.cancelled
-    return Cell(str(bad), "bold red" if level.counts.bad else "")
+    return Cell(str(bad), Tone.BAD if level.counts.bad else Tone.PLAIN)
 
 
 def headline(run: BenchRun) -> str:
@@ -360,11 +362,11 @@ def ledger(results: Iterable[Result], now: float) -> Table:
     return Table(_LEDGER, tuple(_result(result, now) for result in results))
 
 
-def _result(result: Result, now: float) -> tuple[Cell | str, ...]:
+def _result(result: Result, now: float) -> tuple[Cell, ...]:
     run = result.run
     used = run.box.used_bytes_most if run else None
-    return (
-        Cell(result.id, "bold"),
+    return cells(
+        Cell(result.id, Tone.STRONG),
         ago(now - result.at),
         Cell(result.status.value, _STYLES[result.status]),
         rate(run.single if run else None),
@@ -383,15 +385,15 @@ def compared(found: Comparison) -> Table:
     return Table(_COMPARED, tuple(_row(row) for row in found.rows))
 
 
-def _row(row: Row) -> tuple[Cell | str, ...]:
+def _row(row: Row) -> tuple[Cell, ...]:
     spread = row.interval
-    return (
+    return cells(
         f"depth {human_count(row.input_tokens)}" if row.depth else f"{row.streams} streams",
         rate(row.first.output_rate),
         rate(row.second.output_rate),
-        Cell("-" if row.ratio is None else f"{row.ratio:.3f}", "bold"),
+        Cell("-" if row.ratio is None else f"{row.ratio:.3f}", Tone.STRONG),
         "-" if spread is None else f"{spread.low:.3f} to {spread.high:.3f}",
-        Cell(row.verdict.value, _VERDICTS.get(row.verdict, "dim")),
+        Cell(row.verdict.value, _VERDICTS.get(row.verdict, Tone.QUIET)),
     )
 
 
@@ -400,11 +402,11 @@ def beside(found: Sequence[Beside]) -> Table:
     return Table(
         _BESIDE,
         tuple(
-            (
+            cells(
                 str(each.reference.streams),
                 rate(each.ours),
                 rate(each.theirs),
-                Cell(f"{each.ratio:.2f}", "" if each.within_scatter else "yellow"),
+                Cell(f"{each.ratio:.2f}", Tone.PLAIN if each.within_scatter else Tone.WARNING),
                 f"{each.source.title}, {each.reference.date} ({each.source.licence})",
                 "; ".join(each.differs) or "nothing that is known",
             )
@@ -446,7 +448,63 @@ _LINE_SECONDS: Final = 0.2
 """Where a person watches, the line moves at most so often."""
 
 
+def _counts(ctx: click.Context, parameter: click.Parameter, value: str) -> tuple[int, ...]:
+    """`1,2,4,8` as whole numbers."""
+    words = [word.strip().replace("_", "") for word in value.split(",") if word.strip()]
+    if not all(word.isascii() and word.isdigit() and len(word) < 10 for word in words):
+        raise click.BadParameter(f"{value!r} is not a list of whole numbers, like 1,2,4,8.", ctx, parameter)
+    return tuple(int(word) for word in words)
+
+
+_BENCH_EXAMPLES = """\
+  spark-tui bench gpt-oss-120b
+  spark-tui bench gpt-oss-120b --concurrency 1,2,4,8,16 --input 2048
+  spark-tui bench gpt-oss-120b --concurrency "" --prefill-depths 1024,16384
+  spark-tui bench qwen-a --ab qwen-b                 two running engines, in turn
+  spark-tui bench qwen-a --ab max_num_seqs=8         current settings, then a change
+  spark-tui bench qwen-a --ab nemotron-30b           two presets, started in turn
+  spark-tui bench gpt-oss-120b --json > run.json
+"""
+
+
+@command("bench", _BENCH_EXAMPLES)
+@engine_argument
+@click.option("--concurrency", default="1,2,4,8", callback=_counts, metavar="N,N", help="Streams.  [1,2,4,8]")
+@click.option("--input", "input_tokens", type=int, default=1024, metavar="N", help="Prompt tokens.  [1024]")
+@click.option("--output", "output_tokens", type=int, default=128, metavar="N", help="Answer tokens.  [128]")
+@click.option(
+    "--prefill-depths", "depths", default="", callback=_counts, metavar="N,N", help="Prompt lengths, one stream."
+)
+@click.option("--passes", type=int, default=3, metavar="N", help="Repetitions of everything.  [3]")
+@click.option("--rounds", type=int, default=2, metavar="N", help="Requests per stream and pass.  [2]")
+@click.option("--warmup", type=int, default=2, metavar="N", help="Warm-up requests per stream, not counted.  [2]")
+@click.option("--content", type=click.Choice(["random", "prose"]), default="random", help="Prompt text.  [random]")
+@click.option("--warm-cache", is_flag=True, help="The same prompt each time: measures the prefix cache.")
+@click.option("--as-text", is_flag=True, help="Send prompts as text and not as token ids.")
+@click.option("--temperature", type=click.FloatRange(0, 10), default=0.0, metavar="T", help="Sampling.  [0]")
+@click.option("--seed", type=int, default=1, metavar="N", help="Seed of the prompts.  [1]")
+@click.option("--ab", "other", default="", metavar="OTHER", help="In turn with: ENGINE, PRESET, or KEY=VALUE.")
+@yes_option
 def bench(
+    session: Session, name: str, other: str, content: str, warm_cache: bool, as_text: bool, yes: bool, **load: Any
+) -> int:
+    """Measure how fast an engine is: one stream, several, long prompts.
+
+    Real streaming requests with uncached prompts of exact length. Latencies as `vllm bench serve` defines them. Failed
+    and short requests are reported separately. The result is saved: see `results`.
+    """
+    plan = BenchPlan(
+        **load,
+        content=Content(content),
+        prompt_cache=PromptCache.WARM if warm_cache else PromptCache.COLD,
+        form=PromptForm.TEXT if as_text else PromptForm.TOKENS,
+    )
+    # The options by the plan's fields: `input_tokens` is `--input`.
+    options = {each.name: each.opts[0] for each in click.get_current_context().command.params if each.name}
+    return _bench(session, name, plan, other=other, options=options, yes=yes)
+
+
+def _bench(
     session: Session, name: str, plan: BenchPlan, *, other: str = "", options: Mapping[str, str] | None = None,
     yes: bool = False,
 ) -> int:  # fmt: skip
@@ -676,6 +734,23 @@ class ListOptions:
 EVERYTHING: Final = ListOptions()
 
 
+_STATUSES = ("benchmarked", "working", "pending", "failed")
+
+
+@group("results")
+def results(session: Session) -> None:
+    """List, show, compare and export benchmark results. Without a command: the list."""
+    list_results(session)
+
+
+@results.sub("list", "  spark-tui results list --model qwen\n  spark-tui results --json | jq -r '.[].id'")
+@click.option("--model", default="", metavar="TEXT", help="Only models and engines with this in their name.")
+@click.option("--status", type=click.Choice(_STATUSES), default=None, help="Only results with this status.")
+def results_list(session: Session, model: str, status: str | None) -> None:
+    """List results, the newest first."""
+    list_results(session, ListOptions(model, status or ""))
+
+
 def list_results(session: Session, options: ListOptions = EVERYTHING) -> None:
     """The ledger, the newest first."""
 
@@ -698,8 +773,10 @@ def list_results(session: Session, options: ListOptions = EVERYTHING) -> None:
     session.run(work)
 
 
+@results.sub("show", "  spark-tui results show last")
+@click.argument("keys", nargs=-1, metavar="[ID|ENGINE|last]...")
 def show_results(session: Session, keys: tuple[str, ...]) -> None:
-    """Results in full, by id, by the beginning of one, by engine or model; `last`."""
+    """Show a result in full, with published results for its model."""
 
     async def work(context: Context) -> None:
         found = [context.results.find(key) for key in keys or ("last",)]
@@ -716,8 +793,14 @@ def show_results(session: Session, keys: tuple[str, ...]) -> None:
     session.run(work)
 
 
+@results.sub("compare", "  spark-tui results compare 3f2a 9c1b\n  spark-tui results compare last")
+@click.argument("first", metavar="ID|ENGINE")
+@click.argument("second", required=False, default="", metavar="[ID|ENGINE]")
 def compare_results(session: Session, first: str, second: str) -> int:
-    """The second beside the first. Exit code 1 when they cannot be compared."""
+    """Compare two results, or one with the last result of the same model and load.
+
+    Refuses to compare different loads; every other difference is named. Exit code 1: not comparable.
+    """
 
     async def work(context: Context) -> Comparison:
         if second:
@@ -738,8 +821,13 @@ def compare_results(session: Session, first: str, second: str) -> int:
     return ExitCode.DONE if found.comparable else ExitCode.FAILED
 
 
+@results.sub("export", "  spark-tui results export --format markdown > RESULTS.md")
+@click.argument("keys", nargs=-1, metavar="[ID|ENGINE|last]...")
+@click.option(
+    "--format", "format_", type=click.Choice(["markdown", "csv", "json"]), default="markdown", help="[markdown]"
+)
 def export_results(session: Session, keys: tuple[str, ...], format_: str) -> None:
-    """Results as Markdown, CSV or JSON on standard output; all of them without a key."""
+    """Export results on stdout; all of them when none is named."""
     from spark_tui.domain.bench.export import csv_text, markdown, result_to_json
 
     async def work(context: Context) -> None:
@@ -755,8 +843,14 @@ def export_results(session: Session, keys: tuple[str, ...], format_: str) -> Non
     session.run(work)
 
 
-def mark_result(session: Session, model: str, status: str, reason: str, *, quantization: str, runtime: str) -> None:
-    """Keeps a verdict without a measurement."""
+@results.sub("mark", '  spark-tui results mark acme/big-70b failed "CUDA driver error 35"')
+@click.argument("model", shell_complete=complete("models"))
+@click.argument("status", type=click.Choice(_STATUSES[1:]))
+@click.argument("reason", required=False, default="")
+@click.option("--quantization", default="", metavar="TEXT", help="NVFP4, FP8 ...")
+@click.option("--runtime", default="", metavar="TEXT", help="vllm, sglang ...")
+def mark_result(session: Session, model: str, status: str, reason: str, quantization: str, runtime: str) -> None:
+    """Record that a model works, failed, or is still to be tried."""
 
     async def work(context: Context) -> None:
         host = context.host.identity()
@@ -776,8 +870,11 @@ def mark_result(session: Session, model: str, status: str, reason: str, *, quant
     session.run(work)
 
 
-def remove_results(session: Session, keys: tuple[str, ...], *, yes: bool) -> None:
-    """Deletes results by id, by the beginning of one, by engine or model; `last`."""
+@results.sub("rm", "  spark-tui results rm 3f2a\n  spark-tui results rm 3f2a 9c1b --yes")
+@click.argument("keys", nargs=-1, required=True, metavar="ID|ENGINE|last...")
+@yes_option
+def remove_results(session: Session, keys: tuple[str, ...], yes: bool) -> None:
+    """Delete results for good; asks first."""
 
     async def find(context: Context) -> tuple[tuple[Result, ...], float]:
         found = {result.id: result for result in (context.results.find(key) for key in keys)}

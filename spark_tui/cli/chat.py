@@ -7,11 +7,13 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
-from spark_tui.cli import shapes
+import click
+
+from spark_tui.cli.command import F, command, engine_argument
 from spark_tui.cli.engines import find_container
 from spark_tui.cli.session import Session
-from spark_tui.cli.shapes import Object, answer, maybe, moment, tool_call
 from spark_tui.core.chat import ChatTarget, Conversation, advised, target_of
 from spark_tui.core.context import Context
 from spark_tui.domain.chat.conversation import ChatThread, ConversationSummary, EngineSide, Exchange, Room
@@ -21,6 +23,8 @@ from spark_tui.domain.engine.state import Endpoint, Health
 from spark_tui.domain.errors import ApiKeyRejected, EngineDead, EngineUnreachable, UsageError
 from spark_tui.domain.quantities import human_count, human_duration
 from spark_tui.domain.text import clean
+from spark_tui.present.chat import answer_object, tool_call_object
+from spark_tui.present.json import Object, maybe, moment
 
 NO_METRICS = "the engine's metrics do not tell"
 NOT_KEPT = "this conversation is not kept"
@@ -33,7 +37,7 @@ def answered(exchange: Exchange, conversation: str = "") -> Object:
     usage = found.usage
     used = usage.prompt_tokens + usage.completion_tokens if usage is not None else None
     return {
-        **answer(found, exchange.engine, exchange.model),
+        **answer_object(found, exchange.engine, exchange.model),
         **maybe("conversation", conversation, NOT_KEPT),
         "number": exchange.number,
         "outcome": exchange.outcome.value,
@@ -111,7 +115,7 @@ def exchange(found: Exchange) -> Object:
         ],
         "asked_at": moment(found.asked_at),
         "error": None if error is None else {"id": error.id, "summary": error.summary, "remedy": error.remedy},
-        "open_tool_calls": [tool_call(call) for call in found.open_calls],
+        "open_tool_calls": [tool_call_object(call) for call in found.open_calls],
         **answered(found),
     }
 
@@ -185,7 +189,7 @@ class AnswerWriter:
         answer, err = exchange.answer, self._session.err
         if self._session.as_json:
             for call in answer.tool_calls:
-                self._session.out.json_line({"type": "tool_call", **shapes.tool_call(call)})
+                self._session.out.json_line({"type": "tool_call", **tool_call_object(call)})
             self._session.out.json_line({"type": "answer", **answered(exchange, conversation)})
             return
         self._end_reasoning(answer)
@@ -364,7 +368,77 @@ class Talk:
         )
 
 
-def chat(session: Session, name: str, options: ChatOptions, *, ask: Callable[[str], str] | None = None) -> None:
+_CHAT_EXAMPLES = """\
+  spark-tui chat gpt-oss-120b                   a conversation; /help in it
+  spark-tui chat gpt-oss-120b --continue        resume the last one
+  spark-tui chat gpt-oss-120b -m "Why is the sky blue?"
+  git diff | spark-tui chat gpt-oss-120b -m "Review this:"
+  spark-tui chat qwen3.6-27b -m "What is this?" --image photo.jpg
+"""
+
+_SETTINGS = (
+    # Read and ranged by the domain: its errors name the option.
+    click.option("--system", metavar="TEXT|@FILE", help="The system prompt.  [the preset's]"),
+    click.option("--temperature", metavar="T", help="Sampling temperature, 0 to 2."),
+    click.option("--top-p", metavar="P", help="Nucleus sampling."),
+    click.option("--top-k", metavar="N", help="Only the N likeliest tokens; 0 is all."),
+    click.option("--min-p", metavar="P", help="Minimum probability, relative to the likeliest token."),
+    click.option("--max-tokens", metavar="N", help="Maximum tokens, reasoning included."),
+    click.option("--seed", metavar="N", help="The same seed gives the same answer, as far as the engine can."),
+    click.option("--stop", metavar="TEXT", multiple=True, help="Stop before this text; may be repeated."),
+    click.option("--presence-penalty", metavar="X", help="-2 to 2; above 0 encourages new topics."),
+    click.option("--frequency-penalty", metavar="X", help="-2 to 2; above 0 repeats words less."),
+    click.option("--repetition-penalty", metavar="X", help="Above 1 repeats less, also of the prompt."),
+    click.option("--thinking/--no-thinking", default=None, help="Enable or disable reasoning."),
+    click.option("--keep-thinking", "preserve_thinking", is_flag=True, default=None,
+                 help="Send the reasoning of earlier answers too."),
+    click.option("--effort", "reasoning_effort", metavar="WORD", help="none, minimal, low, medium, high, xhigh, max."),
+    click.option("--budget", "thinking_budget", metavar="N", help="Maximum reasoning tokens."),
+    click.option("--schema", metavar="JSON|@FILE", help="Answer in JSON of this schema."),
+    click.option("--logprobs", metavar="N", help="Return the top N tokens for each token; 0 to 20."),
+)  # fmt: skip
+
+
+def _settings(function: F) -> F:
+    """Everything that can be set for an answer."""
+    for option in reversed(_SETTINGS):
+        function = option(function)
+    return function
+
+
+@command("chat", _CHAT_EXAMPLES)
+@engine_argument
+@click.option("-m", "--message", metavar="TEXT", help="The question; piped text is added below it.")
+@click.option("--image", "images", multiple=True, metavar="FILE", help="Attach an image; may be repeated.")
+@click.option("--audio", "sounds", multiple=True, metavar="FILE", help="Attach audio; may be repeated.")
+@click.option(
+    "--continue", "goes_on", is_flag=False, flag_value="last", default="", metavar="[ID]",
+    help="Continue a saved conversation.  [the last one]",
+)  # fmt: skip
+@click.option("--save/--no-save", "keep", default=None, help="Save it.  [conversations yes, single questions no]")
+@click.option("--model", default="", metavar="NAME", help="Another name that the engine serves (a LoRA).")
+@click.option("--tools", default="", metavar="FILE", help="Tools in JSON; in a conversation you type their results.")
+@click.option("--tool-choice", metavar="WORD", help="auto, none, required, or a tool's name.")
+@_settings
+@click.option("--show-reasoning", is_flag=True, help="Show the reasoning, on stderr.")
+def chat(session: Session, name: str, images: tuple[str, ...], sounds: tuple[str, ...], **typed: Any) -> None:
+    """Chat with an engine. The answer goes to stdout, its figures to stderr.
+
+    Without -m on a terminal: a conversation, line by line, saved in ~/.local/share/spark-tui/conversations.
+    With --json every piece of the answer is an object on a line; the last one is the whole answer.
+    """
+    message, goes_on, keep, model, tools = (typed.pop(key) for key in ("message", "goes_on", "keep", "model", "tools"))
+    reasoning = typed.pop("show_reasoning")
+    typed["stop"] = list(typed["stop"]) or None
+    choice = typed.pop("tool_choice")
+    settings = tuple((key, value) for key, value in typed.items() if value is not None)
+    options = ChatOptions(
+        message, settings, tools, (*images, *sounds), model, goes_on, keep, reasoning, tool_choice=choice or ""
+    )
+    start_chat(session, name, options)
+
+
+def start_chat(session: Session, name: str, options: ChatOptions, *, ask: Callable[[str], str] | None = None) -> None:
     """One question from `-m` and standard input, else a conversation; `ask` reads a person's next line."""
     message = _message(session, options)
     talk = session.run(partial(_open, session, options, name, single=message is not None))

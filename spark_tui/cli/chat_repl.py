@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from spark_tui.cli.chat import FILE_MARK, Talk, find_target
-from spark_tui.cli.diagnostics import Interrupted
-from spark_tui.cli.output import Table
+from spark_tui.cli.output import Interrupted, table_lines
 from spark_tui.cli.session import Session
 from spark_tui.core.chat import Conversation
 from spark_tui.core.context import Context
@@ -24,6 +23,7 @@ from spark_tui.domain.errors import SparkError, UsageError
 from spark_tui.domain.quantities import human_count
 from spark_tui.domain.settings import folders_of, suggestion
 from spark_tui.domain.text import clean, clean_line, truncate
+from spark_tui.present.page import Table
 
 MOST_LINES = 2000
 
@@ -124,10 +124,9 @@ def list_(entry: Entry) -> None:
     async def look(context: Context) -> Table:
         return table_of(await context.conversations.summaries())
 
-    for line in entry.talk.session.run(look).render(
-        entry.talk.session.err.terminal.width, entry.talk.session.err.terminal.paint
-    ):
-        entry.talk.session.err.stream(f"{line}\n")
+    err = entry.talk.session.err
+    for line in table_lines(entry.talk.session.run(look), err.terminal.width, err.terminal.paint):
+        err.stream(f"{line}\n")
 
 
 def load(entry: Entry) -> None:

@@ -2,106 +2,105 @@
 
 from __future__ import annotations
 
-from spark_tui.cli import shapes
-from spark_tui.cli.output import Cell, Column, Table
+import click
+
+from spark_tui.cli.command import group, setting_argument
 from spark_tui.cli.session import Session, folders_for
-from spark_tui.core.actions import ACTIONS, use_keys
-from spark_tui.core.config import Config, Entry
+from spark_tui.core.actions import use_keys
+from spark_tui.core.config import Config
 from spark_tui.core.context import open_config
 from spark_tui.domain.errors import RefusedError
 from spark_tui.domain.settings import Source
+from spark_tui.present import config as show
 
-
-def list_settings(session: Session) -> None:
-    """Every setting with its origin. Raises SettingsError where the file or a variable is wrong."""
-    entries = _config(session).entries()
-    if session.as_json:
-        session.out.json([_shape(entry) for entry in entries])
-        return
-    columns = (Column("SETTING"), Column("VALUE", flexible=True), Column("FROM", flexible=True))
-    session.out.table(Table(columns, tuple(_row(entry) for entry in entries)))
-    session.err.say("Change one: spark-tui config set SETTING VALUE", "dim")
-
-
-def get_setting(session: Session, key: str) -> None:
-    """One value. Raises SettingsError."""
-    entry = _config(session).entry(key)
-    if session.as_json:
-        session.out.json(_shape(entry))
-        return
-    session.out.line(shown(entry.value))
-    session.err.say(f"from {_origin(entry)}", "dim")
-
-
-def change_setting(session: Session, key: str, value: str | None) -> None:
-    """Writes or removes a value; tells it when a variable is stronger. Raises SettingsError; RefusedError in a demo."""
-    if session.options.demo:
-        raise RefusedError("The settings are this person's own, and a demo changes nothing.", "Leave out --demo.")
-    config = _config(session)
-    entry = config.change(key, value)
-    if session.as_json:
-        session.out.json(_shape(entry))
-        return
-    session.err.say(f"{key} is now {shown(entry.value) or 'empty'} (from {_origin(entry)}).")
-    if entry.origin.source is Source.ENVIRONMENT:
-        session.err.note(f"{entry.variable} is stronger than the file: unset it, and {config.path} counts.")
-
-
-def list_keys(session: Session) -> None:
-    """The registry of actions with the keys that they have. Raises SettingsError."""
-    use_keys(dict(_config(session).keymap))
-    if session.as_json:
-        found = (
-            {"id": each.id, "keys": list(each.keys), "default_keys": list(each.default_keys),
-             "label": each.label, "where": each.scope.value}
-            for each in ACTIONS
-        )  # fmt: skip
-        session.out.json(list(found))
-        return
-    columns = (Column("WHERE"), Column("ID"), Column("KEYS"), Column("WHAT", flexible=True, spare=1))
-    rows = tuple((each.scope.value, each.id, " ".join(each.keys), each.help) for each in ACTIONS)
-    session.out.table(Table(columns, rows))
-
-
-def tell_path(session: Session) -> None:
-    """The file's path, whether it exists or not."""
-    path = _config(session).path
-    if session.as_json:
-        session.out.json({"id": str(path), "exists": path.exists()})
-        return
-    session.out.line(str(path))
-
-
-def shown(value: bool | float | str) -> str:
-    """As it stands in the file, without quotes."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return f"{value:g}" if isinstance(value, float) else str(value)
+_SET_EXAMPLES = """\
+  spark-tui config set theme spark-light
+  spark-tui config set keymap.stop ctrl+x       your own key; ids: spark-tui config keys
+  spark-tui config set read_only true
+"""
 
 
 def _config(session: Session) -> Config:
     return open_config(folders_for(session.options, session.environment), session.environment)
 
 
-def _origin(entry: Entry) -> str:
-    return entry.origin.where or "the defaults"
+def _list(session: Session) -> None:
+    entries = _config(session).entries()
+    if session.as_json:
+        session.out.json([show.setting_object(entry) for entry in entries])
+        return
+    session.out.table(show.settings_table(entries))
+    session.err.say("Change one: spark-tui config set SETTING VALUE", "dim")
 
 
-def _row(entry: Entry) -> tuple[Cell | str, ...]:
-    own = entry.origin.source is not Source.DEFAULT
-    return (
-        entry.key,
-        Cell(shown(entry.value) or "-", "bold" if own else ""),
-        Cell(entry.origin.where or "default", "dim"),
-    )
+@group("config")
+def config(session: Session) -> None:
+    """Show and change settings. Without a command: all of them."""
+    _list(session)
 
 
-def _shape(entry: Entry) -> shapes.Object:
-    return {
-        "id": entry.key,
-        "value": entry.value,
-        "default": entry.default,
-        "origin": entry.origin.source.value,
-        **shapes.maybe("where", entry.origin.where or None, "it is the default"),
-        "variable": entry.variable,
-    }
+@config.sub("list", "  spark-tui config list --json | jq '.[] | select(.origin != \"default\")'")
+def config_list(session: Session) -> None:
+    """List settings: defaults, then the file, then SPARK_TUI_* variables; the last one wins."""
+    _list(session)
+
+
+@config.sub("get", "  spark-tui config get store\n  spark-tui config get keymap.stop")
+@setting_argument
+def config_get(session: Session, key: str) -> None:
+    """Print one value on stdout, its origin on stderr."""
+    entry = _config(session).entry(key)
+    if session.as_json:
+        session.out.json(show.setting_object(entry))
+        return
+    session.out.line(show.value_text(entry.value))
+    session.err.say(f"from {entry.origin.where or 'the defaults'}", "dim")
+
+
+@config.sub("set", _SET_EXAMPLES)
+@setting_argument
+@click.argument("value")
+def config_set(session: Session, key: str, value: str) -> None:
+    """Write a value into the settings file. Comments and order are kept."""
+    _change(session, key, value)
+
+
+@config.sub("unset", "  spark-tui config unset theme")
+@setting_argument
+def config_unset(session: Session, key: str) -> None:
+    """Remove a value from the settings file, back to the default."""
+    _change(session, key, None)
+
+
+def _change(session: Session, key: str, value: str | None) -> None:
+    if session.options.demo:
+        raise RefusedError("A demo changes nothing: the settings are your own.", "Leave out --demo.")
+    settings = _config(session)
+    entry = settings.change(key, value)
+    if session.as_json:
+        session.out.json(show.setting_object(entry))
+        return
+    where = entry.origin.where or "the defaults"
+    session.err.say(f"{key} is now {show.value_text(entry.value) or 'empty'} (from {where}).")
+    if entry.origin.source is Source.ENVIRONMENT:
+        session.err.note(f"{entry.variable} overrides the file: unset it to use {settings.path}.")
+
+
+@config.sub("keys", "  spark-tui config keys | grep Home")
+def config_keys(session: Session) -> None:
+    """List actions of the control centre: id for `keymap`, keys, screen."""
+    use_keys(dict(_config(session).keymap))
+    if session.as_json:
+        session.out.json(show.keys_object())
+    else:
+        session.out.table(show.keys_table())
+
+
+@config.sub("path", "  $EDITOR $(spark-tui config path)")
+def config_path(session: Session) -> None:
+    """Print the path of the settings file, which need not exist."""
+    path = _config(session).path
+    if session.as_json:
+        session.out.json({"id": str(path), "exists": path.exists()})
+    else:
+        session.out.line(str(path))

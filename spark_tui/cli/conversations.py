@@ -5,21 +5,23 @@ from __future__ import annotations
 from datetime import datetime
 from functools import partial
 
+import click
+
 from spark_tui.cli import chat as chat_shapes
-from spark_tui.cli.asking import confirm
-from spark_tui.cli.output import Column, Table
-from spark_tui.cli.session import Session
-from spark_tui.cli.shapes import maybe
+from spark_tui.cli.command import group, yes_option
+from spark_tui.cli.session import Session, confirm
 from spark_tui.core.context import Context
 from spark_tui.domain.chat.conversation import ChatThread, ConversationSummary, SearchHit
 from spark_tui.domain.chat.formats import exported
+from spark_tui.present.json import maybe
+from spark_tui.present.page import Column, Table, cells
 
 HEADINGS = (
     Column("ID"),
-    Column("TITLE", flexible=True),
+    Column("TITLE", least=12),
     Column("CHANGED"),
     Column("N", right=True),
-    Column("MODEL", flexible=True),
+    Column("MODEL", least=12),
 )
 
 
@@ -28,7 +30,7 @@ def table_of(found: tuple[ConversationSummary, ...]) -> Table:
     return Table(
         HEADINGS,
         tuple(
-            (
+            cells(
                 each.id,
                 each.title + (" (open)" if each.in_use else ""),
                 f"{datetime.fromtimestamp(each.changed_at).astimezone():%Y-%m-%d %H:%M}",
@@ -38,6 +40,25 @@ def table_of(found: tuple[ConversationSummary, ...]) -> Table:
             for each in found
         ),
     )
+
+
+@group("conversations")
+def conversations(session: Session) -> None:
+    """Manage saved conversations. Without a command: the list.
+
+    Private files of yours, in ~/.local/share/spark-tui/conversations.
+    """
+    list_conversations(session)
+
+
+_conversation = click.argument("name", metavar="ID|last")
+
+
+@conversations.sub("list", '  spark-tui conversations list --search "CUDA graph"')
+@click.option("--search", default="", metavar="TEXT", help="Only messages with this text.")
+def conversations_list(session: Session, search: str) -> None:
+    """List conversations, the latest first, or messages with a text."""
+    list_conversations(session, search)
 
 
 def list_conversations(session: Session, search: str = "") -> None:
@@ -70,15 +91,17 @@ def _search(session: Session, text: str) -> None:
             [{"id": hit.id, "title": hit.title, "number": hit.number, "excerpt": hit.excerpt} for hit in hits]
         )
     elif hits:
-        columns = (Column("ID"), Column("N", right=True), Column("TITLE", flexible=True), Column("TEXT", flexible=True))
-        rows = tuple((hit.id, str(hit.number or ""), hit.title, hit.excerpt) for hit in hits)
+        columns = (Column("ID"), Column("N", right=True), Column("TITLE", least=12), Column("TEXT", least=12))
+        rows = tuple(cells(hit.id, str(hit.number or ""), hit.title, hit.excerpt) for hit in hits)
         session.out.table(Table(columns, rows))
     else:
         session.err.say("Nobody said that.")
 
 
+@conversations.sub("show", "  spark-tui conversations show last | less")
+@_conversation
 def show_conversation(session: Session, name: str) -> None:
-    """One of them, as Markdown or as data."""
+    """Show one conversation as Markdown, or as data with --json."""
     thread = session.run(partial(_read, name))
     if session.as_json:
         session.out.json(chat_shapes.thread(thread))
@@ -92,8 +115,15 @@ async def _read(name: str, context: Context) -> ChatThread:
     return await context.conversations.read(name)
 
 
-def export_conversation(session: Session, name: str, form: str, output: str, *, force: bool) -> None:
-    """To standard output, or to a file, where none is lost."""
+@conversations.sub("export", "  spark-tui conversations export last --format json -o talk.json")
+@_conversation
+@click.option("--format", "form", type=click.Choice(["markdown", "json"]), default="markdown", help="[markdown]")
+@click.option("-o", "--output", default="", metavar="FILE", help="Write to a new file.")
+@click.option("--force", is_flag=True, help="Replace an existing file.")
+def export_conversation(session: Session, name: str, form: str, output: str, force: bool) -> None:
+    """Export one conversation: Markdown to read, JSON with everything, to import again."""
+    if force and not output:
+        raise click.UsageError("--force needs --output.")
     thread = session.run(partial(_read, name))
     text, written = exported(thread, form), ""
 
@@ -110,8 +140,10 @@ def export_conversation(session: Session, name: str, form: str, output: str, *, 
         session.out.write(text)
 
 
+@conversations.sub("import", "  spark-tui conversations import talk.json")
+@click.argument("path", metavar="FILE")
 def import_conversation(session: Session, path: str) -> None:
-    """A conversation from a file; prints its id."""
+    """Import our own JSON or Markdown, or a JSON list of messages. Prints the new id."""
 
     async def take_in(context: Context) -> tuple[str, str, int]:
         made = await context.conversations.take_in(path)
@@ -128,8 +160,11 @@ def import_conversation(session: Session, path: str) -> None:
         session.err.say(f"{title}: {count} exchanges. Go on with it: spark-tui chat NAME --continue {id_}")
 
 
+@conversations.sub("rename", '  spark-tui conversations rename last "Kernel hunt"')
+@_conversation
+@click.argument("title")
 def rename_conversation(session: Session, name: str, title: str) -> None:
-    """Calls it so from now on."""
+    """Rename a conversation."""
 
     async def rename(context: Context) -> str:
         return await context.conversations.rename(name, title)
@@ -140,8 +175,11 @@ def rename_conversation(session: Session, name: str, title: str) -> None:
         session.out.json({"id": id_, "title": title})
 
 
-def remove_conversation(session: Session, name: str, *, yes: bool) -> None:
-    """Deletes it, with its pictures."""
+@conversations.sub("rm", "  spark-tui conversations rm 20261121-101500-3fa2c1")
+@_conversation
+@yes_option
+def remove_conversation(session: Session, name: str, yes: bool) -> None:
+    """Delete a conversation and its images."""
     thread = session.run(partial(_read, name))
     if not confirm(session, f"Delete {thread.title!r}, {len(thread.exchanges)} exchanges?", yes=yes):
         return

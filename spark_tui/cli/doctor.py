@@ -1,4 +1,4 @@
-"""doctor: what is wrong with this box, and a report of it that can be handed on."""
+"""doctor: what is wrong with this machine, and a report of it to hand on."""
 
 from __future__ import annotations
 
@@ -6,79 +6,82 @@ import os
 import platform
 from collections.abc import Iterator
 from itertools import groupby
-from typing import Any, Final
+from typing import Final
+
+import click
 
 from spark_tui import __version__
-from spark_tui.cli.files import PRIVATE, write_new
-from spark_tui.cli.output import wrapped
+from spark_tui.cli.command import command
+from spark_tui.cli.output import PRIVATE, STYLES, wrapped, write_new
 from spark_tui.cli.session import Session
 from spark_tui.core.context import Context
 from spark_tui.core.doctor import terminal_state
-from spark_tui.domain.doctor.check import Result, TerminalState, Verdict
+from spark_tui.domain.doctor.check import Result, Verdict
 from spark_tui.domain.doctor.checks import summary, worst
 from spark_tui.domain.errors import ExitCode, SparkError
-from spark_tui.domain.secret import SECRET_MASK, mask_secrets
+from spark_tui.domain.secret import MASK, mask_secrets
 from spark_tui.domain.text import clean, clean_line
+from spark_tui.present.doctor import TONES, report_object
 
 LABEL_WIDTH: Final = 20
 LEAST_ROOM: Final = 40
 """Cells for sentences beside the titles."""
 REPORT_LOG_LINES: Final = 200
-_TOLD: Final = (Verdict.FAIL, Verdict.WARN)
-_STYLES: Final = {Verdict.FAIL: "bold red", Verdict.WARN: "yellow", Verdict.PASS: "green", Verdict.SKIP: "dim"}
+
+_EXAMPLES = """\
+  spark-tui doctor
+  spark-tui doctor --gpu-container --report report.txt
+"""
 
 
-def doctor(session: Session, *, gpu_container: bool, report: str) -> int:
-    """Prints every check; the exit code is 1 when one fails."""
+@command("doctor", _EXAMPLES)
+@click.option("--gpu-container", is_flag=True, help="Also start a container with the GPU; it is removed afterwards.")
+@click.option("--report", default="", metavar="FILE", help="Write everything to a file, keys and tokens masked.")
+def doctor(session: Session, gpu_container: bool, report: str) -> int:
+    """Check this machine: what is wrong and how to fix it. Exit code 1: a check fails."""
 
     async def work(context: Context) -> tuple[tuple[Result, ...], str]:
         if gpu_container:
             session.refuse_if_read_only(context)
-        results = await context.doctor.examine(_terminal(session), gpu_container=gpu_container)
+        terminal = session.out.terminal
+        try:
+            size = os.get_terminal_size()
+        except OSError:
+            size = os.terminal_size((0, 0))
+        state = terminal_state(
+            session.environment, (size.columns, size.lines), "utf-8" if terminal.unicode else "ascii",
+            interactive=terminal.interactive and size.columns > 0,
+        )  # fmt: skip
+        results = await context.doctor.examine(state, gpu_container=gpu_container)
         return results, await _report(context, results) if report else ""
 
     results, text = session.run(work)
     if session.as_json:
-        session.out.json({"worst": worst(results).value, "checks": [_shape(result) for result in results]})
+        session.out.json(report_object(results))
     else:
-        _tell(session, results)
+        paint, width = session.out.terminal.paint, session.out.terminal.width
+        for group, members in groupby(results, key=lambda result: result.group):
+            session.out.line(paint(group.value, "bold"))
+            for result in members:
+                verdict = result.outcome.verdict
+                session.out.lines(_lines(result, paint(f"{verdict.value:<5}", STYLES[TONES[verdict]]), width))
+        session.out.line("")
+        session.out.line(summary(results))
     if report:
         written = write_new(report, text, "--report", mode=PRIVATE)
-        session.err.say(f"Report written to {written}. Keys and tokens are masked; read it before you hand it on.")
+        session.err.say(f"Report written to {written}. Keys and tokens are masked; read it before you share it.")
     return ExitCode.FAILED if worst(results) is Verdict.FAIL else ExitCode.DONE
-
-
-def _terminal(session: Session) -> TerminalState:
-    out = session.out.terminal
-    try:
-        size = os.get_terminal_size()
-    except OSError:
-        size = os.terminal_size((0, 0))
-    encoding = "utf-8" if out.unicode else "ascii"
-    return terminal_state(
-        session.environment, (size.columns, size.lines), encoding, interactive=out.interactive and size.columns > 0
-    )
-
-
-def _tell(session: Session, results: tuple[Result, ...]) -> None:
-    paint = session.out.terminal.paint
-    for group, members in groupby(results, key=lambda result: result.group):
-        session.out.line(paint(group.value, "bold"))
-        for result in members:
-            verdict = paint(f"{result.outcome.verdict.value:<5}", _STYLES[result.outcome.verdict])
-            session.out.lines(_lines(result, verdict, session.out.terminal.width))
-    session.out.line("")
-    session.out.line(summary(results))
 
 
 def _lines(result: Result, verdict: str, width: int | None = None) -> Iterator[str]:
     """`verdict  title  summary`, the rest below the summary; below the title where the window is narrow.
 
-    What to do may be a command, and is in one line: it is to be copied.
+    The fix may be a command, and stays on one line: it is to be copied.
     """
     outcome = result.outcome
-    more = [f"do:   {outcome.remedy}"] if outcome.remedy else []
-    more += [f"seen: {outcome.evidence}"] if outcome.evidence and outcome.verdict in _TOLD else []
+    more = [f"fix:  {outcome.remedy}"] if outcome.remedy else []
+    if outcome.evidence and outcome.verdict in (Verdict.FAIL, Verdict.WARN):
+        more.append(f"evidence: {outcome.evidence}")
     indent = LABEL_WIDTH + 9
     head = f"  {verdict} {result.title:<{LABEL_WIDTH}} "
     if width is not None and width - indent < LEAST_ROOM:
@@ -90,22 +93,6 @@ def _lines(result: Result, verdict: str, width: int | None = None) -> Iterator[s
     yield from (f"{'':{indent}}{line}" for line in lines[1:])
 
 
-def _shape(result: Result) -> dict[str, Any]:
-    outcome = result.outcome
-    return {
-        "id": result.id,
-        "group": result.group.value,
-        "title": result.title,
-        "verdict": outcome.verdict.value,
-        "summary": outcome.summary,
-        "evidence": outcome.evidence or None,
-        "remedy": outcome.remedy or None,
-    }
-
-
-# --- the report -----------------------------------------------------------------------------------------------
-
-
 async def _report(context: Context, results: tuple[Result, ...]) -> str:
     """Everything that a helper would ask for. Masked by shape, and by the very tokens that this person has."""
     parts = [
@@ -114,26 +101,19 @@ async def _report(context: Context, results: tuple[Result, ...]) -> str:
         *(line for result in results for line in _lines(result, f"{result.outcome.verdict.value:<5}")),
     ]
     try:
-        parts += await _engines(context)
+        for view in await context.supervisor.look():
+            facts, watch = view.container, context.supervisor.find(view.container.name)
+            parts += [
+                "",
+                f"== {facts.name}: {view.state.value}, {facts.image}, exit {facts.exit_code}, runtime {view.runtime}",
+                "argv: " + " ".join(facts.argv),
+                "environment: " + " ".join(facts.environment),
+            ]
+            if watch is not None:
+                log = watch.buffer
+                parts += [line.text for line in log.slice(max(log.first, log.end - REPORT_LOG_LINES), log.end)]
     except SparkError as error:
-        parts += ["", f"Engines are not known: {error.summary}"]
+        parts += ["", f"Cannot list engines: {error.summary}"]
     text = "\n".join(mask_secrets(clean(part)) for part in parts) + "\n"
     token = context.secrets.hf_token()
-    return text.replace(token.reveal(), SECRET_MASK) if token is not None and token.reveal() else text
-
-
-async def _engines(context: Context) -> list[str]:
-    parts = []
-    for view in await context.supervisor.look():
-        facts = view.container
-        parts += [
-            "",
-            f"== {facts.name}: {view.state.value}, {facts.image}, exit {facts.exit_code}, runtime {view.runtime}",
-            "argv: " + " ".join(facts.argv),
-            "environment: " + " ".join(facts.environment),
-        ]
-        watch = context.supervisor.find(facts.name)
-        if watch is not None:
-            buffer = watch.buffer
-            parts += [line.text for line in buffer.slice(max(buffer.first, buffer.end - REPORT_LOG_LINES), buffer.end)]
-    return parts
+    return text.replace(token.reveal(), MASK) if token is not None and token.reveal() else text

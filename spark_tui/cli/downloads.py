@@ -1,19 +1,20 @@
-"""models downloads, pause, resume, cancel: what is fetched, and a hand on it."""
+"""models pull, downloads, pause, resume, cancel: downloading into the store."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
-from spark_tui.cli import shapes
-from spark_tui.cli.diagnostics import Interrupted
-from spark_tui.cli.output import Cell, Column, Table, bar
+import click
+from click.shell_completion import CompletionItem
+
+from spark_tui.cli.command import command, complete
+from spark_tui.cli.output import Interrupted, bar
 from spark_tui.cli.presets import find_preset
 from spark_tui.cli.session import Session
-from spark_tui.cli.shapes import Object, maybe, moment, read
 from spark_tui.core.context import Context
 from spark_tui.domain.errors import UsageError
 from spark_tui.domain.models.download import (
@@ -24,120 +25,17 @@ from spark_tui.domain.models.download import (
     Limits,
     room_refusal,
 )
-from spark_tui.domain.models.hub import RepoFacts, SearchHit
 from spark_tui.domain.presets.fetching import downloads_of
 from spark_tui.domain.presets.overrides import Overrides
-from spark_tui.domain.presets.preset import Preset
-from spark_tui.domain.quantities import human_bytes, human_duration, parse_bytes
-from spark_tui.domain.reading import value_of
+from spark_tui.domain.quantities import human_bytes, parse_bytes
 from spark_tui.domain.text import clean_line, truncate
+from spark_tui.present import models as show
+from spark_tui.present.json import maybe
 
-_NOT_TOLD = "the Hub does not say"
-
-
-def hit_object(hit: SearchHit) -> Object:
-    """One repository of a search. `weights_bytes` are its tensors; `storage_bytes` all that it takes on the Hub."""
-    return {
-        "id": hit.repo,
-        "publisher": hit.publisher,
-        "formats": [form.value for form in hit.formats.found],
-        "formats_by": hit.formats.basis.value,
-        "formats_doubt": hit.formats.doubt,
-        **maybe("parameters", hit.parameters, _NOT_TOLD),
-        **maybe("weights_bytes", hit.weights, _NOT_TOLD),
-        **maybe("storage_bytes", hit.storage, _NOT_TOLD),
-        "fits_one_spark": hit.fits.value,
-        "access": hit.gating.value,
-        "private": hit.private,
-        **maybe("downloads", hit.downloads, _NOT_TOLD),
-        **maybe("likes", hit.likes, _NOT_TOLD),
-        **maybe("modified_at", moment(hit.modified), _NOT_TOLD),
-        "task": hit.task,
-        "licence": hit.licence,
-        "gguf": hit.gguf,
-    }
-
-
-def repo_object(facts: RepoFacts) -> Object:
-    """One revision's card."""
-    return {
-        "id": facts.repo,
-        "commit": facts.commit,
-        "page": facts.page,
-        "publisher": facts.publisher,
-        "access": facts.gating.value,
-        "private": facts.private,
-        "licence": facts.licence,
-        "licence_link": facts.licence_link,
-        "formats": [form.value for form in facts.formats.found],
-        "formats_by": facts.formats.basis.value,
-        "formats_doubt": facts.formats.doubt,
-        **maybe("size_bytes", facts.size, _NOT_TOLD),
-        **maybe("weights_bytes", facts.weights, _NOT_TOLD),
-        "fits_one_spark": facts.fits.value,
-        **maybe("downloads", facts.downloads, _NOT_TOLD),
-        **maybe("likes", facts.likes, _NOT_TOLD),
-        **maybe("modified_at", moment(facts.modified), _NOT_TOLD),
-        "base_models": list(facts.base_models),
-        "task": facts.task,
-        "library": facts.library,
-    }
-
-
-def plan_object(plan: DownloadPlan) -> Object:
-    """A dry run."""
-    return {
-        "id": plan.request.id,
-        "repo": plan.request.repo,
-        "target": plan.request.target,
-        "url": plan.request.url,
-        **maybe("commit", plan.facts.commit if plan.facts else None, "it is not on the Hub"),
-        **maybe("total_bytes", plan.total, _NOT_TOLD),
-        **maybe("left_bytes", plan.left, _NOT_TOLD),
-        **read("free_bytes", plan.free, int),
-        "files": [{"path": file.path, **maybe("size_bytes", file.size, _NOT_TOLD), "here_bytes": file.here}
-                  for file in plan.files],
-        "left_out": [{"path": each.path, **maybe("size_bytes", each.size, _NOT_TOLD), "why": each.why}
-                     for each in plan.left_out],
-        "choices": [{"name": name, **maybe("size_bytes", size, _NOT_TOLD)} for name, size in plan.choices],
-        "notes": list(plan.notes),
-        "refusal": None if plan.refusal is None else
-        {"id": plan.refusal.id, "summary": plan.refusal.summary, "remedy": plan.refusal.remedy},
-    }  # fmt: skip
-
-
-def download_object(download: Download, *, files: bool = True) -> Object:
-    """A download as it stands."""
-    unknown = "not known yet" if download.phase.active else "it rests"
-    shape = {
-        "id": download.id,
-        "repo": download.request.repo,
-        "revision": download.request.revision,
-        "target": download.request.target,
-        "preset": download.request.preset,
-        "state": download.phase.value,
-        "waiting_for": download.waiting,
-        **maybe("commit", download.commit, "it is not settled yet"),
-        "done_bytes": download.done,
-        **maybe("total_bytes", download.total, "it is not known yet"),
-        "files_done": download.files_done,
-        "files_total": len(download.files),
-        **maybe("bytes_per_second", download.speed and round(download.speed), unknown),
-        **maybe("seconds_left", download.eta and round(download.eta), unknown),
-        **maybe("limit_bytes_per_second", download.limit and round(download.limit), "there is no cap"),
-        **maybe("created_at", moment(download.created or None), "its record is damaged"),
-        **maybe("ended_at", moment(download.ended), "it has not ended"),
-        "failure": None if download.failure is None else
-        {"id": download.failure.id, "summary": download.failure.summary, "remedy": download.failure.remedy,
-         "detail": download.failure.detail},
-    }  # fmt: skip
-    if files:
-        shape["files"] = [
-            {"path": file.path, **maybe("size_bytes", file.size, _NOT_TOLD), "done_bytes": file.done,
-             "state": file.state.value}
-            for file in download.files
-        ]  # fmt: skip
-    return shape
+_ADDRESS: Final = re.compile(
+    r"https?://[^/]+/(?P<repo>[\w.-]+/[\w.-]+?)(?:/(?:tree|blob|resolve)/(?P<revision>[^/?#]+).*)?/?(?:[?#].*)?"
+)
+_BAR: Final = 20
 
 
 def size_typed(text: str, option: str) -> int | None:
@@ -148,59 +46,91 @@ def size_typed(text: str, option: str) -> int | None:
         return parse_bytes(text)
     except ValueError:
         shown = truncate(clean_line(text), 40)
-        raise UsageError(f"{option}: {shown!r} is not a size.", "Write for example 70g or 500m.") from None
+        raise UsageError(f"{option}: {shown!r} is not a size.", "Examples: 70g, 500m") from None
 
 
-def rate_typed(text: str) -> float | None:
-    """`50m` -> bytes per second; `none` and `0` take a cap away (0.0), nothing leaves it as it is (None)."""
+def _rate_typed(text: str) -> float | None:
+    """`50m` -> bytes per second; `none` and `0` remove the cap (0.0), nothing leaves it as it is (None)."""
     if not text:
         return None
     return 0.0 if text.lower() in ("none", "off", "0") else float(size_typed(text, "--limit") or 0)
 
 
-_ADDRESS: Final = re.compile(
-    r"https?://[^/]+/(?P<repo>[\w.-]+/[\w.-]+?)(?:/(?:tree|blob|resolve)/(?P<revision>[^/?#]+).*)?/?(?:[?#].*)?"
-)
-_BAR: Final = 20
+# --- pull -------------------------------------------------------------------------------------------------
+
+_PULL_EXAMPLES = """\
+  spark-tui models pull nvidia/Qwen3.6-27B-NVFP4 --dry-run
+  spark-tui models pull gpt-oss-120b                     all that a preset needs
+  spark-tui models pull nvidia/Qwen3.6-27B-NVFP4 --background --limit 50m
+  spark-tui models pull Qwen/Qwen3-30B-A3B-GGUF --file Qwen3-30B-A3B-Q4_K_M.gguf --to gguf
+"""
 
 
-@dataclass(frozen=True, slots=True)
-class PullOptions:
-    """What was typed. `limit` is a size per second."""
-
-    revision: str = ""
-    files: tuple[str, ...] = ()
-    everything: bool = False
-    folder: str = ""
-    again: bool = False
-    limit: str = ""
-    dry_run: bool = False
-    background: bool = False
+def _what(ctx: click.Context, parameter: click.Parameter, typed: str) -> list[CompletionItem]:
+    """A preset, or a model to resume or repair."""
+    return [*complete("presets")(ctx, parameter, typed), *complete("models")(ctx, parameter, typed)]
 
 
-def pull(session: Session, what: str, options: PullOptions) -> None:
-    """Fetches a repository, or all that a preset needs. What is here already is not fetched again."""
-    rate = rate_typed(options.limit)
+@command("pull", _PULL_EXAMPLES)
+@click.argument("what", metavar="REPO|PRESET", shell_complete=_what)
+@click.option("--revision", default="", metavar="REF", help="A branch, tag or commit.  [main]")
+@click.option("--file", "files", multiple=True, metavar="PATTERN", help="Only these files; may be repeated.")
+@click.option("--all-files", "everything", is_flag=True, help="Also files that no engine reads.")
+@click.option("--to", "folder", default="", metavar="FOLDER", help="Into a folder of the store, not the Hub's cache.")
+@click.option("--again", is_flag=True, help="Download damaged files again.")
+@click.option("--limit", default="", metavar="SIZE", help="Bandwidth cap for all downloads, per second; or none.")
+@click.option("--dry-run", is_flag=True, help="Print what would be downloaded.")
+@click.option("--background", is_flag=True, help="Start it and return.")
+def models_pull(
+    session: Session, what: str, revision: str, files: tuple[str, ...], everything: bool, folder: str, again: bool,
+    limit: str, dry_run: bool, background: bool,
+) -> None:  # fmt: skip
+    """Download a model, or all that a preset needs, into the store.
+
+    Continues when the terminal is closed, and resumes after an interruption. Ctrl-C pauses it. The token is that of
+    HF_TOKEN or `hf auth login`.
+    """
+    rate = _rate_typed(limit)
+
+    def requests(context: Context) -> tuple[DownloadRequest, ...]:
+        address = _ADDRESS.fullmatch(what)
+        repo = address["repo"] if address else what
+        if "/" in repo:
+            ref = revision or (address["revision"] if address else "") or "main"
+            return (DownloadRequest(repo, ref, files, everything, target=folder, again=again),)
+        if files or folder or revision or everything:
+            raise UsageError(f"{what} is a preset and names its own files.", "Name a repository: OWNER/NAME")
+        try:
+            preset = find_preset(context, what)
+        except UsageError as error:
+            raise UsageError(error.summary, f"{error.remedy} A repository is named OWNER/NAME.") from None
+        wanted = downloads_of(context.preflight.dry_plan(preset, Overrides()))
+        return tuple(replace(each, again=again) for each in wanted)
 
     async def prepare(context: Context) -> tuple[DownloadPlan, ...]:
-        if not options.dry_run:
+        if not dry_run:
             session.refuse_if_read_only(context)
-        requests = _requests(context, what, options)
-        if not requests:
-            raise UsageError(f"{what} fetches nothing from the Hub.", "It lies in the store, or its engine fetches it.")
-        plans = tuple([await context.downloads.plan(request) for request in requests])
-        if not options.dry_run:
-            _refuse(plans, str(context.settings.store))
+        wanted = requests(context)
+        if not wanted:
+            raise UsageError(
+                f"{what} downloads nothing from the Hub.", "Its model is in the store, or its engine downloads it."
+            )
+        plans = tuple([await context.downloads.plan(request) for request in wanted])
+        if not dry_run:
+            refusal = next((plan.refusal for plan in plans if plan.refusal is not None), None)
+            refusal = refusal or room_refusal(plans, str(context.settings.store))
+            if refusal is not None:
+                raise refusal
         return plans
 
     plans = session.run(prepare)
-    if options.dry_run:
-        _tell_plans(session, plans)
+    if dry_run:
+        _print_plans(session, plans)
         return
     _note_plans(session, plans)
     wanted = [plan.request for plan in plans if not plan.whole]
     if not wanted:
-        _tell_result(session, [], plans)
+        _print_result(session, [], plans)
         return
 
     async def start(context: Context) -> list[str]:
@@ -209,45 +139,7 @@ def pull(session: Session, what: str, options: PullOptions) -> None:
             await context.downloads.set_limits(Limits(rate or None, now.at_once))
         return [await context.downloads.start(request) for request in wanted]
 
-    ids = session.run(start)
-    if options.background:
-        tell_background(session, ids)
-        return
-    follow(session, ids, plans)
-
-
-def _requests(context: Context, what: str, options: PullOptions) -> tuple[DownloadRequest, ...]:
-    """A repository by name or address; a preset by its name."""
-    address = _ADDRESS.fullmatch(what)
-    repo = address["repo"] if address else what
-    if "/" not in repo:
-        if options.files or options.folder or options.revision or options.everything:
-            raise UsageError(f"{what} is a preset: it says itself what it needs.", "Name a repository: OWNER/NAME")
-        preset = _preset(context, what)
-        requests = downloads_of(context.preflight.dry_plan(preset, Overrides()))
-        return tuple(replace(each, again=options.again) for each in requests)
-    revision = options.revision or (address["revision"] if address else "") or "main"
-    return (
-        DownloadRequest(
-            repo, revision, options.files, options.everything, target=options.folder, again=options.again,
-        ),
-    )  # fmt: skip
-
-
-def _preset(context: Context, name: str) -> Preset:
-    try:
-        return find_preset(context, name)
-    except UsageError as error:
-        raise UsageError(error.summary, f"{error.remedy} A repository is named OWNER/NAME.") from None
-
-
-def _refuse(plans: Sequence[DownloadPlan], store: str) -> None:
-    for plan in plans:
-        if plan.refusal is not None:
-            raise plan.refusal
-    refusal = room_refusal(plans, store)
-    if refusal is not None:
-        raise refusal
+    _follow(session, session.run(start), plans, background=background)
 
 
 def _note_plans(session: Session, plans: Sequence[DownloadPlan]) -> None:
@@ -255,73 +147,66 @@ def _note_plans(session: Session, plans: Sequence[DownloadPlan]) -> None:
         for note in plan.notes:
             session.err.note(note)
         if plan.left_out:
-            size = sum(each.size or 0 for each in plan.left_out)
+            size = human_bytes(sum(each.size or 0 for each in plan.left_out))
+            count = len(plan.left_out)
             session.err.note(
-                f"{plan.request.title}: {len(plan.left_out)} files ({human_bytes(size)}) are left out, because no "
-                "engine here reads them. All of it: --all-files"
+                f"{plan.request.title}: {count} files ({size}) left out, no engine reads them. Add: --all-files"
             )
 
 
-def _tell_plans(session: Session, plans: Sequence[DownloadPlan]) -> None:
+def _print_plans(session: Session, plans: Sequence[DownloadPlan]) -> None:
     if session.as_json:
-        session.out.json([plan_object(plan) for plan in plans])
+        session.out.json([show.plan_object(plan) for plan in plans])
         return
     for plan in plans:
-        session.out.lines(_plan_lines(plan))
+        commit = f" at {plan.facts.commit[:12]}" if plan.facts is not None else ""
+        session.out.line(f"{clean_line(plan.request.title)}{commit}")
+        if plan.choices:
+            session.out.line("  One model in several sizes; choose one with --file:")
+            session.out.lines(f"  {show.size_or_unknown(size):>9}  {clean_line(name)}" for name, size in plan.choices)
+            continue
+        for file in plan.files:
+            state = "downloaded" if file.left == 0 else f"{human_bytes(file.here)} downloaded" if file.here else ""
+            session.out.line(f"  {show.size_or_unknown(file.size):>9}  {clean_line(file.path)}  {state}".rstrip())
+        size = show.size_or_unknown(plan.total)
+        session.out.line(f"  {size:>9}  in {len(plan.files)} files; to download {show.plan_room(plan)}")
     _note_plans(session, plans)
     for plan in plans:
         if plan.refusal is not None and not plan.choices:
-            session.err.note(f"It would be refused: {plan.refusal}")
-
-
-def _plan_lines(plan: DownloadPlan) -> list[str]:
-    facts = plan.facts
-    commit = f" at {facts.commit[:12]}" if facts is not None else ""
-    lines = [f"{clean_line(plan.request.title)}{commit}"]
-    if plan.choices:
-        lines.append("  It holds one model in many sizes; name one with --file:")
-        return lines + [f"  {bytes_or_unknown(size):>9}  {clean_line(name)}" for name, size in plan.choices]
-    for file in plan.files:
-        state = "here" if file.left == 0 else f"{human_bytes(file.here)} here" if file.here else ""
-        lines.append(f"  {bytes_or_unknown(file.size):>9}  {clean_line(file.path)}  {state}".rstrip())
-    free = value_of(plan.free)
-    room = "" if free is None else f"; {human_bytes(free)} are free"
-    left = "of unknown size" if plan.left is None else f"{human_bytes(plan.left)} to fetch"
-    return [*lines, f"  {bytes_or_unknown(plan.total):>9}  in {len(plan.files)} files, {left}{room}"]
-
-
-def bytes_or_unknown(size: int | None) -> str:
-    """A size, or a question mark."""
-    return "?" if size is None else human_bytes(size)
-
-
-def tell_background(session: Session, ids: Sequence[str]) -> None:
-    """Where they are from now on."""
-    if session.as_json:
-        session.out.json({"started": list(ids)})
-        return
-    session.out.lines(ids)
-    session.err.say("They go on by themselves. Look at them: spark-tui models downloads")
+            session.err.note(f"Would be refused: {plan.refusal}")
 
 
 # --- following --------------------------------------------------------------------------------------------
 
 
-def follow(session: Session, ids: Sequence[str], plans: Sequence[DownloadPlan] = ()) -> None:
-    """Tells downloads as they go, until all have ended. Ctrl-C pauses them; the end of the terminal does not."""
-    teller = Teller(session)
+def _follow(
+    session: Session, ids: Sequence[str], plans: Sequence[DownloadPlan] = (), *, background: bool = False
+) -> None:
+    """Reports downloads until all have ended. Ctrl-C pauses them; closing the terminal does not."""
+    if background:
+        if session.as_json:
+            session.out.json({"started": list(ids)})
+            return
+        session.out.lines(ids)
+        session.err.say("Downloading in the background. Progress: spark-tui models downloads")
+        return
+    report = DownloadReport(session)
 
-    async def work(context: Context) -> list[Download]:
+    async def watch(context: Context) -> list[Download]:
         async with aclosing(context.downloads.watch(ids)) as looks:
             async for found in looks:
-                teller.tell(found)
+                report.show(found)
         return list(found)
 
+    def interrupted() -> Interrupted:
+        ways = f"Resume:  spark-tui models resume {' '.join(ids)}\nCancel:  spark-tui models cancel {' '.join(ids)}"
+        return Interrupted("Paused; downloaded data is kept.", ways)
+
     try:
-        ended = session.run(work, on_interrupt=lambda: _interrupted(ids))
+        ended = session.run(watch, on_interrupt=interrupted)
     except Interrupted:
         session.err.settle()
-        session.run(lambda context: pause_all(context, ids))
+        session.run(lambda context: _pause_all(context, ids))
         raise
     session.err.settle()
     for download in ended:
@@ -329,38 +214,22 @@ def follow(session: Session, ids: Sequence[str], plans: Sequence[DownloadPlan] =
             raise download.failure.error
         if download.phase is not DownloadPhase.DONE:
             raise Interrupted(
-                f"{download.request.title} is {download.phase}.", f"Go on: spark-tui models resume {download.id}"
+                f"{download.request.title} is {download.phase}.", f"Resume: spark-tui models resume {download.id}"
             )
-    _tell_result(session, ended, plans)
+    _print_result(session, ended, plans)
 
 
-async def pause_all(context: Context, ids: Sequence[str]) -> None:
-    """Ends all of these; what has arrived stays."""
-    for id_ in ids:
-        await context.downloads.pause(id_)
-
-
-def _interrupted(ids: Sequence[str]) -> Interrupted:
-    ways = [
-        f"Go on:     spark-tui models resume {' '.join(ids)}",
-        f"Give up:   spark-tui models cancel {' '.join(ids)}",
-    ]
-    return Interrupted("Paused; what has arrived is kept.", "\n".join(ways))
-
-
-def _tell_result(session: Session, ended: Sequence[Download], plans: Sequence[DownloadPlan]) -> None:
-    whole = [plan for plan in plans if plan.whole]
+def _print_result(session: Session, ended: Sequence[Download], plans: Sequence[DownloadPlan]) -> None:
+    whole = [plan.request.title for plan in plans if plan.whole]
     if session.as_json:
-        done = [download_object(each) for each in ended]
-        session.out.json_line({"type": "result", "downloads": done, "here_already": [p.request.title for p in whole]})
+        done = [show.download_object(each) for each in ended]
+        session.out.json_line({"type": "result", "downloads": done, "here_already": whole})
         return
-    for plan in whole:
-        session.out.line(f"{clean_line(plan.request.title)}: here already")
-    for each in ended:
-        session.out.line(f"{clean_line(each.request.title)}: fetched, {human_bytes(each.done)}")
+    session.out.lines(f"{clean_line(title)}: downloaded already" for title in whole)
+    session.out.lines(f"{clean_line(each.request.title)}: downloaded, {human_bytes(each.done)}" for each in ended)
 
 
-class Teller:
+class DownloadReport:
     """A bar where a person watches, a line every tenth in a pipe, an object twice a second as data."""
 
     def __init__(self, session: Session) -> None:
@@ -368,60 +237,52 @@ class Teller:
         self._tenths: dict[str, int] = {}
         self._waits: dict[str, str] = {}
 
-    def tell(self, found: Sequence[Download]) -> None:
+    def show(self, found: Sequence[Download]) -> None:
         """One look at all of them."""
-        if self._session.as_json:
-            self._session.out.json_lines({"type": "progress", **download_object(each, files=False)} for each in found)
+        session, err = self._session, self._session.err
+        if session.as_json:
+            session.out.json_lines({"type": "progress", **show.download_object(each, files=False)} for each in found)
             return
         for each in found:
             if each.waiting and self._waits.get(each.id) != each.waiting:
-                self._session.err.say(f"{each.request.title}: {each.waiting}", "yellow")
+                err.say(f"{each.request.title}: {each.waiting}", "yellow")
             self._waits[each.id] = each.waiting
         active = [each for each in found if each.phase.active]
-        if self._session.err.interactive:
-            unicode = self._session.err.terminal.unicode
-            self._session.err.standing("   ".join(progress_line(each, unicode) for each in active))
+        if err.interactive:
+            bars = (bar(each.fraction or 0, _BAR, unicode=err.terminal.unicode) for each in active)
+            err.standing("   ".join(progress_line(each, drawn) for each, drawn in zip(active, bars, strict=True)))
             return
         for each in active:
             tenth = int((each.fraction or 0) * 10)
             if tenth > self._tenths.get(each.id, -1):
                 self._tenths[each.id] = tenth
-                self._session.err.say(progress_line(each, None))
+                err.say(progress_line(each))
 
 
-def progress_line(download: Download, unicode: bool | None) -> str:
-    """`acme/tiny  ████░░░░  41% of 18.4 GiB  112 MiB/s  1m36s left`; without a bar where `unicode` is None."""
-    parts = [clean_line(download.request.title)]
-    fraction = download.fraction
-    if unicode is not None:
-        parts.append(bar(fraction or 0, _BAR, unicode=unicode))
-    if fraction is not None:
-        parts.append(f"{fraction:.0%} of {bytes_or_unknown(download.total)}")
-    elif download.done:
-        parts.append(human_bytes(download.done))
-    if download.phase is not DownloadPhase.DOWNLOADING:
-        parts.append(download.waiting or download.phase.value)
-    if download.speed:
-        parts.append(f"{human_bytes(download.speed)}/s")
-    if download.eta:
-        parts.append(f"{human_duration(download.eta)} left")
-    return "  ".join(part for part in parts if part)
+def progress_line(download: Download, drawn: str = "") -> str:
+    """`acme/tiny  ████░░░░  downloading  41% of 18.4 GiB  112 MiB/s  1m36s left`; `drawn` is the bar."""
+    text = show.progress_text(download)
+    waiting = download.waiting if download.phase is not DownloadPhase.DOWNLOADING else ""
+    return "  ".join(filter(None, (clean_line(download.request.title), drawn, text, waiting)))
 
 
-_DOWNLOADS: Final = (
-    Column("DOWNLOAD", flexible=True),
-    Column("STATE"),
-    Column("DONE", right=True),
-    Column("SIZE", right=True),
-    Column("SPEED", right=True),
-    Column("LEFT", right=True),
+async def _pause_all(context: Context, ids: Sequence[str]) -> None:
+    for id_ in ids:
+        await context.downloads.pause(id_)
+
+
+# --- the list and its commands ----------------------------------------------------------------------------
+
+
+@command("downloads", "  spark-tui models downloads --limit 50m\n  spark-tui models downloads --json")
+@click.option(
+    "--limit", default="", metavar="SIZE", help="Set the bandwidth cap of all downloads, per second; or none."
 )
-_STYLE: Final = {DownloadPhase.DONE: "green", DownloadPhase.FAILED: "bold red", DownloadPhase.DOWNLOADING: "cyan"}
-
-
-def list_downloads(session: Session, *, limit: str = "", at_once: int | None = None, clear: bool = False) -> None:
-    """All downloads that are known. `limit` and `at_once` set what holds for all of them."""
-    rate = rate_typed(limit)
+@click.option("--at-once", type=click.IntRange(1, 8), metavar="N", help="Set how many run at a time.  [2]")
+@click.option("--clear", is_flag=True, help="Remove finished downloads from the list.")
+def models_downloads(session: Session, limit: str, at_once: int | None, clear: bool) -> None:
+    """List downloads: running, waiting, paused, failed, done."""
+    rate = _rate_typed(limit)
 
     async def work(context: Context) -> tuple[tuple[Download, ...], Limits]:
         limits = await context.downloads.limits()
@@ -438,31 +299,15 @@ def list_downloads(session: Session, *, limit: str = "", at_once: int | None = N
     found, limits = session.run(work)
     if session.as_json:
         session.out.json({
-            **shapes.maybe("limit_bytes_per_second", limits.bytes_per_second, "there is no cap"),
+            **maybe("limit_bytes_per_second", limits.bytes_per_second, "there is no cap"),
             "at_once": limits.at_once,
-            "downloads": [download_object(each) for each in found],
+            "downloads": [show.download_object(each) for each in found],
         })  # fmt: skip
         return
     if found:
-        session.out.table(Table(_DOWNLOADS, tuple(_download_row(each) for each in found)))
+        session.out.table(show.downloads_table(found))
     else:
-        session.err.say("No downloads. Fetch a model: spark-tui models pull OWNER/NAME")
-    _note_downloads(session, found, limits)
-
-
-def _download_row(each: Download) -> tuple[Cell | str, ...]:
-    done = f"{each.fraction:.0%}" if each.fraction is not None else human_bytes(each.done) if each.done else "-"
-    return (
-        Cell(each.id, "bold"),
-        Cell(each.phase.value, _STYLE.get(each.phase, "yellow")),
-        done,
-        bytes_or_unknown(each.total),
-        f"{human_bytes(each.speed)}/s" if each.speed is not None else "-",
-        human_duration(each.eta) if each.eta and each.phase.active else "-",
-    )
-
-
-def _note_downloads(session: Session, found: Sequence[Download], limits: Limits) -> None:
+        session.err.say("No downloads. Start one: spark-tui models pull OWNER/NAME")
     for each in found:
         if each.failure is not None:
             session.err.note(f"{each.id}: {each.failure.summary} {each.failure.remedy}")
@@ -470,56 +315,60 @@ def _note_downloads(session: Session, found: Sequence[Download], limits: Limits)
             session.err.note(f"{each.id}: {each.waiting}")
     resumable = [each.id for each in found if each.phase.resumable]
     if resumable:
-        session.err.say(f"Go on: spark-tui models resume {' '.join(resumable)}")
+        session.err.say(f"Resume: spark-tui models resume {' '.join(resumable)}")
     if limits.bytes_per_second is not None:
-        session.err.say(f"All together at most {human_bytes(limits.bytes_per_second)}/s.")
+        session.err.say(f"Bandwidth cap: {human_bytes(limits.bytes_per_second)}/s for all downloads.")
 
 
-def pause(session: Session, names: Sequence[str]) -> None:
-    """Ends downloads; what has arrived stays."""
+_names = click.argument("names", metavar="DOWNLOAD", nargs=-1, required=True, shell_complete=complete("downloads"))
 
-    async def work(context: Context) -> list[Download]:
+
+@command("pause")
+@_names
+def models_pause(session: Session, names: tuple[str, ...]) -> None:
+    """Pause downloads, by id or repository. Downloaded data is kept."""
+
+    async def pause(context: Context) -> list[Download]:
         session.refuse_if_read_only(context)
         found = [await context.downloads.get(name) for name in names]
-        await pause_all(context, [each.id for each in found])
+        await _pause_all(context, [each.id for each in found])
         return [await context.downloads.get(each.id) for each in found]
 
-    _tell_each(session, session.run(work))
+    found = session.run(pause)
+    if session.as_json:
+        session.out.json([show.download_object(each) for each in found])
+    else:
+        session.out.lines(f"{each.id}: {each.phase.value}" for each in found)
 
 
-def resume(session: Session, names: Sequence[str], *, background: bool) -> None:
-    """Goes on with downloads."""
+@command("resume")
+@_names
+@click.option("--background", is_flag=True, help="Return at once.")
+def models_resume(session: Session, names: tuple[str, ...], background: bool) -> None:
+    """Resume paused, interrupted or failed downloads."""
 
-    async def work(context: Context) -> list[str]:
+    async def resume(context: Context) -> list[str]:
         session.refuse_if_read_only(context)
         return [await context.downloads.resume(name) for name in names]
 
-    ids = session.run(work)
-    if background:
-        tell_background(session, ids)
-    else:
-        follow(session, ids)
+    _follow(session, session.run(resume), background=background)
 
 
-def cancel(session: Session, names: Sequence[str], *, discard: bool) -> None:
-    """Ends downloads and takes them off the list."""
+@command("cancel")
+@_names
+@click.option("--discard", is_flag=True, help="Delete partial files too.")
+def models_cancel(session: Session, names: tuple[str, ...], discard: bool) -> None:
+    """Cancel downloads and remove them from the list. Whole files stay; so do parts, unless --discard."""
 
-    async def work(context: Context) -> list[tuple[str, int]]:
+    async def cancel(context: Context) -> list[tuple[str, int]]:
         session.refuse_if_read_only(context)
         found = [await context.downloads.get(name) for name in names]
         return [(each.id, await context.downloads.cancel(each.id, discard=discard)) for each in found]
 
-    done = session.run(work)
+    done = session.run(cancel)
     if session.as_json:
         session.out.json([{"id": id_, "freed_bytes": freed} for id_, freed in done])
         return
     for id_, freed in done:
-        kept = f"{human_bytes(freed)} freed" if discard else "what has arrived is kept"
+        kept = f"{human_bytes(freed)} freed" if discard else "downloaded data is kept"
         session.out.line(f"{id_}: cancelled, {kept}")
-
-
-def _tell_each(session: Session, found: Sequence[Download]) -> None:
-    if session.as_json:
-        session.out.json([download_object(each) for each in found])
-    else:
-        session.out.lines(f"{each.id}: {each.phase.value}" for each in found)

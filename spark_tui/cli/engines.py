@@ -8,12 +8,12 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Final
 
-from spark_tui.cli import shapes
-from spark_tui.cli.asking import confirm
-from spark_tui.cli.diagnostics import Interrupted
+import click
+
+from spark_tui.cli.command import command, engine_argument, yes_option
 from spark_tui.cli.narrator import Narrator, keeps_starting, narrated, supervised, ticking
-from spark_tui.cli.output import Cell, Column, Table
-from spark_tui.cli.session import Session, interrupted
+from spark_tui.cli.output import Interrupted
+from spark_tui.cli.session import Session, confirm, interrupted
 from spark_tui.core.context import Context
 from spark_tui.core.jobs import StepState
 from spark_tui.core.secure import Secured
@@ -24,16 +24,18 @@ from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.quantities import human_duration
 from spark_tui.domain.secret import mask_secrets
 from spark_tui.domain.text import clean, clean_line, last_overwrite, truncate
+from spark_tui.present.engines import engine_object
+from spark_tui.present.page import Cell, Column, Table, Tone, cells
 
 SHORT_ID: Final = 12
 _MAX_NAMED: Final = 8
 
 STATE_STYLE: Final = {
-    EngineState.SERVING: "green",
-    EngineState.STARTING: "yellow",
-    EngineState.RESTARTING: "yellow",
-    EngineState.NOT_ANSWERING: "bold red",
-    EngineState.FAILED: "red",
+    EngineState.SERVING: Tone.GOOD,
+    EngineState.STARTING: Tone.WARNING,
+    EngineState.RESTARTING: Tone.WARNING,
+    EngineState.NOT_ANSWERING: Tone.BAD,
+    EngineState.FAILED: Tone.BAD,
 }
 
 _COLUMNS: Final = (
@@ -42,7 +44,7 @@ _COLUMNS: Final = (
     Column("PORT", right=True),
     Column("REACH"),
     Column("UP", right=True),
-    Column("MODEL", flexible=True),
+    Column("MODEL", least=12),
 )
 
 
@@ -100,11 +102,11 @@ def state_text(view: EngineView) -> str:
 def table(views: Sequence[EngineView], now: float) -> Table:
     """One row per engine."""
     rows = tuple(
-        (
-            Cell(view.name, "bold"),
-            Cell(state_text(view), STATE_STYLE.get(view.state, "dim")),
+        cells(
+            Cell(view.name, Tone.STRONG),
+            Cell(state_text(view), STATE_STYLE.get(view.state, Tone.QUIET)),
             str(view.port or "-"),
-            Cell(view.exposure.value, "bold red" if view.exposure.value == "LAN NO KEY" else ""),
+            Cell(view.exposure.value, Tone.BAD if view.exposure.value == "LAN NO KEY" else Tone.PLAIN),
             _up(view.container, now),
             view.model or "-",
         )
@@ -132,8 +134,18 @@ def ago(seconds: float) -> str:
 # --- down ---------------------------------------------------------------------------------------------
 
 
-def down(session: Session, name: str, *, remove: bool, grace_seconds: int) -> None:
-    """Stops an engine, and removes it when asked. One that has ended is no error."""
+_grace = click.option(
+    "--timeout", "grace_seconds", type=click.IntRange(0, 3600), default=30, metavar="SECONDS",
+    help="Time to stop before it is killed.  [30]",
+)  # fmt: skip
+
+
+@command("down", "  spark-tui down gpt-oss-120b\n  spark-tui down gpt-oss-120b --remove")
+@engine_argument
+@click.option("--remove", is_flag=True, help="Remove the container too, with its log.")
+@_grace
+def down(session: Session, name: str, remove: bool, grace_seconds: int) -> None:
+    """Stop an engine. Its container and log stay, unless --remove."""
 
     async def work(context: Context) -> tuple[ContainerFacts, bool]:
         session.refuse_if_read_only(context)
@@ -165,8 +177,12 @@ def down(session: Session, name: str, *, remove: bool, grace_seconds: int) -> No
 # --- restart ------------------------------------------------------------------------------------------
 
 
-def restart(session: Session, name: str, *, wait: bool, grace_seconds: int) -> None:
-    """Stops and starts an engine with the settings that it has."""
+@command("restart", "  spark-tui restart gpt-oss-120b --wait")
+@engine_argument
+@click.option("--wait/--no-wait", default=False, help="Wait until it serves again.  [--no-wait]")
+@_grace
+def restart(session: Session, name: str, wait: bool, grace_seconds: int) -> None:
+    """Stop and start an engine with its current settings."""
 
     begun: list[str] = []
     between: list[str] = []
@@ -189,7 +205,7 @@ def restart(session: Session, name: str, *, wait: bool, grace_seconds: int) -> N
         else:
             view = (await context.supervisor.watch(container.name)).view()
         if session.as_json:
-            session.out.json_line({"type": "result", **shapes.engine(view, context.clock.now())})
+            session.out.json_line({"type": "result", **engine_object(view, context.clock.now())})
         elif wait:
             session.out.line(view.base_url)
         else:
@@ -208,8 +224,14 @@ def restart(session: Session, name: str, *, wait: bool, grace_seconds: int) -> N
 # --- logs ---------------------------------------------------------------------------------------------
 
 
-def logs(session: Session, name: str, *, follow: bool, tail: int | None, stamps: bool, raw: bool) -> None:
-    """A container's log, secrets masked; control codes removed unless `raw`."""
+@command("logs", "  spark-tui logs gpt-oss-120b -f\n  spark-tui logs gpt-oss-120b --tail 50 > boot.log")
+@engine_argument
+@click.option("-f", "--follow", is_flag=True, help="Follow the log until the engine ends.")
+@click.option("-n", "--tail", type=click.IntRange(0), metavar="N", help="The last N lines only.")
+@click.option("-t", "--timestamps", "stamps", is_flag=True, help="Docker's time before each line.")
+@click.option("--raw", is_flag=True, help="Keep colours and other control codes.")
+def logs(session: Session, name: str, follow: bool, tail: int | None, stamps: bool, raw: bool) -> None:
+    """Print a container's log. Keys and tokens are always masked."""
 
     async def work(context: Context) -> None:
         container = await find_container(context, name, engines_only=False)
@@ -251,9 +273,15 @@ async def _end_of(context: Context, container: ContainerFacts) -> str:
     return f"{name} ended{when} with exit code {ended.exit_code}."
 
 
-def secure(session: Session, name: str, *, wait: bool, yes: bool) -> None:
-    """Asks, starts the engine anew with a key, and prints where the key is. Raises RefusedError for every engine that
-    needs none or that spark-tui did not start."""
+@command("secure", "  spark-tui secure gpt-oss-120b")
+@engine_argument
+@click.option("--wait/--no-wait", default=True, help="Wait until it serves again.  [--wait]")
+@yes_option
+def secure(session: Session, name: str, wait: bool, yes: bool) -> None:
+    """Give an engine that is open to the network an API key.
+
+    Restarts it with its current settings. The key is kept in a private file; its path is printed.
+    """
 
     async def look(context: Context) -> tuple[str, Secured]:
         session.refuse_if_read_only(context)
@@ -279,7 +307,7 @@ def secure(session: Session, name: str, *, wait: bool, yes: bool) -> None:
             session.out.json_line(
                 {
                     "type": "result",
-                    **shapes.engine(launched.view, context.clock.now()),
+                    **engine_object(launched.view, context.clock.now()),
                     "key_file": secured.key_file,
                     "key_variable": secured.key_variable,
                 }

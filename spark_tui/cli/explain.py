@@ -10,6 +10,9 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Final, cast
 
+import click
+
+from spark_tui.cli.command import command, complete
 from spark_tui.cli.engines import find_container
 from spark_tui.cli.output import bulleted, labelled, wrapped
 from spark_tui.cli.session import Session
@@ -26,8 +29,20 @@ MAX_LINE: Final = 1024 * 1024
 _LOG_NAMES: Final = (".log", ".txt", ".gz", ".out", ".json", ".jsonl")
 
 
+_EXPLAIN_EXAMPLES = """\
+  spark-tui explain gpt-oss-120b                a container's last start
+  spark-tui explain boot.log                    a file (also .gz, and Docker's own JSON)
+  docker logs vllm 2>&1 | spark-tui explain -
+"""
+
+
+@command("explain", _EXPLAIN_EXAMPLES)
+@click.argument("what", metavar="NAME|FILE|-", shell_complete=complete("engines"))
 def explain(session: Session, what: str) -> None:
-    """Explains a container's log, a file's, or standard input's (`-`)."""
+    """Explain a start-up log: phases, kernels, memory, root cause, fix.
+
+    Shows where the time went, whether FP4 runs natively, why it failed, and which setting helps.
+    """
     told = _explanation(session, what)
     if session.as_json:
         session.out.json(explanation_object(told))

@@ -8,71 +8,106 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from datetime import datetime
 from types import FrameType
 
-from spark_tui.cli import shapes
-from spark_tui.cli.asking import confirm
-from spark_tui.cli.session import Session
+import click
+
+from spark_tui.cli.command import command, yes_option
+from spark_tui.cli.session import Session, confirm
 from spark_tui.core.context import Context
-from spark_tui.core.guard import Guard
 from spark_tui.domain.errors import RefusedError
-from spark_tui.domain.host.guard import UNIT_NAME, GuardEntry, Policy, unit_text
+from spark_tui.domain.host.guard import UNIT_NAME, GuardEntry, unit_text
 from spark_tui.domain.quantities import gib
+from spark_tui.present.memory import guard_entry_object, guard_text
 
-_ENDING = (signal.SIGINT, signal.SIGTERM)
+_EXAMPLES = """\
+  spark-tui guard                               in the foreground, until Ctrl-C
+  spark-tui guard --install                     as a systemd user unit
+  spark-tui guard --status                      is it running, and what it did
+"""
 
-# --- in the foreground --------------------------------------------------------------------------------
+
+@command("guard", _EXAMPLES)
+@click.option("--every-engine", is_flag=True, help="May also stop engines that spark-tui did not launch.")
+@click.option("--while-engines-run", is_flag=True, help="Exit two minutes after the last engine.")
+@click.option("--status", "show", is_flag=True, help="Print whether it is running and what it did.")
+@click.option("--install", is_flag=True, help="Install a systemd user unit, which is shown first.")
+@click.option("--uninstall", is_flag=True, help="Stop and remove that unit.")
+@yes_option
+def guard(
+    session: Session,
+    every_engine: bool,
+    while_engines_run: bool,
+    show: bool,
+    install: bool,
+    uninstall: bool,
+    yes: bool,
+) -> None:
+    """Stop an engine before the machine runs out of memory and freezes.
+
+    Checks memory ten times a second when it is short. First a graceful stop, then a kill; the reason is recorded.
+    A launch starts one by itself (setting guard_auto), which exits some time after the last engine.
+    """
+    if install + uninstall + show > 1:
+        raise click.UsageError("Use one of --status, --install and --uninstall.")
+    if show:
+        _status(session)
+    elif install:
+        _install(session, every_engine=every_engine, yes=yes)
+    elif uninstall:
+        _uninstall(session)
+    else:
+        _guard(session, every_engine=every_engine, while_engines_run=while_engines_run)
 
 
-def guard(session: Session, *, every_engine: bool, while_engines_run: bool = False) -> None:
-    """Guards until it is told to end (Ctrl-C, SIGTERM). What it does is written to standard output, line by line."""
+def _guard(session: Session, *, every_engine: bool, while_engines_run: bool) -> None:
+    """Guards until Ctrl-C or SIGTERM. What it does is written to standard output, line by line."""
     context = session.opened()
     try:
         session.refuse_if_read_only(context)
         journal = context.guarding.journal
         if not journal.claim():
-            raise RefusedError("A guard runs already.", "See what it did: spark-tui guard --status")
+            raise RefusedError("A guard is already running.", "See what it did: spark-tui guard --status")
         try:
-            watch = context.new_guard(
-                lambda entry: _tell(session, entry), only_ours=not every_engine, while_engines_run=while_engines_run
-            )
-            _run(session, context, watch, every_engine=every_engine)
+            _watch(session, context, every_engine=every_engine, while_engines_run=while_engines_run)
         finally:
             journal.release()
     finally:
         asyncio.run(context.close())
 
 
-def _run(session: Session, context: Context, watch: Guard, *, every_engine: bool) -> None:
-    session.err.say(_intent(context.guard_policy, every_engine))
-    lacking = context.guarding.hands.prepare()
-    if lacking:
-        session.err.note(f"Not as well prepared as could be: {lacking}. As a system service or as root it is.")
-    with _told_to_end() as stop:
+def _watch(session: Session, context: Context, *, every_engine: bool, while_engines_run: bool) -> None:
+    def write(entry: GuardEntry) -> None:
+        if session.as_json:
+            session.out.json_line(guard_entry_object(entry))
+        else:
+            session.out.line(guard_text(entry))
+
+    watch = context.new_guard(write, only_ours=not every_engine, while_engines_run=while_engines_run)
+    policy, engine = context.guard_policy, "any engine" if every_engine else "an engine of spark-tui"
+    session.err.say(
+        f"Guarding: stops {engine} below {gib(policy.serving_floor)} GiB of available memory "
+        f"({gib(policy.loading_floor)} while one loads), or earlier if memory falls fast. Ctrl-C stops the guard."
+    )
+    missing = context.guarding.hands.prepare()
+    if missing:
+        session.err.note(f"Reduced protection: {missing}. Complete as root or as a system service.")
+    with _stop_signals() as stop:
         watch.run(stop)
     if watch.problem:
         session.err.note(watch.problem)
-    session.err.say("The guard has ended.")
-
-
-def _intent(policy: Policy, every_engine: bool) -> str:
-    whose = "any engine" if every_engine else "an engine of spark-tui"
-    return (
-        f"Guarding: stops {whose} below {gib(policy.serving_floor)} GiB of usable memory "
-        f"({gib(policy.loading_floor)} while one loads), or before a fall gets there. Ctrl-C ends it."
-    )
+    session.err.say("The guard has stopped.")
 
 
 @contextlib.contextmanager
-def _told_to_end() -> Iterator[threading.Event]:
+def _stop_signals() -> Iterator[threading.Event]:
     """An event that Ctrl-C and SIGTERM set."""
     stop = threading.Event()
 
     def end(_number: int, _frame: FrameType | None) -> None:
         stop.set()
 
-    before = {number: signal.signal(number, end) for number in _ENDING}
+    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield stop
     finally:
@@ -80,63 +115,30 @@ def _told_to_end() -> Iterator[threading.Event]:
             signal.signal(number, handler)
 
 
-def _tell(session: Session, entry: GuardEntry) -> None:
-    if session.as_json:
-        session.out.json_line(_entry(entry))
-    else:
-        session.out.line(_text(entry))
+def _status(session: Session) -> None:
+    async def look(context: Context) -> None:
+        journal, policy = context.guarding.journal, context.guard_policy
+        running, entries = journal.running(), journal.entries()
+        if session.as_json:
+            session.out.json(
+                {
+                    "id": "guard",
+                    "running": running,
+                    "unit_installed": context.guarding.units.path(UNIT_NAME).exists(),
+                    "serving_floor_bytes": policy.serving_floor,
+                    "loading_floor_bytes": policy.loading_floor,
+                    "entries": [guard_entry_object(entry) for entry in entries],
+                }
+            )
+            return
+        start = "start it: spark-tui guard, or as a unit: spark-tui guard --install"
+        session.out.line(f"guard  {'running' if running else f'not running; {start}'}")
+        session.out.lines(guard_text(entry) for entry in entries)
+
+    session.run(look)
 
 
-def _entry(entry: GuardEntry) -> shapes.Object:
-    return {
-        "at": shapes.moment(entry.at),
-        "at_seconds": round(entry.at, 3),
-        "act": entry.act,
-        **shapes.maybe("engine", entry.engine, "it concerns no engine"),
-        "reason": entry.reason,
-        **shapes.maybe("how", entry.how, "nothing to tell"),
-    }
-
-
-def _text(entry: GuardEntry) -> str:
-    when = datetime.fromtimestamp(entry.at).astimezone().strftime("%Y-%m-%d %H:%M:%S")
-    how = f" ({entry.how})" if entry.how else ""
-    return f"{when}  {entry.act}{f': {entry.engine}' if entry.engine else ''}: {entry.reason}{how}"
-
-
-# --- its state ----------------------------------------------------------------------------------------
-
-
-def guard_status(session: Session) -> None:
-    """Whether a guard runs, and what it did."""
-
-    async def look(context: Context) -> tuple[bool, tuple[GuardEntry, ...], bool, Policy]:
-        ports = context.guarding
-        unit = ports.units.path(UNIT_NAME).exists()
-        return ports.journal.running(), ports.journal.entries(), unit, context.guard_policy
-
-    running, entries, unit, policy = session.run(look)
-    if session.as_json:
-        session.out.json(
-            {
-                "id": "guard",
-                "running": running,
-                "unit_installed": unit,
-                "serving_floor_bytes": policy.serving_floor,
-                "loading_floor_bytes": policy.loading_floor,
-                "entries": [_entry(entry) for entry in entries],
-            }
-        )
-        return
-    state = "runs" if running else "does not run; start it: spark-tui guard, or for good: spark-tui guard --install"
-    session.out.line(f"guard  {state}")
-    session.out.lines(_text(entry) for entry in entries)
-
-
-# --- its unit -----------------------------------------------------------------------------------------
-
-
-def install_unit(session: Session, *, every_engine: bool, yes: bool) -> None:
+def _install(session: Session, *, every_engine: bool, yes: bool) -> None:
     """Shows the unit, then writes, enables and starts it."""
 
     async def prepare(context: Context) -> Context:
@@ -145,20 +147,25 @@ def install_unit(session: Session, *, every_engine: bool, yes: bool) -> None:
 
     context = session.run(prepare)
     units = context.guarding.units
-    text = unit_text(_command(session, every_engine), _environment(session, context))
+    words = [sys.executable, "-P", "-m", "spark_tui", "guard"]  # -P: never import from the unit's working folder
+    words += ["--config", session.options.config] if session.options.config else []
+    words += ["--every-engine"] if every_engine else []
+    # A unit knows nothing of the shell that it was installed from.
+    address = context.settings.docker_host or session.environment.get("DOCKER_HOST", "")
+    text = unit_text(words, [("DOCKER_HOST", address)] if address else [])
     session.err.say(f"{units.path(UNIT_NAME)}:")
     for line in text.splitlines():
         session.err.say(f"    {line}")
     if not confirm(session, "Write, enable and start it?", yes=yes):
-        raise RefusedError("Nothing was written.", "With --yes it is done without asking.")
+        raise RefusedError("Nothing was written.", "Skip the question with --yes.")
     units.install(UNIT_NAME, text)
     if session.as_json:
         session.out.json({"id": "guard-unit", "file": str(units.path(UNIT_NAME)), "installed": True})
     else:
-        session.err.say("The guard runs. So that it also does while nobody is logged in: loginctl enable-linger")
+        session.err.say("The guard is running. To keep it running after logout: loginctl enable-linger")
 
 
-def uninstall_unit(session: Session) -> None:
+def _uninstall(session: Session) -> None:
     """Stops and removes the unit."""
 
     async def work(context: Context) -> tuple[bool, str]:
@@ -170,18 +177,4 @@ def uninstall_unit(session: Session) -> None:
     if session.as_json:
         session.out.json({"id": "guard-unit", "file": path, "installed": False, "was_installed": was})
     else:
-        session.err.say("The guard's unit is gone." if was else "There was no unit of the guard.")
-
-
-def _command(session: Session, every_engine: bool) -> list[str]:
-    # -P: the unit's working folder is no place to import from.
-    words = [sys.executable, "-P", "-m", "spark_tui", "guard"]
-    if session.options.config:
-        words += ["--config", session.options.config]
-    return [*words, "--every-engine"] if every_engine else words
-
-
-def _environment(session: Session, context: Context) -> list[tuple[str, str]]:
-    """A unit knows nothing of the shell that it was installed from: Docker's address goes along."""
-    address = context.settings.docker_host or session.environment.get("DOCKER_HOST", "")
-    return [("DOCKER_HOST", address)] if address else []
+        session.err.say(f"Removed: {path}" if was else "No guard unit is installed.")

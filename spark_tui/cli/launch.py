@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from spark_tui.cli import shapes
-from spark_tui.cli.asking import typed
-from spark_tui.cli.diagnostics import Interrupted
+import click
+
+from spark_tui.cli.command import command, complete, preset_argument, settings_option
 from spark_tui.cli.narrator import Narrator, keeps_starting, supervised, ticking
-from spark_tui.cli.output import bulleted, wrapped
+from spark_tui.cli.output import Interrupted, bulleted, wrapped
 from spark_tui.cli.presets import find_preset, finding_object, planned, set_words
-from spark_tui.cli.session import Session
+from spark_tui.cli.session import Session, typed
 from spark_tui.core.context import Context
 from spark_tui.core.fit import WillNotFit
 from spark_tui.core.jobs import StepState
@@ -25,6 +25,7 @@ from spark_tui.domain.presets.overrides import Overrides, overrides_from_pairs, 
 from spark_tui.domain.presets.plan import LaunchPlan, key_wanted
 from spark_tui.domain.presets.rules.check import Finding, Severity
 from spark_tui.domain.text import clean_line
+from spark_tui.present.engines import engine_object, timeline_object
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +59,38 @@ class UpOptions:
         return pairs
 
 
-def up(session: Session, name: str, options: UpOptions) -> None:
-    """Launches a preset, or prints the command that would. One that cannot fit is launched only when the person
-    types its name."""
+_UP_EXAMPLES = """\
+  spark-tui up gpt-oss-120b
+  spark-tui up gpt-oss-120b --set max_model_len=65536 --port 8001
+  spark-tui up gpt-oss-120b --expose lan        with an API key, made for you
+  spark-tui up gpt-oss-120b --dry-run           print the docker run
+  spark-tui up gpt-oss-120b --json              one object per step, then the result
+"""
+
+
+@command("up", _UP_EXAMPLES)
+@click.argument("name", metavar="PRESET", shell_complete=complete("presets"))
+@settings_option("A value of the preset; may be repeated.")
+@click.option("--port", type=click.IntRange(1, 65535), metavar="PORT", help="The port on this machine.")
+@click.option("--name", "engine_name", metavar="NAME", help="The container's name.  [the preset's]")
+@click.option("--expose", type=click.Choice(["local", "lan"]), help="Who can reach it.  [local]")
+@click.option("--api-key/--no-api-key", default=None, help="Require a key.  [with --expose lan]")
+@click.option("--dry-run", is_flag=True, help="Print the docker run and change nothing; works without Docker.")
+@click.option("--wait/--no-wait", default=True, help="Wait until it serves.  [--wait]")
+@click.option("--warm/--no-warm", default=True, help="Make the slow first request.  [--warm]")
+@click.option(
+    "--fetch/--no-fetch", default=True,
+    help="Download missing model files first; else the engine downloads them.  [--fetch]",
+)  # fmt: skip
+@click.option("--replace", is_flag=True, help="Stop an engine of that name that runs with other settings.")
+@click.option("--force", is_flag=True, help="Launch even if it does not fit in memory.")
+def up(session: Session, name: str, engine_name: str | None, **typed_options: Any) -> None:
+    """Launch a preset and follow it until it serves.
+
+    Check, download the model, pull the image, create, start, follow the boot, warm up. Finished steps are skipped, so
+    the same command resumes after an interruption. Prints the engine's address.
+    """
+    options = UpOptions(name=engine_name, **typed_options)
     if options.dry_run:
         _dry_run(session, name, options)
         return
@@ -180,10 +210,10 @@ def _tell_result(
         session.out.json_line(
             {
                 "type": "result",
-                **shapes.engine(view, now),
+                **engine_object(view, now),
                 "url": plan.base_url,
                 "already_running": launched.already_running,
-                "phases": shapes.timeline(view.timeline),
+                "phases": timeline_object(view.timeline),
                 "notes": list(plan.notes),
                 "findings": [finding_object(each) for each in findings],
             }
@@ -210,8 +240,20 @@ def _interrupted(again: str, engine: str, moved: dict[str, StepState]) -> Interr
     return Interrupted(f"{engine} was not started.", "The same command goes on where this one stopped.")
 
 
+_FIT_EXAMPLES = """\
+  spark-tui fit gpt-oss-120b
+  spark-tui fit gpt-oss-120b --set max_model_len=65536 --json | jq .verdict
+"""
+
+
+@command("fit", _FIT_EXAMPLES)
+@preset_argument
+@settings_option("A value of the preset; may be repeated.")
 def fit(session: Session, name: str, settings: tuple[str, ...]) -> None:
-    """Prints the verdict, its reasons, the figures and what would help. The verdict is data, not an exit code."""
+    """Check whether a preset fits in the memory that is free now.
+
+    Weights, KV cache, state and the rest; measured where the checkpoint is downloaded. Changes nothing.
+    """
     typed = pairs_from(settings)
     overrides = overrides_from_pairs(typed)
 

@@ -1,4 +1,4 @@
-"""The command line's frame: parsing, the control centre, and how every run ends."""
+"""The program: its commands, the control centre, and how every run ends."""
 
 from __future__ import annotations
 
@@ -7,41 +7,98 @@ import shlex
 import signal
 import sys
 from collections.abc import Sequence
-from typing import Any
+from importlib import import_module
+from typing import Any, Final
 
 import click
 
 from spark_tui import __version__
-from spark_tui.cli.commands import COMMANDS
-from spark_tui.cli.commands.frame import Program, common_options
+from spark_tui.cli.command import Commands, common_options
 from spark_tui.cli.output import ReaderGone
-from spark_tui.cli.remote import BEFORE_COMMAND, HOST, go_there, host_asked
 from spark_tui.cli.session import PROGRAM, Opener, Session, Streams
-from spark_tui.domain.errors import ExitCode, SparkError, UsageError
+from spark_tui.domain.errors import ExitCode, RefusedError, SparkError, UsageError
 
-SSH_DEFAULTS = (("TEXTUAL_FPS", "20"), ("TEXTUAL_ANIMATIONS", "none"), ("TEXTUAL_SMOOTH_SCROLL", "0"))
+COMMANDS: Final = {
+    "status": ("status", "Show the machine, Docker and what is serving."),
+    "memory": ("memory", "Show unified memory: engines, applications, driver, cache, free, available."),
+    "presets": ("presets", "List and show recipes."),
+    "models": ("models", "List, download, inspect, verify and delete checkpoints."),
+    "fit": ("launch", "Check whether a preset fits in the memory that is free now."),
+    "up": ("launch", "Launch a preset and follow it until it serves."),
+    "ps": ("status", "List engines: name, state, port, exposure, model."),
+    "logs": ("engines", "Print a container's log."),
+    "explain": ("explain", "Explain a start-up log: phases, kernels, memory, root cause, fix."),
+    "history": ("history", "Show earlier starts: duration, measurements, failures."),
+    "chat": ("chat", "Chat with an engine."),
+    "metrics": ("metrics", "Show how fast an engine serves, by its own counters."),
+    "conversations": ("conversations", "Manage saved conversations."),
+    "bench": ("bench", "Measure how fast an engine is: one stream, several, long prompts."),
+    "results": ("bench", "List, show, compare and export benchmark results."),
+    "restart": ("engines", "Stop and start an engine with its current settings."),
+    "secure": ("engines", "Give an engine that is open to the network an API key."),
+    "down": ("engines", "Stop an engine."),
+    "drop-caches": ("memory", "Free the page cache, which CUDA counts as used."),
+    "guard": ("guard", "Stop an engine before the machine runs out of memory and freezes."),
+    "doctor": ("doctor", "Check this machine: what is wrong and how to fix it."),
+    "config": ("config", "Show and change settings."),
+    "serve": ("serve", "Open the control centre in a browser, behind a token."),
+    "hosts": ("remote", "List other machines: reachable, serving, available memory."),
+    "completion": ("completion", "Set up shell completion for bash, zsh or fish."),
+}
+"""Every command in the order of the help: the module that declares it, and its first sentence. `--help` imports none
+of the modules; a command's own is imported when it is asked for."""
+
+SSH_DEFAULTS: Final = (("TEXTUAL_FPS", "20"), ("TEXTUAL_ANIMATIONS", "none"), ("TEXTUAL_SMOOTH_SCROLL", "0"))
 """Fewer bytes over a line that may be slow. Below 15 frames a second typing would lag."""
 
-EPILOG = """\b
+EPILOG: Final = """\b
 Examples:
-  spark-tui --demo                              look around on a simulated Spark
+  spark-tui --demo                              try it on a simulated Spark
   spark-tui up gpt-oss-120b                     launch, wait until it serves, warm it up
   spark-tui chat gpt-oss-120b -m "Hello"        ask one question
   spark-tui ps --json | jq '.[].url'            for scripts
 
 \b
-Standard output is data, standard error tells what happens. With --json an error
-is {"error": {"id", "summary", "remedy", "detail", "exit_code"}} on standard error.
+Data goes to stdout, messages to stderr. With --json an error is
+{"error": {"id", "summary", "remedy", "detail", "exit_code"}} on stderr.
 
 \b
-Exit codes: 0 done, 1 failed, 2 wrong usage or a name that nothing has, 3 Docker,
-the Hub or the engine cannot be reached, 4 refused by a check, 130 interrupted.
+Exit codes: 0 done, 1 failed, 2 usage error or unknown name, 3 Docker, the Hub
+or the engine cannot be reached, 4 refused by a check, 130 interrupted.
 """
+HOST: Final = "--host"
+
+
+class Program(Commands):
+    """The top group: everything in its help comes from COMMANDS."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """In the order of COMMANDS."""
+        return list(COMMANDS)
+
+    def summaries(self, ctx: click.Context) -> list[tuple[str, str]]:
+        """Without importing a command."""
+        return [(name, summary.rstrip(".")) for name, (_, summary) in COMMANDS.items()]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command; None for an unknown name."""
+        if cmd_name in COMMANDS and cmd_name not in self.commands:
+            module = import_module(f"{__package__}.{COMMANDS[cmd_name][0]}")
+            self.add_command(getattr(module, cmd_name.replace("-", "_")))
+        return super().get_command(ctx, cmd_name)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[click.shell_completion.CompletionItem]:
+        """Command names without importing a command."""
+        items = [
+            click.shell_completion.CompletionItem(name, help=summary)
+            for name, summary in self.summaries(ctx)
+            if name.startswith(incomplete)
+        ]
+        return [*items, *click.Command.shell_complete(self, ctx, incomplete)]
 
 
 @click.group(
     cls=Program,
-    modules=COMMANDS,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog=EPILOG,
@@ -56,11 +113,6 @@ def cli(ctx: click.Context) -> None:
     """
     if ctx.invoked_subcommand is None:
         open_control_centre(ctx.obj)
-
-
-_OPTIONS_WITH_VALUE = frozenset(
-    name for each in cli.params if isinstance(each, click.Option) and not each.is_flag for name in each.opts
-)
 
 
 def open_control_centre(session: Session) -> None:
@@ -94,15 +146,22 @@ def run(arguments: Sequence[str], streams: Streams | None = None, opener: Opener
             return int(_run(session, arguments))
     except KeyboardInterrupt:
         return int(ExitCode.INTERRUPTED)
-    except BrokenPipeError:
-        return _reader_gone(streams)
+    except BrokenPipeError:  # `| head` has read enough: done, without a word. What is still buffered is dropped
+        if streams.stdout is sys.__stdout__:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, 1)
+            os.close(nowhere)
+        return int(ExitCode.DONE)
 
 
 def _run(session: Session, arguments: Sequence[str]) -> ExitCode | int:
     try:
-        there = host_asked(arguments, _OPTIONS_WITH_VALUE)
-        if there is not None:
-            go_there(session, *there)
+        there = host_asked(arguments)
+        if there is not None:  # this process becomes the command on that host; its exit code is ours
+            name, rest = there
+            session.err.as_json = "--json" in rest
+            typed = session.stdin is not None and session.stdin.isatty()
+            session.opened().hosts.become(name, rest, terminal=typed and session.out.terminal.interactive)
         code: Any = cli.main(list(arguments), prog_name=PROGRAM, standalone_mode=False, obj=session)
         session.out.flush()
     except SparkError as error:
@@ -124,14 +183,35 @@ def _usage(error: click.ClickException) -> UsageError:
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else PROGRAM
     if isinstance(error, click.NoSuchOption) and error.option_name == HOST:
-        return UsageError(error.format_message(), BEFORE_COMMAND)
+        return UsageError(error.format_message(), f"Put it before the command: spark-tui {HOST} NAME ps")
     return UsageError(error.format_message(), f"See: {path} --help")
 
 
-def _reader_gone(streams: Streams) -> int:
-    """`| head` has read what it wanted: done, without a word. What is still buffered goes nowhere."""
-    if streams.stdout is sys.__stdout__:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, 1)
-        os.close(nowhere)
-    return int(ExitCode.DONE)
+def host_asked(arguments: Sequence[str]) -> tuple[str, tuple[str, ...]] | None:
+    """The host, and the arguments for it; None where `--host` does not stand before the command.
+
+    Raises UsageError when it was given twice, RefusedError for a demo.
+    """
+    options = [each for each in cli.params if isinstance(each, click.Option) and not each.is_flag]
+    with_value = {name for each in options for name in each.opts}
+    rest: list[str] = []
+    found: list[str] = []
+    words = iter(arguments)
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not word.startswith("-") or word == "--":
+            rest.append(word)
+            break
+        taken = None if equals or name not in with_value else next(words, None)
+        if name != HOST or (not equals and taken is None):  # without a value it is for click to say so
+            rest += [word] if taken is None else [word, taken]
+        else:
+            found.append(value if equals else taken or "")
+    rest += words
+    if not found:
+        return None
+    if len(found) > 1:
+        raise UsageError(f"{HOST} was given twice.", "Name one host.")
+    if "--demo" in rest:
+        raise RefusedError("Remote hosts are not available in the demo.", f"Leave out --demo, or {HOST}.")
+    return found[0], tuple(rest)

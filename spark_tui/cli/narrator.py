@@ -10,8 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Coroutine
 from typing import Any, Final, TypeVar
 
-from spark_tui.cli import shapes
-from spark_tui.cli.diagnostics import Interrupted
+from spark_tui.cli.output import Interrupted
 from spark_tui.cli.session import Session
 from spark_tui.core.context import Context
 from spark_tui.core.jobs import Step, StepState
@@ -19,6 +18,7 @@ from spark_tui.domain.logs.eta import UNKNOWN, Basis, Eta, eta_words
 from spark_tui.domain.logs.timeline import Phase, PhaseId, PhaseState
 from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.quantities import human_duration
+from spark_tui.present.engines import estimate_object, phase_object, step_object
 
 T = TypeVar("T")
 
@@ -136,8 +136,8 @@ class Narrator:
         now = self._clock.monotonic()
         if changed or _announces(step) or now - self._json_at >= JSON_SECONDS:
             self._json_at = now
-            left = shapes.estimate(self._eta(step)) if step.id == "follow" and not step.state.over else {}
-            self._session.out.json_line({"type": "step", **shapes.step(step), **left})
+            left = estimate_object(self._eta(step)) if step.id == "follow" and not step.state.over else {}
+            self._session.out.json_line({"type": "step", **step_object(step), **left})
 
     # --- phases ---------------------------------------------------------------------------------------
 
@@ -152,7 +152,7 @@ class Narrator:
 
     def _phase(self, phase: Phase) -> None:
         if self._session.as_json:
-            self._session.out.json_line({"type": "phase", **shapes.phase(phase)})
+            self._session.out.json_line({"type": "phase", **phase_object(phase)})
             return
         if phase.id in _STEPS_OF_THEIR_OWN:
             return

@@ -1,147 +1,49 @@
-"""Standard output: data, and nothing else. No other module writes there."""
+"""The two streams of a command: data on stdout, messages and errors on stderr. No other module writes there."""
 
 from __future__ import annotations
 
+import json
 import os
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any, Final, TextIO
 
-from spark_tui.domain.errors import SparkError
+from spark_tui.domain.errors import ExitCode, PresetError, RefusedError, SparkError
+from spark_tui.domain.secret import mask_secrets
 from spark_tui.domain.text import cell_width, clean, clean_line, truncate
+from spark_tui.present.page import Cell, Page, Row, Section, Table, Tone, column_widths
 
+DEFAULT_WIDTH: Final = 80
+MAX_DETAIL_LINES: Final = 20
 GAP: Final = "  "
-MIN_FLEXIBLE: Final = 12
-"""A column that may be cut keeps at least so many cells unless it says otherwise, even if the line is too long."""
+PRIVATE, ORDINARY = 0o600, 0o666
+"""Modes of a written file, less what the person's umask takes away."""
+_ERASE: Final = "\r\x1b[K"
+_SGR: Final = {"": "", "bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "bold red": "1;31"}
+STYLES: Final = {
+    Tone.PLAIN: "", Tone.GOOD: "green", Tone.QUIET: "dim", Tone.STRONG: "bold", Tone.WARNING: "yellow",
+    Tone.BAD: "bold red",
+}  # fmt: skip
 
 Paint = Callable[[str, str], str]
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A heading. `right` aligns figures; `flexible` columns are cut where the window is too narrow.
-
-    Columns that are `spare` are left out there, the highest number first; a `name`, which a person types into the next
-    command, is cut only when all of them are gone. What is cut keeps `least` cells: with fewer it would say nothing.
-    """
-
-    title: str
-    right: bool = False
-    flexible: bool = False
-    spare: int = 0
-    name: bool = False
-    least: int = MIN_FLEXIBLE
+class ReaderGone(Exception):
+    """The reader of our output has stopped reading (`| head`). Not an error."""
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """A value with its colour. Text from outside is cleaned here."""
+class OutputFailed(SparkError):
+    """Standard output cannot be written: a full disk, mostly."""
 
-    text: str
-    style: str = ""
+    id = "output_failed"
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
-    """Columns and rows; every row has a cell for each column."""
+class Interrupted(SparkError):
+    """The person pressed Ctrl-C. With an empty summary nothing is printed: the exit code says it."""
 
-    columns: tuple[Column, ...]
-    rows: tuple[tuple[Cell | str, ...], ...]
-
-    def render(self, width: int | None, paint: Paint) -> list[str]:
-        """The lines, heading first; within `width` cells where that can be."""
-        rows = [tuple(_cell(cell) for cell in row) for row in self.rows]
-        heading = tuple(Cell(column.title, "bold") for column in self.columns)
-        widths = [max(cell_width(row[at].text) for row in (heading, *rows)) for at in range(len(self.columns))]
-        shown = self._shown(widths, width)
-        widths = self._cut(widths, shown, width)
-        return [self._line(row, widths, shown, paint) for row in (heading, *rows)]
-
-    def _shown(self, widths: Sequence[int], width: int | None) -> list[int]:
-        """The columns that there is room for."""
-        shown = list(range(len(self.columns)))
-        spare = sorted((at for at in shown if self.columns[at].spare), key=lambda at: -self.columns[at].spare)
-        for at in spare:
-            if width is None or _total([self._least(at, widths[at]) for at in shown]) <= width:
-                break
-            shown.remove(at)
-        return shown
-
-    def _least(self, at: int, width: int) -> int:
-        column = self.columns[at]
-        return min(width, column.least) if column.flexible and not column.name else width
-
-    def _cut(self, widths: list[int], shown: Sequence[int], width: int | None) -> list[int]:
-        cut = list(widths)
-        for at in reversed([at for at in shown if self.columns[at].flexible and width is not None]):
-            over = _total([cut[each] for each in shown]) - (width or 0)
-            if over > 0:
-                cut[at] = min(cut[at], max(self.columns[at].least, cut[at] - over))
-        return cut
-
-    def _line(self, row: tuple[Cell, ...], widths: list[int], shown: Sequence[int], paint: Paint) -> str:
-        parts = []
-        for at in shown:
-            column, cell = self.columns[at], row[at]
-            text = truncate(cell.text, widths[at])
-            space = " " * (widths[at] - cell_width(text))
-            if column.right:
-                parts.append(space + paint(text, cell.style))
-            else:
-                last = at == shown[-1]
-                parts.append(paint(text, cell.style) + ("" if last else space))
-        return GAP.join(parts).rstrip(" ")
-
-
-def _total(widths: Sequence[int]) -> int:
-    return sum(widths) + len(GAP) * (len(widths) - 1)
-
-
-def _cell(cell: Cell | str) -> Cell:
-    given = cell if isinstance(cell, Cell) else Cell(cell)
-    return Cell(clean_line(given.text), given.style)
-
-
-def bar(fraction: float, cells: int, *, unicode: bool) -> str:
-    """`████░░░░`, or `####....` for an old locale."""
-    full, empty = ("█", "░") if unicode else ("#", ".")
-    done = int(fraction * cells)
-    return full * done + empty * (cells - done)
-
-
-def labelled(pairs: Iterable[tuple[str, str]], width: int | None = None) -> list[str]:
-    """`label  value` lines, the values aligned; pairs without a value are left out, long values are wrapped."""
-    given = [(label, clean_line(value)) for label, value in pairs if value]
-    indent = max((len(label) for label, _ in given), default=0) + len(GAP)
-    lines = []
-    for label, value in given:
-        room = None if width is None else max(20, width - indent)
-        first, *rest = wrapped(value, room)
-        lines.append(f"{label:<{indent}}{first}".rstrip())
-        lines += [" " * indent + line for line in rest]
-    return lines
-
-
-def bulleted(items: Iterable[str], width: int | None = None) -> list[str]:
-    """`  - item` lines, long items wrapped."""
-    lines = []
-    for item in items:
-        first, *rest = wrapped(clean_line(item), None if width is None else max(20, width - 4))
-        lines += [f"  - {first}", *(f"    {line}" for line in rest)]
-    return lines
-
-
-def wrapped(text: str, width: int | None) -> list[str]:
-    """`text` at word boundaries; addresses and paths are never broken. One line where there is no width."""
-    if width is None:
-        return [text]
-    return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) or [""]
-
-
-_SGR: Final = {"": "", "bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "bold red": "1;31"}
-
-DEFAULT_WIDTH: Final = 80
+    id = "interrupted"
+    exit_code = ExitCode.INTERRUPTED
 
 
 class Terminal:
@@ -164,7 +66,7 @@ class Terminal:
 
     @property
     def width(self) -> int | None:
-        """Columns of the window, by `COLUMNS` first; None where nobody looks and nothing must be cut."""
+        """Columns of the window, by `COLUMNS` first; None in a pipe or a file, where nothing must be cut."""
         if not self.interactive or self._stream is None:
             return None
         if self._columns.isdigit() and int(self._columns) > 0:
@@ -185,18 +87,8 @@ class Terminal:
         return f"\x1b[{_SGR[style]}m{text}\x1b[0m" if self.colour and style and text else text
 
 
-class ReaderGone(Exception):
-    """Whoever read our output has stopped reading (`| head`). Not an error: there is just nobody to write for."""
-
-
-class OutputFailed(SparkError):
-    """Standard output cannot be written: a full disk, mostly."""
-
-    id = "output_failed"
-
-
 class Output:
-    """The only writer of standard output."""
+    """Standard output: data, and nothing else."""
 
     def __init__(self, stream: TextIO | None, environment: Mapping[str, str]) -> None:
         self.terminal = Terminal(stream, environment)
@@ -214,7 +106,7 @@ class Output:
             ) from error
 
     def flush(self) -> None:
-        """Nothing is left behind. Raises like `write`."""
+        """Writes what is buffered. Raises like `write`."""
         self.write("")
 
     def ask(self, prompt: str) -> str:
@@ -237,31 +129,28 @@ class Output:
             self.write(text)
 
     def table(self, table: Table) -> None:
-        """A table, cut to the window where somebody looks at one; in a pipe nothing is cut."""
-        self.lines(table.render(self.terminal.width, self.terminal.paint))
+        """A table, cut to the window on a terminal; in a pipe nothing is cut."""
+        self.lines(table_lines(table, self.terminal.width, self.terminal.paint))
+
+    def page(self, sections: Page) -> None:
+        """Sections with a blank line between, wrapped to the window on a terminal."""
+        self.lines(page_lines(sections, self.terminal.width, self.terminal.paint))
 
     def json(self, value: Any) -> None:
         """One JSON document, indented. Control codes are removed from every text in it."""
-        self.line(self._json(cleaned(value), indent=2))
+        self.line(_dumped(cleaned(value), ascii_only=not self.terminal.unicode, indent=2))
 
     def json_line(self, value: Any) -> None:
         """One JSON document on one line."""
-        self.line(self._json(cleaned(value)))
+        self.json_lines((value,))
 
     def json_lines(self, values: Iterable[Any], *, raw: bool = False) -> None:
         """Many in one write. `raw` keeps control codes, escaped."""
-        if raw:
-            self.lines(_dumped(value) for value in values)
-        else:
-            self.lines(self._json(cleaned(value)) for value in values)
-
-    def _json(self, value: Any, indent: int | None = None) -> str:
-        return _dumped(value, ascii_only=not self.terminal.unicode, indent=indent)
+        ascii_only = raw or not self.terminal.unicode
+        self.lines(_dumped(value if raw else cleaned(value), ascii_only=ascii_only) for value in values)
 
 
-def _dumped(value: Any, *, ascii_only: bool = True, indent: int | None = None) -> str:
-    import json  # most runs write none
-
+def _dumped(value: Any, *, ascii_only: bool, indent: int | None = None) -> str:
     return json.dumps(value, ensure_ascii=ascii_only, indent=indent)
 
 
@@ -274,3 +163,217 @@ def cleaned(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [cleaned(item) for item in value]
     return value
+
+
+# --- messages ---------------------------------------------------------------------------------------------
+
+
+class Diagnostics:
+    """Standard error: messages and errors.
+
+    With `as_json` an error is one JSON object on one line, `{"error": {"id", "summary", "remedy", "detail"}}`, and
+    messages are left out: progress is then data, on standard output.
+    """
+
+    def __init__(self, stream: TextIO | None, environment: Mapping[str, str]) -> None:
+        self.terminal = Terminal(stream, environment)
+        self.as_json = False
+        self._standing = ""
+
+    @property
+    def interactive(self) -> bool:
+        """A person watches: a line may be written over."""
+        return self.terminal.interactive and not self.as_json
+
+    def say(self, text: str = "", style: str = "") -> None:
+        """One line, cleaned."""
+        if not self.as_json:
+            self._line(self.terminal.paint(clean_line(text), style))
+
+    def columns(self, text: str, word: str, style: str) -> None:
+        """One line, cut to the window, with its first `word` in a style."""
+        if not self.as_json:
+            width = self.terminal.width
+            shown = clean_line(text) if width is None else truncate(clean_line(text), width)
+            self._line(shown.replace(f" {word}", f" {self.terminal.paint(word, style)}", 1))
+
+    def note(self, text: str) -> None:
+        """Something that the person should know, wrapped to the window."""
+        if not self.as_json:
+            first, *rest = wrapped(clean_line(text), self._room(6))
+            self._line(f"{self.terminal.paint('note:', 'yellow')} {first}")
+            for line in rest:
+                self._line(f"      {line}")
+
+    def stream(self, text: str, style: str = "") -> None:
+        """A message without an end of line, cleaned by the caller."""
+        if not self.as_json:
+            self.settle()
+            self._write(self.terminal.paint(text, style))
+
+    def standing(self, text: str) -> None:
+        """A line that the next one overwrites; only where a person watches."""
+        if not self.interactive:
+            return
+        shown = truncate(clean_line(text), (self.terminal.width or DEFAULT_WIDTH) - 1)
+        if shown != self._standing:
+            self._write(f"{_ERASE}{shown}")
+            self._standing = shown
+
+    def settle(self) -> None:
+        """Takes the standing line away."""
+        if self._standing:
+            self._write(_ERASE)
+            self._standing = ""
+
+    def problem(self, error: SparkError) -> None:
+        """Something that was skipped; the command continues."""
+        self._error(error, "Skipped:", "yellow")
+
+    def error(self, error: SparkError) -> None:
+        """What happened, what to do, and the evidence."""
+        if isinstance(error, Interrupted):
+            self._error(error, "Interrupted:", "yellow")
+        else:
+            self._error(error, "Error:", "bold red")
+
+    def _error(self, error: SparkError, word: str, style: str) -> None:
+        self.settle()
+        if not error.summary:
+            return
+        if self.as_json:
+            self._write(json.dumps({"error": error_object(error)}) + "\n")
+            return
+        place = f"{error.where}: " if isinstance(error, PresetError) and error.file else ""
+        self._write(f"{self.terminal.paint(word, style)} {mask_secrets(clean_line(place + error.summary))}\n")
+        for line in clean(error.remedy).splitlines():
+            for part in wrapped(line, self._room(2)):
+                self._write(f"  {part}\n")
+        detail = [line for line in mask_secrets(clean(error.detail)).splitlines() if line.strip()]
+        detail = [line for line in detail if line.strip() not in error.summary]
+        for line in detail[:MAX_DETAIL_LINES]:
+            self._write(self.terminal.paint(f"  | {line}", "dim") + "\n")
+        if len(detail) > MAX_DETAIL_LINES:
+            self._write(f"  | ({len(detail) - MAX_DETAIL_LINES} more lines)\n")
+
+    def _room(self, indent: int) -> int | None:
+        width = self.terminal.width
+        return None if width is None else max(20, width - indent)
+
+    def _line(self, text: str) -> None:
+        self.settle()
+        self._write(f"{text}\n")
+
+    def _write(self, text: str) -> None:
+        try:
+            self.terminal.write(text)
+        except OSError:  # nobody reads it, and there is no other place to say so; the exit code remains
+            return
+
+
+def error_object(error: SparkError) -> dict[str, Any]:
+    """An error as data. `file` and `line` (1-based) where a file is to blame."""
+    found: dict[str, Any] = {
+        "id": error.id,
+        "summary": mask_secrets(clean(error.summary)),
+        "remedy": clean(error.remedy),
+        "detail": mask_secrets(clean(error.detail)),
+        "exit_code": int(error.exit_code),
+    }
+    if isinstance(error, PresetError) and error.file:
+        found["file"] = clean(error.file)
+        if error.line:
+            found["line"] = error.line
+    return found
+
+
+def write_new(path: str, text: str, option: str, *, mode: int = ORDINARY) -> Path:
+    """Writes `text` into a new file and returns its path; `~` is the person's home.
+
+    Raises RefusedError where there is a file already, SparkError where none can be; both name `option`.
+    """
+    place = Path(path).expanduser()
+    try:
+        descriptor = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise RefusedError(f"{place} exists already.", f"Remove it, or name another file: {option} FILE") from None
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise SparkError(f"{place} cannot be written: {reason}.", f"Name another place: {option} FILE") from error
+    return place
+
+
+# --- tables and pages -------------------------------------------------------------------------------------
+
+
+def table_lines(table: Table, width: int | None, paint: Paint) -> list[str]:
+    """The lines of a table, heading first; within `width` cells where that can be, whole where it is None."""
+    heading = tuple(Cell(column.title, Tone.STRONG) for column in table.columns)
+    rows = [heading, *(tuple(Cell(clean_line(cell.text), cell.tone) for cell in row) for row in table.rows)]
+    sizes = column_widths(Table(table.columns, tuple(rows[1:])), width, len(GAP))
+    lines = []
+    for row in rows:
+        parts = []
+        for at, size in sizes.items():
+            text = truncate(row[at].text, size)
+            space = " " * (size - cell_width(text))
+            painted = paint(text, STYLES[row[at].tone])
+            parts.append(space + painted if table.columns[at].right else painted + space)
+        lines.append(GAP.join(parts).rstrip(" "))
+    return lines
+
+
+def page_lines(sections: Page, width: int | None, paint: Paint) -> list[str]:
+    """The lines of a page: labels aligned over all of it, commands whole."""
+    labels = [cell_width(row.label) for section in sections for row in section.rows if len(row.label) > 1]
+    indent = max(labels, default=0) + len(GAP)
+    lines: list[str] = []
+    for section in sections:
+        lines += [""] * bool(lines)
+        lines += [paint(clean_line(section.title), "bold")] if section.title else []
+        for row in section.rows:
+            lines += _row_lines(row, indent, width, paint)
+        if section.table is not None:
+            lines += table_lines(section.table, width, paint)
+        lines += [f"  {clean(line)}" for line in section.command.splitlines()]
+    return lines
+
+
+def _row_lines(row: Row, indent: int, width: int | None, paint: Paint) -> list[str]:
+    bullet = len(row.label) == 1
+    indent = 4 if bullet else indent if row.label else 0
+    head = f"  {row.label} " if bullet else f"{row.label:<{indent}}" if row.label else ""
+    first, *rest = wrapped(clean_line(row.text), None if width is None else max(20, width - indent))
+    style = STYLES[row.tone]
+    return [head + paint(first, style), *(" " * indent + paint(line, style) for line in rest)]
+
+
+def labelled(pairs: Iterable[tuple[str, str]], width: int | None = None) -> list[str]:
+    """`label  value` lines, the values aligned; pairs without a value are left out, long values are wrapped."""
+    return page_lines((Section(rows=tuple(Row(text, label) for label, text in pairs if text)),), width, plain)
+
+
+def bulleted(items: Iterable[str], width: int | None = None) -> list[str]:
+    """`  - item` lines, long items wrapped."""
+    return page_lines((Section(rows=tuple(Row(item, "-") for item in items)),), width, plain)
+
+
+def plain(text: str, _: str) -> str:
+    """A paint that leaves texts as they are."""
+    return text
+
+
+def bar(fraction: float, cells: int, *, unicode: bool) -> str:
+    """`████░░░░`, or `####....` for an old locale."""
+    full, empty = ("█", "░") if unicode else ("#", ".")
+    done = int(fraction * cells)
+    return full * done + empty * (cells - done)
+
+
+def wrapped(text: str, width: int | None) -> list[str]:
+    """`text` at word boundaries; addresses and paths are never broken. One line where there is no width."""
+    if width is None:
+        return [text]
+    return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) or [""]

@@ -8,14 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final, cast
 
-from spark_tui.cli import shapes
-from spark_tui.cli.diagnostics import error_object
+import click
+
+from spark_tui.cli.command import complete, group, preset_argument, settings_option
 from spark_tui.cli.engines import suggestion
-from spark_tui.cli.files import write_new
-from spark_tui.cli.output import Cell, Column, bulleted, labelled, wrapped
-from spark_tui.cli.output import Table as TablesTable
+from spark_tui.cli.output import bulleted, error_object, labelled, wrapped, write_new
 from spark_tui.cli.session import Session
-from spark_tui.cli.shapes import Object, maybe
 from spark_tui.core.context import Context
 from spark_tui.core.preflight import container_of, preset_diff
 from spark_tui.core.preset_imports import Given, ImportedRecipe, ImportReport, Outcome, import_recipes
@@ -45,13 +43,17 @@ from spark_tui.domain.presets.rules.check import Finding, Severity
 from spark_tui.domain.quantities import human_bytes, short_tokens
 from spark_tui.domain.secret import mask_secrets
 from spark_tui.domain.text import clean_line, truncate
+from spark_tui.present.json import Object, maybe
+from spark_tui.present.page import Cell, Column, Tone, cells
+from spark_tui.present.page import Table as PageTable
+from spark_tui.present.presets import preset_detail, preset_object
 
 _COLUMNS: Final = (
     Column("NAME"),
     Column("WEIGHTS", right=True),
-    Column("CONTEXT", right=True, spare=2),
-    Column("PUBLISHED", right=True, spare=1),
-    Column("MODEL", flexible=True, spare=3, least=24),
+    Column("CONTEXT", right=True, keep=7),
+    Column("PUBLISHED", right=True, keep=8),
+    Column("MODEL", keep=6, least=24),
 )
 
 
@@ -78,6 +80,21 @@ async def planned(context: Context, preset: Preset, overrides: Overrides) -> Lau
         return context.preflight.dry_plan(preset, overrides)
 
 
+@group("presets")
+def presets(session: Session) -> None:
+    """List and show recipes. Without a command: the list.
+
+    Put your own in ~/.config/spark-tui/presets, as sparkrun v2 YAML; yours replace built-in ones of the same name.
+    """
+    list_presets(session)
+
+
+@presets.sub("list")
+def presets_list(session: Session) -> None:
+    """List presets; unreadable files are named on stderr."""
+    list_presets(session)
+
+
 def list_presets(session: Session) -> None:
     """Every preset that can be read; what cannot goes to standard error."""
 
@@ -86,18 +103,18 @@ def list_presets(session: Session) -> None:
 
     catalogue = session.run(load)
     if session.as_json:
-        session.out.json([shapes.preset(preset) for preset in catalogue.presets])
+        session.out.json([preset_object(preset) for preset in catalogue.presets])
     else:
-        session.out.table(TablesTable(_COLUMNS, tuple(_row(preset) for preset in catalogue.presets)))
+        session.out.table(PageTable(_COLUMNS, tuple(_row(preset) for preset in catalogue.presets)))
     for problem in catalogue.problems:
         session.err.problem(problem)
 
 
-def _row(preset: Preset) -> tuple[Cell | str, ...]:
+def _row(preset: Preset) -> tuple[Cell, ...]:
     facts = preset.facts
     best = max((speed.tokens_per_second for speed in facts.published), default=None)
-    return (
-        Cell(preset.name, "bold"),
+    return cells(
+        Cell(preset.name, Tone.STRONG),
         "-" if facts.weights_bytes is None else human_bytes(facts.weights_bytes),
         "-" if facts.context_tokens is None else short_tokens(facts.context_tokens),
         "-" if best is None else f"{best:.0f} tok/s",
@@ -105,15 +122,17 @@ def _row(preset: Preset) -> tuple[Cell | str, ...]:
     )
 
 
+@presets.sub("show", "  spark-tui presets show gpt-oss-120b")
+@preset_argument
 def show_preset(session: Session, name: str) -> None:
-    """One preset, with everything that is known about it."""
+    """Show everything about one preset, and its command."""
 
     async def load(context: Context) -> Preset:
         return find_preset(context, name)
 
     preset = session.run(load)
     if session.as_json:
-        session.out.json(shapes.preset_detail(preset))
+        session.out.json(preset_detail(preset))
         return
     width = session.out.terminal.width
     lines = labelled(_facts(preset), width)
@@ -185,10 +204,22 @@ MAX_PIPED: Final = 1024 * 1024
 # --- import -------------------------------------------------------------------------------------------
 
 
-def import_presets(session: Session, source: str, *, name: str, replace: bool) -> None:
-    """Imports a file, a folder or standard input (`-`), and tells what became of every recipe in it.
+_IMPORT_EXAMPLES = """\
+  spark-tui presets import recipe.yaml --name mine
+  spark-tui presets import serve.sh          # a docker run command; - reads what you paste, until Ctrl-D
+  git clone https://github.com/spark-arena/eugr-recipes.git && spark-tui presets import eugr-recipes
+"""
 
-    Raises the first recipe's problem where none could be imported.
+
+@presets.sub("import", _IMPORT_EXAMPLES)
+@click.argument("source", metavar="FILE|FOLDER|-")
+@click.option("--name", default="", metavar="NAME", help="The preset's name.  [the file's, the container's]")
+@click.option("--force", "replace", is_flag=True, help="Replace a preset of that name.")
+def import_presets(session: Session, source: str, name: str, replace: bool) -> None:
+    """Import recipes of eugr (version 1) and sparkrun (version 2), and docker run commands, as your presets.
+
+    A file, a folder of them, or a registry cloned with git; a script or guide with docker run commands; - for standard
+    input. Nothing in them is run: hooks and mods are shown. Keys and tokens are removed.
     """
     given = Given(_piped(session), "standard input") if source == "-" else Path(source)
 
@@ -316,8 +347,24 @@ _OF_SPEC: Final[dict[str, tuple[str, str, _OfSpec]]] = {
 }
 
 
+_FORMATS = ("docker-run", "compose", "systemd", "quadlet", "sparkrun", "eugr")
+_EXPORT_EXAMPLES = """\
+  spark-tui presets export gpt-oss-120b --format compose > compose.yaml
+  spark-tui presets export gpt-oss-120b --format systemd -o gpt-oss-120b.service
+  spark-tui presets export gpt-oss-120b --format sparkrun --set max_model_len=65536
+"""
+
+
+@presets.sub("export", _EXPORT_EXAMPLES)
+@preset_argument
+@click.option("--format", "format_", type=click.Choice(_FORMATS), default="docker-run", help="[docker-run]")
+@settings_option()
+@click.option("-o", "--output", default="", metavar="FILE", help="Write to a new file.")
 def export_preset(session: Session, name: str, format_: str, settings: tuple[str, ...], output: str) -> None:
-    """Prints or writes a preset in another tool's words. Keys and tokens are never in it."""
+    """Export a preset for another tool: a command, a Compose file, a service, a recipe.
+
+    Keys and tokens are never included: the export names the private file that holds them.
+    """
     overrides = overrides_from_pairs(pairs_from(settings))
 
     async def work(context: Context) -> Exported:
@@ -376,8 +423,19 @@ def _of_recipe(context: Context, preset: Preset, overrides: Overrides, format_: 
 NOTHING = "-"
 
 
-def diff_preset(session: Session, name: str, container: str, settings: tuple[str, ...], *, everything: bool) -> None:
-    """Prints the settings that differ, or all of them."""
+_DIFF_EXAMPLES = """\
+  spark-tui presets diff gpt-oss-120b
+  spark-tui presets diff gpt-oss-120b --set max_model_len=65536
+"""
+
+
+@presets.sub("diff", _DIFF_EXAMPLES)
+@preset_argument
+@click.argument("container", required=False, default="", shell_complete=complete("engines"))
+@settings_option()
+@click.option("--all", "everything", is_flag=True, help="Equal settings too.")
+def diff_preset(session: Session, name: str, container: str, settings: tuple[str, ...], everything: bool) -> None:
+    """Compare a preset, a launch of it, and its running container."""
     overrides = overrides_from_pairs(pairs_from(settings))
 
     async def work(context: Context) -> Diff:
@@ -435,12 +493,12 @@ _INDENT: Final = 10
 """Cells before a finding's words: its severity stands there."""
 
 
-def check_presets(session: Session, name: str | None, settings: tuple[str, ...], *, everything: bool) -> int:
-    """Checks one preset with the person's settings, or all of them; the exit code is 4 when one has an error.
-
-    Notes are left out of the list of all presets unless `everything` is asked for. Raises UsageError for settings that
-    a named preset does not take.
-    """
+@presets.sub("check", "  spark-tui presets check\n  spark-tui presets check gpt-oss-120b --set kv_cache_dtype=fp8")
+@click.argument("name", required=False, shell_complete=complete("presets"))
+@settings_option()
+@click.option("--notes", "everything", is_flag=True, help="With all presets: notes too.")
+def check_presets(session: Session, name: str | None, settings: tuple[str, ...], everything: bool) -> int:
+    """Check what would fail in a launch, why, and the setting that helps. Exit code 4: an error was found."""
     overrides = overrides_from_pairs(pairs_from(settings))
 
     async def work(context: Context) -> list[tuple[Preset, tuple[Finding, ...] | SparkError]]:

@@ -7,6 +7,9 @@ import secrets
 import shlex
 import sys
 
+import click
+
+from spark_tui.cli.command import command
 from spark_tui.cli.session import Options, Session
 from spark_tui.domain.errors import RefusedError
 from spark_tui.domain.secret import Secret
@@ -14,14 +17,25 @@ from spark_tui.services.web import LOOPBACK_NAMES, serve_web
 
 _TOKEN_BYTES = 24
 
+_EXAMPLES = """\
+  spark-tui serve
+  ssh -L 8765:127.0.0.1:8765 my-spark spark-tui serve     from a laptop
+"""
 
-def serve(session: Session, *, host: str, port: int, to_network: bool) -> None:
-    """Serves until Ctrl-C; the address, with its token, goes to standard output. Raises RefusedError for an address
-    that others can reach, unless that is meant."""
+
+@command("serve", _EXAMPLES)
+@click.option("--host", default="127.0.0.1", metavar="ADDRESS", help="Address to listen on.  [127.0.0.1]")
+@click.option("--port", type=click.IntRange(0, 65535), default=8765, metavar="PORT", help="[8765]; 0: any.")
+@click.option("--to-network", is_flag=True, help="Allow an address that other machines can reach.")
+def serve(session: Session, host: str, port: int, to_network: bool) -> None:
+    """Open the control centre in a browser, behind a token.
+
+    Needs an optional package: pip install 'spark-tui[web]'.
+    """
     if host not in LOOPBACK_NAMES and not to_network:
         raise RefusedError(
-            f"{host} can be reached by others, who could start and stop engines with a stolen token.",
-            f"From a laptop use a tunnel: ssh -L {port}:127.0.0.1:{port} SPARK. If you mean it: --to-network",
+            f"{host} is reachable by others, who could start and stop engines with a stolen token.",
+            f"From a laptop use a tunnel: ssh -L {port}:127.0.0.1:{port} SPARK. To allow it: --to-network",
         )
     token = Secret(secrets.token_urlsafe(_TOKEN_BYTES))
 
@@ -32,14 +46,14 @@ def serve(session: Session, *, host: str, port: int, to_network: bool) -> None:
             session.out.json_line({"id": "serve", "url": url, "host": host, "port": bound})
             return
         session.out.line(url)
-        session.err.say("Open that address; who has it has the control centre. Ctrl-C ends it.")
+        session.err.say("Open that address; anyone who has it can use the control centre. Ctrl-C stops it.")
         if host not in LOOPBACK_NAMES:
-            session.err.note("The connection is not encrypted: whoever listens in the network can read the token.")
+            session.err.note("The connection is not encrypted: the token can be read on the network.")
 
     try:
         asyncio.run(serve_web(control_centre(session.options), host, port, token, ready))
     except KeyboardInterrupt:
-        session.err.say("No longer served; engines go on.")
+        session.err.say("Stopped serving. Engines keep running.")
 
 
 def control_centre(options: Options) -> str:

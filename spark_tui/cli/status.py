@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from spark_tui.cli import engines, shapes
+import click
+
+from spark_tui.cli import engines
+from spark_tui.cli.command import command
 from spark_tui.cli.output import labelled
 from spark_tui.cli.session import Session
 from spark_tui.core.context import Context
@@ -20,6 +23,10 @@ from spark_tui.domain.host.vitals import GpuReading, engine_memory
 from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.quantities import GIB, gib, human_duration
 from spark_tui.domain.reading import Missing, Reading, reason_of, value_of
+from spark_tui.present.engines import daemon_object, engine_object, host_object
+from spark_tui.present.json import Object, moment, read
+from spark_tui.present.memory import meminfo_object
+from spark_tui.present.metrics import gpu_object
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +44,26 @@ class _Look:
 # --- status -------------------------------------------------------------------------------------------
 
 
-def status(session: Session) -> None:
-    """The box, Docker, and what serves. Raises Docker's error at the end, when the rest has been shown."""
+_STATUS_EXAMPLES = """\
+  spark-tui status
+  spark-tui status --json | jq .memory.available_bytes
+  spark-tui status --watch --plain              a sentence when something changes
+"""
+
+
+@command("status", _STATUS_EXAMPLES)
+@click.option("--plain", is_flag=True, help="One sentence a line, no table: for a screen reader or a pager.")
+@click.option("-w", "--watch", is_flag=True, help="With --plain: a line for each change, until Ctrl-C.")
+def status(session: Session, plain: bool, watch: bool) -> None:
+    """Show the machine, Docker and what is serving.
+
+    Memory is shown even when Docker cannot be reached; the exit code is then 3.
+    """
+    if watch and not plain:
+        raise click.UsageError("--watch needs --plain; figures line by line: spark-tui memory --watch")
+    if plain:
+        plain_status(session, watch=watch)
+        return
     look = session.run(_look)
     if session.as_json:
         session.out.json(_status_object(look))
@@ -123,30 +148,35 @@ def _engines_line(look: _Look) -> str:
     return f"{serving} serving of {len(look.views)}" if look.views else "none; launch one: spark-tui up PRESET"
 
 
-def _status_object(look: _Look) -> shapes.Object:
+def _status_object(look: _Look) -> Object:
     world = look.world
     reason = str(look.error) if look.error else ""
     docker: Reading[DaemonFacts] = world.docker
     found = {
         "demo": look.demo,
-        "host": shapes.host(world.identity),
-        **shapes.read("uptime_seconds", world.uptime_minutes, lambda minutes: minutes * 60),
-        **shapes.read("memory", world.memory, lambda info: shapes.memory(info, engine_memory(world.gpu))),
-        **shapes.read("memory_pressure_percent", world.pressure, float),
-        **shapes.read("gpu", world.gpu, shapes.gpu),
+        "host": host_object(world.identity),
+        **read("uptime_seconds", world.uptime_minutes, lambda minutes: minutes * 60),
+        **read("memory", world.memory, lambda info: meminfo_object(info, engine_memory(world.gpu))),
+        **read("memory_pressure_percent", world.pressure, float),
+        **read("gpu", world.gpu, gpu_object),
     }
     if look.daemon is None:
         docker = Missing(reason)
-        return found | shapes.read("docker", docker, shapes.daemon) | {"engines": None, "engines_reason": reason}
-    listed = [shapes.engine(view, look.now) for view in look.views]
-    return found | {"docker": shapes.daemon(look.daemon), "engines": listed}
+        return found | read("docker", docker, daemon_object) | {"engines": None, "engines_reason": reason}
+    listed = [engine_object(view, look.now) for view in look.views]
+    return found | {"docker": daemon_object(look.daemon), "engines": listed}
 
 
 # --- ps -----------------------------------------------------------------------------------------------
 
 
-def ps(session: Session, *, everything: bool) -> None:
-    """The engines, those that run; with `everything` ended ones too."""
+@command("ps", "  spark-tui ps -a\n  spark-tui ps --json | jq -r '.[].id'")
+@click.option("-a", "--all", "everything", is_flag=True, help="Stopped engines too.")
+def ps(session: Session, everything: bool) -> None:
+    """List engines: name, state, port, exposure, model.
+
+    Lists every container that serves a model, whoever started it.
+    """
 
     async def look(context: Context) -> tuple[tuple[EngineView, ...], float]:
         return await context.supervisor.look(), context.clock.now()
@@ -154,7 +184,7 @@ def ps(session: Session, *, everything: bool) -> None:
     views, now = session.run(look)
     shown = views if everything else tuple(view for view in views if view.container.running)
     if session.as_json:
-        session.out.json([shapes.engine(view, now) for view in shown])
+        session.out.json([engine_object(view, now) for view in shown])
         return
     session.out.table(engines.table(shown, now))
     _tell_failures(session, shown)
@@ -197,7 +227,7 @@ def plain_status(session: Session, *, watch: bool) -> None:
             lines = _changes(told, now, first=not told)
             stamp = context.clock.now()
             if session.as_json:
-                session.out.json_lines({"at": shapes.moment(stamp), "id": key, "text": text} for key, text in lines)
+                session.out.json_lines({"at": moment(stamp), "id": key, "text": text} for key, text in lines)
             else:
                 hour = datetime.fromtimestamp(stamp).astimezone().strftime("%H:%M:%S ") if watch else ""
                 session.out.lines(f"{hour}{text}" for _, text in lines)

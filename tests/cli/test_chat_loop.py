@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_tui.cli.chat import ChatOptions, chat
+from spark_tui.cli.chat import ChatOptions, start_chat
 from spark_tui.cli.chat_repl import COMMANDS, command_named
 from spark_tui.cli.session import Options, Session, Streams
 from spark_tui.core.context import Context
@@ -57,7 +57,7 @@ def talk(world: World, *lines: str, options: ChatOptions | None = None) -> tuple
 
     streams = Streams(Stream(tty=True), out, err, {"NO_COLOR": "1", "COLUMNS": "200"})
     with Session(streams, world.context) as session:
-        chat(session, "tiny-1b", options or ChatOptions(), ask=ask)
+        start_chat(session, "tiny-1b", options or ChatOptions(), ask=ask)
     return out.getvalue(), err.getvalue()
 
 

@@ -106,7 +106,7 @@ def test_a_broken_file_names_its_line_and_a_wrong_value_in_it_can_be_mended(home
 
 def test_a_variable_that_is_stronger_is_told(home: Path) -> None:
     result = run(home, "set", "theme", "spark-dark", SPARK_TUI_THEME="spark-light")
-    assert "SPARK_TUI_THEME is stronger" in result.err
+    assert "SPARK_TUI_THEME overrides" in result.err
 
 
 def test_a_keymap_that_clashes_stops_every_command_with_its_place(home: Path) -> None:

@@ -31,7 +31,7 @@ def test_a_docker_that_does_not_answer_fails_and_the_exit_code_says_so(tmp_path:
 def test_a_person_reads_groups_verdicts_and_remedies(tmp_path: Path) -> None:
     result = world(tmp_path).run("doctor")
     assert "Docker" in result.out
-    assert "do:" in result.out
+    assert "fix:" in result.out
     assert result.out.rstrip().endswith("skipped")
 
 
@@ -49,7 +49,7 @@ def test_the_report_is_private_holds_the_logs_and_no_secret(tmp_path: Path) -> N
     assert path.stat().st_mode & 0o777 == 0o600
     again = box.run("doctor", "--report", str(path))
     assert again.code == 4
-    assert "there already" in again.err
+    assert "exists already" in again.err
 
 
 @pytest.mark.parametrize("option", ["--gpu-container"])

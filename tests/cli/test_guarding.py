@@ -91,7 +91,7 @@ def test_it_guards_until_it_is_told_to_end_and_writes_what_it_did(post: Post, nu
     assert post.hands.done == [("stop", "old")]
     assert "stop the engine: old: 1.8 GiB usable" in result.out
     assert result.out.endswith("(docker stop, 10 s grace)\n")
-    assert result.err.startswith("Guarding: stops an engine of spark-tui below 2.0 GiB of usable memory")
+    assert result.err.startswith("Guarding: stops an engine of spark-tui below 2.0 GiB of available memory")
     assert signal.getsignal(number) is before
     assert not post.journal.claimed
     assert post.hands.closed
@@ -111,7 +111,7 @@ def test_the_floors_are_the_settings(post: Post) -> None:
     post.hands.running = (replace(OLD, loading=True),)
     post.end_by(signal.SIGTERM)
     result = post.run("guard")
-    assert "below 1.0 GiB of usable memory (5.0 while one loads)" in result.err
+    assert "below 1.0 GiB of available memory (5.0 while one loads)" in result.err
     assert "below the floor of 5.0 GiB while an engine loads" in result.out
 
 
@@ -127,7 +127,7 @@ def test_a_second_guard_is_refused(post: Post) -> None:
     post.journal.claimed = True
     result = post.run("guard")
     assert result.code == 4
-    assert "A guard runs already" in result.err
+    assert "A guard is already running" in result.err
 
 
 def test_read_only_guards_nothing(post: Post) -> None:
@@ -141,10 +141,10 @@ def test_read_only_guards_nothing(post: Post) -> None:
 def test_its_state_in_words_and_as_data(post: Post) -> None:
     post.journal.kept = [GuardEntry(1_800_000_000.0, "stop the engine", "qwen", "memory fell", "docker stop")]
     result = post.run("guard", "--status")
-    assert "guard  does not run; start it: spark-tui guard" in result.out
+    assert "guard  not running; start it: spark-tui guard" in result.out
     assert "stop the engine: qwen: memory fell (docker stop)" in result.out
     post.journal.claimed = True
-    assert "guard  runs\n" in post.run("guard", "--status").out
+    assert "guard  running\n" in post.run("guard", "--status").out
     told = post.run("guard", "--status", "--json").json
     assert told["running"] is True
     assert told["unit_installed"] is False
@@ -178,7 +178,7 @@ def test_the_unit_is_taken_away(post: Post) -> None:
     post.units.installed[UNIT] = "x"
     told = json.loads(post.run("guard", "--uninstall", "--json").out)
     assert (told["installed"], told["was_installed"]) == (False, True)
-    assert "There was no unit" in post.run("guard", "--uninstall").err
+    assert "No guard unit" in post.run("guard", "--uninstall").err
 
 
 def test_a_systemd_that_refuses_is_told(post: Post) -> None:

@@ -56,7 +56,7 @@ def test_the_starts_newest_first_with_what_they_took_and_measured() -> None:
 def test_one_name_is_an_engine_or_a_preset_and_its_newest_start_is_told_in_full() -> None:
     out = world(READY, FAILED).run("history", "broken-8b").out
     assert "tiny-1b" not in out
-    assert "in the phase KV cache" in out
+    assert "in phase KV cache" in out
     assert "ValueError: No available memory for the cache blocks." in out
     assert "\x1b" not in out
     assert "phases    weights 1m00s, compile 50s" in world(READY).run("history", "tiny-1b").out
@@ -65,7 +65,7 @@ def test_one_name_is_an_engine_or_a_preset_and_its_newest_start_is_told_in_full(
 def test_only_those_that_failed() -> None:
     assert "tiny-1b" not in world(READY, FAILED).run("history", "--failed").out
     none = world(READY).run("history", "--failed")
-    assert (none.code, none.out, none.err) == (0, "", "No start has failed here.\n")
+    assert (none.code, none.out, none.err) == (0, "", "No failed starts.\n")
 
 
 def test_as_data_units_stand_in_the_names_and_what_is_not_known_has_a_reason() -> None:

@@ -94,9 +94,9 @@ def test_who_may_only_look_here_only_looks_there(ssh: FakeSsh) -> None:
         (("--host", "nv@-oProxyCommand=x", "ps"), 2, "must be an address as for ssh"),
         (("--host",), 2, "requires an argument"),
         (("--host", "lab", "--host", "attic", "ps"), 2, "was given twice"),
-        (("ps", "--host", "lab"), 2, "It stands before the command"),
-        (("--demo", "--host", "lab"), 4, "A demo is simulated here"),
-        (("--host", "lab", "status", "--demo"), 4, "A demo is simulated here"),
+        (("ps", "--host", "lab"), 2, "before the command"),
+        (("--demo", "--host", "lab"), 4, "not available in the demo"),
+        (("--host", "lab", "status", "--demo"), 4, "not available in the demo"),
         (("--demo", "hosts"), 4, "No other box is reached from here"),
     ],
 )
@@ -129,7 +129,7 @@ def test_each_host_is_listed_with_what_it_serves_or_why_that_is_not_known(ssh: F
     done = run(ssh, "hosts")
     assert done.returncode == 3
     heading, attic, lab = done.stdout.splitlines()
-    assert heading.split() == ["NAME", "BOX", "USABLE", "SERVES"]
+    assert heading.split() == ["NAME", "HOST", "AVAILABLE", "SERVES"]
     assert attic.split()[:3] == ["attic", "nv@10.0.0.7", "n/a"]
     assert lab.split("  ")[-1] == "qwen3 :8000; 1 that does not serve"
     assert "60.0 of 119.7 GiB" in lab

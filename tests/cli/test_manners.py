@@ -80,7 +80,7 @@ WRONG = [
     (f"models inspect {MODEL} --revision nope", 2, "has no revision nope"),
     (f"models verify {MODEL} --revision nope", 2, "has no revision nope"),
     (f"models rm {MODEL} --revision nope --yes", 2, "has no revision nope"),
-    ("models search --max-size big", 2, "'big' is not a size. Write for example"),
+    ("models search --max-size big", 2, "'big' is not a size. Examples"),
     ("models pull nope", 2, "A repository is named OWNER/NAME."),
     (f"models pull {MODEL} --limit fast", 2, "'fast' is not a size"),
     ("models pause nope", 2, "spark-tui models downloads"),
@@ -94,20 +94,20 @@ WRONG = [
     ("explain /", 2, "is a folder"),
     ("history nope", 2, "No start of nope is known"),
     ("chat nope -m x", 2, "no engine named nope"),
-    ("drop-caches --install --image cuda", 2, "--image is for dropping them now"),
-    ("conversations export last --force", 2, "--force goes with --output."),
-    ("metrics qwen-try", 3, "qwen-try does not serve (failed)"),
+    ("drop-caches --install --image cuda", 2, "--image cannot be combined"),
+    ("conversations export last --force", 2, "--force needs --output."),
+    ("metrics qwen-try", 3, "qwen-try is not serving (failed)"),
     ("conversations show nope", 2, "no conversation nope"),
     ("results show nope", 2, "no result nope"),
     ("bench nope", 2, "no engine named nope"),
     (f"bench {ENGINE} --passes 0", 2, "Passes must be 1 to 100, not 0. Change it: --passes."),
-    ("drop-caches", 4, "Say so with --yes"),
+    ("drop-caches", 4, "Confirm with --yes"),
     ("guard --status", 4, "Leave out --demo"),
     ("doctor --report /nonexistent/x", 1, "Name another place: --report FILE"),
     ("serve --host 0.0.0.0", 4, "--to-network"),
     ("config get nope", 2, "There is no setting `nope`"),
-    ("config set theme nope", 4, "a demo changes nothing"),
-    ("config unset theme", 4, "a demo changes nothing"),
+    ("config set theme nope", 4, "A demo changes nothing"),
+    ("config unset theme", 4, "A demo changes nothing"),
 ]
 
 
@@ -149,8 +149,8 @@ def test_a_demo_changes_no_setting_of_the_person(tmp_path: Path) -> None:
 
 def test_what_is_missing_of_a_model_is_listed_with_the_command_that_brings_it(tmp_path: Path) -> None:
     _, _, err = told("--demo models list", tmp_path)
-    assert "Fetch the rest: spark-tui models pull nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-NVFP4" in err
-    assert "See which files to fetch again: spark-tui models verify unsloth/Qwen3.6-27B-NVFP4" in err
+    assert "Download the rest: spark-tui models pull nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-NVFP4" in err
+    assert "List files to download again: spark-tui models verify unsloth/Qwen3.6-27B-NVFP4" in err
 
 
 def test_a_way_to_fit_keeps_what_was_typed_before(tmp_path: Path) -> None:

@@ -37,19 +37,18 @@ def test_a_look_tells_speed_queue_and_cache(world: World) -> None:
     assert lines["requests"] == "1 running, 0 waiting"
     assert lines["KV"] == "cache     25.0%"
     assert lines["GPU"].startswith("96 %  47 W  2411 MHz  62 C")
-    assert "Looking for 5 s" in result.err
+    assert "Measuring for 5 s" in result.err
 
 
 def test_latencies_stand_beside_the_bucket_that_they_lie_in(world: World) -> None:
     source(world).page = lambda _: pages.page("tiny-after")
     result = world.run("metrics", "tiny-1b")
-    heading, *rows = result.out.splitlines()[result.out.splitlines().index("") + 1 :]
-    assert heading.split() == ["LATENCY", "OVER", "P50", "P95", "P99", "MEAN", "COUNT"]
+    rows = result.out.partition("since start  ")[2].splitlines()
+    assert rows[0].split() == ["p50", "p95", "p99", "mean", "count"]
     ttft = next(row for row in rows if row.startswith("TTFT"))
-    assert ttft.split()[1] == "all"
-    assert ttft.count("(") == 3
+    assert ttft.count("±") == 3
     assert ttft.rstrip().endswith("81")
-    assert "81 finished since the start" in result.out
+    assert "81 finished since start" in result.out
 
 
 def test_a_look_as_data(world: World) -> None:
@@ -141,7 +140,7 @@ def test_an_engine_that_dies_ends_the_watch_with_its_error(world: World) -> None
 def test_an_engine_that_has_ended_has_no_metrics(world: World) -> None:
     result = world.run("metrics", "broken-8b")
     assert result.code == 3
-    assert "broken-8b does not serve (failed): only an engine that serves has metrics." in result.err
+    assert "broken-8b is not serving (failed)" in result.err
     assert "spark-tui logs broken-8b" in result.err
 
 

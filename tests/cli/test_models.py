@@ -99,7 +99,7 @@ def test_the_list_as_data(root: Path) -> None:
 def test_without_docker_the_list_stands_and_engines_are_null_with_the_reason(root: Path) -> None:
     found = world(root)
     found.docker.go_down()
-    assert "Which engines use them is not known" in found.run("models").err
+    assert "Cannot list engines" in found.run("models").err
     model = found.run("models", "--json").json["models"][0]
     assert (model["engines"], bool(model["engines_reason"])) == (None, True)
 
@@ -155,7 +155,7 @@ def test_a_model_without_its_config_is_told_as_far_as_it_goes(root: Path) -> Non
     cached(root, "acme/bare", {"model.safetensors": weights(100)})
     result = world(root).run("models", "inspect", "acme/bare")
     assert result.code == 0
-    assert "Its files do not tell more: it has no config.json." in result.err
+    assert "No format information: it has no config.json." in result.err
     found = world(root).run("models", "inspect", "acme/bare", "--json").json
     assert (found["checkpoint"], found["checkpoint_reason"]) == (None, "it has no config.json")
 
@@ -187,7 +187,7 @@ def test_damage_is_named_with_the_command_that_fetches_it_again_and_the_exit_cod
     assert result.code == 1
     assert result.out.splitlines()[0].startswith("config.json: differs from what the Hub has (git-sha1 is ")
     again = f"spark-tui models pull acme/tiny-1b --revision {COMMIT} --file config.json --again"
-    assert f"Fetch again: {again}" in result.err
+    assert f"Download again: {again}" in result.err
     hub = FakeHub()
     hub.add(card("acme/tiny-1b", *((name, len(body)) for name, body in files(size=4000, seed=1).items())))
     box = world(root, hub=hub, downloader=FakeDownloader(at_once=True), drive=True)
@@ -263,7 +263,7 @@ def test_an_engine_that_uses_it_is_in_the_way(root: Path) -> None:
     assert result.code == 4
     assert "tiny-1b runs with it" in result.err
     assert "Stop it first: spark-tui down tiny-1b" in result.err
-    assert "It would be refused" in found.run("models", "rm", "acme/tiny-1b", "--dry-run").out
+    assert "Would be refused" in found.run("models", "rm", "acme/tiny-1b", "--dry-run").out
     assert there(root)
 
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from spark_tui.cli.chat import ChatOptions, chat
+from spark_tui.cli.chat import ChatOptions, start_chat
 from spark_tui.cli.main import run
 from spark_tui.cli.session import Session, Streams
 from spark_tui.domain.chat.message import ContentDelta, Finished, Message, ReasoningDelta, Role, ToolCallDelta, Usage
@@ -221,7 +221,7 @@ def _person(*lines: str) -> Callable[[str], str]:
 def test_a_conversation_remembers_and_ends_at_end_of_file() -> None:
     world = example()
     with _conversation(world) as (session, out, _):
-        chat(session, "tiny-1b", ChatOptions(), ask=_person("Why?", "  ", "And at night?"))
+        start_chat(session, "tiny-1b", ChatOptions(), ask=_person("Why?", "  ", "And at night?"))
     assert out.getvalue() == "Blue light scatters.\nBlue light scatters.\n"
     assert [message.role for message in world.api.asked[1].messages] == [Role.USER, Role.ASSISTANT, Role.USER]
     assert world.api.asked[1].messages[1].content == "Blue light scatters."
@@ -231,7 +231,7 @@ def test_an_error_in_a_conversation_is_told_and_the_question_is_taken_back() -> 
     world = example()
     world.api.events = [ContextOverflow("The prompt is too long.", "Shorten it.")]
     with _conversation(world) as (session, _, err):
-        chat(session, "tiny-1b", ChatOptions(), ask=_person("Why?", "Why then?"))
+        start_chat(session, "tiny-1b", ChatOptions(), ask=_person("Why?", "Why then?"))
     assert "The prompt is too long." in err.getvalue()
     assert [message.content for message in world.api.asked[1].messages] == ["Why then?"]
 
@@ -248,7 +248,7 @@ def test_ctrl_c_stops_an_answer_and_the_conversation_goes_on() -> None:
             world.api.hang = not world.api.asked
             return person(prompt)
 
-        chat(session, "tiny-1b", ChatOptions(), ask=ask)
+        start_chat(session, "tiny-1b", ChatOptions(), ask=ask)
     assert "(stopped)" in err.getvalue()
     assert out.getvalue() == "Blue light scatters.\n" * 2
     assert len(world.api.asked) == 2

@@ -63,10 +63,16 @@ def test_the_core_imports_no_sdk_and_no_front_end(tmp_path: Path) -> None:
     assert modules & (SDKS | FRONT_END | {"click"}) == set()
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["up", "--help"], ["chat", "--help"], ["frob"]])
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["frob"]])
 def test_help_and_usage_import_nothing_heavy(arguments: list[str], tmp_path: Path) -> None:
     modules, _ = _modules(COMMAND.format(arguments=arguments), tmp_path)
     assert modules & (SDKS | FRONT_END | HEAVY) == set()
+
+
+@pytest.mark.parametrize("arguments", [["up", "--help"], ["chat", "--help"], ["models", "--help"], ["serve", "--help"]])
+def test_the_help_of_a_command_imports_no_sdk_and_no_front_end(arguments: list[str], tmp_path: Path) -> None:
+    modules, _ = _modules(COMMAND.format(arguments=arguments), tmp_path)
+    assert modules & (SDKS | FRONT_END) == set()
 
 
 @pytest.mark.parametrize(

@@ -1,19 +1,19 @@
-"""What every command is made of: the group in its order, the common options, and arguments that many take."""
+"""What every command is made of: groups, the common options, and arguments whose values the shell completes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import update_wrapper
 from importlib import import_module
 from typing import Any, Final, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 from spark_tui.cli.session import Session
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-session_of = click.make_pass_decorator(Session)
+Work = Callable[..., int | None]
 
 
 class Commands(click.Group):
@@ -23,38 +23,30 @@ class Commands(click.Group):
         """In the order in which they were added."""
         return list(self.commands)
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Each with its first sentence, whole: wrapped where the window is narrow, and never cut."""
+    def summaries(self, ctx: click.Context) -> list[tuple[str, str]]:
+        """Each command with its first sentence."""
         found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
-        rows = [(name, each.get_short_help_str(limit=200)) for name, each in found if each and not each.hidden]
-        if rows:
-            with formatter.section("Commands"):
-                formatter.write_dl(rows)
+        return [(name, each.get_short_help_str(limit=200)) for name, each in found if each and not each.hidden]
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """First sentences whole: wrapped where the window is narrow, and never cut."""
+        with formatter.section("Commands"):
+            formatter.write_dl(self.summaries(ctx))
 
     def add(self, *commands: click.Command) -> None:
         """Adds them in this order."""
         for each in commands:
             self.add_command(each)
 
+    def sub(self, name: str, examples: str = "") -> Callable[[Work], click.Command]:
+        """Decorates the work of one of its commands."""
 
-class Program(Commands):
-    """The top group: a command's module (`modules`: by the command's name) is imported once it is asked for. The
-    control centre opens without any."""
+        def add(work: Work) -> click.Command:
+            made = command(name, examples)(work)
+            self.add_command(made)
+            return made
 
-    def __init__(self, *args: Any, modules: Mapping[str, str], **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._modules = modules
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """In the order of `modules`."""
-        return list(self._modules)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command; None for a name that is none."""
-        if cmd_name in self._modules and cmd_name not in self.commands:
-            module = import_module(f"{__package__}.{self._modules[cmd_name]}")
-            self.add_command(getattr(module, cmd_name.replace("-", "_")))
-        return super().get_command(ctx, cmd_name)
+        return add
 
 
 # --- what every command takes -----------------------------------------------------------------------------
@@ -76,13 +68,13 @@ def _common(*names: str, **attributes: Any) -> Callable[[F], F]:
 _host_option: Final = click.option(
     "--host",
     metavar="NAME",
-    expose_value=False,  # it never gets as far as a command here: see `elsewhere`
-    help="Do it on another box, through ssh; stands before the command.  [spark-tui hosts]",
+    expose_value=False,  # it never gets as far as a command here: see `remote`
+    help="Run on another machine, through ssh; before the command.  [spark-tui hosts]",
 )
 
 
 def common_options(*, everything: bool = False) -> Callable[[F], F]:
-    """All of them, for the group (`everything`) shown in its help, for a command only those that are used daily."""
+    """All of them, for the program (`everything`) shown in its help, for a command only those that are used daily."""
     hidden = not everything
     options = (
         _common("--json", "as_json", is_flag=True, help="Print data instead of text."),
@@ -102,12 +94,12 @@ def common_options(*, everything: bool = False) -> Callable[[F], F]:
     return add
 
 
-def command(name: str, epilog: str = "") -> Callable[[Callable[..., int | None]], click.Command]:
-    """A command with the common options, handed the session."""
-    examples = f"\b\nExamples:\n{epilog}" if epilog else None
+def command(name: str, examples: str = "") -> Callable[[Work], click.Command]:
+    """Makes a command of its work: with the common options, and handed the session."""
+    epilog = f"\b\nExamples:\n{examples}" if examples else None
 
-    def make(function: Callable[..., int | None]) -> click.Command:
-        return click.command(name, epilog=examples)(common_options()(session_of(function)))
+    def make(work: Work) -> click.Command:
+        return click.command(name, epilog=epilog)(common_options()(click.make_pass_decorator(Session)(work)))
 
     return make
 
@@ -115,12 +107,12 @@ def command(name: str, epilog: str = "") -> Callable[[Callable[..., int | None]]
 def group(name: str) -> Callable[[Callable[[Session], None]], Commands]:
     """A group with the common options. What it decorates is its work when none of its commands is given."""
 
-    def make(function: Callable[[Session], None]) -> Commands:
+    def make(work: Callable[[Session], None]) -> Commands:
         def alone(ctx: click.Context) -> None:
             if ctx.invoked_subcommand is None:
-                function(ctx.obj)
+                work(ctx.obj)
 
-        callback = common_options()(click.pass_context(update_wrapper(alone, function)))
+        callback = common_options()(click.pass_context(update_wrapper(alone, work)))
         return click.group(name, cls=Commands, invoke_without_command=True)(callback)
 
     return make
@@ -128,11 +120,28 @@ def group(name: str) -> Callable[[Callable[[Session], None]], Commands]:
 
 # --- what many commands take ------------------------------------------------------------------------------
 
-name_argument: Final = click.argument("name")
+
+def complete(kind: str) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
+    """Completes names of a kind of `completion.SOURCES`: presets, engines, models, settings."""
+
+    def found(ctx: click.Context, _: click.Parameter, typed: str) -> list[CompletionItem]:
+        session = ctx.find_object(Session)
+        if session is None:
+            return []
+        names: list[str] = import_module(f"{__package__}.completion").names(session, kind)
+        return [CompletionItem(name) for name in names if name.startswith(typed)]
+
+    return found
+
+
+engine_argument: Final = click.argument("name", shell_complete=complete("engines"))
+preset_argument: Final = click.argument("name", shell_complete=complete("presets"))
+model_argument: Final = click.argument("name", shell_complete=complete("models"))
+setting_argument: Final = click.argument("key", shell_complete=complete("settings"))
 
 yes_option: Final = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 
 
-def settings_option(told: str = "As for `up`; may be repeated.") -> Callable[[F], F]:
+def settings_option(text: str = "As for `up`; may be repeated.") -> Callable[[F], F]:
     """`--set KEY=VALUE`: other values than the preset's, for this time."""
-    return click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help=told)
+    return click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help=text)

@@ -1,0 +1,59 @@
+"""Settings and keys, for both front ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from spark_tui.core.actions import ACTIONS
+from spark_tui.core.config import Entry
+from spark_tui.domain.settings import Source
+from spark_tui.present.json import Object, maybe
+from spark_tui.present.page import Cell, Column, Table, Tone, cells
+
+
+def value_text(value: bool | float | str) -> str:
+    """As it stands in the file, without quotes."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def settings_table(entries: Iterable[Entry]) -> Table:
+    """Every setting, its value and its origin."""
+    columns = (Column("SETTING"), Column("VALUE", least=12), Column("FROM", least=12))
+    rows = (
+        cells(
+            entry.key,
+            Cell(value_text(entry.value) or "-", Tone.PLAIN if entry.origin.source is Source.DEFAULT else Tone.STRONG),
+            Cell(entry.origin.where or "default", Tone.QUIET),
+        )
+        for entry in entries
+    )
+    return Table(columns, tuple(rows))
+
+
+def setting_object(entry: Entry) -> Object:
+    """One setting as data."""
+    return {
+        "id": entry.key,
+        "value": entry.value,
+        "default": entry.default,
+        "origin": entry.origin.source.value,
+        **maybe("where", entry.origin.where or None, "it is the default"),
+        "variable": entry.variable,
+    }
+
+
+def keys_table() -> Table:
+    """Every action with the keys in force."""
+    columns = (Column("WHERE"), Column("ID"), Column("KEYS"), Column("WHAT", keep=8, least=12))
+    return Table(columns, tuple(cells(each.scope.value, each.id, " ".join(each.keys), each.help) for each in ACTIONS))
+
+
+def keys_object() -> list[Object]:
+    """Every action as data."""
+    return [
+        {"id": each.id, "keys": list(each.keys), "default_keys": list(each.default_keys), "label": each.label,
+         "where": each.scope.value}
+        for each in ACTIONS
+    ]  # fmt: skip

@@ -1,0 +1,111 @@
+"""Earlier starts of engines, for both front ends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+from spark_tui.domain.logs.starts import StartRecord
+from spark_tui.domain.logs.timeline import LABELS, Outcome
+from spark_tui.domain.quantities import human_duration
+from spark_tui.present.json import Object, maybe, moment
+from spark_tui.present.page import Cell, Column, Page, Section, Table, Tone, cells, labelled
+
+_TONES: Final = {"ready": Tone.GOOD, "failed": Tone.BAD, "crashed": Tone.BAD, "stopped": Tone.QUIET}
+
+
+def when(at: float) -> str:
+    """`2026-11-21 18:40`, by this machine's clock."""
+    return datetime.fromtimestamp(at).astimezone().strftime("%Y-%m-%d %H:%M")
+
+
+def outcome_word(start: StartRecord) -> str:
+    """ready, stopped, failed (before it served), crashed (after)."""
+    if start.outcome is Outcome.FAILED:
+        return "crashed" if start.ready else "failed"
+    if start.outcome is Outcome.STOPPED and not start.ready:
+        return "stopped"
+    return "ready" if start.ready else start.outcome.value
+
+
+def starts_table(starts: Sequence[StartRecord]) -> Table:
+    """A row for each start. The preset has a column only where it is not the engine's name."""
+    others = any(start.preset not in ("", start.engine) for start in starts)
+    columns = (
+        Column("STARTED"),
+        Column("ENGINE", least=28),
+        *((Column("PRESET", keep=7, least=12),) if others else ()),
+        Column("OUTCOME"),
+        Column("TOOK", right=True),
+        Column("CACHES", keep=8),
+        Column("WEIGHTS + KV + GRAPHS GiB", keep=6),
+    )
+    rows = []
+    for start in starts:
+        word, sizes = outcome_word(start), (start.sizes.weights_gib, start.sizes.kv_gib, start.sizes.graphs_gib)
+        measured = any(size is not None for size in sizes)
+        rows.append(
+            cells(
+                when(start.at),
+                start.engine,
+                *((start.preset,) if others else ()),
+                Cell(word, _TONES.get(word, Tone.PLAIN)),
+                "" if start.seconds is None else human_duration(start.seconds),
+                "" if start.warm is None else "warm" if start.warm else "cold",
+                " + ".join("?" if size is None else f"{size:.1f}" for size in sizes) if measured else "",
+            )
+        )
+    return Table(columns, tuple(rows))
+
+
+def start_page(start: StartRecord) -> Page:
+    """One start in full."""
+    phases = ", ".join(f"{LABELS[phase][1]} {human_duration(seconds)}" for phase, seconds in start.phases)
+    where = f"in phase {LABELS[start.failed_in][0]}" if start.failed_in else ""
+    pairs = (
+        ("latest", f"{when(start.at)}  {outcome_word(start)} {where}".rstrip()),
+        ("model", start.model),
+        ("image", start.image),
+        ("phases", phases),
+        ("KV cache", "" if start.sizes.kv_tokens is None else f"{start.sizes.kv_tokens:,} tokens"),
+        ("cause", start.failure),
+        ("log", start.line),
+    )
+    return (Section(rows=labelled(pairs)),)
+
+
+def start_object(start: StartRecord) -> Object:
+    """One start as data."""
+    sizes, silent, fine = start.sizes, "its log does not tell", "it has not failed"
+    return {
+        "id": start.container,
+        "engine": start.engine,
+        **maybe("preset", start.preset, "spark-tui did not launch it"),
+        "model": start.model,
+        "image": start.image,
+        "image_id": start.image_id,
+        "settings": start.settings,
+        "runtime": start.runtime,
+        **maybe("version", start.version, silent),
+        "started_at": moment(start.at),
+        "started_at_seconds": round(start.at, 3),
+        **maybe("ended_at", moment(start.ended_at), "it was serving when it was last seen"),
+        "outcome": outcome_word(start),
+        "ready": start.ready,
+        **maybe("boot_seconds", start.seconds, "it did not come to serve" if not start.ready else silent),
+        **maybe("caches_warm", start.warm, silent),
+        "phases": [{"id": phase.value, "seconds": round(seconds, 3)} for phase, seconds in start.phases],
+        **maybe("weights_gib", sizes.weights_gib, silent),
+        **maybe("kv_cache_gib", sizes.kv_gib, silent),
+        **maybe("kv_cache_tokens", sizes.kv_tokens, silent),
+        **maybe("cuda_graphs_gib", sizes.graphs_gib, silent),
+        **maybe("cuda_graphs_estimated_gib", sizes.graphs_estimated_gib, silent),
+        **maybe("gpu_memory_utilization", sizes.utilization, silent),
+        **maybe("context_tokens", sizes.context, silent),
+        **maybe("cause", start.cause, fine),
+        **maybe("failure", start.failure, fine),
+        **maybe("failed_in", start.failed_in.value if start.failed_in else None, fine),
+        **maybe("line", start.line, fine),
+        **maybe("exit_code", start.exit_code, "it was serving when it was last seen"),
+    }

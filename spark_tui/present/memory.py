@@ -1,0 +1,292 @@
+"""Unified memory and what holds it, the page cache and the guard, for both front ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from spark_tui.core.memory import ContainerShare, GuardStanding, MemoryDetail
+from spark_tui.core.store import World
+from spark_tui.domain.host.breakdown import EngineShare, Ledger
+from spark_tui.domain.host.drop_caches import DropResult
+from spark_tui.domain.host.guard import GuardEntry
+from spark_tui.domain.host.memory import Judgement, Level, MemInfo
+from spark_tui.domain.host.vitals import DiskRate, LinkRate, Vitals, engine_memory
+from spark_tui.domain.quantities import GIB, gib, human_bytes
+from spark_tui.domain.reading import Missing, Ok, Reading, reason_of, value_of
+from spark_tui.present.json import Object, maybe, moment, read
+from spark_tui.present.page import Cell, Column, Page, Row, Section, Table, Tone, cells
+
+LEVEL_TONES: Final = {Level.OK: Tone.GOOD, Level.TIGHT: Tone.WARNING, Level.CRITICAL: Tone.BAD}
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A line of the memory breakdown. `size` in bytes, None where it is unknown; `note` says what it is, or why not."""
+
+    name: str
+    size: int | None
+    total: int
+    note: str = ""
+
+    @property
+    def figure(self) -> str:
+        """` 78.2 GiB  64%`; `n/a` where it is unknown, `none` of nothing."""
+        if self.size is None or not self.total:
+            return f"{'n/a' if self.size is None else 'none':>5}"
+        return f"{gib(self.size):>5} GiB {self.size / self.total:>4.0%}"
+
+
+def memory_parts(found: Ledger, mem: MemInfo, pressure: Reading[float], *, drop_key: str = "") -> tuple[Part, ...]:
+    """The parts of the bar in the order of `Ledger.sizes`, then what is available, then swap. `drop_key` drops."""
+    leaked = f"; {gib(found.orphaned)} GiB leaked (no owner)" if found.orphaned >= GIB // 4 else ""
+    droppable = "cache (droppable)" + (f"  {drop_key} free" if drop_key else "")
+    notes = (
+        found.no_engines or _holders(found.engines or ()),
+        "processes, shared memory, kernel",
+        found.no_driver or f"GPU driver{leaked}",
+        "cache (not droppable)",
+        droppable if found.droppable is not None else "unknown (not reported by the kernel)",
+        "",
+    )
+    unknown = (found.engines is None, False, found.driver is None, False, False, False)
+    names = ("engines", "apps", "driver", "cache", "droppable", "free")
+    parts = [
+        Part(name, None if missing else size, found.total, note)
+        for name, size, note, missing in zip(names, found.sizes, notes, unknown, strict=True)
+    ]
+    waiting = value_of(pressure)
+    psi = f"PSI {reason_of(pressure) if waiting is None else f'{waiting:.1f} % of 10 s waited'}"
+    swap = f"of {gib(mem.swap_total)} GiB; {psi}" if mem.swap_total else psi
+    return (
+        *parts,
+        Part("available", mem.available, mem.total, "for a new engine"),
+        Part("swap", mem.swap_used, mem.swap_total, swap),
+    )
+
+
+def _holders(shares: Iterable[EngineShare]) -> str:
+    named = (f"{share.name or 'pid ' + ', '.join(map(str, share.pids))} {gib(share.memory)}" for share in shares)
+    return ", ".join(named) or "no process computes on the GPU"
+
+
+def judgement_text(judgement: Judgement) -> str:
+    """`OK: floor, trend and pressure are fine`, or `TIGHT: 3.0 GiB available, close to the floor of 2.0`."""
+    return f"{judgement.level.value.upper()}: {judgement.reason or 'floor, trend and pressure are fine'}"
+
+
+def memory_page(found: Ledger, mem: MemInfo, world: World) -> Page:
+    """The breakdown, with a line for each engine and the level."""
+    parts = [Part("total", mem.total, mem.total, "unified memory of CPU and GPU" if world.identity.is_spark else "")]
+    parts += memory_parts(found, mem, world.pressure)
+    rows = [Row(f"{part.figure:<14}  {part.note}".rstrip(), part.name) for part in parts]
+    for share in reversed(found.engines or ()):
+        pids = f"pid {', '.join(map(str, share.pids))}"
+        who = f"{share.name}, {pids}" if share.name else f"{pids}, in no container"
+        rows.insert(2, Row(f"{gib(share.memory):>5} GiB       {who}", "  "))
+    level = world.judgement
+    rows.append(Row(judgement_text(level), "level", LEVEL_TONES[level.level]))
+    return (Section(rows=tuple(rows)),)
+
+
+def processes_table(detail: MemoryDetail) -> Table:
+    """A row for each process, the largest first. An unknown size is a dash, never zero."""
+
+    def size(found: int | None) -> str:
+        return human_bytes(found) if found else "-"
+
+    names = {share.id: share.name for share in detail.containers}
+    columns = (
+        Column("process", least=12),
+        Column("pid", right=True, keep=7),
+        Column("PSS", right=True),
+        Column("RSS", right=True, keep=6),
+        Column("GPU", right=True),
+        Column("container", keep=8, least=12),
+    )
+    found = value_of(detail.processes) or ()
+    rows = tuple(
+        cells(
+            each.name,
+            Cell(str(each.pid), Tone.QUIET),
+            size(each.pss),
+            Cell(size(each.rss), Tone.QUIET),
+            size(each.gpu),
+            names.get(each.container, each.container[:12]),
+        )
+        for each in found
+    )
+    why = reason_of(detail.processes)
+    empty = "Scanning processes..." if why in ("", "not read yet") else why
+    return Table(columns, rows, tuple(str(each.pid) for each in found), empty)
+
+
+# --- beside it --------------------------------------------------------------------------------------------
+
+
+def detail_page(detail: MemoryDetail, drop: DropResult | None, *, drop_key: str) -> Page:
+    """Containers, the guard, the last drop, the machine."""
+    return (
+        Section(
+            "Containers",
+            tuple(_container_row(share) for share in detail.containers)
+            or (Row("No engine is running.", tone=Tone.QUIET),),
+        ),
+        Section(rows=(*_guard_rows(detail.guard), *_drop_rows(drop, drop_key))),
+        Section("Machine", _machine_rows(detail.vitals)),
+    )
+
+
+def _container_row(share: ContainerShare) -> Row:
+    found = value_of(share.cpu)
+    gpu = "GPU n/a" if share.gpu is None else f"GPU {gib(share.gpu)} GiB"
+    if found is None:
+        cpu = f"CPU n/a: {reason_of(share.cpu)}"
+    else:
+        cache = f" ({human_bytes(found.file)} page cache)" if found.file else ""
+        cpu = f"CPU {human_bytes(found.current)}{cache}" + (f", swap {human_bytes(found.swap)}" if found.swap else "")
+    return Row(f"{share.name}: {gpu}, {cpu}{'' if share.ours else '  (not started by spark-tui)'}", "-")
+
+
+def _guard_rows(guard: Reading[GuardStanding]) -> list[Row]:
+    found = value_of(guard)
+    if found is None:
+        return [Row(reason_of(guard), "guard", Tone.QUIET)]
+    if found.running:
+        rows = [Row("running: stops an engine before memory runs out", "guard", Tone.GOOD)]
+    else:
+        rows = [Row("not running: starts with the next launch", "guard", Tone.WARNING)]
+    if found.last is not None:
+        rows.append(Row(guard_text(found.last), "last action"))
+    return rows
+
+
+def guard_text(entry: GuardEntry) -> str:
+    """`2026-11-21 18:40:02  stopped: qwen36: 1.9 GiB available (kill)`."""
+    at = datetime.fromtimestamp(entry.at).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    how = f" ({entry.how})" if entry.how else ""
+    return f"{at}  {entry.act}{f': {entry.engine}' if entry.engine else ''}: {entry.reason}{how}"
+
+
+def _drop_rows(drop: DropResult | None, drop_key: str) -> list[Row]:
+    if drop is None:
+        return [Row(f"none yet  {drop_key} free the page cache", "last drop", Tone.QUIET)]
+    pairs = (("free", drop.before.free, drop.after.free), ("cache", drop.before.cache, drop.after.cache))
+    figures = ", ".join(f"{name} {gib(before)} -> {gib(after)} GiB" for name, before, after in pairs)
+    return [Row(drop.sentence, "last drop"), Row(figures, "  ", Tone.QUIET)]
+
+
+def _machine_rows(vitals: Vitals) -> tuple[Row, ...]:
+    loads = (f"{each.name} {each.percent:.0f} % of {each.cpus}" for each in value_of(vitals.clusters) or ())
+    heat = (
+        f"{each.name} {each.celsius:.0f} C" + (f" (off at {each.limit:.0f})" if each.limit else "")
+        for each in value_of(vitals.temperatures) or ()
+    )
+    links = [each for each in value_of(vitals.links) or () if each.up]
+    faults = value_of(vitals.faults)
+    swaps = ""
+    if faults is not None:
+        killed = f", {faults.oom_kills} killed by the kernel for memory since boot" if faults.oom_kills else ""
+        swaps = f"{faults.major:.0f} major/s, swap in {faults.swapped_in:.0f}/s, out {faults.swapped_out:.0f}/s{killed}"
+    found: tuple[tuple[str, str, Reading[Any]], ...] = (
+        ("processors", "  ".join(loads), vitals.clusters),
+        ("heat", "  ".join(heat), vitals.temperatures),
+        ("disk", "  ".join(_disk(each) for each in value_of(vitals.disks) or ()), vitals.disks),
+        ("network", "  ".join(_link(each) for each in links) or "no link is up", vitals.links),
+        ("faults", swaps, vitals.faults),
+    )
+    return tuple(
+        Row(f"n/a: {reading.reason}", label, Tone.QUIET) if isinstance(reading, Missing) else Row(text, label)
+        for label, text, reading in found
+    )
+
+
+def _disk(disk: DiskRate) -> str:
+    return f"{disk.name} reads {_rate(disk.read)}, writes {_rate(disk.written)}, busy {disk.busy_percent:.0f} %"
+
+
+def _link(link: LinkRate) -> str:
+    return f"{link.name} in {_rate(link.received)}, out {_rate(link.sent)}"
+
+
+def _rate(rate: float) -> str:
+    """Coarse: a quiet machine's crumbs are not repainted each time."""
+    return "0" if rate < 10_240 else f"{human_bytes(rate)}/s"
+
+
+# --- as data ----------------------------------------------------------------------------------------------
+
+
+def meminfo_object(info: MemInfo, engines: Reading[int]) -> Object:
+    """`in_use` + `cache` + `free` is `total`; `engines` is what CUDA processes hold of what is in use."""
+    return {
+        "total_bytes": info.total,
+        "in_use_bytes": info.in_use,
+        **read("engines_bytes", engines, int),
+        "cache_bytes": info.cache,
+        **maybe("cache_droppable_bytes", info.droppable, "the kernel does not tell"),
+        "free_bytes": info.free,
+        "available_bytes": info.available,
+        "swap_total_bytes": info.swap_total,
+        "swap_used_bytes": info.swap_used,
+    }
+
+
+def memory_object(found: Ledger, mem: MemInfo, world: World) -> Object:
+    """The breakdown as data: `engines` + `apps` + `driver` is `in_use`."""
+    engines: Reading[int] = engine_memory(world.gpu)
+    if found.engine_memory is not None:
+        engines = Ok(found.engine_memory)
+    elif not isinstance(engines, Missing):
+        engines = Missing(found.no_engines)
+    listed = None
+    if found.engines is not None:
+        listed = [
+            {
+                "id": share.name or f"pid {share.pids[0]}",
+                "bytes": share.memory,
+                "pids": list(share.pids),
+                **maybe("container_id", share.container, "it runs in no container"),
+            }
+            for share in found.engines
+        ]
+    return {
+        **meminfo_object(mem, engines),
+        **maybe("engines", listed, found.no_engines),
+        "apps_bytes": found.apps,
+        **maybe("driver_bytes", found.driver, found.no_driver),
+        "driver_orphaned_bytes": found.orphaned,
+        **read("pressure_percent", world.pressure, float),
+        "level": world.judgement.level.value,
+        **maybe("level_cause", world.judgement.reason, "all is well"),
+    }
+
+
+def drop_object(result: DropResult) -> Object:
+    """A drop of the page cache as data."""
+    return {
+        "id": "drop-caches",
+        "route": result.route.value,
+        "released_bytes": result.released,
+        "free_before_bytes": result.before.free,
+        "free_after_bytes": result.after.free,
+        "available_before_bytes": result.before.available,
+        "available_after_bytes": result.after.available,
+        "seconds": round(result.seconds, 3),
+        "synced": result.synced,
+        "sentence": result.sentence,
+    }
+
+
+def guard_entry_object(entry: GuardEntry) -> Object:
+    """An act of the guard as data."""
+    return {
+        "at": moment(entry.at),
+        "at_seconds": round(entry.at, 3),
+        "act": entry.act,
+        **maybe("engine", entry.engine, "it concerns no engine"),
+        "reason": entry.reason,
+        **maybe("how", entry.how, "nothing to tell"),
+    }

@@ -1,0 +1,352 @@
+"""How fast an engine serves, for both front ends: graphs, latencies, totals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Final
+
+from spark_tui.domain.engine.state import EngineState
+from spark_tui.domain.host.vitals import GpuReading
+from spark_tui.domain.logs.view import EngineView
+from spark_tui.domain.metrics.graph import Curve, seconds_text
+from spark_tui.domain.metrics.quantiles import Latency, Quantile
+from spark_tui.domain.metrics.series import MetricId, Sample
+from spark_tui.domain.metrics.serving import Drafting, EngineMetrics
+from spark_tui.domain.quantities import GIB, human_count, human_duration
+from spark_tui.domain.reading import Missing, Ok, Reading, Stale, reason_of, value_of
+from spark_tui.domain.text import clean_line
+from spark_tui.present.json import Object, maybe, moment, read, rounded
+from spark_tui.present.page import Cell, Column, Page, Row, Section, Table, Tone, cells, labelled
+
+Read = Callable[[MetricId], Curve]
+"""What is known of a series; the name is the graph's to give."""
+
+LATENCIES: Final = (("TTFT", "ttft"), ("inter-token", "itl"), ("end to end", "e2e"), ("queue", "queue"))
+KV_FULL_PERCENT: Final = 90.0
+"""Near its end the KV cache preempts requests."""
+HOT_CELSIUS: Final = 90.0
+"""Loaded GB10s were seen at up to 86 C; the board trips at 104.8 C."""
+
+
+# --- graphs -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One graph of the screen: its series, and the name of each where there are two."""
+
+    title: str
+    metrics: tuple[MetricId, ...]
+    names: tuple[str, ...] = ("",)
+    alarm: float | None = None
+    domain: tuple[float, float | None] | None = None
+
+
+PANELS: Final = (
+    Panel("decode", (MetricId.DECODE_RATE,)),
+    Panel("TTFT", (MetricId.TTFT_P50, MetricId.TTFT_P95), ("p50", "p95")),
+    Panel("requests", (MetricId.RUNNING, MetricId.WAITING), ("running", "waiting")),
+    Panel("KV cache", (MetricId.KV_USAGE,), alarm=KV_FULL_PERCENT),
+    Panel("prefill", (MetricId.PREFILL_RATE,)),
+    Panel("inter-token", (MetricId.ITL_P50, MetricId.ITL_P95), ("p50", "p95")),
+    Panel("memory", (MetricId.MEMORY_IN_USE, MetricId.MEMORY_ENGINES), ("used", "engines")),
+    Panel("GPU", (MetricId.GPU_UTILIZATION,)),
+    Panel("power", (MetricId.GPU_POWER,)),
+    Panel("SM clock", (MetricId.GPU_CLOCK,)),
+    Panel("temperature", (MetricId.GPU_TEMPERATURE,), alarm=HOT_CELSIUS, domain=(0.0, 100.0)),
+    Panel("acceptance rate", (MetricId.ACCEPTANCE,)),
+    Panel("accepted length", (MetricId.ACCEPTED_LENGTH,)),
+    Panel("prefix hits", (MetricId.PREFIX_HITS,)),
+    Panel("end to end", (MetricId.E2E_P50, MetricId.E2E_P95), ("p50", "p95")),
+    Panel("queue", (MetricId.QUEUE_P50, MetricId.QUEUE_P95), ("p50", "p95")),
+    Panel("finished/min", (MetricId.FINISHED_RATE, MetricId.FAILED_RATE), ("all", "failed")),
+    Panel("preemptions", (MetricId.PREEMPTION_RATE,)),
+    Panel("waiting", (MetricId.WAITING_CAPACITY, MetricId.WAITING_DEFERRED), ("capacity", "deferred")),
+    Panel("energy", (MetricId.ENERGY,)),
+)
+"""In the order of a person's questions: is it fast, does it queue, does it fit, what does the machine do, why."""
+
+
+def panels_with(memory_total: int | None, floor_bytes: int) -> tuple[Panel, ...]:
+    """The panels; memory is drawn to all of it, with an alarm at the guard's floor."""
+    if memory_total is None:
+        return PANELS
+    total = memory_total / GIB
+    alarm = total - floor_bytes / GIB
+    return tuple(
+        replace(panel, domain=(0.0, total), alarm=alarm) if panel.title == "memory" else panel for panel in PANELS
+    )
+
+
+def existing(panels: Sequence[Panel], read_series: Read) -> tuple[Panel, ...]:
+    """The panels that have values; a curve without any is left out of its graph."""
+    found = []
+    for panel in panels:
+        pairs = [pair for pair in zip(panel.metrics, panel.names, strict=True) if read_series(pair[0]).has_values]
+        if pairs and pairs[0][0] is panel.metrics[0]:
+            found.append(replace(panel, metrics=tuple(m for m, _ in pairs), names=tuple(n for _, n in pairs)))
+    return tuple(found)
+
+
+def not_drawn(panels: Sequence[Panel], shown: Sequence[Panel], read_series: Read) -> tuple[Row, ...]:
+    """The graphs without values, by reason."""
+    titles = {panel.title for panel in shown}
+    by_reason: dict[str, list[str]] = {}
+    for panel in panels:
+        if panel.title not in titles:
+            reason = read_series(panel.metrics[0]).series.reason or "no value in the last six hours"
+            by_reason.setdefault(reason, []).append(panel.title)
+    return tuple(Row(f"{', '.join(names)}: {reason}", "not drawn") for reason, names in by_reason.items())
+
+
+def copied(name: str, at: float, panels: Sequence[Panel], read_series: Read) -> str:
+    """Values at a time as lines of `name<TAB>value`, named as `--json` names them, under a line that says of what.
+
+    Unknown values are left out.
+    """
+    lines = [f"# {clean_line(name) or 'host'} {datetime.fromtimestamp(at).astimezone().isoformat(timespec='seconds')}"]
+    for metric in dict.fromkeys(metric for panel in panels for metric in panel.metrics):
+        value = read_series(metric).at(at)
+        if value is not None and math.isfinite(value):
+            lines.append(f"{metric.value}\t{value:.6g}")
+    return "\n".join(lines)
+
+
+def trouble(view: EngineView | None, current: Reading[EngineMetrics]) -> Row | None:
+    """Why an engine has no values now; None when it has."""
+    if view is None:
+        return Row("No engine selected.", tone=Tone.QUIET)
+    if isinstance(current, Stale):
+        return Row(f"No response: {current.error}", tone=Tone.WARNING)
+    if not isinstance(current, Missing):
+        return None
+    if view.state is EngineState.STARTING:
+        return Row(f"{view.name} is starting: metrics follow once it serves.", tone=Tone.QUIET)
+    return Row(f"{view.name} has no metrics: {current.reason}", tone=Tone.WARNING)
+
+
+# --- figures ----------------------------------------------------------------------------------------------
+
+
+def quantile_text(quantile: Quantile, sign: str = "±") -> str:
+    """`320 ±12 ms`, `1.83 s ±825 ms`: the estimate and how far off it can be; in the last, open bucket `over 80 s`."""
+    if math.isinf(quantile.high):
+        return f"over {seconds_text(quantile.low)}"
+    value, error = seconds_text(quantile.value), seconds_text(quantile.error)
+    unit = f" {error.rpartition(' ')[2]}"
+    return f"{value.removesuffix(unit) if value.endswith(unit) else value} {sign}{error}"
+
+
+def latency_table(title: str, reading: Reading[EngineMetrics], sign: str = "±") -> Table:
+    """A row for each kind of latency: its quantiles, each with its error, the mean and the count."""
+    metrics = value_of(reading)
+    rows = []
+    for label, field in LATENCIES:
+        found: Reading[Latency] = Missing("") if metrics is None else getattr(metrics, field)
+        latency = value_of(found)
+        if latency is None:
+            rows.append(cells(Cell(label, Tone.QUIET), "-", "", "", "", "", Cell(reason_of(found), Tone.QUIET)))
+            continue
+        quantiles = (quantile_text(each, sign) for each in (latency.p50, latency.p95, latency.p99))
+        mean = Cell("-" if latency.mean is None else seconds_text(latency.mean), Tone.QUIET)
+        rows.append(cells(Cell(label, Tone.QUIET), *quantiles, mean, Cell(f"{latency.count:,}", Tone.QUIET), ""))
+    names = ("p50", "p95", "p99", "mean", "count")
+    return Table((Column(title), *(Column(name, right=True) for name in names), Column("", least=12)), tuple(rows))
+
+
+def window_title(metrics: Reading[EngineMetrics]) -> str:
+    """`last 60s`."""
+    known = value_of(metrics)
+    return "last look" if known is None or not known.seconds else f"last {human_duration(known.seconds)}"
+
+
+def totals(current: Reading[EngineMetrics], lifetime: Reading[EngineMetrics]) -> list[tuple[str, str]]:
+    """What the server has counted, as label and value."""
+    now, ever = value_of(current), value_of(lifetime)
+    pairs = []
+    if ever is not None and (total := value_of(ever.finished_count)) is not None:
+        reasons = ", ".join(f"{clean_line(reason)} {count:,.0f}" for reason, count in ever.finished if count)
+        pairs.append(("finished", f"{total:,.0f}" + (f" ({reasons})" if reasons else "")))
+    drafting = value_of(now.drafting) if now is not None else None
+    if drafting is not None and drafting.positions:
+        pairs.append(("drafts by position", " ".join(f"{share:.0%}" for share in drafting.positions)))
+    if now is not None and (capacity := value_of(now.kv_capacity_tokens)) is not None:
+        pairs.append(("KV cache", f"{capacity:,} tokens"))
+    if ever is not None and (preempted := value_of(ever.preemptions_ever)) is not None:
+        pairs.append(("preemptions", f"{preempted:,.0f}"))
+    return pairs
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsLook:
+    """An engine's metrics over one window (`now`), since its start (`ever`) and by rank (`parts`)."""
+
+    view: EngineView
+    now: EngineMetrics
+    ever: EngineMetrics | None
+    parts: dict[str, EngineMetrics]
+    gpu: Reading[GpuReading]
+    at: float
+
+
+def metrics_page(look: MetricsLook) -> Page:
+    """Speed, queue, cache and GPU; then latencies over the window and since the start."""
+    now, ever = look.now, look.ever
+
+    def text(reading: Reading[Any], shape: str) -> str:
+        value = value_of(reading)
+        return f"n/a: {reason_of(reading)}" if value is None else shape.format(value)
+
+    def speed(name: str, decimals: int) -> str:
+        mean = value_of(getattr(ever, name)) if ever is not None else None
+        found = text(getattr(now, name), f"{{:,.{decimals}f}} tok/s")
+        return found if mean is None else f"{found} (mean since start {mean:,.{decimals}f})"
+
+    capacity, gpu, energy = value_of(now.kv_capacity_tokens), value_of(look.gpu), value_of(now.energy)
+    kv = text(now.kv_usage, "{:.1%}") + (f" of {human_count(capacity)} tokens" if capacity else "")
+    spent = () if energy is None else (f"{energy:.2f} J per token",)
+    pairs = (
+        ("engine", "  ".join(filter(None, (look.view.name, look.view.model, look.view.version)))),
+        ("decode", speed("decode_rate", 1)),
+        ("prefill", speed("prefill_rate", 0)),
+        ("requests", _requests(now, ever, text)),
+        ("KV cache", kv),
+        ("prefix hits", text(now.prefix_hits, "{:.1%}")),
+        ("preemptions", text(now.preemptions_ever, "{:,.0f} since start")),
+        ("speculation", _speculation(now, ever)),
+        ("GPU", f"n/a: {reason_of(look.gpu)}" if gpu is None else "  ".join((*gpu.figures, *spent)) or "n/a"),
+    )
+    tables = [Section(table=latency_table(window_title(Ok(now, look.at)), Ok(now, look.at)))]
+    if ever is not None:
+        tables.append(Section(table=latency_table("since start", Ok(ever, look.at))))
+    return (Section(rows=labelled(pairs)), *tables)
+
+
+def _requests(now: EngineMetrics, ever: EngineMetrics | None, text: Callable[[Reading[Any], str], str]) -> str:
+    waits = ", ".join(f"{count:.0f} {reason}" for reason, count in now.waiting_by_reason if count)
+    found = f"{text(now.running, '{:.0f}')} running, {text(now.waiting, '{:.0f}')} waiting" + f" ({waits})" * bool(
+        waits
+    )
+    total = value_of(ever.finished_count) if ever else None
+    if total is None or ever is None:
+        return found
+    reasons = ", ".join(f"{count:,.0f} {reason}" for reason, count in ever.finished if count)
+    return f"{found}; {total:,.0f} finished since start" + (f" ({reasons})" if reasons else "")
+
+
+def _speculation(now: EngineMetrics, ever: EngineMetrics | None) -> str:
+    drafting, since = value_of(now.drafting), ""
+    if drafting is None and ever is not None:
+        drafting, since = value_of(ever.drafting), " since start"
+    if drafting is None:
+        return f"n/a: {reason_of(now.drafting)}"
+    parts = [] if drafting.acceptance is None else [f"{drafting.acceptance:.0%} accepted"]
+    parts += [] if drafting.length is None else [f"{drafting.length:.2f} tokens per step"]
+    parts += ["by position " + " ".join(f"{share:.0%}" for share in drafting.positions)] if drafting.positions else []
+    return ", ".join(parts) + since
+
+
+# --- as data ----------------------------------------------------------------------------------------------
+
+
+def gpu_object(reading: GpuReading) -> Object:
+    """The GPU's live readings. A GB10 has no memory of its own to report."""
+    silent = "the driver does not report it"
+    throttled = None
+    if reading.throttled is not None:
+        throttled = [{"id": each.kind.value, "share": each.share} for each in reading.throttled]
+    return {
+        "id": reading.name,
+        **maybe("utilization_percent", reading.utilization_percent, silent),
+        **maybe("power_watts", reading.power_watts, silent),
+        **maybe("temperature_celsius", reading.temperature_c, silent),
+        **maybe("sm_clock_mhz", reading.sm_clock_mhz, silent),
+        **maybe("throttled", throttled, "one reading does not tell"),
+        **maybe("memory_used_bytes", reading.memory_used, "it has none of its own" if reading.unified else silent),
+        **maybe("driver", reading.driver, silent),
+    }
+
+
+def look_object(look: MetricsLook) -> Object:
+    """One look at an engine as data."""
+    return {
+        "id": look.view.name,
+        "at": moment(look.at),
+        **metrics_object(look.now),
+        "since_start": metrics_object(look.ever) if look.ever else None,
+        "engines": {rank: metrics_object(part) for rank, part in look.parts.items()},
+        **read("gpu", look.gpu, gpu_object),
+    }
+
+
+def metrics_object(metrics: EngineMetrics) -> Object:
+    """Metrics over a window. A quantile has the bounds of its bucket: the true value is between them."""
+
+    def percent(share: Reading[float]) -> Reading[float]:
+        return share if isinstance(share, Missing) else Ok(share.value * 100)
+
+    silent = "the server does not tell when it began"
+    return {
+        **maybe("window_seconds", rounded(metrics.seconds, 4), silent),
+        **maybe("rate_seconds", rounded(metrics.rate_seconds, 4), silent),
+        **read("decode_tokens_per_second", metrics.decode_rate, _number),
+        **read("prefill_tokens_per_second", metrics.prefill_rate, _number),
+        **read("running_requests", metrics.running, int),
+        **read("waiting_requests", metrics.waiting, int),
+        "waiting_by_reason": {reason: int(count) for reason, count in metrics.waiting_by_reason},
+        **read("finished_requests", metrics.finished_count, int),
+        **read("failed_requests", metrics.failed_count, int),
+        "finished_by_reason": {reason: int(count) for reason, count in metrics.finished},
+        **read("ttft", metrics.ttft, _latency_object),
+        **read("itl", metrics.itl, _latency_object),
+        **read("e2e", metrics.e2e, _latency_object),
+        **read("queue", metrics.queue, _latency_object),
+        **read("kv_usage_percent", percent(metrics.kv_usage), _number),
+        **read("kv_capacity_tokens", metrics.kv_capacity_tokens, int),
+        **read("prefix_hit_percent", percent(metrics.prefix_hits), _number),
+        **read("preemptions", metrics.preemptions, int),
+        **read("speculation", metrics.drafting, _drafting_object),
+        **read("energy_joules_per_token", metrics.energy, _number),
+        **read("prompt_tokens_since_start", metrics.prompt_tokens, int),
+        **read("generated_tokens_since_start", metrics.generated_tokens, int),
+        "notes": list(metrics.notes),
+    }
+
+
+def _number(value: float) -> float:
+    return round(value, 4)
+
+
+def _latency_object(latency: Latency) -> Object:
+    found: Object = {"count": latency.count}
+    for name in ("p50", "p95", "p99"):
+        quantile: Quantile = getattr(latency, name)
+        high = None if math.isinf(quantile.high) else quantile.high
+        found[f"{name}_seconds"] = round(quantile.value, 6)
+        found[f"{name}_low_seconds"] = quantile.low
+        found |= maybe(f"{name}_high_seconds", high, "it is in the last bucket, which has no end")
+    return found | maybe("mean_seconds", rounded(latency.mean, 4), "the server keeps no sum")
+
+
+def _drafting_object(drafting: Drafting) -> Object:
+    silent = "the server does not tell"
+    share = None if drafting.acceptance is None else _number(drafting.acceptance * 100)
+    return {
+        **maybe("acceptance_percent", share, silent),
+        **maybe("accepted_length_tokens", rounded(drafting.length, 4), silent),
+        "acceptance_by_position_percent": [_number(each * 100) for each in drafting.positions],
+        **maybe("drafted_tokens", None if drafting.drafted is None else int(drafting.drafted), silent),
+    }
+
+
+def sample_object(sample: Sample, values: Mapping[MetricId, float]) -> Object:
+    """One line of `--watch`: the series that have a value now."""
+    return {
+        "id": sample.engine,
+        "at": moment(sample.at),
+        "restarted": sample.restarted,
+        **{metric.value: _number(value) for metric, value in values.items()},
+    }
