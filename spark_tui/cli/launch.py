@@ -19,11 +19,12 @@ from spark_tui.core.jobs import StepState
 from spark_tui.core.launch import Launched, LaunchRequest
 from spark_tui.domain.engine.docker_run import render_argv, render_text
 from spark_tui.domain.errors import UnreachableError
+from spark_tui.domain.finding import Finding, Severity
 from spark_tui.domain.models.download import DownloadRequest
-from spark_tui.domain.presets.fit import Change, Fit, FitLine, Part, fit_lines
-from spark_tui.domain.presets.overrides import Overrides, overrides_from_pairs, pairs_from
+from spark_tui.domain.presets.fit import Fit, FitChange, Part
+from spark_tui.domain.presets.fit_figures import FitLine, fit_lines
+from spark_tui.domain.presets.overrides import Overrides, overrides_from_pairs, pairs_from, settings_text
 from spark_tui.domain.presets.plan import LaunchPlan, key_wanted
-from spark_tui.domain.presets.rules.check import Finding, Severity
 from spark_tui.domain.text import clean_line
 from spark_tui.present.engines import engine_object, timeline_object
 
@@ -189,9 +190,10 @@ def _tell_notes(session: Session, plan: LaunchPlan) -> None:
 
 def _tell_findings(session: Session, name: str, pairs: Mapping[str, str], findings: tuple[Finding, ...]) -> None:
     """Errors and warnings of the rules, notes by their number; the person has decided, so nothing is refused."""
-    told = [each for each in findings if each.severity is not Severity.NOTE]
+    told = [each for each in findings if each.severity is not Severity.INFO]
     for each in told:
-        fix = f" ({set_words(each.fix)})" if each.fix and each.fix_text not in each.remedy else ""
+        change = each.change and settings_text(each.change) not in each.remedy
+        fix = f" ({set_words(each.change)})" if change else ""
         session.err.note(f"{each.summary} {each.remedy}{fix}")
     more = len(findings) - len(told)
     if more:
@@ -343,5 +345,5 @@ def _part(part: Part) -> dict[str, Any]:
     return {"id": part.id.value, "bytes": part.size, "basis": part.basis.value, "note": part.note}
 
 
-def _change(change: Change) -> dict[str, Any]:
+def _change(change: FitChange) -> dict[str, Any]:
     return {"summary": change.summary, "set": dict(change.pairs), "gains_bytes": change.gains}

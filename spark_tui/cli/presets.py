@@ -28,6 +28,8 @@ from spark_tui.domain.errors import (
     UnreachableError,
     UsageError,
 )
+from spark_tui.domain.finding import Finding, Severity
+from spark_tui.domain.presets.command import missing_values
 from spark_tui.domain.presets.dialects.compose import compose_text
 from spark_tui.domain.presets.dialects.eugr import to_eugr
 from spark_tui.domain.presets.dialects.importing import ModNote
@@ -37,9 +39,8 @@ from spark_tui.domain.presets.dialects.yaml_text import comment, yaml_text
 from spark_tui.domain.presets.diff import Diff, DiffRow, as_mapping
 from spark_tui.domain.presets.located import Table
 from spark_tui.domain.presets.overrides import Overrides, overrides_from_pairs, pairs_from
-from spark_tui.domain.presets.plan import LaunchPlan, missing_values
+from spark_tui.domain.presets.plan import LaunchPlan
 from spark_tui.domain.presets.preset import Origin, Preset, PresetCatalogue
-from spark_tui.domain.presets.rules.check import Finding, Severity
 from spark_tui.domain.quantities import human_bytes, short_tokens
 from spark_tui.domain.secret import mask_secrets
 from spark_tui.domain.text import clean_line, truncate
@@ -531,7 +532,7 @@ def _checking_tell(session: Session, preset: Preset, outcome: tuple[Finding, ...
         session.out.line(f"{preset.name}: cannot be launched: {outcome.summary}")
         session.out.line(f"  {outcome.remedy}")
         return
-    shown = [finding for finding in outcome if notes or finding.severity is not Severity.NOTE]
+    shown = [finding for finding in outcome if notes or finding.severity is not Severity.INFO]
     session.out.line(f"{preset.name}: {_count(outcome)}")
     for finding in shown:
         session.out.lines(_lines(finding, session.out.terminal.width))
@@ -539,17 +540,17 @@ def _checking_tell(session: Session, preset: Preset, outcome: tuple[Finding, ...
 
 def _lines(finding: Finding, width: int | None) -> Iterable[str]:
     parts = [f"{finding.summary}  [{finding.id}]", finding.remedy]
-    parts += [f"seen: {finding.evidence}"] if finding.evidence else []
+    parts += [f"evidence: {'; '.join(finding.evidence)}"] if finding.evidence else []
     room = None if width is None else max(30, width - _INDENT)
     lines = [line for part in parts for line in wrapped(part, room)]
-    lines += [f"fix:  {set_words(finding.fix)}"] if finding.fix else []  # in one line: it is to be copied
-    yield f"  {finding.severity.value:<{_INDENT - 2}}{lines[0]}"
+    lines += [f"fix:  {set_words(finding.change)}"] if finding.change else []  # in one line: it is to be copied
+    yield f"  {severity_word(finding.severity):<{_INDENT - 2}}{lines[0]}"
     yield from (f"{'':{_INDENT}}{line}" for line in lines[1:])
 
 
 def _count(findings: tuple[Finding, ...]) -> str:
     counts = [(level, sum(finding.severity is level for finding in findings)) for level in Severity]
-    words = [f"{count} {level.value}{'s' if count > 1 else ''}" for level, count in counts if count]
+    words = [f"{count} {severity_word(level)}{'s' if count > 1 else ''}" for level, count in counts if count]
     return ", ".join(words) or "nothing to say"
 
 
@@ -564,13 +565,18 @@ def _shape(preset: Preset, outcome: tuple[Finding, ...] | SparkError) -> Object:
     }
 
 
+def severity_word(severity: Severity) -> str:
+    """A rule's severity as data: INFO is a `note`."""
+    return "note" if severity is Severity.INFO else severity.value
+
+
 def finding_object(finding: Finding) -> Object:
     """A finding as data."""
     return {
         "id": finding.id,
-        "severity": finding.severity.value,
+        "severity": severity_word(finding.severity),
         "summary": finding.summary,
-        "evidence": finding.evidence,
+        "evidence": "; ".join(finding.evidence),
         "remedy": finding.remedy,
-        "fix": dict(finding.fix),
+        "fix": dict(finding.change),
     }

@@ -24,10 +24,10 @@ from spark_tui.core.launch import Launcher, LaunchRequest, launched_with
 from spark_tui.core.preflight import Preflight
 from spark_tui.domain.bench.plan import BenchPlan, Segment, segments
 from spark_tui.domain.bench.run import BenchRun
-from spark_tui.domain.engine.state import Exposure
+from spark_tui.domain.engine.state import Exposure, ExposureChoice
 from spark_tui.domain.errors import RefusedError, SparkError, UsageError
 from spark_tui.domain.logs.view import EngineView
-from spark_tui.domain.presets.plan import Overrides, Reach, overrides_from_pairs, pairs_from
+from spark_tui.domain.presets.overrides import Overrides, overrides_from_pairs, pairs_from
 from spark_tui.domain.presets.preset import Preset, PresetCatalogue
 from spark_tui.services.ports import Clock
 
@@ -79,7 +79,7 @@ class Sides:
     def _where_it_is(self, view: EngineView, overrides: Overrides) -> Overrides:
         lan = view.exposure in (Exposure.LAN, Exposure.LAN_NO_KEY)
         return replace(
-            overrides, name=view.name, port=view.port, exposure=Reach.LAN if lan else Reach.LOCAL,
+            overrides, name=view.name, port=view.port, exposure=ExposureChoice.LAN if lan else ExposureChoice.LOCAL,
             api_key=bool(view.container.api_key_file),
         )  # fmt: skip
 

@@ -18,19 +18,10 @@ from spark_tui.domain.host.drop_caches import WORTH_BYTES
 from spark_tui.domain.logs.starts import StartRecord, sizes_of
 from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.models.checkpoint import CheckpointFacts
-from spark_tui.domain.presets.fit import (
-    OWN_LOG,
-    Fit,
-    Measured,
-    Neighbour,
-    Verdict,
-    fit,
-    fit_lines,
-    measured_before,
-    measured_by,
-)
-from spark_tui.domain.presets.fit_request import ask_of
-from spark_tui.domain.presets.options import option_value
+from spark_tui.domain.presets.fit import Fit, Neighbour, Verdict, fit
+from spark_tui.domain.presets.fit_figures import fit_lines
+from spark_tui.domain.presets.fit_request import OWN_LOG, Measured, measured_before, measured_by, request_of
+from spark_tui.domain.presets.invocation import parse
 from spark_tui.domain.presets.overrides import Overrides
 from spark_tui.domain.presets.plan import LaunchPlan
 from spark_tui.domain.presets.preset import Preset
@@ -115,7 +106,7 @@ class Fitting:
         return now or measured_before(self._starts(), plan, total)
 
     async def _drafter(self, plan: LaunchPlan, checkpoint: CheckpointFacts | None) -> CheckpointFacts | None:
-        name = ask_of(plan, checkpoint).drafter
+        name = request_of(plan, checkpoint).drafter
         if not name:
             return None
         return value_of(await in_thread(self._checkpoints.read, str(PurePosixPath(name)), ""))
@@ -131,9 +122,8 @@ def _neighbour(view: EngineView, held: dict[str, int], total: int) -> Neighbour:
     holds = held.get(view.container.id)
     if view.state not in _LOADING:
         return Neighbour(view.name, holds)
-    try:
-        share = float(option_value(view.container.argv, "--gpu-memory-utilization") or "")
-    except ValueError:
+    share = parse(view.container.argv, view.runtime).number("gpu_memory_utilization")
+    if share is None:
         return Neighbour(view.name, holds, None)
     return Neighbour(view.name, holds, max(0, int(total * share) - (holds or 0)))
 

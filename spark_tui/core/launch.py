@@ -28,7 +28,8 @@ from spark_tui.domain.engine.state import Endpoint, EngineState
 from spark_tui.domain.errors import EngineExited, RefusedError, SparkError
 from spark_tui.domain.event import Severity
 from spark_tui.domain.logs.view import EngineView
-from spark_tui.domain.presets.plan import LaunchPlan, Overrides
+from spark_tui.domain.presets.overrides import Overrides
+from spark_tui.domain.presets.plan import LaunchPlan
 from spark_tui.domain.presets.preset import Preset
 from spark_tui.domain.quantities import human_bytes, human_duration
 from spark_tui.services.ports import Clock, ContainerEngine, EngineApi, LogArchive, LogLine

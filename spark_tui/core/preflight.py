@@ -11,14 +11,17 @@ from spark_tui.domain.engine.container import LABEL_SPEC_HASH, ContainerFacts, D
 from spark_tui.domain.engine.runtimes import ModelName
 from spark_tui.domain.engine.state import api_port
 from spark_tui.domain.errors import NameInUse, PortInUse, RefusedError, SparkError, WrongArchitecture
+from spark_tui.domain.finding import Finding
+from spark_tui.domain.host.identity import HostPaths
 from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.presets.diff import Diff, diff
 from spark_tui.domain.presets.fetching import fetch_command, needed_to_start
-from spark_tui.domain.presets.options import option_value
+from spark_tui.domain.presets.invocation import parse
 from spark_tui.domain.presets.overrides import Overrides
-from spark_tui.domain.presets.plan import HostPaths, LaunchPlan, key_wanted, local_model_path, plan
+from spark_tui.domain.presets.plan import LaunchPlan, key_wanted, local_model_path, plan
 from spark_tui.domain.presets.preset import Preset, RequiredFile
-from spark_tui.domain.presets.rules.check import Finding, Situation, check
+from spark_tui.domain.presets.rules.check import check
+from spark_tui.domain.presets.rules.context import LaunchContext
 from spark_tui.domain.reading import value_of
 from spark_tui.domain.secret import Secret, secret_variables
 from spark_tui.services.executors import in_thread
@@ -244,18 +247,19 @@ class PresetChecks:
         """The same with the image as it was found before; None: it is not here, or not known."""
         plan = self._preflight.dry_plan(preset, overrides, image)
         read = await in_thread(self._checkpoints.read, plan.model, preset.model_revision)
-        return check(replace(self.situation(plan, overrides), image=image, checkpoint=value_of(read)))
+        return check(replace(self.context(plan, overrides), image=image, checkpoint=value_of(read)))
 
-    def situation(self, plan: LaunchPlan, overrides: Overrides) -> Situation:
+    def context(self, plan: LaunchPlan, overrides: Overrides) -> LaunchContext:
         """What can be told without asking Docker and without reading the checkpoint."""
         world = self._store.world
         engines = value_of(world.engines)
-        return Situation(
+        return LaunchContext(
             plan=plan,
             overrides=overrides,
             engine_version=_version_seen(engines or (), plan.preset.reference),
             is_spark=world.identity.is_spark if world.identity.hostname else None,
             sparks=1,
+            memory_total=memory.total if (memory := value_of(world.memory)) is not None else None,
             has_hf_token=self._secrets.hf_token() is not None,
             neighbours_utilization=None if engines is None else _shares(engines, plan.spec.name),
             missing_files=tuple(file for file in plan.preset.facts.required_files if not self._is_here(file)),
@@ -277,11 +281,10 @@ def _shares(engines: tuple[EngineView, ...], name: str) -> float | None:
     for view in engines:
         if not view.container.running or view.name == name or view.runtime != "vllm":
             continue
-        stated = option_value(view.container.argv, "--gpu-memory-utilization")
-        try:
-            total += float(stated or "")
-        except ValueError:
+        share = parse(view.container.argv, view.runtime).number("gpu_memory_utilization")
+        if share is None:
             return None
+        total += share
     return total
 
 

@@ -18,7 +18,7 @@ from spark_tui.domain.presets.dialects.importing import (
     own_name,
     with_commands,
 )
-from spark_tui.domain.presets.options import KNOBS
+from spark_tui.domain.presets.options import OPTIONS
 from spark_tui.domain.text import clean_line, truncate
 from spark_tui.services.ports import RecipeShelf
 
@@ -96,7 +96,7 @@ def _checked(name: str, paths: tuple[str, ...]) -> str:
     if len(paths) > 1:
         raise UsageError(f"--name is for one recipe; there are {len(paths)}.", "Name one file, or leave out --name.")
     try:
-        return str(KNOBS["name"].read(name))
+        return str(OPTIONS["name"].read(name))
     except ValueError:
         raise UsageError(
             f"{truncate(clean_line(name), 60)} cannot be a preset's name.",

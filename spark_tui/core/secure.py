@@ -8,10 +8,10 @@ from typing import Final
 from spark_tui.core.launch import LaunchRequest, launched_with
 from spark_tui.core.preflight import Preflight
 from spark_tui.domain.engine.container import LABEL_SPEC_HASH, ContainerFacts
-from spark_tui.domain.engine.state import Exposure
+from spark_tui.domain.engine.state import Exposure, ExposureChoice
 from spark_tui.domain.errors import RefusedError, SparkError
 from spark_tui.domain.logs.view import EngineView
-from spark_tui.domain.presets.plan import Overrides, Reach, overrides_from_pairs
+from spark_tui.domain.presets.overrides import Overrides, overrides_from_pairs
 from spark_tui.domain.presets.preset import Preset
 from spark_tui.services.ports import PresetSource, SecretStore
 
@@ -101,4 +101,4 @@ def _overrides(view: EngineView) -> Overrides:
             f"The settings of {view.name} cannot be read from its label.",
             f"Launch it anew with what you want: spark-tui up {view.container.preset} --expose lan --replace",
         ) from error
-    return replace(read, name=view.name, port=view.port, exposure=Reach.LAN, api_key=False)
+    return replace(read, name=view.name, port=view.port, exposure=ExposureChoice.LAN, api_key=False)

@@ -12,7 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
-from spark_tui.domain.engine.state import Reach
+from spark_tui.domain.engine.state import ExposureChoice
 from spark_tui.domain.errors import UsageError
 from spark_tui.domain.keymap import Keymap, read_keymap
 from spark_tui.domain.remote import Hosts, read_hosts
@@ -143,7 +143,7 @@ class Settings:
     caches: Path = Path("~/.cache/spark-tui/kernels")
     docker_host: str = ""
     refresh_seconds: float = 1.0
-    exposure: Reach = Reach.LOCAL
+    exposure: ExposureChoice = ExposureChoice.LOCAL
     read_only: bool = False
     guard_serving_gib: float = 2.0
     guard_loading_gib: float = 3.0
@@ -237,11 +237,11 @@ def _within(bounds: tuple[float, float], unit: str) -> Callable[[object], float]
     return read
 
 
-def _reach(value: object) -> Reach:
+def _reach(value: object) -> ExposureChoice:
     try:
-        return Reach(str(value))
+        return ExposureChoice(str(value))
     except ValueError:
-        raise ValueError(f"must be {' or '.join(Reach)}; it is {value!r}") from None
+        raise ValueError(f"must be {' or '.join(ExposureChoice)}; it is {value!r}") from None
 
 
 def _one_of(names: tuple[str, ...]) -> Callable[[object], str]:

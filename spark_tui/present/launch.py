@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from spark_tui.core.downloads import Wanted, requests_of
 from spark_tui.domain.errors import SparkError
+from spark_tui.domain.finding import Finding, Severity
 from spark_tui.domain.models.download import DownloadRequest
 from spark_tui.domain.presets.fit import Fit, Verdict
 from spark_tui.domain.presets.overrides import Overrides
 from spark_tui.domain.presets.plan import LaunchPlan
-from spark_tui.domain.presets.rules.check import Finding, Severity
 from spark_tui.present.page import Page, Row, Section, Tone
 from spark_tui.present.presets import SEVERITIES, change_text, fit_change, fit_word
 
@@ -56,10 +56,10 @@ def judgement_page(judgement: Judgement | None) -> Page:
         rows += [Row(text, "-") for text in fit.reasons[1:] if fit.verdict is Verdict.BLOCKED]
         rows += [Row(fit_change(change), ">") for change in fit.changes]
     for finding in judgement.findings:
-        if finding.severity is not Severity.NOTE:
+        if finding.severity is not Severity.INFO:
             word, tone = SEVERITIES[finding.severity]
             rows += [Row(finding.summary, word, tone), Row(finding_fix(finding), "fix")]
-    notes = sum(finding.severity is Severity.NOTE for finding in judgement.findings)
+    notes = sum(finding.severity is Severity.INFO for finding in judgement.findings)
     if notes:
         rows.append(Row(f"{notes} more note{'s' * (notes > 1)}: see Checks of the preset.", tone=Tone.QUIET))
     return (Section(rows=tuple(rows)),) if rows else ()
@@ -67,8 +67,8 @@ def judgement_page(judgement: Judgement | None) -> Page:
 
 def finding_fix(finding: Finding, *, flags: bool = False) -> str:
     """The remedy, with the setting that it means unless it names it."""
-    named = change_text(finding.fix) in finding.remedy
-    return finding.remedy if named else f"{finding.remedy} Set {change_text(finding.fix, flags=flags)}"
+    named = change_text(finding.change) in finding.remedy
+    return finding.remedy if named else f"{finding.remedy} Set {change_text(finding.change, flags=flags)}"
 
 
 def model_page(status: ModelStatus | None, *, fetch: bool, key: str) -> Page:

@@ -10,12 +10,14 @@ from typing import Final, TypeAlias
 from spark_tui.core.preset_imports import ImportedRecipe, ImportReport, Outcome
 from spark_tui.domain.engine.container import ImageFacts
 from spark_tui.domain.errors import PresetError, SparkError
+from spark_tui.domain.finding import Finding, Severity
+from spark_tui.domain.presets.command import missing_values
 from spark_tui.domain.presets.diff import Diff, DiffRow
-from spark_tui.domain.presets.fit import Change, Fit, fit_lines
-from spark_tui.domain.presets.fit_request import Verdict as FitVerdict
-from spark_tui.domain.presets.plan import LaunchPlan, missing_values
+from spark_tui.domain.presets.fit import Fit, FitChange
+from spark_tui.domain.presets.fit import Verdict as FitVerdict
+from spark_tui.domain.presets.fit_figures import fit_lines
+from spark_tui.domain.presets.plan import LaunchPlan
 from spark_tui.domain.presets.preset import Origin, Preset, PresetCatalogue, PresetFacts
-from spark_tui.domain.presets.rules.check import Finding, Severity
 from spark_tui.domain.quantities import human_bytes, human_count, short_tokens
 from spark_tui.domain.secret import mask_secrets
 from spark_tui.domain.text import clean_line, truncate
@@ -284,7 +286,7 @@ def plan_notes(plan: LaunchPlan, image: ImageStatus) -> Page:
 SEVERITIES: Final = {
     Severity.ERROR: ("error", Tone.BAD),
     Severity.WARNING: ("warning", Tone.WARNING),
-    Severity.NOTE: ("note", Tone.PLAIN),
+    Severity.INFO: ("note", Tone.PLAIN),
 }
 
 
@@ -311,7 +313,7 @@ def changes_of(findings: Iterable[Finding]) -> dict[str, str]:
     """What ends the findings: of two that change the same setting, the worse one's, which come first."""
     chosen: dict[str, str] = {}
     for finding in findings:
-        for key, value in finding.fix:
+        for key, value in finding.change:
             chosen.setdefault(key, value)
     return chosen
 
@@ -322,8 +324,8 @@ def finding_section(finding: Finding, *, flags: bool = False) -> Section:
     now = "current machine state only" if finding.id in ABOUT_NOW else ""
     more = (
         ("fix", finding.remedy),
-        ("evidence", finding.evidence),
-        ("setting", change_text(finding.fix, flags=flags)),
+        ("evidence", "; ".join(finding.evidence)),
+        ("setting", change_text(finding.change, flags=flags)),
         ("now", now),
         ("rule", finding.id),
     )
@@ -350,11 +352,11 @@ def finding_object(finding: Finding) -> Object:
     """A finding as data."""
     return {
         "id": finding.id,
-        "severity": finding.severity.value,
+        "severity": SEVERITIES[finding.severity][0],
         "summary": finding.summary,
-        "evidence": finding.evidence,
+        "evidence": "; ".join(finding.evidence),
         "remedy": finding.remedy,
-        "fix": dict(finding.fix),
+        "fix": dict(finding.change),
     }
 
 
@@ -392,7 +394,7 @@ def fit_verdict(fit: Fit | None) -> Page:
     return (Section(rows=tuple(rows)), *((Section("What would help", helps),) if helps else ()), Section())
 
 
-def fit_change(change: Change) -> str:
+def fit_change(change: FitChange) -> str:
     """What would help, with the setting that does it."""
     return f"{change.summary} ({change_text(change.pairs)})" if change.pairs else change.summary
 

@@ -16,7 +16,7 @@ from spark_tui.core.context import Context
 from spark_tui.core.wiring import Ports
 from spark_tui.domain.chat.message import ContentDelta, Finished, Role, ToolCallDelta, Usage
 from spark_tui.domain.errors import ApiKeyRejected, ContextOverflow, UsageError
-from spark_tui.domain.presets.plan import HostPaths
+from spark_tui.domain.host.identity import HostPaths
 from spark_tui.services.conversations import FileConversations
 from spark_tui.services.files import SystemPersonFiles
 from tests.cli.world import Stream, World, example

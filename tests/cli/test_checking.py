@@ -48,7 +48,7 @@ def test_a_launch_and_its_dry_run_tell_what_the_rules_find_once_and_in_full(last
     result = world(GREEDY, GATED).run("up", "greedy", *typed, last)
     notes = [line for line in result.err.splitlines() if line.startswith("note: ")]
     assert sum("leaves too little" in note for note in notes) == 1
-    assert sum("has no API key" in note for note in notes) == 1
+    assert sum("(no API key)" in note for note in notes) == 1
     gated = world(GREEDY, GATED).run("up", "gated", last)
     assert gated.err.count("The model is gated") == 1
 

@@ -31,16 +31,16 @@ def test_the_verdict_comes_first_and_the_figures_follow() -> None:
     result = world().run("fit", "llama")
     lines = result.out.splitlines()
     assert result.code == 0
-    assert lines[0] == "READY  It fits, and leaves 15.6 GiB. The cache holds 4.8 sequences of 131k tokens."
-    assert "Weights                     15.0 GiB  from the recipe" in lines
-    assert "KV cache, one sequence      16.0 GiB  from the model's config: 131k tokens in bfloat16" in lines
+    assert lines[0] == "READY  Fits. Leaves 15.6 GiB. The KV cache holds 4.8 sequences of 131k tokens."
+    assert "Weights                   15.0 GiB  from the recipe" in lines
+    assert "KV cache, one sequence    16.0 GiB  from the model's config: 131k tokens in bfloat16" in lines
     assert "note: The checkpoint is not in the store" in result.err
 
 
 def test_what_would_help_is_a_command_to_type() -> None:
     result = world(60).run("fit", "llama")
-    assert result.out.startswith("BLOCKED  vLLM would refuse to start: it asks for 97.4 GiB (0.8 of 121.7), and 60.0")
-    assert "what would help\n  - Lower the share to 0.41." in result.out
+    assert result.out.startswith("BLOCKED  vLLM will refuse to start: it needs 97.4 GiB free (0.8 of 121.7), 60.0")
+    assert "what would help\n  - Lower the memory share to 0.41." in result.out
     assert "spark-tui fit llama --set gpu_memory_utilization=0.41" in result.err
     assert world(60).run("fit", "llama", "--set", "gpu_memory_utilization=0.41").out.startswith("READY")
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from spark_tui.domain.engine.container import Mount
-from spark_tui.domain.presets.plan import HostPaths
+from spark_tui.domain.host.identity import HostPaths
 from spark_tui.domain.presets.preset import PresetCatalogue
 from spark_tui.domain.settings import Settings
 from spark_tui.services.store.checkpoints import StoreCheckpoints

@@ -27,8 +27,8 @@ from spark_tui.domain.engine.container import (
 )
 from spark_tui.domain.engine.state import Endpoint, Health, ServedModel, api_port
 from spark_tui.domain.errors import EngineUnreachable, PresetError, SparkError
+from spark_tui.domain.host.identity import HostPaths
 from spark_tui.domain.host.vitals import GpuReading
-from spark_tui.domain.presets.plan import HostPaths
 from spark_tui.domain.presets.preset import Origin, Preset, PresetCatalogue, PresetFacts, PublishedSpeed
 from spark_tui.domain.reading import Ok
 from spark_tui.domain.settings import Settings

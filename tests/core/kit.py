@@ -10,7 +10,7 @@ from typing import Any
 from spark_tui.core.context import Context
 from spark_tui.core.jobs import Step, put
 from spark_tui.core.wiring import Ports
-from spark_tui.domain.presets.plan import HostPaths
+from spark_tui.domain.host.identity import HostPaths
 from spark_tui.domain.presets.preset import Origin, Preset, PresetCatalogue
 from spark_tui.domain.settings import Settings
 from spark_tui.services.ports import HistoryStore, MetricsSource, RecipeShelf

@@ -18,7 +18,8 @@ from spark_tui.domain.bench.plan import BenchPlan
 from spark_tui.domain.bench.run import BenchRun, Ending
 from spark_tui.domain.engine.state import Endpoint
 from spark_tui.domain.errors import EngineExited, RefusedError, SparkError, UsageError
-from spark_tui.domain.presets.plan import HostPaths, Overrides
+from spark_tui.domain.host.identity import HostPaths
+from spark_tui.domain.presets.overrides import Overrides
 from spark_tui.domain.settings import Settings
 from spark_tui.services.bench.results import MemoryResults
 from spark_tui.services.ports import Driven, Load

@@ -34,8 +34,8 @@ from spark_tui.domain.errors import (
     SparkError,
     UsageError,
 )  # fmt: skip
+from spark_tui.domain.host.identity import HostPaths
 from spark_tui.domain.host.vitals import GpuReading
-from spark_tui.domain.presets.plan import HostPaths
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.reading import Ok
 from spark_tui.domain.secret import Secret

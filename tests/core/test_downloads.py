@@ -14,12 +14,12 @@ from spark_tui.core.downloads import Downloads, Hub, combined
 from spark_tui.core.store import Store
 from spark_tui.domain.errors import UsageError
 from spark_tui.domain.event import Severity
+from spark_tui.domain.host.identity import HostPaths
 from spark_tui.domain.models import hub_errors
 from spark_tui.domain.models.download import DownloadPhase, DownloadRequest
 from spark_tui.domain.models.hub import Gating
 from spark_tui.domain.presets.fetching import downloads_of
 from spark_tui.domain.presets.overrides import Overrides, overrides_from_pairs, pairs_from
-from spark_tui.domain.presets.plan import HostPaths
 from spark_tui.domain.presets.plan import plan as launch_plan
 from spark_tui.domain.presets.preset import Origin, Preset, PresetFacts, RequiredFile
 from spark_tui.domain.quantities import GIB

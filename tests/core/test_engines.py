@@ -10,7 +10,7 @@ from spark_tui.domain.engine.container import ContainerStatus, PublishedPort
 from spark_tui.domain.engine.state import EngineState, Health
 from spark_tui.domain.errors import ApiKeyRejected, ContainerNotFound, RefusedError
 from spark_tui.domain.logs.view import EngineView
-from spark_tui.domain.presets.plan import Overrides
+from spark_tui.domain.presets.overrides import Overrides
 from spark_tui.domain.reading import Missing, Ok, Stale, value_of
 from tests.core.kit import PRESET, Kit
 from tests.engine_logs import stats

@@ -13,10 +13,11 @@ from spark_tui.core.context import Context
 from spark_tui.core.jobs import StepState
 from spark_tui.core.launch import Launched, LaunchRequest
 from spark_tui.domain.errors import RefusedError
+from spark_tui.domain.host.identity import HostPaths
 from spark_tui.domain.models import hub_errors
 from spark_tui.domain.models.download import DownloadPhase
 from spark_tui.domain.models.hub import Gating
-from spark_tui.domain.presets.plan import HostPaths, Overrides
+from spark_tui.domain.presets.overrides import Overrides
 from spark_tui.domain.presets.preset import Preset, PresetFacts, RequiredFile
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.reading import Ok

@@ -17,9 +17,9 @@ from spark_tui.domain.logs.eta import Basis
 from spark_tui.domain.logs.starts import StartRecord, StartSizes
 from spark_tui.domain.logs.timeline import Outcome, PhaseId
 from spark_tui.domain.metrics.series import MetricId, Sample, SeriesKey, Stretch
-from spark_tui.domain.presets.fit_request import Basis as FitBasis
-from spark_tui.domain.presets.fit_request import PartId
-from spark_tui.domain.presets.plan import Overrides
+from spark_tui.domain.presets.fit import Basis as FitBasis
+from spark_tui.domain.presets.fit import PartId
+from spark_tui.domain.presets.overrides import Overrides
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.reading import Missing, Ok
 from tests.core.kit import IMAGE, PRESET, Kit

@@ -11,7 +11,7 @@ from spark_tui.core.jobs import StepState
 from spark_tui.core.launch import STEPS, LaunchRequest
 from spark_tui.domain.chat.message import ContentDelta
 from spark_tui.domain.engine.container import LABEL_SPEC_HASH, ContainerStatus, PublishedPort
-from spark_tui.domain.engine.state import EngineState, Health
+from spark_tui.domain.engine.state import EngineState, ExposureChoice, Health
 from spark_tui.domain.errors import (
     DaemonNotRunning,
     EngineExited,
@@ -24,7 +24,7 @@ from spark_tui.domain.errors import (
     SparkError,
     WrongArchitecture,
 )
-from spark_tui.domain.presets.plan import Overrides, Reach
+from spark_tui.domain.presets.overrides import Overrides
 from spark_tui.domain.secret import Secret
 from tests.core.kit import IMAGE, PRESET, Kit
 
@@ -239,7 +239,7 @@ async def test_without_waiting_the_launch_ends_once_the_container_runs() -> None
 async def test_a_token_travels_in_a_private_file_and_never_in_the_spec() -> None:
     kit = Kit()
     kit.secrets.token = Secret("hf_planted")
-    await launch(kit, Overrides(exposure=Reach.LAN, api_key=True))
+    await launch(kit, Overrides(exposure=ExposureChoice.LAN, api_key=True))
     [spec] = kit.docker.created
     [path] = spec.env_files
     values = kit.secrets.files[kit.secrets.path("qwen")]
@@ -254,7 +254,7 @@ async def test_a_token_travels_in_a_private_file_and_never_in_the_spec() -> None
 
 async def test_a_second_launch_keeps_the_key_that_was_made() -> None:
     kit = Kit()
-    lan = Overrides(exposure=Reach.LAN, api_key=True)
+    lan = Overrides(exposure=ExposureChoice.LAN, api_key=True)
     await launch(kit, lan)
     before = kit.secrets.files[kit.secrets.path("qwen")]["VLLM_API_KEY"]
     await kit.docker.stop("qwen")

@@ -9,7 +9,7 @@ import pytest
 
 from spark_tui.core.launch import LaunchRequest
 from spark_tui.domain.errors import RefusedError
-from spark_tui.domain.presets.plan import Overrides
+from spark_tui.domain.presets.overrides import Overrides
 from spark_tui.domain.presets.preset import Preset, PresetFacts, RequiredFile
 from spark_tui.domain.secret import Secret
 from tests.core.kit import PRESET, Kit

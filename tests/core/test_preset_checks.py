@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from spark_tui.domain.presets.plan import Overrides
+from spark_tui.domain.finding import Severity
+from spark_tui.domain.presets.overrides import Overrides
 from spark_tui.domain.presets.preset import PresetFacts, RequiredFile
-from spark_tui.domain.presets.rules.check import Severity
 from tests.core.kit import PRESET, Kit
 
 SHARED = replace(PRESET, command="", defaults=(("gpu_memory_utilization", 0.6),))
@@ -45,6 +45,6 @@ async def test_a_file_that_the_store_lacks_is_named_and_one_that_is_there_is_not
     kit = Kit(preset)
     kit.host.all_folders = False
     plan = kit.context.preflight.dry_plan(preset, Overrides())
-    assert kit.context.checks.situation(plan, Overrides()).missing_files == (file,)
+    assert kit.context.checks.context(plan, Overrides()).missing_files == (file,)
     kit.host.files.add(Path("/store/plugins/parser.py"))
-    assert kit.context.checks.situation(plan, Overrides()).missing_files == ()
+    assert kit.context.checks.context(plan, Overrides()).missing_files == ()

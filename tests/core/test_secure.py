@@ -10,10 +10,10 @@ import pytest
 from spark_tui.core.launch import LaunchRequest
 from spark_tui.core.secure import Secured
 from spark_tui.domain.engine.container import LABEL_OVERRIDES, PublishedPort
-from spark_tui.domain.engine.state import Exposure
+from spark_tui.domain.engine.state import Exposure, ExposureChoice
 from spark_tui.domain.errors import RefusedError
 from spark_tui.domain.logs.view import EngineView
-from spark_tui.domain.presets.plan import Overrides, Reach, overrides_from_pairs, pairs_from
+from spark_tui.domain.presets.overrides import Overrides, overrides_from_pairs, pairs_from
 from tests.core.kit import IMAGE, PRESET, Kit
 
 OPEN = overrides_from_pairs(
@@ -79,7 +79,7 @@ async def test_one_whose_preset_has_changed_since_says_so() -> None:
 
 async def test_local_and_foreign_engines_are_refused_with_the_way_out() -> None:
     kit = Kit()
-    await launched(kit, LaunchRequest(PRESET, replace(OPEN, exposure=Reach.LOCAL)))
+    await launched(kit, LaunchRequest(PRESET, replace(OPEN, exposure=ExposureChoice.LOCAL)))
     assert "it needs no key" in str(await refused(kit))
     kit.docker.add_container(
         "theirs", image=IMAGE, argv=("vllm", "serve", "x"), ports=(PublishedPort(8000, 8000, "0.0.0.0"),)

@@ -8,7 +8,7 @@ import sys
 from spark_tui.core.context import Context
 from spark_tui.core.wiring import Ports
 from spark_tui.domain.engine.container import PublishedPort
-from spark_tui.domain.presets.plan import HostPaths
+from spark_tui.domain.host.identity import HostPaths
 from spark_tui.domain.settings import Settings
 from spark_tui.services.demo.conversations import MemoryConversations
 from spark_tui.services.engine_api.client import VllmApi

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from spark_tui.core.context import Context
 from spark_tui.core.wiring import Ports
+from spark_tui.domain.host.identity import HostPaths
 from spark_tui.domain.host.memory import MemInfo
 from spark_tui.domain.host.vitals import GpuProcess, GpuReading
-from spark_tui.domain.presets.plan import HostPaths
 from spark_tui.domain.quantities import GIB, KIB, MIB
 from spark_tui.domain.reading import Ok, Reading
 from spark_tui.domain.settings import Settings

@@ -13,8 +13,8 @@ import pytest
 
 from spark_tui.core.context import Context
 from spark_tui.core.wiring import Ports
+from spark_tui.domain.host.identity import HostPaths
 from spark_tui.domain.host.vitals import GpuProcess, GpuReading
-from spark_tui.domain.presets.plan import HostPaths
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.reading import Ok
 from spark_tui.domain.settings import Settings

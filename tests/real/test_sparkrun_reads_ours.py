@@ -16,11 +16,12 @@ from typing import Any
 import pytest
 
 from spark_tui.core.preset_imports import Outcome, import_recipes
+from spark_tui.domain.engine.state import ExposureChoice
+from spark_tui.domain.presets.command import command_of
 from spark_tui.domain.presets.dialects.sparkrun import to_sparkrun
 from spark_tui.domain.presets.dialects.yaml_text import yaml_text
-from spark_tui.domain.presets.invocation import command_of
 from spark_tui.domain.presets.located import Table
-from spark_tui.domain.presets.overrides import Overrides, Reach, overrides_from_pairs
+from spark_tui.domain.presets.overrides import Overrides, overrides_from_pairs
 from spark_tui.domain.presets.preset import Preset
 from spark_tui.domain.shell import is_shell, join_lines, split_words
 from spark_tui.services.presets.imports import FolderRecipeShelf
@@ -95,7 +96,7 @@ def read(python: Path, files: list[Path], home: Path) -> dict[Path, Any]:
 
 def words(preset: Preset) -> tuple[str, ...]:
     """Our command line with the port open to the network, as sparkrun always has it."""
-    return command_of(preset, Overrides(exposure=Reach.LAN), preset.model).argv
+    return command_of(preset, Overrides(exposure=ExposureChoice.LAN), preset.model).argv
 
 
 def agree(preset: Preset, theirs: Any) -> None:

@@ -13,7 +13,7 @@ from spark_tui.domain.models.download import Download, DownloadPhase, DownloadRe
 from spark_tui.domain.models.hub import Fits, SearchQuery
 from spark_tui.domain.models.hub_errors import HubGated, HubRepoMissing
 from spark_tui.domain.models.store import Completeness
-from spark_tui.domain.presets.plan import Overrides
+from spark_tui.domain.presets.overrides import Overrides
 from spark_tui.domain.reading import value_of
 from spark_tui.services.demo.host import DemoHost
 from spark_tui.services.demo.hub import PAUSED_AT_START, RATE, DemoDownloads, DemoHub

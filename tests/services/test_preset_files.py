@@ -15,8 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_tui.domain.errors import PresetError, SparkError
+from spark_tui.domain.host.identity import HostPaths
 from spark_tui.domain.presets.located import plain
-from spark_tui.domain.presets.plan import HostPaths, Overrides, plan
+from spark_tui.domain.presets.overrides import Overrides
+from spark_tui.domain.presets.plan import plan
 from spark_tui.domain.presets.preset import Origin, PresetCatalogue
 from spark_tui.domain.presets.recipe import preset_from
 from spark_tui.services.ports import PresetSource

@@ -22,7 +22,7 @@ from spark_tui.domain.chat.message import ChatEvent, ChatRequest, ContentDelta, 
 from spark_tui.domain.engine.container import ContainerStatus, PublishedPort
 from spark_tui.domain.engine.state import Endpoint, Health, ServedModel
 from spark_tui.domain.errors import UsageError
-from spark_tui.domain.presets.plan import HostPaths
+from spark_tui.domain.host.identity import HostPaths
 from spark_tui.domain.presets.preset import PresetCatalogue
 from spark_tui.domain.reading import NOT_READ_YET
 from spark_tui.domain.settings import Settings

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from spark_tui.core.context import Context
 from spark_tui.domain.engine.container import Mount
-from spark_tui.domain.presets.plan import HostPaths
+from spark_tui.domain.host.identity import HostPaths
 from spark_tui.domain.presets.preset import Preset
 from spark_tui.domain.settings import Settings
 from spark_tui.services.demo.hub import DemoDownloads, DemoHub

@@ -20,7 +20,8 @@ from spark_tui.core.wiring import Ports
 from spark_tui.domain.bench.run import BenchRun, BoxFigures, Ending, Result, Status, result_of
 from spark_tui.domain.engine.container import PublishedPort
 from spark_tui.domain.errors import EngineUnreachable, UsageError
-from spark_tui.domain.presets.plan import HostPaths, Overrides
+from spark_tui.domain.host.identity import HostPaths
+from spark_tui.domain.presets.overrides import Overrides
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.settings import Settings
 from spark_tui.services.bench.results import MemoryResults

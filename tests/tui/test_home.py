@@ -14,7 +14,7 @@ from spark_tui.core.launch import LaunchRequest
 from spark_tui.domain.engine.container import PublishedPort
 from spark_tui.domain.engine.state import EngineState, Health
 from spark_tui.domain.errors import GpuDriverMissing
-from spark_tui.domain.presets.plan import Overrides
+from spark_tui.domain.presets.overrides import Overrides
 from spark_tui.domain.reading import Missing, value_of
 from spark_tui.tui.app import SparkApp
 from spark_tui.tui.format import UNICODE

@@ -10,9 +10,9 @@ import pytest
 from textual.widgets import Button
 
 from spark_tui.domain.engine.container import ALL_INTERFACES, LOOPBACK
-from spark_tui.domain.presets.options import KNOBS
+from spark_tui.domain.finding import Severity
+from spark_tui.domain.presets.options import SETTABLE
 from spark_tui.domain.presets.preset import Preset, PresetFacts
-from spark_tui.domain.presets.rules.check import Severity
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.reading import Ok, value_of
 from spark_tui.tui.form_screen import FieldRow
@@ -113,7 +113,7 @@ def test_fields_are_bounded_and_never_of_a_name_that_cannot_be_set() -> None:
 
 def test_every_override_has_a_field() -> None:
     keys = {field.key for field in fields_of(QWEN)}
-    assert {*KNOBS, "exposure", "api_key", "extra_args", "extra_env"} <= keys
+    assert {*SETTABLE, "exposure", "api_key", "extra_args", "extra_env"} <= keys
 
 
 def test_what_the_preset_has_no_use_for_is_no_field() -> None:
@@ -220,7 +220,7 @@ async def test_the_rules_speak_of_what_is_typed() -> None:
         await write(sight, "gpu_memory_utilization", "0.99")
         await judged(sight)
         findings = sight.on(LaunchForm).judgement.findings  # type: ignore[union-attr]
-        loud = [found for found in findings if found.severity is not Severity.NOTE]
+        loud = [found for found in findings if found.severity is not Severity.INFO]
         assert loud
         assert loud[0].summary[:30] in " ".join(sight.text.split())
 
@@ -393,13 +393,13 @@ async def test_a_message_speaks_of_the_field_by_its_label() -> None:
     async with form(QWEN) as sight:
         await write(sight, "kv_cache_memory_bytes", "12")
         assert field(sight, "kv_cache_memory_bytes").problem.startswith("KV cache size must be a size from 1MiB")
-        assert field(sight, "kv_cache_memory_bytes").problem.endswith("Write for example: 12GiB")
+        assert field(sight, "kv_cache_memory_bytes").problem.endswith("For example: 12GiB")
 
 
 async def test_a_message_speaks_of_other_fields_by_their_labels_too() -> None:
     async with form(QWEN) as sight:
         await write(sight, "speculation", "ngram")
-        assert field(sight, "speculation").problem.endswith("Say how many, for example: drafted tokens 3")
+        assert field(sight, "speculation").problem.endswith("For example: drafted tokens 3")
 
 
 async def test_mending_the_field_brings_the_command_back() -> None:
@@ -471,15 +471,15 @@ async def test_a_second_launch_of_the_same_name_is_refused_and_the_form_stays() 
 async def test_an_engine_on_the_lan_without_a_key_is_warned_of(size: tuple[int, int]) -> None:
     async with form(QWEN, size=size) as sight:
         await write(sight, "exposure", "lan")
-        assert "has no API key" not in sight.text
+        assert "(no API key)" not in sight.text
         await write(sight, "api_key", "no")
-        await sight.until(lambda: "has no API key" in " ".join(sight.text.split()))
+        await sight.until(lambda: "(no API key)" in " ".join(sight.text.split()))
 
 
 async def test_a_gated_model_and_an_image_that_is_not_here_are_told() -> None:
     gated = replace(QWEN, image="vllm/vllm-openai:other", facts=PresetFacts(gated=True))
     async with form(gated, size=(200, 50)) as sight:
-        await sight.until_seen("The image is not here yet", "The model is gated")
+        await sight.until_seen("Image not downloaded", "The model is gated")
 
 
 async def test_nothing_is_assumed_about_an_image_that_is_here() -> None:

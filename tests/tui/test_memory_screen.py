@@ -13,9 +13,9 @@ from spark_tui.core.wiring import Ports
 from spark_tui.domain.host.breakdown import Ledger
 from spark_tui.domain.host.drop_caches import DropResult, RouteKind
 from spark_tui.domain.host.guard import GuardEntry
+from spark_tui.domain.host.identity import HostPaths
 from spark_tui.domain.host.memory import Level
 from spark_tui.domain.host.vitals import ContainerMemory, GpuProcess, GpuReading, HostProcess, VitalCounters
-from spark_tui.domain.presets.plan import HostPaths
 from spark_tui.domain.quantities import GIB, MIB
 from spark_tui.domain.reading import Missing, Ok, Reading, value_of
 from spark_tui.domain.settings import Settings

@@ -12,9 +12,9 @@ from textual.widgets import TabbedContent
 
 from spark_tui.core.launch import LaunchRequest
 from spark_tui.domain.engine.container import ContainerStatus, PublishedPort
-from spark_tui.domain.engine.state import Exposure
+from spark_tui.domain.engine.state import Exposure, ExposureChoice
 from spark_tui.domain.errors import EngineFailed, EngineUnreachable, GpuDriverMissing
-from spark_tui.domain.presets.plan import Overrides, Reach
+from spark_tui.domain.presets.overrides import Overrides
 from spark_tui.domain.reading import value_of
 from spark_tui.tui.app import SparkApp
 from spark_tui.tui.screens.modals import ConfirmScreen
@@ -141,7 +141,7 @@ async def test_a_crash_tells_where_and_no_value_of_a_variable() -> None:
 async def test_an_open_engine_gets_a_key_from_home_after_a_question() -> None:
     kit = Kit()
     async with opened(kit) as (app, pilot):
-        kit.context.jobs.launch(LaunchRequest(PRESET, Overrides(exposure=Reach.LAN, max_model_len=2048)))
+        kit.context.jobs.launch(LaunchRequest(PRESET, Overrides(exposure=ExposureChoice.LAN, max_model_len=2048)))
         await until(kit, pilot, lambda: "LAN NO KEY" in screen_text(app) and kit.context.jobs.running("qwen") is None)
         await pilot.press("K")
         await until(kit, pilot, lambda: isinstance(app.screen, ConfirmScreen) and "never shown" in screen_text(app))

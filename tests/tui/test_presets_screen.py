@@ -11,7 +11,7 @@ from textual.widgets import Input, TabbedContent
 from spark_tui.core.context import Context
 from spark_tui.domain.engine.docker_run import render_text
 from spark_tui.domain.errors import PresetError
-from spark_tui.domain.presets.plan import Overrides
+from spark_tui.domain.presets.overrides import Overrides
 from spark_tui.domain.presets.preset import PresetFacts
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.reading import Ok
@@ -335,7 +335,7 @@ async def test_the_checks_page_tells_what_was_seen_and_the_change_that_helps(siz
 async def test_the_fit_page_gives_the_verdict_with_its_figures() -> None:
     async with seen(kit_of(GREEDY), (120, 36), "left") as sight:
         await sight.until(lambda: "SLOW" in page(sight, "fit"))
-        assert "It leaves 0.7 GiB to the system" in page(sight, "fit")
+        assert "Leaves 0.7 GiB to the system" in page(sight, "fit")
         assert "gpu_memory_utilization=0.87" in page(sight, "fit"), "what would help, as it is typed"
 
 

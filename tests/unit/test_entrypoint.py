@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_tui.domain.presets.image import arrange, assumed_entrypoint, whole
+from spark_tui.domain.presets.image import arrange, assumed_entrypoint, with_program
 
 SERVE = ("vllm", "serve")
 API_SERVER = ("python3", "-m", "vllm.entrypoints.openai.api_server")
@@ -95,6 +95,6 @@ def test_absent_images_are_judged_by_their_name(image: str, expected: tuple[str,
 
 
 def test_options_alone_are_given_their_program() -> None:
-    assert whole(("org/m", "--seed", "1"), "org/m") == ("vllm", "serve", "org/m", "--seed", "1")
-    assert whole(("--model", "/model"), "/model") == ("vllm", "serve", "--model", "/model")
-    assert whole(COMMAND, "org/m") == COMMAND
+    assert with_program(("org/m", "--seed", "1"), "org/m") == ("vllm", "serve", "org/m", "--seed", "1")
+    assert with_program(("--model", "/model"), "/model") == ("vllm", "serve", "--model", "/model")
+    assert with_program(COMMAND, "org/m") == COMMAND

@@ -9,13 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_tui.domain.errors import UsageError
+from spark_tui.domain.host.identity import HostPaths
 from spark_tui.domain.host.memory import MemInfo
 from spark_tui.domain.models.checkpoint import CheckpointFacts, WeightSummary
 from spark_tui.domain.models.known import facts_of, known_model
-from spark_tui.domain.presets.fit import Basis, Fit, Measured, Neighbour, PartId, Verdict, fit, fit_lines, slices
-from spark_tui.domain.presets.fit_request import ask_of
+from spark_tui.domain.presets.fit import Basis, Fit, Neighbour, PartId, Verdict, fit
+from spark_tui.domain.presets.fit_figures import fit_lines, slices
+from spark_tui.domain.presets.fit_request import Measured, request_of
 from spark_tui.domain.presets.overrides import overrides_from_pairs
-from spark_tui.domain.presets.plan import HostPaths, LaunchPlan, plan
+from spark_tui.domain.presets.plan import LaunchPlan, plan
 from spark_tui.domain.presets.preset import Origin, Preset, PresetFacts
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.reading import Missing, Ok
@@ -154,7 +156,7 @@ def test_vllm_is_refused_at_its_start_when_less_is_available_than_its_share() ->
     found = of(preset("vllm serve {model} --gpu-memory-utilization 0.91"), 109.53)
     assert found.verdict is Verdict.BLOCKED
     assert found.reasons[0] == (
-        "vLLM would refuse to start: it asks for 110.7 GiB (0.91 of 121.7), and 109.5 GiB are available."
+        "vLLM will refuse to start: it needs 110.7 GiB free (0.91 of 121.7), 109.5 GiB are available."
     )
 
 
@@ -184,8 +186,8 @@ def test_a_share_that_is_too_small_is_raised_where_there_is_room() -> None:
 def test_sequences_that_wait_make_it_slow() -> None:
     found = of(BUILTIN["llama-3.3-70b-instruct-nvfp4"])
     assert found.verdict is Verdict.SLOW
-    assert "The cache holds 1.6 sequences of full length, and 4 are allowed" in found.reasons[0]
-    assert "decodes at most 5.8 tokens per second" in found.reasons[1]
+    assert "The KV cache holds 1.6 sequences of full length, 4 are allowed" in found.reasons[0]
+    assert "decodes at most 5.8 tok/s" in found.reasons[1]
     assert [change.pairs for change in found.changes] == [(("max_model_len", "51200"),), (("max_num_seqs", "1"),)]
 
 
@@ -193,7 +195,7 @@ def test_a_default_share_leaves_too_little() -> None:
     found = of(preset())
     assert found.utilization == 0.92
     assert found.verdict is Verdict.SLOW
-    assert "It leaves 1.0 GiB to the system" in found.reasons[0]
+    assert "Leaves 1.0 GiB to the system" in found.reasons[0]
 
 
 def test_an_engine_that_is_only_in_the_way_is_told_from_a_launch_that_never_fits() -> None:
@@ -212,7 +214,7 @@ def test_what_neighbours_will_take_is_set_aside_and_what_they_hold_is_not_counte
     loading = fit(case, None, memory(60), neighbours=[Neighbour("other", int(10 * GIB), int(40 * GIB))])
     assert (serving.verdict, serving.available) == (Verdict.READY, 60 * GIB)
     assert (loading.verdict, loading.available) == (Verdict.BLOCKED, 20 * GIB)
-    assert "Stop other: 10.0 GiB come back." in [change.summary for change in loading.changes]
+    assert "Stop other (frees 10.0 GiB)." in [change.summary for change in loading.changes]
 
 
 def test_what_an_engine_holds_that_this_launch_replaces_comes_back() -> None:
@@ -225,7 +227,7 @@ def test_page_cache_in_the_way_is_told_with_its_size() -> None:
     found = fit(planned(preset("vllm serve {model} --gpu-memory-utilization 0.8")), None, memory(117, free=20))
     assert found.verdict is Verdict.READY
     assert found.cache_to_drop == -(-POOL * 8 // 10) - 20 * GIB
-    assert found.changes[0].summary.startswith("Free the page cache: 77.4 GiB")
+    assert found.changes[0].summary.startswith("Free page cache: 77.4 GiB")
 
 
 def test_a_cache_of_fixed_size_does_not_follow_the_share() -> None:
@@ -292,7 +294,7 @@ def test_a_partial_checkpoint_does_not_pass_for_a_small_one() -> None:
 def test_a_recipe_that_is_wrong_about_its_weights_is_told() -> None:
     recipe = preset(weights_bytes=21_000_000_000)
     found = fit(planned(recipe), checkpoint(recipe.model, 31.0), memory())
-    assert found.notes[0] == "The recipe says 19.6 GiB of weights; the checkpoint here has 31.0 GiB."
+    assert found.notes[0] == "The recipe has 19.6 GiB of weights; the checkpoint has 31.0 GiB."
 
 
 # --- the command --------------------------------------------------------------------------------------------
@@ -309,11 +311,11 @@ def test_a_recipe_that_is_wrong_about_its_weights_is_told() -> None:
 )
 def test_captured_batch_sizes(options: str, graphs: int) -> None:
     """vLLM 0.20.2 logged PIECEWISE=13 (largest=80), 0.18 PIECEWISE=51 (largest=512)."""
-    assert ask_of(planned(preset(f"vllm serve {{model}} {options}")), None).graphs == graphs
+    assert request_of(planned(preset(f"vllm serve {{model}} {options}")), None).graphs == graphs
 
 
 def test_prefix_caching_switched_off_keeps_one_state() -> None:
-    asked = ask_of(planned(preset("vllm serve {model} --no-enable-prefix-caching")), None)
+    asked = request_of(planned(preset("vllm serve {model} --no-enable-prefix-caching")), None)
     assert asked.kv.state_mode.value == "none"
 
 
@@ -369,5 +371,5 @@ def test_every_change_that_is_a_setting_can_be_made_and_is_never_worse(name: str
         if not change.pairs:
             continue
         again = fit(planned(BUILTIN[name], **dict(change.pairs)), None, memory(room))
-        if "Lower the share" in change.summary and found.verdict is Verdict.BLOCKED and found.kv is not None:
+        if "Lower the memory share" in change.summary and found.verdict is Verdict.BLOCKED and found.kv is not None:
             assert again.verdict is not Verdict.BLOCKED, change.summary

@@ -6,11 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from spark_tui.domain.host.identity import HostPaths
 from spark_tui.domain.host.memory import MemInfo
 from spark_tui.domain.logs.starts import StartRecord, StartSizes
-from spark_tui.domain.presets.fit import Basis, PartId, Verdict, fit, measured_before, measured_by
+from spark_tui.domain.presets.fit import Basis, PartId, Verdict, fit
+from spark_tui.domain.presets.fit_request import measured_before, measured_by
 from spark_tui.domain.presets.overrides import overrides_from_pairs
-from spark_tui.domain.presets.plan import HostPaths, LaunchPlan, plan
+from spark_tui.domain.presets.plan import LaunchPlan, plan
 from spark_tui.domain.presets.preset import Origin, Preset
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.reading import Ok

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spark_tui.domain.engine.state import ExposureChoice
 from spark_tui.domain.errors import ExitCode, UsageError
-from spark_tui.domain.presets.overrides import Overrides, Reach, overrides_from_pairs, pairs_from
+from spark_tui.domain.presets.overrides import Overrides, overrides_from_pairs, pairs_from
 
 
 def test_pairs_become_typed_values() -> None:
@@ -27,8 +28,8 @@ def test_of_a_key_given_twice_the_last_counts() -> None:
 
 
 def test_exposure_to_the_lan_brings_a_key_unless_it_is_declined() -> None:
-    assert overrides_from_pairs({"exposure": "LAN"}) == Overrides(exposure=Reach.LAN, api_key=True)
-    assert overrides_from_pairs({"exposure": "lan", "api_key": "no"}) == Overrides(exposure=Reach.LAN)
+    assert overrides_from_pairs({"exposure": "LAN"}) == Overrides(exposure=ExposureChoice.LAN, api_key=True)
+    assert overrides_from_pairs({"exposure": "lan", "api_key": "no"}) == Overrides(exposure=ExposureChoice.LAN)
     assert overrides_from_pairs({"exposure": "local"}) == Overrides()
 
 
@@ -59,11 +60,11 @@ def test_extra_arguments_are_split_like_a_shell_would() -> None:
         ("model=org/other", "cannot be set"),
         ("a-b=1", "not the name"),
         ("env.1X=1", "not the name"),
-        ("env.HF_TOKEN=hf_x", "would stand"),
+        ("env.HF_TOKEN=hf_x", "would be visible"),
         ("extra_args=--api-key sk", "process list"),
         ("extra_args=--api_key=sk", "process list"),
         ("note=hf_abcdefghijklmnopqrstuvwxyz", "looks like a key"),
-        ("env.NOTE=hf_abcdefghijklmnopqrstuvwxyz", "would stand"),
+        ("env.NOTE=hf_abcdefghijklmnopqrstuvwxyz", "would be visible"),
         ("=1", "key=value"),
         ("port", "key=value"),
     ],

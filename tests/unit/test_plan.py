@@ -24,15 +24,10 @@ from spark_tui.domain.engine.container import (
     Ulimit,
 )
 from spark_tui.domain.errors import PresetError, RefusedError, SparkError, UsageError
-from spark_tui.domain.presets.plan import (
-    HostPaths,
-    LaunchPlan,
-    Overrides,
-    local_model_path,
-    missing_values,
-    overrides_from_pairs,
-    plan,
-)
+from spark_tui.domain.host.identity import HostPaths
+from spark_tui.domain.presets.command import missing_values
+from spark_tui.domain.presets.overrides import Overrides, overrides_from_pairs
+from spark_tui.domain.presets.plan import LaunchPlan, local_model_path, plan
 from spark_tui.domain.presets.preset import Origin, Preset
 from spark_tui.domain.presets.recipe import preset_from
 from spark_tui.services.presets.store import builtin_directory, parse
@@ -449,7 +444,7 @@ ANY = ImageFacts("i", "x")
 @pytest.mark.parametrize("runtime", ["trtllm", "ollama"])
 def test_a_key_for_a_server_that_knows_none_is_refused_with_what_to_do(runtime: str) -> None:
     text = BASE + f"runtime: {runtime}\ncommand: serve-it {{model}} --host 0.0.0.0\n"
-    with pytest.raises(UsageError, match="knows no API keys") as raised:
+    with pytest.raises(UsageError, match="has no API keys") as raised:
         planned(text, exposure="lan")
     assert "api_key=no" in raised.value.remedy
     assert planned(text, exposure="lan", api_key="no").spec.env_files == ()
@@ -605,7 +600,7 @@ def test_an_absent_image_is_planned_by_its_name_and_that_is_said(
 ) -> None:
     launch = planned(f"model: org/m\ncontainer: {container}\ncommand: vllm serve {{model}}\n", image=None)
     assert launch.spec.command == command
-    assert any("not here yet" in said and note in said for said in launch.notes)
+    assert any("not downloaded" in said and note in said for said in launch.notes)
 
 
 def test_a_cluster_recipe_is_refused_on_one_spark() -> None:

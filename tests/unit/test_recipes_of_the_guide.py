@@ -17,8 +17,10 @@ from pathlib import Path
 import pytest
 
 from spark_tui.domain.engine.container import LABEL_API_KEY_FILE, LOOPBACK, ImageFacts, RestartPolicy
+from spark_tui.domain.host.identity import HostPaths
 from spark_tui.domain.presets.fetching import fetch_command
-from spark_tui.domain.presets.plan import HostPaths, LaunchPlan, Overrides, overrides_from_pairs, plan
+from spark_tui.domain.presets.overrides import Overrides, overrides_from_pairs
+from spark_tui.domain.presets.plan import LaunchPlan, plan
 from spark_tui.domain.presets.preset import Origin, Preset
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.shell import words_of

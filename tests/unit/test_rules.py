@@ -10,11 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_tui.domain.engine.container import EnvVar, ImageFacts
+from spark_tui.domain.finding import Finding, Severity
+from spark_tui.domain.host.identity import HostPaths
 from spark_tui.domain.models.checkpoint import CheckpointFacts, LayerKind, Quantization, RopeScaling, StateLayers
-from spark_tui.domain.presets.overrides import Overrides
-from spark_tui.domain.presets.plan import HostPaths, overrides_from_pairs, plan
+from spark_tui.domain.presets.overrides import Overrides, overrides_from_pairs, settings_text, with_change
+from spark_tui.domain.presets.plan import plan
 from spark_tui.domain.presets.preset import Origin, Preset, PresetFacts, RequiredFile
-from spark_tui.domain.presets.rules.check import RULES, Finding, Severity, Situation, check, with_fix
+from spark_tui.domain.presets.rules.check import RULES, check
+from spark_tui.domain.presets.rules.context import LaunchContext
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.text import cell_width
 from spark_tui.services.presets.store import PresetFiles, builtin_directory
@@ -51,9 +54,11 @@ AEON = PRESETS["qwen3.5-27b-dflash"]
 """Its image carries a DFlash build of its own and takes its settings from the environment."""
 
 
-def situation(preset: Preset, pairs: dict[str, str] | None = None, facts: dict[str, Any] | None = None) -> Situation:
+def situation(
+    preset: Preset, pairs: dict[str, str] | None = None, facts: dict[str, Any] | None = None
+) -> LaunchContext:
     overrides = overrides_from_pairs(pairs or {})
-    return Situation(plan(preset, overrides, PATHS), overrides, **(A_SPARK if facts is None else facts))
+    return LaunchContext(plan(preset, overrides, PATHS), overrides, **(A_SPARK if facts is None else facts))
 
 
 def by_id(found: tuple[Finding, ...]) -> dict[str, Finding]:
@@ -62,7 +67,7 @@ def by_id(found: tuple[Finding, ...]) -> dict[str, Finding]:
 
 # --- shipped presets --------------------------------------------------------------------------------------
 
-W, N = Severity.WARNING, Severity.NOTE
+W, N = Severity.WARNING, Severity.INFO
 SHOWN = {
     "cpu-smollm2": {},
     "diffusiongemma-26b-a4b-nvfp4": {"utilization_unset": W, "provisional_image": N, "floating_tag": N},
@@ -614,7 +619,7 @@ def name_of(caution: Caution) -> str:
     return f"{caution.id}-{caution.preset.name}"
 
 
-def known(caution: Caution) -> Situation:
+def known(caution: Caution) -> LaunchContext:
     return situation(caution.preset, caution.pairs, {**A_SPARK, **caution.facts})
 
 
@@ -623,7 +628,7 @@ def test_a_caution_is_said_where_its_flag_is_copied_to(caution: Caution) -> None
     found = by_id(check(known(caution)))
     assert caution.id in found
     assert found[caution.id].severity is caution.severity
-    assert found[caution.id].fix_text == (caution.fix or "")
+    assert settings_text(found[caution.id].change) == (caution.fix or "")
 
 
 # What people run into, in their words, and the rule that catches it.
@@ -678,7 +683,7 @@ def test_every_rule_is_held_by_a_caution() -> None:
 @pytest.mark.parametrize("caution", [each for each in CAUTIONS if each.fix], ids=name_of)
 def test_a_fix_ends_its_finding(caution: Caution) -> None:
     before = known(caution)
-    overrides = with_fix(before.overrides, by_id(check(before))[caution.id].fix)
+    overrides = with_change(before.overrides, by_id(check(before))[caution.id].change)
     after = replace(before, overrides=overrides, plan=plan(caution.preset, overrides, PATHS))
     assert caution.id not in by_id(check(after))
 
@@ -689,7 +694,7 @@ def test_every_finding_says_what_it_saw_and_what_to_do(caution: Caution) -> None
         assert finding.summary.endswith((".", "?")) and finding.evidence
         assert len(finding.remedy) > 10
         assert not {"  ", "None"} & {finding.summary, finding.remedy}
-        assert "None" not in finding.evidence + finding.remedy
+        assert "None" not in "".join(finding.evidence) + finding.remedy
 
 
 @pytest.mark.parametrize("caution", CAUTIONS, ids=name_of)
@@ -720,7 +725,7 @@ def test_a_rule_about_facts_is_no_error_without_them(rule: str) -> None:
 
 def test_the_worst_comes_first() -> None:
     found = check(situation(PRESETS[LAGUNA], {"kv_cache_dtype": "fp8"}))
-    assert [finding.severity for finding in found] == [Severity.ERROR, Severity.WARNING, Severity.NOTE]
+    assert [finding.severity for finding in found] == [Severity.ERROR, Severity.WARNING, Severity.INFO]
 
 
 # --- what must stay quiet ---------------------------------------------------------------------------------
@@ -998,23 +1003,23 @@ def test_what_holds_for_vllm_is_not_said_of_another_engine(caution: Caution) -> 
 
 def test_a_fix_wins_over_what_the_overrides_say_of_the_same_option() -> None:
     before = overrides_from_pairs({"extra_args": "--kv-cache-dtype fp8 --seed 1", "kv_cache_dtype": "fp8"})
-    assert with_fix(before, (("kv_cache_dtype", "auto"),)) == Overrides(
+    assert with_change(before, (("kv_cache_dtype", "auto"),)) == Overrides(
         kv_cache_dtype="auto", extra_args=("--seed", "1")
     )
 
 
 def test_a_removal_forgets_the_value_and_a_value_ends_a_removal() -> None:
     before = overrides_from_pairs({"quantization": "awq", "port": "8001"})
-    removed = with_fix(before, (("without", "quantization"),))
+    removed = with_change(before, (("without", "quantization"),))
     assert removed == Overrides(port=8001, without=("quantization",))
-    assert with_fix(removed, (("quantization", "modelopt"),)) == Overrides(
+    assert with_change(removed, (("quantization", "modelopt"),)) == Overrides(
         port=8001, values=(("quantization", "modelopt"),)
     )
 
 
 def test_a_fix_that_a_script_has_no_place_for_is_not_offered() -> None:
     found = by_id(check(situation(bare(PHI, "--trust-remote-code"))))
-    assert found["trust_remote_code_missing"].fix == ()
+    assert found["trust_remote_code_missing"].change == ()
 
 
 # --- hostile input ----------------------------------------------------------------------------------------
@@ -1058,7 +1063,7 @@ def test_no_command_breaks_a_rule_or_the_screen(words: list[str], value: str, na
         command=("vllm", "serve", value, *words),
         env=(EnvVar("CUTE_DSL_ARCH", value), EnvVar("DFLASH_DRAFTER", value)),
     )
-    for finding in check(Situation(replace(launch, spec=spec, model=value), **A_SPARK)):
-        text = finding.summary + finding.evidence + finding.remedy
-        assert cell_width(finding.evidence) <= 200
+    for finding in check(LaunchContext(replace(launch, spec=spec, model=value), **A_SPARK)):
+        text = finding.summary + "".join(finding.evidence) + finding.remedy
+        assert all(cell_width(seen) <= 200 for seen in finding.evidence)
         assert not any(ord(char) < 32 or 127 <= ord(char) < 160 for char in text)

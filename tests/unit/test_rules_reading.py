@@ -8,13 +8,15 @@ import pytest
 
 from spark_tui.domain.engine.container import EnvVar
 from spark_tui.domain.errors import UsageError
+from spark_tui.domain.host.identity import HostPaths
 from spark_tui.domain.presets.image import newest_possible, ngc_release, tag_of
-from spark_tui.domain.presets.options import json_object, mappings_in, without_key
+from spark_tui.domain.presets.invocation import parse
+from spark_tui.domain.presets.options import json_object, mappings_in
 from spark_tui.domain.presets.overrides import Overrides, overrides_from_pairs
-from spark_tui.domain.presets.plan import HostPaths, plan
+from spark_tui.domain.presets.plan import plan
 from spark_tui.domain.presets.preset import Origin, Preset
-from spark_tui.domain.presets.rules.check import Situation, check
-from spark_tui.domain.presets.rules.context import Case, case_of
+from spark_tui.domain.presets.rules.check import check
+from spark_tui.domain.presets.rules.context import LaunchContext
 
 PATHS = HostPaths("/home/ada/vllm", "/home/ada/.cache/spark-tui", "/home/ada")
 NIGHTLY = "vllm/vllm-openai:nightly"
@@ -24,12 +26,12 @@ def preset(command: str, *, model: str = "Qwen/Qwen3.5-35B-A3B", image: str = NI
     return Preset("mine", Origin.USER, "mine.yaml", model, image, command=command)
 
 
-def situation(command: str, **changes: str) -> Situation:
-    return Situation(plan(preset(command, **changes), Overrides(), PATHS))
+def situation(command: str, **changes: str) -> LaunchContext:
+    return LaunchContext(plan(preset(command, **changes), Overrides(), PATHS))
 
 
-def case(command: str, **changes: str) -> Case:
-    return case_of(situation(command, **changes))
+def case(command: str, **changes: str) -> LaunchContext:
+    return situation(command, **changes)
 
 
 def ids(command: str, **changes: str) -> set[str]:
@@ -67,7 +69,7 @@ def test_an_option_is_recognised_in_every_spelling(words: str) -> None:
     ],
 )
 def test_a_switch_is_on_off_or_unsaid(words: str, state: bool | None) -> None:
-    assert case(f"vllm serve {{model}} {words}").switch("--enable-chunked-prefill") is state
+    assert case(f"vllm serve {{model}} {words}").switch("enable_chunked_prefill") is state
 
 
 @pytest.mark.parametrize(
@@ -124,7 +126,7 @@ def test_graphs_left_on_are_not_reproached(words: str) -> None:
     ("text", "number"), [("64k", 64000), ("64K", 65536), ("1M", 1048576), ("1.5m", 1500000), ("-1", -1), ("auto", None)]
 )
 def test_lengths_are_read_as_vllm_reads_them(text: str, number: int | None) -> None:
-    assert case(f"vllm serve {{model}} --max-model-len {text}").integer("--max-model-len") == number
+    assert case(f"vllm serve {{model}} --max-model-len {text}").integer("max_model_len") == number
 
 
 def test_yarn_is_found_wherever_the_overrides_put_it() -> None:
@@ -133,14 +135,14 @@ def test_yarn_is_found_wherever_the_overrides_put_it() -> None:
     for words in (yarn, dotted):
         own = replace(preset(f"vllm serve {{model}} {words} --max-model-len 32768"))
         own = replace(own, facts=replace(own.facts, context_tokens=262144))
-        found = check(Situation(plan(own, Overrides(), PATHS)))
+        found = check(LaunchContext(plan(own, Overrides(), PATHS)))
         assert "yarn_without_need" in {finding.id for finding in found}
 
 
 def test_a_folder_in_the_store_is_known_by_what_the_preset_calls_it() -> None:
     own = preset("vllm serve {model} --kv-cache-dtype fp8", model="/models/coder")
     own = replace(own, facts=replace(own.facts, title="Qwen3.5-35B-A3B, ours"))
-    found = {finding.id for finding in check(Situation(plan(own, Overrides(), PATHS)))}
+    found = {finding.id for finding in check(LaunchContext(plan(own, Overrides(), PATHS)))}
     assert "fp8_kv_qwen3_5" in found
 
 
@@ -161,7 +163,7 @@ def from_environment(command: tuple[str, ...]) -> set[str]:
         EnvVar("VLLM_EXTRA_ARGS", "--kv-cache-dtype fp8"),
     )
     spec = replace(launch.spec, command=command, env=env)
-    return {finding.id for finding in check(Situation(replace(launch, spec=spec)))}
+    return {finding.id for finding in check(LaunchContext(replace(launch, spec=spec)))}
 
 
 def test_json_is_read_within_bounds() -> None:
@@ -235,7 +237,7 @@ def test_only_nvidias_own_images_have_a_release() -> None:
     ],
 )
 def test_an_option_is_taken_out_in_every_spelling(words: str, key: str, left: str) -> None:
-    assert without_key(tuple(words.split()), key) == tuple(left.split())
+    assert parse(tuple(words.split())).without(key).argv == tuple(left.split())
 
 
 def test_a_launch_leaves_out_what_the_person_takes_out() -> None:
@@ -250,7 +252,7 @@ def test_a_launch_leaves_out_what_the_person_takes_out() -> None:
 
 @pytest.mark.parametrize("text", ["port", "host", "a;b", "9"])
 def test_what_is_no_option_to_leave_out_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="none to leave out"):
+    with pytest.raises(UsageError, match="can remove"):
         overrides_from_pairs({"without": text})
 
 

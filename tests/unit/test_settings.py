@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spark_tui.domain.engine.state import ExposureChoice
 from spark_tui.domain.errors import ExitCode
-from spark_tui.domain.presets.overrides import Reach
 from spark_tui.domain.settings import (
     KEYS,
     Folders,
@@ -45,7 +45,7 @@ def test_a_person_who_has_set_nothing(folders: Folders, tmp_path: Path) -> None:
     assert settings.presets == tmp_path / ".config/spark-tui/presets"
     assert settings.caches == tmp_path / ".cache/spark-tui/kernels"
     assert (settings.docker_host, settings.refresh_seconds) == ("", 1.0)
-    assert (settings.exposure, settings.read_only) == (Reach.LOCAL, False)
+    assert (settings.exposure, settings.read_only) == (ExposureChoice.LOCAL, False)
     assert all(settings.origin(key) == Origin(Source.DEFAULT) for key in KEYS)
 
 
@@ -68,7 +68,7 @@ def test_the_environment_comes_before_the_file_and_each_value_knows_its_origin(
     assert settings.store == tmp_path / "models"
     assert settings.refresh_seconds == 2.0
     assert not settings.read_only
-    assert settings.exposure is Reach.LAN
+    assert settings.exposure is ExposureChoice.LAN
     assert settings.origin("store") == Origin(Source.FILE, f"{folders.settings_file}:4")
     assert settings.origin("read_only") == Origin(Source.ENVIRONMENT, "SPARK_TUI_READ_ONLY")
     assert settings.origin("caches") == Origin(Source.DEFAULT)

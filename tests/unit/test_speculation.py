@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_tui.domain.errors import UsageError
-from spark_tui.domain.presets.invocation import command_of
-from spark_tui.domain.presets.options import ALONE, WITH_DRAFTER, speculation_of
+from spark_tui.domain.presets.command import command_of
+from spark_tui.domain.presets.options import ALONE, WITH_DRAFTER
 from spark_tui.domain.presets.overrides import overrides_from_pairs, pairs_of
 from spark_tui.domain.presets.preset import Origin, Preset, PresetFacts
-from spark_tui.domain.shell import words_of
+from spark_tui.domain.presets.speculation import speculation_of
 
 MTP = '{"method":"mtp","num_speculative_tokens":3,"moe_backend":"triton"}'
 PLAIN = Preset("p", Origin.USER, "/p.yaml", "org/m", "image:1", command="vllm serve {model}")
@@ -45,8 +45,7 @@ BY_VARIABLE = replace(
 
 def drafting(preset: Preset, **pairs: str) -> dict[str, object] | None:
     """What the command of a launch with these settings drafts; None: nothing."""
-    argv = command_of(preset, overrides_from_pairs(pairs), preset.model).argv
-    asked = speculation_of(words_of(argv), {})
+    asked = speculation_of(command_of(preset, overrides_from_pairs(pairs), preset.model).invocation, {})
     return None if asked is None else dict(asked.config)
 
 
@@ -96,7 +95,7 @@ def test_an_image_that_takes_the_number_from_its_environment_gets_it_there() -> 
 @pytest.mark.parametrize(
     ("preset", "pairs", "says", "remedy"),
     [
-        (PLAIN, {"num_speculative_tokens": "3"}, "no method", "speculation=mtp"),
+        (PLAIN, {"num_speculative_tokens": "3"}, "has no method", "speculation=mtp"),
         (PLAIN, {"speculation": "ngram"}, "number of tokens", "num_speculative_tokens=3"),
         *(
             (TEMPLATE, {"speculation": method, "num_speculative_tokens": "3"}, "needs a drafter", "speculative_config=")
@@ -113,8 +112,8 @@ def test_an_image_that_takes_the_number_from_its_environment_gets_it_there() -> 
         ),
         (FIXED_SCRIPT, {"num_speculative_tokens": "5"}, "shell script", "preset folder"),
         (SCRIPT, {"speculation": "off"}, "shell script", "preset folder"),
-        (BY_VARIABLE, {"speculation": "off"}, "decides by itself", "env.NAME"),
-        (BY_VARIABLE, {"speculation": "mtp"}, "decides by itself", "env.NAME"),
+        (BY_VARIABLE, {"speculation": "off"}, "sets speculation itself", "env.NAME"),
+        (BY_VARIABLE, {"speculation": "mtp"}, "sets speculation itself", "env.NAME"),
         (replace(PLAIN, runtime="sglang", command="sglang serve"), {"speculation": "mtp"}, "SGLang", "extra_args"),
     ],
 )
@@ -132,8 +131,8 @@ def test_the_command_drafts_what_was_asked_and_is_one_word(method: str, tokens: 
     pairs = {"speculation": method} if method else {}
     pairs |= {"num_speculative_tokens": str(tokens)} if tokens else {}
     overrides = overrides_from_pairs(pairs)
-    argv = command_of(preset, overrides, "org/m").argv
-    asked = speculation_of(argv, {})
+    command = command_of(preset, overrides, "org/m")
+    argv, asked = command.argv, speculation_of(command.invocation, {})
     assert asked is not None
     assert (asked.method, asked.tokens) == (method or "mtp", tokens or 3)
     assert argv.count("--speculative-config") == 1

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from spark_tui.domain.presets.plan import HostPaths, Overrides, overrides_from_pairs, plan
-from spark_tui.domain.presets.rules.context import stated_by
+from spark_tui.domain.host.identity import HostPaths
+from spark_tui.domain.presets.overrides import Overrides, overrides_from_pairs
+from spark_tui.domain.presets.plan import plan
+from spark_tui.domain.presets.rules.context import given_settings
 from spark_tui.services.presets.store import PresetFiles, builtin_directory
 
 PATHS = HostPaths("/home/ada/vllm", "/home/ada/.cache/spark-tui", "/home/ada")
@@ -31,20 +33,20 @@ PRESETS = {preset.name: preset for preset in PresetFiles(builtin_directory()).lo
     ],
 )
 def test_it_is_read_wherever_it_stands(name: str, says: dict[str, str]) -> None:
-    found = stated_by(plan(PRESETS[name], Overrides(), PATHS))
+    found = given_settings(plan(PRESETS[name], Overrides(), PATHS))
     assert says.items() <= found.items()
 
 
 def test_what_is_not_said_is_left_out() -> None:
-    found = stated_by(plan(PRESETS["diffusiongemma-26b-a4b-nvfp4"], Overrides(), PATHS))
+    found = given_settings(plan(PRESETS["diffusiongemma-26b-a4b-nvfp4"], Overrides(), PATHS))
     assert not {"gpu_memory_utilization", "kv_cache_memory_bytes", "num_speculative_tokens"} & found.keys()
-    assert "speculation" not in stated_by(plan(PRESETS["qwen3-32b-ollama"], Overrides(), PATHS))
+    assert "speculation" not in given_settings(plan(PRESETS["qwen3-32b-ollama"], Overrides(), PATHS))
 
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_saying_it_again_changes_no_command(name: str) -> None:
     plain = plan(PRESETS[name], Overrides(), PATHS)
-    again = {key: value for key, value in stated_by(plain).items() if key not in ("speculation", "kv_cache_dtype")}
+    again = {key: value for key, value in given_settings(plain).items() if key not in ("speculation", "kv_cache_dtype")}
     if PRESETS[name].facts.runs_as_is or plain.spec.command[:1] == ("bash",):
         again = {key: value for key, value in again.items() if key in dict(PRESETS[name].defaults)}
     found = plan(PRESETS[name], overrides_from_pairs(again), PATHS).spec

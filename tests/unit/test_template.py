@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_tui.domain.presets.invocation import MAX_CHARS, collapse_doubled, placeholders, render, render_env
 from spark_tui.domain.presets.preset import Scalar
+from spark_tui.domain.presets.template import MAX_CHARS, collapse_doubled, placeholders, render, render_env
 
 VALUES: dict[str, Scalar] = {
     "model": "Qwen/Qwen3-8B",

@@ -11,9 +11,8 @@ from spark_tui.domain.engine.container import ImageFacts
 from spark_tui.domain.host.identity import HostIdentity
 from spark_tui.domain.host.vitals import GpuReading
 from spark_tui.domain.logs.view import EngineView
-from spark_tui.domain.presets.options import option_value
+from spark_tui.domain.presets.invocation import parse
 from spark_tui.domain.secret import mask_secrets
-from spark_tui.domain.shell import words_of
 
 _ADDRESS: Final = ("--host", "--port", "--served-model-name", "--api-key", "--uvicorn-log-level")
 """Options that decide no number."""
@@ -79,13 +78,14 @@ def conditions_of(
     """What is known of an engine that serves. `now` is seconds since the epoch; `quantization` and `context` are used
     where the engine's log has said nothing."""
     container, facts = view.container, view.timeline.facts
-    words = words_of(container.argv)
+    command = parse(container.argv, view.runtime)
+    words = command.words
     started = container.started_at
     return Conditions(
         engine=view.name,
         model=view.model,
         served_name=view.served_name,
-        revision=option_value(words, "--revision") or "",
+        revision=command.value("revision") or "",
         quantization=facts.quantization or ("none" if facts.unquantized else "") or quantization,
         runtime=view.runtime,
         version=view.version or facts.version,
@@ -96,9 +96,9 @@ def conditions_of(
         flags=flags_of(words),
         environment=tuple(sorted(container.environment)),
         context_tokens=context or facts.max_model_len,
-        most_sequences=_number(option_value(words, "--max-num-seqs")),
+        most_sequences=_number(command.value("max_num_seqs")),
         kv_tokens=facts.kv_tokens,
-        kv_cache_dtype=facts.kv_cache_dtype or option_value(words, "--kv-cache-dtype") or "",
+        kv_cache_dtype=facts.kv_cache_dtype or command.value("kv_cache_dtype") or "",
         speculation=facts.speculation,
         attention=facts.attention,
         linear_kernel=facts.fp4_linear,

@@ -71,7 +71,7 @@ class Exposure(StrEnum):
     NONE = "NO PORT"
 
 
-class Reach(StrEnum):
+class ExposureChoice(StrEnum):
     """Who may reach the port."""
 
     LOCAL = "local"

@@ -7,9 +7,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from spark_tui.domain.errors import UsageError
+from spark_tui.domain.quantities import GIB
 
 GB10_PCI_ID: Final = (0x10DE, 0x2E12)
 """Vendor and device of the GB10's GPU. 0x2e03 and 0x2e06 are the N1X, which is no Spark."""
+
+NOMINAL_MEMORY: Final = int(121.69 * GIB)
+"""Memory of a 128 GB GB10 as vLLM logs it, in bytes; older firmware has 119.69 GiB. For machines not read yet: Sparks
+with 64 GB are on sale."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import Final
 from spark_tui.domain.models.download import DownloadRequest
 from spark_tui.domain.presets.plan import STORE_TARGET, LaunchPlan
 from spark_tui.domain.presets.preset import Preset, RequiredFile
-from spark_tui.domain.presets.rules.context import Situation, case_of
+from spark_tui.domain.presets.rules.context import LaunchContext
 
 _REPO: Final = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 _FETCH_THEMSELVES: Final = ("ollama",)
@@ -38,15 +38,15 @@ def _requests(plan: LaunchPlan) -> Iterator[DownloadRequest]:
         yield _required(file, preset.name)
     if preset.engine in _FETCH_THEMSELVES:
         return
-    case = case_of(Situation(plan))
+    launch = LaunchContext(plan)
     if _REPO.fullmatch(plan.model):
         yield DownloadRequest(
             plan.model,
             preset.model_revision or "main",
-            load_format=case.option("--load-format") or "",
+            load_format=launch.value("load_format") or "",
             preset=preset.name,
         )
-    drafter = case.speculation.drafter if case.speculation is not None else ""
+    drafter = launch.speculation.drafter if launch.speculation is not None else ""
     if _REPO.fullmatch(drafter):
         yield DownloadRequest(drafter, preset=preset.name)
 

@@ -1,17 +1,18 @@
-"""What a planned launch asks of memory: read out of its command, with the engine's defaults where it is silent."""
+"""What a planned launch asks of memory, with the engine's defaults where its command is silent, and what earlier starts
+of the same launch measured."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import StrEnum
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Final
 
+from spark_tui.domain.engine.container import LABEL_SPEC_HASH
+from spark_tui.domain.logs.starts import StartRecord, StartSizes
 from spark_tui.domain.models.checkpoint import CheckpointFacts, LayerKind
 from spark_tui.domain.models.kv import DEFAULT_BLOCK, KvGroup, KvLayout, KvSettings, StateMode
-from spark_tui.domain.models.weights import DecodeCeiling
-from spark_tui.domain.presets import options as vllm
 from spark_tui.domain.presets.plan import LaunchPlan
-from spark_tui.domain.presets.rules.context import Case, Situation, case_of
+from spark_tui.domain.presets.rules.context import LaunchContext
 from spark_tui.domain.quantities import GIB
 
 # vLLM on a GB10, which has the memory of a large card and not its compute (0.33: engine/arg_utils.py).
@@ -20,27 +21,21 @@ DEFAULT_BATCHED_TOKENS: Final = 2048
 DEFAULT_UTILIZATION: Final = 0.92
 """From vLLM 0.20.2 on; 0.9 before."""
 _LARGEST_GRAPH: Final = 512
-
-# Where other engines take the same figures from: context, sequences, share of the pool.
-_OPTIONS: Final = {
-    "vllm": ("--max-model-len", "--max-num-seqs", "--gpu-memory-utilization"),
-    "sglang": ("--context-length", "--max-running-requests", "--mem-fraction-static"),
-    "llama-cpp": ("--ctx-size", "--parallel", ""),
-    "trtllm": ("--max_seq_len", "--max_batch_size", ""),
-}
 _ONE_CACHE: Final = ("llama-cpp", "ollama")
 _WITH_GRAPHS: Final = ("vllm", "sglang", "trtllm")
 _FREE_SHARE: Final = 0.9
-"""TensorRT-LLM's default: so much of the memory that is free after the weights goes to the cache."""
-_SHORT: Final = {"--ctx-size": "-c", "--parallel": "-np"}
+"""TensorRT-LLM's default share of the memory that is free after the weights, for its cache."""
+
+OWN_LOG: Final = "this engine's own log"
+SOURCE: Final = "an earlier start"
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
-    """One launch's wishes. None: the engine decides, or it is not known.
+class FitRequest:
+    """One launch's memory settings. None: the engine decides, or it is not known.
 
-    `context` is in tokens; `sequences` are the requests at once that the command names, 1 where it names none or the
-    engine shares one cache of the context's length. `utilization` is the share of the whole pool that the engine
+    `context` is in tokens; `sequences` are the concurrent requests that the command names, 1 where it names none or
+    the engine shares one cache of the context's length. `utilization` is the share of the whole memory that the engine
     claims, None for one that takes what it needs; `free_share` is the share of what its weights leave that goes to
     the cache; `kv_bytes` is a cache of fixed size. `graphs` counts the batch sizes whose CUDA graphs are captured.
     `drafter` names a second checkpoint that drafts.
@@ -56,7 +51,7 @@ class Ask:
     kv: KvSettings
     graphs: int
     drafter: str
-    case: Case
+    launch: LaunchContext
 
     @property
     def is_vllm(self) -> bool:
@@ -64,160 +59,82 @@ class Ask:
         return self.engine == "vllm" and self.on_gpu
 
 
-def ask_of(plan: LaunchPlan, facts: CheckpointFacts | None) -> Ask:
+def request_of(plan: LaunchPlan, facts: CheckpointFacts | None) -> FitRequest:
     """Reads a plan. The model's own length counts where the command names none."""
-    case = case_of(Situation(plan))
-    preset = plan.preset
-    context, sequences, share = _OPTIONS.get(preset.engine, ("", "", ""))
-    asked = _integer(case, sequences)
-    length = _integer(case, context)
-    if length is None and preset.engine == "ollama":
-        length = _number(case.env.get("OLLAMA_CONTEXT_LENGTH", ""))
+    launch, preset = LaunchContext(plan), plan.preset
+    engine, on_gpu = preset.engine, not preset.cpu_only
+    sequences, length = _positive(launch.integer("max_num_seqs")), _positive(launch.integer("max_model_len"))
+    if length is None and engine == "ollama":
+        text = launch.env.get("OLLAMA_CONTEXT_LENGTH", "")
+        length = int(text) if text.isascii() and text.isdigit() and len(text) < 16 else None
     own = facts.max_position_embeddings if facts is not None else None
-    is_vllm = preset.engine == "vllm"
-    batch = asked or (DEFAULT_SEQUENCES if is_vllm else 1)
-    spec = case.speculation
+    is_vllm = engine == "vllm"
+    spec = launch.speculation
     is_own = spec is not None and spec.is_mtp and not spec.drafter
     tokens = (spec.tokens or 1) if spec is not None else 0
-    return Ask(
-        engine=preset.engine,
-        on_gpu=not preset.cpu_only,
-        context=(length if length and length > 0 else None) or own or preset.facts.context_tokens,
-        sequences=1 if asked is None or preset.engine in _ONE_CACHE else asked,
-        utilization=_share(case, share, is_vllm and not preset.cpu_only),
-        free_share=_free_share(case),
-        kv_bytes=case.integer("--kv-cache-memory-bytes") if is_vllm else None,
+    share = _share(launch.number("gpu_memory_utilization"), DEFAULT_UTILIZATION if is_vllm and on_gpu else None)
+    free = _share(launch.number("kv_cache_free_gpu_memory_fraction"), _FREE_SHARE) if engine == "trtllm" else None
+    return FitRequest(
+        engine=engine,
+        on_gpu=on_gpu,
+        context=length or own or preset.facts.context_tokens,
+        sequences=1 if sequences is None or engine in _ONE_CACHE else sequences,
+        utilization=share,
+        free_share=free,
+        kv_bytes=launch.integer("kv_cache_memory_bytes") if is_vllm else None,
         kv=KvSettings(
-            cache_dtype=case.option("--kv-cache-dtype") or "auto",
-            block_tokens=case.integer("--block-size") or DEFAULT_BLOCK,
-            batched_tokens=case.integer("--max-num-batched-tokens") or DEFAULT_BATCHED_TOKENS,
-            state_mode=_state_mode(case),
-            state_dtype=case.option("--mamba-ssm-cache-dtype") or "auto",
+            cache_dtype=launch.value("kv_cache_dtype") or "auto",
+            block_tokens=launch.integer("block_size") or DEFAULT_BLOCK,
+            batched_tokens=launch.integer("max_num_batched_tokens") or DEFAULT_BATCHED_TOKENS,
+            state_mode=_state_mode(launch),
+            state_dtype=launch.value("mamba_ssm_cache_dtype") or "auto",
             draft_tokens=tokens,
             mtp=is_own,
         ),
-        graphs=_graphs(case, batch, tokens) if preset.engine in _WITH_GRAPHS else 0,
+        graphs=_graphs(launch, sequences or (DEFAULT_SEQUENCES if is_vllm else 1), tokens)
+        if engine in _WITH_GRAPHS
+        else 0,
         drafter="" if spec is None or is_own else spec.drafter,
-        case=case,
+        launch=launch,
     )
 
 
-def _integer(case: Case, name: str) -> int | None:
-    if not name:
-        return None
-    value = case.integer(name)
-    if value is None and name in _SHORT:
-        value = _number(vllm.option_value(case.words, _SHORT[name]) or "")
-    return value if value is None or value > 0 else None
+def _positive(number: int | None) -> int | None:
+    return number if number is not None and number > 0 else None
 
 
-def _number(text: str) -> int | None:
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else None
+def _share(given: float | None, default: float | None) -> float | None:
+    return given if given is not None and 0 < given <= 1 else default
 
 
-def _share(case: Case, name: str, claims: bool) -> float | None:
-    stated = case.number(name) if name else None
-    if stated is not None and 0 < stated <= 1:
-        return stated
-    return DEFAULT_UTILIZATION if claims else None
-
-
-def _free_share(case: Case) -> float | None:
-    if case.preset.engine != "trtllm":
-        return None
-    stated = case.number("--kv_cache_free_gpu_memory_fraction")
-    return stated if stated is not None and 0 < stated <= 1 else _FREE_SHARE
-
-
-def _state_mode(case: Case) -> StateMode:
-    if case.switch("--enable-prefix-caching") is False:
+def _state_mode(launch: LaunchContext) -> StateMode:
+    if launch.switch("enable_prefix_caching") is False:
         return StateMode.NONE
     try:
-        mode = StateMode(case.option("--mamba-cache-mode") or StateMode.ALIGN)
+        mode = StateMode(launch.value("mamba_cache_mode") or StateMode.ALIGN)
     except ValueError:
         return StateMode.ALIGN
     return StateMode.ALIGN if mode is StateMode.NONE else mode
 
 
-def _graphs(case: Case, sequences: int, draft_tokens: int) -> int:
+def _graphs(launch: LaunchContext, sequences: int, draft_tokens: int) -> int:
     """How many batch sizes are captured: 1, 2, 4, then each 8th to 256 and each 16th beyond (vLLM 0.20 to 0.33)."""
-    if case.switch("--enforce-eager"):
+    if launch.switch("enforce_eager"):
         return 0
-    stated = case.integer("--max-cudagraph-capture-size")
-    largest = stated if stated is not None else min(2 * sequences * (1 + draft_tokens), _LARGEST_GRAPH)
+    given = launch.integer("max_cudagraph_capture_size")
+    largest = given if given is not None else min(2 * sequences * (1 + draft_tokens), _LARGEST_GRAPH)
     sizes = [1, 2, 4, *range(8, 256, 8), *range(256, max(largest, 256) + 1, 16)]
     return sum(size <= largest for size in sizes)
 
 
-RESERVE_BYTES: Final = 6 * GIB
-"""What should stay free: boxes that serve for days have 4 to 5 % available; below it the first long prompt hurts."""
-FEW_SEQUENCES: Final = 4
-"""What one Spark serves well at once; more of full length need not fit, since few requests are that long."""
-
-
-class Verdict(StrEnum):
-    """READY: it fits with room. SLOW: it starts, and something about it will be felt. BLOCKED: it would not start, or
-    would take the machine down. UNKNOWN: too little is known to say."""
-
-    READY = "READY"
-    SLOW = "SLOW"
-    BLOCKED = "BLOCKED"
-    UNKNOWN = "UNKNOWN"
-
-
-class Basis(StrEnum):
-    """Where a figure comes from, best first."""
-
-    MEASURED = "measured at an earlier start"
-    FILES = "from the checkpoint's files"
-    CONFIG = "from the model's config"
-    LOG = "from a published log"
-    RECIPE = "from the recipe"
-    ASKED = "as asked"
-    NOW = "read now"
-    RULE = "rule of thumb"
-    UNKNOWN = "not known"
-
-
-class PartId(StrEnum):
-    """What takes memory."""
-
-    WEIGHTS = "weights"
-    DRAFTER = "drafter"
-    WORKSPACE = "workspace"
-    RUNTIME = "runtime"
-    GRAPHS = "graphs"
-    KV = "kv"
-    STATE = "state"
-    HOST = "host"
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """One thing that takes memory. `note` says how the figure came about."""
-
-    id: PartId
-    label: str
-    size: int | None
-    basis: Basis
-    note: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Neighbour:
-    """Another engine on this machine. `holds` is what it has now; `will_take` what it is still going to take while it
-    loads, 0 for one that serves. None: not known."""
-
-    name: str
-    holds: int | None = None
-    will_take: int | None = 0
+# --- what earlier starts measured -------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Figures of an earlier start of this preset, from its log. `batched_tokens` and `utilization` are those of that
-    start: `overhead` (all but weights, KV cache and graphs) counts for the same batched tokens only. `kv_tokens` are
-    what the cache held of sequences of `context` tokens in `cache_dtype`."""
+    """Figures of an earlier start of this preset, from its log, in bytes. `batched_tokens` are those of that start:
+    `overhead` (all but weights, KV cache and graphs) counts for the same batched tokens only. `kv_tokens` are what the
+    cache held of sequences of `context` tokens in `cache_dtype`."""
 
     weights: int | None = None
     kv_cache: int | None = None
@@ -230,91 +147,60 @@ class Measured:
     cache_dtype: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
-    """Something that would help. `pairs` are what `overrides_from_pairs` takes; empty where no setting does it.
-    `gains` is how much memory it makes free or leaves free, None where that is not its point."""
-
-    summary: str
-    pairs: tuple[tuple[str, str], ...] = ()
-    gains: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class KvFit:
-    """The KV cache: `room` is what is left for it, `each` what one sequence of the asked length takes, padding
-    included, `concurrency` how many of them the room holds, `longest` the longest context of which one fits."""
-
-    room: int
-    each: int
-    needed: int
-    concurrency: float
-    tokens: int
-    longest: int
-    bytes_per_token: int
-    state_bytes: int
-    dtype: str
-
-
-@dataclass(frozen=True, slots=True)
-class Fit:
-    """One launch against the memory now.
-
-    `claim` is what the engine takes of the pool: its share for vLLM, whatever it needs of it; the sum of the parts for
-    others. `parts` are what is within the claim, `outside` what comes on top of it. `need` sums the parts for one
-    sequence, `need_all` for all that are asked; None when a part is not known, and `at_least` sums what is.
-    `utilization_needed` is the share that up to four of the asked sequences need, above 1 where no machine has it;
-    `utilization_most` is the largest that this one has room for now. `cache_to_drop` is page cache that must go first.
-    `left` is what stays free, None when it cannot be told.
-    """
-
-    verdict: Verdict
-    reasons: tuple[str, ...]
-    changes: tuple[Change, ...] = ()
-    notes: tuple[str, ...] = ()
-    parts: tuple[Part, ...] = ()
-    outside: tuple[Part, ...] = ()
-    total: int | None = None
-    available: int | None = None
-    claim: int | None = None
-    at_least: int = 0
-    need: int | None = None
-    need_all: int | None = None
-    left: int | None = None
-    cache_to_drop: int = 0
-    neighbours: tuple[Neighbour, ...] = ()
-    utilization: float | None = None
-    utilization_needed: float | None = None
-    utilization_most: float | None = None
-    context: int | None = None
-    sequences: int = 1
-    kv: KvFit | None = None
-    decode: DecodeCeiling | None = None
-
-    @property
-    def only_neighbours(self) -> bool:
-        """It is BLOCKED, and would not be if the other engines were stopped."""
-        if self.verdict is not Verdict.BLOCKED or self.left is None or self.left >= 0:
-            return False
-        return self.left + sum(neighbour.holds or 0 for neighbour in self.neighbours) >= 0
-
-    @property
-    def unknown(self) -> tuple[Part, ...]:
-        """The parts whose size is not known."""
-        return tuple(part for part in (*self.parts, *self.outside) if part.size is None)
-
-    def part(self, which: PartId) -> Part | None:
-        """One part."""
-        return next((part for part in (*self.parts, *self.outside) if part.id is which), None)
-
-
-def measured_layout(measured: Measured, ask: Ask) -> KvLayout | None:
-    """So many bytes for each token, states and padding spread over them; None where that start tells nothing of this
-    one: another dtype, or a longer context, over which states were spread more thinly."""
-    size, tokens = measured.kv_cache, measured.kv_tokens
-    if not size or not tokens or ask.context is None or measured.context is None or ask.context < measured.context:
+def measured_by(sizes: StartSizes, total: int, source: str) -> Measured | None:
+    """A start's figures; None when it did not load its weights. `total` is the machine's memory in bytes, 0 when that
+    is not known."""
+    if sizes.weights_gib is None:
         return None
-    if ask.kv.cache_dtype not in ("auto", measured.cache_dtype):
+    gib = (sizes.weights_gib, sizes.kv_gib, sizes.graphs_gib, sizes.graphs_estimated_gib)
+    weights, cache, graphs, estimated = (None if size is None else int(size * GIB) for size in gib)
+    overhead = None
+    if weights is not None and cache is not None and total and sizes.utilization:
+        overhead = max(0, int(total * sizes.utilization) - weights - cache - max(0, estimated or 0))
+    return Measured(
+        weights, cache, graphs, overhead, sizes.batched_tokens, source, sizes.kv_tokens, sizes.context,
+        sizes.cache_dtype,
+    )  # fmt: skip
+
+
+def measured_before(starts: Iterable[StartRecord], plan: LaunchPlan, total: int) -> Measured | None:
+    """The latest start of the same preset, model and image that measured its weights, those with the same settings
+    first. What depends on a setting that differs is left out."""
+    names = (plan.preset.name, plan.model, plan.spec.image)
+    found = [
+        start
+        for start in sorted(starts, key=lambda start: -start.at)
+        if (start.preset, start.model, start.image) == names and start.sizes.weights_gib is not None
+    ]
+    fingerprint = plan.spec.label(LABEL_SPEC_HASH)
+    same = next((start for start in found if fingerprint and start.settings == fingerprint), None)
+    if same is not None:
+        return measured_by(same.sizes, total, SOURCE)
+    launch = LaunchContext(plan)
+    alike = next((start.sizes for start in found if _same_weights(start.sizes, launch)), None)
+    if alike is None:
+        return None
+    measured = measured_by(alike, total, SOURCE)
+    eager, sequences = bool(launch.switch("enforce_eager")), launch.integer("max_num_seqs")
+    if measured is None or (alike.eager == eager and alike.sequences == sequences):  # then the graphs are the same
+        return measured
+    return replace(measured, graphs=None, overhead=None)  # the overhead is what the graphs and the rest have left over
+
+
+def _same_weights(sizes: StartSizes, launch: LaunchContext) -> bool:
+    """A drafter's weights are among them."""
+    asked = launch.value("quantization") or sizes.quantization
+    return asked == sizes.quantization and bool(sizes.speculation) == (launch.speculation is not None)
+
+
+def measured_layout(measured: Measured, request: FitRequest) -> KvLayout | None:
+    """The KV cache's layout by what a start measured, for models whose layers are not understood: bytes per token,
+    states and padding spread over them. None for another dtype, or a longer context, over which states were spread
+    more thinly."""
+    size, tokens, context = measured.kv_cache, measured.kv_tokens, request.context
+    if not size or not tokens or context is None or measured.context is None or context < measured.context:
+        return None
+    if request.kv.cache_dtype not in ("auto", measured.cache_dtype):
         return None
     each = -(-size // tokens)
     return KvLayout(
@@ -322,6 +208,6 @@ def measured_layout(measured: Measured, ask: Ask) -> KvLayout | None:
         block_bytes=each * DEFAULT_BLOCK,
         bytes_per_token=each,
         state_bytes=0,
-        batched_tokens=ask.kv.batched_tokens,
-        cache_dtype=measured.cache_dtype or ask.kv.cache_dtype,
+        batched_tokens=request.kv.batched_tokens,
+        cache_dtype=measured.cache_dtype or request.kv.cache_dtype,
     )

@@ -66,7 +66,7 @@ def assumed_entrypoint(image: str) -> tuple[str, ...]:
     return next((words for pattern, words in _BY_NAME if pattern.fullmatch(name)), ())
 
 
-def whole(argv: tuple[str, ...], model: str) -> tuple[str, ...]:
+def with_program(argv: tuple[str, ...], model: str) -> tuple[str, ...]:
     """A vLLM command that begins with the program: recipes may give the model or the options alone."""
     if argv and (argv[0] == model or argv[0].startswith("-")):
         return (*_SERVE, *argv)

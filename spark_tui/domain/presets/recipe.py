@@ -11,9 +11,8 @@ from typing import Final
 from spark_tui.domain.engine.container import Gpus, RestartPolicy, Ulimit
 from spark_tui.domain.errors import PresetError
 from spark_tui.domain.presets.image import is_image_reference
-from spark_tui.domain.presets.invocation import collapse_doubled
 from spark_tui.domain.presets.located import Complaint, Entry, Items, Leaf, Node, Reader, Table, compact, describe
-from spark_tui.domain.presets.options import IN_RECIPES, KNOBS
+from spark_tui.domain.presets.options import CHECKED_IN_RECIPES, OPTIONS
 from spark_tui.domain.presets.preset import (
     NO_GPU,
     ContainerOptions,
@@ -26,6 +25,7 @@ from spark_tui.domain.presets.preset import (
     Scalar,
     engine_of,
 )
+from spark_tui.domain.presets.template import collapse_doubled
 from spark_tui.domain.quantities import parse_bytes
 from spark_tui.domain.secret import SECRET_MASK, holds_secret, is_secret_name
 from spark_tui.domain.text import clean, clean_line, truncate
@@ -574,11 +574,11 @@ def _default(reader: Reader, entry: Entry) -> Scalar:
         return None
     if isinstance(value, str) and _CONTROL.search(value):
         reader.complain(node.line, f"`{reader.name(key)}` holds control characters.", "Remove them from the file.")
-    if key in IN_RECIPES and value is not None:
+    if key in CHECKED_IN_RECIPES and value is not None:
         try:
-            return KNOBS[key].read(value)
+            return OPTIONS[key].read(value)
         except ValueError:
-            reader.expected(key, entry, KNOBS[key].what, f"{key}: {KNOBS[key].example}")
+            reader.expected(key, entry, OPTIONS[key].expected, f"{key}: {OPTIONS[key].example}")
     return collapse_doubled(value) if isinstance(value, str) else value
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from spark_tui.domain.errors import PresetError
 from spark_tui.domain.presets.include import with_included
 from spark_tui.domain.presets.located import Node
-from spark_tui.domain.presets.options import KNOBS
+from spark_tui.domain.presets.options import OPTIONS
 from spark_tui.domain.presets.preset import Origin, Preset, PresetCatalogue
 from spark_tui.domain.presets.recipe import preset_from
 from spark_tui.domain.text import truncate
@@ -168,7 +168,7 @@ def _stamp(path: Path) -> _Stamp:
 
 def _check_name(path: Path) -> None:
     try:
-        KNOBS["name"].read(path.stem)
+        OPTIONS["name"].read(path.stem)
     except ValueError:
         raise PresetError(
             f"The file's name cannot be a preset's name: {truncate(ascii(path.stem), 80)}.",

@@ -16,12 +16,12 @@ from spark_tui.core.downloads import requests_of
 from spark_tui.core.launch import LaunchRequest
 from spark_tui.domain.engine.docker_run import render_text
 from spark_tui.domain.errors import SparkError, UsageError
-from spark_tui.domain.presets.invocation import settable
-from spark_tui.domain.presets.options import ALONE, KNOBS, METHOD, OFF, TOKENS
+from spark_tui.domain.presets.command import missing_values, settable
+from spark_tui.domain.presets.options import METHOD, OPTIONS, TOKENS
 from spark_tui.domain.presets.overrides import Overrides, overrides_from_pairs
-from spark_tui.domain.presets.plan import LaunchPlan, missing_values
+from spark_tui.domain.presets.plan import LaunchPlan
 from spark_tui.domain.presets.preset import Preset
-from spark_tui.domain.presets.rules.context import stated_by
+from spark_tui.domain.presets.rules.context import given_settings
 from spark_tui.present.launch import Judgement, ModelStatus, judgement_page, model_page
 from spark_tui.present.page import Page, Row, Section, Tone
 from spark_tui.present.presets import ImageStatus, plan_notes, refusal
@@ -35,33 +35,22 @@ JUDGE_SECONDS = 0.3
 FETCH_KEY = "^f"
 
 
-def _known(key: str, label: str, more: str = "", silent: str = "") -> FormField:
-    """A setting that the presets' rules know: what it may be stands in its help."""
-    return FormField(key, label, f"{KNOBS[key].what}{more}", silent, read=KNOBS[key].read)
+def _option(key: str) -> FormField:
+    """The field of an option of the table."""
+    option = OPTIONS[key]
+    return FormField(key, option.label, option.hint, option.silent, read=option.read)
 
 
 _ALWAYS = (
-    FormField("name", "container name", "letters, digits, `_`, `.` and `-`"),
-    _known("port", "port", ": where this machine reaches the API"),
+    _option("name"),
+    _option("port"),
     FormField("exposure", "exposure", "local: this machine only. lan: anyone on the network, with an API key"),
     FormField("api_key", "API key", "yes or no; the key is kept in a private file", "no; yes with exposure lan"),
 )
-_WHERE_TAKEN = (
-    _known("max_model_len", "context tokens", ", e.g. 65536", "model default, e.g. 65536"),
-    _known("gpu_memory_utilization", "memory share", ": of the unified memory", "default, e.g. 0.85"),
-    _known("kv_cache_memory_bytes", "KV cache size", ", e.g. 12GiB: overrides the memory share", "auto, e.g. 12GiB"),
-    _known("max_num_seqs", "sequences", ": concurrent requests", "default, e.g. 4"),
-    _known("max_num_batched_tokens", "batched tokens", ": per pass, prompts and answers", "default, e.g. 8192"),
-    FormField("kv_cache_dtype", "KV cache type", "auto (as the model), fp8, ...", "auto, or fp8"),
-    FormField(
-        METHOD,
-        "speculation",
-        f"{', '.join(ALONE)}, or {OFF}; with a drafter model: --speculative-config under more arguments",
-        f"{OFF}, or mtp",
-    ),
-    _known(TOKENS, "drafted tokens", ": drafted ahead and verified in one pass", "none; with speculation e.g. 3"),
-    FormField("served_model_name", "served as", f"{KNOBS['served_model_name'].what}: clients ask for it", "the model"),
-)
+_WHERE_TAKEN = tuple(map(_option, (
+    "max_model_len", "gpu_memory_utilization", "kv_cache_memory_bytes", "max_num_seqs", "max_num_batched_tokens",
+    "kv_cache_dtype", METHOD, TOKENS, "served_model_name",
+)))  # fmt: skip
 _LAST = (
     FormField("extra_env", "environment", "variables of the container: NAME=value OTHER='2 words'", "NAME=value"),
     FormField("extra_args", "more arguments", "appended to the command", "--flag value"),
@@ -74,7 +63,7 @@ _SETTING = re.compile(rf"\b({'|'.join(field.key for field in _WHERE_TAKEN)})=(\S
 def fields_of(preset: Preset, given: Mapping[str, str] | None = None) -> tuple[FormField, ...]:
     """What can be changed for one launch of this preset: what it needs first, then the usual, then its own values.
 
-    `given` is what its command says of the usual ones (`stated_by`). What it has no use for is no field.
+    `given` is what its command says of the usual ones (`given_settings`). What it has no use for is no field.
     """
     needed = [key for key in missing_values(preset) if _writable(key, "1")]
     first = [FormField(key, key, "required by the command", needed=True) for key in needed]
@@ -131,7 +120,7 @@ class LaunchForm(FormScreen[str]):
         self._core = context
         self._preset = preset
         try:
-            given = stated_by(context.preflight.dry_plan(preset, Overrides()))
+            given = given_settings(context.preflight.dry_plan(preset, Overrides()))
         except SparkError:
             given = {}
         fields = fields_of(preset, given)

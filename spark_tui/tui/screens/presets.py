@@ -16,7 +16,8 @@ from spark_tui.core.preflight import preset_diff
 from spark_tui.domain.engine.docker_run import render_text
 from spark_tui.domain.errors import PresetError, SparkError, UnreachableError
 from spark_tui.domain.presets.fit import Fit
-from spark_tui.domain.presets.plan import LaunchPlan, Overrides
+from spark_tui.domain.presets.overrides import Overrides
+from spark_tui.domain.presets.plan import LaunchPlan
 from spark_tui.domain.presets.preset import Preset
 from spark_tui.domain.reading import Ok
 from spark_tui.present import presets as present

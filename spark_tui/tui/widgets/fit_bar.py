@@ -6,8 +6,8 @@ from typing import Final
 
 from textual.content import Content
 
-from spark_tui.domain.presets.fit import Slice, slices
-from spark_tui.domain.presets.fit_request import Fit, PartId
+from spark_tui.domain.presets.fit import Fit, PartId
+from spark_tui.domain.presets.fit_figures import Slice, slices
 from spark_tui.domain.quantities import gib
 from spark_tui.tui.format import Glyphs
 from spark_tui.tui.widgets.line import Line, packed

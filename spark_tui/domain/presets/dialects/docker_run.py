@@ -23,14 +23,15 @@ from spark_tui.domain.engine.docker_run import gpus_value, read_argv, restart_va
 from spark_tui.domain.engine.runtimes import OLLAMA, RUNTIMES, VLLM, KeyWay, Runtime, is_server_program, recognised
 from spark_tui.domain.errors import UsageError
 from spark_tui.domain.host.identity import HostPaths
-from spark_tui.domain.presets import options as vllm
+from spark_tui.domain.presets.command import HOST_NETWORK
 from spark_tui.domain.presets.dialects.yaml_text import Value, table_of
 from spark_tui.domain.presets.image import assumed_entrypoint, is_image_reference
-from spark_tui.domain.presets.invocation import HOST_NETWORK, render
+from spark_tui.domain.presets.invocation import parse
 from spark_tui.domain.presets.located import Table
-from spark_tui.domain.presets.options import KNOBS
+from spark_tui.domain.presets.options import OPTIONS, key_of, spellings
 from spark_tui.domain.presets.plan import COMPILE_CACHES, STORE_TARGET
 from spark_tui.domain.presets.preset import NO_GPU, Scalar
+from spark_tui.domain.presets.template import render
 from spark_tui.domain.quantities import docker_size
 from spark_tui.domain.secret import SECRET_MASK, holds_secret, is_secret_name, mask_secrets
 from spark_tui.domain.shell import is_shell, join_lines, shell_construct, split_words, words_of
@@ -195,12 +196,18 @@ def _model(argv: tuple[str, ...], runtime: Runtime, env: Mapping[str, str]) -> s
     if runtime is OLLAMA:
         pulled = _PULLED.search(" ".join(words))
         named = pulled[1] if pulled else ""
-    model = named or vllm.option_in(words[start:], runtime.model_options) or ""
+    model = named or _model_option(words[start:], runtime)
     reference = _REFERENCE.fullmatch(model)
     model = env.get(reference[1], "") if reference else model
     if not model or model.startswith("-"):
         raise _no_model(runtime)
     return model
+
+
+def _model_option(words: tuple[str, ...], runtime: Runtime) -> str:
+    invocation = parse(words, runtime.id)
+    keys = dict.fromkeys(key_of(name, runtime.id) for name in runtime.model_options)
+    return next((value for key in keys if (value := invocation.value(key))), "")
 
 
 def _no_model(runtime: Runtime) -> UsageError:
@@ -254,9 +261,7 @@ def _lines(argv: tuple[str, ...]) -> Iterator[list[str]]:
 def _spellings(key: str, runtime: Runtime) -> tuple[str, ...]:
     if key == "port":
         return ("--port",)
-    if runtime is VLLM:
-        return (vllm.option_of(key) or "", *_SHORT.get(key, ()))
-    return runtime.spellings(key)
+    return spellings(key, runtime.id)
 
 
 def _with_placeholder(text: str, key: str, names: tuple[str, ...]) -> tuple[str, Scalar]:
@@ -269,7 +274,7 @@ def _with_placeholder(text: str, key: str, names: tuple[str, ...]) -> tuple[str,
     match = found[0]
     value: Scalar = match[2]
     try:
-        value = KNOBS[key].read(match[2]) if key in KNOBS else int(match[2])
+        value = OPTIONS[key].read(match[2]) if key in OPTIONS else int(match[2])
     except ValueError:
         return text, None
     return f"{text[: match.start(2)]}{{{key}}}{text[match.end(2) :]}", value

@@ -10,7 +10,6 @@ from typing import Final
 
 from spark_tui.domain.engine.container import ALL_INTERFACES
 from spark_tui.domain.errors import PresetError, UsageError
-from spark_tui.domain.presets import options as vllm
 from spark_tui.domain.presets.dialects.sparkrun import ExportedRecipe
 from spark_tui.domain.presets.dialects.yaml_text import (
     Value,
@@ -21,10 +20,12 @@ from spark_tui.domain.presets.dialects.yaml_text import (
     with_value,
     without_keys,
 )
-from spark_tui.domain.presets.invocation import parts, render, render_env
+from spark_tui.domain.presets.invocation import Invocation
 from spark_tui.domain.presets.located import Entry, Leaf, Node, Table, compact, describe
+from spark_tui.domain.presets.options import OPTIONS, VLLM_KEYS, spellings
 from spark_tui.domain.presets.preset import Preset, Scalar
 from spark_tui.domain.presets.recipe import IMPORTED_KEY, OWN_KEY
+from spark_tui.domain.presets.template import parts, render, render_env
 from spark_tui.domain.secret import is_secret_name
 from spark_tui.domain.shell import join_lines
 from spark_tui.domain.text import clean_line, truncate
@@ -380,12 +381,13 @@ def _built(document: Table) -> str:
     """vLLM's command from the values alone, each option on a line."""
     lines = ["vllm serve {model}"]
     defaults = sub_table(document, "defaults")
-    for key in vllm.KEYS:
-        entry, option = defaults.get(key), vllm.option_of(key)
-        if entry is None or option is None:
+    for key in VLLM_KEYS:
+        entry, option = defaults.get(key), spellings(key, "vllm")[0]
+        if entry is None:
             continue
-        if vllm.is_switch(key):
-            lines += vllm.with_option((), key, entry.node.value if isinstance(entry.node, Leaf) else None)
+        if OPTIONS[key].switch:
+            value = entry.node.value if isinstance(entry.node, Leaf) else None
+            lines += Invocation().with_option(key, value).words
         else:
             lines.append(f"{option} '{{{key}}}'" if "{" in compact(entry.node) else f"{option} {{{key}}}")
     return " \\\n  ".join(lines) + "\n"

@@ -14,11 +14,11 @@ from typing import Final
 
 from spark_tui.domain.errors import PresetError, UsageError
 from spark_tui.domain.host.identity import HostPaths
+from spark_tui.domain.presets.command import missing_values
 from spark_tui.domain.presets.dialects.docker_run import find_commands, from_docker_run
 from spark_tui.domain.presets.dialects.eugr import Converted, from_eugr
 from spark_tui.domain.presets.dialects.yaml_text import EMPTY, comment, scalar, yaml_text
 from spark_tui.domain.presets.include import flattened
-from spark_tui.domain.presets.invocation import missing_values
 from spark_tui.domain.presets.located import Node, Table
 from spark_tui.domain.presets.preset import Origin, Preset
 from spark_tui.domain.presets.recipe import Dialect, dialect_of, preset_from
@@ -226,7 +226,7 @@ def examine(
 ) -> Examined:
     """Reads one recipe. Never raises: what cannot be used is the result's `problem`, with file and line.
 
-    `name` is the preset's name to be, one that `names_of` gave or that KNOBS["name"] has read. A command has a name
+    `name` is the preset's name to be, one that `names_of` gave or that OPTIONS["name"] has read. A command has a name
     of its own, which counts unless the person has `chosen` one; its mounts are held against `paths`.
     """
     place = posixpath.join(gathered.registry.root, found.path)

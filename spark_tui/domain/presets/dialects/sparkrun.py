@@ -7,12 +7,14 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from spark_tui.domain.errors import UsageError
-from spark_tui.domain.presets import options as vllm
+from spark_tui.domain.presets.command import command_of, missing_values, settled
 from spark_tui.domain.presets.dialects.yaml_text import scalar, sub_table, with_value
-from spark_tui.domain.presets.invocation import command_of, missing_values, placeholders, placeholders_in_value, settled
+from spark_tui.domain.presets.invocation import Invocation
 from spark_tui.domain.presets.located import Table, masked, plain
+from spark_tui.domain.presets.options import OPTIONS, spellings
 from spark_tui.domain.presets.overrides import Overrides
 from spark_tui.domain.presets.preset import Preset, Scalar
+from spark_tui.domain.presets.template import placeholders, placeholders_in_value
 from spark_tui.domain.secret import SECRET_MASK
 from spark_tui.domain.shell import join_lines, shell_construct
 
@@ -93,11 +95,11 @@ def _options(preset: Preset, template: str, changes: dict[str, Scalar]) -> list[
     }
     words: list[str] = []
     for key, value in changes.items():
-        option = vllm.option_of(key)
-        if key in named or option is None:
+        option = next(iter(spellings(key, "vllm")), "")
+        if key in named or not option:
             continue
-        if vllm.is_switch(key):
-            words += vllm.with_option((), key, value)
+        if OPTIONS[key].switch:
+            words += Invocation().with_option(key, value).words
         else:
             words += [option, f"'{{{key}}}'" if set(str(value)) & set(' {}"') else f"{{{key}}}"]
     return words

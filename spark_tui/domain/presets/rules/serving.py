@@ -1,4 +1,4 @@
-"""Rules about how the model is served: parsers, the machines that serve it, who reaches it, and what it needs here."""
+"""Rules about how the model is served: parsers, required files, and the machines that serve it."""
 
 from __future__ import annotations
 
@@ -6,15 +6,13 @@ import posixpath
 from collections.abc import Mapping
 from typing import Final
 
-from spark_tui.domain.engine.container import LOOPBACK
-from spark_tui.domain.engine.runtimes import KeyWay, is_known
-from spark_tui.domain.presets.invocation import HOST_NETWORK
-from spark_tui.domain.presets.overrides import Reach
-from spark_tui.domain.presets.plan import STORE_TARGET, key_wanted
+from spark_tui.domain.finding import Finding, Severity
+from spark_tui.domain.presets.plan import STORE_TARGET
 from spark_tui.domain.presets.preset import RequiredFile
-from spark_tui.domain.presets.rules.context import Advice, Case, Rule, Severity
+from spark_tui.domain.presets.rules.context import LaunchContext, Rules
 
-_LOOPBACKS: Final = (LOOPBACK, "localhost", "::1")
+RULES = Rules()
+
 # family -> its name in a model, its reasoning parser, its tool parser (the guide, section 7).
 _FAMILIES: Final = (
     ("Qwen", r"qwen", "qwen3", "qwen3_coder"),
@@ -33,217 +31,175 @@ _TOOLS_OF: Final[Mapping[str, str]] = {
     "qwen3_coder": "Qwen",
 }
 _BORROWED: Final = (("Nemotron 3", "qwen3_coder"),)
+_NANO_PLUGIN: Final = "/models/nano_v3_reasoning_parser.py"
 
 
-# --- parsers ----------------------------------------------------------------------------------------------
+def _family(launch: LaunchContext) -> tuple[str, str, str, str] | None:
+    return next((family for family in _FAMILIES if launch.named(family[1])), None)
 
 
-def tool_choice_without_parser(case: Case) -> Advice | None:
-    """vLLM ends at the start over the one without the other."""
-    if not case.is_vllm or not case.switch("--enable-auto-tool-choice"):
+@RULES.add()
+def tool_choice_without_parser(launch: LaunchContext) -> Finding | None:
+    """vLLM exits at the start over the one without the other."""
+    if not launch.switch("enable_auto_tool_choice") or launch.value("tool_call_parser") is not None:
         return None
-    if case.option("--tool-call-parser") is not None:
-        return None
-    family = _family(case)
-    return Advice(
+    family = _family(launch)
+    return Finding(
+        "tool_choice_without_parser",
         Severity.ERROR,
         "--enable-auto-tool-choice needs a --tool-call-parser.",
-        "--enable-auto-tool-choice alone",
+        ("--enable-auto-tool-choice alone",),
         f"Set tool_call_parser={family[3]}." if family else "Set the tool_call_parser that the model's card names.",
-        case.setting("tool_call_parser", family[3]) if family else (),
+        launch.setting("tool_call_parser", family[3]) if family else (),
     )
 
 
-def tool_parser_without_choice(case: Case) -> Advice | None:
+@RULES.add()
+def tool_parser_without_choice(launch: LaunchContext) -> Finding | None:
     """Requests with tools then answer 400: `"auto" tool choice requires --enable-auto-tool-choice`."""
-    parser = case.option("--tool-call-parser")
-    if not case.is_vllm or parser is None or case.switch("--enable-auto-tool-choice"):
+    parser = launch.value("tool_call_parser")
+    if parser is None or launch.switch("enable_auto_tool_choice"):
         return None
-    return Advice(
+    return Finding(
+        "tool_parser_without_choice",
         Severity.WARNING,
         "A tool parser without --enable-auto-tool-choice: requests with tools are refused.",
-        f"--tool-call-parser {parser}",
+        (f"--tool-call-parser {parser}",),
         "Set enable_auto_tool_choice=true.",
-        case.setting("enable_auto_tool_choice", "true"),
+        launch.setting("enable_auto_tool_choice", "true"),
     )
 
 
-def _family(case: Case) -> tuple[str, str, str, str] | None:
-    return next((family for family in _FAMILIES if case.named(family[1])), None)
-
-
-def parser_of_another_model(case: Case) -> Advice | None:
-    """Follow the model's recipe: another family's parser leaves thoughts and calls in the text."""
-    family = _family(case)
-    if not case.is_vllm or family is None:
+@RULES.add()
+def parser_of_another_model(launch: LaunchContext) -> Finding | None:
+    """Follow the model's recipe: another family's parser leaves reasoning and calls in the text."""
+    family = _family(launch)
+    if family is None:
         return None
     name, _, reasoning, tools = family
-    asked = (
-        ("reasoning_parser", case.option("--reasoning-parser") or "", _REASONING_OF, reasoning),
-        ("tool_call_parser", case.option("--tool-call-parser") or "", _TOOLS_OF, tools),
-    )
+    asked = (("reasoning_parser", _REASONING_OF, reasoning), ("tool_call_parser", _TOOLS_OF, tools))
     wrong = [
         (key, given, owners[given], own)
-        for key, given, owners, own in asked
-        if owners.get(given, name) != name and (name, given) not in _BORROWED
+        for key, owners, own in asked
+        if owners.get(given := launch.value(key) or "", name) != name and (name, given) not in _BORROWED
     ]
     if not wrong:
         return None
-    return Advice(
+    return Finding(
+        "parser_of_another_model",
         Severity.WARNING,
-        f"A parser reads the answers of another family ({wrong[0][2]}).",
-        ", ".join(f"{key} {given}" for key, given, _, _ in wrong) + f" with {case.preset.model}",
+        f"A parser is for another model family ({wrong[0][2]}).",
+        (", ".join(f"{key} {given}" for key, given, _, _ in wrong) + f" with {launch.preset.model}",),
         "Set " + " and ".join(f"{key}={own}" for key, _, _, own in wrong) + ".",
-        tuple(pair for key, _, _, own in wrong for pair in case.setting(key, own)),
+        tuple(pair for key, _, _, own in wrong for pair in launch.setting(key, own)),
     )
 
 
-def _plugins(case: Case) -> tuple[str, ...]:
-    given = (case.option("--reasoning-parser-plugin"), case.option("--tool-parser-plugin"))
+# --- required files ---------------------------------------------------------------------------------------
+
+
+def _plugins(launch: LaunchContext) -> tuple[str, ...]:
+    given = (launch.value("reasoning_parser_plugin"), launch.value("tool_parser_plugin"))
     return tuple(path for path in given if path)
 
 
-def _is_plugin(case: Case, file: RequiredFile) -> bool:
-    return any(path == posixpath.join(STORE_TARGET, file.target) for path in _plugins(case))
+def _is_plugin(launch: LaunchContext, file: RequiredFile) -> bool:
+    return any(path == posixpath.join(STORE_TARGET, file.target) for path in _plugins(launch))
 
 
-def parser_plugin_missing(case: Case) -> Advice | None:
+def _how_to_download(launch: LaunchContext) -> str:
+    return f"A launch downloads it first; or run: spark-tui models pull {launch.preset.name}"
+
+
+@RULES.add(any_engine=True)
+def parser_plugin_missing(launch: LaunchContext) -> Finding | None:
     """A parser from a file: the file must be named, and lie in the store."""
-    absent = tuple(file.target for file in case.situation.missing_files or () if _is_plugin(case, file))
+    absent = tuple(file.target for file in launch.missing_files or () if _is_plugin(launch, file))
     if absent:
-        return Advice(
-            Severity.NOTE,
-            "The parser that the command names is not in the model store yet.",
-            ", ".join(absent),
-            _fetched(case),
+        return Finding(
+            "parser_plugin_missing",
+            Severity.INFO,
+            "The parser file of the command is not in the model store.",
+            (", ".join(absent),),
+            _how_to_download(launch),
         )
-    if not case.is_vllm or case.option("--reasoning-parser") != "nano_v3" or _plugins(case):
+    if not launch.is_vllm or launch.value("reasoning_parser") != "nano_v3" or _plugins(launch):
         return None
-    return Advice(
+    return Finding(
+        "parser_plugin_missing",
         Severity.ERROR,
         "The parser nano_v3 is a file of the model, and the command does not name it.",
-        "--reasoning-parser nano_v3 without --reasoning-parser-plugin",
-        "Set reasoning_parser_plugin=/models/nano_v3_reasoning_parser.py, and fetch that file into the store.",
-        case.setting("reasoning_parser_plugin", "/models/nano_v3_reasoning_parser.py"),
+        ("--reasoning-parser nano_v3 without --reasoning-parser-plugin",),
+        f"Set reasoning_parser_plugin={_NANO_PLUGIN}, and download that file into the store.",
+        launch.setting("reasoning_parser_plugin", _NANO_PLUGIN),
     )
 
 
-def required_file_missing(case: Case) -> Advice | None:
-    """What the command runs or reads; parsers are told above, a system prompt by its model's rule."""
-    missing = case.situation.missing_files or ()
-    absent = tuple(file.target for file in missing if not file.for_chat and not _is_plugin(case, file))
+@RULES.add(any_engine=True)
+def required_file_missing(launch: LaunchContext) -> Finding | None:
+    """What the command runs or reads; parser files have the rule above, a system prompt its model's."""
+    missing = launch.missing_files or ()
+    absent = tuple(file.target for file in missing if not file.for_chat and not _is_plugin(launch, file))
     if not absent:
         return None
-    return Advice(
-        Severity.NOTE,
-        "The model store lacks what this preset needs to start.",
-        ", ".join(absent),
-        _fetched(case),
+    return Finding(
+        "required_file_missing",
+        Severity.INFO,
+        "Files that this preset needs to start are not in the model store.",
+        (", ".join(absent),),
+        _how_to_download(launch),
     )
 
 
-def mistral_without_system_prompt(case: Case) -> Advice | None:
+@RULES.add(any_engine=True)
+def mistral_without_system_prompt(launch: LaunchContext) -> Finding | None:
     """The card: it behaves as meant with the repository's SYSTEM_PROMPT.txt."""
-    missing = case.situation.missing_files
-    prompt = next((file for file in case.preset.facts.required_files if file.for_chat), None)
-    here = prompt is not None and missing is not None and prompt not in missing
-    if not case.named(r"mistral-small-4") or case.situation.has_system_prompt or here:
+    missing = launch.missing_files
+    prompt = next((file for file in launch.preset.facts.required_files if file.for_chat), None)
+    downloaded = prompt is not None and missing is not None and prompt not in missing
+    if not launch.named(r"mistral-small-4") or launch.has_system_prompt or downloaded:
         return None
-    return Advice(
-        Severity.NOTE,
-        "Mistral-Small-4 behaves as meant only with its system prompt.",
-        f"no {prompt.target} in the model store" if prompt is not None else "SYSTEM_PROMPT.txt of its repository",
-        _fetched(case) if prompt is not None else "Send its text as the system message of each chat.",
+    return Finding(
+        "mistral_without_system_prompt",
+        Severity.INFO,
+        "Mistral-Small-4 needs its system prompt to behave as meant.",
+        (f"no {prompt.target} in the model store" if prompt is not None else "SYSTEM_PROMPT.txt of its repository",),
+        _how_to_download(launch) if prompt is not None else "Send its text as the system message of each chat.",
     )
-
-
-def _fetched(case: Case) -> str:
-    """How what is missing gets here."""
-    return f"A launch fetches it first; by itself: spark-tui models pull {case.preset.name}"
 
 
 # --- machines ---------------------------------------------------------------------------------------------
 
 
-def parallel_beyond_machines(case: Case) -> Advice | None:
+@RULES.add(spark=True)
+def parallel_beyond_machines(launch: LaunchContext) -> Finding | None:
     """A Spark has one GPU: tensor and pipeline parallel need as many Sparks."""
-    if not case.is_vllm or not case.may_be_spark:
+    sizes = {key: max(1, launch.integer(key) or 1) for key in ("tensor_parallel", "pipeline_parallel")}
+    size, sparks = sizes["tensor_parallel"] * sizes["pipeline_parallel"], launch.sparks or 1
+    if size <= sparks:
         return None
-    size = 1
-    for option in ("--tensor-parallel-size", "--pipeline-parallel-size"):
-        size *= max(1, case.integer(option) or 1)
-    sparks = case.situation.sparks
-    if size <= (sparks or 1):
-        return None
-    certain = sparks is not None and case.situation.is_spark is True
-    fixes = [("tensor_parallel", "--tensor-parallel-size"), ("pipeline_parallel", "--pipeline-parallel-size")]
-    return Advice(
+    certain = launch.sparks is not None and launch.is_spark is True
+    machines = "1 Spark" if sparks == 1 else f"{sparks} Sparks"
+    return Finding(
+        "parallel_beyond_machines",
         Severity.ERROR if certain else Severity.WARNING,
         "The model is spread over more GPUs than there are.",
-        f"tensor times pipeline parallel: {size} GPUs; a Spark has one, and "
-        + ("it serves alone" if (sparks or 1) == 1 else f"{sparks} serve together"),
+        (f"tensor times pipeline parallel: {size} GPUs; {machines} with one GPU each",),
         "Set tensor_parallel=1, or link more Sparks.",
-        tuple(pair for key, name in fixes if (case.integer(name) or 1) > 1 for pair in case.setting(key, "1")),
+        tuple(pair for key, ways in sizes.items() if ways > 1 for pair in launch.setting(key, 1)),
     )
 
 
-def nccl_interface(case: Case) -> Advice | None:
+@RULES.add()
+def nccl_interface(launch: LaunchContext) -> Finding | None:
     """The guide, section 12: over Ethernet instead of the QSFP port it is 10 to 20 times slower."""
-    size, sparks = case.integer("--tensor-parallel-size") or 1, case.situation.sparks or 1
-    if not case.is_vllm or size <= 1 or size > sparks or case.env.get("NCCL_SOCKET_IFNAME"):
+    size = launch.integer("tensor_parallel") or 1
+    if size <= 1 or size > (launch.sparks or 1) or launch.env.get("NCCL_SOCKET_IFNAME"):
         return None
-    return Advice(
+    return Finding(
+        "nccl_interface",
         Severity.WARNING,
         "NCCL may choose the slow network between the Sparks.",
-        f"--tensor-parallel-size {size} without NCCL_SOCKET_IFNAME",
+        (f"--tensor-parallel-size {size} without NCCL_SOCKET_IFNAME",),
         "Set env.NCCL_SOCKET_IFNAME to the QSFP port (see ibdev2netdev), for example enP2p1s0f1np1.",
     )
-
-
-# --- access -----------------------------------------------------------------------------------------------
-
-
-def lan_without_key(case: Case) -> Advice | None:
-    """Everyone in the network could use the engine, and read its metrics."""
-    overrides, on_host = case.situation.overrides, case.situation.plan.spec.network == HOST_NETWORK
-    host = case.option("--host")
-    shared = host not in _LOOPBACKS if on_host else overrides.exposure is Reach.LAN
-    if not shared or key_wanted(case.preset, overrides):
-        return None
-    takes_key = is_known(case.preset.engine) and case.preset.server.key_way is not KeyWay.NONE
-    return Advice(
-        Severity.WARNING,
-        "Everyone in the network can use this engine: it has no API key.",
-        f"--host {host or 'unset'} on the host's network" if on_host else "exposure=lan with api_key=no",
-        "Set api_key=yes, or exposure=local." if takes_key else "Set exposure=local.",
-        (("api_key", "yes"),) if takes_key else (("exposure", "local"),),
-    )
-
-
-def gated_without_token(case: Case) -> Advice | None:
-    """The Hub answers 401 for a gated model; weights that are here need none."""
-    situation = case.situation
-    if case.preset.facts.gated is not True or situation.has_hf_token is not False or situation.checkpoint is not None:
-        return None
-    return Advice(
-        Severity.ERROR,
-        "The model is gated, and there is no Hugging Face token.",
-        f"{case.preset.model}: gated",
-        f"Accept its licence at huggingface.co/{case.preset.model}, then set HF_TOKEN or log in with hf.",
-    )
-
-
-ACCESS: Final[Mapping[str, Rule]] = {
-    "lan_without_key": lan_without_key,
-    "gated_without_token": gated_without_token,
-}
-RULES: Final[Mapping[str, Rule]] = {
-    "tool_choice_without_parser": tool_choice_without_parser,
-    "tool_parser_without_choice": tool_parser_without_choice,
-    "parser_of_another_model": parser_of_another_model,
-    "parser_plugin_missing": parser_plugin_missing,
-    "required_file_missing": required_file_missing,
-    "mistral_without_system_prompt": mistral_without_system_prompt,
-    "parallel_beyond_machines": parallel_beyond_machines,
-    "nccl_interface": nccl_interface,
-}

@@ -1,0 +1,324 @@
+"""From a preset's template to its command, with one launch's changes applied."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from spark_tui.domain.engine.container import ALL_INTERFACES, LOOPBACK
+from spark_tui.domain.engine.state import ExposureChoice
+from spark_tui.domain.errors import PresetError, UsageError
+from spark_tui.domain.presets.image import with_program
+from spark_tui.domain.presets.invocation import Invocation, parse
+from spark_tui.domain.presets.options import METHOD, OFF, TOKENS, VLLM_KEYS, compact_json, key_of, keys_of, spellings
+from spark_tui.domain.presets.overrides import Overrides, unknown_key
+from spark_tui.domain.presets.preset import Preset, Scalar
+from spark_tui.domain.presets.speculation import CONFIG, SPELLED, changed, speculation_of
+from spark_tui.domain.presets.template import placeholders, placeholders_in_value, render
+from spark_tui.domain.shell import join_lines, shell_construct, split_words
+
+HOST_NETWORK: Final = "host"
+LOOPBACK_NAMES: Final = (LOOPBACK, "localhost", "::1")
+_OF_ENVIRONMENT = re.compile(r"\{config\.([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """The whole command, program first; no words for an image that runs as it is. `port` is where the server listens
+    within its network."""
+
+    invocation: Invocation
+    port: int
+    served_name: str
+    values: Mapping[str, Scalar]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        """The words."""
+        return self.invocation.argv
+
+
+def command_of(preset: Preset, overrides: Overrides, model: str) -> Command:
+    """Renders and reads the command. `model` is the model as the container sees it.
+
+    Raises PresetError for what is wrong with the recipe, UsageError for what is wrong with the overrides.
+    """
+    return _command(preset, settled(preset, overrides, model), model)
+
+
+def places_in(preset: Preset) -> set[str]:
+    """The values that the preset's command or environment has a place for, those within other values included."""
+    values = dict(preset.defaults)
+    used = {key for _, text in preset.env for key in _OF_ENVIRONMENT.findall(text)}
+    waiting = list(placeholders(preset.command))
+    while waiting:
+        key = waiting.pop()
+        if key not in used:
+            used.add(key)
+            value = values.get(key)
+            waiting += placeholders_in_value(value) if isinstance(value, str) else ()
+    return used
+
+
+def settable(preset: Preset, key: str) -> bool:
+    """Whether a launch can set that value at all: the preset's text has a place for it, or its server an option."""
+    if key in places_in(preset):
+        return True
+    if key in (METHOD, TOKENS):
+        return preset.engine == "vllm" and not preset.facts.runs_as_is
+    return not preset.facts.runs_as_is and key in keys_of(preset.engine)
+
+
+def missing_values(preset: Preset) -> tuple[str, ...]:
+    """Placeholders of the command for which the recipe has no value: they must be given with `--set`."""
+    return render(preset.command, _defaults(preset, preset.model)).missing
+
+
+def settled(preset: Preset, overrides: Overrides, model: str) -> Overrides:
+    """The same changes with speculation as the template or the server takes it: in place of a method and a number, a
+    whole config, or the options to leave out. Raises what `command_of` raises."""
+    method, tokens = overrides.speculation, overrides.num_speculative_tokens
+    plain = replace(overrides, speculation=None, num_speculative_tokens=None)
+    if tokens is not None and TOKENS in places_in(preset):
+        plain = replace(plain, values=(*plain.values, (TOKENS, str(tokens))))
+        tokens = None
+    if method is None and tokens is None:
+        return plain
+    if preset.facts.runs_as_is:
+        raise UsageError(
+            "This preset's image sets speculation itself.",
+            "--dry-run shows the variables that it reads; change one with env.NAME=value.",
+        )
+    if preset.engine != "vllm":
+        raise UsageError(
+            f"Speculation can be set for vLLM only; this preset's server is {preset.server.title}.",
+            "Give its own options as extra_args.",
+        )
+    before = _command(preset, plain, model).invocation
+    short = tuple(key for key in SPELLED if before.has(key))
+    if method == OFF:
+        return replace(plain, without=(*plain.without, *((CONFIG,) if before.has(CONFIG) else ()), *short))
+    config = changed(speculation_of(before, {}), method, tokens)
+    others = tuple(pair for pair in plain.values if pair[0] != CONFIG)
+    wanted = replace(plain, values=(*others, (CONFIG, compact_json(config))), without=(*plain.without, *short))
+    found = speculation_of(_command(preset, wanted, model).invocation, {})
+    if found is None or dict(found.config) != config:
+        raise UsageError(
+            "The speculation of this command cannot be changed by a setting.",
+            "Change its --speculative-config in a copy of the preset, or in your extra arguments.",
+        )
+    return wanted
+
+
+def _command(preset: Preset, overrides: Overrides, model: str) -> Command:
+    """The command, with speculation as the preset or a whole `speculative_config` has it."""
+    notes: list[str] = []
+    changes, used = overrides.template_values(), places_in(preset)
+    values = _values(preset, overrides, model, notes)
+    if preset.facts.runs_as_is:
+        return _as_is(preset, overrides, model, values, tuple(notes))
+    start = _rendered(preset, values, changes, notes) if preset.command else _built(preset, values, model, notes)
+    found = parse(with_program(start, model) if preset.engine == "vllm" else start, preset.server.id)
+    for key, value in changes.items():
+        if key in used:
+            continue
+        if key not in keys_of(preset.engine):
+            raise unknown_key(key, (*used, *keys_of(preset.engine)), preset.name)
+        found = _with(_editable(found, preset, key), key, value)
+    given = (("served_model_name", preset.default("served_model_name")), ("revision", preset.model_revision))
+    for key, default in given if not found.script else ():
+        if default and key not in used and spellings(key, preset.server.id) and found.value(key) is None:
+            found = found.with_option(key, default)
+    found = _listening(found, preset, overrides, notes)
+    if overrides.extra_args:
+        found = _editable(found, preset, "extra_args").with_words(overrides.extra_args)
+    for word in overrides.without:
+        key = key_of("--" + word, preset.server.id)
+        if found.has(key):
+            found = _editable(found, preset, word).without(key)
+    if found.value("api_key") is not None:
+        raise PresetError(
+            "The command passes the API key as an argument, visible in every process list.",
+            "Remove it, and launch with api_key=true: spark-tui keeps the key in a private file.",
+            file=preset.file,
+        )
+    port = _port(found.value("port"), preset, values)
+    return Command(found, port, found.value("served_model_name") or model, values, tuple(notes))
+
+
+def _as_is(
+    preset: Preset, overrides: Overrides, model: str, values: Mapping[str, Scalar], notes: tuple[str, ...]
+) -> Command:
+    """No command of ours: the image's own start script takes what it needs from the environment."""
+    if overrides.extra_args or overrides.without:
+        raise UsageError(
+            "This preset's image runs as it is, without a command to change.",
+            "Change its environment instead: env.NAME=value. --dry-run shows what it has.",
+        )
+    used = places_in(preset)
+    unusable = next((key for key in overrides.template_values() if key not in used), None)
+    if unusable is not None:
+        raise unknown_key(unusable, used, preset.name)
+    if preset.options.network == HOST_NETWORK:
+        raise PresetError(
+            "An image that runs as it is cannot be kept to this machine on the host's network.",
+            "Remove `network: host` from the recipe: its port is then published as the exposure allows.",
+            file=preset.file,
+        )
+    port, served = preset.default("port"), values.get("served_model_name")
+    listens = port if isinstance(port, int) else preset.server.port
+    return Command(Invocation(runtime=preset.server.id), listens, str(served or model), values, notes)
+
+
+def _with(found: Invocation, key: str, value: Scalar) -> Invocation:
+    try:
+        return found.with_option(key, value)
+    except ValueError:
+        raise UsageError(f"`{key}` is on or off; got {str(value)[:40]!r}.", f"For example: {key}=true") from None
+
+
+def _editable(found: Invocation, preset: Preset, key: str) -> Invocation:
+    """The command, where a setting can be put into it. Raises UsageError for a shell script."""
+    if found.script:
+        raise UsageError(
+            f"`{key}` cannot be set: this preset's command is a shell script with no place for it.",
+            f"Copy {preset.file} to your preset folder and add the option to its command.",
+        )
+    return found
+
+
+# --- values and template ----------------------------------------------------------------------------------
+
+
+def _defaults(preset: Preset, model: str) -> dict[str, Scalar]:
+    """The recipe's values between what a placeholder means without one (0.80 is sparkrun's share for a DGX Spark) and
+    what sparkrun injects into every template; the revision only where the recipe pins one."""
+    pinned: dict[str, Scalar] = {"model_revision": preset.model_revision} if preset.model_revision else {}
+    return {
+        "host": ALL_INTERFACES,
+        "port": preset.server.port,
+        "tensor_parallel": 1,
+        "pipeline_parallel": 1,
+        "gpu_memory_utilization": 0.8,
+        **{key: value for key, value in preset.defaults if value is not None},
+        "model": model,
+        "resolved_model_path": model,
+        **pinned,
+    }
+
+
+def _values(preset: Preset, overrides: Overrides, model: str, notes: list[str]) -> dict[str, Scalar]:
+    values = _defaults(preset, model)
+    if preset.options.network == HOST_NETWORK:
+        values["host"] = ALL_INTERFACES if overrides.exposure is ExposureChoice.LAN else LOOPBACK
+        values["port"] = overrides.port or values["port"]
+    elif str(values["host"]) in LOOPBACK_NAMES:
+        notes.append(f"host {values['host']} is not reachable from outside the container: set to {ALL_INTERFACES}.")
+        values["host"] = ALL_INTERFACES
+    return values | overrides.template_values()
+
+
+def _rendered(
+    preset: Preset, values: Mapping[str, Scalar], changes: Mapping[str, Scalar], notes: list[str]
+) -> tuple[str, ...]:
+    filled = render(preset.command, values)
+    if filled.missing:
+        raise PresetError(
+            f"Missing value: {', '.join(filled.missing)}.",
+            f"Set it for this launch (--set {filled.missing[0]}=...), or in the recipe under `defaults`.",
+            file=preset.file,
+        )
+    if not filled.settled:
+        raise PresetError(
+            "The recipe's values refer to each other in a circle.",
+            "Check `defaults` for a value that names itself in braces.",
+            file=preset.file,
+        )
+    text = join_lines(filled.text)
+    construct = shell_construct(text)
+    if construct:
+        own = render(preset.command, {**values, **{key: preset.default(key) for key in changes}}).text
+        if not shell_construct(join_lines(own)):
+            raise UsageError(
+                f"A value that you set would be read by the shell ({construct}).",
+                "Remove characters such as ; & | $ < > from it.",
+            )
+        notes.append(f"The command needs a shell ({construct}): it runs as bash -c.")
+        return ("bash", "-c", text)
+    try:
+        argv = split_words(text)
+    except ValueError:
+        raise PresetError("A quote in the command is not closed.", "Close it in `command`.", file=preset.file) from None
+    if not argv:
+        raise PresetError("The command is empty.", "Add `command: vllm serve {model}`.", file=preset.file)
+    return argv
+
+
+def _built(preset: Preset, values: Mapping[str, Scalar], model: str, notes: list[str]) -> tuple[str, ...]:
+    """`vllm serve MODEL --option value ...` from the recipe's values, as sparkrun does where `command` is absent."""
+    own = {"host", "port", *(key for key, _ in preset.defaults)}
+    dropped = sorted(own - set(VLLM_KEYS))
+    if dropped:
+        notes.append(f"Not options of vLLM, ignored: {', '.join(dropped)}.")
+    found = parse(("vllm", "serve", model))
+    for key in VLLM_KEYS:
+        value = values.get(key) if key in own else None
+        try:
+            found = found if value is None else found.with_option(key, value)
+        except ValueError as error:
+            raise PresetError(
+                f"An option that is on or off has the value {error}.",
+                "Write true or false in `defaults`.",
+                file=preset.file,
+            ) from None
+    return found.argv
+
+
+# --- address ----------------------------------------------------------------------------------------------
+
+
+def _listening(found: Invocation, preset: Preset, overrides: Overrides, notes: list[str]) -> Invocation:
+    """The command with the address that it listens on: all of the container's, or as far as the exposure allows."""
+    server = preset.server
+    if not server.host_option:
+        return found  # the plan says it in a variable
+    host = found.value("host")
+    if preset.options.network != HOST_NETWORK:
+        if host is None and server.loopback and not server.host_variable:
+            if not found.script:
+                return found.with_option("host", ALL_INTERFACES)
+            notes.append(f"{server.title} is not reachable unless its script has --host {{host}}.")
+            return found
+        if host not in LOOPBACK_NAMES:
+            return found
+        notes.append(f"--host {host} is not reachable from outside the container: set to {ALL_INTERFACES}.")
+        return _with_host(found, ALL_INTERFACES, preset)
+    wanted = ALL_INTERFACES if overrides.exposure is ExposureChoice.LAN else LOOPBACK
+    found = found if host == wanted else _with_host(found, wanted, preset)
+    if overrides.port and found.value("port") != str(overrides.port):
+        found = _editable(found, preset, "port").with_option("port", overrides.port)
+    return found
+
+
+def _with_host(found: Invocation, host: str, preset: Preset) -> Invocation:
+    if found.script:
+        raise PresetError(
+            f"The server must listen on {host}, and the command is a shell script with another address.",
+            f"Write --host {host} in its `command`, or --host {{host}}.",
+            file=preset.file,
+        )
+    return found.with_option("host", host)
+
+
+def _port(text: str | None, preset: Preset, values: Mapping[str, Scalar]) -> int:
+    """The port that the server listens on. `text` is what the command says, None where it says nothing."""
+    if text is None:
+        wanted = values["port"]
+        # Where the address goes into a variable, the plan passes the wanted port on.
+        return wanted if isinstance(wanted, int) and not preset.server.host_option else preset.server.port
+    if text.isascii() and text.isdigit() and 0 < int(text) < 65536:
+        return int(text)
+    raise PresetError(f"--port {text[:40]} is not a port.", "Correct it in the recipe.", file=preset.file)
