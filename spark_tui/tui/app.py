@@ -118,8 +118,11 @@ class SparkApp(FrameApp):
         """Collectors and supervisor. They turn failures of the outside into readings."""
         await self.context.in_thread(self.context.preload)  # keys are answered meanwhile
         gc.freeze()  # what the start has made stays: no collection looks at it again
-        self.context.collectors.load_presets()
-        await self.context.run()
+        try:
+            self.context.collectors.load_presets()
+            await self.context.run()
+        finally:
+            gc.unfreeze()  # of an app that ended, nothing stays behind
 
     @work(exit_on_error=False, group="bridge")
     async def bridge(self) -> None:
