@@ -15,11 +15,9 @@ from spark_tui.domain.errors import RefusedError, SparkError
 from spark_tui.domain.host.drop_caches import (
     BY_HAND,
     ONE_SHOT_NAME,
-    Access,
     DropResult,
     Route,
     RouteKind,
-    SystemFile,
     compact_route,
     measuring,
     one_shot,
@@ -242,50 +240,3 @@ class CacheControl:
         if mem is None:
             raise SparkError(f"Memory cannot be read: {reason_of(reading)}.", "Is /proc mounted? Only Linux has it.")
         return mem
-
-
-class NothingAllowed:
-    """The CacheDropper of a world in which nothing may be dropped: tests, and front ends without a machine."""
-
-    async def access(self) -> Access:
-        """Nothing is allowed."""
-        return Access()
-
-    async def drop(self, route: Route) -> bool:
-        """Never asked, for no route is open."""
-        raise NoWayToDrop("Nothing may be dropped here.", f"Type it: {BY_HAND}")
-
-    async def compact(self, route: Route) -> None:
-        """Never asked, for no route is open."""
-        raise NoWayToDrop("Nothing may be compacted here.", f"Type it: {BY_HAND}")
-
-    def on_terminal(self, argv: Sequence[str]) -> int:
-        """No terminal."""
-        return 1
-
-    async def check_grant(self, text: str) -> str:
-        """No grant."""
-        return "there is no sudo here"
-
-    def write_grant(self, text: str) -> int:
-        """No grant."""
-        return 1
-
-    def remove_grant(self) -> int:
-        """No grant."""
-        return 1
-
-    def write_files(self, files: Sequence[SystemFile]) -> int:
-        """No grant."""
-        return 1
-
-    def remove_files(self, paths: Sequence[str]) -> int:
-        """No grant."""
-        return 1
-
-    def user(self) -> tuple[str, int]:
-        """Nobody."""
-        return "", 0
-
-    async def close(self) -> None:
-        """Nothing to end."""

@@ -19,7 +19,6 @@ from spark_tui.domain.models.download import (
     DownloadPlan,
     DownloadRequest,
     Limits,
-    LocalFiles,
     PlannedFile,
     room_refusal,
 )
@@ -230,68 +229,6 @@ def combined(downloads: Iterable[Download]) -> tuple[int, int | None, float | No
     speeds = [each.speed for each in found if each.speed is not None]
     total = None if None in totals else sum(size for size in totals if size is not None)
     return sum(each.done for each in found), total, sum(speeds) if speeds else None
-
-
-class NoHub:
-    """The HubClient of a world without one: a simulation."""
-
-    async def search(self, query: SearchQuery, token: Secret | None = None) -> tuple[SearchHit, ...]:
-        """There is none."""
-        raise _no_hub()
-
-    async def repo(self, repo: str, revision: str = "main", token: Secret | None = None) -> RepoFacts:
-        """There is none."""
-        raise _no_hub()
-
-    async def access(self, repo: str, token: Secret | None = None) -> None:
-        """There is none."""
-        raise _no_hub()
-
-    async def inspect(self, facts: RepoFacts, token: Secret | None = None) -> Reading[CheckpointFacts]:
-        """There is none."""
-        raise _no_hub()
-
-    async def close(self) -> None:
-        """Nothing to end."""
-
-
-class NoDownloads:
-    """The Downloader of a world without a store."""
-
-    async def here(self, request: DownloadRequest, commit: str, files: object) -> LocalFiles:
-        """Nothing is."""
-        return LocalFiles({}, False)
-
-    async def start(self, request: DownloadRequest, token: Secret | None = None) -> str:
-        """There is nowhere to put it."""
-        raise _no_hub()
-
-    async def all(self) -> tuple[Download, ...]:
-        """None."""
-        return ()
-
-    async def pause(self, id_: str) -> None:
-        """None is known."""
-        raise _no_hub()
-
-    async def cancel(self, id_: str, *, discard: bool = False) -> int:
-        """None is known."""
-        raise _no_hub()
-
-    async def limits(self) -> Limits:
-        """The defaults."""
-        return Limits()
-
-    async def set_limits(self, limits: Limits) -> None:
-        """There is nothing to limit."""
-        raise _no_hub()
-
-    async def close(self) -> None:
-        """Nothing to end."""
-
-
-def _no_hub() -> RefusedError:
-    return RefusedError("The Hub is not asked here: this Spark is simulated.", "Leave out --demo.")
 
 
 Detail = Callable[[str, float | None], None]

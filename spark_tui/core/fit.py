@@ -26,19 +26,11 @@ from spark_tui.domain.presets.overrides import Overrides
 from spark_tui.domain.presets.plan import LaunchPlan
 from spark_tui.domain.presets.preset import Preset
 from spark_tui.domain.quantities import GIB, MIB, gib, human_duration
-from spark_tui.domain.reading import Missing, Reading, value_of
+from spark_tui.domain.reading import Missing, value_of
 from spark_tui.services.executors import in_thread
 from spark_tui.services.ports import CheckpointSource, Clock, HostProbe
 
 _LOADING = (EngineState.CREATED, EngineState.STARTING, EngineState.RESTARTING)
-
-
-class NoCheckpoints:
-    """The CheckpointSource of a world without a store."""
-
-    def read(self, model: str, revision: str = "") -> Reading[CheckpointFacts]:
-        """Nothing is there."""
-        return Missing("there is no model store here")
 
 
 @dataclass(frozen=True, slots=True)

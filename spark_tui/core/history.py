@@ -15,7 +15,7 @@ from spark_tui.domain.logs.starts import StartRecord, merged, past_starts, start
 from spark_tui.domain.logs.timeline import BootTimeline
 from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.metrics.series import HOST, MetricId, Sample, SeriesKey, Stretch
-from spark_tui.domain.reading import Missing, Ok, Reading
+from spark_tui.domain.reading import Ok, Reading
 from spark_tui.services.ports import Clock, HistoryStore
 
 KNOWN_STARTS: Final = 500
@@ -24,7 +24,6 @@ LOOK_SECONDS: Final = 5.0
 EVENT: Final = "event"
 """The kind of the records that the event feed leaves: `key` is its text, `body` has severity and remedy."""
 
-_ABSENT: Final = "no history is kept here"
 
 _Seen: TypeAlias = tuple[BootTimeline, EngineState, bool, str]
 
@@ -163,43 +162,3 @@ class History:
             except HistoryOff:
                 return  # `state` tells why, and `_tell` says so
             self._last_event = event
-
-
-class NoHistory:
-    """The HistoryStore of a world that keeps nothing."""
-
-    state = HistoryState(reason=_ABSENT)
-
-    def add_sample(self, sample: Sample) -> None:
-        """Nothing is kept."""
-
-    def add_start(self, start: StartRecord) -> None:
-        """Nothing is kept."""
-
-    async def add_record(self, record: Record) -> None:
-        """Nothing is kept, and who asks for it is told."""
-        raise HistoryOff("No history is kept here.", "Leave out --demo.")
-
-    async def series(
-        self, keys: Sequence[SeriesKey], since: float, until: float, buckets: int
-    ) -> Reading[tuple[Stretch, ...]]:
-        """Nothing."""
-        return Missing(_ABSENT)
-
-    async def starts(
-        self, *, engine: str = "", preset: str = "", failed: bool = False, limit: int = 200
-    ) -> Reading[tuple[StartRecord, ...]]:
-        """Nothing."""
-        return Missing(_ABSENT)
-
-    async def records(
-        self, kind: str, *, key: str | None = None, since: float | None = None, limit: int = 200
-    ) -> Reading[tuple[Record, ...]]:
-        """Nothing."""
-        return Missing(_ABSENT)
-
-    async def flush(self) -> None:
-        """There is nothing to write."""
-
-    async def close(self) -> None:
-        """There is nothing to close."""

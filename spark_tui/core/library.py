@@ -66,37 +66,6 @@ class LibraryView:
         return next((entry for entry in self.entries if found is not None and entry.model.id == found.id), None)
 
 
-class NoModels:
-    """The ModelStore of a world without one."""
-
-    async def scan(self, *, others: bool = True) -> StoreContents:
-        """Nothing is there."""
-        return StoreContents("", findings=(StoreFinding("there is no model store here", "Leave out --demo."),))
-
-    async def files(self, model: str, revision: str = "") -> tuple[StoredFile, ...]:
-        """Nothing is there."""
-        raise _none_here(model)
-
-    def verify(self, model: str, revision: str = "") -> AsyncGenerator[VerifyProgress, None]:
-        """Nothing is there."""
-        raise _none_here(model)
-
-    async def plan_delete(self, model: str, extent: Extent, revision: str = "") -> DeletePlan:
-        """Nothing is there."""
-        raise _none_here(model)
-
-    async def delete(self, plan: DeletePlan) -> Deleted:
-        """Nothing is there."""
-        raise _none_here(plan.model)
-
-    async def close(self) -> None:
-        """Nothing to end."""
-
-
-def _none_here(model: str) -> UsageError:
-    return UsageError(f"There is no model {model}: there is no model store here.", "Leave out --demo.")
-
-
 class Library:
     """Publishes the slice `library` of the World. `root` and `home` are folders of the host."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -14,7 +14,7 @@ from spark_tui.domain.host.alarm import Alarm, AlarmKind
 from spark_tui.domain.host.breakdown import Ledger, ledger
 from spark_tui.domain.host.guard import GuardEntry
 from spark_tui.domain.host.memory import Judgement, Level, MemInfo, fall_rate, severity
-from spark_tui.domain.host.vitals import ContainerMemory, GpuProcess, HostProcess, VitalCounters, Vitals, vitals_between
+from spark_tui.domain.host.vitals import ContainerMemory, HostProcess, VitalCounters, Vitals, vitals_between
 from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.reading import NOT_READ_YET, Missing, Ok, Reading, Stale, value_of
 from spark_tui.services.executors import in_thread
@@ -56,24 +56,6 @@ class MemoryDetail:
     containers: tuple[ContainerShare, ...] = ()
     vitals: Vitals = field(default_factory=Vitals)
     guard: Reading[GuardStanding] = NOT_READ_YET
-
-
-class NoVitals:
-    """The VitalsProbe of a world without a machine."""
-
-    _WHY: Final = Missing("this machine is simulated")
-
-    def counters(self) -> VitalCounters:
-        """Nothing."""
-        return VitalCounters(0.0, self._WHY, self._WHY, self._WHY, self._WHY, self._WHY, self._WHY)
-
-    def processes(self, gpu: Sequence[GpuProcess], limit: int) -> Reading[tuple[HostProcess, ...]]:
-        """Nothing."""
-        return self._WHY
-
-    def container_memory(self, pid: int) -> Reading[ContainerMemory]:
-        """Nothing."""
-        return self._WHY
 
 
 class MemoryInspector:

@@ -15,7 +15,7 @@ from typing import Final
 from spark_tui.core.poller import Poller, pause
 from spark_tui.core.store import Store
 from spark_tui.domain.engine.state import Endpoint, EngineState
-from spark_tui.domain.errors import EngineUnreachable, MetricsUnavailable, SparkError
+from spark_tui.domain.errors import EngineUnreachable, SparkError
 from spark_tui.domain.host.detectors import TokenSample
 from spark_tui.domain.logs.serving import KEPT, ServingSample
 from spark_tui.domain.logs.view import EngineView
@@ -279,17 +279,6 @@ _UNKNOWN: Final = "it does not serve"
 
 Listener = Callable[[Sample], None]
 _POLLED: Final = (EngineState.SERVING, EngineState.NOT_ANSWERING)
-
-
-class NoMetrics:
-    """The MetricsSource of a world that has none."""
-
-    async def read(self, endpoint: Endpoint) -> MetricPage:
-        """Raises MetricsUnavailable."""
-        raise MetricsUnavailable("Engines have no metrics here.", "Their logs and their API are all they tell.")
-
-    async def close(self) -> None:
-        """Nothing is open."""
 
 
 class Attention:

@@ -1,279 +1,190 @@
-"""The real world: names the concrete adapters."""
+"""The outside world: each port's adapter in one table for the real machine and one for the demo."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from spark_tui.domain.errors import RefusedError
 from spark_tui.domain.settings import Folders, Settings
 
 if TYPE_CHECKING:
-    from spark_tui.services.host.drop_caches import SystemCacheDropper
-    from spark_tui.services.ports import (
-        CacheDropper,
-        CheckpointSource,
-        Clock,
-        ContainerEngine,
-        ConversationStore,
-        DoctorProbe,
-        Downloader,
-        EngineApi,
-        GpuProbe,
-        GuardHands,
-        GuardJournal,
-        GuardStarter,
-        HistoryStore,
-        HostProbe,
-        HubClient,
-        LoadDriver,
-        LogArchive,
-        MetricsSource,
-        ModelStore,
-        PersonFiles,
-        PresetSource,
-        RecipeShelf,
-        RemoteShell,
-        ResultStore,
-        SecretStore,
-        UserUnits,
-        VitalsProbe,
-    )
+    from spark_tui.services import ports as types
+
+Adapter: TypeAlias = tuple[str, Callable[[Any, Any], Any] | None]
+"""Where the adapter's class is, below spark_tui.services, and how it is made of that and the other ports (None: of
+nothing)."""
 
 
-class RealPorts:
-    """The real world. Each adapter is imported and made when it is first used: the first frame waits for none."""
+_ABSENT: Final = {
+    "guarding": "The memory guard is",
+    "person_files": "Files are",
+    "remote_shell": "Remote hosts are",
+}
 
-    def __init__(self, settings: Settings, folders: Folders, environ: Mapping[str, str]) -> None:
-        self._settings = settings
-        self._folders = folders
-        self._environ = environ
 
-    @cached_property
-    def clock(self) -> Clock:
-        """The system's clock."""
-        from spark_tui.services.executors import SystemClock
+class Ports:
+    """The ports of `services/ports.py`, each adapter imported and made when it is first used.
 
-        return SystemClock()
+    `given` are ports that are made already, and what the adapters are made of. A port without an adapter raises
+    RefusedError when it is used: the demo has no other machines, no files of the person's, and no guard.
+    """
 
-    @cached_property
-    def docker(self) -> ContainerEngine:
-        """The Docker engine of the settings, else of DOCKER_HOST, else of this machine."""
-        from spark_tui.services.docker.engine import DockerEngine
+    clock: types.Clock
+    docker: types.ContainerEngine
+    api: types.EngineApi
+    metrics: types.MetricsSource
+    host: types.HostProbe
+    vitals: types.VitalsProbe
+    gpu: types.GpuProbe
+    dropper: types.CacheDropper
+    guarding: GuardPorts
+    doctor_probe: types.DoctorProbe
+    presets: types.PresetSource
+    recipes: types.RecipeShelf
+    checkpoints: types.CheckpointSource
+    models: types.ModelStore
+    hub: types.HubClient
+    downloader: types.Downloader
+    history: types.HistoryStore
+    load: types.LoadDriver
+    results: types.ResultStore
+    conversations: types.ConversationStore
+    person_files: types.PersonFiles
+    secrets: types.SecretStore
+    archive: types.LogArchive
+    remote_shell: types.RemoteShell
 
-        return DockerEngine(self._docker_environ, port_owner=self.host.port_owner)
+    def __init__(self, adapters: Mapping[str, Adapter], **given: Any) -> None:
+        self._adapters = adapters
+        vars(self).update(given)
 
-    @cached_property
-    def api(self) -> EngineApi:
-        """HTTP to the engines."""
-        from spark_tui.services.engine_api.client import VllmApi
+    def has(self, name: str) -> bool:
+        """Whether that port has an adapter."""
+        return name in self._adapters or name in vars(self)
 
-        return VllmApi()
+    def made(self) -> tuple[str, ...]:
+        """The names of what was used so far."""
+        return tuple(vars(self))
 
-    @cached_property
-    def metrics(self) -> MetricsSource:
-        """The engines' metrics pages."""
-        from spark_tui.services.engine_api.metrics import HttpMetrics
+    if not TYPE_CHECKING:  # a name that is no port stays an error of the type checker
 
-        return HttpMetrics()
-
-    @cached_property
-    def history(self) -> HistoryStore:
-        """The history's file."""
-        from spark_tui.services.history.db import HistoryDb
-
-        return HistoryDb(self._folders.history, now=self.clock.now)
-
-    @cached_property
-    def load(self) -> LoadDriver:
-        """The helper process that sends a benchmark's load."""
-        from spark_tui.services.bench.driver import HttpLoadDriver
-
-        return HttpLoadDriver()
-
-    @cached_property
-    def results(self) -> ResultStore:
-        """The folder of results."""
-        from spark_tui.services.bench.results import FileResults
-
-        return FileResults(self._folders.benchmarks)
-
-    @cached_property
-    def host(self) -> HostProbe:
-        """/proc and /sys."""
-        from spark_tui.services.host.procfs import ProcfsHost
-
-        return ProcfsHost()
-
-    @cached_property
-    def vitals(self) -> VitalsProbe:
-        """Processors, disks, links, processes."""
-        from spark_tui.services.host.procfs import ProcfsVitals
-
-        return ProcfsVitals()
-
-    @cached_property
-    def gpu(self) -> GpuProbe:
-        """NVML, in a process of its own."""
-        from spark_tui.services.host.nvml import NvmlGpu
-
-        return NvmlGpu(self.clock)
-
-    @cached_property
-    def presets(self) -> PresetSource:
-        """Ours and the person's."""
-        from spark_tui.services.presets.store import PresetFiles, builtin_directory
-
-        return PresetFiles(builtin_directory(), self._settings.presets)
-
-    @cached_property
-    def recipes(self) -> RecipeShelf:
-        """Other people's recipes, and the person's preset folder."""
-        from spark_tui.services.presets.imports import FolderRecipeShelf
-
-        return FolderRecipeShelf(self._settings.presets)
-
-    @cached_property
-    def checkpoints(self) -> CheckpointSource:
-        """The model store's configs and headers."""
-        from spark_tui.services.store.checkpoints import StoreCheckpoints
-
-        return StoreCheckpoints(Path(self._settings.store))
-
-    @cached_property
-    def models(self) -> ModelStore:
-        """The model store on the disk; what was found in it is kept in the cache folder."""
-        from spark_tui.services.files import PrivateFolder
-        from spark_tui.services.store.store import FolderModelStore
-
-        kept = PrivateFolder(self._folders.cache / "models")
-        store, home = Path(self._settings.store), self._folders.home
-        return FolderModelStore(store, kept, environ=self._environ, home=home)
-
-    @cached_property
-    def hub(self) -> HubClient:
-        """The Hugging Face Hub."""
-        from spark_tui.services.hub.client import HuggingFaceHub
-
-        return HuggingFaceHub(self._environ)
-
-    @cached_property
-    def downloader(self) -> Downloader:
-        """Downloads into the model store, each in a process of its own."""
-        from spark_tui.services.hub.downloads import DetachedDownloads
-
-        return DetachedDownloads(self._folders.downloads, Path(self._settings.store), self._environ)
-
-    @cached_property
-    def conversations(self) -> ConversationStore:
-        """The folder of conversations."""
-        from spark_tui.services.conversations import FileConversations
-
-        return FileConversations(self._folders.conversations)
-
-    @cached_property
-    def person_files(self) -> PersonFiles:
-        """Files that the person names."""
-        from spark_tui.services.files import SystemPersonFiles
-
-        return SystemPersonFiles(self._folders.home)
-
-    @cached_property
-    def secrets(self) -> SecretStore:
-        """Private files."""
-        from spark_tui.services.files import PrivateFolder
-        from spark_tui.services.secrets import FileSecrets
-
-        return FileSecrets(PrivateFolder(self._folders.secrets), self._environ, self._folders.home)
-
-    @cached_property
-    def archive(self) -> LogArchive:
-        """The folder of saved logs."""
-        from spark_tui.services.files import FileLogArchive
-
-        return FileLogArchive(self._folders.logs)
-
-    @cached_property
-    def dropper(self) -> SystemCacheDropper:
-        """The page cache, by what this user is allowed."""
-        from spark_tui.services.host.drop_caches import SystemCacheDropper
-
-        return SystemCacheDropper()
-
-    @cached_property
-    def doctor_probe(self) -> DoctorProbe:
-        """What only the doctor looks at."""
-        from spark_tui.services.host.doctor import FileDoctorProbe
-
-        return FileDoctorProbe(self._environ)
-
-    @cached_property
-    def remote_shell(self) -> RemoteShell:
-        """The person's ssh."""
-        from spark_tui.services.ssh import SshHosts
-
-        return SshHosts(self._environ)
-
-    @cached_property
-    def guarding(self) -> GuardPorts:
-        """The memory guard's hands and memory."""
-        from spark_tui.services.docker.socket import DockerSocket
-        from spark_tui.services.guard.actuator import FileGuardJournal, SystemGuardHands
-        from spark_tui.services.guard.process import GuardProcess
-        from spark_tui.services.guard.units import SystemdUserUnits
-
-        docker = DockerSocket(self._docker_environ)
-        journal, log = FileGuardJournal(self._folders.guard), self._folders.guard / "guard.log"
-        return GuardPorts(
-            SystemGuardHands(docker, self.dropper),
-            journal,
-            SystemdUserUnits(self._folders.home, self._environ),
-            GuardProcess(self._settings, self._docker_environ, journal, log, docker.local),
-        )
-
-    @property
-    def _docker_environ(self) -> Mapping[str, str]:
-        own = self._settings.docker_host
-        return {**self._environ, "DOCKER_HOST": own} if own else self._environ
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("_"):
+                raise AttributeError(name)
+            if name not in self._adapters:
+                raise RefusedError(f"{_ABSENT.get(name, name)} not available in the demo.", "Start without --demo.")
+            place, make = self._adapters[name]
+            module, _, factory = place.partition(":")
+            adapter = getattr(import_module(f"spark_tui.services.{module}"), factory)
+            return vars(self).setdefault(name, make(adapter, self) if make else adapter())
 
 
 @dataclass(frozen=True)
 class GuardPorts:
     """What the memory guard works with."""
 
-    hands: GuardHands
-    journal: GuardJournal
-    units: UserUnits
-    starter: GuardStarter | None = None
+    hands: types.GuardHands
+    journal: types.GuardJournal
+    units: types.UserUnits
+    starter: types.GuardStarter | None = None
 
 
-@dataclass(frozen=True)
-class Ports:
-    """The outside world, simulated or given."""
+def _guarding(process: Any, p: Any) -> GuardPorts:
+    from spark_tui.services.docker.socket import DockerSocket
+    from spark_tui.services.guard.actuator import FileGuardJournal, SystemGuardHands
+    from spark_tui.services.guard.units import SystemdUserUnits
 
-    clock: Clock
-    docker: ContainerEngine
-    api: EngineApi
-    host: HostProbe
-    gpu: GpuProbe
-    presets: PresetSource
-    secrets: SecretStore
-    archive: LogArchive
-    dropper: CacheDropper | None = None
-    guarding: GuardPorts | None = None
-    recipes: RecipeShelf | None = None
-    checkpoints: CheckpointSource | None = None
-    metrics: MetricsSource | None = None
-    models: ModelStore | None = None
-    hub: HubClient | None = None
-    downloader: Downloader | None = None
-    vitals: VitalsProbe | None = None
-    conversations: ConversationStore | None = None
-    person_files: PersonFiles | None = None
-    history: HistoryStore | None = None
-    load: LoadDriver | None = None
-    results: ResultStore | None = None
-    doctor_probe: DoctorProbe | None = None
-    remote_shell: RemoteShell | None = None
+    docker, journal = DockerSocket(p.docker_environ), FileGuardJournal(p.folders.guard)
+    return GuardPorts(
+        SystemGuardHands(docker, p.dropper),
+        journal,
+        SystemdUserUnits(p.folders.home, p.environ),
+        process(p.settings, p.docker_environ, journal, p.folders.guard / "guard.log", docker.local),
+    )
+
+
+def _private(folder: Path) -> Any:
+    from spark_tui.services.files import PrivateFolder
+
+    return PrivateFolder(folder)
+
+
+_SHARED: Final[Mapping[str, Adapter]] = {
+    "clock": ("executors:SystemClock", None),
+    "archive": ("files:FileLogArchive", lambda make, p: make(p.folders.logs)),
+    "builtin_presets": ("presets.store:builtin_directory", None),
+}
+
+REAL: Final[Mapping[str, Adapter]] = {
+    **_SHARED,
+    "docker": ("docker.engine:DockerEngine", lambda make, p: make(p.docker_environ, port_owner=p.host.port_owner)),
+    "api": ("engine_api.client:VllmApi", None),
+    "metrics": ("engine_api.metrics:HttpMetrics", None),
+    "host": ("host.procfs:ProcfsHost", None),
+    "vitals": ("host.procfs:ProcfsVitals", None),
+    "gpu": ("host.nvml:NvmlGpu", lambda make, p: make(p.clock)),
+    "dropper": ("host.drop_caches:SystemCacheDropper", None),
+    "guarding": ("guard.process:GuardProcess", _guarding),
+    "doctor_probe": ("host.doctor:FileDoctorProbe", lambda make, p: make(p.environ)),
+    "presets": ("presets.store:PresetFiles", lambda make, p: make(p.builtin_presets, p.settings.presets)),
+    "recipes": ("presets.imports:FolderRecipeShelf", lambda make, p: make(p.settings.presets)),
+    "checkpoints": ("store.checkpoints:StoreCheckpoints", lambda make, p: make(Path(p.settings.store))),
+    "models": (
+        "store.store:FolderModelStore",  # what a scan found is kept in the cache folder
+        lambda make, p: make(
+            Path(p.settings.store), _private(p.folders.cache / "models"), environ=p.environ, home=p.folders.home
+        ),
+    ),
+    "hub": ("hub.client:HuggingFaceHub", lambda make, p: make(p.environ)),
+    "downloader": (
+        "hub.downloads:DetachedDownloads",
+        lambda make, p: make(p.folders.downloads, Path(p.settings.store), p.environ),
+    ),
+    "history": ("history.db:HistoryDb", lambda make, p: make(p.folders.history, now=p.clock.now)),
+    "load": ("bench.driver:HttpLoadDriver", None),
+    "results": ("bench.results:FileResults", lambda make, p: make(p.folders.benchmarks)),
+    "conversations": ("conversations:FileConversations", lambda make, p: make(p.folders.conversations)),
+    "person_files": ("files:SystemPersonFiles", lambda make, p: make(p.folders.home)),
+    "secrets": ("secrets:FileSecrets", lambda make, p: make(_private(p.folders.secrets), p.environ, p.folders.home)),
+    "remote_shell": ("ssh:SshHosts", lambda make, p: make(p.environ)),
+}
+
+DEMO: Final[Mapping[str, Adapter]] = {
+    **_SHARED,
+    "world": ("demo.world:DemoWorld", lambda make, p: make(p.clock, p.seed)),
+    "docker": ("demo.docker:DemoDocker", lambda make, p: make(p.world, images=("vllm/vllm-openai:nightly",))),
+    "api": ("demo.api:DemoApi", lambda make, p: make(p.world)),
+    "metrics": ("demo.metrics:DemoMetrics", lambda make, p: make(p.world)),
+    "host": ("demo.host:DemoHost", lambda make, p: make(p.world)),
+    "vitals": ("demo.host:DemoVitals", lambda make, p: make(p.world)),
+    "gpu": ("demo.host:DemoGpu", lambda make, p: make(p.world)),
+    "dropper": ("demo.host:DemoDropper", lambda make, p: make(p.host)),
+    "doctor_probe": ("demo.host:DemoDoctorProbe", None),
+    "presets": ("presets.store:PresetFiles", lambda make, p: make(p.builtin_presets)),
+    "recipes": ("presets.imports:FolderRecipeShelf", lambda make, _: make(None)),
+    "checkpoints": ("demo.models:DemoCheckpoints", None),
+    "models": ("demo.models:DemoModels", lambda make, p: make(p.clock)),
+    "hub": ("demo.hub:DemoHub", lambda make, p: make(p.clock)),
+    "downloader": ("demo.hub:DemoDownloads", lambda make, p: make(p.clock, p.hub, p.models)),
+    "history": ("demo.history:DemoHistory", lambda make, p: make(p.clock, p.world)),
+    "load": ("demo.bench:DemoLoad", lambda make, p: make(p.world)),
+    "results": ("bench.results:MemoryResults", None),
+    "conversations": ("demo.conversations:MemoryConversations", None),
+    "secrets": ("demo.conversations:DemoSecrets", lambda make, p: make(p.world)),
+}
+
+
+def real_ports(settings: Settings, folders: Folders, environ: Mapping[str, str]) -> Ports:
+    """This machine. Docker is the settings' own, else that of DOCKER_HOST or of the current context."""
+    host = settings.docker_host
+    docker_environ = {**environ, "DOCKER_HOST": host} if host else environ
+    return Ports(REAL, settings=settings, folders=folders, environ=environ, docker_environ=docker_environ)
+
+
+def demo_ports(folders: Folders, seed: int = 0, clock: types.Clock | None = None) -> Ports:
+    """One simulated Spark behind all ports. Logs that the person saves are real files in `folders.logs`."""
+    return Ports(DEMO, folders=folders, seed=seed, **({} if clock is None else {"clock": clock}))

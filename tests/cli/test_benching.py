@@ -30,7 +30,7 @@ class Demo:
 
     def open(self, options: Options, environment: Mapping[str, str]) -> Context:
         context = build_demo()
-        ports: Any = context._ports
+        ports: Any = context.ports
         object.__setattr__(ports, "results", self.kept)
         return context
 
@@ -130,7 +130,7 @@ class BenchWorld(World):
 
     def context(self, options: Options, environment: Mapping[str, str]) -> Context:
         context = super().context(options, environment)
-        ports: Any = context._ports
+        ports: Any = context.ports
         object.__setattr__(ports, "results", self.kept)
         object.__setattr__(ports, "load", FakeLoad(self.clock))
         return context

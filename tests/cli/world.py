@@ -13,7 +13,6 @@ from typing import Any
 from spark_tui.cli.main import run
 from spark_tui.cli.session import Options, Streams
 from spark_tui.core.context import Context
-from spark_tui.core.wiring import Ports
 from spark_tui.domain.chat.message import ChatEvent, ChatRequest, ContentDelta, Finished, ReasoningDelta, Usage
 from spark_tui.domain.engine.container import (
     LABEL_MODEL,
@@ -46,6 +45,7 @@ from spark_tui.services.ports import (
 )
 from tests.fakes_docker import EPOCH, FakeDocker
 from tests.fakes_host import FakeArchive, FakeClock, FakeGpu, FakeHost, FakeSecrets
+from tests.fakes_ports import Ports
 
 IMAGE = "vllm/vllm-openai:nightly"
 

@@ -9,7 +9,6 @@ from typing import Any
 
 from spark_tui.core.context import Context
 from spark_tui.core.jobs import Step, put
-from spark_tui.core.wiring import Ports
 from spark_tui.domain.host.identity import HostPaths
 from spark_tui.domain.presets.preset import Origin, Preset, PresetCatalogue
 from spark_tui.domain.settings import Settings
@@ -17,6 +16,7 @@ from spark_tui.services.ports import HistoryStore, MetricsSource, RecipeShelf
 from tests.fakes_api import FakeEngineApi
 from tests.fakes_docker import FakeDocker
 from tests.fakes_host import FakeArchive, FakeClock, FakeGpu, FakeHost, FakeSecrets
+from tests.fakes_ports import Ports
 
 IMAGE = "vllm/vllm-openai:nightly"
 PRESET = Preset(

@@ -12,7 +12,6 @@ from spark_tui.core.bench import BenchProgress, BenchStep
 from spark_tui.core.bench_ab import Side, starts_of
 from spark_tui.core.context import Context
 from spark_tui.core.launch import LaunchRequest
-from spark_tui.core.wiring import Ports
 from spark_tui.domain.bench.compare import Verdict, compare
 from spark_tui.domain.bench.plan import BenchPlan
 from spark_tui.domain.bench.run import BenchRun, Ending
@@ -25,6 +24,7 @@ from spark_tui.services.bench.results import MemoryResults
 from spark_tui.services.ports import Driven, Load
 from tests.core.kit import PRESET, Kit
 from tests.fakes_bench import FakeLoad
+from tests.fakes_ports import Ports
 
 PLAN = BenchPlan(input_tokens=32, output_tokens=8, concurrency=(1, 2), passes=3, rounds=1, warmup=1)
 OTHER = replace(PRESET, name="other", defaults=(("port", 8005), ("max_model_len", 2048)))

@@ -10,7 +10,6 @@ import pytest
 
 from spark_tui.core.bench import BenchProgress, BenchSession, BenchStep
 from spark_tui.core.context import Context
-from spark_tui.core.wiring import Ports
 from spark_tui.domain.bench.conditions import Conditions
 from spark_tui.domain.bench.plan import BenchPlan, Content, PromptCache, PromptForm
 from spark_tui.domain.bench.run import BenchRun, Ending, Status
@@ -52,6 +51,7 @@ from tests.fakes_bench import FakeLoad
 from tests.fakes_docker import FakeDocker
 from tests.fakes_host import IDLE_MEMORY, FakeArchive, FakeGpu, FakeHost, FakeSecrets
 from tests.fakes_metrics import FakeMetrics
+from tests.fakes_ports import Ports
 
 PLAN = BenchPlan(input_tokens=32, output_tokens=8, concurrency=(1, 2), passes=2, rounds=1, warmup=1)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from spark_tui.core.cache import CacheControl, NothingAllowed, NoWayToDrop
+from spark_tui.core.cache import CacheControl, NoWayToDrop
 from spark_tui.core.memory import LedgerReader
 from spark_tui.core.store import World
 from spark_tui.domain.engine.container import PublishedPort
@@ -19,6 +19,7 @@ from spark_tui.domain.quantities import GIB
 from spark_tui.domain.reading import Missing, Ok, Stale
 from tests.core.kit import Kit
 from tests.fakes_host import IDLE_MEMORY, FakeHost
+from tests.fakes_ports import NoDropper
 
 LOADED = replace(IDLE_MEMORY, free=20 * GIB, available=100 * GIB, cached=82 * GIB)
 GRANTED = Access(sudo=TEE_DROP, has_sudo=True)
@@ -31,7 +32,7 @@ MEASURING = (
 
 
 @dataclass
-class FakeDropper(NothingAllowed):
+class FakeDropper(NoDropper):
     """A CacheDropper that empties the fake host's cache."""
 
     host: FakeHost

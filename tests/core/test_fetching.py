@@ -47,7 +47,7 @@ class Shop(Kit):
         self.host.free = Ok(400 * GIB)
         self.store = root
         self.models = FolderModelStore(root)
-        ports = replace(self.context._ports, models=self.models, hub=self.hub, downloader=self.downloader)  # type: ignore[type-var]
+        ports = self.context.ports.changed(models=self.models, hub=self.hub, downloader=self.downloader)
         self.context = Context(Settings(), ports, HostPaths(str(root), "/caches", "/home/test"))
 
     def begin(self, **changes: object) -> asyncio.Task[Launched]:

@@ -6,7 +6,6 @@ import gc
 import sys
 
 from spark_tui.core.context import Context
-from spark_tui.core.wiring import Ports
 from spark_tui.domain.engine.container import PublishedPort
 from spark_tui.domain.host.identity import HostPaths
 from spark_tui.domain.settings import Settings
@@ -16,6 +15,7 @@ from spark_tui.services.executors import SystemClock
 from spark_tui.tui.app import run_app
 from tests.fakes_docker import FakeDocker
 from tests.fakes_host import FakeArchive, FakeGpu, FakeHost, FakeSecrets
+from tests.fakes_ports import Ports
 from tests.tui.chat_kit import NoPresets
 
 

@@ -6,7 +6,6 @@ import random
 from dataclasses import replace
 
 from spark_tui.core.context import Context
-from spark_tui.core.wiring import Ports
 from spark_tui.domain.host.identity import HostPaths
 from spark_tui.domain.host.memory import MemInfo
 from spark_tui.domain.host.vitals import GpuProcess, GpuReading
@@ -19,6 +18,7 @@ from tests.core.kit import PRESET, FixedPresets
 from tests.fakes_api import FakeEngineApi
 from tests.fakes_docker import FakeDocker
 from tests.fakes_host import IDLE_MEMORY, FakeArchive, FakeHost, FakeSecrets
+from tests.fakes_ports import Ports
 
 FULL = replace(IDLE_MEMORY, free=14 * GIB, available=24 * GIB, cached=12 * GIB)
 DRIFT = 4 * MIB

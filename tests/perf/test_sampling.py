@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from spark_tui.core.context import Context
-from spark_tui.core.wiring import Ports
 from spark_tui.domain.host.identity import HostPaths
 from spark_tui.domain.host.vitals import GpuProcess, GpuReading
 from spark_tui.domain.quantities import GIB
@@ -23,6 +22,7 @@ from spark_tui.services.host.nvml import NvmlGpu
 from spark_tui.services.host.procfs import ProcfsHost
 from tests.core.kit import Kit
 from tests.fakes_host import FakeGpu
+from tests.fakes_ports import Ports
 from tests.pty_app import PtyApp
 
 BUDGET = 0.005

@@ -34,7 +34,6 @@ import pytest
 
 import spark_tui
 from spark_tui.core.bench import BenchSession
-from spark_tui.core.metrics import NoMetrics
 from spark_tui.domain.bench.conditions import Conditions
 from spark_tui.domain.bench.plan import BenchPlan, PromptForm, Segment
 from spark_tui.domain.bench.run import level
@@ -42,6 +41,7 @@ from spark_tui.domain.bench.statistics import median_interval
 from spark_tui.domain.engine.state import Endpoint
 from spark_tui.services.bench.driver import HttpLoadDriver
 from tests.bench_server import BenchServer
+from tests.fakes_ports import NoMetrics
 from tests.real.lab.engine import PrivateEngine
 from tests.real.lab.lab import Lab
 from tests.real.lab.models import SMOLLM2

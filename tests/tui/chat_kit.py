@@ -17,7 +17,6 @@ from textual.widgets import Static
 import spark_tui.tui.app
 from spark_tui.core.actions import Scope
 from spark_tui.core.context import Context
-from spark_tui.core.wiring import Ports
 from spark_tui.domain.chat.message import ChatEvent, ChatRequest, ContentDelta, Finished, Usage
 from spark_tui.domain.engine.container import ContainerStatus, PublishedPort
 from spark_tui.domain.engine.state import Endpoint, Health, ServedModel
@@ -35,6 +34,7 @@ from spark_tui.tui.widgets.prompt import Prompt
 from spark_tui.tui.widgets.transcript import Transcript
 from tests.fakes_docker import FakeDocker
 from tests.fakes_host import FakeArchive, FakeClock, FakeGpu, FakeHost, FakeSecrets
+from tests.fakes_ports import Ports
 
 CONTEXT_TOKENS = 262_144
 

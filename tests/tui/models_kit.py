@@ -41,7 +41,7 @@ class Stock(Kit):
             simulation, shelf = DemoModels(self.clock), DemoHub(self.clock)
             hub, models, checkpoints = shelf, simulation, DemoCheckpoints()
             downloader = DemoDownloads(self.clock, shelf, simulation)
-        ports = replace(self.context._ports, models=models, hub=hub, downloader=downloader, checkpoints=checkpoints)  # type: ignore[type-var]
+        ports = self.context.ports.changed(models=models, hub=hub, downloader=downloader, checkpoints=checkpoints)
         settings = replace(Settings(), read_only=read_only)
         self.context = Context(settings, ports, HostPaths(str(root), "/caches", "/home/test"))
 

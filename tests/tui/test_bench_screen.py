@@ -16,7 +16,6 @@ from textual.widgets import Input, TabbedContent
 
 from spark_tui.core.context import Context, build_demo
 from spark_tui.core.launch import LaunchRequest
-from spark_tui.core.wiring import Ports
 from spark_tui.domain.bench.run import BenchRun, BoxFigures, Ending, Result, Status, result_of
 from spark_tui.domain.engine.container import PublishedPort
 from spark_tui.domain.errors import EngineUnreachable, UsageError
@@ -36,6 +35,7 @@ from spark_tui.tui.widgets.row_list import RowList
 from tests.core.kit import PRESET, Kit
 from tests.fakes_bench import FakeLoad
 from tests.fakes_host import EPOCH
+from tests.fakes_ports import Ports
 from tests.tui.chat_kit import MemoryFiles
 from tests.tui.kit import ESCAPE, MARKUP, SIZES, Sight
 from tests.unit.bench_kit import SPARK, a_run

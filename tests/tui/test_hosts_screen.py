@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from spark_tui.core.context import Context
-from spark_tui.core.wiring import Ports
 from spark_tui.domain.remote import Hosts, read_hosts
 from spark_tui.services.ssh import SshHosts
 from spark_tui.tui.screens.hosts import HOW, HostsDialog
 from tests.core.kit import Kit
 from tests.fake_ssh import FakeSsh
+from tests.fakes_ports import Ports
 from tests.pty_app import PtyApp, spark_tui
 from tests.tui.kit import SIZES, seen
 
@@ -33,8 +33,8 @@ class HostKit(Kit):
     def opened(self) -> Context:
         """See the kit."""
         base = super().opened()
-        assert isinstance(base._ports, Ports)
-        ports = replace(base._ports, remote_shell=SshHosts(self._ssh.environment, PATIENCE))
+        assert isinstance(base.ports, Ports)
+        ports = base.ports.changed(remote_shell=SshHosts(self._ssh.environment, PATIENCE))
         return Context(replace(base.settings, hosts=self._hosts), ports, base._paths)
 
 

@@ -9,7 +9,6 @@ import pytest
 
 from spark_tui.core.context import Context, build_demo
 from spark_tui.core.memory import GuardStanding, MemoryDetail
-from spark_tui.core.wiring import Ports
 from spark_tui.domain.host.breakdown import Ledger
 from spark_tui.domain.host.drop_caches import DropResult, RouteKind
 from spark_tui.domain.host.guard import GuardEntry
@@ -28,6 +27,7 @@ from spark_tui.tui.screens.presets import PresetsScreen
 from spark_tui.tui.widgets.graph import Graph
 from tests.core.kit import Kit
 from tests.fakes_host import IDLE_MEMORY
+from tests.fakes_ports import Ports
 from tests.tui.kit import ESCAPE, MARKUP, PRESET, SIZES, Sight, kit_of, seen
 
 GONE = Missing("not here")

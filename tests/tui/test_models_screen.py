@@ -519,7 +519,7 @@ async def test_nobody_looks_into_the_store_while_the_screen_is_hidden(tmp_path: 
 
 def counted(kit: Stock) -> Callable[[], int]:
     """How often the store was looked through."""
-    models: Any = kit.context._ports.models
+    models: Any = kit.context.ports.models
     plain, calls = models.scan, [0]
 
     async def scan(*, others: bool = True) -> Any:

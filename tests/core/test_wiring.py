@@ -1,0 +1,45 @@
+"""The tables of the composition root name what there is."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import pytest
+
+from spark_tui.core.context import PARTS, Context, build_demo
+from spark_tui.core.wiring import DEMO, REAL, Ports
+from spark_tui.domain.errors import RefusedError
+
+INPUTS = {"builtin_presets", "world"}
+NOT_IN_THE_DEMO = {"guarding", "person_files", "remote_shell"}
+
+
+def test_every_port_has_an_adapter() -> None:
+    names = set(Ports.__annotations__)
+    assert set(REAL) - INPUTS == names
+    assert set(DEMO) - INPUTS == names - NOT_IN_THE_DEMO
+
+
+@pytest.mark.parametrize("place", sorted({place for table in (REAL, DEMO) for place, _ in table.values()}))
+def test_every_adapter_is_where_the_table_says(place: str) -> None:
+    module, _, name = place.partition(":")
+    assert callable(getattr(import_module(f"spark_tui.services.{module}"), name))
+
+
+def test_every_part_can_be_made() -> None:
+    context = build_demo()
+    for name in PARTS:
+        if name != "hosts":
+            getattr(context, name)
+    assert set(PARTS) == set(Context.__annotations__) - {"settings", "ports", "paths"}
+
+
+@pytest.mark.parametrize("name", ["hosts", "guarding", "person_files"])
+def test_what_the_demo_lacks_is_refused(name: str) -> None:
+    with pytest.raises(RefusedError, match="not available in the demo"):
+        getattr(build_demo(), name)
+
+
+def test_a_name_that_is_no_part_is_no_attribute() -> None:
+    with pytest.raises(AttributeError):
+        build_demo().frobnicate  # type: ignore[attr-defined]  # noqa: B018
