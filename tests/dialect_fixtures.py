@@ -8,7 +8,7 @@ from pathlib import Path
 from spark_tui.core.preset_imports import Outcome, import_recipes
 from spark_tui.domain.presets.dialects.importing import Examined, FoundFile, Gathered, Registry, examine
 from spark_tui.domain.presets.located import Table
-from spark_tui.services.presets.imports import FolderRecipeShelf
+from spark_tui.services.presets.imports import FolderRecipeStore
 from spark_tui.services.presets.store import parse
 
 REAL = Path(__file__).parent / "fixtures" / "presets" / "real"
@@ -37,7 +37,7 @@ def document(path: Path) -> Table:
 def imported(path: Path) -> Examined:
     """A fixture after its import, as part of its registry."""
     root = next(parent for parent in path.parents if parent.parent == REAL)
-    gathered = FolderRecipeShelf(None).gather(root)
+    gathered = FolderRecipeStore(None).gather(root)
     found = next(each for each in gathered.files if root / each.path == path)
     return examine(found, gathered, path.stem)
 

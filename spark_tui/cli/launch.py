@@ -16,7 +16,7 @@ from spark_tui.cli.session import Session, typed
 from spark_tui.core.context import Context
 from spark_tui.core.fit import WillNotFit
 from spark_tui.core.jobs import StepState
-from spark_tui.core.launch import Launched, LaunchRequest
+from spark_tui.core.launch import LaunchRequest, LaunchResult
 from spark_tui.domain.engine.docker_run import render_argv, render_text
 from spark_tui.domain.errors import UnreachableError
 from spark_tui.domain.finding import Finding, Severity
@@ -205,7 +205,7 @@ def _tell_findings(session: Session, name: str, pairs: Mapping[str, str], findin
 
 
 def _tell_result(
-    session: Session, launched: Launched, request: LaunchRequest, findings: tuple[Finding, ...], now: float
+    session: Session, launched: LaunchResult, request: LaunchRequest, findings: tuple[Finding, ...], now: float
 ) -> None:
     view, plan = launched.view, launched.plan
     if session.as_json:

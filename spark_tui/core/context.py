@@ -55,7 +55,7 @@ if TYPE_CHECKING:
         LogArchive,
         PersonFiles,
         PresetSource,
-        RecipeShelf,
+        RecipeStore,
         SecretStore,
     )
 
@@ -278,8 +278,16 @@ class Context:
         return self.ports.presets
 
     @property
-    def recipes(self) -> RecipeShelf:
+<<<<<<< HEAD
+    def recipes(self) -> RecipeStore:
         return self.ports.recipes
+=======
+    def recipes(self) -> RecipeStore:
+        """Recipe files as they are written. Raises RefusedError where there are none: in a simulation."""
+        if self._ports.recipes is None:
+            raise RefusedError("There are no recipe files here.", "Leave out --demo.")
+        return self._ports.recipes
+>>>>>>> 4230a32 (refactor(launch): one plan per launch, memory rules of the machine that is read, plain wording)
 
     @property
     def secrets(self) -> SecretStore:

@@ -61,12 +61,11 @@ class Fitting:
 
     async def fit(self, preset: Preset, overrides: Overrides) -> Fit:
         """One launch against the memory now. Raises SparkError when it cannot be planned at all."""
-        return self.now(await self.candidate(preset, overrides))
+        return self.now(await self.candidate(self._preflight.dry_plan(preset, overrides)))
 
-    async def candidate(self, preset: Preset, overrides: Overrides) -> Candidate:
-        """What a fit needs of the disk, read once. Raises SparkError when the launch cannot be planned at all."""
-        plan = self._preflight.dry_plan(preset, overrides)
-        checkpoint = await in_thread(self._checkpoints.read, plan.model, preset.model_revision)
+    async def candidate(self, plan: LaunchPlan) -> Candidate:
+        """What a fit needs of the disk, read once."""
+        checkpoint = await in_thread(self._checkpoints.read, plan.model, plan.preset.model_revision)
         return Candidate(plan, value_of(checkpoint), await self._drafter(plan, value_of(checkpoint)))
 
     def now(self, candidate: Candidate) -> Fit:
@@ -131,7 +130,7 @@ LOOK_SECONDS: Final = 1.0
 NOTABLE_CACHE: Final = 4 * GIB
 """Less page cache gives way by itself while an engine loads."""
 
-OVERRIDE: Final = "To launch it all the same: --force, or on screen type the preset's name."
+OVERRIDE: Final = "To launch anyway: --force, or type the preset's name on screen."
 
 Tell = Callable[[str], None]
 Lacking = Callable[[], bool]
@@ -151,7 +150,7 @@ class WillNotFit(RefusedError):
         figures = "\n".join(f"{row.label.strip()}: {row.value} {row.note}".rstrip() for row in fit_lines(fit))
         super().__init__(
             f"{name} does not fit. {' '.join(fit.reasons)}",
-            f"{ways or 'Choose a smaller model, or stop what else holds memory.'} {OVERRIDE}",
+            f"{ways or 'Choose a smaller model, or stop other processes that use memory.'} {OVERRIDE}",
             detail=figures,
         )
         self.fit = fit
@@ -189,21 +188,21 @@ class LaunchBudget:
         self._clock = clock
         self._read = read
 
-    async def check(self, preset: Preset, overrides: Overrides, *, force: bool = False) -> Fit:
+    async def check(self, plan: LaunchPlan, *, force: bool = False) -> Fit:
         """The fit now. Raises WillNotFit for a launch that is BLOCKED, unless `force` is given or memory of an engine
-        that has just ended may still come back; `make_room` tells then. What is not known never refuses."""
-        candidate = await self._fitting.candidate(preset, overrides)
+        that has just ended may still be released; `make_room` decides then. What is not known never refuses."""
+        candidate = await self._fitting.candidate(plan)
         await self._look()
         found = self._fitting.now(candidate)
         awaited = short_of_memory(found) and bool(self._just_ended())
         if found.verdict is Verdict.BLOCKED and not force and not awaited:
-            raise WillNotFit(overrides.name or preset.name, found)
+            raise WillNotFit(plan.spec.name, found)
         return found
 
-    async def make_room(self, preset: Preset, overrides: Overrides, tell: Tell, *, force: bool = False) -> str:
-        """Just before the start: waits for memory on its way back, frees page cache that is in the way, and holds the
-        launch against what there is. Returns in words what it came to; raises WillNotFit like `check`."""
-        candidate = await self._fitting.candidate(preset, overrides)
+    async def make_room(self, plan: LaunchPlan, tell: Tell, *, force: bool = False) -> str:
+        """Just before the start: waits for memory that is being released, frees page cache, and checks the fit again.
+        Returns what was done, as text; raises WillNotFit like `check`."""
+        candidate = await self._fitting.candidate(plan)
         done = [await self.await_return(tell, lambda: short_of_memory(self._fitting.now(candidate)))]
         found = self._fitting.now(candidate)
         if found.cache_to_drop >= WORTH_BYTES:
@@ -211,8 +210,8 @@ class LaunchBudget:
             await self._look()
             found = self._fitting.now(candidate)
         if found.verdict is Verdict.BLOCKED and not force:
-            raise WillNotFit(overrides.name or preset.name, found)
-        return "; ".join(filter(None, (*done, _standing(found))))
+            raise WillNotFit(plan.spec.name, found)
+        return "; ".join(filter(None, (*done, _verdict(found))))
 
     # --- memory on its way back -----------------------------------------------------------------------
 
@@ -231,7 +230,7 @@ class LaunchBudget:
             lacks = lacking is not None and lacking()
             if now - rose >= (STILL_SECONDS if lacks else CALM_SECONDS):
                 break
-            tell(f"waits for the memory of {names}: {gib(seen)} GiB available, {human_duration(now - began)}")
+            tell(f"waiting for {names} to release memory: {gib(seen)} GiB available, {human_duration(now - began)}")
             await self._clock.sleep(LOOK_SECONDS)
             await self._look()
             available = self._available()
@@ -239,7 +238,7 @@ class LaunchBudget:
                 seen, rose = available, self._clock.monotonic()
         waited = human_duration(self._clock.monotonic() - began)
         back = seen - before
-        return f"{gib(back)} GiB of {names} came back in {waited}" if back >= RISE_BYTES else f"waited {waited}"
+        return f"{names} released {gib(back)} GiB in {waited}" if back >= RISE_BYTES else f"waited {waited}"
 
     def _just_ended(self) -> tuple[EngineView, ...]:
         """Engines whose end is so recent that their memory may be missing yet."""
@@ -256,14 +255,14 @@ class LaunchBudget:
 
     async def _free_cache(self, found: Fit, tell: Tell) -> str:
         """By silent ways only; where there is none, the load guard and the engine have to cope."""
-        tell(f"frees page cache: {gib(found.cache_to_drop)} GiB are in the way")
+        tell(f"freeing page cache: {gib(found.cache_to_drop)} GiB needed")
         try:
             result = await self._cache.drop_quietly()
         except SparkError as error:
             return f"the page cache could not be freed ({error.summary.rstrip('.')})"
         if result is None:
             much = found.cache_to_drop >= NOTABLE_CACHE
-            return f"{gib(found.cache_to_drop)} GiB of page cache in the way (spark-tui drop-caches)" if much else ""
+            return f"{gib(found.cache_to_drop)} GiB of page cache to free (spark-tui drop-caches)" if much else ""
         return f"{gib(result.released)} GiB of page cache freed"
 
     # --- readings -------------------------------------------------------------------------------------
@@ -278,9 +277,9 @@ class LaunchBudget:
         return None if memory is None else memory.available
 
 
-def _standing(found: Fit) -> str:
-    """`READY: It fits, and leaves 12.1 GiB.`, for the step's line."""
+def _verdict(found: Fit) -> str:
+    """`READY: Fits. Leaves 12.1 GiB.`, for the step's line."""
     if found.verdict is Verdict.UNKNOWN:
-        return "not known whether it fits"
+        return "fit unknown"
     first = found.reasons[0] if found.reasons else ""
     return f"{found.verdict.value}: {first}"

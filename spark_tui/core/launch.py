@@ -19,7 +19,7 @@ from spark_tui.core.fit import LaunchBudget
 from spark_tui.core.guard import GuardKeeper, LoadGuard
 from spark_tui.core.jobs import JobView, Report, Step, StepReporter, StepState, put
 from spark_tui.core.poller import pause
-from spark_tui.core.preflight import Preflight, Standing
+from spark_tui.core.preflight import Preflight, PreflightStatus
 from spark_tui.core.store import Store
 from spark_tui.domain.chat.message import ChatParameters, ChatRequest, Message, Role
 from spark_tui.domain.engine.container import LABEL_SPEC_HASH, ContainerFacts, PullProgress
@@ -106,7 +106,7 @@ class LaunchRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Launched:
+class LaunchResult:
     """The outcome: the container, and where it serves."""
 
     container_id: str
@@ -142,24 +142,24 @@ class Launcher:
         self._fetching = fetching
         self._warming = Warming(api, clock)
 
-    async def launch(self, request: LaunchRequest, report: Report) -> Launched:
+    async def launch(self, request: LaunchRequest, report: Report) -> LaunchResult:
         """Brings the preset up. Raises the error of the step that failed, after reporting that step as failed."""
         steps = StepReporter(pending_steps(), report, self._clock)
         async with steps.running("preflight"):
-            standing = await self._preflight.check(
+            status = await self._preflight.check(
                 request.preset,
                 request.overrides,
                 replace_running=request.replace_running,
                 fetches=request.fetch and self._fetching is not None,
             )
-            if self._budget is not None and not standing.runs:
-                await self._budget.check(request.preset, request.overrides, force=request.force)
-            steps.detail("preflight", standing.summary)
-        await self._fetch(standing, request, steps)
-        await self._pull(standing, steps)
-        plan = await self._preflight.finish(standing, request.preset, request.overrides)
-        await self._make_room(standing, request, steps)
-        container_id = await self._bring_up(standing, plan, steps)
+            if self._budget is not None and not status.runs:
+                await self._budget.check(status.plan, force=request.force)
+            steps.detail("preflight", status.summary)
+        await self._fetch(status, request, steps)
+        await self._pull(status, steps)
+        plan = await self._preflight.finish(status, request.preset, request.overrides)
+        await self._make_room(status, request, steps)
+        container_id = await self._bring_up(status, plan, steps)
         watch = await self._supervisor.watch(container_id)
         if self._guard_keeper is not None:
             await self._guard_keeper.ensure()
@@ -170,8 +170,8 @@ class Launcher:
             if request.warm:
                 await self._warming.warm(watch, steps)
             else:
-                steps.skip("warm", "not asked for")
-        return Launched(container_id, plan, watch.view(), standing.runs)
+                steps.skip("warm", "not requested")
+        return LaunchResult(container_id, plan, watch.view(), status.runs)
 
     async def resume(self, name: str, report: Report) -> EngineView:
         """Follows a container that starts already: after a restart of this program, or started by someone else."""
@@ -196,54 +196,54 @@ class Launcher:
 
     # --- model and image ------------------------------------------------------------------------------
 
-    async def _fetch(self, standing: Standing, request: LaunchRequest, steps: StepReporter) -> None:
+    async def _fetch(self, status: PreflightStatus, request: LaunchRequest, steps: StepReporter) -> None:
         """Brings the model, its drafter and its plugin files into the store, as far as they are not there."""
-        if standing.runs or self._fetching is None or not request.fetch:
-            steps.skip("fetch", "runs already" if standing.runs else "left to the engine")
+        if status.runs or self._fetching is None or not request.fetch:
+            steps.skip("fetch", "already running" if status.runs else "left to the engine")
             return
         async with steps.running("fetch"):
-            wanted = await self._fetching.look(standing.plan)
+            wanted = await self._fetching.look(status.plan)
             if not wanted.plans:
-                steps.skip("fetch", "model is here" if wanted.here else "nothing to fetch")
+                steps.skip("fetch", "model downloaded" if wanted.here else "nothing to download")
                 return
             told = await self._fetching.fetch(wanted, lambda text, share: steps.detail("fetch", text, share))
             steps.detail("fetch", told)
 
-    async def _pull(self, standing: Standing, steps: StepReporter) -> None:
-        if standing.image is not None:
-            steps.skip("pull", "image is here")
+    async def _pull(self, status: PreflightStatus, steps: StepReporter) -> None:
+        if status.image is not None:
+            steps.skip("pull", "image downloaded")
             return
-        async with steps.running("pull"), aclosing(self._docker.pull(standing.reference)) as progress:
+        async with steps.running("pull"), aclosing(self._docker.pull(status.reference)) as progress:
             async for so_far in progress:
                 steps.detail("pull", _pull_text(so_far), _fraction(so_far.current_bytes, so_far.total_bytes))
 
     # --- memory ---------------------------------------------------------------------------------------
 
-    async def _make_room(self, standing: Standing, request: LaunchRequest, steps: StepReporter) -> None:
+    async def _make_room(self, status: PreflightStatus, request: LaunchRequest, steps: StepReporter) -> None:
         """Ends the engine that is replaced, awaits its memory, and holds the launch against what there is then."""
-        if standing.runs or self._budget is None:
-            steps.skip("memory", "runs already" if standing.runs else "not looked at")
+        if status.runs or self._budget is None:
+            steps.skip("memory", "already running" if status.runs else "not checked")
             return
         async with steps.running("memory"):
-            existing = standing.existing
+            existing = status.existing
             if existing is not None and existing.running:
-                steps.detail("memory", f"stops {existing.name}")
+                steps.detail("memory", f"stopping {existing.name}")
                 await self._supervisor.stop(existing.name)
             came_to = await self._budget.make_room(
-                request.preset, request.overrides, lambda text: steps.detail("memory", text), force=request.force
+                status.plan, lambda text: steps.detail("memory", text), force=request.force
             )
             steps.detail("memory", came_to)
 
     # --- container ------------------------------------------------------------------------------------
 
-    async def _bring_up(self, standing: Standing, plan: LaunchPlan, steps: StepReporter) -> str:
-        existing = standing.existing
-        if standing.runs and existing is not None:
+    async def _bring_up(self, status: PreflightStatus, plan: LaunchPlan, steps: StepReporter) -> str:
+        existing = status.existing
+        if status.runs and existing is not None:
             steps.skip("create", "exists")
-            steps.skip("start", "runs already")
+            steps.skip("start", "already running")
             return existing.id
         if existing is not None and existing.spec_hash == _hash_label(plan):
-            steps.skip("create", "made earlier with the same settings")
+            steps.skip("create", "exists with the same settings")
             container_id = existing.id
         else:
             async with steps.running("create"):

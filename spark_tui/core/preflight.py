@@ -29,7 +29,7 @@ from spark_tui.services.ports import CheckpointSource, ContainerEngine, HostProb
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class PreflightStatus:
     """What preflight found. `runs`: the engine runs already with just these settings."""
 
     reference: str
@@ -43,7 +43,7 @@ class Standing:
     def summary(self) -> str:
         """One line for the step."""
         where = f"{self.plan.spec.name} on port {self.plan.host_port}"
-        return f"{where}: runs already" if self.runs else where
+        return f"{where}: already running" if self.runs else where
 
 
 class Preflight:
@@ -56,53 +56,53 @@ class Preflight:
         self._paths = paths
 
     async def plan(self, preset: Preset, overrides: Overrides) -> LaunchPlan:
-        """The plan with the image as it is here, without checking anything else and without writing any key.
+        """The plan with the downloaded image, without checking anything else and without writing any key.
 
-        Works without a Docker daemon: the image's entrypoint is then assumed from its name, and the plan says so.
+        Works without a Docker daemon: the image's entrypoint is then assumed from its name, and the plan notes it.
         """
-        return self._plan(preset, overrides, await self._docker.image(preset.reference), write_keys=False)
+        return self.dry_plan(preset, overrides, await self._docker.image(preset.reference))
 
     def dry_plan(self, preset: Preset, overrides: Overrides, image: ImageFacts | None = None) -> LaunchPlan:
-        """The plan as far as it can be told without asking Docker; `image` as it was found before, if it was."""
-        return self._plan(preset, overrides, image, write_keys=False)
+        """The plan without asking Docker; `image` as it was found before, if it was."""
+        env_file = self._env_file(preset, overrides, write=False)
+        return plan(preset, overrides, self._paths, image=image, env_file=env_file)
 
     async def check(
         self, preset: Preset, overrides: Overrides, *, replace_running: bool = False, fetches: bool = False
-    ) -> Standing:
+    ) -> PreflightStatus:
         """Raises the error of the first check that fails; changes nothing. `fetches`: the launch itself brings what the
         preset needs in the model store."""
         daemon = await self._docker.daemon()
         image = await self._docker.image(preset.reference)
         if image is not None:
             _check_architecture(image, daemon)
-        proposal = self._plan(preset, overrides, image, write_keys=False)
+        proposal = self.dry_plan(preset, overrides, image)
         if not fetches:
             self._check_files(preset)
         self._check_model(proposal, fetches=fetches)
         containers = await self._docker.containers()
         existing = next((c for c in containers if c.name == proposal.spec.name), None)
-        standing = Standing(preset.reference, image, existing, daemon, proposal)
+        status = PreflightStatus(preset.reference, image, existing, daemon, proposal)
         if existing is not None:
-            standing = _check_existing(standing, existing, replace_running=replace_running)
-        if not standing.runs:
+            status = _check_existing(status, existing, replace_running=replace_running)
+        if not status.runs:
             await self._check_port(proposal, containers, existing)
-        return standing
+        return status
 
-    async def finish(self, standing: Standing, preset: Preset, overrides: Overrides) -> LaunchPlan:
-        """The plan to carry out, once the image is here: its entrypoint is known, and the keys are written."""
-        image = standing.image or await self._docker.image(preset.reference)
-        if image is not None:
-            _check_architecture(image, standing.daemon)
+    async def finish(self, status: PreflightStatus, preset: Preset, overrides: Overrides) -> LaunchPlan:
+        """The plan to carry out, with its keys written. It is made anew only where the image was pulled since: its
+        entrypoint is known now."""
         self._check_files(preset)
-        decided = self._plan(preset, overrides, image, write_keys=True)
+        decided, env_file = status.plan, self._env_file(preset, overrides, write=True)
+        if status.image is None or decided.spec.env_files != ((env_file,) if env_file else ()):
+            image = await self._docker.image(preset.reference)
+            if image is not None:
+                _check_architecture(image, status.daemon)
+            decided = plan(preset, overrides, self._paths, image=image, env_file=env_file)
         self._host.make_folders([Path(folder) for folder in decided.directories])
         return decided
 
     # --- keys -----------------------------------------------------------------------------------------
-
-    def _plan(self, preset: Preset, overrides: Overrides, image: ImageFacts | None, *, write_keys: bool) -> LaunchPlan:
-        env_file = self._env_file(preset, overrides, write=write_keys)
-        return plan(preset, overrides, self._paths, image=image, env_file=env_file)
 
     def _env_file(self, preset: Preset, overrides: Overrides, *, write: bool) -> str | None:
         """The container's private file of keys. Its path depends on the name alone, so that plans compare."""
@@ -135,7 +135,7 @@ class Preflight:
             names = ", ".join(file.target for file in missing)
             raise RefusedError(
                 f"{preset.name} needs {names} in the model store ({self._paths.store}).",
-                "Fetch it first: " + " && ".join(fetch_command(file, self._paths.store) for file in missing),
+                "Download it first: " + " && ".join(fetch_command(file, self._paths.store) for file in missing),
             )
 
     def _check_model(self, proposal: LaunchPlan, *, fetches: bool) -> None:
@@ -196,22 +196,22 @@ def _normal(architecture: str) -> str:
     return {"x86_64": "amd64", "aarch64": "arm64"}.get(architecture, architecture)
 
 
-def _check_existing(standing: Standing, existing: ContainerFacts, *, replace_running: bool) -> Standing:
+def _check_existing(status: PreflightStatus, existing: ContainerFacts, *, replace_running: bool) -> PreflightStatus:
     name = existing.name
     if not existing.ours:
         raise NameInUse(
-            f"A container named {name} exists ({existing.status.value}) that spark-tui did not make.",
+            f"A container named {name} exists ({existing.status.value}), not made by spark-tui.",
             f"Launch under another name, for example {name}-2, or remove it yourself: docker rm {name}",
         )
-    same = existing.spec_hash == standing.plan.spec.label(LABEL_SPEC_HASH)
+    same = existing.spec_hash == status.plan.spec.label(LABEL_SPEC_HASH)
     if existing.running and same:
-        return replace(standing, runs=True)
+        return replace(status, runs=True)
     if existing.running and not replace_running:
         raise NameInUse(
-            f"{name} runs already, with other settings.",
+            f"{name} is already running with other settings.",
             f"Stop it first (spark-tui down {name}), or launch with --replace.",
         )
-    return standing
+    return status
 
 
 class PresetChecks:

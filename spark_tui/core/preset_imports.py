@@ -20,7 +20,7 @@ from spark_tui.domain.presets.dialects.importing import (
 )
 from spark_tui.domain.presets.options import OPTIONS
 from spark_tui.domain.text import clean_line, truncate
-from spark_tui.services.ports import RecipeShelf
+from spark_tui.services.ports import RecipeStore
 
 
 class Outcome(StrEnum):
@@ -63,7 +63,7 @@ class Given:
 
 
 def import_recipes(
-    shelf: RecipeShelf,
+    store: RecipeStore,
     source: Path | Given,
     *,
     builtin: Collection[str] = (),
@@ -78,7 +78,7 @@ def import_recipes(
     person's, unless `replace`.
     Raises UsageError for a path or name that cannot be used, PresetError for a folder or text that is too large.
     """
-    gathered = shelf.given(source.text, source.called) if isinstance(source, Given) else shelf.gather(source)
+    gathered = store.given(source.text, source.called) if isinstance(source, Given) else store.gather(source)
     files = tuple(each for found in gathered.files for each in with_commands(found))
     names = names_of(tuple(found.path for found in files))
     if isinstance(source, Given):
@@ -86,7 +86,7 @@ def import_recipes(
     if name:
         names = dict.fromkeys(names, _checked(name, tuple(names)))
     examined = (examine(each, gathered, names[each.path], paths=paths, chosen=bool(name)) for each in files)
-    recipes = tuple(_import(shelf, each, builtin, replace=replace) for each in examined)
+    recipes = tuple(_import(store, each, builtin, replace=replace) for each in examined)
     if not recipes and not isinstance(source, Given):
         raise _nothing(source, gathered)
     return ImportReport(gathered.registry, recipes, gathered.passed_over)
@@ -113,11 +113,11 @@ def _nothing(source: Path, gathered: Gathered) -> SparkError:
     )
 
 
-def _import(shelf: RecipeShelf, recipe: Examined, builtin: Collection[str], *, replace: bool) -> ImportedRecipe:
+def _import(store: RecipeStore, recipe: Examined, builtin: Collection[str], *, replace: bool) -> ImportedRecipe:
     if recipe.problem is not None:
         return ImportedRecipe(recipe, Outcome.REFUSED, problem=recipe.problem)
     try:
-        earlier = shelf.own_text(recipe.name)
+        earlier = store.own_text(recipe.name)
         if earlier == recipe.text:
             return ImportedRecipe(recipe, Outcome.UNCHANGED)
         if earlier is not None and not replace:
@@ -125,7 +125,7 @@ def _import(shelf: RecipeShelf, recipe: Examined, builtin: Collection[str], *, r
         if earlier is None and recipe.name in builtin and not replace:
             raise _taken(f"It would take the place of the built-in preset {recipe.name}.")
         return ImportedRecipe(
-            recipe, Outcome.IMPORTED, str(shelf.write(recipe.name, recipe.text, replace=earlier is not None))
+            recipe, Outcome.IMPORTED, str(store.write(recipe.name, recipe.text, replace=earlier is not None))
         )
     except SparkError as problem:
         return ImportedRecipe(recipe, Outcome.REFUSED, problem=problem)

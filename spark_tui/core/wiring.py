@@ -44,7 +44,7 @@ class Ports:
     guarding: GuardPorts
     doctor_probe: types.DoctorProbe
     presets: types.PresetSource
-    recipes: types.RecipeShelf
+    recipes: types.RecipeStore
     checkpoints: types.CheckpointSource
     models: types.ModelStore
     hub: types.HubClient
@@ -131,7 +131,7 @@ REAL: Final[Mapping[str, Adapter]] = {
     "guarding": ("guard.process:GuardProcess", _guarding),
     "doctor_probe": ("host.doctor:FileDoctorProbe", lambda make, p: make(p.environ)),
     "presets": ("presets.store:PresetFiles", lambda make, p: make(p.builtin_presets, p.settings.presets)),
-    "recipes": ("presets.imports:FolderRecipeShelf", lambda make, p: make(p.settings.presets)),
+    "recipes": ("presets.imports:FolderRecipeStore", lambda make, p: make(p.settings.presets)),
     "checkpoints": ("store.checkpoints:StoreCheckpoints", lambda make, p: make(Path(p.settings.store))),
     "models": (
         "store.store:FolderModelStore",  # what a scan found is kept in the cache folder
@@ -165,7 +165,7 @@ DEMO: Final[Mapping[str, Adapter]] = {
     "dropper": ("demo.host:DemoDropper", lambda make, p: make(p.host)),
     "doctor_probe": ("demo.host:DemoDoctorProbe", None),
     "presets": ("presets.store:PresetFiles", lambda make, p: make(p.builtin_presets)),
-    "recipes": ("presets.imports:FolderRecipeShelf", lambda make, _: make(None)),
+    "recipes": ("presets.imports:FolderRecipeStore", lambda make, _: make(None)),
     "checkpoints": ("demo.models:DemoCheckpoints", None),
     "models": ("demo.models:DemoModels", lambda make, p: make(p.clock)),
     "hub": ("demo.hub:DemoHub", lambda make, p: make(p.clock)),

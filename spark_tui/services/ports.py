@@ -350,7 +350,7 @@ class CheckpointSource(Protocol):
         """
 
 
-class RecipeShelf(Protocol):
+class RecipeStore(Protocol):
     """Recipe files of other people, and the person's own preset folder."""
 
     def gather(self, source: Path) -> Gathered:

@@ -10,7 +10,7 @@ import yaml
 
 from spark_tui.domain.engine.docker_run import parse_text
 from spark_tui.domain.presets.preset import PresetCatalogue
-from spark_tui.services.presets.imports import FolderRecipeShelf
+from spark_tui.services.presets.imports import FolderRecipeStore
 from spark_tui.services.presets.store import PresetFiles
 from tests.cli.world import World
 
@@ -51,7 +51,7 @@ class Place:
         (self.registry / "recipes" / "pulse.yaml").write_text("name: p\nengines: {vllm: {image: x}}\n")
         builtin = root / "builtin"
         builtin.mkdir()
-        self.world = World(presets=PresetFiles(builtin, self.own), recipes=FolderRecipeShelf(self.own))  # type: ignore[arg-type]
+        self.world = World(presets=PresetFiles(builtin, self.own), recipes=FolderRecipeStore(self.own))  # type: ignore[arg-type]
 
     def run(self, *arguments: str) -> Any:
         return self.world.run("presets", *arguments)
@@ -288,7 +288,7 @@ def test_a_file_is_written_where_there_is_none(heron: Place, tmp_path: Path) -> 
     [
         (("without=port_x",), "what to leave out"),
         (("max_model_len=no",), "whole number"),
-        (("nonsense=1",), "nothing that this preset takes"),
+        (("nonsense=1",), "Unknown parameter"),
     ],
 )
 def test_a_change_that_a_recipe_cannot_say_is_refused(heron: Place, settings: tuple[str, ...], says: str) -> None:
@@ -307,7 +307,7 @@ def test_secrets_of_a_stranger_are_left_out(place: Place) -> None:
 
 
 def test_the_demo_exports_and_imports_nothing(place: Place) -> None:
-    world = World(presets=place.world.presets, recipes=FolderRecipeShelf(None))
+    world = World(presets=place.world.presets, recipes=FolderRecipeStore(None))
     result = world.run("presets", "import", str(place.registry / "recipes" / "heron.yaml"))
     assert result.code == 4
     assert "demo writes no presets" in result.err

@@ -22,7 +22,7 @@ UP = ("up", "tiny-1b")
 
 
 def ready_world(**changes: object) -> World:
-    """The image is here, and what is started from it serves at once."""
+    """The image downloaded, and what is started from it serves at once."""
     world = World(**changes)  # type: ignore[arg-type]
     world.docker.add_image(IMAGE)
     world.docker.script(IMAGE, BOOT)
@@ -117,7 +117,7 @@ note: 1 note more: spark-tui presets check tiny-1b
 STORY = """\
 Check             done       0.0s  tiny-1b on port 8000
 Fetch model       skipped          left to the engine
-Pull image        skipped          image is here
+Pull image        skipped          image downloaded
 Memory            done       0.0s  not known whether it fits
 Create container  done       0.0s
 Start             done       0.0s
@@ -180,7 +180,7 @@ def test_the_same_command_again_finds_the_engine_and_changes_nothing() -> None:
     world.run(*UP)
     again = world.run(*UP)
     assert again.code == 0
-    assert "Start             skipped          runs already" in again.err
+    assert "Start             skipped          already running" in again.err
     assert len(world.docker.created) == 1
 
 
@@ -212,7 +212,7 @@ def test_without_warm_no_request_is_made() -> None:
     result = world.run(*UP, "--no-warm")
     assert result.code == 0
     assert world.api.asked == []
-    assert "Warm up           skipped          not asked for" in result.err
+    assert "Warm up           skipped          not requested" in result.err
 
 
 def test_a_warm_request_that_fails_does_not_undo_the_launch() -> None:

@@ -41,7 +41,7 @@ from spark_tui.services.ports import (
     MetricsSource,
     ModelStore,
     PersonFiles,
-    RecipeShelf,
+    RecipeStore,
 )
 from tests.fakes_docker import EPOCH, FakeDocker
 from tests.fakes_host import FakeArchive, FakeClock, FakeGpu, FakeHost, FakeSecrets
@@ -200,7 +200,7 @@ class World:
     secrets: FakeSecrets = field(default_factory=FakeSecrets)
     archive: FakeArchive = field(default_factory=FakeArchive)
     clock: FakeClock = field(default_factory=FakeClock)
-    recipes: RecipeShelf | None = None
+    recipes: RecipeStore | None = None
     models: ModelStore | None = None
     metrics: MetricsSource | None = None
     checkpoints: CheckpointSource | None = None

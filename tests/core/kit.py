@@ -12,7 +12,7 @@ from spark_tui.core.jobs import Step, put
 from spark_tui.domain.host.identity import HostPaths
 from spark_tui.domain.presets.preset import Origin, Preset, PresetCatalogue
 from spark_tui.domain.settings import Settings
-from spark_tui.services.ports import HistoryStore, MetricsSource, RecipeShelf
+from spark_tui.services.ports import HistoryStore, MetricsSource, RecipeStore
 from tests.fakes_api import FakeEngineApi
 from tests.fakes_docker import FakeDocker
 from tests.fakes_host import FakeArchive, FakeClock, FakeGpu, FakeHost, FakeSecrets
@@ -65,7 +65,7 @@ class Kit:
         self.docker.add_image(IMAGE)
         self.docker.on_start = lambda _: self.api.serve()
         self.presets = FixedPresets(*(presets or (PRESET,)))
-        self.recipes: RecipeShelf | None = None
+        self.recipes: RecipeStore | None = None
         self.history: HistoryStore | None = None
         self.metrics: MetricsSource | None = None
         self.context = self.opened()

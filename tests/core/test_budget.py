@@ -93,7 +93,7 @@ async def test_a_fit_that_is_not_known_never_refuses() -> None:
     task = asyncio.create_task(kit.context.launcher.launch(request, kit.report))
     await kit.until(task.done)
     assert task.exception() is None
-    assert kit.step("memory").detail == "not known whether it fits"
+    assert kit.step("memory").detail == "fit unknown"
 
 
 async def test_where_memory_cannot_be_read_nothing_is_refused() -> None:
@@ -108,7 +108,7 @@ async def test_memory_of_an_engine_that_has_just_ended_is_awaited_and_told() -> 
     available(kit, 40)
     ended(kit, ago=5)
     task = asyncio.create_task(kit.context.launcher.launch(LaunchRequest(BIG, Overrides()), kit.report))
-    await kit.until(lambda: told(kit, "waits for the memory of old"))
+    await kit.until(lambda: told(kit, "waiting for old to release memory"))
     available(kit, 80)
     await kit.until(lambda: told(kit, "80.0 GiB available"))
     assert not task.done(), "it still lacks some"
@@ -117,7 +117,7 @@ async def test_memory_of_an_engine_that_has_just_ended_is_awaited_and_told() -> 
     assert not kit.docker.created, "memory that still moves fails the engine's own measurement"
     await kit.until(task.done)
     assert task.exception() is None
-    assert "76.0 GiB of old came back" in kit.step("memory").detail
+    assert "old released 76.0 GiB" in kit.step("memory").detail
 
 
 async def test_memory_that_does_not_come_back_is_awaited_no_longer_than_it_may_take() -> None:
@@ -136,7 +136,7 @@ async def test_memory_that_creeps_back_for_ever_is_given_up() -> None:
     available(kit, 10)
     ended(kit, ago=1)
     task = asyncio.create_task(kit.context.launcher.launch(LaunchRequest(BIG, Overrides()), kit.report))
-    await kit.until(lambda: told(kit, "waits"))
+    await kit.until(lambda: told(kit, "waiting"))
     before = kit.clock.monotonic()
     for step in range(400):
         available(kit, 10 + step * 0.2)

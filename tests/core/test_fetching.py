@@ -11,7 +11,7 @@ import pytest
 
 from spark_tui.core.context import Context
 from spark_tui.core.jobs import StepState
-from spark_tui.core.launch import Launched, LaunchRequest
+from spark_tui.core.launch import LaunchRequest, LaunchResult
 from spark_tui.domain.errors import RefusedError
 from spark_tui.domain.host.identity import HostPaths
 from spark_tui.domain.models import hub_errors
@@ -50,16 +50,16 @@ class Shop(Kit):
         ports = self.context.ports.changed(models=self.models, hub=self.hub, downloader=self.downloader)
         self.context = Context(Settings(), ports, HostPaths(str(root), "/caches", "/home/test"))
 
-    def begin(self, **changes: object) -> asyncio.Task[Launched]:
+    def begin(self, **changes: object) -> asyncio.Task[LaunchResult]:
         request = LaunchRequest(self.preset, Overrides(), **changes)  # type: ignore[arg-type]
         return asyncio.create_task(self.context.launcher.launch(request, self.report))
 
-    async def launched(self, **changes: object) -> Launched:
+    async def launched(self, **changes: object) -> LaunchResult:
         task = self.begin(**changes)
         await self.until(task.done)
         return task.result()
 
-    async def fetches(self, task: asyncio.Task[Launched]) -> None:
+    async def fetches(self, task: asyncio.Task[LaunchResult]) -> None:
         """Until it waits for downloads."""
         await self.until(lambda: bool(self.downloader.started) or task.done())
         await self.until(lambda: self.step("fetch").progress is not None or task.done())
@@ -93,7 +93,7 @@ async def test_what_is_missing_is_fetched_before_a_container_is_made(shop: Shop)
 async def test_what_is_here_is_not_asked_for(shop: Shop) -> None:
     cached(shop.store, "org/qwen", files(seed=1))
     await shop.launched()
-    assert (shop.step("fetch").state, shop.step("fetch").detail) == (StepState.SKIPPED, "model is here")
+    assert (shop.step("fetch").state, shop.step("fetch").detail) == (StepState.SKIPPED, "model downloaded")
     assert shop.hub.tokens == [], "the Hub was not asked: a launch works without a network"
 
 
@@ -133,7 +133,7 @@ async def test_a_file_that_did_not_come_is_told_before_a_container_is_made(tmp_p
 async def test_an_engine_with_a_cache_of_its_own_fetches_by_itself(tmp_path: Path) -> None:
     shop = Shop(tmp_path, replace(PRESET, env=(("HF_HOME", "/own"),)))
     await shop.launched()
-    assert (shop.step("fetch").state, shop.step("fetch").detail) == (StepState.SKIPPED, "nothing to fetch")
+    assert (shop.step("fetch").state, shop.step("fetch").detail) == (StepState.SKIPPED, "nothing to download")
     await shop.models.close()
 
 

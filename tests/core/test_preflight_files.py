@@ -35,7 +35,7 @@ async def test_a_launch_without_its_files_is_refused_with_the_commands_that_fetc
     with pytest.raises(RefusedError, match=r"needs parser\.py, draft, fix\.py") as raised:
         await kit.context.launcher.launch(LaunchRequest(needing(PARSER, FOLDER, SCRIPT), Overrides()), kit.report)
     assert raised.value.remedy == (
-        "Fetch it first: hf download org/qwen parser.py --local-dir /store"
+        "Download it first: hf download org/qwen parser.py --local-dir /store"
         " && hf download org/draft --local-dir /store/draft"
         " && curl -fL --create-dirs -o /store/fix.py https://example.org/fix.py"
     )
@@ -53,8 +53,8 @@ async def test_files_that_are_there_are_not_spoken_of() -> None:
 
 async def test_what_only_the_chat_needs_does_not_keep_an_engine_from_starting() -> None:
     kit = empty_store()
-    standing = await kit.context.preflight.check(needing(PROMPT), Overrides())
-    assert standing.plan.spec.name == PRESET.name
+    status = await kit.context.preflight.check(needing(PROMPT), Overrides())
+    assert status.plan.spec.name == PRESET.name
 
 
 async def test_a_model_may_be_a_file() -> None:
@@ -78,11 +78,11 @@ async def test_the_key_stands_under_the_name_that_the_server_reads(runtime: str,
     kit = Kit()
     preset = replace(PRESET, runtime=runtime, command=command, defaults=())
     overrides = Overrides(api_key=True)
-    standing = await kit.context.preflight.check(preset, overrides)
-    first = await kit.context.preflight.finish(standing, preset, overrides)
+    status = await kit.context.preflight.check(preset, overrides)
+    first = await kit.context.preflight.finish(status, preset, overrides)
     kept = dict(kit.secrets.files[kit.secrets.path("qwen")])
     assert set(kept) == {variable}
-    again = await kit.context.preflight.finish(standing, preset, overrides)
+    again = await kit.context.preflight.finish(status, preset, overrides)
     assert kit.secrets.files[kit.secrets.path("qwen")] == kept, "the key is kept"
     assert first.spec == again.spec
     assert kept[variable].reveal() not in repr(first.spec)
@@ -91,8 +91,8 @@ async def test_the_key_stands_under_the_name_that_the_server_reads(runtime: str,
 async def test_a_preset_that_wants_a_key_gets_one_unasked() -> None:
     kit = Kit()
     preset = replace(PRESET, facts=PresetFacts(wants_key=True))
-    standing = await kit.context.preflight.check(preset, Overrides())
-    await kit.context.preflight.finish(standing, preset, Overrides())
+    status = await kit.context.preflight.check(preset, Overrides())
+    await kit.context.preflight.finish(status, preset, Overrides())
     assert set(kit.secrets.files[kit.secrets.path("qwen")]) == {"VLLM_API_KEY"}
 
 
@@ -107,6 +107,6 @@ async def test_a_pinned_image_is_looked_for_and_pulled_by_its_digest() -> None:
     kit = Kit()
     digest = "sha256:" + "0f" * 32
     preset = replace(PRESET, facts=PresetFacts(image_digest=digest))
-    standing = await kit.context.preflight.check(preset, Overrides())
-    assert standing.reference == f"{PRESET.image}@{digest}"
-    assert standing.image is None
+    status = await kit.context.preflight.check(preset, Overrides())
+    assert status.reference == f"{PRESET.image}@{digest}"
+    assert status.image is None

@@ -66,7 +66,7 @@ def test_from_the_command_line(run, free_port: int) -> None:
     assert engine["exposure"] == "LOCAL"
 
     again = run("up", PRESET, "--port", str(free_port), "--wait")
-    assert "runs already" in again.stdout + again.stderr, "a second launch is the same launch"
+    assert "already running" in again.stdout + again.stderr, "a second launch is the same launch"
 
     log = run("logs", PRESET).stdout
     assert "Application startup complete" in log

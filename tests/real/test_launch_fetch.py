@@ -93,5 +93,5 @@ def test_a_launch_fetches_its_model_and_the_engine_finds_it(
     asked = len(hub.requests)
     again = run("up", NAME, "--port", str(free_port), "--no-wait", "--json")
     steps = {line["id"]: line for line in map(json.loads, again.stdout.splitlines()) if line["type"] == "step"}
-    assert (steps["fetch"]["state"], steps["fetch"]["detail"]) == ("skipped", "model is here")
+    assert (steps["fetch"]["state"], steps["fetch"]["detail"]) == ("skipped", "model downloaded")
     assert len(hub.requests) == asked, "what is here needs no Hub"

@@ -24,7 +24,7 @@ from spark_tui.domain.presets.located import Table
 from spark_tui.domain.presets.overrides import Overrides, overrides_from_pairs
 from spark_tui.domain.presets.preset import Preset
 from spark_tui.domain.shell import is_shell, join_lines, split_words
-from spark_tui.services.presets.imports import FolderRecipeShelf
+from spark_tui.services.presets.imports import FolderRecipeStore
 from spark_tui.services.presets.store import PresetFiles, builtin_directory, parse
 from tests.dialect_fixtures import IMPORTABLE, REAL
 
@@ -129,7 +129,7 @@ def test_it_accepts_every_preset_and_makes_the_same_command(sparkrun: Path, tmp_
 def test_it_accepts_what_we_imported_and_makes_the_same_command(sparkrun: Path, tmp_path: Path) -> None:
     own = tmp_path / "own"
     for registry in ("eugr", "sparkrun"):
-        report = import_recipes(FolderRecipeShelf(own), REAL / registry)
+        report = import_recipes(FolderRecipeStore(own), REAL / registry)
         assert report.count(Outcome.IMPORTED) > 0
     presets = PresetFiles(own).load().presets
     assert len(presets) == len(IMPORTABLE)

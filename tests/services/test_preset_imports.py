@@ -13,9 +13,9 @@ from spark_tui.domain.errors import PresetError, RefusedError, SparkError, Usage
 from spark_tui.domain.presets.located import Table, plain
 from spark_tui.domain.presets.preset import Origin
 from spark_tui.domain.presets.recipe import Dialect
-from spark_tui.services.ports import RecipeShelf
+from spark_tui.services.ports import RecipeStore
 from spark_tui.services.presets import imports
-from spark_tui.services.presets.imports import FolderRecipeShelf
+from spark_tui.services.presets.imports import FolderRecipeStore
 from spark_tui.services.presets.store import PresetFiles, parse
 from tests.dialect_fixtures import EUGR, IMPORTABLE, REAL, SPARKRUN, WITHOUT_COMMAND, document, imported
 from tests.ordinary_user import ordinary_user
@@ -30,8 +30,8 @@ def own(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def shelf(own: Path) -> RecipeShelf:
-    return FolderRecipeShelf(own)
+def store(own: Path) -> RecipeStore:
+    return FolderRecipeStore(own)
 
 
 @pytest.fixture
@@ -53,8 +53,8 @@ def outcomes(report: object) -> dict[str, str]:
 # --- real recipes -------------------------------------------------------------------------------------
 
 
-def test_thirty_real_recipes_of_both_dialects_import_without_loss(shelf: RecipeShelf, own: Path) -> None:
-    reports = [import_recipes(shelf, REAL / name) for name in ("eugr", "sparkrun")]
+def test_thirty_real_recipes_of_both_dialects_import_without_loss(store: RecipeStore, own: Path) -> None:
+    reports = [import_recipes(store, REAL / name) for name in ("eugr", "sparkrun")]
     done = [each for report in reports for each in report.recipes if each.outcome is Outcome.IMPORTED]
     assert len(done) == len(IMPORTABLE) >= 30
     assert {each.recipe.dialect for each in done} == {Dialect.EUGR, Dialect.SPARKRUN}
@@ -83,8 +83,8 @@ def test_every_key_of_an_eugr_recipe_is_in_the_file_that_is_written(path: Path) 
     assert len(after.get("defaults", {})) == len(before.get("defaults", {}))
 
 
-def test_recipes_for_runtimes_that_make_the_command_themselves_are_refused_with_the_reason(shelf: RecipeShelf) -> None:
-    report = import_recipes(shelf, REAL / "sparkrun")
+def test_recipes_for_runtimes_that_make_the_command_themselves_are_refused_with_the_reason(store: RecipeStore) -> None:
+    report = import_recipes(store, REAL / "sparkrun")
     refused = {each.recipe.name: each.problem for each in report.recipes if each.outcome is Outcome.REFUSED}
     assert set(refused) == WITHOUT_COMMAND
     for problem in refused.values():
@@ -115,14 +115,14 @@ def test_hooks_are_told_and_stay_in_the_file() -> None:
 # --- where it came from -------------------------------------------------------------------------------
 
 
-def test_a_git_checkout_says_where_it_is_from(shelf: RecipeShelf, registry: Path, own: Path) -> None:
+def test_a_git_checkout_says_where_it_is_from(store: RecipeStore, registry: Path, own: Path) -> None:
     git = registry / ".git"
     (git / "refs" / "heads").mkdir(parents=True)
     (git / "HEAD").write_text("ref: refs/heads/main\n")
     (git / "refs" / "heads" / "main").write_text("a" * 40 + "\n")
     (git / "config").write_text('[remote "origin"]\n\turl = https://me:hf_sekritsekritsekritsekrit@example.org/x.git\n')
     (registry / "LICENSE").write_text("MIT License\n\nCopyright\n")
-    report = import_recipes(shelf, registry)
+    report = import_recipes(store, registry)
     assert (report.registry.address, report.registry.commit) == ("https://example.org/x.git", "a" * 40)
     assert report.registry.licence == "MIT"
     assert (own / "good.yaml").read_text() == (
@@ -132,55 +132,55 @@ def test_a_git_checkout_says_where_it_is_from(shelf: RecipeShelf, registry: Path
     )
 
 
-def test_a_packed_branch_is_found(shelf: RecipeShelf, registry: Path) -> None:
+def test_a_packed_branch_is_found(store: RecipeStore, registry: Path) -> None:
     (registry / ".git").mkdir()
     (registry / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
     (registry / ".git" / "packed-refs").write_text(f"# pack-refs\n{'b' * 40} refs/heads/main\n")
-    assert shelf.gather(registry).registry.commit == "b" * 40
+    assert store.gather(registry).registry.commit == "b" * 40
 
 
-def test_a_single_file_finds_the_mods_of_its_registry(shelf: RecipeShelf, registry: Path) -> None:
+def test_a_single_file_finds_the_mods_of_its_registry(store: RecipeStore, registry: Path) -> None:
     (registry / "recipes" / "r.yaml").write_text(V2 + "mods: [mods/patch]\n")
     (registry / "mods" / "patch").mkdir(parents=True)
     (registry / "mods" / "patch" / "run.sh").write_text("#!/bin/sh\nset -e\n# It patches.\n" + "echo\n" * 20)
-    (found,) = import_recipes(shelf, registry / "recipes" / "r.yaml").recipes
+    (found,) = import_recipes(store, registry / "recipes" / "r.yaml").recipes
     (mod,) = found.recipe.mods
     assert mod.lines[0] == "# It patches."
     assert (len(mod.lines), mod.more_lines) == (12, 9)
 
 
-def test_the_registrys_manifest_says_where_recipes_are(shelf: RecipeShelf, registry: Path) -> None:
+def test_the_registrys_manifest_says_where_recipes_are(store: RecipeStore, registry: Path) -> None:
     (registry / ".sparkrun").mkdir()
     (registry / ".sparkrun" / "registry.yaml").write_text(
         "registries:\n  - {name: a, recipes: mine}\n  - {name: b, recipes: ../outside}\n  - {name: c, recipes: /etc}\n"
     )
     (registry / "mine").mkdir()
     (registry / "mine" / "m.yaml").write_text(V2)
-    assert outcomes(import_recipes(shelf, registry)) == {"mine/m.yaml": "imported"}
+    assert outcomes(import_recipes(store, registry)) == {"mine/m.yaml": "imported"}
 
 
-def test_what_is_no_recipe_is_no_concern(shelf: RecipeShelf, tmp_path: Path) -> None:
+def test_what_is_no_recipe_is_no_concern(store: RecipeStore, tmp_path: Path) -> None:
     folder = tmp_path / "mixed"
     (folder / ".github").mkdir(parents=True)
     (folder / ".github" / "x.yaml").write_text(V2)
     (folder / "compose.yaml").write_text("services: {a: {image: b}}\n")
     (folder / "bench.yml").write_text("- 1\n")
     (folder / "r.yml").write_text(V1)
-    assert outcomes(import_recipes(shelf, folder)) == {"r.yml": "imported"}
+    assert outcomes(import_recipes(store, folder)) == {"r.yml": "imported"}
 
 
-def test_a_folder_without_recipes_is_told(shelf: RecipeShelf, tmp_path: Path) -> None:
+def test_a_folder_without_recipes_is_told(store: RecipeStore, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(UsageError, match="no recipe"):
-        import_recipes(shelf, tmp_path / "empty")
+        import_recipes(store, tmp_path / "empty")
     with pytest.raises(UsageError, match="No such file"):
-        import_recipes(shelf, tmp_path / "nowhere")
+        import_recipes(store, tmp_path / "nowhere")
 
 
 # --- includes -----------------------------------------------------------------------------------------
 
 
-def test_what_a_recipe_includes_is_written_into_it(shelf: RecipeShelf, own: Path, tmp_path: Path) -> None:
+def test_what_a_recipe_includes_is_written_into_it(store: RecipeStore, own: Path, tmp_path: Path) -> None:
     (tmp_path / "base.yaml").write_text(
         V2
         + "defaults: {port: 1, spec: {method: mtp, n: 3}}\nenv: {A: '1', B: '2'}\nmods: [a, b]\nmetadata: {x: {y: 1}}\n"
@@ -190,7 +190,7 @@ def test_what_a_recipe_includes_is_written_into_it(shelf: RecipeShelf, own: Path
         "include: base\ndefaults: {port: 2, spec: {method: ngram}}\nenv: {B: }\nmods: [c]\nmetadata: {x: {z: 2}}\n"
         "overrides: [{when: {tp: 4}}]\n"
     )
-    (found,) = import_recipes(shelf, tmp_path / "child.yaml").recipes
+    (found,) = import_recipes(store, tmp_path / "child.yaml").recipes
     assert found.recipe.changes == ("What it includes is written into it.",)
     assert plain(parse((own / "child.yaml").read_text(), "r")) == {
         "model": "org/m",
@@ -215,11 +215,11 @@ def test_what_a_recipe_includes_is_written_into_it(shelf: RecipeShelf, own: Path
         ("include: old\n", "is a eugr recipe"),
     ],
 )
-def test_an_include_that_leads_elsewhere_is_refused(shelf: RecipeShelf, tmp_path: Path, text: str, says: str) -> None:
+def test_an_include_that_leads_elsewhere_is_refused(store: RecipeStore, tmp_path: Path, text: str, says: str) -> None:
     (tmp_path / "child.yaml").write_text(text)
     (tmp_path / "old.yaml").write_text(V1)
     (tmp_path / "secret.yaml").write_text(V2)
-    (found,) = import_recipes(shelf, tmp_path / "child.yaml").recipes
+    (found,) = import_recipes(store, tmp_path / "child.yaml").recipes
     assert found.problem is not None
     assert says in found.problem.summary
     assert isinstance(found.problem, PresetError)
@@ -254,10 +254,10 @@ BAD = [
 
 @pytest.mark.parametrize(("text", "says"), BAD, ids=[says for _, says in BAD])
 def test_a_bad_recipe_is_refused_and_stops_no_other(
-    shelf: RecipeShelf, registry: Path, own: Path, text: str, says: str
+    store: RecipeStore, registry: Path, own: Path, text: str, says: str
 ) -> None:
     (registry / "recipes" / "bad.yaml").write_text(text)
-    report = import_recipes(shelf, registry)
+    report = import_recipes(store, registry)
     assert outcomes(report) == {"recipes/bad.yaml": "refused", "recipes/good.yaml": "imported"}
     problem = report.recipes[0].problem
     assert isinstance(problem, PresetError)
@@ -266,7 +266,7 @@ def test_a_bad_recipe_is_refused_and_stops_no_other(
     assert names_in(own) == ["good.yaml"]
 
 
-def test_links_are_never_followed(shelf: RecipeShelf, registry: Path, tmp_path: Path) -> None:
+def test_links_are_never_followed(store: RecipeStore, registry: Path, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     (outside / "mods" / "m").mkdir(parents=True)
     (outside / "secret.yaml").write_text(V2)
@@ -276,7 +276,7 @@ def test_links_are_never_followed(shelf: RecipeShelf, registry: Path, tmp_path: 
     (registry / "recipes" / "up").symlink_to(registry)
     (registry / "mods").symlink_to(outside / "mods")
     (registry / "recipes" / "wants.yaml").write_text(V2 + "mods: [mods/m]\n")
-    report = import_recipes(shelf, registry)
+    report = import_recipes(store, registry)
     assert set(outcomes(report)) == {"recipes/good.yaml", "recipes/wants.yaml"}
     assert {Path(problem.file).name for problem in report.passed_over if isinstance(problem, PresetError)} == {
         "link.yaml", "folder", "up",
@@ -284,16 +284,16 @@ def test_links_are_never_followed(shelf: RecipeShelf, registry: Path, tmp_path: 
     assert report.recipes[1].recipe.mods[0].script == ""
 
 
-def test_links_beside_a_named_file_are_no_concern(shelf: RecipeShelf, tmp_path: Path) -> None:
+def test_links_beside_a_named_file_are_no_concern(store: RecipeStore, tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text(V2)
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "current").symlink_to(tmp_path / "elsewhere")
-    report = import_recipes(shelf, tmp_path / "mine.yaml")
+    report = import_recipes(store, tmp_path / "mine.yaml")
     assert outcomes(report) == {"mine.yaml": "imported"}
     assert report.passed_over == ()
 
 
-def test_a_recipe_folder_that_is_a_link_is_not_the_registrys(shelf: RecipeShelf, tmp_path: Path) -> None:
+def test_a_recipe_folder_that_is_a_link_is_not_the_registrys(store: RecipeStore, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "secret.yaml").write_text(V2)
@@ -301,39 +301,39 @@ def test_a_recipe_folder_that_is_a_link_is_not_the_registrys(shelf: RecipeShelf,
     folder.mkdir()
     (folder / "recipes").symlink_to(outside)
     with pytest.raises(UsageError, match="no recipe"):
-        import_recipes(shelf, folder)
+        import_recipes(store, folder)
 
 
-def test_pipes_and_devices_are_never_opened(shelf: RecipeShelf, registry: Path) -> None:
+def test_pipes_and_devices_are_never_opened(store: RecipeStore, registry: Path) -> None:
     os.mkfifo(registry / "recipes" / "pipe.yaml")
     (registry / "mods" / "m").mkdir(parents=True)
     os.mkfifo(registry / "mods" / "m" / "run.sh")
-    assert outcomes(import_recipes(shelf, registry)) == {"recipes/good.yaml": "imported"}
+    assert outcomes(import_recipes(store, registry)) == {"recipes/good.yaml": "imported"}
 
 
-def test_too_many_files_are_refused(shelf: RecipeShelf, registry: Path) -> None:
+def test_too_many_files_are_refused(store: RecipeStore, registry: Path) -> None:
     for number in range(imports.MAX_RECIPES):
         (registry / "recipes" / f"r{number}.yaml").write_text("a: 1\n")
     with pytest.raises(PresetError, match="more than 2,000 YAML files"):
-        import_recipes(shelf, registry)
+        import_recipes(store, registry)
 
 
-def test_too_deep_a_folder_is_not_followed(shelf: RecipeShelf, registry: Path) -> None:
+def test_too_deep_a_folder_is_not_followed(store: RecipeStore, registry: Path) -> None:
     deep = registry / "recipes"
     for _ in range(imports.MAX_DEPTH + 2):
         deep = deep / "d"
     deep.mkdir(parents=True)
     (deep / "r.yaml").write_text(V2)
-    assert outcomes(import_recipes(shelf, registry)) == {"recipes/good.yaml": "imported"}
+    assert outcomes(import_recipes(store, registry)) == {"recipes/good.yaml": "imported"}
 
 
-def test_a_huge_file_is_refused_by_itself(shelf: RecipeShelf, registry: Path) -> None:
+def test_a_huge_file_is_refused_by_itself(store: RecipeStore, registry: Path) -> None:
     (registry / "recipes" / "huge.yaml").write_bytes(b"#" * (imports.MAX_BYTES + 1))
-    report = import_recipes(shelf, registry)
+    report = import_recipes(store, registry)
     assert outcomes(report) == {"recipes/good.yaml": "imported", "recipes/huge.yaml": "refused"}
 
 
-def test_an_unreadable_folder_is_told(shelf: RecipeShelf, registry: Path) -> None:
+def test_an_unreadable_folder_is_told(store: RecipeStore, registry: Path) -> None:
     shut = registry / "recipes" / "shut"
     shut.mkdir()
     (registry / "recipes" / "dark.yaml").write_text(V2)
@@ -341,7 +341,7 @@ def test_an_unreadable_folder_is_told(shelf: RecipeShelf, registry: Path) -> Non
     shut.chmod(0)
     try:
         with ordinary_user(registry / "recipes"):
-            gathered = shelf.gather(registry)
+            gathered = store.gather(registry)
     finally:
         shut.chmod(0o755)
     assert [Path(problem.file).name for problem in gathered.passed_over] == ["shut"]
@@ -353,13 +353,13 @@ def test_an_unreadable_folder_is_told(shelf: RecipeShelf, registry: Path) -> Non
 # --- names and writing --------------------------------------------------------------------------------
 
 
-def test_names_come_from_the_files(shelf: RecipeShelf, tmp_path: Path, own: Path) -> None:
+def test_names_come_from_the_files(store: RecipeStore, tmp_path: Path, own: Path) -> None:
     folder = tmp_path / "reg"
     for name in ("a b.yaml", "x.v1.yaml", "x.yml", "4x-spark-cluster/q.yaml", "q.yaml", "-.yaml", "deep/q.yaml"):
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(V2)
-    names = {each.recipe.path: each.recipe.name for each in import_recipes(shelf, folder).recipes}
+    names = {each.recipe.path: each.recipe.name for each in import_recipes(store, folder).recipes}
     assert names == {
         "a b.yaml": "a-b",
         "x.v1.yaml": "x",
@@ -371,10 +371,10 @@ def test_names_come_from_the_files(shelf: RecipeShelf, tmp_path: Path, own: Path
     }
 
 
-def test_a_preset_is_written_whole_and_readable(shelf: RecipeShelf, own: Path) -> None:
+def test_a_preset_is_written_whole_and_readable(store: RecipeStore, own: Path) -> None:
     old = os.umask(0o077)
     try:
-        path = shelf.write("a", V2)
+        path = store.write("a", V2)
     finally:
         os.umask(old)
     assert (path, path.read_text()) == (own / "a.yaml", V2)
@@ -382,46 +382,46 @@ def test_a_preset_is_written_whole_and_readable(shelf: RecipeShelf, own: Path) -
     assert names_in(own) == ["a.yaml"], "nothing is left beside it"
 
 
-def test_what_is_there_is_replaced_only_on_wish(shelf: RecipeShelf, registry: Path, own: Path) -> None:
+def test_what_is_there_is_replaced_only_on_wish(store: RecipeStore, registry: Path, own: Path) -> None:
     own.mkdir(parents=True)
     (own / "good.yml").write_text("model: org/mine\ncontainer: x\n")
-    (found,) = import_recipes(shelf, registry).recipes
+    (found,) = import_recipes(store, registry).recipes
     assert isinstance(found.problem, RefusedError)
     assert "another one" in found.problem.summary
-    (found,) = import_recipes(shelf, registry, replace=True).recipes
+    (found,) = import_recipes(store, registry, replace=True).recipes
     assert found.outcome is Outcome.IMPORTED
     assert names_in(own) == ["good.yml"], "in its place, and not beside it"
-    (found,) = import_recipes(shelf, registry).recipes
+    (found,) = import_recipes(store, registry).recipes
     assert found.outcome is Outcome.UNCHANGED
 
 
-def test_our_own_presets_are_not_displaced_by_accident(shelf: RecipeShelf, registry: Path) -> None:
-    (found,) = import_recipes(shelf, registry, builtin={"good"}).recipes
+def test_our_own_presets_are_not_displaced_by_accident(store: RecipeStore, registry: Path) -> None:
+    (found,) = import_recipes(store, registry, builtin={"good"}).recipes
     assert isinstance(found.problem, RefusedError)
     assert "built-in preset good" in found.problem.summary
-    assert import_recipes(shelf, registry, builtin={"good"}, replace=True).count(Outcome.IMPORTED) == 1
+    assert import_recipes(store, registry, builtin={"good"}, replace=True).count(Outcome.IMPORTED) == 1
 
 
-def test_a_name_is_for_one_recipe(shelf: RecipeShelf, registry: Path, own: Path) -> None:
+def test_a_name_is_for_one_recipe(store: RecipeStore, registry: Path, own: Path) -> None:
     file = registry / "recipes" / "good.yaml"
-    assert import_recipes(shelf, file, name="mine").recipes[0].file == str(own / "mine.yaml")
+    assert import_recipes(store, file, name="mine").recipes[0].file == str(own / "mine.yaml")
     with pytest.raises(UsageError, match="cannot be a preset's name"):
-        import_recipes(shelf, file, name="../x")
+        import_recipes(store, file, name="../x")
     (registry / "recipes" / "two.yaml").write_text(V2)
     with pytest.raises(UsageError, match="for one recipe"):
-        import_recipes(shelf, registry, name="mine")
+        import_recipes(store, registry, name="mine")
 
 
 def test_a_link_in_the_files_place_is_replaced_and_never_followed(
-    shelf: RecipeShelf, own: Path, tmp_path: Path
+    store: RecipeStore, own: Path, tmp_path: Path
 ) -> None:
     own.mkdir(parents=True)
     victim = tmp_path / "victim"
     victim.write_text("precious")
     (own / "a.yaml").symlink_to(victim)
     with pytest.raises(RefusedError):
-        shelf.write("a", V2)
-    shelf.write("a", V2, replace=True)
+        store.write("a", V2)
+    store.write("a", V2, replace=True)
     assert victim.read_text() == "precious"
     assert not (own / "a.yaml").is_symlink()
 
@@ -429,9 +429,9 @@ def test_a_link_in_the_files_place_is_replaced_and_never_followed(
 def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(SparkError, match="cannot be written"):
-        FolderRecipeShelf(tmp_path / "file" / "presets").write("a", V2)
+        FolderRecipeStore(tmp_path / "file" / "presets").write("a", V2)
 
 
 def test_without_a_folder_nothing_is_written() -> None:
     with pytest.raises(RefusedError, match="demo"):
-        FolderRecipeShelf(None).write("a", V2)
+        FolderRecipeStore(None).write("a", V2)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from textual.events import Paste
 
-from spark_tui.services.presets.imports import FolderRecipeShelf
+from spark_tui.services.presets.imports import FolderRecipeStore
 from spark_tui.tui.screens.import_form import ImportForm, SourceInput
 from spark_tui.tui.screens.presets import PresetsScreen
 from tests.core.kit import Kit
@@ -25,7 +25,7 @@ defaults:
 
 def shelved(folder: Path) -> Kit:
     kit = kit_of(QWEN)
-    kit.recipes = FolderRecipeShelf(folder / "own")
+    kit.recipes = FolderRecipeStore(folder / "own")
     kit.context = kit.opened()
     return kit
 

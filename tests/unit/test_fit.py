@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import pytest
@@ -18,7 +19,9 @@ from spark_tui.domain.presets.fit_figures import fit_lines, slices
 from spark_tui.domain.presets.fit_request import Measured, request_of
 from spark_tui.domain.presets.overrides import overrides_from_pairs
 from spark_tui.domain.presets.plan import LaunchPlan, plan
-from spark_tui.domain.presets.preset import Origin, Preset, PresetFacts
+from spark_tui.domain.presets.preset import Origin, Preset, PresetFacts, PublishedSpeed
+from spark_tui.domain.presets.rules.check import check
+from spark_tui.domain.presets.rules.context import LaunchContext
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.reading import Missing, Ok
 from spark_tui.services.presets.store import PresetFiles, builtin_directory
@@ -373,3 +376,32 @@ def test_every_change_that_is_a_setting_can_be_made_and_is_never_worse(name: str
         again = fit(planned(BUILTIN[name], **dict(change.pairs)), None, memory(room))
         if "Lower the memory share" in change.summary and found.verdict is Verdict.BLOCKED and found.kv is not None:
             assert again.verdict is not Verdict.BLOCKED, change.summary
+
+
+# --- a Spark with 64 GB ---------------------------------------------------------------------------------------
+
+SMALL = int(60.8 * GIB)
+
+
+def test_a_64_gb_spark_has_shares_of_its_own_memory() -> None:
+    recipe = preset("vllm serve {model} --gpu-memory-utilization 0.6 --max-model-len 8192")
+    found = fit(planned(recipe), None, memory(57, total=SMALL))
+    assert (found.verdict, found.total, found.claim) == (Verdict.READY, SMALL, math.ceil(SMALL * 0.6))
+    large = fit(planned(BUILTIN["gpt-oss-120b"]), None, memory(57, total=SMALL))
+    assert large.verdict is Verdict.BLOCKED
+    assert sum(piece.size for piece in slices(large)) == SMALL
+
+
+def test_rules_leave_a_64_gb_spark_its_headroom() -> None:
+    launch = planned(preset("vllm serve {model} --gpu-memory-utilization 0.85"))
+    found = {finding.id: finding for finding in check(LaunchContext(launch, is_spark=True, memory_total=SMALL))}
+    assert found["utilization_high"].change == (("gpu_memory_utilization", "0.8"),)
+    assert "9.1 GiB left" in found["utilization_high"].evidence[0]
+    assert "utilization_high" not in {each.id for each in check(LaunchContext(launch, is_spark=True))}
+
+
+def test_a_published_figure_above_the_decode_ceiling_says_why() -> None:
+    fast = PublishedSpeed(300.0, "one stream", "a blog")
+    assert any("above the decode ceiling" in note for note in of(preset(published=(fast,))).notes)
+    assert not any("above the decode ceiling" in note for note in of(preset()).notes)
+    assert any("at 228 GB/s" in row.note for row in fit_lines(of(preset())) if row.label == "Decode ceiling")

@@ -148,8 +148,8 @@ FILE_MODE: Final = 0o644
 _SCRIPT: Final = "run.sh"
 
 
-class FolderRecipeShelf:
-    """The RecipeShelf port. `own` is the person's preset folder; None where nothing may be written."""
+class FolderRecipeStore:
+    """The RecipeStore port. `own` is the person's preset folder; None where nothing may be written."""
 
     def __init__(self, own: Path | None) -> None:
         self._own = own
