@@ -118,7 +118,7 @@ STORY = """\
 Check             done       0.0s  tiny-1b on port 8000
 Fetch model       skipped          left to the engine
 Pull image        skipped          image downloaded
-Memory            done       0.0s  not known whether it fits
+Memory            done       0.0s  fit unknown
 Create container  done       0.0s
 Start             done       0.0s
 Boot              ...

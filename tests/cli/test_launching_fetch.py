@@ -66,7 +66,7 @@ def test_no_fetch_leaves_it_to_the_engine(shop: Shop) -> None:
 
 def test_what_is_here_needs_no_hub(shop: Shop, tmp_path: Path) -> None:
     cached(tmp_path, "acme/tiny-1b", files(seed=1))
-    assert "model is here" in shop.run(*UP).err
+    assert "model downloaded" in shop.run(*UP).err
     assert shop.hub.tokens == []
 
 
