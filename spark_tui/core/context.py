@@ -278,16 +278,8 @@ class Context:
         return self.ports.presets
 
     @property
-<<<<<<< HEAD
     def recipes(self) -> RecipeStore:
         return self.ports.recipes
-=======
-    def recipes(self) -> RecipeStore:
-        """Recipe files as they are written. Raises RefusedError where there are none: in a simulation."""
-        if self._ports.recipes is None:
-            raise RefusedError("There are no recipe files here.", "Leave out --demo.")
-        return self._ports.recipes
->>>>>>> 4230a32 (refactor(launch): one plan per launch, memory rules of the machine that is read, plain wording)
 
     @property
     def secrets(self) -> SecretStore:
