@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from spark_tui.core.library import LibraryEntry, LibraryView
+from spark_tui.domain.errors import SparkError
 from spark_tui.domain.models.checkpoint import WeightFormat
 from spark_tui.domain.models.download import Download, DownloadPhase, DownloadPlan, FileProgress, FileState
 from spark_tui.domain.models.hub import Fits, FormatBasis, Gating, RepoFacts, SearchHit
@@ -209,6 +210,88 @@ def store_table(entries: Iterable[LibraryEntry], now: float) -> Table:
             )
         )
     return Table(columns, tuple(rows))
+
+
+def name_text(id_: str) -> str:
+    """The name, then its publisher: where it is cut, the publisher goes first."""
+    owner, _, name = id_.removeprefix("/models/").rpartition("/")
+    return f"{name}  {owner}" if owner else name
+
+
+OTHER, FINDING = "other:", "finding:"
+"""Before the number of another cache, of a finding of the store: their rows' ids. No model's id has a colon."""
+
+
+def list_table(
+    view: LibraryView, entries: Iterable[LibraryEntry], looks: Mapping[str, Look], downloads: Iterable[Download],
+    now: float, *, rest: bool, empty: str,
+) -> Table:  # fmt: skip
+    """A row for each model under its layout; with `rest` also for other caches and for findings of the store."""
+    columns = (
+        Column("model", least=20),
+        Column("state"),
+        Column("format", keep=5),
+        Column("size", right=True, keep=6),
+        Column("read", right=True, keep=4),
+        Column("used by", keep=3, least=12),
+    )
+    downloads = tuple(downloads)
+    rows, ids, groups = [], [], []
+    for entry in entries:
+        model, uses = entry.model, [use.name for use in entry.uses]
+        size = model.size or model.partial_bytes
+        users_cell = f"{uses[0]}{f' +{len(uses) - 1}' if len(uses) > 1 else ''}" if uses else ""
+        rows.append(
+            cells(
+                name_text(model.id),
+                state_cell(entry, download_of(model, downloads)),
+                format_word(looks.get(model.id)),
+                human_bytes(size) if size else "-",
+                Cell("-" if model.used is None else age(now - model.used), Tone.QUIET),
+                Cell(users_cell, Tone.GOOD if entry.engines else Tone.PLAIN),
+            )
+        )
+        ids.append(model.id)
+        groups.append("Folders" if model.layout is Layout.FOLDER else "Hub cache")
+    for number, other in enumerate(view.contents.others if rest else ()):
+        name = Cell(f"{models_text(len(other.models))} in {other.path}", Tone.QUIET)
+        rows.append(cells(name, "", "", Cell(human_bytes(other.disk), Tone.QUIET), "", ""))
+        ids.append(f"{OTHER}{number}")
+        groups.append("Other caches (not visible to engines)")
+    for number, finding in enumerate(view.contents.findings if rest else ()):
+        rows.append(cells(Cell(f"! {finding.what}", Tone.WARNING), "", "", "", "", ""))
+        ids.append(f"{FINDING}{number}")
+        groups.append("Findings")
+    return Table(columns, tuple(rows), tuple(ids), empty, tuple(groups))
+
+
+def strip_table(downloads: Iterable[Download], full: str, empty: str) -> Table:
+    """A row for each download that is not done, with a bar of the characters `full` and `empty`."""
+    columns = (
+        Column("download", least=16),
+        Column("", keep=3),
+        Column("state"),
+        Column("done", right=True),
+        Column("size", right=True, keep=4),
+        Column("speed", right=True, keep=5),
+        Column("left", right=True, keep=6),
+    )
+    found = open_downloads(downloads)
+    rows = []
+    for each in found:
+        done = round(10 * (each.fraction or 0.0))
+        rows.append(
+            cells(
+                name_text(each.request.title),
+                "" if each.fraction is None else full * done + empty * (10 - done),
+                Cell(phase_word(each), PHASE_TONES.get(each.phase, Tone.WARNING)),
+                UNKNOWN if each.fraction is None else percent(each.fraction),
+                Cell(size_or_unknown(each.total), Tone.QUIET),
+                "" if each.speed is None else f"{human_bytes(each.speed)}/s",
+                human_duration(each.eta) if each.phase.active and each.eta else "",
+            )
+        )
+    return Table(columns, tuple(rows), tuple(each.id for each in found))
 
 
 def disk_summary(view: LibraryView) -> str:
@@ -478,24 +561,26 @@ def downloads_table(downloads: Iterable[Download]) -> Table:
     return Table(columns, tuple(rows), empty="No downloads.")
 
 
-def plan_page(plan: DownloadPlan, checkpoint: Reading[Inspection] | None = None, *, card: bool = True) -> Page:
+def plan_page(plan: DownloadPlan, checkpoint: Reading[Inspection] | None) -> Page:
     """What would be downloaded: why it cannot be, sizes, the card, the checkpoint, every file."""
     sections: list[Section] = []
     if plan.refusal is not None and not plan.choices:
-        detail = (Row(plan.refusal.detail, tone=Tone.QUIET),) if plan.refusal.detail else ()
-        sections.append(Section(rows=(Row(plan.refusal.summary, tone=Tone.BAD), Row(plan.refusal.remedy), *detail)))
+        sections += refusal_page(plan.refusal)
     if plan.choices:
         sections.append(Section(rows=(Row("One model in several sizes: choose one."),)))
     elif plan.whole:
         sections.append(Section(rows=(Row("Downloaded already.", tone=Tone.GOOD),)))
     else:
         sections.append(Section(rows=labelled((("size", plan_size(plan)), ("to download", plan_room(plan))))))
-    if card and plan.facts is not None:
+    if plan.facts is not None:
         sections.append(Section(rows=tuple(card_rows(plan.facts))))
     sections.append(Section(rows=tuple(Row(note, "!", Tone.WARNING) for note in plan.notes)))
     if isinstance(checkpoint, Missing):
         sections.append(Section(rows=(Row(f"No format information: {checkpoint.reason}.", tone=Tone.QUIET),)))
-    elif checkpoint is not None:
+    elif checkpoint is None:
+        text = "Reading its config and the headers of its weights..."
+        sections += [Section(rows=(Row(text, tone=Tone.QUIET),))] if plan.facts is not None else []
+    else:
         rows = labelled(inspection_rows(checkpoint.value))
         sections += [performance(checkpoint.value), Section("From its own files", rows)]
     rows_of_files = [
@@ -518,6 +603,12 @@ def plan_page(plan: DownloadPlan, checkpoint: Reading[Inspection] | None = None,
     return tuple(each for each in sections if each != Section())
 
 
+def refusal_page(error: SparkError) -> Page:
+    """Why a download is refused, and what to do."""
+    detail = (Row(error.detail, tone=Tone.QUIET),) if error.detail else ()
+    return (Section(rows=(Row(error.summary, tone=Tone.BAD), Row(error.remedy), *detail)),)
+
+
 def plan_size(plan: DownloadPlan) -> str:
     """`18.4 GiB in 7 files, 2.1 GiB downloaded`."""
     here = "" if plan.left == plan.total else f", {human_bytes(sum(file.here for file in plan.files))} downloaded"
@@ -530,6 +621,12 @@ def plan_room(plan: DownloadPlan) -> str:
     free = value_of(plan.free)
     left = "unknown size" if plan.left is None else human_bytes(plan.left)
     return f"{left} ({'free space unknown' if free is None else f'{human_bytes(free)} free'})"
+
+
+def choices_table(plan: DownloadPlan) -> Table:
+    """The files of which one has to be chosen."""
+    rows = tuple(cells(size_or_unknown(size), name) for name, size in plan.choices)
+    return Table((Column("size", right=True), Column("file", least=20)), rows, tuple(name for name, _ in plan.choices))
 
 
 # --- the Hub ----------------------------------------------------------------------------------------------

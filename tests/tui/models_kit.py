@@ -19,7 +19,7 @@ from spark_tui.services.store.checkpoints import StoreCheckpoints
 from spark_tui.services.store.store import FolderModelStore
 from spark_tui.tui.app import SparkApp
 from spark_tui.tui.format import UNICODE
-from spark_tui.tui.screens.models import ModelsGround
+from spark_tui.tui.screens.models import ModelsScreen
 from spark_tui.tui.widgets.page import Page
 from tests.core.kit import Kit
 from tests.fakes_hub import FakeDownloader, FakeHub
@@ -58,7 +58,7 @@ async def seen(kit: Stock, size: tuple[int, int] = (120, 36), *keys: str) -> Asy
         sight = Sight(kit, app, pilot)
         await sight.until(lambda: bool(app.presets.presets))
         await sight.press("2")
-        await sight.until(lambda: isinstance(app.screen, ModelsGround) and app.screen.library is not None)
+        await sight.until(lambda: isinstance(app.screen, ModelsScreen) and app.screen.library is not None)
         await sight.pilot.pause()
         for key in keys:
             await sight.press(key)

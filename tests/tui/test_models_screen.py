@@ -17,13 +17,14 @@ from spark_tui.domain.models.download import DownloadPhase, DownloadRequest
 from spark_tui.domain.models.hub import FormatBasis, Formats, Gating, SearchHit, Sort
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.reading import Ok, value_of
+from spark_tui.present.models import hits_table, strip_table
+from spark_tui.tui.format import cell
 from spark_tui.tui.screens.chat_dialogs import ChoiceDialog, TextDialog
 from spark_tui.tui.screens.help import HelpScreen
 from spark_tui.tui.screens.home import HomeScreen
 from spark_tui.tui.screens.modals import ConfirmScreen
 from spark_tui.tui.screens.models import ModelsScreen
 from spark_tui.tui.screens.models_hub import FetchDialog, SearchDialog
-from spark_tui.tui.screens.models_words import download_row, hit_row
 from spark_tui.tui.screens.presets import PresetsScreen
 from spark_tui.tui.widgets.row_list import RowList
 from tests.core.kit import PRESET
@@ -91,7 +92,7 @@ async def test_a_model_tells_its_state_with_reasons_its_users_and_what_it_will_d
     kit.engine("serving", "org/qwen")
     async with seen(kit) as sight:
         await sight.until(lambda: "model-00003-of-00003.safetensors is not here" in page(sight, "overview"))
-        assert "g fetches what lacks" in page(sight, "overview")
+        assert "g downloads the missing files" in page(sight, "overview")
         await go_to(sight, "org/qwen")
         await sight.until(lambda: "tokens/s on a Spark" in page(sight, "overview"))
         text = page(sight, "overview")
@@ -118,27 +119,27 @@ async def test_the_pages_tell_files_and_checkpoint_and_the_cursor_stays_in_the_l
 async def test_an_empty_store_says_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "vllm").mkdir()
     async with seen(Stock(tmp_path / "vllm")) as sight:
-        await sight.until_seen("No models are in", "Press s to search the Hub")
+        await sight.until_seen("No models in", "s search the Hub")
         await sight.press("v", "delete", "g", "c", "p", "u", "enter")
         sight.on(ModelsScreen)
 
 
 async def test_findings_of_the_store_and_other_caches_stand_in_the_list(tmp_path: Path) -> None:
     async with seen(Stock(tmp_path, simulated=True)) as sight:
-        await sight.until_seen("Elsewhere", "1 model in")
+        await sight.until_seen("Other caches", "1 model in")
         await sight.press("end")
         assert "Qwen/Qwen3-0.6B" in page(sight, "overview")
-        assert "spark-tui models list --store" in page(sight, "overview")
+        assert "do not see these models" in page(sight, "overview")
     async with seen(Stock(tmp_path / "nowhere")) as sight:
-        await sight.until_seen("To know", "the store does not exist yet")
+        await sight.until_seen("Findings", "the store does not exist yet")
         assert "It is made with the first download" in page(sight, "overview")
-        assert "Press s to search the Hub" in page(sight, "overview"), "what to do next"
+        assert "s search the Hub" in page(sight, "overview"), "what to do next"
 
 
 async def test_without_docker_the_engines_are_unknown_and_that_is_said(kit: Stock) -> None:
     kit.docker.go_down()
     async with seen(kit) as sight:
-        await sight.until(lambda: "not known:" in page(sight, "overview"))
+        await sight.until(lambda: "unknown:" in page(sight, "overview"))
 
 
 # --- keys -------------------------------------------------------------------------------------------------
@@ -221,7 +222,7 @@ async def test_a_damaged_file_is_named_and_g_fetches_that_one_again(kit: Stock) 
         )
         await sight.press("g")
         sight.on(FetchDialog)
-        await sight.until_seen("Files to fetch: 1", "Enter fetches")
+        await sight.until_seen("Files: 1", "Enter download")
         await sight.press("enter")
         await sight.until(lambda: bool(kit.downloader.started))
         started = kit.downloader.started[0]
@@ -250,7 +251,7 @@ async def test_deleting_shows_what_comes_free_and_needs_the_name(kit: Stock) -> 
             assert "left" in sight.text
             await sight.press("enter")
             await sight.until(lambda: isinstance(sight.app.screen, ConfirmScreen))
-        assert "come free?" in sight.text
+        assert "Delete org/lame, free" in sight.text
         await sight.type("org/lam")
         await sight.press("enter")
         sight.on(ConfirmScreen)
@@ -284,7 +285,7 @@ async def test_one_revision_of_several_can_be_deleted_alone(kit: Stock) -> None:
         assert model is not None
         sight.app.screen.query_one(RowList).select(str([each.commit for each in model.revisions].index(other) + 1))
         await sight.press("enter")
-        await sight.until_seen("Deletes revision fffffff", "come free?")
+        await sight.until_seen("Deletes revision fffffff", "Delete org/qwen, free")
         await sight.type("fffffff")
         await sight.press("enter")
         await sight.until(lambda: not (kit.root / "hub/models--org--qwen/snapshots" / other).exists())
@@ -303,7 +304,7 @@ async def test_a_search_asks_with_what_the_fields_say_and_only_with_enter(kit: S
         await sight.type("70g")
         assert not kit.hub.queries
         await sight.press("enter")
-        await sight.until_seen("1 found", "tiny-NVFP4", "fits", "The format is known by its name")
+        await sight.until_seen("1 found", "tiny-NVFP4", "fits", "Format by its name")
         asked = kit.hub.queries[0]
         assert (asked.text, asked.formats, asked.most_bytes, asked.fits) == (
             "tiny 8b?", (WeightFormat.NVFP4,), 70 * GIB, True,
@@ -339,7 +340,7 @@ async def test_files_and_sizes_come_before_a_download_and_enter_begins_it(kit: S
         await sight.until_seen("1 found")
         await sight.press("enter")
         await sight.until_seen(
-            "10.0 GiB in 2 files", "100 GiB are free", "Left out: 1 files", "another copy of the weights"
+            "10.0 GiB in 2 files", "100 GiB free", "Left out: 1 files", "another copy of the weights"
         )
         assert not kit.downloader.started
         await sight.press("enter")
@@ -366,7 +367,7 @@ async def test_gated_models_say_what_to_do_and_are_not_begun(kit: Stock) -> None
     async with seen(kit, (120, 36), "s", "enter") as sight:
         await sight.until_seen("1 found")
         await sight.press("enter")
-        await sight.until_seen("https://hub/acme/tiny-NVFP4", "terms to accept")
+        await sight.until_seen("https://hub/acme/tiny-NVFP4", "accept the licence")
         await sight.press("enter")
         sight.on(FetchDialog)
         assert not kit.downloader.started
@@ -379,9 +380,9 @@ async def test_of_many_gguf_files_one_is_chosen(kit: Stock) -> None:
     async with seen(kit, (120, 36), "s", "enter") as sight:
         await sight.until_seen("1 found")
         await sight.press("enter")
-        await sight.until_seen("a-Q4.gguf", "a-Q8.gguf", "Enter chooses")
+        await sight.until_seen("a-Q4.gguf", "a-Q8.gguf", "Enter choose")
         await sight.press("down", "enter")
-        await sight.until_seen("8.0 GiB in 1 files", "Enter fetches")
+        await sight.until_seen("8.0 GiB in 1 files", "Enter download")
         await sight.press("enter")
         await sight.until(lambda: bool(kit.downloader.started))
         assert kit.downloader.started[0].files == ("a-Q8.gguf",)
@@ -392,7 +393,7 @@ async def test_a_field_that_cannot_be_understood_says_what_to_write(kit: Stock, 
     async with seen(kit, (120, 36), "s", "tab") as sight:
         sight.app.screen.query_one("#by-formats", Input).value = word
         await sight.press("enter")
-        await sight.until_seen("is no format of weights", "nvfp4, fp8")
+        await sight.until_seen("is not a weight format", "nvfp4, fp8")
         assert not kit.hub.queries
         sight.on(SearchDialog)
 
@@ -416,7 +417,7 @@ async def test_g_completes_what_is_partial_at_the_commit_that_is_here(kit: Stock
     async with seen(kit) as sight:
         await go_to(sight, "org/lame")
         await sight.press("g")
-        await sight.until_seen("Enter fetches")
+        await sight.until_seen("Enter download")
         await sight.press("enter")
         await sight.until(lambda: bool(kit.downloader.started))
         assert kit.downloader.started == [DownloadRequest("org/lame", COMMIT)]
@@ -427,7 +428,7 @@ async def test_where_a_folder_is_from_is_not_known(kit: Stock) -> None:
     async with seen(kit) as sight:
         await go_to(sight, "/models/own")
         await sight.press("g")
-        await sight.until_seen("Where this folder is from is not known")
+        await sight.until_seen("Source of this folder unknown")
         sight.on(ModelsScreen)
 
 
@@ -451,7 +452,7 @@ async def test_p_pauses_and_goes_on_and_c_asks_what_becomes_of_what_has_arrived(
         await sight.press("p")
         await sight.until_seen("fetching")
         await sight.press("c")
-        await sight.until_seen("Leave it as it is", "keep the 250 B")
+        await sight.until_seen("Do not cancel", "keep 250 B")
         await sight.press("enter")
         assert id_ in kit.downloader.known
         await sight.press("c")
@@ -561,9 +562,9 @@ async def test_in_read_only_mode_nothing_is_fetched_paused_or_deleted(kit: Stock
         await sight.until_seen("1 found")
         await sight.press("enter")
         await sight.until_seen("10.0 GiB in 2 files")
-        assert "Enter fetches" not in sight.text
+        assert "Enter download" not in sight.text
         await sight.press("enter")
-        await sight.until_seen("Read-only: nothing is fetched.")
+        await sight.until_seen("Read-only mode: Download is disabled.")
         assert not safe.downloader.started
 
 
@@ -571,11 +572,11 @@ async def test_files_of_root_are_shown_with_the_command_that_mends_it(tmp_path: 
     async with seen(Stock(tmp_path, simulated=True)) as sight:
         await go_to(sight, "/models/qwen3.5-27b-dflash")
         assert "belong to root" in page(sight, "overview")
-        assert "fix (u)" in page(sight, "overview")
+        assert "u copies the fix" in page(sight, "overview")
         await sight.press("u")
         assert sight.app.clipboard.startswith("sudo chown -R")
         await sight.press("home", "u")
-        await sight.until_seen("Nothing here needs a command.")
+        await sight.until_seen("No command needed.")
 
 
 HOSTILE = "[/red][bold]x\x1b[31m\x07y\u202ez"
@@ -599,7 +600,7 @@ async def test_hostile_names_of_folders_and_files_are_cleaned_and_never_markup(t
 
 def test_hostile_answers_of_the_hub_stay_on_one_line_and_lose_their_codes(kit: Stock) -> None:
     hit = replace(HIT, repo=f"a/{HOSTILE}\nb", publisher="\x1b]0;t\x07")
-    text = " ".join(cell.plain for cell in hit_row(hit, 0.0).cells)
+    text = " ".join(cell(each, 40).plain for each in hits_table((hit,), 0.0).rows[0])
     assert "\x1b" not in text
     assert "\n" not in text
     assert "\u202e" not in text
@@ -619,9 +620,10 @@ async def test_a_hostile_failure_of_a_download_is_plain_text(kit: Stock) -> None
 def test_every_phase_of_a_download_has_a_row(phase: DownloadPhase) -> None:
     from spark_tui.domain.models.download import Download
 
-    row = download_row(Download("id", DownloadRequest("a/b"), phase), "#", ".")
-    assert row.cells[2].plain
-    assert row.cells[3].plain == "?", "unknown is not zero"
+    if phase is not DownloadPhase.DONE:
+        (row,) = strip_table((Download("id", DownloadRequest("a/b"), phase),), "#", ".").rows
+        assert row[2].text
+        assert row[3].text == "?", "unknown is not zero"
 
 
 # --- layout -----------------------------------------------------------------------------------------------

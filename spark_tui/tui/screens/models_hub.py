@@ -21,26 +21,18 @@ from spark_tui.domain.models.download import DownloadPlan, DownloadRequest
 from spark_tui.domain.models.hub import SearchHit, SearchQuery, Sort
 from spark_tui.domain.models.inspection import Inspection, inspect
 from spark_tui.domain.models.weights import format_in
-from spark_tui.domain.quantities import parse_bytes
+from spark_tui.domain.quantities import human_bytes, parse_bytes
 from spark_tui.domain.reading import Missing, Ok, Reading, value_of
+from spark_tui.present import models as present
+from spark_tui.present.page import Row, Section, Tone
 from spark_tui.tui import format as fmt
-from spark_tui.tui.screens.models_words import (
-    CHOICE_COLUMNS,
-    HIT_COLUMNS,
-    LABEL_WIDTH,
-    choice_row,
-    hit_line,
-    hit_row,
-    plan_keys,
-    plan_parts,
-    refusal_parts,
-)
-from spark_tui.tui.widgets.page import Page, sentence
+from spark_tui.tui.widgets.page import Page, page_lines
 from spark_tui.tui.widgets.row_list import RowList
 
 SORTS = {Sort.DOWNLOADS: "downloads", Sort.TRENDING: "trending", Sort.UPDATED: "newest", Sort.LIKES: "likes"}
-NOTHING = "Nothing on the Hub fits that. Fewer words, another format, or F2 may find more."
-ASK = "Type what you look for, and press Enter. Fields may stay empty."
+NOTHING = "No results. Try fewer words, another format, or F2."
+ASK = "Search terms, then Enter. All fields optional."
+FITS = {True: "fits: yes or unknown", False: "all sizes"}
 
 
 @dataclass(slots=True)
@@ -68,7 +60,7 @@ class HubSearch:
 def _format(word: str) -> WeightFormat:
     found = format_in(word)
     if found is None:
-        raise UsageError(f"{word!r} is no format of weights.", "Write for example: nvfp4, fp8, mxfp4, bf16, int4.")
+        raise UsageError(f"{word!r} is not a weight format.", "Examples: nvfp4, fp8, mxfp4, bf16, int4")
     return found
 
 
@@ -78,11 +70,11 @@ def _size(text: str) -> int | None:
     try:
         return parse_bytes(text)
     except ValueError as error:
-        raise UsageError(f"Up to: {error}.", "Write for example 70g or 500m.") from None
+        raise UsageError(f"Up to: {error}.", "Examples: 70g, 500m") from None
 
 
 class SearchDialog(ModalScreen[str | None]):
-    """Answers the id of a download that was begun; None when the person leaves."""
+    """Returns the id of a started download; None when the person leaves."""
 
     CSS_PATH = "models_hub.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -90,7 +82,7 @@ class SearchDialog(ModalScreen[str | None]):
         Binding("down", "into_list", "List", show=False),
         Binding("up", "into_fields", "Fields", show=False),
         Binding("slash", "into_fields", "Fields", show=False),
-        Binding("enter", "open", "Look"),
+        Binding("enter", "open", "Open"),
         Binding("f2", "toggle_fits", "Fits"),
         Binding("f3", "next_sort", "Order"),
     ]
@@ -107,20 +99,20 @@ class SearchDialog(ModalScreen[str | None]):
         self._search = search
 
     def compose(self) -> ComposeResult:
-        """The fields, the hits, and what is to say of the one under the cursor."""
+        """The fields, the results, and more about the one under the cursor."""
         with Vertical(classes="dialog", id="search") as dialog:
             dialog.border_title = "Search the Hub"
-            dialog.border_subtitle = "Enter searches, looks   F2 fits   F3 order   Esc back"
+            dialog.border_subtitle = "Enter search / open   F2 fits   F3 order   Esc back"
             with Horizontal(id="search-fields"):
                 for name, hint in self.FIELDS:
                     value = getattr(self._search, name)
                     yield Input(value, placeholder=hint, id=f"by-{name}", compact=True, select_on_focus=False)
             yield Static("", id="search-ways", markup=False)
-            yield RowList(HIT_COLUMNS, Content(ASK), titles=True, gap=1, id="hits")
+            yield RowList((), Content(ASK), titles=True, gap=1, id="hits")
             yield Static("", id="search-foot")
 
     def on_mount(self) -> None:
-        """What the last search found, or an empty field."""
+        """The last results, or an empty field."""
         self._tell_ways()
         if self._search.hits is None:
             self.query_one("#by-words", Input).focus()
@@ -130,7 +122,7 @@ class SearchDialog(ModalScreen[str | None]):
             self.query_one(RowList).focus()
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Kept, and asked with Enter: the Hub is not asked for every letter."""
+        """Kept until Enter: the Hub is not queried for every letter."""
         setattr(self._search, str(event.input.id).removeprefix("by-"), event.value)
 
     def on_input_submitted(self) -> None:
@@ -142,7 +134,7 @@ class SearchDialog(ModalScreen[str | None]):
         rows = self.query_one(RowList)
         try:
             query = self._search.query()
-            self._foot(Content.styled("Asking the Hub ...", "$dim"))
+            self._foot(Content.styled("Querying the Hub...", "$dim"))
             self._search.hits = await self._core.hub.search(query)
         except SparkError as error:
             self._foot(Content("\n").join([fmt.safe(error.summary, "bold $error"), fmt.safe(error.remedy)]))
@@ -153,7 +145,7 @@ class SearchDialog(ModalScreen[str | None]):
 
     def _show_hits(self) -> None:
         hits, now = self._search.hits or (), self._core.clock.now()
-        self.query_one(RowList).show([hit_row(hit, now) for hit in hits], Content(NOTHING))
+        self.query_one(RowList).show_table(replace(present.hits_table(hits, now), empty=NOTHING))
         self.query_one("#search").border_title = f"Search the Hub: {len(hits)} found" if hits else "Search the Hub"
         self._tell_hit()
 
@@ -163,13 +155,14 @@ class SearchDialog(ModalScreen[str | None]):
         self._tell_hit()
 
     def on_descendant_focus(self, _: DescendantFocus) -> None:
-        """What is to say of the hit, once the list is used."""
+        """More about the hit, once the list is used."""
         if self.focused is self.query_one(RowList):
             self._tell_hit()
 
     def _tell_hit(self) -> None:
         hit = self._hit()
-        self._foot(hit_line(hit) if hit is not None else Content(""))
+        lines = page_lines((Section(rows=present.hit_rows(hit)),), 2000) if hit is not None else ()
+        self._foot(Content("\n").join(lines))
 
     def _hit(self) -> SearchHit | None:
         key = self.query_one(RowList).key
@@ -179,8 +172,8 @@ class SearchDialog(ModalScreen[str | None]):
         self.query_one("#search-foot", Static).update(content)
 
     def _tell_ways(self) -> None:
-        fits = "what fits one Spark, or may" if self._search.fits else "all sizes"
-        self.query_one("#search-ways", Static).update(f"F2 {fits}   F3 order: {SORTS[self._search.sort]}")
+        text = f"F2 {FITS[self._search.fits]}   F3 order: {SORTS[self._search.sort]}"
+        self.query_one("#search-ways", Static).update(text)
 
     # --- keys -----------------------------------------------------------------------------------------
 
@@ -209,7 +202,7 @@ class SearchDialog(ModalScreen[str | None]):
         self.query_one("#by-words", Input).focus()
 
     def action_open(self) -> None:
-        """Looks at the repository under the cursor."""
+        """Opens the repository under the cursor."""
         hit = self._hit()
         if hit is None:
             self._ask()
@@ -226,12 +219,12 @@ class SearchDialog(ModalScreen[str | None]):
 
 
 class FetchDialog(ModalScreen[str | None]):
-    """What a download would fetch, what the checkpoint is, and whether it may. Answers the id of the one begun."""
+    """What a download would fetch, and what the checkpoint is. Returns the id of a started download."""
 
     CSS_PATH = "models_hub.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "leave", "Back"),
-        Binding("enter", "fetch", "Fetch"),
+        Binding("enter", "fetch", "Download"),
         Binding("a", "everything", "All files"),
         Binding("y", "copy", "Copy the page's address"),
     ]
@@ -247,9 +240,9 @@ class FetchDialog(ModalScreen[str | None]):
         """The page; a list where one of several has to be chosen first."""
         with Vertical(classes="dialog", id="fetch") as dialog:
             dialog.border_title = fmt.safe(self._request.title)
-            yield RowList(CHOICE_COLUMNS, Content(""), gap=1, id="fetch-choices")
+            yield RowList(gap=1, id="fetch-choices")
             with VerticalScroll(id="fetch-scroll"):
-                yield Page(LABEL_WIDTH, id="fetch-page")
+                yield Page(id="fetch-page")
             yield Static("", id="fetch-keys", markup=False)
 
     def on_mount(self) -> None:
@@ -274,7 +267,7 @@ class FetchDialog(ModalScreen[str | None]):
         try:
             read = await self._core.hub.inspect(facts)
             value = value_of(read)
-            missing = read if isinstance(read, Missing) else Missing("it was not read")
+            missing = read if isinstance(read, Missing) else Missing("not read")
             self._checkpoint = missing if value is None else Ok(inspect(value, facts.repo))
         except SparkError as error:
             self._checkpoint = Missing(error.summary)
@@ -283,30 +276,36 @@ class FetchDialog(ModalScreen[str | None]):
     def _show(self) -> None:
         plan, page = self._plan, self.query_one(Page)
         if plan is None:
-            page.tell([sentence("Asking the Hub ...", "$dim")])
+            page.show((Section(rows=(Row("Querying the Hub...", tone=Tone.QUIET),)),))
         elif isinstance(plan, SparkError):
-            page.tell(refusal_parts(plan))
+            page.show(present.refusal_page(plan))
         else:
-            page.tell(plan_parts(plan, self._checkpoint))
+            page.show(present.plan_page(plan, self._checkpoint))
             self._show_choices(plan)
-        self._tell_keys()
+        self.query_one("#fetch-keys", Static).update(self._keys())
 
-    def _tell_keys(self) -> None:
-        read_only = self._core.settings.read_only
-        self.query_one("#fetch-keys", Static).update(plan_keys(self._plan, read_only=read_only))
+    def _keys(self) -> str:
+        plan = self._plan
+        if not isinstance(plan, DownloadPlan):
+            return "Esc back"
+        if plan.choices:
+            return "Enter choose   y copy address   Esc back"
+        able = not self._core.settings.read_only and plan.refusal is None and not plan.whole
+        size = f" {human_bytes(plan.left)}" if plan.left else ""
+        return f"{f'Enter download{size}   ' if able else ''}a all files   y copy address   Esc back"
 
     def _show_choices(self, plan: DownloadPlan) -> None:
         rows = self.query_one(RowList)
         rows.display = bool(plan.choices)
         if plan.choices:
             rows.styles.height = min(len(plan.choices), 12)
-            rows.show([choice_row(name, size) for name, size in plan.choices])
+            rows.show_table(present.choices_table(plan))
             rows.focus()
 
     # --- keys -----------------------------------------------------------------------------------------
 
     def action_fetch(self) -> None:
-        """Chooses where there is a choice; else begins, if nothing stands in its way."""
+        """Chooses where there is a choice; else starts the download."""
         plan = self._plan
         if not isinstance(plan, DownloadPlan):
             return
@@ -314,11 +313,11 @@ class FetchDialog(ModalScreen[str | None]):
             self._request = replace(self._request, files=(self.query_one(RowList).key,))
             self._look()
         elif self._core.settings.read_only:
-            self.notify("Read-only: nothing is fetched.", severity="warning", markup=False)
+            self.notify("Read-only mode: Download is disabled.", severity="warning", markup=False)
         elif plan.refusal is not None:
             self.notify(f"{plan.refusal.summary}\n{plan.refusal.remedy}", severity="error", markup=False)
         elif plan.whole:
-            self.notify("All of it is here already.", markup=False)
+            self.notify("Downloaded already.", markup=False)
         else:
             self._start()
 
@@ -333,13 +332,13 @@ class FetchDialog(ModalScreen[str | None]):
             self.dismiss(id_)
 
     def action_everything(self) -> None:
-        """All files, those too that no engine here reads; or again only what is needed."""
+        """All files, also those that no engine reads; or only the needed ones."""
         if isinstance(self._plan, DownloadPlan) and not self._request.files:
             self._request = replace(self._request, everything=not self._request.everything)
             self._look()
 
     def action_copy(self) -> None:
-        """Where a person reads the card, and accepts terms."""
+        """The address of the page with the card and the licence."""
         facts = self._plan.facts if isinstance(self._plan, DownloadPlan) else None
         if facts is not None and facts.page:
             self.app.copy_to_clipboard(facts.page)
