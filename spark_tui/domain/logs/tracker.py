@@ -179,69 +179,68 @@ class LogTracker:
         self._dirty = True
 
     def _take(self, fact: r.Fact, record: LogRecord, at: float | None) -> None:
-        phases = self.phases
-        match fact:
-            case r.Learn(fields):
-                if fields.get("eager"):
-                    phases.rule_out(PhaseId.COMPILE, PhaseId.CAPTURE)
-                self._learn(**fields)
-            case r.Enter(phase):
-                phases.enter(phase)
-            case r.Finish(phase, then, detail, proven):
-                phases.finish(phase, then, detail, proven=proven)
-            case r.Report(phase, detail, progress, left):
-                phases.report(phase, detail=detail, progress=progress, left=left)
-            case r.Keep(evidence):
-                self._learn(evidence=(*self._known.facts.evidence, evidence))
-            case r.Interval(message):
-                self._serving.add(at, self._line_number, message)
-            case r.Broken():
-                self._broken(fact, record)
-            case r.Sign():
-                self._sign(fact)
-            case r.Compiled(seconds):
-                self._compiled(seconds, record.process)
-            case r.Downloading(detail, progress, left):
-                if progress is not None and progress >= 1:
-                    phases.release()
-                else:
-                    self._downloading(detail, progress, left)
-            case r.Asked(settings):
-                self.failures.asked.update(settings)
-            case r.NewStart(runtime, first):
-                if runtime and self._rules is UNKNOWN:
-                    self._rules = TABLES[runtime]
-                if first:
-                    self._new_start(record)
-            case r.Describe(phase, detail):
-                phases.describe(phase, detail)
-            case r.Past(phase, seconds, within):
-                phases.note_past(phase, seconds, within)
-            case r.RuledOut(phase):
-                phases.rule_out(phase)
-            case r.Warm(seconds):
-                self.mark_warm(seconds)
+        phases = self.phases  # `isinstance` in the order of frequency: `match` takes three times as long
+        if isinstance(fact, r.Learn):
+            if fact.fields.get("eager"):
+                phases.rule_out(PhaseId.COMPILE, PhaseId.CAPTURE)
+            self._learn(**fact.fields)
+        elif isinstance(fact, r.Enter):
+            phases.enter(fact.phase)
+        elif isinstance(fact, r.Report):
+            phases.report(fact.phase, detail=fact.detail, progress=fact.progress, left=fact.left)
+        elif isinstance(fact, r.Sign):
+            self._sign(fact)
+        elif isinstance(fact, r.Interval):
+            self._serving.add(at, self._line_number, fact.message)
+        elif isinstance(fact, r.Finish):
+            phases.finish(fact.phase, fact.then, fact.detail, proven=fact.proven)
+        elif isinstance(fact, r.Keep):
+            self._learn(evidence=(*self._known.facts.evidence, fact.evidence))
+        elif isinstance(fact, r.Broken):
+            self._broken(fact, record)
+        elif isinstance(fact, r.Compiled):
+            self._compiled(fact.seconds, record.process)
+        elif isinstance(fact, r.Downloading):
+            if fact.progress is not None and fact.progress >= 1:
+                phases.release()
+            else:
+                self._downloading(fact.detail, fact.progress, fact.left)
+        elif isinstance(fact, r.Asked):
+            self.failures.asked.update(fact.settings)
+        elif isinstance(fact, r.NewStart):
+            if fact.runtime and self._rules is UNKNOWN:
+                self._rules = TABLES[fact.runtime]
+            if fact.first:
+                self._new_start(record)
+        elif isinstance(fact, r.Describe):
+            phases.describe(fact.phase, fact.detail)
+        elif isinstance(fact, r.Past):
+            phases.note_past(fact.phase, fact.seconds, fact.within)
+        elif isinstance(fact, r.RuledOut):
+            phases.rule_out(fact.phase)
+        else:
+            self.mark_warm(fact.seconds)
 
     def _learn(self, **fields: object) -> None:
-        self._known.facts = replace(self._known.facts, **fields)  # type: ignore[arg-type]
+        for name, value in fields.items():
+            object.__setattr__(self._known.facts, name, value)  # our own copy: a timeline gets another one
 
     def _sign(self, sign: r.Sign) -> None:
         known = self._known
-        match sign:
-            case r.Sign.READY:
-                self._ready_now()
-            case r.Sign.ANSWERS:
-                self._answers()
-            case r.Sign.STOPPED:
-                self._stop()
-            case r.Sign.OWN_READY_LINE:
-                known.own_ready_line = True
-            case r.Sign.SHARDS:
-                known.shards_begun = True
-            case r.Sign.DRAFTER:
-                known.drafter, known.shards_begun = True, False
-            case r.Sign.COMPILED_BEFORE | r.Sign.COMPILED_AGAIN:
-                self._from_cache = sign is r.Sign.COMPILED_BEFORE
+        if sign is r.Sign.ANSWERS:
+            self._answers()
+        elif sign is r.Sign.SHARDS:
+            known.shards_begun = True
+        elif sign is r.Sign.READY:
+            self._ready_now()
+        elif sign is r.Sign.OWN_READY_LINE:
+            known.own_ready_line = True
+        elif sign is r.Sign.DRAFTER:
+            known.drafter, known.shards_begun = True, False
+        elif sign is r.Sign.STOPPED:
+            self._stop()
+        else:
+            self._from_cache = sign is r.Sign.COMPILED_BEFORE
 
     def _compiled(self, seconds: float | None, process: str) -> None:
         """With a drafter there may be more of it; engines that compile at the same time do not add up."""
@@ -384,7 +383,7 @@ class LogTracker:
             self._dirty = False
             self._timeline = BootTimeline(
                 phases=self.phases.phases(real_clock=bool(self._clock.real)),
-                facts=self._known.facts,
+                facts=replace(self._known.facts),
                 outcome=self._outcome(),
                 ready=self._ready,
                 failure=self.failures.failure,
