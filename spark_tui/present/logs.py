@@ -156,11 +156,7 @@ def explanation_rows(explanation: Explanation, *, preset: bool, key: str = "a") 
     proposed = found.change if found is not None and preset else ()
     wrong = [finding for finding in explanation.findings if finding.severity is not Severity.INFO]
     advice = [finding for finding in explanation.findings if finding.severity is Severity.INFO]
-    return [
-        *finding_rows(wrong, proposed, key),
-        *verdict_rows(explanation),
-        *finding_rows(advice, proposed, key),
-    ]
+    return [*finding_rows(wrong, proposed, key), *verdict_rows(explanation), *finding_rows(advice, proposed, key)]
 
 
 # --- places in the log ------------------------------------------------------------------------------------

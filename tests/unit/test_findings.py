@@ -272,8 +272,7 @@ def test_requests_that_run_without_a_token_while_health_is_fine_are_a_hang() -> 
 
 
 @pytest.mark.parametrize(
-    ("health", "later"),
-    [(Health.OK, 60.0), (Health.NOT_LISTENING, 600.0), (Health.UNKNOWN, 600.0), (Health.OK, None)],
+    ("health", "later"), [(Health.OK, 60.0), (Health.NOT_LISTENING, 600.0), (Health.UNKNOWN, 600.0), (Health.OK, None)]
 )
 def test_a_long_prefill_a_dead_server_or_an_old_log_is_no_hang(health: Health, later: float | None) -> None:
     now = None if later is None else last_at(FROZEN) + later

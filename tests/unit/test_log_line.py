@@ -72,18 +72,12 @@ ANATOMY = [
         "vllm-1  | Traceback (most recent call last):",
         ("", None, "", "", "", "Traceback (most recent call last):", TRACEBACK),
     ),
-    (
-        "vllm-1  | ValueError: no",
-        ("", None, "", "", "", "ValueError: no", EXCEPTION),
-    ),
+    ("vllm-1  | ValueError: no", ("", None, "", "", "", "ValueError: no", EXCEPTION)),
     (
         "spark_vllm.1.k2j4@spark-7f3a    | INFO:     Application startup complete.",
         ("", None, "INFO", "", "uvicorn", "Application startup complete.", RECORD),
     ),
-    (
-        "Dec 02 02:16:18 spark-7f3a vllm/4f1d2c[812]: Loading weights",
-        ("", None, "", "", "", "Loading weights", PLAIN),
-    ),
+    ("Dec 02 02:16:18 spark-7f3a vllm/4f1d2c[812]: Loading weights", ("", None, "", "", "", "Loading weights", PLAIN)),
     (
         "Nov 21 02:16:18.123456 spark-7f3a kernel: NVRM: nvCheckOkFailedNoLog: Check failed: Out of memory",
         ("", None, "", "", "", "NVRM: nvCheckOkFailedNoLog: Check failed: Out of memory", PLAIN),

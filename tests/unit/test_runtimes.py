@@ -153,10 +153,7 @@ LAN = (PublishedPort(8000, 8000, "0.0.0.0"),)
         ({"argv": ("sglang", "serve"), "network_mode": "host"}, Exposure.LOCAL),
         ({"argv": ("trtllm-serve", "m"), "network_mode": "host"}, Exposure.LOCAL),
         ({"argv": ("sglang", "serve", "--host", "0.0.0.0"), "network_mode": "host"}, Exposure.LAN_NO_KEY),
-        (
-            {"argv": ("llama-server",), "environment": ("LLAMA_ARG_HOST",), "network_mode": "host"},
-            Exposure.LAN_NO_KEY,
-        ),
+        ({"argv": ("llama-server",), "environment": ("LLAMA_ARG_HOST",), "network_mode": "host"}, Exposure.LAN_NO_KEY),
         ({"image": "ollama/ollama", "environment": ("OLLAMA_HOST",), "network_mode": "host"}, Exposure.LAN_NO_KEY),
     ],
 )

@@ -98,10 +98,7 @@ def test_the_absurd_estimate_that_froze_a_spark_is_pinned_to_what_memory_was_mea
 
 
 def test_a_pin_is_never_proposed_without_the_utilization_beside_it() -> None:
-    for version, args, said in (
-        ("0.22.1", "'port': 8000", "0.92"),
-        ("0.22.1", "'gpu_memory_utilization': 0.7", "0.7"),
-    ):
+    for version, args, said in (("0.22.1", "'port': 8000", "0.92"), ("0.22.1", "'gpu_memory_utilization': 0.7", "0.7")):
         override = dict(graph_memory(start(-20.0, 90.0, version=version, args=args)).change)
         assert override["gpu_memory_utilization"] == said
     unknown = graph_memory(replace(start(-20.0, 90.0), version="", gpu_memory_utilization=None))

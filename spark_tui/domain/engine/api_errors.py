@@ -278,9 +278,7 @@ def _server_error(status: int, problem: Problem) -> SparkError:
         )
     if status == 503:
         return EngineDead(
-            "The engine cannot answer now.",
-            "Look at its log, and restart it if it does not come back.",
-            detail=message,
+            "The engine cannot answer now.", "Look at its log, and restart it if it does not come back.", detail=message
         )
     summary, detail = _summary("The engine failed", status, message)
     return EngineFailed(summary, "Its log says more. Ask again; restart it if it does not come back.", detail=detail)

@@ -93,10 +93,7 @@ VLLM: Final = Runtime(
     title="vLLM",
     port=8000,
     marks=("vllm",),
-    programs=(
-        ("vllm", "serve"),
-        ("python3", "-m", "vllm.entrypoints.openai.api_server"),
-    ),
+    programs=(("vllm", "serve"), ("python3", "-m", "vllm.entrypoints.openai.api_server")),
     key_way=KeyWay.VARIABLE,
     key_variable="VLLM_API_KEY",
     version_paths=("/version",),

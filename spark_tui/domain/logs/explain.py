@@ -112,11 +112,7 @@ class Explanation:
 
 
 def explain(
-    timeline: BootTimeline,
-    samples: Sequence[ServingSample] = (),
-    context: LogContext | None = None,
-    *,
-    lines: int = 0,
+    timeline: BootTimeline, samples: Sequence[ServingSample] = (), context: LogContext | None = None, *, lines: int = 0
 ) -> Explanation:
     """Everything that can be said about a timeline and the samples after it. Never raises."""
     context = context or LogContext()

@@ -14,15 +14,7 @@ from typing import Final
 
 from spark_tui.domain.logs.eta import FROM_CACHE, Transfer
 from spark_tui.domain.logs.failure import MAX_KEPT, FailureReader
-from spark_tui.domain.logs.line import (
-    EXCEPTION_ENDS,
-    OUTER,
-    OWN_BEGINNINGS,
-    LineKind,
-    LogClock,
-    LogRecord,
-    parse_line,
-)
+from spark_tui.domain.logs.line import EXCEPTION_ENDS, OUTER, OWN_BEGINNINGS, LineKind, LogClock, LogRecord, parse_line
 from spark_tui.domain.logs.phases import PhaseRecorder
 from spark_tui.domain.logs.rules import rule as r
 from spark_tui.domain.logs.rules.tables import TABLES, UNKNOWN

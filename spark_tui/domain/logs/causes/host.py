@@ -253,8 +253,7 @@ HOST_RULES: Final[tuple[Rule, ...]] = (
         CauseId.ENGINE_DIED,
         r"RPC call to (\w{1,60}) timed out",
         says(
-            "A worker stopped responding ({0} timed out).",
-            "Start again; if it happens again, set enforce_eager=true.",
+            "A worker stopped responding ({0} timed out).", "Start again; if it happens again, set enforce_eager=true."
         ),
     ),
     rule(
