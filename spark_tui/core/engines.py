@@ -1,4 +1,4 @@
-"""Keeps watch over every engine on the box: ours and foreign, running and ended.
+"""Keeps watch over every engine on this machine: ours and foreign, running and ended.
 
 A container outlives this program. On start everything that runs is found again, its log is read from its first line
 until the server was ready (so that the boot history is there), and then followed.
@@ -221,7 +221,7 @@ class EngineWatch:
             except ApiKeyRejected:
                 self._was_serving = True  # it serves; without its key we cannot ask what
             except SparkError:
-                health = Health.UNKNOWN  # between two states: the next poll tells
+                health = Health.UNKNOWN  # between two states: the next poll decides
         if health is not self._health or (self._models and not self._was_serving):
             self._health = health
             self._was_serving = self._was_serving or bool(self._models)
@@ -238,7 +238,7 @@ class EngineWatch:
             return state
         if self.stop_requested:  # 137 after our own stop is the end of the grace time, not a failure
             return EngineState.STOPPED
-        # vLLM's API server ends with code 0 when its engine core has died: then the log tells, and not the code.
+        # vLLM's API server ends with code 0 when its engine core has died: then the log decides, not the code.
         died = self.container.exit_code == 0 and self._tracker.timeline().outcome is Outcome.FAILED
         return EngineState.FAILED if died else state
 
@@ -399,7 +399,7 @@ class EngineSupervisor:
     async def look(self, patience: float = 3.0) -> tuple[EngineView, ...]:
         """One look, for a front end that does not stay: every engine, its start read and its health asked once.
 
-        Raises Docker's error. What an engine has not told within `patience` seconds stays unknown.
+        Raises Docker's error. What an engine has not reported within `patience` seconds stays unknown.
         """
         containers = await self._docker.containers()
         async with self._refresh_lock:
@@ -451,7 +451,7 @@ class EngineSupervisor:
         watch = self.find(name)
         if watch is None:
             known = ", ".join(sorted(w.container.name for w in self._watches.values())) or "none"
-            raise ContainerNotFound(f"There is no engine named {name}.", f"Engines here: {known}.")
+            raise ContainerNotFound(f"No engine named {name}.", f"Known engines: {known}.")
         return watch
 
     async def settled(self) -> None:
@@ -557,7 +557,7 @@ def _transition(view: EngineView, before: EngineState | None, now: float) -> Eve
             why = view.timeline.failure.line if view.timeline.failure else "see its log"
             return Event(now, Severity.ERROR, f"{name} exited {view.container.exit_code}: {why}")
         case EngineState.NOT_ANSWERING:
-            return Event(now, Severity.WARNING, f"{name} does not answer: {view.health.value}", "Look at its log.")
+            return Event(now, Severity.WARNING, f"{name} is not responding: {view.health.value}", "Check its log.")
         case EngineState.STOPPED if before is not None:
             return Event(now, Severity.INFO, f"{name} stopped")
         case EngineState.STARTING if before is not EngineState.CREATED or before is None:

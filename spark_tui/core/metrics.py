@@ -41,7 +41,7 @@ STEP_BACK_SECONDS: Final = 1.0
 
 
 class SeriesRing:
-    """The series of one engine, or of the box. Times rise strictly, whatever the clock does."""
+    """The series of one engine, or of the machine. Times rise strictly, whatever the clock does."""
 
     def __init__(self, capacity: int = CAPACITY) -> None:
         self._capacity = capacity
@@ -148,7 +148,7 @@ class SeriesRing:
 
 SERVING_INTERVAL_SECONDS: Final = 10.0
 """Findings were made for vLLM's log lines, which come so often."""
-_NOBODYS_POWER: Final = Missing("another engine works too: whose power it is cannot be told")
+_NOBODYS_POWER: Final = Missing("another engine is busy: GPU power cannot be attributed")
 
 Start = tuple[str, float | None]
 """The container's id, and when it was started: another pair is another start."""
@@ -157,7 +157,7 @@ Start = tuple[str, float | None]
 class FollowedEngine:
     """Feed it every look, good or failed; times are seconds since the epoch."""
 
-    def __init__(self, name: str, reason: str = "it was not asked yet") -> None:
+    def __init__(self, name: str, reason: str = "not read yet") -> None:
         self.name = name
         self.ring = SeriesRing()
         self.metrics: EngineMetrics | None = None
@@ -275,7 +275,7 @@ MAX_ENGINES: Final = 16
 """Engines that are remembered; of those that are gone the oldest is forgotten first."""
 HOST: Final = ""
 """The name that the series of the box go by."""
-_UNKNOWN: Final = "it does not serve"
+_UNKNOWN: Final = "not serving"
 
 Listener = Callable[[Sample], None]
 _POLLED: Final = (EngineState.SERVING, EngineState.NOT_ANSWERING)

@@ -33,7 +33,7 @@ def test_a_look_tells_speed_queue_and_cache(world: World) -> None:
     assert result.code == 0, result.err
     lines = dict(line.split(maxsplit=1) for line in result.out.splitlines() if line and not line.startswith(" "))
     assert lines["decode"] == "40.0 tok/s"
-    assert lines["prefill"] == "n/a: the server does not tell: prompt tokens"
+    assert lines["prefill"] == "n/a: not reported by the server: prompt tokens"
     assert lines["requests"] == "1 running, 0 waiting"
     assert lines["KV"] == "cache     25.0%"
     assert lines["GPU"].startswith("96 %  47 W  2411 MHz  62 C")
@@ -57,9 +57,9 @@ def test_a_look_as_data(world: World) -> None:
     assert found["decode_tokens_per_second"] == 40.0
     assert found["kv_usage_percent"] == 25.0
     assert found["prefill_tokens_per_second"] is None
-    assert found["prefill_tokens_per_second_reason"] == "the server does not tell: prompt tokens"
+    assert found["prefill_tokens_per_second_reason"] == "not reported by the server: prompt tokens"
     assert found["ttft"] is None
-    assert found["speculation_reason"] == "it does not speculate"
+    assert found["speculation_reason"] == "no speculative decoding"
     assert found["gpu"]["power_watts"] == 47.2
     assert found["since_start"]["generated_tokens_since_start"] >= 1000
     assert 3 <= found["window_seconds"] <= 4.5

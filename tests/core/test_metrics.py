@@ -153,8 +153,8 @@ async def test_speed_becomes_a_series(bench: Bench) -> None:
 
 def test_an_engine_that_is_not_known_has_an_empty_series_with_its_reason(bench: Bench) -> None:
     series = bench.collector.series("nobody", MetricId.DECODE_RATE, 60)
-    assert (len(series.times), series.last, series.reason) == (0, None, "it does not serve")
-    assert bench.collector.current("nobody") == Missing("it does not serve")
+    assert (len(series.times), series.last, series.reason) == (0, None, "not serving")
+    assert bench.collector.current("nobody") == Missing("not serving")
 
 
 # --- gaps and restarts --------------------------------------------------------------------------------
@@ -268,7 +268,7 @@ async def test_what_the_driver_does_not_report_is_absent_with_its_reason(bench: 
     async with bench.collecting():
         await bench.clock.advance(6)
     series = bench.collector.series("", MetricId.GPU_POWER, 600)
-    assert (series.last, series.reason) == (None, "the driver does not report it")
+    assert (series.last, series.reason) == (None, "not reported by the driver")
 
 
 async def test_energy_per_token_from_the_gpus_power(bench: Bench) -> None:
@@ -288,7 +288,7 @@ async def test_whose_power_it_is_cannot_be_told_while_two_engines_work(bench: Be
             await bench.clock.advance(30)
     series = bench.collector.series("one", MetricId.ENERGY, 60)
     assert series.last is None
-    assert "another engine works too" in series.reason
+    assert "another engine is busy" in series.reason
 
 
 # --- what else is told --------------------------------------------------------------------------------

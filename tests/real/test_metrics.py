@@ -73,7 +73,7 @@ def test_what_was_asked_is_what_was_counted(engine: str, environment: Mapping[st
     before = look("--seconds", "1")
     assert before["running_requests"] == 0
     assert before["kv_capacity_tokens"] > 0
-    assert before["speculation_reason"] == "it does not speculate"
+    assert before["speculation_reason"] == "no speculative decoding"
 
     question = spark_tui(
         "chat", engine, "-m", "Count from one to a thousand in words.", "--max-tokens", str(TOKENS), "--json"

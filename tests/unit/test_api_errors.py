@@ -191,9 +191,9 @@ def test_any_error_object_is_an_error_with_a_remedy(status: int, told: object) -
 @pytest.mark.parametrize(
     ("message", "summary"),
     [
-        ("smol is not a multimodal model", "The model takes no pictures or sounds."),
-        ("At most 0 image(s) may be provided in one prompt.", "The model takes no pictures or sounds."),
-        ("At most 2 image(s) may be provided in one prompt.", "The model takes at most 2 of these with one question."),
+        ("smol is not a multimodal model", "The model does not support images or audio."),
+        ("At most 0 image(s) may be provided in one prompt.", "The model does not support images or audio."),
+        ("At most 2 image(s) may be provided in one prompt.", "The model accepts at most 2 attachments per message."),
     ],
 )
 def test_pictures_for_a_model_that_takes_none_are_refused_in_plain_words(message: str, summary: str) -> None:

@@ -61,7 +61,7 @@ def test_a_run_of_81_requests() -> None:
     assert dict(metrics.finished)["length"] + dict(metrics.finished)["stop"] == 81
     assert isinstance(metrics.ttft, Ok)
     assert metrics.ttft.value.count == 81
-    assert metrics.drafting == Missing("it does not speculate")
+    assert metrics.drafting == Missing("no speculative decoding")
 
 
 def test_capacity_is_what_the_server_says_and_not_blocks_times_size() -> None:

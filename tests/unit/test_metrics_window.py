@@ -147,7 +147,7 @@ def test_energy_is_what_the_gpu_drew_by_the_tokens_of_the_window() -> None:
 
 @pytest.mark.parametrize(
     ("after", "why"),
-    [(tokens(10, 400, joules=100, powered=2), "power was not known"), (tokens(10, 0, 500, 10), "no token")],
+    [(tokens(10, 400, joules=100, powered=2), "power unknown"), (tokens(10, 0, 500, 10), "no token")],
 )
 def test_energy_is_unknown_rather_than_wrong(after: Snapshot, why: str) -> None:
     window = MetricWindow()
@@ -180,7 +180,7 @@ def test_every_series_has_a_value_or_a_reason() -> None:
     assert not set(values) & set(reasons)
     assert all(reasons.values())
     assert values[MetricId.DECODE_RATE] > 0
-    assert "speculate" in reasons[MetricId.ACCEPTANCE]
+    assert "speculative" in reasons[MetricId.ACCEPTANCE]
 
 
 def test_the_box_in_series() -> None:

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from spark_tui.domain.metrics.quantiles import percentile
+
 CONFIDENCE: Final = 0.95
 
 # Student's t for a two-sided interval of 95 %, by degrees of freedom; beyond the table the next smaller entry is
@@ -45,14 +47,6 @@ class Distribution:
     p99: float
     most: float
     median_interval: Interval | None = None
-
-
-def percentile(ordered: Sequence[float], percent: float) -> float:
-    """The percentile (0 to 100) of a sorted sample that is not empty."""
-    rank = (len(ordered) - 1) * percent / 100
-    below = math.floor(rank)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (ordered[above] - ordered[below]) * (rank - below)
 
 
 def distribution(values: Iterable[float]) -> Distribution | None:

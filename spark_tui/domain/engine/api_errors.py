@@ -60,11 +60,11 @@ def is_overflow(message: str, kind: str = "") -> bool:
     return kind == "exceed_context_size_error" or bool(_OVERFLOW.search(message))
 
 
-def context_overflow(message: str, told: Mapping[str, Any] | None = None) -> ContextOverflow:
+def context_overflow(message: str, body: Mapping[str, Any] | None = None) -> ContextOverflow:
     """The error with its numbers, as far as the message or the keys of the error object give them."""
     prompt_found, answer_found, limit_found = _PROMPT.search(message), _ANSWER.search(message), _LIMIT.search(message)
-    limit = _key(told, "n_ctx") or _number(limit_found)
-    prompt = _key(told, "n_prompt_tokens") or _number(prompt_found)
+    limit = _key(body, "n_ctx") or _number(limit_found)
+    prompt = _key(body, "n_prompt_tokens") or _number(prompt_found)
     answer = _number(answer_found)
     least = "at least " if prompt_found is not None and prompt_found["least"] else ""
     room = f"the engine's context of {human_count(limit)} tokens" if limit else "the engine's context"
@@ -73,19 +73,19 @@ def context_overflow(message: str, told: Mapping[str, Any] | None = None) -> Con
             f"The conversation ({least}{human_count(prompt)} tokens) and an answer of up to {human_count(answer)} "
             f"do not fit into {room}."
         )
-        remedy = f"Lower max tokens, begin a new conversation, {_LONGER}"
+        remedy = f"Lower max tokens, start a new conversation, {_LONGER}"
     elif answer:
         summary = f"An answer of up to {human_count(answer)} tokens does not fit into {room}."
         remedy = f"Lower max tokens, {_LONGER}"
     else:
         size = f" has {least}{human_count(prompt)} tokens: it" if prompt else ""
         summary = f"The conversation{size} does not fit into {room}."
-        remedy = f"Begin a new conversation, {_LONGER}"
+        remedy = f"Start a new conversation, {_LONGER}"
     return ContextOverflow(summary, remedy, detail=message, limit=limit, prompt_tokens=prompt, answer_tokens=answer)
 
 
-def _key(told: Mapping[str, Any] | None, name: str) -> int | None:
-    value = told.get(name) if told is not None else None
+def _key(body: Mapping[str, Any] | None, name: str) -> int | None:
+    value = body.get(name) if body is not None else None
     return value if isinstance(value, int) and value > 0 else None
 
 
@@ -123,18 +123,18 @@ class Problem:
     message: str
     kind: str = ""
     code: int | None = None
-    told: Mapping[str, Any] | None = None
+    body: Mapping[str, Any] | None = None
 
 
-def read_problem(told: object) -> Problem:
+def read_problem(body: object) -> Problem:
     """An error of any shape, already parsed from JSON."""
-    if not isinstance(told, Mapping):
-        return Problem(_short(str(told)))
-    error = told.get("error") or told.get("detail") or told
+    if not isinstance(body, Mapping):
+        return Problem(_short(str(body)))
+    error = body.get("error") or body.get("detail") or body
     if isinstance(error, Mapping):
         message = error.get("message") or error.get("detail") or error.get("type") or ""
         return Problem(_sentence(message), str(error.get("type") or ""), _status(error.get("code")), error)
-    return Problem(_sentence(error), "", _status(told.get("code")), told)
+    return Problem(_sentence(error), "", _status(body.get("code")), body)
 
 
 def message_of(body: str) -> str:
@@ -152,9 +152,9 @@ def api_error(status: int, body: str, *, path: str = CHAT_PATH) -> SparkError:
     return _error(status, _of_text(body), path)
 
 
-def stream_error(told: object) -> SparkError:
+def stream_error(body: object) -> SparkError:
     """The error for an error object inside a stream that began with HTTP 200, already parsed from JSON."""
-    problem = read_problem(told)
+    problem = read_problem(body)
     status = problem.code if problem.code is not None else 400 if "BadRequest" in problem.kind else 500
     return _error(status, problem, CHAT_PATH)
 
@@ -163,8 +163,8 @@ def model_not_served(asked: str, served: tuple[str, ...], *, detail: str = "") -
     """The error for a name that the engine does not serve; `served` is empty when that is not known."""
     names = ", ".join(_short(name) for name in served)
     return ModelNotServed(
-        f"The engine does not serve {_short(asked)}." if asked else "The engine does not serve that model.",
-        f"It serves {names}: ask for that." if names else "Ask for a name that it serves: spark-tui ps shows them.",
+        f"The engine does not serve {_short(asked)}." if asked else "The engine does not serve this model.",
+        f"It serves {names}." if names else "List served names with: spark-tui ps",
         detail=detail,
         served=served,
     )
@@ -193,8 +193,8 @@ def _fault(part: object) -> str:
     if not isinstance(part, Mapping):
         return str(part)
     place = part.get("loc")
-    told = str(part.get("msg") or part)
-    return f"{_place('.'.join(map(str, place)))}: {told}" if isinstance(place, list) else told
+    message = str(part.get("msg") or part)
+    return f"{_place('.'.join(map(str, place)))}: {message}" if isinstance(place, list) else message
 
 
 def _place(location: str) -> str:
@@ -218,12 +218,12 @@ def _short(text: str) -> str:
 def _error(status: int, problem: Problem, path: str) -> SparkError:
     if status in (401, 403):
         return ApiKeyRejected(
-            "The engine wants another API key.",
-            "Set the key that it was started with: spark-tui keeps those that it made itself.",
+            "The engine rejected the API key.",
+            "Set the key it was started with. spark-tui keeps the keys that it created.",
             detail=problem.message,
         )
     if is_overflow(problem.message, problem.kind):
-        return context_overflow(problem.message, problem.told)
+        return context_overflow(problem.message, problem.body)
     if status == 404 and "model" in problem.message.lower():
         asked, aliases = _ASKED.search(problem.message), _ALIASES.search(problem.message)
         served = tuple(name.strip() for name in aliases[1].split(",") if name.strip()) if aliases else ()
@@ -231,60 +231,58 @@ def _error(status: int, problem: Problem, path: str) -> SparkError:
     if status in (404, 405):
         return BadRequest(
             f"The server has no {path}.",
-            "It serves a model without chat (embedding, reranking), or it is not an OpenAI-compatible server.",
+            "The model has no chat (embedding, reranking), or the server is not OpenAI-compatible.",
             detail=problem.message,
         )
     if status == 429 or (status == 503 and _BUSY.search(problem.message)):
-        return EngineBusy(
-            "The engine takes no more requests now.", "Wait a moment, then ask again.", detail=problem.message
-        )
+        return EngineBusy("The engine is busy.", "Wait a moment, then retry.", detail=problem.message)
     return _server_error(status, problem) if status >= 500 else _refusal(status, problem)
 
 
 def _refusal(status: int, problem: Problem) -> SparkError:
     if status < 400:
         return BadRequest(
-            f"The server sends us elsewhere (HTTP {status}).",
-            "A proxy or a login page answers in the engine's place: check the address.",
+            f"The server redirects (HTTP {status}).",
+            "A proxy or login page answered instead of the engine: check the address.",
             detail=problem.message,
         )
     if found := _MEDIA.search(problem.message):
         return BadRequest(
-            "The model takes no pictures or sounds."
+            "The model does not support images or audio."
             if not found["count"] or found["count"] == "0"
-            else f"The model takes at most {found['count']} of these with one question.",
-            "Ask without them, or talk to a model that takes them. vLLM's --limit-mm-per-prompt sets how many.",
+            else f"The model accepts at most {found['count']} attachments per message.",
+            "Remove them, or use a multimodal model. vLLM limits the number with --limit-mm-per-prompt.",
             detail=problem.message,
         )
     summary, detail = _summary("The engine refused the request", status, problem.message)
-    return BadRequest(summary, "Change what it names, then ask again.", detail=detail)
+    return BadRequest(summary, "Correct the named value, then retry.", detail=detail)
 
 
 def _server_error(status: int, problem: Problem) -> SparkError:
     message = problem.message
     if status in (502, 504):
         return EngineUnreachable(
-            f"A proxy answers, the engine behind it does not (HTTP {status}).",
-            "Is the engine running? Check where the proxy sends requests.",
+            f"The proxy cannot reach the engine (HTTP {status}).",
+            "Check that the engine is running, and the proxy's target.",
             detail=message,
         )
     if _LOADING.search(message):
-        return EngineUnreachable("The engine is still loading its model.", "Wait until it is ready, then ask again.")
+        return EngineUnreachable("The engine is still loading its model.", "Wait until it is ready, then retry.")
     if _LEAVING.search(message):
-        return EngineFailed("The engine is shutting down.", "Start it again, then ask again.", detail=message)
+        return EngineFailed("The engine is shutting down.", "Start it again, then retry.", detail=message)
     if _GONE.search(message):
         return EngineFailed(
-            "The engine core died.", "The engine's log says why. Restart it, then ask again.", detail=message
+            "The engine core died.", "See the engine's log for the reason, restart it, then retry.", detail=message
         )
     if status == 503:
         return EngineDead(
-            "The engine cannot answer now.", "Look at its log, and restart it if it does not come back.", detail=message
+            "The engine is unavailable.", "Check its log, and restart it if it does not recover.", detail=message
         )
     summary, detail = _summary("The engine failed", status, message)
-    return EngineFailed(summary, "Its log says more. Ask again; restart it if it does not come back.", detail=detail)
+    return EngineFailed(summary, "Check its log. Retry, or restart it if it does not recover.", detail=detail)
 
 
 def _summary(what: str, status: int, message: str) -> tuple[str, str]:
     """A summary that fits a toast, and the whole message when the summary does not hold it."""
-    told = truncate(message, MAX_SUMMARY) or f"HTTP {status}, and no word why"
-    return f"{what}: {told}", "" if told == message else message
+    short = truncate(message, MAX_SUMMARY) or f"HTTP {status}, no reason given"
+    return f"{what}: {short}", "" if short == message else message

@@ -1,7 +1,7 @@
 """What differs between the servers that are launched and talked to: one entry per serving runtime, vLLM first.
 
 All five speak the OpenAI dialect for models and chat. They differ in where they listen, what proves that they are
-ready, how they take a key and a model, and where they tell their version.
+ready, how they take a key and a model, and where they report their version.
 
 Read from: vLLM 0.14-0.33, SGLang 0.5.23 and llama.cpp b10689 (their sources), TensorRT-LLM 1.2's openai_server.py,
 Ollama's server and Docker image.
@@ -43,12 +43,12 @@ class Dialect(StrEnum):
 class Runtime:
     """One serving runtime.
 
-    `marks` tell it by an image's or a program's name. `programs` are the words that start its server, the first as
-    spark-tui writes them. `port` is where it listens when nobody says otherwise, `loopback`: and then only within its
+    `marks` identify it by an image's or a program's name. `programs` are the words that start its server, the first as
+    spark-tui writes them. `port` is where it listens by default, `loopback`: and then only within its
     container; `host_option` or else `host_variable` (ADDRESS:PORT) changes that.
     `health_path` answers 200 once it is ready; `health_seconds` is how long to wait for that answer. `loading_503`: a
     503 there means that it is not ready yet; otherwise that its engine died.
-    `version_paths` are tried in turn, `version_key` is the answer's key; no paths: it does not tell. `metrics_path` is
+    `version_paths` are tried in turn, `version_key` is the answer's key; no paths: not reported. `metrics_path` is
     empty where there is no Prometheus page, `metrics_option` what turns it on.
     `options` are spellings by recipe key, the first one to write. `lists_more`: its model list has more than it
     serves. `caches` are the compile caches that it fills. `first_request` is what the warm-up pays for, and

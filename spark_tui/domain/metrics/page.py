@@ -16,16 +16,16 @@ class Family(StrEnum):
 
     STARTED = "process start, seconds since the epoch"
     PROMPT = "prompt tokens"
-    PROMPT_COMPUTED = "prompt tokens that were computed"
-    PROMPT_CACHED = "prompt tokens that came from a cache"
+    PROMPT_COMPUTED = "computed prompt tokens"
+    PROMPT_CACHED = "cached prompt tokens"
     GENERATED = "generated tokens"
     GENERATED_AT_END = "generated tokens, counted when a request ends"
     GENERATED_LIVE = "generated tokens, counted by the scheduler"
     STEPS = "forward passes"
-    DECODE_SPEED = "tokens per second, as the server reckons"
-    RUNNING = "requests that run"
-    WAITING = "requests that wait"
-    WAITING_BY_REASON = "requests that wait, by reason"
+    DECODE_SPEED = "tokens per second, by the server"
+    RUNNING = "running requests"
+    WAITING = "waiting requests"
+    WAITING_BY_REASON = "waiting requests, by reason"
     TTFT = "time to first token"
     ITL = "inter-token latency"
     TPOT = "time per output token"
@@ -44,8 +44,8 @@ class Family(StrEnum):
     DRAFT_TOKENS = "drafted tokens"
     ACCEPTED = "accepted tokens"
     ACCEPTED_BY_POSITION = "accepted tokens by position"
-    ACCEPTED_LENGTH = "accepted length, as the server reckons"
-    ACCEPTED_SHARE = "acceptance rate, as the server reckons"
+    ACCEPTED_LENGTH = "accepted length, by the server"
+    ACCEPTED_SHARE = "acceptance rate, by the server"
     FINISHED = "finished requests, by reason"
 
 
@@ -251,11 +251,11 @@ def source_of(name: str, labels: Mapping[str, str]) -> Source | None:
 
 
 def _capacity(engine: str, labels: Mapping[str, str]) -> Source | None:
-    """vLLM tells its KV cache in labels. `kv_cache_size_tokens` since 0.25; blocks times their size is too much for a
+    """vLLM reports its KV cache in labels. `kv_cache_size_tokens` since 0.25; blocks times their size is too much for a
     hybrid model, whose blocks are not all for tokens."""
-    told = _number(labels.get("kv_cache_size_tokens", ""))
-    if told:
-        return Source(Slot(Family.KV_TOKENS, engine=engine), told)
+    tokens = _number(labels.get("kv_cache_size_tokens", ""))
+    if tokens:
+        return Source(Slot(Family.KV_TOKENS, engine=engine), tokens)
     size, blocks = _number(labels.get("block_size", "")), _number(labels.get("num_gpu_blocks", ""))
     return Source(Slot(Family.KV_TOKENS_AT_MOST, engine=engine), size * blocks) if size and blocks else None
 

@@ -1,10 +1,18 @@
-"""Quantiles from histogram buckets, each with the bounds that it is known to lie in."""
+"""Quantiles: of a sample, and from histogram buckets, each with the bounds that it is known to lie in."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import inf
+from math import floor, inf
+
+
+def percentile(ordered: Sequence[float], percent: float) -> float:
+    """The percentile (0 to 100) of a sorted sample that is not empty, between its neighbours."""
+    rank = (len(ordered) - 1) * percent / 100
+    below = floor(rank)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (ordered[above] - ordered[below]) * (rank - below)
 
 
 @dataclass(frozen=True, slots=True)

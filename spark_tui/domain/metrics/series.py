@@ -154,7 +154,7 @@ METRICS: Final[Mapping[MetricId, Metric]] = {
 class Sample:
     """Everything that one look at an engine, or at the box, gave: what the history keeps.
 
-    `engine` is the container's name, empty for the series of the box. `at` is in seconds since the epoch. A metric
+    `engine` is the container's name, empty for the series of the machine. `at` is in seconds since the epoch. A metric
     that is not in `values` had no value then; `gap` says why none had one, and is empty otherwise. `restarted`: this
     is the first look at a new start of the engine. Values are finite.
     """

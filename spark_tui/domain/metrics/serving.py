@@ -18,10 +18,10 @@ from spark_tui.domain.metrics.series import MetricId
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.reading import Missing, Ok, Reading, value_of
 
-ONE_LOOK: Final = Missing("a rate needs two looks at the engine")
-AT_END_NOTE: Final = "This server counts tokens when a request ends: speeds are means over the window."
-TPOT_NOTE: Final = "Inter-token latency is the mean over each request: this server tells no other."
-AT_MOST_NOTE: Final = "KV capacity is blocks times their size, which is too much for a hybrid model."
+ONE_LOOK: Final = Missing("a rate needs two readings")
+AT_END_NOTE: Final = "This server counts tokens when a request ends: throughput is the mean over the window."
+TPOT_NOTE: Final = "Inter-token latency is the mean per request (this server reports no other)."
+AT_MOST_NOTE: Final = "KV capacity is blocks times block size, too high for a hybrid model."
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,10 +163,10 @@ def _prompt_tokens(change: Change) -> float | None:
 def _energy(change: Change) -> Reading[float]:
     joules, tokens = change.joules, change.grown(generated_family(change))
     if joules is None:
-        return Missing("the GPU's power was not known over the whole window")
+        return Missing("GPU power unknown for part of the window")
     if tokens is None:
         return _absent(Family.GENERATED)
-    return Ok(joules / tokens) if tokens else Missing("no token was generated in the window")
+    return Ok(joules / tokens) if tokens else Missing("no tokens generated in the window")
 
 
 # --- requests -----------------------------------------------------------------------------------------
@@ -179,7 +179,7 @@ def _latency(change: Change, family: Family) -> Reading[Latency]:
     latency = found.latency()
     if latency is None:
         since = "since the start" if change.before is None else "in the window"
-        return Missing(f"no {'token was generated' if family is Family.ITL else 'request came so far'} {since}")
+        return Missing(f"no {'tokens' if family is Family.ITL else 'requests'} {since}")
     return Ok(latency)
 
 
@@ -215,7 +215,7 @@ def _prefix(change: Change) -> Reading[float]:
     hits, asked = _prefix_counts(change)
     if hits is None or asked is None:
         return _absent(Family.PREFIX_HITS)
-    return Ok(min(1.0, hits / asked)) if asked else Missing("no prompt was looked up in the window")
+    return Ok(min(1.0, hits / asked)) if asked else Missing("no prefix cache queries in the window")
 
 
 def _prefix_counts(change: Change) -> tuple[float | None, float | None]:
@@ -238,7 +238,7 @@ def _drafting(change: Change) -> Reading[Drafting]:
     if tokens is None or accepted is None:
         return _reckoned(change)
     if not tokens:
-        return Missing("nothing was drafted in the window")
+        return Missing("no tokens drafted in the window")
     drafts = change.grown(Family.DRAFTS)
     length = 1 + accepted / drafts if drafts else max(change.page.values(Family.ACCEPTED_LENGTH), default=None)
     return Ok(Drafting(min(1.0, accepted / tokens), length, _positions(change, drafts), tokens))
@@ -254,7 +254,7 @@ def _reckoned(change: Change) -> Reading[Drafting]:
     """SGLang tells averages of its last batches; zero where it does not speculate."""
     length = max(change.page.values(Family.ACCEPTED_LENGTH), default=0.0)
     if not length:
-        return Missing("it does not speculate")
+        return Missing("no speculative decoding")
     share = max(change.page.values(Family.ACCEPTED_SHARE), default=None)
     return Ok(Drafting(share if share is None else min(1.0, share), length))
 
@@ -267,7 +267,7 @@ def _told(value: float | None, family: Family) -> Reading[float]:
 
 
 def _absent(family: Family) -> Missing:
-    return Missing(f"the server does not tell: {family.value}")
+    return Missing(f"not reported by the server: {family.value}")
 
 
 def _notes(change: Change) -> tuple[str, ...]:
@@ -315,19 +315,19 @@ def _percent(share: Reading[float]) -> Reading[float]:
 def _per_minute(count: Reading[float], seconds: float | None) -> Reading[float]:
     if isinstance(count, Missing):
         return count
-    return Ok(count.value * 60 / seconds) if seconds else Missing("a rate needs two looks at the engine")
+    return Ok(count.value * 60 / seconds) if seconds else Missing("a rate needs two readings")
 
 
 def _by_reason(metrics: EngineMetrics, reason: str) -> Reading[float]:
     count = dict(metrics.waiting_by_reason).get(reason)
-    return Missing("the server does not tell why requests wait") if count is None else Ok(count)
+    return Missing("not reported by the server: reasons for waiting") if count is None else Ok(count)
 
 
 def _draft(metrics: EngineMetrics, pick: Callable[[Drafting], float | None]) -> Reading[float]:
     if isinstance(metrics.drafting, Missing):
         return metrics.drafting
     value = pick(metrics.drafting.value)
-    return Missing("the server does not tell") if value is None else Ok(value)
+    return Missing("not reported by the server") if value is None else Ok(value)
 
 
 _ENGINE: Final[Mapping[MetricId, Callable[[EngineMetrics], Reading[float]]]] = {
@@ -372,7 +372,7 @@ def _whole(value: float | None) -> int | None:
     return None if value is None else int(value)
 
 
-# --- the box ------------------------------------------------------------------------------------------
+# --- the machine ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -384,7 +384,7 @@ class HostLook:
 
 
 def host_values(look: HostLook) -> Values:
-    """The series of the box. What is stale is no value: the graph of a dead driver is a gap."""
+    """The series of the machine. What is stale is no value: the graph of a dead driver is a gap."""
     gpu, memory = look.gpu, look.memory
     read: dict[MetricId, Reading[float]] = {
         MetricId.GPU_UTILIZATION: _of_gpu(gpu, "utilization_percent"),
@@ -402,7 +402,7 @@ def _of_gpu(gpu: Reading[GpuReading], field: str) -> Reading[float]:
     if not isinstance(gpu, Ok):
         return Missing(gpu.reason if isinstance(gpu, Missing) else gpu.error)
     value: float | None = getattr(gpu.value, field)
-    return Missing("the driver does not report it") if value is None else Ok(float(value))
+    return Missing("not reported by the driver") if value is None else Ok(float(value))
 
 
 def _of_memory(memory: Reading[MemInfo], field: str) -> Reading[float]:
@@ -428,7 +428,7 @@ def _split(read: Mapping[MetricId, Reading[float]]) -> Values:
         elif isfinite(reading.value):
             values[metric] = reading.value
         else:
-            reasons[metric] = "the server's figure is not a number"
+            reasons[metric] = "the reported value is not a number"
     return values, reasons
 
 
@@ -456,7 +456,7 @@ class MetricWindow:
     def add(self, snapshot: Snapshot) -> bool:
         """Takes the next reading and returns whether the server was started again since the last one.
 
-        After a restart, and after a gap longer than the window, the window begins anew.
+        After a restart, and after a gap longer than the window, the window starts over.
         """
         last = self.last
         again = last is not None and restarted(last.page, snapshot.page)
