@@ -1,4 +1,4 @@
-"""An in-memory Docker engine: containers, images, logs, pulls and events, and failures on demand.
+"""The demo's Docker simulator, moved on by hand: containers, images, logs, pulls, events, and failures on demand.
 
     docker = FakeDocker()
     docker.add_image("vllm/vllm-openai:nightly", entrypoint=("vllm", "serve"))
@@ -33,21 +33,16 @@ from spark_tui.domain.engine.container import (
     PullProgress,
 )
 from spark_tui.domain.errors import (
-    ContainerNotFound,
     DaemonNotRunning,
-    DockerError,
     ImageNotFound,
-    NameInUse,
     SparkError,
     StreamBroken,
 )
+from spark_tui.services.demo.simulator import SimulatedDocker
 from spark_tui.services.ports import LogLine
 
 EPOCH = 1_799_996_400.0
 """2027-01-15 07:00:00 UTC, an hour before `tests.fakes_host.FakeClock` starts: the fake engine's first moment."""
-
-BATCH_LINES = 200
-"""A log is handed out in batches of at most this many lines."""
 
 DAEMON = DaemonFacts(version="28.5.1", api_version="1.51", os="linux", architecture="aarch64", root="/var/lib/docker")
 
@@ -81,7 +76,7 @@ class _Box:
         moved.set()
 
 
-class FakeDocker:
+class FakeDocker(SimulatedDocker[_Box]):
     """Implements `spark_tui.services.ports.ContainerEngine`.
 
     `calls` records what was asked, as `(method, argument)`; `created` keeps every spec. `on_start` is called with the
@@ -89,13 +84,13 @@ class FakeDocker:
     """
 
     def __init__(self, facts: DaemonFacts = DAEMON) -> None:
+        super().__init__()
         self.facts = facts
         self.calls: list[tuple[str, str]] = []
         self.created: list[ContainerSpec] = []
         self.on_start: Callable[[ContainerFacts], None] | None = None
         self.exit_code_on_stop = 0
         self.closed = False
-        self._boxes: dict[str, _Box] = {}
         self._images: dict[str, ImageFacts] = {}
         self._remote: dict[str, _Remote] = {}
         self._scripts: dict[str, tuple[tuple[str, ...], int | None]] = {}
@@ -103,7 +98,7 @@ class FakeDocker:
         self._down: SparkError | None = None
         self._held: set[str] = set()
         self._released = asyncio.Event()
-        self._listeners: set[asyncio.Queue[ContainerEvent | SparkError]] = set()
+        self._happened = asyncio.Event()
         self._ticks = 0
         self._numbers = 0
 
@@ -158,7 +153,7 @@ class FakeDocker:
             started_at=None if status is ContainerStatus.CREATED else started,
         )
         box = _Box(replace(facts, **changes))
-        self._boxes[box.facts.id] = box
+        self.boxes[box.facts.id] = box
         self.write(name, *lines)
         return box.facts
 
@@ -184,13 +179,13 @@ class FakeDocker:
 
     def write(self, container: str, *texts: str) -> None:
         """The container writes lines."""
-        box = self._box(container)
+        box = self.find(container)
         box.lines.extend(LogLine(self._stamp(), text) for text in texts)
         box.notify()
 
     def end(self, container: str, exit_code: int = 0, **changes: Any) -> None:
         """The container's process ends; `changes` are further fields, such as `oom_killed=True`."""
-        box = self._box(container)
+        box = self.find(container)
         self._change(
             box, status=ContainerStatus.EXITED, exit_code=exit_code, finished_at=self._tick(), pid=0, **changes
         )
@@ -198,7 +193,7 @@ class FakeDocker:
 
     def restart_by_policy(self, container: str, *lines: str) -> None:
         """The process writes these lines and ends, and the daemon starts it again by itself."""
-        box = self._box(container)
+        box = self.find(container)
         self.write(container, *lines)
         count, ended = box.facts.restart_count + 1, self._tick()
         self._change(box, restart_count=count, finished_at=ended, started_at=self._tick())
@@ -207,10 +202,8 @@ class FakeDocker:
     def go_down(self, error: SparkError | None = None) -> None:
         """The daemon goes away: calls fail, streams break. Containers are kept."""
         self._down = error or daemon_down()
-        broken = StreamBroken("The connection to Docker broke.", "It is tried again.")
-        for listener in self._listeners:
-            listener.put_nowait(broken)
-        for box in self._boxes.values():
+        self._add(StreamBroken("The connection to Docker broke.", "It is tried again."))
+        for box in self.boxes.values():
             box.notify()
 
     def come_back(self) -> None:
@@ -225,53 +218,31 @@ class FakeDocker:
 
     def named(self, name: str) -> ContainerFacts | None:
         """The container of that name as it is now, without a call being recorded."""
-        return next((box.facts for box in self._boxes.values() if box.facts.name == name), None)
+        return next((box.facts for box in self.boxes.values() if box.facts.name == name), None)
 
     def log(self, name: str) -> list[str]:
         """What a container has written."""
-        return [line.text for line in self._box(name).lines]
+        return [line.text for line in self.find(name).lines]
 
     # --- the port -----------------------------------------------------------------------------------------
 
     async def daemon(self) -> DaemonFacts:
         """See the port."""
-        await self._asked("daemon")
+        await self._called("daemon")
         return self.facts
-
-    async def containers(self) -> tuple[ContainerFacts, ...]:
-        """See the port."""
-        await self._asked("containers")
-        return tuple(sorted((box.facts for box in self._boxes.values()), key=lambda facts: facts.name))
-
-    async def inspect(self, container: str) -> ContainerFacts:
-        """See the port."""
-        await self._asked("inspect", container)
-        return self._box(container).facts
-
-    async def image(self, reference: str) -> ImageFacts | None:
-        """See the port."""
-        await self._asked("image", reference)
-        return self._images.get(reference)
 
     async def pull(self, reference: str) -> AsyncGenerator[PullProgress, None]:
         """See the port: one report per stage of `add_remote_image`; the image is here once the last one was taken."""
-        await self._asked("pull", reference)
+        await self._called("pull", reference)
         remote = self._remote.get(reference)
         if remote is None:
             raise ImageNotFound(f"There is no image {reference}.", "Check its name and tag.")
         for layers in remote.stages:
             yield PullProgress(reference, layers, layers[-1].status if layers else "")
-            await self._asked("pull_stage", reference)
+            await self._called("pull_stage", reference)
         self._images[reference] = remote.image
 
-    async def create(self, spec: ContainerSpec) -> str:
-        """See the port."""
-        await self._asked("create", spec.name)
-        if self.named(spec.name) is not None:
-            raise NameInUse(f"A container named {spec.name} exists.", f"Remove it: docker rm {spec.name}")
-        image = self._images.get(spec.image)
-        if image is None:
-            raise ImageNotFound(f"The image {spec.image} is not here.", "Pull it first.")
+    def _created(self, spec: ContainerSpec, image: ImageFacts) -> str:
         self.created.append(spec)
         facts = ContainerFacts(
             id=self._new_id(spec.name),
@@ -287,74 +258,29 @@ class FakeDocker:
             created_at=self._tick(),
             mounts=spec.mounts,
         )
-        self._boxes[facts.id] = _Box(facts)
+        self.boxes[facts.id] = _Box(facts)
         self._tell("create", facts)
         return facts.id
 
     async def start(self, container: str) -> None:
         """See the port."""
-        await self._asked("start", container)
-        self._start(self._box(container))
+        await self._called("start", container)
+        self._start(self.find(container))
 
     async def stop(self, container: str, grace_seconds: int = 30) -> None:
         """See the port."""
-        await self._asked("stop", container)
-        box = self._box(container)
+        await self._called("stop", container)
+        box = self.find(container)
         if box.facts.running:
             self.end(box.facts.id, self.exit_code_on_stop)
 
     async def restart(self, container: str, grace_seconds: int = 30) -> None:
         """See the port."""
-        await self._asked("restart", container)
-        box = self._box(container)
+        await self._called("restart", container)
+        box = self.find(container)
         if box.facts.running:
             self.end(box.facts.id, self.exit_code_on_stop)
         self._start(box)
-
-    async def remove(self, container: str, *, force: bool = False) -> None:
-        """See the port."""
-        await self._asked("remove", container)
-        box = self._box(container)
-        if box.facts.running and not force:
-            raise DockerError(f"{box.facts.name} is running.", "Stop it first.")
-        del self._boxes[box.facts.id]
-        box.facts = replace(box.facts, status=ContainerStatus.EXITED)
-        box.notify()
-        self._tell("destroy", box.facts)
-
-    async def events(self) -> AsyncGenerator[ContainerEvent, None]:
-        """See the port."""
-        await self._asked("events")
-        queue: asyncio.Queue[ContainerEvent | SparkError] = asyncio.Queue()
-        self._listeners.add(queue)
-        try:
-            while True:
-                event = await queue.get()
-                if isinstance(event, SparkError):
-                    raise event
-                yield event
-        finally:
-            self._listeners.discard(queue)
-
-    async def logs(
-        self, container: str, *, tail: int | None = None, follow: bool = True, since: str = ""
-    ) -> AsyncGenerator[Sequence[LogLine], None]:
-        """See the port."""
-        await self._asked("logs", container)
-        box = self._box(container)
-        at = sum(_moment(line.stamp) <= _moment(since) for line in box.lines) if since else 0
-        if tail is not None:
-            at = max(at, len(box.lines) - tail)
-        while True:
-            while at < len(box.lines):
-                batch = box.lines[at : at + BATCH_LINES]
-                at += len(batch)
-                yield batch
-            if not follow or not box.facts.running:
-                return
-            if self._down is not None:
-                raise StreamBroken("The connection to Docker broke.", "Ask again.")
-            await box.moved.wait()
 
     async def close(self) -> None:
         """See the port."""
@@ -362,7 +288,7 @@ class FakeDocker:
 
     # --- inside -------------------------------------------------------------------------------------------
 
-    async def _asked(self, method: str, argument: str = "") -> None:
+    async def _called(self, method: str, argument: str = "") -> None:
         self.calls.append((method, argument))
         while method in self._held:
             await self._released.wait()
@@ -373,13 +299,25 @@ class FakeDocker:
         if failures:
             raise failures.popleft()
 
-    def _box(self, container: str) -> _Box:
-        for box in self._boxes.values():
-            if container in (box.facts.name, box.facts.id) or (
-                len(container) >= 12 and box.facts.id.startswith(container)
-            ):
-                return box
-        raise ContainerNotFound(f"There is no container named {container}.", "See what there is: spark-tui ps -a")
+    def _image(self, reference: str) -> ImageFacts | None:
+        return self._images.get(reference)
+
+    def _removed(self, box: _Box) -> None:
+        del self.boxes[box.facts.id]
+        box.facts = replace(box.facts, status=ContainerStatus.EXITED)
+        box.notify()
+        self._tell("destroy", box.facts)
+
+    def _run_of(self, box: _Box) -> object:
+        return box if box.facts.running else None
+
+    async def _changed(self, box: _Box | None) -> None:
+        if box is None:
+            await self._happened.wait()
+        elif self._down is not None:
+            raise StreamBroken("The connection to Docker broke.", "Ask again.")
+        else:
+            await box.moved.wait()
 
     def _start(self, box: _Box) -> None:
         if box.facts.running:
@@ -398,9 +336,12 @@ class FakeDocker:
         box.notify()
 
     def _tell(self, action: str, facts: ContainerFacts, exit_code: int | None = None) -> None:
-        event = ContainerEvent(action, facts.id, facts.name, self._now(), exit_code)
-        for listener in self._listeners:
-            listener.put_nowait(event)
+        self._add(ContainerEvent(action, facts.id, facts.name, self._now(), exit_code))
+
+    def _add(self, event: ContainerEvent | SparkError) -> None:
+        self.journal.append(event)
+        happened, self._happened = self._happened, asyncio.Event()
+        happened.set()
 
     def _new_id(self, name: str) -> str:
         self._numbers += 1
@@ -415,9 +356,3 @@ class FakeDocker:
 
     def _stamp(self) -> str:
         return datetime.fromtimestamp(self._tick(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%f") + "000Z"
-
-
-def _moment(stamp: str) -> float:
-    """A stamp as seconds; Docker's have nine digits, ours may have six."""
-    whole, _, fraction = stamp.rstrip("Z").partition(".")
-    return datetime.fromisoformat(f"{whole}.{fraction[:6]:0<6}+00:00").timestamp()

@@ -39,14 +39,14 @@ async def over(world: DemoWorld, seconds: float) -> Change:
 
 
 async def test_speeds_are_those_that_its_log_reports(world: DemoWorld) -> None:
-    run = world.find(SERVING_NAME).run
+    run = world.named(SERVING_NAME).run
     assert run is not None
     assert isinstance(world.clock, FakeClock)
     await world.clock.advance(10 - (world.clock.now() - run.ready_at) % 10)  # to the end of an interval
     metrics = measure(await over(world, 10.0))
     world.settle()
     reader = LogTracker()
-    reader.feed_many(world.find(SERVING_NAME).log.lines)
+    reader.feed_many(world.named(SERVING_NAME).log.lines)
     line = [sample for sample in reader.samples if sample.generation_rate is not None][-1]
     assert value_of(metrics.decode_rate) == pytest.approx(line.generation_rate, rel=0.01)
     assert value_of(metrics.prefill_rate) == pytest.approx(line.prompt_rate, rel=0.01)
@@ -109,7 +109,7 @@ async def test_a_chat_is_counted_as_it_streams(world: DemoWorld) -> None:
 async def test_a_server_that_is_not_up_has_none(world: DemoWorld) -> None:
     with pytest.raises(EngineUnreachable):
         await DemoMetrics(world).read(Endpoint("http://127.0.0.1:8000"))
-    container = world.find(SERVING_NAME)
+    container = world.named(SERVING_NAME)
     world.end(container, world.clock.now(), 0)
     with pytest.raises(EngineUnreachable):
         await DemoMetrics(world).read(ENDPOINT)

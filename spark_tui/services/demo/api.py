@@ -23,7 +23,7 @@ from spark_tui.domain.chat.message import (
 )
 from spark_tui.domain.engine.state import Endpoint, Health, ServedModel
 from spark_tui.domain.errors import ApiKeyRejected, EngineUnreachable, ModelNotServed, ReplyCutOff
-from spark_tui.services.demo.world import DECODE_RATE, VERSION, DemoContainer, DemoWorld, Run, Tally
+from spark_tui.services.demo.world import DECODE_RATE, VERSION, Counters, DemoContainer, DemoWorld, Run
 from spark_tui.services.ports import Clock
 
 _PIECE: Final = re.compile(r"\s?[^\W\d_]{1,6}|\s?\d{1,3}|\s+|.", re.DOTALL)
@@ -124,7 +124,7 @@ _SPLIT: Final = 0.7
 """Share of what is left that the next likeliest token has."""
 
 
-def chances_of(tokens: Sequence[str], number: int, likeliest: int) -> Chances:
+def logprobs_of(tokens: Sequence[str], number: int, likeliest: int) -> Chances:
     """Of token `number` of an answer's tokens, with so many of the likeliest in its place."""
     token = tokens[number]
     told = [(token, _probability(token, number))]
@@ -160,16 +160,16 @@ def _shape(token: str) -> tuple[bool, bool, bool]:
 TOKENS_PER_STEP: Final = 2.9
 
 
-class ChatCount:
+class ChatCounters:
     """Feed it every event of an answer; `end` when it is over, however it ended."""
 
-    def __init__(self, tally: Tally, clock: Clock) -> None:
-        self._tally = tally
+    def __init__(self, counters: Counters, clock: Clock) -> None:
+        self._tally = counters
         self._clock = clock
         self._began = self._last = clock.monotonic()
         self._first = True
         self._reason = "abort"  # the client went away, unless the answer says otherwise
-        tally.running += 1
+        counters.running += 1
 
     def event(self, event: ChatEvent) -> None:
         """A token, the end, or the counts."""
@@ -236,7 +236,7 @@ class DemoApi:
         world.chats += 1
         prompt_tokens = _prompt_tokens(request)
         sent = 0
-        counted = ChatCount(run.tally, world.clock)
+        counted = ChatCounters(run.counters, world.clock)
         try:
             async for event in self._answer(container, run, request, prompt_tokens):
                 sent += isinstance(event, ContentDelta | ReasoningDelta) and bool(event.text)
@@ -278,7 +278,7 @@ class DemoApi:
                 )
             yield piece
             if likeliest is not None:
-                yield chances_of(tokens, number, likeliest)
+                yield logprobs_of(tokens, number, likeliest)
         yield Finished("stop" if len(cut) == len(pieces) else "length")
         reasoned = sum(isinstance(piece, ReasoningDelta) for piece in cut)
         yield Usage(prompt_tokens, len(cut), reasoned, min(prompt_tokens, prompt_tokens // 16 * 16 // 2))

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable
 from typing import Final
 
 from spark_tui.domain.engine.container import (
-    ContainerEvent,
-    ContainerFacts,
     ContainerSpec,
     DaemonFacts,
     ImageFacts,
     LayerProgress,
     PullProgress,
 )
-from spark_tui.domain.errors import DockerError, ImageNotFound, NameInUse, PortInUse
+from spark_tui.domain.errors import PortInUse
 from spark_tui.domain.presets.image import repository
 from spark_tui.domain.quantities import MIB
+from spark_tui.services.demo.simulator import SimulatedDocker
 from spark_tui.services.demo.world import VLLM_IMAGE, DemoContainer, DemoWorld, noise
-from spark_tui.services.ports import LogLine
 
 PULL_SECONDS: Final = 5.0
 STOP_SECONDS: Final = 1.5
-_BATCH: Final = 500
 _FRAME_SECONDS: Final = 0.1
 _LAYERS_MIB: Final = (29, 4, 1, 412, 2210, 98, 1630, 3870, 640, 7, 212, 33)
 """A vLLM image for arm64: some 9 GB in a few large layers."""
@@ -35,35 +32,18 @@ _ENTRYPOINTS: Final = (
 )
 
 
-class DemoDocker:
-    """The ContainerEngine port. `images` are here from the start; any other has to be pulled first."""
+class DemoDocker(SimulatedDocker[DemoContainer]):
+    """Containers of the simulated Spark. `images` are downloaded from the start; any other has to be pulled first."""
 
     def __init__(self, world: DemoWorld, images: Iterable[str] = ()) -> None:
         self._world = world
         self._clock = world.clock
-        self._here = {_tagged(reference) for reference in (VLLM_IMAGE, *images)}
-
-    # --- daemon and images ----------------------------------------------------------------------------
+        self._downloaded = {_tagged(reference) for reference in (VLLM_IMAGE, *images)}
+        self.boxes, self.journal = world.containers, world.journal
 
     async def daemon(self) -> DaemonFacts:
         """The daemon of a stock DGX OS."""
         return DaemonFacts("29.2.1", "1.52", "linux", "arm64", "/var/lib/docker")
-
-    async def image(self, reference: str) -> ImageFacts | None:
-        """A local image, or None."""
-        if _tagged(reference) not in self._here:
-            return None
-        found = next((rest for mark, *rest in _ENTRYPOINTS if mark in reference), [(), ()])
-        return ImageFacts(
-            id=f"sha256:{self._world.fingerprint('image', reference)}",
-            reference=reference,
-            entrypoint=found[0],
-            command=found[1],
-            architecture="arm64",
-            os="linux",
-            size=2 * sum(_LAYERS_MIB) * MIB,
-            digest=f"{repository(reference)}@sha256:{self._world.fingerprint('digest', reference)}",
-        )
 
     async def pull(self, reference: str) -> AsyncGenerator[PullProgress, None]:
         """Pulls an image in five seconds; closing the iterator leaves it absent."""
@@ -77,35 +57,13 @@ class DemoDocker:
             LayerProgress(name, "Pull complete", mib * MIB, mib * MIB)
             for name, mib in zip(names, _LAYERS_MIB, strict=True)
         )
-        self._here.add(_tagged(reference))
+        self._downloaded.add(_tagged(reference))
         yield PullProgress(reference, layers, f"Status: Downloaded newer image for {_tagged(reference)}")
-
-    # --- containers -----------------------------------------------------------------------------------
-
-    async def containers(self) -> tuple[ContainerFacts, ...]:
-        """All containers, running or not, in name order."""
-        self._world.settle()
-        return tuple(sorted((each.facts() for each in self._world.containers.values()), key=lambda facts: facts.name))
-
-    async def inspect(self, container: str) -> ContainerFacts:
-        """One container by name or id."""
-        self._world.settle()
-        return self._world.find(container).facts()
-
-    async def create(self, spec: ContainerSpec) -> str:
-        """Creates the container and returns its id."""
-        now = self._world.settle()
-        if any(each.name == spec.name for each in self._world.containers.values()):
-            raise NameInUse(f"A container named {spec.name} exists.", "Remove it, or choose another name.")
-        image = await self.image(spec.image)
-        if image is None:
-            raise ImageNotFound(f"The image {spec.image} is not here.", "Pull it first.")
-        return self._world.add(spec, image.entrypoint, now).id
 
     async def start(self, container: str) -> None:
         """Starts it; a running one is no error."""
         now = self._world.settle()
-        found = self._world.find(container)
+        found = self.find(container)
         if found.run is not None:
             return
         for port in found.ports:
@@ -120,7 +78,7 @@ class DemoDocker:
     async def stop(self, container: str, grace_seconds: int = 30) -> None:
         """SIGTERM; returns when it has ended. A stopped one is no error."""
         now = self._world.settle()
-        found = self._world.find(container)
+        found = self.find(container)
         run = found.run
         if run is None:
             return
@@ -146,61 +104,47 @@ class DemoDocker:
         await self.stop(container, grace_seconds)
         await self.start(container)
 
-    async def remove(self, container: str, *, force: bool = False) -> None:
-        """Removes a container; its log goes with it."""
-        now = self._world.settle()
-        found = self._world.find(container)
-        if found.run is not None:
-            if not force:
-                raise DockerError(f"The container {found.name} is running.", "Stop it first.")
-            self._world.end(found, now, 137)
-        del self._world.containers[found.id]
-        self._world.note(found, "destroy", now)
+    # --- what the simulator asks ----------------------------------------------------------------------
 
-    # --- streams --------------------------------------------------------------------------------------
+    async def _called(self, method: str, argument: str = "") -> None:
+        self._world.settle()
 
-    async def events(self) -> AsyncGenerator[ContainerEvent, None]:
-        """Container events from now on."""
-        world = self._world
+    def _image(self, reference: str) -> ImageFacts | None:
+        if _tagged(reference) not in self._downloaded:
+            return None
+        found = next((rest for mark, *rest in _ENTRYPOINTS if mark in reference), [(), ()])
+        return ImageFacts(
+            id=f"sha256:{self._world.fingerprint('image', reference)}",
+            reference=reference,
+            entrypoint=found[0],
+            command=found[1],
+            architecture="arm64",
+            os="linux",
+            size=2 * sum(_LAYERS_MIB) * MIB,
+            digest=f"{repository(reference)}@sha256:{self._world.fingerprint('digest', reference)}",
+        )
+
+    def _created(self, spec: ContainerSpec, image: ImageFacts) -> str:
+        return self._world.add(spec, image.entrypoint, self._clock.now()).id
+
+    def _removed(self, box: DemoContainer) -> None:
+        now = self._clock.now()
+        if box.run is not None:
+            self._world.end(box, now, 137)
+        del self._world.containers[box.id]
+        self._world.note(box, "destroy", now)
+
+    def _run_of(self, box: DemoContainer) -> object:
+        return box.run
+
+    async def _changed(self, box: DemoContainer | None) -> None:
+        world, moment = self._world, self._world.next_exit()
+        if box is not None:
+            run = box.run
+            moments = (box.log.next_at(), run.exits_at if run is not None else None)
+            moment = min((each for each in moments if each is not None), default=None)
+        await world.until(moment)
         world.settle()
-        position = len(world.journal)
-        while True:
-            world.settle()
-            while position < len(world.journal):
-                position += 1
-                yield world.journal[position - 1]
-            await world.until(world.next_exit())
-
-    async def logs(
-        self, container: str, *, tail: int | None = None, follow: bool = True, since: str = ""
-    ) -> AsyncGenerator[Sequence[LogLine], None]:
-        """Batches of log lines, oldest first; with `follow` until the container ends."""
-        world = self._world
-        world.settle()
-        found = world.find(container)
-        run = found.run
-        position = found.log.position_after(since) if since else 0
-        if tail is not None:
-            position = max(position, len(found.log.lines) - tail)
-        while True:
-            world.settle()
-            while position < len(found.log.lines):
-                batch = found.log.lines[position : position + _BATCH]
-                position += len(batch)
-                yield batch
-            if not follow or run is None or found.run is not run:
-                return
-            await world.until(_next(found))
-
-    async def close(self) -> None:
-        """Nothing is kept open."""
-
-
-def _next(container: DemoContainer) -> float | None:
-    """When the container writes or ends next."""
-    run = container.run
-    moments = (container.log.next_at(), run.exits_at if run is not None else None)
-    return min((moment for moment in moments if moment is not None), default=None)
 
 
 def _layer(name: str, index: int, share: float) -> LayerProgress:

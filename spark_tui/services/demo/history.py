@@ -26,9 +26,9 @@ from spark_tui.services.demo.world import (
     STATS_SECONDS,
     VERSION,
     VLLM_IMAGE,
+    Counters,
     DemoWorld,
     Run,
-    Tally,
 )
 from spark_tui.services.executors import in_thread
 from spark_tui.services.ports import Clock
@@ -48,8 +48,8 @@ def past_of(world: DemoWorld) -> tuple[Sample, ...]:
     """Samples of the box and of the engine that serves, oldest first, up to the opening of the demo."""
     fine, step = range(-FINE_SECONDS, 0, int(STATS_SECONDS)), COARSE_STEP
     times = [world.began_at + into for into in (*range(-PAST_SECONDS, -FINE_SECONDS, step), *fine)]
-    run = next((run for run in world.find(SERVING_NAME).runs if run.traffic), None)
-    engine = () if run is None else _engine(replace(run, tally=Tally()), times, world)
+    run = next((run for run in world.named(SERVING_NAME).runs if run.traffic), None)
+    engine = () if run is None else _engine(replace(run, counters=Counters()), times, world)
     return (*_box(world, times), *engine)
 
 

@@ -15,9 +15,9 @@ from spark_tui.services.demo.world import (
     PREFIX_HITS,
     REQUEST_INTERVALS,
     STATS_SECONDS,
+    Counters,
     DemoWorld,
     Run,
-    Tally,
     accepted_length,
     decode_rate,
     kv_percent,
@@ -61,72 +61,72 @@ def page_at(run: Run, now: float) -> MetricPage:
 
 
 def _count_traffic(run: Run, now: float) -> None:
-    """Brings the tally of a busy server up to now, interval by interval as its log has them."""
-    tally = run.tally
-    at = tally.until if tally.until is not None else run.ready_at
+    """Brings the counters of a busy server up to now, interval by interval as its log has them."""
+    counters = run.counters
+    at = counters.until if counters.until is not None else run.ready_at
     while at < now:
         number = int((at - run.ready_at) / STATS_SECONDS) + 1
         end = min(now, run.ready_at + number * STATS_SECONDS)
         if end <= at:  # the interval's end, but for rounding
             number, end = number + 1, min(now, run.ready_at + (number + 1) * STATS_SECONDS)
-        _count_interval(tally, number, end - at)
+        _count_interval(counters, number, end - at)
         if end == run.ready_at + number * STATS_SECONDS and number % REQUEST_INTERVALS == 0:
-            _count_requests(tally, number)
+            _count_requests(counters, number)
         at = end
-    tally.until = at
+    counters.until = at
 
 
-def _count_requests(tally: Tally, number: int) -> None:
+def _count_requests(counters: Counters, number: int) -> None:
     """The requests that end with an interval: one of each stream. A crowd waits for its first token."""
     together = streams(number)
     for each in range(together):
         place = (number, each) if each else (number,)
         took = STATS_SECONDS * REQUEST_INTERVALS * (0.93 + 0.06 * noise("took", *place))
         queued = (0.02 + 0.35 * each) * noise("queued", *place)
-        tally.request("length" if noise("reason", *place) > 0.8 else "stop", took, queued)
-        tally.ttft.observe(0.31 + 0.9 * noise("ttft", *place) ** 2 + queued)
+        counters.request("length" if noise("reason", *place) > 0.8 else "stop", took, queued)
+        counters.ttft.observe(0.31 + 0.9 * noise("ttft", *place) ** 2 + queued)
 
 
-def _count_interval(tally: Tally, number: int, seconds: float) -> None:
+def _count_interval(counters: Counters, number: int, seconds: float) -> None:
     rate, length = decode_rate(number), accepted_length(number)
     computed = prompt_rate(number) * seconds
-    tally.prompt(computed / (1 - PREFIX_HITS), computed / (1 - PREFIX_HITS) * PREFIX_HITS)
+    counters.prompt(computed / (1 - PREFIX_HITS), computed / (1 - PREFIX_HITS) * PREFIX_HITS)
     drafts = rate / length * seconds / len(_JITTER)
     step = length / rate * streams(number)
     for share in _JITTER:
-        tally.step(drafts * length, drafts, step * share)
+        counters.step(drafts * length, drafts, step * share)
 
 
 def _samples(run: Run, now: float) -> Iterator[tuple[Slot, float]]:
-    tally = run.tally
+    counters = run.counters
     number = int((now - run.ready_at) / STATS_SECONDS) + 1
     busy = streams(number) if run.traffic else 0
     capacity = run.kv_bytes / GIB * KV_TOKENS_PER_GIB
-    usage = (kv_percent(number) / 100 if run.traffic else 0.0) + _CHAT_KV * tally.running
+    usage = (kv_percent(number) / 100 if run.traffic else 0.0) + _CHAT_KV * counters.running
     told = (
         (Family.STARTED, run.started_at),
-        (Family.PROMPT, tally.computed + tally.cached),
-        (Family.PROMPT_COMPUTED, tally.computed),
-        (Family.GENERATED, tally.generated),
-        (Family.RUNNING, busy + tally.running),
+        (Family.PROMPT, counters.computed + counters.cached),
+        (Family.PROMPT_COMPUTED, counters.computed),
+        (Family.GENERATED, counters.generated),
+        (Family.RUNNING, busy + counters.running),
         (Family.WAITING, 0),
         (Family.KV_USAGE, usage),
         (Family.KV_TOKENS, capacity),
-        (Family.PREFIX_QUERIES, tally.computed + tally.cached),
-        (Family.PREFIX_HITS, tally.cached),
+        (Family.PREFIX_QUERIES, counters.computed + counters.cached),
+        (Family.PREFIX_HITS, counters.cached),
         (Family.PREEMPTIONS, 0),
-        (Family.DRAFTS, tally.drafts),
-        (Family.DRAFT_TOKENS, 3 * tally.drafts),
-        (Family.ACCEPTED, sum(tally.accepted)),
+        (Family.DRAFTS, counters.drafts),
+        (Family.DRAFT_TOKENS, 3 * counters.drafts),
+        (Family.ACCEPTED, sum(counters.accepted)),
     )
     yield from ((Slot(family), float(value)) for family, value in told)
     for reason in ("capacity", "deferred"):
         yield Slot(Family.WAITING_BY_REASON, label=reason), 0.0
-    for reason, count in tally.finished.items():
+    for reason, count in counters.finished.items():
         yield Slot(Family.FINISHED, label=reason), float(count)
-    for position, accepted in enumerate(tally.accepted):
+    for position, accepted in enumerate(counters.accepted):
         yield Slot(Family.ACCEPTED_BY_POSITION, label=str(position)), accepted
-    yield from tally.ttft.samples(Family.TTFT)
-    yield from tally.itl.samples(Family.ITL)
-    yield from tally.e2e.samples(Family.E2E)
-    yield from tally.queue.samples(Family.QUEUE)
+    yield from counters.ttft.samples(Family.TTFT)
+    yield from counters.itl.samples(Family.ITL)
+    yield from counters.e2e.samples(Family.E2E)
+    yield from counters.queue.samples(Family.QUEUE)

@@ -8,10 +8,9 @@ import heapq
 import itertools
 import time
 import zlib
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from math import inf
 from typing import Any, Final
 
@@ -28,7 +27,7 @@ from spark_tui.domain.engine.container import (
     Mount,
     PublishedPort,
 )
-from spark_tui.domain.errors import ContainerNotFound
+from spark_tui.domain.errors import SparkError
 from spark_tui.domain.metrics.page import Family, Part, Slot
 from spark_tui.domain.quantities import GIB
 from spark_tui.services.demo.recording import (
@@ -83,7 +82,7 @@ class Buckets:
 
 
 @dataclass(slots=True, eq=False)
-class Tally:
+class Counters:
     """Counters of one start. `until` is how far the simulated traffic has been counted."""
 
     ttft: Buckets = field(default_factory=lambda: Buckets(_TTFT))
@@ -151,7 +150,7 @@ class Run:
     fails: bool = False
     traffic: bool = False
     ended_at: float | None = None
-    tally: Tally = field(default_factory=Tally)
+    counters: Counters = field(default_factory=Counters)
 
     @property
     def exits_at(self) -> float | None:
@@ -241,7 +240,7 @@ _API: Final = "(APIServer pid=1) INFO"
 _MICROSECOND: Final = 1_000_000
 
 
-class Chronicle:
+class DemoLog:
     """The log of one container over all its starts."""
 
     def __init__(self) -> None:
@@ -294,15 +293,6 @@ class Chronicle:
         if self._traffic is not None:
             planned.append(self._traffic[0])
         return min(planned, default=None)
-
-    def position_after(self, stamp: str) -> int:
-        """Index of the first line later than an RFC 3339 stamp; 0 for an empty or unreadable one."""
-        try:
-            moment = datetime.fromisoformat(stamp)
-        except ValueError:
-            return 0
-        since = moment.replace(tzinfo=moment.tzinfo or UTC) - datetime(1970, 1, 1, tzinfo=UTC)
-        return bisect_right(self._times, since // timedelta(microseconds=1))
 
     def _write_traffic(self, at: float, number: int) -> None:
         rate = decode_rate(number)
@@ -409,7 +399,7 @@ class DemoContainer:
     network_mode: str = "bridge"
     environment: tuple[str, ...] = ()
     needs_key: bool = False
-    log: Chronicle = field(default_factory=Chronicle)
+    log: DemoLog = field(default_factory=DemoLog)
     runs: list[Run] = field(default_factory=list)
     exit_code: int | None = None
     stopping: bool = False
@@ -454,6 +444,12 @@ class DemoContainer:
         except ValueError:
             return _DEFAULT_UTILIZATION
 
+    @property
+    def lines(self) -> list[LogLine]:
+        """What it has written."""
+        return self.log.lines
+
+    @property
     def facts(self) -> ContainerFacts:
         """As Docker reports it."""
         last = self.runs[-1] if self.runs else None
@@ -506,7 +502,7 @@ class DemoWorld:
         """All starts ever: memory of one that has ended comes back late."""
         self.chats = 0
         """Answers that stream now."""
-        self.journal: list[ContainerEvent] = []
+        self.journal: list[ContainerEvent | SparkError] = []
         self._waiters: set[asyncio.Event] = set()
         self._made = 0
         self._furnish()
@@ -587,13 +583,9 @@ class DemoWorld:
 
     # --- containers -----------------------------------------------------------------------------------
 
-    def find(self, container: str) -> DemoContainer:
-        """By name, id or the beginning of an id. Raises ContainerNotFound."""
-        for each in self.containers.values():
-            if container in (each.name, each.id) or (len(container) >= 12 and each.id.startswith(container)):
-                return each
-        known = ", ".join(sorted(each.name for each in self.containers.values())) or "none"
-        raise ContainerNotFound(f"There is no container named {container}.", f"Containers here: {known}.")
+    def named(self, name: str) -> DemoContainer:
+        """KeyError where there is none."""
+        return {each.name: each for each in self.containers.values()}[name]
 
     def on_port(self, port: int) -> DemoContainer | None:
         """The container that lives and has published that host port."""
