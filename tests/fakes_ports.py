@@ -13,7 +13,7 @@ from spark_tui.core import wiring
 from spark_tui.domain.errors import MetricsUnavailable, RefusedError, UsageError
 from spark_tui.domain.history import HistoryOff, HistoryState
 from spark_tui.domain.host.drop_caches import Access
-from spark_tui.domain.host.vitals import VitalCounters
+from spark_tui.domain.host.vitals import Vitals
 from spark_tui.domain.models.download import Limits, LocalFiles
 from spark_tui.domain.models.store import StoreContents
 from spark_tui.domain.reading import Missing
@@ -97,8 +97,8 @@ class NoMetrics(Absent):
 
 
 class NoVitals(Absent):
-    def counters(self) -> VitalCounters:
-        return VitalCounters(0.0, _NOTHING, _NOTHING, _NOTHING, _NOTHING, _NOTHING, _NOTHING)
+    def look(self) -> Vitals:
+        return Vitals(_NOTHING, _NOTHING, _NOTHING, _NOTHING, _NOTHING)
 
     def processes(self, gpu: Sequence[Any], limit: int) -> Any:
         return _NOTHING

@@ -128,7 +128,7 @@ def export_conversation(session: Session, name: str, form: str, output: str, for
     text, written = exported(thread, form), ""
 
     async def write(context: Context) -> str:
-        return await context.person_files.write(output, text, replace=force)
+        return await context.user_files.write(output, text, replace=force)
 
     if output:
         written = session.run(write)

@@ -16,12 +16,13 @@ from spark_tui.cli.output import PRIVATE, STYLES, wrapped, write_new
 from spark_tui.cli.session import Session
 from spark_tui.core.context import Context
 from spark_tui.core.doctor import terminal_state
-from spark_tui.domain.doctor.check import Result, Verdict
-from spark_tui.domain.doctor.checks import summary, worst
+from spark_tui.domain.doctor.checks import CHECK_BY_ID
 from spark_tui.domain.errors import ExitCode, SparkError
+from spark_tui.domain.finding import Finding, Severity, worst
 from spark_tui.domain.secret import MASK, mask_secrets
 from spark_tui.domain.text import clean, clean_line
-from spark_tui.present.doctor import TONES, report_object
+from spark_tui.present.doctor import VERDICTS, counts, report_object
+from spark_tui.present.page import TONES
 
 LABEL_WIDTH: Final = 20
 LEAST_ROOM: Final = 40
@@ -40,7 +41,7 @@ _EXAMPLES = """\
 def doctor(session: Session, gpu_container: bool, report: str) -> int:
     """Check this machine: what is wrong and how to fix it. Exit code 1: a check fails."""
 
-    async def work(context: Context) -> tuple[tuple[Result, ...], str]:
+    async def work(context: Context) -> tuple[tuple[Finding, ...], str]:
         if gpu_container:
             session.refuse_if_read_only(context)
         terminal = session.out.terminal
@@ -60,45 +61,44 @@ def doctor(session: Session, gpu_container: bool, report: str) -> int:
         session.out.json(report_object(results))
     else:
         paint, width = session.out.terminal.paint, session.out.terminal.width
-        for group, members in groupby(results, key=lambda result: result.group):
+        for group, members in groupby(results, key=lambda result: CHECK_BY_ID[result.id].group):
             session.out.line(paint(group.value, "bold"))
             for result in members:
-                verdict = result.outcome.verdict
-                session.out.lines(_lines(result, paint(f"{verdict.value:<5}", STYLES[TONES[verdict]]), width))
+                verdict = paint(f"{VERDICTS[result.severity]:<5}", STYLES[TONES[result.severity]])
+                session.out.lines(_lines(result, verdict, width))
         session.out.line("")
-        session.out.line(summary(results))
+        session.out.line(counts(results))
     if report:
         written = write_new(report, text, "--report", mode=PRIVATE)
         session.err.say(f"Report written to {written}. Keys and tokens are masked; read it before you share it.")
-    return ExitCode.FAILED if worst(results) is Verdict.FAIL else ExitCode.DONE
+    return ExitCode.FAILED if worst(results) is Severity.ERROR else ExitCode.DONE
 
 
-def _lines(result: Result, verdict: str, width: int | None = None) -> Iterator[str]:
+def _lines(result: Finding, verdict: str, width: int | None = None) -> Iterator[str]:
     """`verdict  title  summary`, the rest below the summary; below the title where the window is narrow.
 
     The fix may be a command, and stays on one line: it is to be copied.
     """
-    outcome = result.outcome
-    more = [f"fix:  {outcome.remedy}"] if outcome.remedy else []
-    if outcome.evidence and outcome.verdict in (Verdict.FAIL, Verdict.WARN):
-        more.append(f"evidence: {outcome.evidence}")
+    more = [f"fix:  {result.remedy}"] if result.remedy else []
+    if result.evidence and result.severity in (Severity.ERROR, Severity.WARNING):
+        more.append(f"evidence: {', '.join(result.evidence)}")
     indent = LABEL_WIDTH + 9
-    head = f"  {verdict} {result.title:<{LABEL_WIDTH}} "
+    head = f"  {verdict} {CHECK_BY_ID[result.id].title:<{LABEL_WIDTH}} "
     if width is not None and width - indent < LEAST_ROOM:
         yield head.rstrip()
         indent, head = 8, " " * 8
     room = None if width is None else max(LEAST_ROOM, width - indent)
-    lines = [*wrapped(clean_line(outcome.summary), room), *map(clean_line, more)]
+    lines = [*wrapped(clean_line(result.summary), room), *map(clean_line, more)]
     yield f"{head}{lines[0]}"
     yield from (f"{'':{indent}}{line}" for line in lines[1:])
 
 
-async def _report(context: Context, results: tuple[Result, ...]) -> str:
+async def _report(context: Context, results: tuple[Finding, ...]) -> str:
     """Everything that a helper would ask for. Masked by shape, and by the very tokens that this person has."""
     parts = [
         f"spark-tui {__version__}, Python {platform.python_version()}, {platform.platform()}",
         "",
-        *(line for result in results for line in _lines(result, f"{result.outcome.verdict.value:<5}")),
+        *(line for result in results for line in _lines(result, f"{VERDICTS[result.severity]:<5}")),
     ]
     try:
         for view in await context.supervisor.look():

@@ -89,7 +89,7 @@ def _watch(session: Session, context: Context, *, every_engine: bool, while_engi
         f"Guarding: stops {engine} below {gib(policy.serving_floor)} GiB of available memory "
         f"({gib(policy.loading_floor)} while one loads), or earlier if memory falls fast. Ctrl-C stops the guard."
     )
-    missing = context.guarding.hands.prepare()
+    missing = context.guarding.actuator.prepare()
     if missing:
         session.err.note(f"Reduced protection: {missing}. Complete as root or as a system service.")
     with _stop_signals() as stop:

@@ -10,11 +10,12 @@ import click
 
 from spark_tui.cli.command import command, yes_option
 from spark_tui.cli.session import Session, confirm
-from spark_tui.core.cache import OnTerminal, Prospect
+from spark_tui.core.cache import DropPlan, OnTerminal
 from spark_tui.core.context import Context
 from spark_tui.core.store import World
 from spark_tui.domain.errors import RefusedError, SparkError, UsageError
-from spark_tui.domain.host.breakdown import Ledger
+from spark_tui.domain.finding import Severity
+from spark_tui.domain.host.breakdown import MemoryBreakdown
 from spark_tui.domain.host.drop_caches import (
     GRANT_FILE,
     RULE_FILE,
@@ -58,20 +59,20 @@ def memory(session: Session, watch: bool) -> None:
         session.out.page(show.memory_page(found, mem, world))
 
 
-async def _look(context: Context) -> tuple[MemInfo, Ledger, World]:
+async def _look(context: Context) -> tuple[MemInfo, MemoryBreakdown, World]:
     """Memory and its breakdown, with the names of containers as far as Docker tells them. Raises SparkError."""
     await context.collectors.collect_once()
     world = context.store.world
     mem = value_of(world.memory)
     if mem is None:
         raise SparkError(f"Memory cannot be read: {reason_of(world.memory)}.", "Is /proc mounted? Only Linux has it.")
-    found = value_of(context.ledger.read(world))
+    found = value_of(context.breakdown.read(world))
     if found is not None and any(share.container for share in found.engines or ()):
         try:
             names = {each.id: each.name for each in await context.docker.containers()}
         except SparkError:  # then their ids have to do
             names = {}
-        found = value_of(context.ledger.read(world, names))
+        found = value_of(context.breakdown.read(world, names))
     if found is None:
         raise SparkError("The memory breakdown is not available.", "Try again.")
     return mem, found, world
@@ -93,12 +94,14 @@ async def _watch(session: Session, context: Context) -> None:
         await context.clock.sleep(context.settings.refresh_seconds)
 
 
-def _watched(world: World, mem: MemInfo, found: Ledger, now: float) -> str:
-    pressure, judgement = value_of(world.pressure), world.judgement
+def _watched(world: World, mem: MemInfo, found: MemoryBreakdown, now: float) -> str:
+    pressure, state = value_of(world.pressure), world.memory_state
     sizes = (mem.available, found.engine_memory, found.apps, found.driver, mem.cache, mem.free, mem.swap_used)
     figures = ["n/a" if size is None else gib(size) for size in sizes]
     psi = "n/a" if pressure is None else f"{pressure:.1f}"
-    level = f"{judgement.level.value}: {judgement.reason}" if judgement.reason else judgement.level.value
+    level = show.LEVELS[state.severity]
+    if state.severity is not Severity.OK:
+        level = f"{level}: {state.summary}"
     return _cells((datetime.fromtimestamp(now).astimezone().strftime("%H:%M:%S"), *figures, psi, level))
 
 
@@ -138,20 +141,20 @@ def drop_caches(session: Session, image: str, install: bool, uninstall: bool, po
 def _drop(session: Session, image: str, *, yes: bool) -> None:
     """Drops the cache by the best way that is permitted, asking where a person has to decide."""
 
-    async def look(context: Context) -> Prospect:
+    async def look(context: Context) -> DropPlan:
         session.refuse_if_read_only(context)
         try:
             await context.supervisor.look()
         except SparkError as error:
             session.err.note(f"Cannot check for starting engines: {error.summary}")
-        return await context.cache.prospect(image)
+        return await context.cache.plan(image)
 
-    prospect = session.run(look)
-    if prospect.warning:
-        session.err.note(prospect.warning)
+    plan = session.run(look)
+    if plan.warning:
+        session.err.note(plan.warning)
         if not confirm(session, "Drop the cache now?", yes=yes):
             raise RefusedError("Nothing was dropped.", "Skip the question with --yes.")
-    consent = prospect.route is None and _consents(session, prospect, yes=yes)
+    consent = plan.route is None and _consents(session, plan, yes=yes)
     terminal = _at_terminal(session)
 
     async def drop(context: Context) -> DropResult:
@@ -171,9 +174,9 @@ def _drop(session: Session, image: str, *, yes: bool) -> None:
         session.out.line(result.sentence)
 
 
-def _consents(session: Session, prospect: Prospect, *, yes: bool) -> bool:
+def _consents(session: Session, plan: DropPlan, *, yes: bool) -> bool:
     """A container that acts on the kernel is root in all but name: a person agrees each time."""
-    route = prospect.consent
+    route = plan.consent
     if route is None or (not yes and not _at_terminal(session)):
         return False
     session.err.note(

@@ -1,30 +1,31 @@
-"""Gives up the page cache on a person's wish, by the best way that is open, and says what came of it."""
+"""Frees the page cache on request, by the best way open to this user."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from spark_tui.core.engines import EngineSupervisor
 from spark_tui.core.store import Store
+from spark_tui.domain.engine.container import ContainerSpec, Mount
 from spark_tui.domain.engine.state import EngineState
 from spark_tui.domain.errors import RefusedError, SparkError
 from spark_tui.domain.host.drop_caches import (
     BY_HAND,
+    DROP_FILE,
+    MOUNTED,
     ONE_SHOT_NAME,
     DropResult,
     Route,
     RouteKind,
     compact_route,
-    measuring,
-    one_shot,
     routes,
-    serving_warning,
 )
 from spark_tui.domain.host.memory import MemInfo
+from spark_tui.domain.logs.timeline import BootTimeline, PhaseId
 from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.reading import reason_of, value_of
 from spark_tui.services.ports import CacheDropper, Clock, ContainerEngine, HostProbe
@@ -33,20 +34,19 @@ ONE_SHOT_SECONDS: Final = 90.0
 _LOOK_SECONDS: Final = 0.2
 
 OnTerminal = Callable[[Sequence[str]], Awaitable[int]]
-"""Gives the terminal to a command, and takes it back: a full-screen front end suspends itself for it."""
+"""Runs a command on the terminal: a full-screen front end suspends itself meanwhile."""
 
 
 class NoWayToDrop(SparkError):
-    """No way is open, or none of those that are worked."""
+    """No way is open, or none of them worked."""
 
     id = "drop_caches_no_way"
 
 
 @dataclass(frozen=True, slots=True)
-class Prospect:
-    """What a drop would be now. `warning` is to be shown once before it; empty when there is nothing to warn of, or
-    it was shown already. `route` is the first way that needs no consent; `consent` is the container's, which a person
-    has to allow; `terminal` the one where sudo asks."""
+class DropPlan:
+    """How a drop would be done now. `warning` is to be shown once before it, empty for none. `route` is the first way
+    that needs no consent, `consent` the container, which a person has to allow, `terminal` the way where sudo asks."""
 
     warning: str = ""
     route: Route | None = None
@@ -55,8 +55,26 @@ class Prospect:
     droppable: int | None = None
 
 
+def measuring(timeline: BootTimeline) -> bool:
+    """The engine measures free memory for its KV cache now: memory that becomes free meanwhile fails its start (vLLM:
+    `Error in memory profiling`)."""
+    phase, facts = timeline.current, timeline.facts
+    sized = facts.kv_gib is not None or facts.kv_tokens is not None
+    return phase is not None and phase.id in (PhaseId.COMPILE, PhaseId.KV_CACHE) and not sized
+
+
+def one_shot(route: Route) -> ContainerSpec:
+    """The container of that route, without a network. The plain one gets the one file, which root may write without any
+    privilege. A privileged one sees a writable /proc/sys: the last resort where user namespaces or a security module
+    forbid the other."""
+    spec = ContainerSpec(ONE_SHOT_NAME, route.image, route.argv[1:], entrypoint=route.argv[:1], network="none")
+    if route.kind is RouteKind.PRIVILEGED:
+        return replace(spec, privileged=True)
+    return replace(spec, mounts=(Mount(DROP_FILE, MOUNTED),), security_opt=("no-new-privileges",), user="0:0")
+
+
 class CacheControl:
-    """One for the whole program: it remembers what it has warned of."""
+    """One for the whole program: it remembers its warnings."""
 
     def __init__(
         self,
@@ -78,15 +96,21 @@ class CacheControl:
 
     # --- before ---------------------------------------------------------------------------------------
 
-    async def prospect(self, image: str = "") -> Prospect:
-        """What a drop would be. Raises RefusedError while an engine measures memory."""
+    async def plan(self, image: str = "") -> DropPlan:
+        """How a drop would be done. Raises RefusedError while an engine measures memory."""
         self._refuse_while_measuring()
         found = routes(await self.dropper.access(), await self._image(image))
-        serving = self._serving()
-        fresh = [view.name for view in serving if view.container.id not in self._warned]
+        fresh = [view.name for view in self._serving() if view.container.id not in self._warned]
+        warning = ""
+        if fresh:
+            names, verb = ", ".join(fresh), "is" if len(fresh) == 1 else "are"
+            warning = (
+                f"{names} {verb} serving. Weights are safe; libraries and tokenizer are read from disk again, so the "
+                "next answers may be slower."
+            )
         mem = value_of(self._host.memory())
-        return Prospect(
-            warning=serving_warning(fresh) if fresh else "",
+        return DropPlan(
+            warning=warning,
             route=next((route for route in found if route.silent), None),
             consent=next((route for route in found if route.kind is RouteKind.CONTAINER), None),
             terminal=next((route for route in found if route.kind is RouteKind.TERMINAL), None),
@@ -104,139 +128,122 @@ class CacheControl:
         busy = [view.name for view in self._supervisor.views() if view.container.running and measuring(view.timeline)]
         if busy:
             raise RefusedError(
-                f"{', '.join(busy)} measures free memory for its KV cache now: more of it would fail its start.",
-                "Wait until it is ready; that is a minute or two.",
+                f"{', '.join(busy)} is measuring free memory for its KV cache; freeing memory now fails its start.",
+                "Wait until it is ready: a minute or two.",
             )
 
     async def _image(self, named: str) -> str:
-        """The image for the container: the one that was named, else that of an engine, for it is here and has `sh`."""
-        if named:
-            if await self._docker.image(named) is None:
-                raise RefusedError(f"The image {named} is not here.", "Name one that is: docker images")
-            return named
+        """The image for the container: the named one, else that of an engine, which is downloaded and has `sh`."""
+        if named and await self._docker.image(named) is None:
+            raise RefusedError(f"The image {named} is not downloaded.", "Choose a local one: docker images")
         views = self._supervisor.views()
-        return next((view.container.image for view in views if view.container.image), "")
+        return named or next((view.container.image for view in views if view.container.image), "")
 
     # --- the drop -------------------------------------------------------------------------------------
 
     async def drop(
         self, *, image: str = "", consent: bool = False, on_terminal: OnTerminal | None = None
     ) -> DropResult:
-        """Drops the cache by the first way that works: silent ones, the container with the person's `consent`, and
-        sudo `on_terminal` where a front end offers it. Raises RefusedError while an engine measures memory, and
-        NoWayToDrop with the command to type when nothing works.
-        """
+        """Drops the cache by the first way that works: silent ones, the container with the person's `consent`, and sudo
+        `on_terminal` where a front end offers it. Raises RefusedError while an engine measures memory, and NoWayToDrop
+        with the command to type when nothing works."""
         async with self._busy:
             self._refuse_while_measuring()
-            open_ways = routes(await self.dropper.access(), await self._image(image) if consent else "")
-            before = self._memory()
-            began = self._clock.monotonic()
-            kind, synced = await self._first_that_works(open_ways, on_terminal)
-            result = DropResult(kind, before, self._memory(), self._clock.monotonic() - began, synced)
+            ways = routes(await self.dropper.access(), await self._image(image) if consent else "")
+            result = await self._first_that_works(ways, on_terminal)
         self.warned()
         self._store.say(result.sentence)
         self._store.update(last_drop=result)
         return result
 
     async def drop_quietly(self) -> DropResult | None:
-        """The same, for the load-time guard: by silent ways only, and without a word. None where there is none, where
-        an engine measures memory, or where a drop is under way. Raises SparkError when a way fails."""
+        """For the load-time guard: by silent ways only, without an event. None where there is none, where an engine
+        measures memory, or where a drop is under way. Raises SparkError when a way fails."""
         if self._busy.locked():
             return None
-        try:
-            self._refuse_while_measuring()
-        except RefusedError:
+        if any(view.container.running and measuring(view.timeline) for view in self._supervisor.views()):
             return None
         async with self._busy:
-            open_ways = tuple(route for route in routes(await self.dropper.access()) if route.silent)
-            if not open_ways:
+            ways = tuple(route for route in routes(await self.dropper.access()) if route.silent)
+            if not ways:
                 return None
-            before, began = self._memory(), self._clock.monotonic()
-            kind, synced = await self._first_that_works(open_ways, None)
-            result = DropResult(kind, before, self._memory(), self._clock.monotonic() - began, synced)
+            result = await self._first_that_works(ways, None)
         self._store.update(last_drop=result)
         return result
 
     async def compact_quietly(self) -> bool:
-        """Compacts memory where that is granted; false where it is not."""
+        """Compacts memory where that is permitted; false where it is not."""
         route = compact_route(await self.dropper.access())
         if route is not None:
             await self.dropper.compact(route)
         return route is not None
 
-    async def _first_that_works(
-        self, open_ways: Sequence[Route], on_terminal: OnTerminal | None
-    ) -> tuple[RouteKind, bool]:
+    async def _first_that_works(self, ways: Sequence[Route], on_terminal: OnTerminal | None) -> DropResult:
+        before, began = self._memory(), self._clock.monotonic()
         failures: list[SparkError] = []
-        for route in open_ways:
+        for route in ways:
             if route.kind is RouteKind.TERMINAL and on_terminal is None:
                 continue
             try:
-                return route.kind, await self._by(route, on_terminal)
+                synced = await self._by(route, on_terminal)
             except SparkError as error:
                 failures.append(error)
-        tried = "; ".join(f"{error.summary} {error.detail}".strip() for error in failures)
+            else:
+                return DropResult(route.kind, before, self._memory(), self._clock.monotonic() - began, synced)
         raise NoWayToDrop(
-            "The cache could not be dropped." if failures else "Dropping the cache needs root, and nothing allows it.",
-            f"Type it once: {BY_HAND}. To allow it for good: spark-tui drop-caches --install",
-            detail=tried,
+            "The page cache could not be freed." if failures else "Freeing the page cache needs root.",
+            f"Once: {BY_HAND}. Permanently: spark-tui drop-caches --install",
+            detail="; ".join(f"{error.summary} {error.detail}".strip() for error in failures),
         )
 
     async def _by(self, route: Route, on_terminal: OnTerminal | None) -> bool:
+        """Whether dirty pages were written in time. Raises SparkError."""
         if route.image:
             await self._in_container(route)
             return True
         if route.kind is RouteKind.TERMINAL and on_terminal is not None:
             code = await on_terminal(route.argv)
             if code != 0:
-                raise NoWayToDrop(f"sudo ended with {code}.", f"Type it: {BY_HAND}")
+                raise NoWayToDrop(f"sudo ended with exit code {code}.", f"In a shell: {BY_HAND}")
             return True
         return await self.dropper.drop(route)
 
-    # --- the container --------------------------------------------------------------------------------
-
     async def _in_container(self, route: Route) -> None:
-        """A privileged container that lives for one command. What an interrupted one left is removed first."""
-        spec = one_shot(route)
+        """A container that lives for one command. One left by an interrupted drop is removed first."""
         if any(found.name == ONE_SHOT_NAME for found in await self._docker.containers()):
             await self._docker.remove(ONE_SHOT_NAME, force=True)
-        identity = await self._docker.create(spec)
+        identity = await self._docker.create(one_shot(route))
         try:
             await self._docker.start(identity)
-            code = await self._end_of(identity)
-            if code != 0:
+            deadline = self._clock.monotonic() + ONE_SHOT_SECONDS
+            while (facts := await self._docker.inspect(identity)).running:
+                if self._clock.monotonic() > deadline:
+                    raise NoWayToDrop(
+                        f"The container has not ended after {ONE_SHOT_SECONDS:.0f} s.",
+                        "The disk may be slow: try again.",
+                    )
+                await self._clock.sleep(_LOOK_SECONDS)
+            if facts.exit_code != 0:
                 raise NoWayToDrop(
-                    f"The container ended with {code}.",
-                    f"Has the image {route.image} a shell? Name another with --image, or type: {BY_HAND}",
-                    detail=await self._words_of(identity),
+                    f"The container ended with exit code {facts.exit_code}.",
+                    f"The image {route.image} needs a shell. Choose another with --image, or type: {BY_HAND}",
+                    detail=await self._last_lines(identity),
                 )
         finally:
             await self._docker.remove(identity, force=True)
 
-    async def _end_of(self, identity: str) -> int | None:
-        deadline = self._clock.monotonic() + ONE_SHOT_SECONDS
-        while True:
-            facts = await self._docker.inspect(identity)
-            if not facts.running:
-                return facts.exit_code
-            if self._clock.monotonic() > deadline:
-                raise NoWayToDrop(
-                    f"The container has not ended after {ONE_SHOT_SECONDS:.0f} s.", "The disk may be slow: try again."
-                )
-            await self._clock.sleep(_LOOK_SECONDS)
-
-    async def _words_of(self, identity: str) -> str:
+    async def _last_lines(self, identity: str) -> str:
         lines: list[str] = []
         async with aclosing(self._docker.logs(identity, follow=False, tail=5)) as batches:
             async for batch in batches:
                 lines.extend(line.text for line in batch)
         return "\n".join(lines)
 
-    # --- readings -------------------------------------------------------------------------------------
-
     def _memory(self) -> MemInfo:
         reading = self._host.memory()
         mem = value_of(reading)
         if mem is None:
-            raise SparkError(f"Memory cannot be read: {reason_of(reading)}.", "Is /proc mounted? Only Linux has it.")
+            raise SparkError(
+                f"Memory cannot be read: {reason_of(reading)}.", "spark-tui needs Linux with /proc mounted."
+            )
         return mem

@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from spark_tui.core.downloads import Downloads, Fetching, Hub
     from spark_tui.core.engines import EngineSupervisor
     from spark_tui.core.fit import Fitting, LaunchBudget
-    from spark_tui.core.guard import Guard, GuardKeeper, LoadGuard, OnEntry
+    from spark_tui.core.guard import Guard, GuardLauncher, LoadGuard, OnEntry
     from spark_tui.core.health import HealthWatch
     from spark_tui.core.history import History
     from spark_tui.core.hosts import Hosts
     from spark_tui.core.launch import JobRunner, Launcher
     from spark_tui.core.library import Library
-    from spark_tui.core.memory import GuardStanding, LedgerReader, MemoryInspector, MemoryWatch
+    from spark_tui.core.memory import BreakdownReader, GuardStatus, MemoryInspector, MemoryWatch
     from spark_tui.core.metrics import EngineMetricsCollector
     from spark_tui.core.preflight import Preflight, PresetChecks
     from spark_tui.core.secure import Securing
@@ -53,10 +53,10 @@ if TYPE_CHECKING:
         EngineApi,
         HostProbe,
         LogArchive,
-        PersonFiles,
         PresetSource,
         RecipeStore,
         SecretStore,
+        UserFiles,
     )
 
 
@@ -71,7 +71,7 @@ PARTS_TO_CLOSE = ("jobs", "library", "supervisor")
 """In this order, and only those that were made."""
 PORTS_TO_CLOSE = (
     "load", "metrics", "gpu", "api", "docker", "dropper",
-    "models", "hub", "downloader", "conversations", "person_files", "history",
+    "models", "hub", "downloader", "conversations", "user_files", "history",
 )  # fmt: skip
 """After the parts, which use them."""
 
@@ -104,12 +104,12 @@ PARTS: Final[Mapping[str, Part]] = {
     "load_guard": (
         "guard:LoadGuard", lambda make, c: make(c.host, c.cache, c.supervisor, c.clock, c.guard_policy)
     ),
-    "ledger": ("memory:LedgerReader", lambda make, c: make(c.host)),
+    "breakdown": ("memory:BreakdownReader", lambda make, c: make(c.host)),
     "alarms": ("store:AlarmBoard", lambda make, c: make(c.store)),
     "memory_inspector": (
-        "memory:MemoryInspector", lambda make, c: make(c.ports.vitals, c.store, c.guard_standing)
+        "memory:MemoryInspector", lambda make, c: make(c.ports.vitals, c.store, c.guard_status)
     ),
-    "memory_watch": ("memory:MemoryWatch", lambda make, c: make(c.store, c.clock, c.ledger, c.alarms)),
+    "memory_watch": ("memory:MemoryWatch", lambda make, c: make(c.store, c.clock, c.breakdown, c.alarms)),
     "health": (
         "health:HealthWatch",
         lambda make, c: make(
@@ -166,7 +166,7 @@ PARTS: Final[Mapping[str, Part]] = {
         "launch:Launcher",
         lambda make, c: make(
             c.docker, c.api, c.archive, c.supervisor, c.preflight, c.clock, c.load_guard, c.budget, c.fetching,
-            c.guard_keeper,
+            c.guard_launcher,
         ),
     ),
     "jobs": ("launch:JobRunner", lambda make, c: make(c.launcher, c.supervisor, c.store)),
@@ -177,7 +177,7 @@ PARTS: Final[Mapping[str, Part]] = {
         lambda make, c: make(
             c.api, c.clock, c.presets, Path(c.paths.store),
             store=c.ports.conversations if c.ports.has("conversations") else None,
-            files=c.ports.person_files if c.ports.has("person_files") else None,
+            files=c.ports.user_files if c.ports.has("user_files") else None,
             meter=c.chat_meter, advise=c.chat_advice,
         ),
     ),
@@ -214,7 +214,7 @@ class Context:
     collectors: Collectors
     cache: CacheControl
     load_guard: LoadGuard
-    ledger: LedgerReader
+    breakdown: BreakdownReader
     alarms: AlarmBoard
     memory_inspector: MemoryInspector
     memory_watch: MemoryWatch
@@ -294,8 +294,8 @@ class Context:
         return self.ports.checkpoints
 
     @property
-    def person_files(self) -> PersonFiles:
-        return self.ports.person_files
+    def user_files(self) -> UserFiles:
+        return self.ports.user_files
 
     @property
     def guarding(self) -> GuardPorts:
@@ -318,15 +318,15 @@ class Context:
         if "health" in vars(self):
             self.health.gpu_read(reading)
 
-    def guard_standing(self) -> Reading[GuardStanding]:
+    def guard_status(self) -> Reading[GuardStatus]:
         """Whether a guard runs, and what it did; Missing in the demo."""
-        from spark_tui.core.memory import NO_GUARD, GuardStanding
-        from spark_tui.domain.reading import Ok
+        from spark_tui.core.memory import GuardStatus
+        from spark_tui.domain.reading import Missing, Ok
 
         if not self.ports.has("guarding"):
-            return NO_GUARD
+            return Missing("nothing to guard: this Spark is simulated")
         journal = self.guarding.journal
-        return Ok(GuardStanding(journal.running(), journal.entries()), self.clock.now())
+        return Ok(GuardStatus(journal.running(), journal.entries()), self.clock.now())
 
     def chat_advice(self, error: SparkError, target: ChatTarget) -> SparkError:
         """The error of an answer, with what this program knows of the engine."""
@@ -348,14 +348,14 @@ class Context:
         return known if known.presets else self.presets.load()
 
     @cached_property
-    def guard_keeper(self) -> GuardKeeper | None:
+    def guard_launcher(self) -> GuardLauncher | None:
         """Makes a guard run while an engine of ours does; None where the settings or the demo want none."""
-        from spark_tui.core.guard import GuardKeeper
+        from spark_tui.core.guard import GuardLauncher
 
         ports = self.guarding if self.ports.has("guarding") else None
         if ports is None or ports.starter is None or not self.settings.guard_auto or self.settings.read_only:
             return None
-        return GuardKeeper(ports.starter, ports.journal, self.supervisor, self.store, self.clock)
+        return GuardLauncher(ports.starter, ports.journal, self.supervisor, self.store, self.clock)
 
     @property
     def guard_policy(self) -> Policy:
@@ -373,7 +373,7 @@ class Context:
 
         ports = self.guarding
         return Guard(
-            self.host, ports.hands, ports.journal, self.clock, self.guard_policy,
+            self.host, ports.actuator, ports.journal, self.clock, self.guard_policy,
             only_ours=only_ours, while_engines_run=while_engines_run, end_loops=self.settings.stop_crash_loops,
             on_entry=on_entry,
         )  # fmt: skip
@@ -399,8 +399,8 @@ class Context:
             group.create_task(self._collect_metrics())
             group.create_task(self.health.run())
             group.create_task(self.restart_breaker.run())
-            if self.guard_keeper is not None:
-                group.create_task(self.guard_keeper.run())
+            if self.guard_launcher is not None:
+                group.create_task(self.guard_launcher.run())
             group.create_task(self._follow_downloads())
             if not self.settings.read_only:  # the last step of a launch is a request to the engine
                 group.create_task(self.jobs.resume_starting())

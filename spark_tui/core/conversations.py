@@ -26,7 +26,7 @@ from spark_tui.domain.chat.request import (
 )
 from spark_tui.domain.errors import RefusedError, SparkError, UsageError
 from spark_tui.domain.quantities import MIB
-from spark_tui.services.ports import Clock, ConversationStore, EngineApi, PersonFiles, PresetSource
+from spark_tui.services.ports import Clock, ConversationStore, EngineApi, PresetSource, UserFiles
 
 LATEST = "last"
 """In the place of an id: the conversation that was changed last."""
@@ -46,7 +46,7 @@ class Conversations:
         root: Path,
         *,
         store: ConversationStore | None = None,
-        files: PersonFiles | None = None,
+        files: UserFiles | None = None,
         meter: Callable[[], EngineMeter | None] = lambda: None,
         advise: Advise | None = None,
     ) -> None:
@@ -175,7 +175,7 @@ class Conversations:
         return self._kept
 
     @property
-    def files(self) -> PersonFiles:
+    def files(self) -> UserFiles:
         """Files that the person names. Raises RefusedError where there are none: in a simulation."""
         if self._files is None:
             raise RefusedError("No files are read or written here.", "Leave out --demo.")

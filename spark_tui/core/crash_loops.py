@@ -12,10 +12,8 @@ from spark_tui.core.store import AlarmBoard, Store
 from spark_tui.domain.engine.container import ContainerFacts
 from spark_tui.domain.engine.state import EngineState, runtime_of
 from spark_tui.domain.errors import SparkError
-from spark_tui.domain.event import Severity
-from spark_tui.domain.finding import Finding
-from spark_tui.domain.finding import Severity as FindingSeverity
-from spark_tui.domain.host.alarm import Alarm, AlarmKind
+from spark_tui.domain.finding import Finding, Severity
+from spark_tui.domain.host.detectors import AlarmId
 from spark_tui.domain.host.guard import GuardedEngine, GuardEntry
 from spark_tui.domain.logs.causes.cause import CauseId
 from spark_tui.domain.logs.causes.diagnosis import explain_failure
@@ -23,10 +21,10 @@ from spark_tui.domain.logs.crash_loop import Restarts, RestartVerdict
 from spark_tui.domain.logs.tracker import LogTracker
 from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.reading import value_of
-from spark_tui.services.ports import Clock, ContainerEngine, GuardHands, LogLine
+from spark_tui.services.ports import Clock, ContainerEngine, GuardActuator, LogLine
 
 MOST_LINES: Final = 50_000
-UNKNOWN: Final = Finding(CauseId.UNKNOWN, FindingSeverity.ERROR, "No reason in its log.", remedy="Read its log.")
+UNKNOWN: Final = Finding(CauseId.UNKNOWN, Severity.ERROR, "No reason in its log.", remedy="Read its log.")
 _FAILED: Final = 1
 """The exit code of a start that Docker has followed by another: it no longer tells the real one."""
 
@@ -78,11 +76,6 @@ _GUARDED: Final = ("stop the engine", "kill the engine")
 GuardEntries = Callable[[], tuple[GuardEntry, ...]]
 
 
-def no_entries() -> tuple[GuardEntry, ...]:
-    """No guard has ever run here."""
-    return ()
-
-
 class RestartBreaker:
     """Watches every engine that has a restart policy until cancelled. Acts on our own containers alone, and only
     where `acting`; of others it tells."""
@@ -94,7 +87,7 @@ class RestartBreaker:
         store: Store,
         clock: Clock,
         alarms: AlarmBoard,
-        guarded: GuardEntries = no_entries,
+        guarded: GuardEntries = tuple,
         *,
         acting: bool = True,
     ) -> None:
@@ -129,9 +122,9 @@ class RestartBreaker:
         if facts.restart_count <= loop.count:
             if facts.restart_count < loop.count:  # a person has started it: Docker counts anew
                 self._loops[facts.id] = Restarts(facts.restart_count, facts.started_at)
-                self._alarms.clear(AlarmKind.CRASH_LOOP, view.name)
+                self._alarms.clear(AlarmId.CRASH_LOOP, view.name)
             elif view.state is EngineState.SERVING:
-                self._alarms.clear(AlarmKind.CRASH_LOOP, view.name, over=f"{view.name} serves after all.")
+                self._alarms.clear(AlarmId.CRASH_LOOP, view.name, over=f"{view.name} is serving.")
             return
         cause = await self._cause(facts, loop.started_again(facts.restart_count, facts.started_at))
         verdict = loop.ended(self._clock.now(), cause.id, guess=cause.guess, by_guard=self._by_guard(view.name))
@@ -149,20 +142,20 @@ class RestartBreaker:
     async def _judge(self, view: EngineView, loop: Restarts, cause: Finding, verdict: RestartVerdict) -> None:
         if verdict.allowed:
             self._supervisor.say(
-                f"{view.name} ended and was started again by Docker ({verdict.reason}): {cause.summary}",
+                f"{view.name} ended; Docker restarted it ({verdict.reason}): {cause.summary}",
                 Severity.WARNING,
                 cause.remedy,
             )
             return
         if not (view.container.ours and self._acting):
-            self._tell(view, f"ends, and Docker starts it again and again: {verdict.reason}", Severity.WARNING, cause)
+            self._tell(view, f"crash loop: {verdict.reason}", Severity.WARNING, cause)
             return
         if loop.given_up:
             return
         try:
             await self._supervisor.stop(view.name)
         except SparkError as error:
-            self._tell(view, f"is in a crash loop and could not be stopped: {error.summary}", Severity.ERROR, cause)
+            self._tell(view, f"crash loop, and stopping failed: {error.summary}", Severity.ERROR, cause)
             return
         loop.given_up = True
         self._tell(view, f"stopped after {_times(len(loop.ends))}: {verdict.reason}", Severity.ERROR, cause)
@@ -170,7 +163,7 @@ class RestartBreaker:
     def _tell(self, view: EngineView, text: str, severity: Severity, cause: Finding) -> None:
         words = f"{text}. {cause.summary}" if cause.id != CauseId.UNKNOWN else text
         remedy = f"{cause.remedy} More: spark-tui explain {view.name}".strip()
-        self._alarms.raise_(Alarm(AlarmKind.CRASH_LOOP, severity, words, remedy, view.name))
+        self._alarms.raise_(Finding(AlarmId.CRASH_LOOP, severity, words, remedy=remedy, subject=view.name))
 
     # --- the cause ------------------------------------------------------------------------------------
 
@@ -200,16 +193,16 @@ Keep = Callable[[GuardEntry], None]
 class LoopEnder:
     """Looks at what Docker restarts by itself, once per call; blocks while a log is read."""
 
-    def __init__(self, hands: GuardHands, clock: Clock, keep: Keep, *, only_ours: bool = True) -> None:
-        self._hands = hands
+    def __init__(self, actuator: GuardActuator, clock: Clock, keep: Keep, *, only_ours: bool = True) -> None:
+        self._actuator = actuator
         self._clock = clock
         self._keep = keep
         self._only_ours = only_ours
         self._loops: dict[str, Restarts] = {}
 
     def look(self) -> None:
-        """One look, after the hands have asked Docker what runs."""
-        watched = [facts for facts in self._hands.restarting() if facts.ours or not self._only_ours]
+        """One look, after the actuator has asked Docker what runs."""
+        watched = [facts for facts in self._actuator.restarting() if facts.ours or not self._only_ours]
         for gone in self._loops.keys() - {facts.id for facts in watched}:
             del self._loops[gone]
         for facts in watched:
@@ -230,13 +223,13 @@ class LoopEnder:
     def _cause(self, facts: ContainerFacts, since: float | None) -> Finding:
         start = EndedStart(facts, since)
         try:
-            start.feed(self._hands.log(facts.id, start.stamp))
+            start.feed(self._actuator.log(facts.id, start.stamp))
         except SparkError:  # a daemon that does not answer: then it is not known
             return UNKNOWN
         return start.cause()
 
     def _end(self, facts: ContainerFacts, loop: Restarts, reason: str) -> None:
         engine = GuardedEngine(facts.id, facts.name, facts.pid, facts.ours, started_at=facts.started_at or 0.0)
-        how = self._hands.stop(engine, GRACE_SECONDS)
+        how = self._actuator.stop(engine, GRACE_SECONDS)
         loop.given_up = True
         self._keep(GuardEntry(self._clock.now(), ACT, facts.name, reason, how))

@@ -1,4 +1,4 @@
-"""The doctor: gathers what its checks look at, and has them look."""
+"""The doctor: reads what its checks need, and runs them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from spark_tui.domain.doctor.check import DockerState, Readings, Result, TerminalState
 from spark_tui.domain.doctor.checks import examine
+from spark_tui.domain.doctor.readings import DockerState, Readings, TerminalState
 from spark_tui.domain.engine.container import ContainerSpec, Gpus
 from spark_tui.domain.engine.state import runtime_of
 from spark_tui.domain.errors import ImageNotFound, SparkError
+from spark_tui.domain.finding import Finding
 from spark_tui.domain.host.drop_caches import Access
 from spark_tui.domain.presets.preset import PresetCatalogue
 from spark_tui.domain.reading import Missing, Ok, Reading
@@ -63,7 +64,7 @@ class Doctor:
 
     async def examine(
         self, terminal: TerminalState | None = None, *, gpu_container: bool = False
-    ) -> tuple[Result, ...]:
+    ) -> tuple[Finding, ...]:
         """Every check. Takes a few seconds at most, a minute with `gpu_container`. Never raises."""
         return examine(await self.readings(terminal or TerminalState(interactive=False), gpu_container=gpu_container))
 
@@ -87,7 +88,7 @@ class Doctor:
             docker=state,
             gpu_container=tried,
             gated=tuple(preset.name for preset in catalogue.presets if preset.facts.gated),
-            ports=tuple((port, self._host.port_owner(port) or "somebody") for port in taken),
+            ports=tuple((port, self._host.port_owner(port) or "another process") for port in taken),
             terminal=terminal,
         )
 
@@ -141,13 +142,13 @@ class Doctor:
 
     async def _access(self) -> Reading[Access]:
         if self._dropper is None:
-            return Missing("there is no cache to free in a simulation")
+            return Missing("no page cache in the demo")
         return Ok(await self._dropper.access())
 
     def _token(self) -> Reading[bool]:
         token = self._secrets.hf_token()
         if token is None:
-            return Missing("neither in the environment nor in a token file")
+            return Missing("no token in the environment or a token file")
         return Ok(token.reveal().startswith(TOKEN_BEGINNING))
 
     async def _try_gpu(self, catalogue: PresetCatalogue) -> Reading[str]:
@@ -159,7 +160,7 @@ class Doctor:
                 return Missing(error.summary)
             if image is not None:
                 return await self._try_image(reference)
-        return Missing("no preset's image is on this machine yet")
+        return Missing("no preset's image is downloaded")
 
     async def _try_image(self, reference: str) -> Reading[str]:
         spec = ContainerSpec(

@@ -10,7 +10,7 @@ from typing import Final
 
 from spark_tui.core.store import Store
 from spark_tui.domain.errors import RefusedError, SparkError, UsageError
-from spark_tui.domain.event import Severity
+from spark_tui.domain.finding import Severity
 from spark_tui.domain.models import hub_errors
 from spark_tui.domain.models.checkpoint import CheckpointFacts
 from spark_tui.domain.models.download import (

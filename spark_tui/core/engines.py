@@ -28,7 +28,8 @@ from spark_tui.domain.engine.state import (
     state_of,
 )
 from spark_tui.domain.errors import ApiKeyRejected, ContainerNotFound, SparkError
-from spark_tui.domain.event import Event, Severity
+from spark_tui.domain.event import Event
+from spark_tui.domain.finding import Severity
 from spark_tui.domain.logs.explain import Explanation, LogContext, LogExplainer, explain_view
 from spark_tui.domain.logs.timeline import Outcome
 from spark_tui.domain.logs.tracker import LogTracker

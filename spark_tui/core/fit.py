@@ -9,7 +9,7 @@ from typing import Final
 
 from spark_tui.core.cache import CacheControl
 from spark_tui.core.engines import EngineSupervisor
-from spark_tui.core.memory import LedgerReader
+from spark_tui.core.memory import BreakdownReader
 from spark_tui.core.preflight import Preflight
 from spark_tui.core.store import Store, World
 from spark_tui.domain.engine.state import EngineState
@@ -56,7 +56,7 @@ class Fitting:
         self._starts = starts
         self._checkpoints = checkpoints
         self._preflight = preflight
-        self._ledger = LedgerReader(host)
+        self._ledger = BreakdownReader(host)
         self._store = store
 
     async def fit(self, preset: Preset, overrides: Overrides) -> Fit:

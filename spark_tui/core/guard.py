@@ -15,13 +15,12 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Final
 
-from spark_tui.core.cache import CacheControl
+from spark_tui.core.cache import CacheControl, measuring
 from spark_tui.core.crash_loops import LoopEnder
 from spark_tui.core.engines import EngineSupervisor
 from spark_tui.core.store import Store
 from spark_tui.domain.errors import SparkError
-from spark_tui.domain.event import Severity
-from spark_tui.domain.host.drop_caches import measuring
+from spark_tui.domain.finding import Severity
 from spark_tui.domain.host.guard import (
     START,
     Act,
@@ -40,7 +39,7 @@ from spark_tui.domain.host.guard import (
 from spark_tui.domain.host.memory import MemInfo
 from spark_tui.domain.reading import Ok, value_of
 from spark_tui.services.executors import in_thread
-from spark_tui.services.ports import Clock, GuardHands, GuardJournal, GuardStarter, HostProbe
+from spark_tui.services.ports import Clock, GuardActuator, GuardJournal, GuardStarter, HostProbe
 
 ENGINES_SECONDS: Final = 2.0
 """How often Docker is asked what runs; not while memory is short, when it has other things to do."""
@@ -64,7 +63,7 @@ class Guard:
     def __init__(
         self,
         host: HostProbe,
-        hands: GuardHands,
+        actuator: GuardActuator,
         journal: GuardJournal,
         clock: Clock,
         policy: Policy | None = None,
@@ -75,7 +74,7 @@ class Guard:
         on_entry: OnEntry = ignore,
     ) -> None:
         self._host = host
-        self._hands = hands
+        self._actuator = actuator
         self._journal = journal
         self._clock = clock
         self._policy = policy or Policy()
@@ -86,7 +85,7 @@ class Guard:
         self._ended: set[str] = set()
         self._chores: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._dropping = False
-        self._loops = LoopEnder(hands, clock, self._keep, only_ours=only_ours) if end_loops else None
+        self._loops = LoopEnder(actuator, clock, self._keep, only_ours=only_ours) if end_loops else None
         self._while_engines_run = while_engines_run
         self._busy_at = clock.monotonic()
         self.engines: tuple[GuardedEngine, ...] = ()
@@ -128,16 +127,16 @@ class Guard:
         match decision.act:
             case Act.STOP:
                 self._target = self._victim()
-                self._end(decision, self._target, lambda one: self._hands.stop(one, int(self._policy.grace)))
+                self._end(decision, self._target, lambda one: self._actuator.stop(one, int(self._policy.grace)))
             case Act.KILL:
                 target, self._target = self._victim(), None
-                self._end(decision, target, self._hands.kill)
+                self._end(decision, target, self._actuator.kill)
                 if target is not None:
                     self._ended.add(target.id)
             case Act.DROP_CACHE:
-                self._relieve(decision, self._hands.drop_cache)
+                self._relieve(decision, self._actuator.drop_cache)
             case Act.COMPACT:
-                self._relieve(decision, self._hands.compact)
+                self._relieve(decision, self._actuator.compact)
 
     def _end(self, decision: Decision, engine: GuardedEngine | None, work: Callable[[GuardedEngine], str]) -> None:
         if engine is None:
@@ -168,7 +167,7 @@ class Guard:
     def refresh(self) -> None:
         """Asks Docker what runs. What it cannot tell is kept as it was: a daemon that hangs is no empty box."""
         try:
-            self.engines = self._hands.engines()
+            self.engines = self._actuator.engines()
             self.problem = ""
         except SparkError as error:
             self.problem = str(error)
@@ -189,7 +188,7 @@ class Guard:
 
     def _has_work(self) -> bool:
         guarded = any(engine.ours or not self._only_ours for engine in self.engines)
-        return guarded or any(facts.ours or not self._only_ours for facts in self._hands.restarting())
+        return guarded or any(facts.ours or not self._only_ours for facts in self._actuator.restarting())
 
     def _keep(self, entry: GuardEntry) -> None:
         try:
@@ -229,7 +228,7 @@ class Guard:
         finally:
             self._chores.put(None)
             worker.join(ENGINES_SECONDS)
-            self._hands.close()
+            self._actuator.close()
 
 
 class LoadGuard:
@@ -309,7 +308,7 @@ AGAIN_SECONDS: Final = 300.0
 """So long after a guard was asked for another is not: one that ends at once would end again."""
 
 
-class GuardKeeper:
+class GuardLauncher:
     """Starts a guard where none runs. It ends by itself, two minutes after the last engine."""
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Looks for what no single figure shows: an engine that is wedged, a GPU stuck at low power, leaked shared memory."""
+"""Looks for what no single figure shows: a stalled engine, a GPU stuck at low power, leaked shared memory."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from spark_tui.core.store import AlarmBoard, Store
 from spark_tui.domain.chat.message import ChatParameters, ChatRequest, Message, Role
 from spark_tui.domain.engine.state import Endpoint, EngineState
 from spark_tui.domain.errors import EngineDead, EngineFailed, EngineUnreachable, SparkError
-from spark_tui.domain.event import Severity
-from spark_tui.domain.host.alarm import Alarm, AlarmKind
+from spark_tui.domain.finding import Finding, Severity
 from spark_tui.domain.host.detectors import (
     LOW_POWER_REMEDY,
     PROBE_SECONDS,
-    WEDGE_REMEDY,
+    STALL_REMEDY,
+    AlarmId,
     LowPowerState,
+    Stall,
+    StallState,
     TokenSample,
-    Wedge,
-    WedgeState,
     leaked,
     probed,
     watch_power,
@@ -46,17 +46,12 @@ Tokens = Callable[[str], TokenSample | None]
 """The latest counters of an engine by its name; None where its metrics cannot be read."""
 
 
-def no_tokens(_: str) -> TokenSample | None:
-    """Nobody reads metrics."""
-    return None
-
-
 @dataclass(slots=True)
 class _Watched:
     """One start of an engine: its suspicion, and the counters made of its log lines."""
 
     start: tuple[str, float | None]
-    state: WedgeState = field(default_factory=WedgeState)
+    state: StallState = field(default_factory=StallState)
     last_line: int = -1
     generated: float = 0.0
     prompt: float = 0.0
@@ -73,7 +68,7 @@ class HealthWatch:
         api: EngineApi,
         supervisor: EngineSupervisor,
         alarms: AlarmBoard,
-        tokens: Tokens = no_tokens,
+        tokens: Tokens = lambda _: None,
         *,
         read_only: bool = False,
     ) -> None:
@@ -109,10 +104,10 @@ class HealthWatch:
             self._power = watch_power(self._power, reading.value, self._clock.monotonic())
         if self._power.stuck:
             self._alarms.raise_(
-                Alarm(AlarmKind.LOW_POWER, Severity.ERROR, self._power.sentence, LOW_POWER_REMEDY),
+                Finding(AlarmId.LOW_POWER, Severity.ERROR, self._power.sentence, remedy=LOW_POWER_REMEDY)
             )
         else:
-            self._alarms.clear(AlarmKind.LOW_POWER, over="The GPU's clock is back.")
+            self._alarms.clear(AlarmId.LOW_POWER, over="The GPU clock is normal again.")
 
     # --- engines --------------------------------------------------------------------------------------
 
@@ -121,7 +116,7 @@ class HealthWatch:
         serving = {view.name: view for view in self._views() if view.state is EngineState.SERVING}
         for name in [name for name in self._engines if name not in serving]:
             del self._engines[name]
-            self._alarms.clear(AlarmKind.WEDGE, name)
+            self._alarms.clear(AlarmId.STALL, name)
         await asyncio.gather(*(self._look(view) for view in serving.values()))
 
     async def _look(self, view: EngineView) -> None:
@@ -173,15 +168,13 @@ class HealthWatch:
             return True
         return True
 
-    def _show(self, name: str, state: WedgeState) -> None:
+    def _show(self, name: str, state: StallState) -> None:
         sentence = state.sentence(self._clock.monotonic())
-        match state.wedge:
-            case Wedge.CONFIRMED:
-                self._alarms.raise_(Alarm(AlarmKind.WEDGE, Severity.ERROR, sentence, WEDGE_REMEDY, name))
-            case Wedge.SUSPECTED:
-                self._alarms.raise_(Alarm(AlarmKind.WEDGE, Severity.WARNING, sentence, WEDGE_REMEDY, name))
-            case _:
-                self._alarms.clear(AlarmKind.WEDGE, name, over=f"{name}: tokens move again.")
+        if state.stall is Stall.NONE:
+            self._alarms.clear(AlarmId.STALL, name, over=f"{name}: generating tokens again.")
+            return
+        severity = Severity.ERROR if state.stall is Stall.CONFIRMED else Severity.WARNING
+        self._alarms.raise_(Finding(AlarmId.STALL, severity, sentence, remedy=STALL_REMEDY, subject=name))
 
     def _views(self) -> tuple[EngineView, ...]:
         return value_of(self._store.world.engines) or ()
@@ -195,9 +188,9 @@ class HealthWatch:
             return
         leak = leaked(files, engines_run=any(view.container.running for view in self._views()))
         if leak.size >= LEAK_WORTH_BYTES:
-            self._alarms.raise_(Alarm(AlarmKind.LEAK, Severity.WARNING, leak.sentence, leak.remedy))
+            self._alarms.raise_(Finding(AlarmId.LEAK, Severity.WARNING, leak.sentence, remedy=leak.remedy))
         else:
-            self._alarms.clear(AlarmKind.LEAK)
+            self._alarms.clear(AlarmId.LEAK)
 
 
 def _of_lines(watched: _Watched, samples: tuple[ServingSample, ...], now: float) -> list[TokenSample]:

@@ -8,7 +8,8 @@ from typing import Final, TypeAlias
 from spark_tui.core.store import Store
 from spark_tui.domain.engine.container import ContainerFacts
 from spark_tui.domain.engine.state import EngineState
-from spark_tui.domain.event import Event, Severity
+from spark_tui.domain.event import Event
+from spark_tui.domain.finding import Severity
 from spark_tui.domain.history import HistoryOff, HistoryState, Record
 from spark_tui.domain.logs.eta import Eta, PastStart, eta
 from spark_tui.domain.logs.starts import StartRecord, merged, past_starts, start_record

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from spark_tui.core.downloads import Fetching
 from spark_tui.core.engines import EngineSupervisor, EngineWatch
 from spark_tui.core.fit import LaunchBudget
-from spark_tui.core.guard import GuardKeeper, LoadGuard
+from spark_tui.core.guard import GuardLauncher, LoadGuard
 from spark_tui.core.jobs import JobView, Report, Step, StepReporter, StepState, put
 from spark_tui.core.poller import pause
 from spark_tui.core.preflight import Preflight, PreflightStatus
@@ -26,7 +26,7 @@ from spark_tui.domain.engine.container import LABEL_SPEC_HASH, ContainerFacts, P
 from spark_tui.domain.engine.runtimes import runtime_named
 from spark_tui.domain.engine.state import Endpoint, EngineState
 from spark_tui.domain.errors import EngineExited, RefusedError, SparkError
-from spark_tui.domain.event import Severity
+from spark_tui.domain.finding import Severity
 from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.presets.overrides import Overrides
 from spark_tui.domain.presets.plan import LaunchPlan
@@ -129,14 +129,14 @@ class Launcher:
         load_guard: LoadGuard | None = None,
         budget: LaunchBudget | None = None,
         fetching: Fetching | None = None,
-        guard_keeper: GuardKeeper | None = None,
+        guard_launcher: GuardLauncher | None = None,
     ) -> None:
         self._docker = docker
         self._archive = archive
         self._supervisor = supervisor
         self._preflight = preflight
         self._clock = clock
-        self._guard_keeper = guard_keeper
+        self._guard_launcher = guard_launcher
         self._load_guard = load_guard
         self._budget = budget
         self._fetching = fetching
@@ -161,8 +161,8 @@ class Launcher:
         await self._make_room(status, request, steps)
         container_id = await self._bring_up(status, plan, steps)
         watch = await self._supervisor.watch(container_id)
-        if self._guard_keeper is not None:
-            await self._guard_keeper.ensure()
+        if self._guard_launcher is not None:
+            await self._guard_launcher.ensure()
         if request.wait:
             patience = request.preset.ready_timeout_seconds or DEFAULT_READY_TIMEOUT_SECONDS
             async with self._guarded(plan.spec.name):

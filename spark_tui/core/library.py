@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from spark_tui.core.store import Store
 from spark_tui.domain.engine.container import ContainerFacts
 from spark_tui.domain.errors import RefusedError, SparkError, UsageError
-from spark_tui.domain.event import Severity
+from spark_tui.domain.finding import Severity
 from spark_tui.domain.models.store import (
     Deleted,
     DeletePlan,

@@ -7,10 +7,11 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from spark_tui.domain.event import Event, Severity, appended
-from spark_tui.domain.host.alarm import Alarm, AlarmKind, ranked, worse
+from spark_tui.domain.event import Event, appended
+from spark_tui.domain.finding import Finding, Severity
+from spark_tui.domain.host.detectors import AlarmId
 from spark_tui.domain.host.identity import HostIdentity
-from spark_tui.domain.host.memory import Judgement
+from spark_tui.domain.host.memory import ALL_WELL
 from spark_tui.domain.presets.preset import PresetCatalogue
 from spark_tui.domain.reading import NOT_READ_YET, Reading
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from spark_tui.core.jobs import JobView
     from spark_tui.core.library import LibraryView
     from spark_tui.domain.engine.container import DaemonFacts
-    from spark_tui.domain.host.breakdown import Ledger
+    from spark_tui.domain.host.breakdown import MemoryBreakdown
     from spark_tui.domain.host.drop_caches import DropResult
     from spark_tui.domain.host.memory import MemInfo
     from spark_tui.domain.host.vitals import GpuReading
@@ -49,9 +50,9 @@ class World:
     images: tuple[str, ...] = ()
     jobs: tuple[JobView, ...] = ()
     events: tuple[Event, ...] = ()
-    ledger: Reading[Ledger] = NOT_READ_YET
-    judgement: Judgement = field(default_factory=Judgement)
-    alarms: tuple[Alarm, ...] = ()
+    breakdown: Reading[MemoryBreakdown] = NOT_READ_YET
+    memory_state: Finding = ALL_WELL
+    alarms: tuple[Finding, ...] = ()
     last_drop: DropResult | None = None
     library: Reading[LibraryView] = NOT_READ_YET
     downloads: Reading[tuple[Download, ...]] = NOT_READ_YET
@@ -104,32 +105,39 @@ class Store:
 
 
 class AlarmBoard:
-    """One for the program. All calls belong on the event loop."""
+    """The alarms of the moment, each a Finding whose `subject` is an engine or empty: shown until it is over, in the
+    event feed once. All calls belong on the event loop."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._standing: dict[tuple[AlarmKind, str], Alarm] = {}
+        self._current: dict[tuple[str, str], Finding] = {}
 
-    def raise_(self, alarm: Alarm) -> None:
-        """The alarm stands from now on, in these words."""
-        before = self._standing.get(alarm.key)
-        self._standing[alarm.key] = alarm
-        if before is None or worse(alarm.severity, before.severity):
-            whose = f"{alarm.engine}: " if alarm.engine else ""
-            self._store.say(f"{whose}{alarm.text}", alarm.severity, alarm.remedy)
+    def raise_(self, alarm: Finding) -> None:
+        """Shows the alarm from now on; one of the same id and subject is replaced."""
+        before = self._current.get((alarm.id, alarm.subject))
+        self._current[alarm.id, alarm.subject] = alarm
+        if before is None or alarm.severity.worse_than(before.severity):
+            whose = f"{alarm.subject}: " if alarm.subject else ""
+            self._store.say(f"{whose}{alarm.summary}", alarm.severity, alarm.remedy)
         self._publish()
 
-    def clear(self, kind: AlarmKind, engine: str = "", over: str = "") -> None:
-        """It is over; `over` says so in the feed. Nothing happens when it did not stand."""
-        if self._standing.pop((kind, engine), None) is None:
+    def clear(self, id_: AlarmId, subject: str = "", over: str = "") -> None:
+        """Ends an alarm, if there is one; `over` says so in the feed."""
+        if self._current.pop((id_, subject), None) is None:
             return
         if over:
             self._store.say(over)
         self._publish()
 
-    def standing(self, kind: AlarmKind) -> tuple[Alarm, ...]:
-        """The alarms of that kind."""
-        return tuple(alarm for alarm in self._standing.values() if alarm.kind is kind)
+    def current(self, id_: AlarmId) -> tuple[Finding, ...]:
+        """The alarms of that id."""
+        return tuple(alarm for alarm in self._current.values() if alarm.id == id_)
 
     def _publish(self) -> None:
-        self._store.update(alarms=ranked(tuple(self._standing.values())))
+        """The worst first; of two that are as bad the more urgent."""
+        urgency = list(AlarmId)
+        order = sorted(
+            self._current.values(),
+            key=lambda alarm: (alarm.severity.rank, urgency.index(AlarmId(alarm.id)), alarm.subject),
+        )
+        self._store.update(alarms=tuple(order))

@@ -21,7 +21,7 @@ nothing)."""
 
 _ABSENT: Final = {
     "guarding": "The memory guard is",
-    "person_files": "Files are",
+    "user_files": "Files are",
     "remote_shell": "Remote hosts are",
 }
 
@@ -53,7 +53,7 @@ class Ports:
     load: types.LoadDriver
     results: types.ResultStore
     conversations: types.ConversationStore
-    person_files: types.PersonFiles
+    user_files: types.UserFiles
     secrets: types.SecretStore
     archive: types.LogArchive
     remote_shell: types.RemoteShell
@@ -87,7 +87,7 @@ class Ports:
 class GuardPorts:
     """What the memory guard works with."""
 
-    hands: types.GuardHands
+    actuator: types.GuardActuator
     journal: types.GuardJournal
     units: types.UserUnits
     starter: types.GuardStarter | None = None
@@ -95,12 +95,13 @@ class GuardPorts:
 
 def _guarding(process: Any, p: Any) -> GuardPorts:
     from spark_tui.services.docker.socket import DockerSocket
-    from spark_tui.services.guard.actuator import FileGuardJournal, SystemGuardHands
+    from spark_tui.services.guard.actuator import SystemGuardActuator
+    from spark_tui.services.guard.journal import FileGuardJournal
     from spark_tui.services.guard.units import SystemdUserUnits
 
     docker, journal = DockerSocket(p.docker_environ), FileGuardJournal(p.folders.guard)
     return GuardPorts(
-        SystemGuardHands(docker, p.dropper),
+        SystemGuardActuator(docker, p.dropper),
         journal,
         SystemdUserUnits(p.folders.home, p.environ),
         process(p.settings, p.docker_environ, journal, p.folders.guard / "guard.log", docker.local),
@@ -125,7 +126,7 @@ REAL: Final[Mapping[str, Adapter]] = {
     "api": ("engine_api.client:VllmApi", None),
     "metrics": ("engine_api.metrics:HttpMetrics", None),
     "host": ("host.procfs:ProcfsHost", None),
-    "vitals": ("host.procfs:ProcfsVitals", None),
+    "vitals": ("host.vitals:HostVitals", None),
     "gpu": ("host.nvml:NvmlGpu", lambda make, p: make(p.clock)),
     "dropper": ("host.drop_caches:SystemCacheDropper", None),
     "guarding": ("guard.process:GuardProcess", _guarding),
@@ -148,7 +149,7 @@ REAL: Final[Mapping[str, Adapter]] = {
     "load": ("bench.driver:HttpLoadDriver", None),
     "results": ("bench.results:FileResults", lambda make, p: make(p.folders.benchmarks)),
     "conversations": ("conversations:FileConversations", lambda make, p: make(p.folders.conversations)),
-    "person_files": ("files:SystemPersonFiles", lambda make, p: make(p.folders.home)),
+    "user_files": ("files:SystemUserFiles", lambda make, p: make(p.folders.home)),
     "secrets": ("secrets:FileSecrets", lambda make, p: make(_private(p.folders.secrets), p.environ, p.folders.home)),
     "remote_shell": ("ssh:SshHosts", lambda make, p: make(p.environ)),
 }

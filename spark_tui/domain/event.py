@@ -1,30 +1,22 @@
-"""What happened, for the feed at the foot of Home: one line, newest last."""
+"""The events for the feed on Home: one line each, newest last."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 
+from spark_tui.domain.finding import Severity
 
-class Severity(StrEnum):
-    """How much it matters."""
-
-    INFO = "info"
-    WARNING = "warning"
-    ERROR = "error"
+MAX_EVENTS = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """`at` is wall-clock seconds. `remedy` is what to do about it, where there is something to do."""
+    """`at` is wall-clock seconds. `remedy` says what to do, where something is to be done."""
 
     at: float
     severity: Severity
     text: str
     remedy: str = ""
-
-
-MAX_EVENTS = 200
 
 
 def appended(events: tuple[Event, ...], event: Event) -> tuple[Event, ...]:

@@ -7,19 +7,21 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from spark_tui.core.memory import ContainerShare, GuardStanding, MemoryDetail
+from spark_tui.core.memory import ContainerShare, GuardStatus, MemoryDetail
 from spark_tui.core.store import World
-from spark_tui.domain.host.breakdown import EngineShare, Ledger
+from spark_tui.domain.finding import Finding, Severity
+from spark_tui.domain.host.breakdown import EngineShare, MemoryBreakdown
 from spark_tui.domain.host.drop_caches import DropResult
 from spark_tui.domain.host.guard import GuardEntry
-from spark_tui.domain.host.memory import Judgement, Level, MemInfo
+from spark_tui.domain.host.memory import MemInfo
 from spark_tui.domain.host.vitals import DiskRate, LinkRate, Vitals, engine_memory
 from spark_tui.domain.quantities import GIB, gib, human_bytes
 from spark_tui.domain.reading import Missing, Ok, Reading, reason_of, value_of
 from spark_tui.present.json import Object, maybe, moment, read
-from spark_tui.present.page import Cell, Column, Page, Row, Section, Table, Tone, cells
+from spark_tui.present.page import TONES, Cell, Column, Page, Row, Section, Table, Tone, cells
 
-LEVEL_TONES: Final = {Level.OK: Tone.GOOD, Level.TIGHT: Tone.WARNING, Level.CRITICAL: Tone.BAD}
+LEVELS: Final = {Severity.OK: "ok", Severity.WARNING: "tight", Severity.ERROR: "critical"}
+"""The words on screen and in JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +41,11 @@ class Part:
         return f"{gib(self.size):>5} GiB {self.size / self.total:>4.0%}"
 
 
-def memory_parts(found: Ledger, mem: MemInfo, pressure: Reading[float], *, drop_key: str = "") -> tuple[Part, ...]:
-    """The parts of the bar in the order of `Ledger.sizes`, then what is available, then swap. `drop_key` drops."""
+def memory_parts(
+    found: MemoryBreakdown, mem: MemInfo, pressure: Reading[float], *, drop_key: str = ""
+) -> tuple[Part, ...]:
+    """The parts of the bar in the order of `MemoryBreakdown.sizes`, then available memory, then swap. `drop_key`
+    drops."""
     leaked = f"; {gib(found.orphaned)} GiB leaked (no owner)" if found.orphaned >= GIB // 4 else ""
     droppable = "cache (droppable)" + (f"  {drop_key} free" if drop_key else "")
     notes = (
@@ -72,12 +77,12 @@ def _holders(shares: Iterable[EngineShare]) -> str:
     return ", ".join(named) or "no process computes on the GPU"
 
 
-def judgement_text(judgement: Judgement) -> str:
+def state_text(state: Finding) -> str:
     """`OK: floor, trend and pressure are fine`, or `TIGHT: 3.0 GiB available, close to the floor of 2.0`."""
-    return f"{judgement.level.value.upper()}: {judgement.reason or 'floor, trend and pressure are fine'}"
+    return f"{LEVELS[state.severity].upper()}: {state.summary}"
 
 
-def memory_page(found: Ledger, mem: MemInfo, world: World) -> Page:
+def memory_page(found: MemoryBreakdown, mem: MemInfo, world: World) -> Page:
     """The breakdown, with a line for each engine and the level."""
     parts = [Part("total", mem.total, mem.total, "unified memory of CPU and GPU" if world.identity.is_spark else "")]
     parts += memory_parts(found, mem, world.pressure)
@@ -86,8 +91,8 @@ def memory_page(found: Ledger, mem: MemInfo, world: World) -> Page:
         pids = f"pid {', '.join(map(str, share.pids))}"
         who = f"{share.name}, {pids}" if share.name else f"{pids}, in no container"
         rows.insert(2, Row(f"{gib(share.memory):>5} GiB       {who}", "  "))
-    level = world.judgement
-    rows.append(Row(judgement_text(level), "level", LEVEL_TONES[level.level]))
+    state = world.memory_state
+    rows.append(Row(state_text(state), "level", TONES[state.severity]))
     return (Section(rows=tuple(rows)),)
 
 
@@ -150,7 +155,7 @@ def _container_row(share: ContainerShare) -> Row:
     return Row(f"{share.name}: {gpu}, {cpu}{'' if share.ours else '  (not started by spark-tui)'}", "-")
 
 
-def _guard_rows(guard: Reading[GuardStanding]) -> list[Row]:
+def _guard_rows(guard: Reading[GuardStatus]) -> list[Row]:
     found = value_of(guard)
     if found is None:
         return [Row(reason_of(guard), "guard", Tone.QUIET)]
@@ -234,7 +239,7 @@ def meminfo_object(info: MemInfo, engines: Reading[int]) -> Object:
     }
 
 
-def memory_object(found: Ledger, mem: MemInfo, world: World) -> Object:
+def memory_object(found: MemoryBreakdown, mem: MemInfo, world: World) -> Object:
     """The breakdown as data: `engines` + `apps` + `driver` is `in_use`."""
     engines: Reading[int] = engine_memory(world.gpu)
     if found.engine_memory is not None:
@@ -252,6 +257,7 @@ def memory_object(found: Ledger, mem: MemInfo, world: World) -> Object:
             }
             for share in found.engines
         ]
+    state = world.memory_state
     return {
         **meminfo_object(mem, engines),
         **maybe("engines", listed, found.no_engines),
@@ -259,8 +265,8 @@ def memory_object(found: Ledger, mem: MemInfo, world: World) -> Object:
         **maybe("driver_bytes", found.driver, found.no_driver),
         "driver_orphaned_bytes": found.orphaned,
         **read("pressure_percent", world.pressure, float),
-        "level": world.judgement.level.value,
-        **maybe("level_cause", world.judgement.reason, "all is well"),
+        "level": LEVELS[state.severity],
+        **maybe("level_cause", "" if state.severity is Severity.OK else state.summary, "all is well"),
     }
 
 

@@ -160,8 +160,8 @@ def _encoded(lines: Sequence[LogLine]) -> Iterator[bytes]:
         yield f"{stamp} {mask_secrets(text)}\n".lstrip(" ").encode("utf-8", "backslashreplace")
 
 
-class SystemPersonFiles:
-    """The PersonFiles port. Relative paths start in the working directory, `~` is `home`."""
+class SystemUserFiles:
+    """The UserFiles port. Relative paths start in the working directory, `~` is `home`."""
 
     def __init__(self, home: Path) -> None:
         self._home = home

@@ -13,7 +13,7 @@ from spark_tui.domain.bench.run import Result
 from spark_tui.domain.chat.conversation import ChatThread, ConversationSummary
 from spark_tui.domain.chat.conversation import SearchHit as ConversationSearchHit
 from spark_tui.domain.chat.message import ChatEvent, ChatRequest
-from spark_tui.domain.doctor.check import EngineProcess, Link, StoreState
+from spark_tui.domain.doctor.readings import EngineProcess, Link, StoreState
 from spark_tui.domain.engine.container import (
     ContainerEvent,
     ContainerFacts,
@@ -29,7 +29,7 @@ from spark_tui.domain.host.drop_caches import Access, Route, SystemFile
 from spark_tui.domain.host.guard import GuardedEngine, GuardEntry
 from spark_tui.domain.host.identity import HostIdentity
 from spark_tui.domain.host.memory import MemInfo
-from spark_tui.domain.host.vitals import ContainerMemory, GpuProcess, GpuReading, HostProcess, VitalCounters
+from spark_tui.domain.host.vitals import ContainerMemory, GpuProcess, GpuReading, HostProcess, Vitals
 from spark_tui.domain.logs.starts import StartRecord
 from spark_tui.domain.metrics.page import MetricPage
 from spark_tui.domain.metrics.series import Sample, SeriesKey, Stretch
@@ -261,7 +261,7 @@ class GuardDocker(Protocol):
         """Lets go of the socket. What was sent is carried out."""
 
 
-class GuardHands(Protocol):
+class GuardActuator(Protocol):
     """What the memory guard acts with. Made for a machine that is running out of memory: everything that can be is
     prepared before, `stop` and `kill` return at once and never raise."""
 
@@ -575,7 +575,7 @@ class ConversationStore(Protocol):
         """Waits for what is on its way to the disk, and ends all claims."""
 
 
-class PersonFiles(Protocol):
+class UserFiles(Protocol):
     """Files that a person names. `~` is their home; a relative path starts in the working directory."""
 
     async def read(self, path: str, most: int) -> bytes:
@@ -736,8 +736,8 @@ class RemoteShell(Protocol):
 class VitalsProbe(Protocol):
     """The machine's other vital signs. Reads many files: for a thread, and for when somebody looks."""
 
-    def counters(self) -> VitalCounters:
-        """One reading. Never raises."""
+    def look(self) -> Vitals:
+        """Rates since the look before, and temperatures. Never raises."""
 
     def processes(self, gpu: Sequence[GpuProcess], limit: int) -> Reading[tuple[HostProcess, ...]]:
         """The `limit` heaviest processes, and every one of `gpu` that can be seen. Never raises."""

@@ -254,7 +254,7 @@ class SparkApp(FrameApp):
 
         cache = self.context.cache
         try:
-            plan = await cache.prospect()
+            plan = await cache.plan()
             question = free_cache_question(plan)
             if question is not None and not await self.push_screen_wait(question):
                 return

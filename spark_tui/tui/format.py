@@ -14,7 +14,7 @@ from textual.content import Content
 from textual.filter import LineFilter
 
 from spark_tui.domain.engine.state import EngineState, Exposure
-from spark_tui.domain.event import Severity
+from spark_tui.domain.finding import Severity
 from spark_tui.domain.quantities import human_duration
 from spark_tui.domain.text import clean_line
 from spark_tui.present.page import Cell, Tone

@@ -20,7 +20,7 @@ from textual.widgets import Static
 
 from spark_tui.core.actions import ACTIONS, DANGEROUS, Scope, allowed, key_of, of_scope, shown
 from spark_tui.domain.host.identity import HostIdentity
-from spark_tui.domain.host.memory import Judgement
+from spark_tui.domain.host.memory import ALL_WELL
 from spark_tui.domain.logs.explain import Explanation, explain_view
 from spark_tui.domain.presets.preset import PresetCatalogue
 from spark_tui.domain.reading import NOT_READ_YET, Reading, value_of
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from spark_tui.domain.engine.container import DaemonFacts
     from spark_tui.domain.errors import SparkError
     from spark_tui.domain.event import Event
-    from spark_tui.domain.host.alarm import Alarm
-    from spark_tui.domain.host.breakdown import Ledger
+    from spark_tui.domain.finding import Finding
+    from spark_tui.domain.host.breakdown import MemoryBreakdown
     from spark_tui.domain.host.drop_caches import DropResult
     from spark_tui.domain.host.memory import MemInfo
     from spark_tui.domain.host.vitals import GpuReading
@@ -65,9 +65,9 @@ class FrameApp(PlainCrashApp[None]):
     docker: var[Reading[DaemonFacts]] = var(NOT_READ_YET, init=False)
     engines: var[Reading[tuple[EngineView, ...]]] = var(NOT_READ_YET, init=False)
     presets: var[PresetCatalogue] = var(PresetCatalogue(), init=False)
-    ledger: var[Reading[Ledger]] = var(NOT_READ_YET, init=False)
-    judgement: var[Judgement] = var(Judgement(), init=False)
-    alarms: var[tuple[Alarm, ...]] = var((), init=False)
+    breakdown: var[Reading[MemoryBreakdown]] = var(NOT_READ_YET, init=False)
+    memory_state: var[Finding] = var(ALL_WELL, init=False)
+    alarms: var[tuple[Finding, ...]] = var((), init=False)
     last_drop: var[DropResult | None] = var(None, init=False)
     jobs: var[tuple[JobView, ...]] = var((), init=False)
     events: var[tuple[Event, ...]] = var((), init=False)
@@ -192,7 +192,7 @@ class FrameScreen(QuietScreen[None]):
             self.bind_slice(name, partial(_set, top, name))
         for name in ("selected", "engines"):
             self.bind_slice(name, lambda _: self._show_selected_engine(top))
-        for name in ("memory", "pressure", "gpu", "judgement", "alarms"):
+        for name in ("memory", "pressure", "gpu", "memory_state", "alarms"):
             self.bind_slice(name, partial(_set, strip, name))
         self.bind_slice("docker", partial(_set, keys, "docker"))
 

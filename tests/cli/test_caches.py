@@ -19,7 +19,7 @@ from tests.fakes_ports import NoDropper, Ports
 
 FULL = replace(IDLE_MEMORY, free=50 * GIB, available=116 * GIB, cached=66 * GIB)
 EMPTY = replace(FULL, free=110 * GIB, cached=6 * GIB)
-SENTENCE = "Released 60.0 GiB of cache in 0.0s: 50.0 -> 110.0 GiB free. Usable memory is unchanged (116.0 GiB)."
+SENTENCE = "Freed 60.0 GiB of page cache in 0.0s: 50.0 -> 110.0 GiB free. Available memory is unchanged (116.0 GiB)."
 
 
 @dataclass
@@ -121,7 +121,7 @@ def test_while_an_engine_serves_a_person_is_asked_once(answer: str, code: int) -
     spark.engine()
     result = typed(spark, answer, "drop-caches")
     assert result.code == code
-    assert "tiny-1b serves now" in result.err
+    assert "tiny-1b is serving" in result.err
     assert (SENTENCE in result.out) is (code == 0)
 
 
@@ -160,7 +160,7 @@ def test_while_an_engine_measures_memory_it_is_refused_whatever_is_said() -> Non
     )
     result = spark.run("drop-caches", "--yes")
     assert result.code == 4
-    assert "tiny-1b measures free memory" in result.err
+    assert "tiny-1b is measuring free memory" in result.err
     assert result.out == ""
 
 

@@ -17,7 +17,7 @@ from spark_tui.domain.chat.message import ContentDelta, Finished, Role, ToolCall
 from spark_tui.domain.errors import ApiKeyRejected, ContextOverflow, UsageError
 from spark_tui.domain.host.identity import HostPaths
 from spark_tui.services.conversations import FileConversations
-from spark_tui.services.files import SystemPersonFiles
+from spark_tui.services.files import SystemUserFiles
 from tests.cli.world import Stream, World, example
 from tests.fakes_ports import Ports
 
@@ -34,7 +34,7 @@ class Kept(World):
         bare = super().context(options, environment)
         ports = Ports(
             self.clock, self.docker, self.api, self.host, self.gpu, self.presets, self.secrets, self.archive,
-            conversations=FileConversations(self.folder / "conversations"), person_files=SystemPersonFiles(self.folder),
+            conversations=FileConversations(self.folder / "conversations"), user_files=SystemUserFiles(self.folder),
         )  # fmt: skip
         return Context(bare.settings, ports, HostPaths("/store", "/caches", "/home/test"))
 

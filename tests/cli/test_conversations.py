@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from spark_tui.services.conversations import FileConversations
-from spark_tui.services.files import SystemPersonFiles
+from spark_tui.services.files import SystemUserFiles
 from tests.cli.world import Result, World
 
 TALK = [{"role": "user", "content": "Why?"}, {"role": "assistant", "content": "Because."}]
@@ -23,7 +23,7 @@ class Kept:
     def run(self, *words: str) -> Result:
         """`spark-tui conversations WORDS`."""
         files = FileConversations(self.folder / "conversations")
-        return World(conversations=files, person_files=SystemPersonFiles(self.folder)).run("conversations", *words)
+        return World(conversations=files, user_files=SystemUserFiles(self.folder)).run("conversations", *words)
 
 
 @pytest.fixture

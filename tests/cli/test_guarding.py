@@ -21,7 +21,7 @@ from spark_tui.domain.reading import Ok
 from spark_tui.domain.settings import Settings
 from spark_tui.services.executors import SystemClock
 from tests.cli.world import World
-from tests.core.test_guard import FOREIGN, OLD, FakeHands, FakeJournal
+from tests.core.test_guard import FOREIGN, OLD, FakeActuator, FakeJournal
 from tests.fakes_host import IDLE_MEMORY
 from tests.fakes_ports import Ports
 
@@ -53,26 +53,26 @@ class Post(World):
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
-        self.hands, self.journal, self.units = FakeHands(running=(OLD,)), FakeJournal(), FakeUnits(folder)
+        self.actuator, self.journal, self.units = FakeActuator(running=(OLD,)), FakeJournal(), FakeUnits(folder)
         self.host.memory_value = Ok(replace(IDLE_MEMORY, free=GIB, available=int(1.8 * GIB)))
 
     def context(self, options: Options, environment: Mapping[str, str]) -> Context:
         """With the guard's own ports."""
         ports = Ports(
             SystemClock(), self.docker, self.api, self.host, self.gpu, self.presets, self.secrets, self.archive,
-            guarding=GuardPorts(self.hands, self.journal, self.units),
+            guarding=GuardPorts(self.actuator, self.journal, self.units),
         )  # fmt: skip
         return Context(self.settings, ports, HostPaths("/store", "/caches", "/home/test"))
 
     def end_by(self, number: signal.Signals) -> None:
         """Sends that signal as soon as the guard has acted."""
-        before = self.hands.stop
+        before = self.actuator.stop
 
         def stop(engine: object, grace_seconds: int) -> str:
             signal.raise_signal(number)
             return before(engine, grace_seconds)  # type: ignore[arg-type]
 
-        self.hands.stop = stop  # type: ignore[method-assign]
+        self.actuator.stop = stop  # type: ignore[method-assign]
 
 
 @pytest.fixture
@@ -89,13 +89,13 @@ def test_it_guards_until_it_is_told_to_end_and_writes_what_it_did(post: Post, nu
     post.end_by(number)
     result = post.run("guard")
     assert result.code == 0
-    assert post.hands.done == [("stop", "old")]
+    assert post.actuator.done == [("stop", "old")]
     assert "stop the engine: old: 1.8 GiB usable" in result.out
     assert result.out.endswith("(docker stop, 10 s grace)\n")
     assert result.err.startswith("Guarding: stops an engine of spark-tui below 2.0 GiB of available memory")
     assert signal.getsignal(number) is before
     assert not post.journal.claimed
-    assert post.hands.closed
+    assert post.actuator.closed
 
 
 def test_what_it_did_as_data(post: Post) -> None:
@@ -109,7 +109,7 @@ def test_what_it_did_as_data(post: Post) -> None:
 
 def test_the_floors_are_the_settings(post: Post) -> None:
     post.settings = Settings(guard_serving_gib=1.0, guard_loading_gib=5.0)
-    post.hands.running = (replace(OLD, loading=True),)
+    post.actuator.running = (replace(OLD, loading=True),)
     post.end_by(signal.SIGTERM)
     result = post.run("guard")
     assert "below 1.0 GiB of available memory (5.0 while one loads)" in result.err
@@ -117,10 +117,10 @@ def test_the_floors_are_the_settings(post: Post) -> None:
 
 
 def test_foreign_engines_only_where_that_was_asked_for(post: Post) -> None:
-    post.hands.running = (FOREIGN,)
+    post.actuator.running = (FOREIGN,)
     post.end_by(signal.SIGTERM)
     result = post.run("guard", "--every-engine")
-    assert post.hands.done == [("stop", "foreign")]
+    assert post.actuator.done == [("stop", "foreign")]
     assert "stops any engine" in result.err
 
 

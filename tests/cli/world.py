@@ -40,8 +40,8 @@ from spark_tui.services.ports import (
     HubClient,
     MetricsSource,
     ModelStore,
-    PersonFiles,
     RecipeStore,
+    UserFiles,
 )
 from tests.fakes_docker import EPOCH, FakeDocker
 from tests.fakes_host import FakeArchive, FakeClock, FakeGpu, FakeHost, FakeSecrets
@@ -208,7 +208,7 @@ class World:
     hub: HubClient | None = None
     downloader: Downloader | None = None
     conversations: ConversationStore | None = None
-    person_files: PersonFiles | None = None
+    user_files: UserFiles | None = None
     doctor: DoctorProbe | None = None
     paths: HostPaths = field(default_factory=lambda: HostPaths("/store", "/caches", "/home/test"))
     drive: bool = False
@@ -229,7 +229,7 @@ class World:
             self.clock, self.docker, self.api, self.host, self.gpu, self.presets, self.secrets, self.archive,
             recipes=self.recipes, models=self.models, metrics=self.metrics, checkpoints=self.checkpoints,
             history=self.history, hub=self.hub, downloader=self.downloader,
-            doctor_probe=self.doctor, conversations=self.conversations, person_files=self.person_files,
+            doctor_probe=self.doctor, conversations=self.conversations, user_files=self.user_files,
         )  # fmt: skip
         return Context(self.settings, ports, self.paths)
 

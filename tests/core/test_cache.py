@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from spark_tui.core.cache import CacheControl, NoWayToDrop
-from spark_tui.core.memory import LedgerReader
+from spark_tui.core.memory import BreakdownReader
 from spark_tui.core.store import World
 from spark_tui.domain.engine.container import PublishedPort
 from spark_tui.domain.errors import DockerError, RefusedError, SparkError
@@ -93,10 +93,9 @@ async def test_a_drop_tells_what_was_released_and_that_usable_memory_is_the_same
     result = await box.control.drop()
     assert result.route is RouteKind.SUDO
     assert result.released == 81 * GIB
-    assert result.usable_change == 0
     assert box.told == [result.sentence]
-    assert "Released 81.0 GiB of cache" in result.sentence
-    assert "Usable memory is unchanged" in result.sentence
+    assert "Freed 81.0 GiB of page cache" in result.sentence
+    assert "Available memory is unchanged" in result.sentence
 
 
 async def test_a_way_that_fails_is_followed_by_the_next() -> None:
@@ -140,7 +139,7 @@ async def test_a_person_who_gives_no_password_gets_no_drop() -> None:
 
     with pytest.raises(NoWayToDrop) as caught:
         await Box(Access(has_sudo=True)).control.drop(on_terminal=terminal)
-    assert "sudo ended with 1" in caught.value.detail
+    assert "sudo ended with exit code 1" in caught.value.detail
 
 
 async def test_memory_that_cannot_be_read_is_an_error_before_anything_is_done() -> None:
@@ -201,11 +200,11 @@ async def test_what_an_interrupted_drop_left_is_cleared_away() -> None:
 async def test_the_image_of_an_engine_is_offered_and_a_named_one_must_be_here() -> None:
     box = Box(Access())
     await box.engine()
-    prospect = await box.control.prospect()
-    assert prospect.consent is not None
-    assert prospect.consent.image == "vllm/vllm-openai:nightly"
-    with pytest.raises(RefusedError, match="is not here"):
-        await box.control.prospect("acme/absent:1")
+    plan = await box.control.plan()
+    assert plan.consent is not None
+    assert plan.consent.image == "vllm/vllm-openai:nightly"
+    with pytest.raises(RefusedError, match="is not downloaded"):
+        await box.control.plan("acme/absent:1")
 
 
 # --- engines --------------------------------------------------------------------------------------------
@@ -214,19 +213,19 @@ async def test_the_image_of_an_engine_is_offered_and_a_named_one_must_be_here() 
 async def test_it_warns_once_while_an_engine_serves() -> None:
     box = Box()
     await box.engine()
-    assert "qwen serves now" in (await box.control.prospect()).warning
-    assert (await box.control.prospect()).warning, "until the person has seen it"
+    assert "qwen is serving" in (await box.control.plan()).warning
+    assert (await box.control.plan()).warning, "until the person has seen it"
     box.control.warned()
-    assert (await box.control.prospect()).warning == ""
+    assert (await box.control.plan()).warning == ""
     await box.control.drop()
-    assert (await box.control.prospect()).warning == ""
+    assert (await box.control.plan()).warning == ""
 
 
 async def test_a_drop_is_refused_while_an_engine_measures_memory() -> None:
     box = Box()
     await box.engine(*MEASURING, serving=False)
-    for attempt in (box.control.prospect(), box.control.drop()):
-        with pytest.raises(RefusedError, match="qwen measures free memory"):
+    for attempt in (box.control.plan(), box.control.drop()):
+        with pytest.raises(RefusedError, match="qwen is measuring free memory"):
             await attempt
     assert await box.control.drop_quietly() is None
     assert box.dropper.dropped == []
@@ -283,7 +282,7 @@ def test_the_ledger_of_a_world_names_its_engines() -> None:
     facts = kit.docker.add_container("qwen", pid=77)
     kit.host.containers = {77: facts.id}
     gpu = GpuReading("NVIDIA GB10", unified=True, processes=(GpuProcess(77, 3 * GIB), GpuProcess(9, GIB)))
-    reader = LedgerReader(kit.host)
+    reader = BreakdownReader(kit.host)
     found = reader.read(World(memory=Ok(replace(IDLE_MEMORY, free=100 * GIB), 5.0), gpu=Ok(gpu)))
     assert isinstance(found, Ok)
     assert [(share.container, share.memory) for share in found.value.engines or ()] == [(facts.id, 3 * GIB), ("", GIB)]

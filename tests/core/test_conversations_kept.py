@@ -41,7 +41,7 @@ CALL = (ToolCallDelta(0, "c1", "weather", '{"city": "Bern"}'), Finished("tool_ca
 
 
 class Files:
-    """PersonFiles in memory."""
+    """UserFiles in memory."""
 
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}

@@ -13,7 +13,7 @@ import pytest
 from spark_tui.core.downloads import Downloads, Hub, combined
 from spark_tui.core.store import Store
 from spark_tui.domain.errors import UsageError
-from spark_tui.domain.event import Severity
+from spark_tui.domain.finding import Severity
 from spark_tui.domain.host.identity import HostPaths
 from spark_tui.domain.models import hub_errors
 from spark_tui.domain.models.download import DownloadPhase, DownloadRequest

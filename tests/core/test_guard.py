@@ -1,4 +1,4 @@
-"""The guard at work on fakes: what it asks of its hands, of whom, and what it keeps; and the guard of one launch."""
+"""The guard at work on fakes: what it does, to whom, and what it keeps; and the guard of one launch."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ FOREIGN = GuardedEngine("3" * 64, "foreign", 33, ours=False, started_at=30.0)
 
 
 @dataclass
-class FakeHands:
-    """GuardHands that note what they were asked."""
+class FakeActuator:
+    """GuardActuator that note what they were asked."""
 
     running: tuple[GuardedEngine, ...] = (OLD, YOUNG)
     done: list[tuple[str, str]] = field(default_factory=list)
@@ -108,10 +108,10 @@ class Post:
     """A guard on fakes. `spend` lets time pass; chores are done as the second thread would, at its pace."""
 
     def __init__(self, *, only_ours: bool = True, policy: Policy | None = None) -> None:
-        self.clock, self.host, self.hands, self.journal = FakeClock(), FakeHost(), FakeHands(), FakeJournal()
+        self.clock, self.host, self.actuator, self.journal = FakeClock(), FakeHost(), FakeActuator(), FakeJournal()
         self.heard: list[GuardEntry] = []
         self.guard = Guard(
-            self.host, self.hands, self.journal, self.clock, policy or Policy(load_free_floor=0),
+            self.host, self.actuator, self.journal, self.clock, policy or Policy(load_free_floor=0),
             only_ours=only_ours, on_entry=self.heard.append,
         )  # fmt: skip
         self.guard.refresh()
@@ -138,7 +138,7 @@ class Post:
 def test_the_recorded_crash_ends_the_youngest_of_our_engines_and_the_reason_is_kept() -> None:
     post, points = Post(), crash_timeline()
     post.spend(points[-1][0], lambda at: interpolated(points, at) / GIB)
-    assert post.hands.done == [("stop", "young")]
+    assert post.actuator.done == [("stop", "young")]
     post.chores()
     [entry] = post.journal.kept
     assert entry.engine == "young"
@@ -151,98 +151,98 @@ def test_the_recorded_crash_ends_the_youngest_of_our_engines_and_the_reason_is_k
 def test_a_foreign_engine_is_stopped_only_where_that_was_asked_for() -> None:
     for only_ours, expected in ((True, []), (False, [("stop", "foreign")])):
         post = Post(only_ours=only_ours)
-        post.hands.running = (FOREIGN,)
+        post.actuator.running = (FOREIGN,)
         post.guard.refresh()
         post.spend(2.0, lambda _: 1.9)
-        assert post.hands.done == expected
+        assert post.actuator.done == expected
 
 
 def test_one_that_does_not_heed_the_stop_is_killed_and_no_other_with_it() -> None:
     post = Post()
     post.spend(30.0, lambda _: 1.9)
-    assert post.hands.done == [("stop", "young"), ("kill", "young")]
+    assert post.actuator.done == [("stop", "young"), ("kill", "young")]
 
 
 def test_one_that_ended_in_time_costs_no_other_engine_while_memory_comes_back_late() -> None:
     post = Post()
     post.spend(1.0, lambda _: 1.9)
-    assert post.hands.done == [("stop", "young")]
-    post.hands.running = (OLD,)
+    assert post.actuator.done == [("stop", "young")]
+    post.actuator.running = (OLD,)
     post.guard.refresh()
     post.spend(60.0, lambda _: 1.9)
-    assert post.hands.done == [("stop", "young")]
+    assert post.actuator.done == [("stop", "young")]
 
 
 def test_when_memory_is_back_it_guards_the_next_one() -> None:
     post = Post()
     post.spend(1.0, lambda _: 1.9)
-    post.hands.running = (OLD,)
+    post.actuator.running = (OLD,)
     post.guard.refresh()
     post.spend(1.0, lambda _: 60.0)
     post.spend(1.0, lambda _: 1.9)
-    assert post.hands.done == [("stop", "young"), ("stop", "old")]
+    assert post.actuator.done == [("stop", "young"), ("stop", "old")]
 
 
 def test_a_daemon_that_does_not_answer_is_no_empty_box() -> None:
     post = Post()
-    post.hands.error = DaemonNotRunning("Docker does not answer.", "Wait.")
+    post.actuator.error = DaemonNotRunning("Docker does not answer.", "Wait.")
     post.guard.refresh()
     assert "Docker does not answer" in post.guard.problem
     post.spend(1.0, lambda _: 1.9)
-    assert post.hands.done == [("stop", "young")]
-    post.hands.error = None
+    assert post.actuator.done == [("stop", "young")]
+    post.actuator.error = None
     post.guard.refresh()
     assert post.guard.problem == ""
 
 
 def test_nothing_is_done_where_nothing_runs_or_memory_cannot_be_read() -> None:
     post = Post()
-    post.hands.running = ()
+    post.actuator.running = ()
     post.guard.refresh()
     post.spend(5.0, lambda _: 0.1)
-    post.hands.running = (OLD,)
+    post.actuator.running = (OLD,)
     post.guard.refresh()
     post.host.memory_value = Missing("/proc/meminfo: permission denied")
     assert post.guard.tick().act is Act.NOTHING
-    assert post.hands.done == []
+    assert post.actuator.done == []
 
 
 def test_pressure_is_read_only_when_memory_is_short_and_counts_then() -> None:
     post = Post()
     post.host.pressure_value = Ok(90.0)
     post.spend(30.0, lambda _: 60.0)
-    assert post.hands.done == []
+    assert post.actuator.done == []
     post.spend(25.0, lambda _: 6.0)
-    assert post.hands.done == [("stop", "young")]
+    assert post.actuator.done == [("stop", "young")]
 
 
 def test_while_an_engine_loads_the_cache_is_dropped_one_at_a_time_and_kept_in_the_journal() -> None:
     post = Post(policy=Policy())
-    post.hands.running = (replace(YOUNG, loading=True),)
+    post.actuator.running = (replace(YOUNG, loading=True),)
     post.guard.refresh()
     post.memory(60.0, free=2.0)
     for _ in range(20):
         post.guard.tick()
         post.clock.tick(0.5)
-    assert post.hands.done == [], "the slow thread has not come to it"
+    assert post.actuator.done == [], "the slow thread has not come to it"
     post.chores()
-    assert post.hands.done == [("drop", "")]
+    assert post.actuator.done == [("drop", "")]
     assert [entry.act for entry in post.journal.kept] == ["drop the cache"]
 
 
 def test_of_two_that_load_one_may_be_measuring_and_the_cache_is_left_alone() -> None:
     post = Post(policy=Policy())
-    post.hands.running = (replace(OLD, loading=True), replace(YOUNG, loading=True))
+    post.actuator.running = (replace(OLD, loading=True), replace(YOUNG, loading=True))
     post.guard.refresh()
     post.memory(60.0, free=2.0)
     post.guard.tick()
     post.chores()
-    assert post.hands.done == []
+    assert post.actuator.done == []
 
 
 def test_a_drop_that_is_not_allowed_leaves_no_trace() -> None:
     post = Post(policy=Policy())
-    post.hands.running, post.hands.allowed = (replace(YOUNG, loading=True),), False
+    post.actuator.running, post.actuator.allowed = (replace(YOUNG, loading=True),), False
     post.guard.refresh()
     post.memory(60.0, free=2.0)
     post.guard.tick()
@@ -255,7 +255,7 @@ def test_a_journal_that_cannot_be_written_stops_no_guard() -> None:
     post.journal.error = OSError(28, "No space left on device")
     post.spend(1.0, lambda _: 1.9)
     post.chores()
-    assert post.hands.done == [("stop", "young")]
+    assert post.actuator.done == [("stop", "young")]
     assert "No space left" in post.guard.problem
     assert len(post.heard) == 1
 
@@ -268,7 +268,7 @@ def test_it_runs_until_it_is_told_to_end() -> None:
     stop.set()
     thread.join(10)
     assert not thread.is_alive()
-    assert post.hands.closed
+    assert post.actuator.closed
 
 
 def test_what_it_decided_last_is_kept_though_it_ends() -> None:
@@ -277,7 +277,7 @@ def test_what_it_decided_last_is_kept_though_it_ends() -> None:
     thread = threading.Thread(target=post.guard.run, args=(stop,))
     thread.start()
     for _ in range(1000):
-        if post.hands.done:
+        if post.actuator.done:
             break
         thread.join(0.01)
     stop.set()

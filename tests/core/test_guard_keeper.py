@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from dataclasses import dataclass, field
 
-from spark_tui.core.guard import AGAIN_SECONDS, GuardKeeper
+from spark_tui.core.guard import AGAIN_SECONDS, GuardLauncher
 from spark_tui.domain.engine.container import LABEL_PRESET
 from spark_tui.domain.errors import SparkError
 from tests.core.kit import Kit
@@ -29,9 +29,9 @@ class FakeStarter:
             raise self.error
         self.journal.claimed = not self.ends_at_once
 
-    def keeper(self) -> GuardKeeper:
+    def keeper(self) -> GuardLauncher:
         context = self.kit.context
-        return GuardKeeper(self, self.journal, context.supervisor, context.store, self.kit.clock)
+        return GuardLauncher(self, self.journal, context.supervisor, context.store, self.kit.clock)
 
 
 async def test_a_launch_starts_one_and_the_next_launch_finds_it() -> None:

@@ -44,7 +44,7 @@ class Box:
     def crash(self, lines: tuple[str, ...], after: float = 30.0) -> None:
         """It ran for `after` seconds, wrote these lines, and has been started again."""
         began = self.facts.started_at or BEGAN
-        self.post.hands.lines = (
+        self.post.actuator.lines = (
             *(LogLine(stamp(began + 1), text) for text in lines),
             LogLine(stamp(began + after + 1), "the next start's first line"),
         )
@@ -52,13 +52,13 @@ class Box:
         self.look()
 
     def look(self) -> None:
-        self.post.hands.loops = (self.facts,)
+        self.post.actuator.loops = (self.facts,)
         self.post.clock.tick(2.0)
         self.post.guard.refresh()
 
     @property
     def stops(self) -> list[str]:
-        return [name for act, name in self.post.hands.done if act == "stop"]
+        return [name for act, name in self.post.actuator.done if act == "stop"]
 
 
 def box(*, ours: bool = True, only_ours: bool = True, **changes: object) -> Box:
@@ -81,7 +81,7 @@ def test_only_the_log_of_the_start_that_ended_is_read() -> None:
     one = box()
     one.crash(ODD)
     one.crash(PROOF)
-    since = [given for act, given in one.post.hands.done if act == "log"]
+    since = [given for act, given in one.post.actuator.done if act == "log"]
     assert since == [stamp(BEGAN - 0.001), stamp(BEGAN + 30.0 - 0.001)]
     assert one.stops == ["qwen"]
 
@@ -107,7 +107,7 @@ def test_an_unknown_cause_is_given_its_few_starts() -> None:
 
 def test_a_log_that_cannot_be_read_is_an_unknown_cause() -> None:
     one = box()
-    one.post.hands.lines = DaemonNotRunning("Docker does not answer.", "Start it.")
+    one.post.actuator.lines = DaemonNotRunning("Docker does not answer.", "Start it.")
     one.facts = replace(one.facts, restart_count=1)
     one.look()
     assert one.stops == []
@@ -141,7 +141,7 @@ def test_a_loop_that_was_there_before_the_guard_counts_from_now_on() -> None:
 def test_a_guard_that_is_there_for_engines_alone_ends_some_time_after_the_last() -> None:
     post = Post()
     assert not post.guard.idle()
-    post.hands.running = ()
+    post.actuator.running = ()
     post.guard.refresh()
     post.clock.tick(119.0)
     assert not post.guard.idle()
@@ -151,7 +151,7 @@ def test_a_guard_that_is_there_for_engines_alone_ends_some_time_after_the_last()
 
 def test_one_that_waits_for_its_next_start_keeps_the_guard() -> None:
     one = box(status=ContainerStatus.RESTARTING)
-    one.post.hands.running = ()
+    one.post.actuator.running = ()
     one.look()
     one.post.clock.tick(500.0)
     assert not one.post.guard.idle()
@@ -159,9 +159,9 @@ def test_one_that_waits_for_its_next_start_keeps_the_guard() -> None:
 
 def test_a_docker_that_does_not_answer_is_waited_for_and_not_for_ever() -> None:
     post = Post()
-    post.hands.running = ()
+    post.actuator.running = ()
     assert not post.guard.idle()
-    post.hands.error = DaemonNotRunning("Docker does not answer.", "Start it.")
+    post.actuator.error = DaemonNotRunning("Docker does not answer.", "Start it.")
     post.guard.refresh()
     post.clock.tick(500.0)
     assert not post.guard.idle()

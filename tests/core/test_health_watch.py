@@ -7,14 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from spark_tui.core.health import HealthWatch, Tokens, no_tokens
+from spark_tui.core.health import HealthWatch, Tokens
 from spark_tui.domain.chat.message import ContentDelta
 from spark_tui.domain.engine.container import LABEL_PORT, LABEL_SERVED_NAME
 from spark_tui.domain.engine.state import EngineState
 from spark_tui.domain.errors import BadRequest, EngineUnreachable
-from spark_tui.domain.event import Severity
-from spark_tui.domain.host.alarm import Alarm, AlarmKind
-from spark_tui.domain.host.detectors import FROZEN_SECONDS, PROBE_SECONDS, SharedFile, TokenSample
+from spark_tui.domain.finding import Finding, Severity
+from spark_tui.domain.host.detectors import FROZEN_SECONDS, PROBE_SECONDS, AlarmId, SharedFile, TokenSample
 from spark_tui.domain.host.vitals import GpuReading
 from spark_tui.domain.quantities import GIB, MIB
 from spark_tui.domain.reading import Missing, Ok
@@ -35,14 +34,14 @@ async def serving(kit: Kit) -> None:
     assert kit.context.supervisor.views()[0].state is EngineState.SERVING
 
 
-def watch(kit: Kit, tokens: Tokens = no_tokens, *, read_only: bool = False) -> HealthWatch:
+def watch(kit: Kit, tokens: Tokens = lambda _: None, *, read_only: bool = False) -> HealthWatch:
     context = kit.context
     return HealthWatch(
         context.store, kit.clock, kit.host, kit.api, context.supervisor, context.alarms, tokens, read_only=read_only
     )
 
 
-def alarms(kit: Kit) -> tuple[Alarm, ...]:
+def alarms(kit: Kit) -> tuple[Finding, ...]:
     return kit.context.store.world.alarms
 
 
@@ -71,9 +70,9 @@ async def test_tokens_that_stand_still_while_requests_run_are_put_to_the_proof()
     kit.api.answer = (1e6,)
     await freeze(kit, watch(kit, Counters(kit)), FROZEN_SECONDS + PROBE_SECONDS)
     [alarm] = alarms(kit)
-    assert (alarm.kind, alarm.severity, alarm.engine) == (AlarmKind.WEDGE, Severity.ERROR, "qwen")
-    assert "a one-token request was not answered" in alarm.text
-    assert "restart" in alarm.remedy
+    assert (alarm.id, alarm.severity, alarm.subject) == (AlarmId.STALL, Severity.ERROR, "qwen")
+    assert "no answer to a one-token request" in alarm.summary
+    assert "Restart" in alarm.remedy
     [(_, request)] = kit.api.requests
     assert request.parameters.max_tokens == 1
     assert kit.api.open_streams == 0, "the probe is not left behind"
@@ -117,7 +116,7 @@ async def test_progress_ends_the_alarm() -> None:
     counters.generated += 5
     await freeze(kit, health, 5)
     assert alarms(kit) == ()
-    assert "tokens move again" in kit.context.store.world.events[-1].text
+    assert "generating tokens again" in kit.context.store.world.events[-1].text
     await kit.context.close()
 
 
@@ -152,7 +151,7 @@ async def test_without_metrics_the_lines_of_the_log_tell() -> None:
             await kit.clock.advance(10)
             look = asyncio.create_task(health.look_at_engines())
             await kit.until(look.done)
-    assert [alarm.kind for alarm in alarms(kit)] == [AlarmKind.WEDGE]
+    assert [alarm.id for alarm in alarms(kit)] == [AlarmId.STALL]
     await kit.context.close()
 
 
@@ -169,8 +168,8 @@ def test_a_gpu_that_crawls_under_full_load_is_told_with_the_unplugging() -> None
         health.gpu_read(Ok(STUCK))
         kit.clock.tick(2.0)
     [alarm] = alarms(kit)
-    assert alarm.kind is AlarmKind.LOW_POWER
-    assert "799 MHz" in alarm.text
+    assert alarm.id is AlarmId.LOW_POWER
+    assert "799 MHz" in alarm.summary
     assert "unplug" in alarm.remedy
     health.gpu_read(Ok(HEALTHY))
     assert alarms(kit) == ()
@@ -195,7 +194,7 @@ async def test_files_that_a_killed_engine_left_are_told_with_the_command_that_re
     kit.host.shared = Ok((SharedFile("psm_1a2b3c", 2 * GIB, 600.0, open=False), SharedFile("mine", GIB, 600.0)))
     await health.look_at_shared_memory()
     [alarm] = alarms(kit)
-    assert "2.0 GiB" in alarm.text
+    assert "2.0 GiB" in alarm.summary
     assert "/dev/shm/psm_1a2b3c" in alarm.remedy
     assert "mine" not in alarm.remedy
     kit.host.shared = Ok(())

@@ -11,7 +11,7 @@ from spark_tui.core.launch import LaunchRequest
 from spark_tui.domain.engine.container import LABEL_PRESET, ContainerStatus, PublishedPort
 from spark_tui.domain.engine.state import EngineState, Health
 from spark_tui.domain.errors import SparkError
-from spark_tui.domain.event import Severity
+from spark_tui.domain.finding import Severity
 from spark_tui.domain.history import HistoryOff, Record
 from spark_tui.domain.logs.eta import Basis
 from spark_tui.domain.logs.starts import StartRecord, StartSizes

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from spark_tui.core.memory import CALM_SECONDS
-from spark_tui.domain.event import Severity
-from spark_tui.domain.host.alarm import AlarmKind
-from spark_tui.domain.host.memory import Level
+from spark_tui.domain.finding import Severity
+from spark_tui.domain.host.detectors import AlarmId
 from spark_tui.domain.host.vitals import GpuProcess, GpuReading
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.reading import Missing, Ok, value_of
@@ -29,17 +28,17 @@ def test_a_healthy_box_at_four_per_cent_raises_nothing() -> None:
     kit = Kit()
     seconds(kit, *[5.0, 4.9, 5.1] * 20)
     world = kit.context.store.world
-    assert (world.judgement.level, world.alarms, world.events) == (Level.OK, (), ())
+    assert (world.memory_state.severity, world.alarms, world.events) == (Severity.OK, (), ())
 
 
 def test_a_fall_is_an_alarm_before_the_floor_is_reached_and_told_once() -> None:
     kit = Kit()
     seconds(kit, 20, 17, 14, 11, 8, 5)
     world = kit.context.store.world
-    assert world.judgement.level is Level.CRITICAL
+    assert world.memory_state.severity is Severity.ERROR
     [alarm] = world.alarms
-    assert (alarm.kind, alarm.severity) == (AlarmKind.MEMORY, Severity.ERROR)
-    assert "gone in" in alarm.text
+    assert (alarm.id, alarm.severity) == (AlarmId.MEMORY, Severity.ERROR)
+    assert "gone in" in alarm.summary
     seconds(kit, 4.0, 3.5, 3.2, 3.1)
     assert len([event for event in kit.context.store.world.events if event.severity is Severity.ERROR]) == 1
 
@@ -51,8 +50,8 @@ def test_it_is_over_only_when_memory_has_been_back_for_a_while() -> None:
     assert kit.context.store.world.alarms
     seconds(kit, 30.0, 30.0, 30.0, 30.0)
     world = kit.context.store.world
-    assert (world.judgement.level, world.alarms) == (Level.OK, ())
-    assert "in order again" in world.events[-1].text
+    assert (world.memory_state.severity, world.alarms) == (Severity.OK, ())
+    assert "fine again" in world.events[-1].text
 
 
 def test_memory_that_cannot_be_read_keeps_what_was_known() -> None:
@@ -60,8 +59,8 @@ def test_memory_that_cannot_be_read_keeps_what_was_known() -> None:
     seconds(kit, 1.5)
     kit.host.memory_value = Missing("no /proc")
     kit.context.collectors.sample_host()
-    assert kit.context.store.world.judgement.level is Level.CRITICAL
-    assert kit.context.store.world.ledger == Missing("no /proc")
+    assert kit.context.store.world.memory_state.severity is Severity.ERROR
+    assert kit.context.store.world.breakdown == Missing("no /proc")
 
 
 async def test_the_ledger_knows_which_engine_holds_what() -> None:
@@ -74,7 +73,7 @@ async def test_the_ledger_knows_which_engine_holds_what() -> None:
     await kit.context.supervisor.refresh()
     await kit.context.collectors.collect_once()
     kit.context.collectors.sample_host()
-    found = value_of(kit.context.store.world.ledger)
+    found = value_of(kit.context.store.world.breakdown)
     assert found is not None
     assert found.engines is not None
     assert [(share.name, share.memory) for share in found.engines] == [("qwen", 60 * GIB)]

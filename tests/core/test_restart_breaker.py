@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 from spark_tui.core.crash_loops import RestartBreaker
 from spark_tui.domain.engine.container import LABEL_PRESET, ContainerFacts, ContainerStatus
 from spark_tui.domain.errors import DaemonNotRunning
-from spark_tui.domain.event import Severity
-from spark_tui.domain.host.alarm import Alarm, AlarmKind
+from spark_tui.domain.finding import Finding, Severity
+from spark_tui.domain.host.detectors import AlarmId
 from spark_tui.domain.host.guard import GuardEntry
 from spark_tui.domain.logs.crash_loop import MOST_RESTARTS
 from tests.core.kit import Kit
@@ -43,13 +43,13 @@ async def watching(kit: Kit, entries: tuple[GuardEntry, ...] = (), *, acting: bo
 
 
 async def crash(kit: Kit, *lines: str) -> None:
-    """It writes these lines, ends, and is started again by Docker."""
+    """It writes these lines, ends, and is Docker restarted it."""
     kit.docker.restart_by_policy("qwen", *lines)
     await kit.clock.advance(5)
 
 
-def alarms(kit: Kit) -> tuple[Alarm, ...]:
-    return tuple(alarm for alarm in kit.context.store.world.alarms if alarm.kind is AlarmKind.CRASH_LOOP)
+def alarms(kit: Kit) -> tuple[Finding, ...]:
+    return tuple(alarm for alarm in kit.context.store.world.alarms if alarm.id is AlarmId.CRASH_LOOP)
 
 
 def status(kit: Kit) -> ContainerStatus:
@@ -66,7 +66,7 @@ async def test_what_no_restart_heals_is_stopped_at_once_with_its_cause() -> None
     assert status(kit) is ContainerStatus.EXITED
     [alarm] = alarms(kit)
     assert alarm.severity is Severity.ERROR
-    assert "no restart heals that" in alarm.text
+    assert "no restart heals that" in alarm.summary
     assert "spark-tui explain qwen" in alarm.remedy
 
 
@@ -87,11 +87,11 @@ async def test_what_may_heal_is_given_a_few_starts() -> None:
         for _ in range(MOST_RESTARTS):
             await crash(kit, CRASH)
             assert status(kit) is ContainerStatus.RUNNING
-        told = [event for event in kit.context.store.world.events if "started again by Docker" in event.text]
+        told = [event for event in kit.context.store.world.events if "Docker restarted it" in event.text]
         assert len(told) == MOST_RESTARTS
         await crash(kit, CRASH)
         assert status(kit) is ContainerStatus.EXITED
-    assert "ended 4 times" in alarms(kit)[0].text
+    assert "ended 4 times" in alarms(kit)[0].summary
 
 
 async def test_an_engine_of_somebody_else_is_told_of_and_left_alone() -> None:
@@ -121,7 +121,7 @@ async def test_an_engine_that_the_guard_ended_does_not_come_back() -> None:
     async with watching(kit, (entry,)):
         await crash(kit)
     assert status(kit) is ContainerStatus.EXITED
-    assert "the memory guard ended it" in alarms(kit)[0].text
+    assert "the memory guard ended it" in alarms(kit)[0].summary
 
 
 async def test_only_the_start_that_ended_is_blamed() -> None:
@@ -163,6 +163,6 @@ async def test_a_stop_that_fails_is_told_and_tried_again() -> None:
     async with watching(kit):
         kit.docker.fail("stop", DaemonNotRunning("Docker does not answer.", "Start it."))
         await crash(kit, *PROOF)
-        assert "could not be stopped" in alarms(kit)[0].text
+        assert "stopping failed" in alarms(kit)[0].summary
         await crash(kit, *PROOF)
     assert status(kit) is ContainerStatus.EXITED

@@ -11,7 +11,7 @@ from spark_tui.core.wiring import DEMO, REAL, Ports
 from spark_tui.domain.errors import RefusedError
 
 INPUTS = {"builtin_presets", "world"}
-NOT_IN_THE_DEMO = {"guarding", "person_files", "remote_shell"}
+NOT_IN_THE_DEMO = {"guarding", "user_files", "remote_shell"}
 
 
 def test_every_port_has_an_adapter() -> None:
@@ -34,7 +34,7 @@ def test_every_part_can_be_made() -> None:
     assert set(PARTS) == set(Context.__annotations__) - {"settings", "ports", "paths"}
 
 
-@pytest.mark.parametrize("name", ["hosts", "guarding", "person_files"])
+@pytest.mark.parametrize("name", ["hosts", "guarding", "user_files"])
 def test_what_the_demo_lacks_is_refused(name: str) -> None:
     with pytest.raises(RefusedError, match="not available in the demo"):
         getattr(build_demo(), name)

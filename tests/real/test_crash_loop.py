@@ -11,7 +11,7 @@ import pytest
 
 from spark_tui.core.context import Context, build
 from spark_tui.domain.engine.container import LABEL_PRESET, LABEL_RUNTIME, ContainerFacts, ContainerSpec, RestartPolicy
-from spark_tui.domain.host.alarm import AlarmKind
+from spark_tui.domain.host.detectors import AlarmId
 from spark_tui.domain.logs.crash_loop import MOST_RESTARTS
 from spark_tui.domain.settings import Settings, folders_of
 from tests.failure_logs import cases
@@ -53,7 +53,7 @@ async def crashing(context: Context, script: str, text: str = "", *, ours: bool 
 async def ended(context: Context, patience: float = 60.0) -> ContainerFacts:
     """The container once it is stopped, and has stayed so for a while."""
     async with asyncio.timeout(patience):
-        while not context.alarms.standing(AlarmKind.CRASH_LOOP):
+        while not context.alarms.current(AlarmId.CRASH_LOOP):
             await asyncio.sleep(0.2)
         await asyncio.sleep(3.0)
     return await context.docker.inspect(NAME)
@@ -65,7 +65,7 @@ async def test_a_cause_that_no_restart_heals_ends_the_loop_at_once(context: Cont
         assert not facts.running
         assert facts.restart_policy == "always"
         assert facts.restart_count <= 2
-        [alarm] = context.alarms.standing(AlarmKind.CRASH_LOOP)
+        [alarm] = context.alarms.current(AlarmId.CRASH_LOOP)
         assert "no restart heals that" in alarm.text
 
 
@@ -74,7 +74,7 @@ async def test_an_unknown_cause_is_given_its_few_starts(context: Context) -> Non
         facts = await ended(context)
         assert not facts.running
         assert facts.restart_count >= MOST_RESTARTS
-        assert "something else is wrong" in context.alarms.standing(AlarmKind.CRASH_LOOP)[0].text
+        assert "something else is wrong" in context.alarms.current(AlarmId.CRASH_LOOP)[0].summary
 
 
 async def test_an_engine_of_somebody_else_goes_on(context: Context) -> None:

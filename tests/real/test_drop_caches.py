@@ -124,7 +124,7 @@ def test_the_command_line_reports_what_was_released(cached_file: Path, tmp_path:
     assert told["route"] == "root"
     assert told["released_bytes"] > CACHED - SLACK
     assert told["free_after_bytes"] - told["free_before_bytes"] == told["released_bytes"]
-    assert "Usable memory is unchanged" in told["sentence"]
+    assert "Available memory is unchanged" in told["sentence"]
 
 
 # --- an ordinary user, with the grant and nothing else --------------------------------------------------

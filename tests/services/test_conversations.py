@@ -21,7 +21,7 @@ from spark_tui.domain.chat.conversation import ChatThread, Exchange, Outcome
 from spark_tui.domain.chat.message import Answer
 from spark_tui.domain.errors import RefusedError, SparkError, UsageError
 from spark_tui.services.conversations import FileConversations
-from spark_tui.services.files import SystemPersonFiles
+from spark_tui.services.files import SystemUserFiles
 
 ID = "20260101-000000-abc"
 
@@ -241,7 +241,7 @@ async def test_a_file_that_is_junk_is_a_conversation_without_exchanges(tmp_path:
 
 
 async def test_a_persons_file_is_read_up_to_a_limit(tmp_path: Path) -> None:
-    files = SystemPersonFiles(tmp_path)
+    files = SystemUserFiles(tmp_path)
     (tmp_path / "a.txt").write_text("hello")
     assert await files.read("~/a.txt", 10) == b"hello"
     with pytest.raises(RefusedError, match="more than 4 B"):
@@ -254,7 +254,7 @@ async def test_a_persons_file_is_read_up_to_a_limit(tmp_path: Path) -> None:
 
 
 async def test_an_export_takes_nobodys_place_unasked(tmp_path: Path) -> None:
-    files = SystemPersonFiles(tmp_path)
+    files = SystemUserFiles(tmp_path)
     path = Path(await files.write("~/out.md", "one\ud800"))
     assert path.read_text() == "one?"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600

@@ -36,7 +36,8 @@ from spark_tui.domain.errors import (
     PortInUse,
     ReplyCutOff,
 )
-from spark_tui.domain.host.memory import MemInfo, strip_parts
+from spark_tui.domain.host.breakdown import memory_breakdown
+from spark_tui.domain.host.memory import MemInfo
 from spark_tui.domain.host.vitals import GpuReading, engine_memory
 from spark_tui.domain.logs.timeline import Outcome
 from spark_tui.domain.logs.tracker import LogTracker
@@ -173,11 +174,11 @@ async def test_it_is_a_spark_and_its_pool_is_cut_without_a_remainder(spark: Spar
     assert spark.host.identity().hostname == "spark-demo"
     memory = spark.memory()
     assert round(memory.total / GIB, 1) == 121.6
-    parts = strip_parts(memory, engine_memory(await spark.gpu.read()))
+    parts = memory_breakdown(memory, await spark.gpu.read())
     assert sum(parts.sizes) == memory.total
-    assert parts.engine is not None
-    assert 40 * GIB < parts.engine < 80 * GIB
-    assert 4 * GIB < parts.apps < 12 * GIB
+    assert parts.engine_memory is not None
+    assert 40 * GIB < parts.engine_memory < 80 * GIB
+    assert 4 * GIB < parts.apps + (parts.driver or 0) < 12 * GIB
     gpu = await spark.gpu_now()
     assert (gpu.name, gpu.unified, gpu.memory_used, gpu.memory_total) == ("NVIDIA GB10", True, None, None)
 
@@ -526,11 +527,11 @@ def test_whatever_is_done_the_pool_never_overflows(deeds: list[tuple[str, float]
                 await task
             spark.clock.tick(pause)
             memory = spark.memory()
-            parts = strip_parts(memory, engine_memory(await spark.gpu.read()))
+            parts = memory_breakdown(memory, await spark.gpu.read())
             assert sum(parts.sizes) == memory.total
             assert memory.free > GIB
             assert 0 < memory.available <= memory.total
-            assert parts.engine is not None
+            assert parts.engine_memory is not None
 
     asyncio.run(live())
 

@@ -8,15 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from spark_tui.domain.doctor.check import Link
+from spark_tui.domain.doctor.readings import Link
 from spark_tui.domain.reading import Missing, Ok
 from spark_tui.services.host.doctor import FileDoctorProbe
 from spark_tui.services.ports import DoctorProbe
 
+PAGE = os.sysconf("SC_PAGE_SIZE")
 ROUTE = "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\n"
 TCP = """  sl  local_address rem_address   st
-   0: 0100007F:1F40 00000000:0000 0A
-   1: 0100007F:1F41 00000000:0000 01
+   0: 0100007F:1F40 00000000:0000 0A 00000000:00000000 00:00000000 00000000 1000 0 11 1
+   1: 0100007F:1F41 00000000:0000 01 00000000:00000000 00:00000000 00000000 1000 0 12 1
 """
 MODULE = "NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  580.142  Release Build\n"
 IN_DOCKER = f"0::/system.slice/docker-{'a' * 64}.scope\n"
@@ -33,7 +34,7 @@ def root(tmp_path: Path) -> Path:
         "proc/8/cmdline": "VLLM::EngineCore\0",
         "proc/8/comm": "VLLM::EngineCor\n",
         "proc/8/cgroup": "0::/user.slice\n",
-        "proc/8/status": "VmRSS:\t 2048 kB\n",
+        "proc/8/statm": f"1000 {2048 * 1024 // PAGE} 0 0 0 0 0\n",
         "proc/9/cmdline": "python3\0-m\0vllm.entrypoints.openai.api_server\0",
         "proc/9/cgroup": IN_DOCKER,
         "sys/class/net/enP7s7/operstate": "up\n",
@@ -48,6 +49,8 @@ def root(tmp_path: Path) -> Path:
         path = tmp_path / "root" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
+    for pid in (7, 8, 9):
+        (tmp_path / f"root/proc/{pid}/stat").write_text(f"{pid} (x) S 1 " + "0 " * 48)
     return tmp_path / "root"
 
 

@@ -21,7 +21,8 @@ from spark_tui.domain.host.drop_caches import Access, Route, RouteKind, SystemFi
 from spark_tui.domain.host.guard import GuardedEngine, GuardEntry
 from spark_tui.domain.reading import Missing, Ok
 from spark_tui.services.docker.socket import DockerSocket
-from spark_tui.services.guard.actuator import FileGuardJournal, SystemGuardHands, answers
+from spark_tui.services.guard.actuator import SystemGuardActuator, answers
+from spark_tui.services.guard.journal import FileGuardJournal
 from spark_tui.services.guard.units import SystemdUserUnits
 from spark_tui.services.host.drop_caches import SystemCacheDropper
 from spark_tui.services.host.procfs import ProcfsHost
@@ -282,9 +283,9 @@ def described(*, image: str = "vllm/vllm-openai:nightly", pid: int = 4242) -> di
     }
 
 
-def hands(daemon: Daemon, root: Path, *, ready: bool = False) -> SystemGuardHands:
+def hands(daemon: Daemon, root: Path, *, ready: bool = False) -> SystemGuardActuator:
     environ = {"DOCKER_HOST": f"unix://{daemon.path}", "HOME": str(root)}
-    return SystemGuardHands(DockerSocket(environ), SystemCacheDropper(), root=root, ready=lambda _port, _path: ready)
+    return SystemGuardActuator(DockerSocket(environ), SystemCacheDropper(), root=root, ready=lambda _port, _path: ready)
 
 
 def process(root: Path, pid: int, identity: str = IDENTITY) -> Path:
@@ -316,7 +317,7 @@ def test_an_engine_that_has_answered_once_is_not_asked_again(daemon: Daemon, tmp
         polls.append(port)
         return len(polls) > 1
 
-    adapter = SystemGuardHands(
+    adapter = SystemGuardActuator(
         DockerSocket({"DOCKER_HOST": f"unix://{daemon.path}"}), SystemCacheDropper(), root=tmp_path, ready=ready
     )
     assert [adapter.engines()[0].loading for _ in range(4)] == [True, False, False, False]
@@ -368,7 +369,7 @@ def test_without_docker_the_first_process_is_signalled(daemon: Daemon, tmp_path:
     try:
         process(tmp_path, child.pid)
         docker = DockerSocket({"DOCKER_HOST": f"unix://{tmp_path}/gone.sock"})
-        adapter = SystemGuardHands(docker, SystemCacheDropper(), root=tmp_path)
+        adapter = SystemGuardActuator(docker, SystemCacheDropper(), root=tmp_path)
         engine = GuardedEngine(IDENTITY, "qwen", child.pid)
         with pytest.raises(SparkError):
             adapter.engines()
@@ -384,8 +385,8 @@ def test_a_pid_that_belongs_to_somebody_else_now_is_never_signalled(daemon: Daem
     try:
         process(tmp_path, child.pid, identity="cd" * 32)
         docker = DockerSocket({"DOCKER_HOST": f"unix://{tmp_path}/gone.sock"})
-        adapter = SystemGuardHands(docker, SystemCacheDropper(), root=tmp_path)
-        assert adapter.kill(GuardedEngine(IDENTITY, "qwen", child.pid)) == "no way reached it"
+        adapter = SystemGuardActuator(docker, SystemCacheDropper(), root=tmp_path)
+        assert adapter.kill(GuardedEngine(IDENTITY, "qwen", child.pid)) == "not reached by any way"
         assert child.poll() is None
     finally:
         child.kill()
@@ -395,13 +396,13 @@ def test_a_pid_that_belongs_to_somebody_else_now_is_never_signalled(daemon: Daem
 def test_the_way_to_a_stop_imports_no_docker_sdk(tmp_path: Path) -> None:
     code = (
         "import sys\n"
-        "from spark_tui.services.guard.actuator import SystemGuardHands\n"
+        "from spark_tui.services.guard.actuator import SystemGuardActuator\n"
         "from spark_tui.services.host.drop_caches import SystemCacheDropper\n"
         "import spark_tui.core.guard\n"
         "from spark_tui.domain.host.guard import GuardedEngine\n"
         "from spark_tui.services.docker.socket import DockerSocket\n"
         f"docker = DockerSocket({{'DOCKER_HOST': 'unix://{tmp_path}/no.sock'}})\n"
-        "hands = SystemGuardHands(docker, SystemCacheDropper())\n"
+        "hands = SystemGuardActuator(docker, SystemCacheDropper())\n"
         "hands.stop(GuardedEngine('a' * 64, 'x'), 1)\n"
         "hands.kill(GuardedEngine('a' * 64, 'x'))\n"
         "heavy = {'docker', 'httpx', 'requests', 'pynvml', 'psutil', 'yaml', 'textual', 'huggingface_hub'}\n"

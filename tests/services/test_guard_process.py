@@ -13,7 +13,7 @@ import pytest
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.settings import Settings
 from spark_tui.services.docker.socket import DockerSocket
-from spark_tui.services.guard.actuator import FileGuardJournal
+from spark_tui.services.guard.journal import FileGuardJournal
 from spark_tui.services.guard.process import GuardProcess
 
 PLANTED = "hf_planted_for_the_test"
@@ -92,5 +92,5 @@ def test_a_start_that_fails_says_what_to_do(environ: dict[str, str], journal: Fi
     (tmp_path / "state").write_text("a file where a folder should be")
     with pytest.raises(SparkError) as caught:
         starter(environ, journal, tmp_path).start()
-    assert "could not be started" in caught.value.summary
+    assert "did not start" in caught.value.summary
     assert "spark-tui guard" in caught.value.remedy

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from spark_tui.domain.host.breakdown import ledger
+from spark_tui.domain.host.breakdown import memory_breakdown
 from spark_tui.domain.host.vitals import GpuReading, Throttle, throttled_between
 from spark_tui.domain.quantities import MIB
 from spark_tui.domain.reading import Ok
@@ -32,7 +32,7 @@ def test_every_field_of_a_data_centre_gpu_is_read(part: str) -> None:
     for line, reading in zip(CAPTURE[part][1:], readings(part), strict=True):
         assert reading.name == "NVIDIA H200"
         assert reading.driver == "580.159.04"
-        assert reading.unified is False, "it has memory of its own"
+        assert reading.unified is False, "it has its own memory"
         assert None not in (reading.utilization_percent, reading.power_watts, reading.temperature_c)
         assert None not in (reading.sm_clock_mhz, reading.memory_used, reading.memory_total)
         assert set(line["gpu"]["throttle_ns"]) < set(Throttle), "five counters, each by the name of its reason"
@@ -69,9 +69,9 @@ def test_load_shows_in_every_vital_sign() -> None:
 
 
 def test_a_gpu_with_memory_of_its_own_takes_no_part_of_the_pool() -> None:
-    found = ledger(IDLE_MEMORY, Ok(readings("busy")[-1], 0.0))
+    found = memory_breakdown(IDLE_MEMORY, Ok(readings("busy")[-1], 0.0))
     assert found.engines is None
-    assert "memory of its own" in found.no_engines
+    assert "its own memory" in found.no_engines
 
 
 def test_counters_that_stand_still_throttle_nothing() -> None:

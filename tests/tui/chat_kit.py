@@ -103,7 +103,7 @@ class ScriptedApi:
 
 
 class MemoryFiles:
-    """A PersonFiles in memory."""
+    """A UserFiles in memory."""
 
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
@@ -166,7 +166,7 @@ class Kit:
             self.add_engine(name, model, 8000 + number)
         ports = Ports(
             clock=self.clock, docker=self.docker, api=self.api, host=FakeHost(), gpu=FakeGpu(), presets=NoPresets(),
-            secrets=FakeSecrets(), archive=FakeArchive(), conversations=self.kept, person_files=self.files,
+            secrets=FakeSecrets(), archive=FakeArchive(), conversations=self.kept, user_files=self.files,
         )  # fmt: skip
         self.context = Context(Settings(), ports, HostPaths("/store", "/caches", "/home/test"))
         self.app = ChatApp(self.context, UNICODE)

@@ -65,7 +65,7 @@ class BenchKit(Kit):
         self.load = FakeLoad(self.clock)
         ports = Ports(
             self.clock, self.docker, self.api, self.host, self.gpu, self.presets, self.secrets, self.archive,
-            load=self.load, results=self.results, person_files=self.files,
+            load=self.load, results=self.results, user_files=self.files,
         )  # fmt: skip
         return Context(self.settings, ports, HostPaths("/store", "/caches", "/home/test"))
 

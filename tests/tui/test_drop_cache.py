@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spark_tui.core.cache import Prospect
+from spark_tui.core.cache import DropPlan
 from spark_tui.core.context import build_demo
 from spark_tui.domain.host.drop_caches import Route, RouteKind
 from spark_tui.domain.reading import value_of
@@ -13,13 +13,13 @@ from tests.fakes_host import FakeClock
 
 
 def test_an_allowed_way_without_a_warning_asks_nothing() -> None:
-    assert free_cache_question(Prospect(route=Route(RouteKind.ROOT, ()))) is None
+    assert free_cache_question(DropPlan(route=Route(RouteKind.ROOT, ()))) is None
 
 
 def test_a_container_and_sudo_are_told_before_they_are_used() -> None:
     container = Route(RouteKind.CONTAINER, (), image="some/image")
-    assert "container of some/image" in str(free_cache_question(Prospect(consent=container))._what)  # type: ignore[union-attr]
-    terminal = free_cache_question(Prospect(terminal=Route(RouteKind.TERMINAL, ())))
+    assert "container of some/image" in str(free_cache_question(DropPlan(consent=container))._what)  # type: ignore[union-attr]
+    terminal = free_cache_question(DropPlan(terminal=Route(RouteKind.TERMINAL, ())))
     assert terminal is not None
     assert "spark-tui never sees it" in terminal._what
 

@@ -8,13 +8,13 @@ from dataclasses import replace
 import pytest
 
 from spark_tui.core.context import Context, build_demo
-from spark_tui.core.memory import GuardStanding, MemoryDetail
-from spark_tui.domain.host.breakdown import Ledger
+from spark_tui.core.memory import GuardStatus, MemoryDetail
+from spark_tui.domain.finding import Severity
+from spark_tui.domain.host.breakdown import MemoryBreakdown
 from spark_tui.domain.host.drop_caches import DropResult, RouteKind
 from spark_tui.domain.host.guard import GuardEntry
 from spark_tui.domain.host.identity import HostPaths
-from spark_tui.domain.host.memory import Level
-from spark_tui.domain.host.vitals import ContainerMemory, GpuProcess, GpuReading, HostProcess, VitalCounters
+from spark_tui.domain.host.vitals import ContainerMemory, GpuProcess, GpuReading, HostProcess, Vitals
 from spark_tui.domain.quantities import GIB, MIB
 from spark_tui.domain.reading import Missing, Ok, Reading, value_of
 from spark_tui.domain.settings import Settings
@@ -40,8 +40,8 @@ class FixedVitals:
         self.found = found
         self.looks = 0
 
-    def counters(self) -> VitalCounters:
-        return VitalCounters(0.0, GONE, GONE, GONE, GONE, GONE, GONE)
+    def look(self) -> Vitals:
+        return Vitals(GONE, GONE, GONE, GONE, GONE)
 
     def processes(self, gpu: Sequence[GpuProcess], limit: int) -> Reading[tuple[HostProcess, ...]]:
         self.looks += 1
@@ -71,7 +71,7 @@ def memory_kit(*processes: HostProcess, name: str = "qwen") -> tuple[Kit, FixedV
 
 async def opened(sight: Sight) -> None:
     """Memory, with its closer look."""
-    await sight.until(lambda: value_of(sight.app.ledger) is not None and bool(sight.kit.context.supervisor.views()))
+    await sight.until(lambda: value_of(sight.app.breakdown) is not None and bool(sight.kit.context.supervisor.views()))
     await sight.press("m")
     sight.on(MemoryScreen)
     await sight.until_seen("Who holds the pool", "VLLM::Engine")
@@ -125,7 +125,7 @@ async def test_at_eighty_columns_everything_is_reached_by_scrolling() -> None:
 async def test_the_arrows_move_in_the_processes_and_bring_them_into_view() -> None:
     kit, _ = memory_kit(*(replace(ENGINE, pid=4000 + number, name=f"worker-{number:02}") for number in range(9)))
     async with seen(kit, (80, 24)) as sight:
-        await sight.until(lambda: value_of(sight.app.ledger) is not None)
+        await sight.until(lambda: value_of(sight.app.breakdown) is not None)
         await sight.press("m")
         await sight.until_seen("> worker-00".replace(">", UNICODE.cursor))
         await sight.press(*["down"] * 8)
@@ -142,7 +142,7 @@ async def test_the_ledger_takes_as_many_lines_as_it_says() -> None:
 
 def test_a_machine_without_swap_says_none_and_no_zero() -> None:
     memory = replace(IDLE_MEMORY, swap_total=0, swap_free=0)
-    found = Ledger(memory.total, None, memory.total - memory.free, None, 0, None, memory.free, "n/a", "n/a")
+    found = MemoryBreakdown(memory.total, None, memory.total - memory.free, None, 0, None, memory.free, "n/a", "n/a")
     lines = words.ledger_lines(found, memory, Ok(0.0), 100)
     assert lines[-1].plain.split()[:3] == ["swap", "none", "PSI"]
 
@@ -179,7 +179,7 @@ async def test_danger_stands_on_the_strip_and_in_the_ledger() -> None:
     async with seen(kit) as sight:
         await opened(sight)
         kit.host.memory_value = Ok(replace(IDLE_MEMORY, free=GIB, available=GIB), kit.clock.now())
-        await sight.until(lambda: sight.app.judgement.level is Level.CRITICAL)
+        await sight.until(lambda: sight.app.memory_state.severity is Severity.ERROR)
         await sight.until_seen("CRITICAL", "below the floor of 3.0", "Stop an engine")
 
 
@@ -193,21 +193,21 @@ def said(detail: MemoryDetail, drop: DropResult | None = None) -> str:
 
 def test_the_guards_last_act_is_told_with_its_reason() -> None:
     entry = GuardEntry(9_400.0, "stop the engine", "qwen", "1.2 GiB usable", "docker stop")
-    text = said(MemoryDetail(guard=Ok(GuardStanding(True, (entry,)))))
+    text = said(MemoryDetail(guard=Ok(GuardStatus(True, (entry,)))))
     assert "it stops an engine before memory runs out" in text
     assert "10m00s ago" in text
     assert "stop the engine qwen: 1.2 GiB usable" in text
 
 
 def test_a_guard_that_does_not_run_says_how_to_get_one() -> None:
-    assert "guard --install" in said(MemoryDetail(guard=Ok(GuardStanding(False))))
+    assert "guard --install" in said(MemoryDetail(guard=Ok(GuardStatus(False))))
 
 
 def test_a_drop_is_told_with_before_and_after() -> None:
     before = replace(IDLE_MEMORY, free=10 * GIB, cached=30 * GIB)
     after = replace(IDLE_MEMORY, free=38 * GIB, cached=2 * GIB)
     text = said(MemoryDetail(), DropResult(RouteKind.SUDO, before, after, 1.2))
-    assert "Released 28.0 GiB" in text
+    assert "Freed 28.0 GiB" in text
     assert "free 10.0 -> 38.0 GiB, cache 30.0 -> 2.0 GiB" in text
 
 

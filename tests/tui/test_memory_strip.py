@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_tui.domain.event import Severity
-from spark_tui.domain.host.alarm import Alarm, AlarmKind
-from spark_tui.domain.host.memory import Judgement, Level
+from spark_tui.domain.finding import Finding, Severity
+from spark_tui.domain.host.detectors import AlarmId
 from spark_tui.domain.host.vitals import GpuReading, Throttle, Throttled
 from spark_tui.domain.reading import Ok
 from spark_tui.tui.format import ASCII
@@ -40,10 +39,10 @@ def test_a_part_is_off_by_no_more_than_the_cells_lent_to_small_ones(sizes: list[
 # --- alarms ---------------------------------------------------------------------------------------------
 
 
-def strip(*alarms: Alarm, level: Level = Level.OK) -> MemoryStrip:
+def strip(*alarms: Finding, severity: Severity = Severity.OK) -> MemoryStrip:
     made = MemoryStrip(ASCII)
     made.memory = Ok(IDLE_MEMORY)
-    made.judgement = Judgement(level)
+    made.memory_state = Finding("memory", severity, "")
     made.alarms = alarms
     return made
 
@@ -53,8 +52,10 @@ def test_a_quiet_strip_has_two_lines() -> None:
 
 
 def test_the_worst_alarm_stands_under_the_numbers_and_the_others_are_counted() -> None:
-    worst = Alarm(AlarmKind.WEDGE, Severity.ERROR, "no token for 2m", "Restart it.", "[red]qwen[/]\x1b[31m")
-    other = Alarm(AlarmKind.LEAK, Severity.WARNING, "2.0 GiB in 1 file", "Remove it.")
+    worst = Finding(
+        AlarmId.STALL, Severity.ERROR, "no token for 2m", remedy="Restart it.", subject="[red]qwen[/]\x1b[31m"
+    )
+    other = Finding(AlarmId.LEAK, Severity.WARNING, "2.0 GiB in 1 file", remedy="Remove it.")
     for width in (60, 80, 120, 200):
         lines = strip(worst, other).say(width).plain.split("\n")
         assert len(lines) == 3
@@ -66,11 +67,11 @@ def test_the_worst_alarm_stands_under_the_numbers_and_the_others_are_counted() -
 
 def test_the_colour_of_what_is_available_follows_the_judgement_and_not_a_percentage() -> None:
     styles = {}
-    for level in Level:
-        said = strip(level=level).say(100)
+    for severity in (Severity.OK, Severity.WARNING, Severity.ERROR):
+        said = strip(severity=severity).say(100)
         [span] = [span for span in said.spans if said.plain[span.start : span.end] == "116.0"]
-        styles[level] = str(span.style)
-    assert (styles[Level.OK], "error" in styles[Level.CRITICAL]) == ("bold", True)
+        styles[severity] = str(span.style)
+    assert (styles[Severity.OK], "error" in styles[Severity.ERROR]) == ("bold", True)
     assert len(set(styles.values())) == 3
 
 

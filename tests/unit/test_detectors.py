@@ -1,4 +1,4 @@
-"""Wedge, stuck low power, leaked shared memory: found when they are there, silent on healthy telemetry."""
+"""Stall, stuck low power, leaked shared memory: found when they are there, silent on healthy telemetry."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from spark_tui.domain.host.detectors import (
     FROZEN_SECONDS,
     LowPowerState,
     SharedFile,
+    Stall,
+    StallState,
     TokenSample,
-    Wedge,
-    WedgeState,
     leaked,
     probed,
     watch_power,
@@ -25,36 +25,36 @@ from spark_tui.domain.host.detectors import (
 from spark_tui.domain.host.vitals import GpuReading
 from tests.gb10_fixtures import TELEMETRY, telemetry
 
-# --- wedge ----------------------------------------------------------------------------------------------
+# --- stall ----------------------------------------------------------------------------------------------
 
 
-def tokens(*samples: TokenSample) -> WedgeState:
-    state = WedgeState()
+def tokens(*samples: TokenSample) -> StallState:
+    state = StallState()
     for sample in samples:
         state = watch_tokens(state, sample)
     return state
 
 
-def frozen(seconds: float, *, running: float = 2, prompt: float | None = 10) -> WedgeState:
+def frozen(seconds: float, *, running: float = 2, prompt: float | None = 10) -> StallState:
     return tokens(*(TokenSample(at, running, 500, prompt) for at in (0.0, seconds / 2, seconds)))
 
 
 def test_no_token_for_two_minutes_while_requests_run_is_a_suspicion_and_no_more() -> None:
-    assert frozen(FROZEN_SECONDS - 1).wedge is Wedge.NONE
+    assert frozen(FROZEN_SECONDS - 1).stall is Stall.NONE
     state = frozen(FROZEN_SECONDS)
-    assert state.wedge is Wedge.SUSPECTED
+    assert state.stall is Stall.SUSPECTED
     assert state.probe_wanted
-    assert state.sentence(FROZEN_SECONDS) == "no token for 2m00s while requests run"
+    assert state.sentence(FROZEN_SECONDS) == "no tokens for 2m00s while requests run"
 
 
 def test_a_one_token_request_clears_or_confirms() -> None:
     suspected = frozen(FROZEN_SECONDS)
-    assert probed(suspected, answered=True).wedge is Wedge.NONE
+    assert probed(suspected, answered=True).stall is Stall.NONE
     confirmed = probed(suspected, answered=False)
-    assert confirmed.wedge is Wedge.CONFIRMED
+    assert confirmed.stall is Stall.CONFIRMED
     assert not confirmed.probe_wanted
-    assert "was not answered" in confirmed.sentence(200.0)
-    assert probed(WedgeState(), answered=False).wedge is Wedge.NONE, "a probe without a suspicion proves nothing"
+    assert "no answer" in confirmed.sentence(200.0)
+    assert probed(StallState(), answered=False).stall is Stall.NONE, "a probe without a suspicion proves nothing"
 
 
 @pytest.mark.parametrize(
@@ -66,26 +66,26 @@ def test_a_one_token_request_clears_or_confirms() -> None:
         TokenSample(200.0, 2, 0, 0),  # the server started anew
     ],
 )
-def test_any_progress_ends_even_a_confirmed_wedge(sample: TokenSample) -> None:
+def test_any_progress_ends_even_a_confirmed_stall(sample: TokenSample) -> None:
     state = probed(frozen(FROZEN_SECONDS), answered=False)
-    assert watch_tokens(state, sample).wedge is Wedge.NONE
+    assert watch_tokens(state, sample).stall is Stall.NONE
 
 
-def test_an_idle_engine_is_not_wedged() -> None:
-    assert frozen(3600.0, running=0).wedge is Wedge.NONE
+def test_an_idle_engine_is_not_stalled() -> None:
+    assert frozen(3600.0, running=0).stall is Stall.NONE
 
 
 def test_a_server_without_a_prompt_counter_is_judged_by_its_tokens() -> None:
-    assert frozen(FROZEN_SECONDS, prompt=None).wedge is Wedge.SUSPECTED
+    assert frozen(FROZEN_SECONDS, prompt=None).stall is Stall.SUSPECTED
 
 
 @given(st.lists(st.tuples(st.floats(0, 300), st.integers(0, 3), st.integers(0, 5))))
 def test_without_a_probe_nothing_is_ever_confirmed(steps: list[tuple[float, int, int]]) -> None:
-    state, at, generated = WedgeState(), 0.0, 0
+    state, at, generated = StallState(), 0.0, 0
     for seconds, running, more in steps:
         at, generated = at + seconds, generated + more
         state = watch_tokens(state, TokenSample(at, running, generated))
-        assert state.wedge is not Wedge.CONFIRMED
+        assert state.stall is not Stall.CONFIRMED
 
 
 # --- low power ------------------------------------------------------------------------------------------
@@ -180,6 +180,6 @@ def test_only_an_engine_s_unused_old_files_count_as_leaked(file: SharedFile, eng
 def test_a_leak_says_how_much_it_is_and_how_to_end_it() -> None:
     leak = leaked([shm("psm_aa", size=1 << 30), shm("psm_bb", size=2 << 30)], engines_run=False)
     assert leak.size == 3 << 30
-    assert leak.sentence == "3.0 GiB in 2 files of /dev/shm, left by an engine that was killed"
-    assert leak.remedy == "No process uses them. Remove them: sudo rm /dev/shm/psm_bb /dev/shm/psm_aa"
+    assert leak.sentence == "3.0 GiB leaked in 2 files of /dev/shm by a killed engine"
+    assert leak.remedy == "Unused. Remove: sudo rm /dev/shm/psm_bb /dev/shm/psm_aa"
     assert leaked([], engines_run=False).sentence == ""

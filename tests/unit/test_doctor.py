@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from spark_tui.domain.doctor.check import (
+from spark_tui.domain.doctor.checks import CHECKS, examine
+from spark_tui.domain.doctor.readings import (
     DockerState,
     EngineProcess,
     Link,
     Readings,
     StoreState,
     TerminalState,
-    Verdict,
 )
-from spark_tui.domain.doctor.checks import CHECKS, examine, summary, terminal, worst
+from spark_tui.domain.finding import Finding, Severity, worst
 from spark_tui.domain.host.detectors import SharedFile
 from spark_tui.domain.host.drop_caches import TEE_DROP, Access
 from spark_tui.domain.host.identity import HostIdentity
@@ -56,24 +56,21 @@ HEALTHY = Readings(
 )
 
 
-def outcome(seen: Readings, check: str) -> Any:
-    return next(result.outcome for result in examine(seen) if result.id == check)
+def finding(seen: Readings, check: str) -> Finding:
+    return next(found for found in examine(seen) if found.id == check)
 
 
 def test_a_healthy_spark_passes_everything() -> None:
-    results = examine(HEALTHY)
-    assert [(r.id, r.outcome.summary) for r in results if r.outcome.verdict is not Verdict.PASS] == []
-    assert worst(results) is Verdict.PASS
-    assert summary(results) == f"{len(CHECKS)} pass"
+    assert [(each.id, each.summary) for each in examine(HEALTHY) if each.severity is not Severity.OK] == []
 
 
-W, F = Verdict.WARN, Verdict.FAIL
+W, F = Severity.WARNING, Severity.ERROR
 DOWN = DockerState(reachable=False, error="Docker is not running")
 FORBIDDEN = DockerState(reachable=False, error_id="docker_socket_permission", error="permission denied")
 RELOGIN = DockerState(reachable=False, error="permission denied", in_group=True, relogin=True)
 FOREIGN = replace(STORE, foreign=3, foreign_example="/home/u/vllm/hub")
 
-FAULTS: list[tuple[str, dict[str, Any], Verdict, str]] = [
+FAULTS: list[tuple[str, dict[str, Any], Severity, str]] = [
     ("machine", {"identity": HostIdentity("pc", "", "6.1", "x86_64")}, W, "--demo"),
     ("driver", {"driver": Missing("the NVIDIA kernel module is not loaded")}, F, "nvidia-smi"),
     ("driver", {"driver": Ok("570.86.10")}, W, "full-upgrade"),
@@ -88,8 +85,8 @@ FAULTS: list[tuple[str, dict[str, Any], Verdict, str]] = [
     ("earlyoom", {"earlyoom": Ok("earlyoom -m 2 --prefer (vllm|ray|python3)")}, W, "--avoid"),
     ("docker", {"docker": DOWN}, F, "systemctl start docker"),
     ("docker", {"docker": FORBIDDEN}, F, "usermod -aG docker u"),
-    ("docker", {"docker": RELOGIN}, F, "log out and in"),
-    ("docker", {"docker": replace(DOCKER, version="20.10.5")}, W, "update"),
+    ("docker", {"docker": RELOGIN}, F, "og out and in"),
+    ("docker", {"docker": replace(DOCKER, version="20.10.5")}, W, "Update"),
     ("toolkit", {"toolkit": Ok("")}, F, "nvidia-container-toolkit"),
     ("gpu_container", {"gpu_container": Ok("could not select device driver")}, F, "reboot"),
     ("store", {"store": Ok(replace(STORE, exists=False))}, W, "mkdir -p /home/u/vllm"),
@@ -107,23 +104,23 @@ FAULTS: list[tuple[str, dict[str, Any], Verdict, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("check", "planted", "verdict", "remedy"), FAULTS)
-def test_a_fault_is_named_with_its_remedy(check: str, planted: dict[str, Any], verdict: Verdict, remedy: str) -> None:
-    found = outcome(replace(HEALTHY, **planted), check)
-    assert found.verdict is verdict
+@pytest.mark.parametrize(("check", "planted", "severity", "remedy"), FAULTS)
+def test_a_fault_is_named_with_its_remedy(check: str, planted: dict[str, Any], severity: Severity, remedy: str) -> None:
+    found = finding(replace(HEALTHY, **planted), check)
+    assert found.severity is severity
     assert remedy in found.remedy
     assert found.summary.endswith(".")
 
 
 def test_only_the_check_that_a_fault_concerns_changes() -> None:
     sick = examine(replace(HEALTHY, clock_synchronised=Ok(False)))
-    assert [r.id for r in sick if r.outcome.verdict is not Verdict.PASS] == ["clock"]
+    assert [each.id for each in sick if each.severity is not Severity.OK] == ["clock"]
 
 
 def test_leaked_shared_memory_is_found_and_named() -> None:
     leak = SharedFile("psm_1a2b3c4d", 2 * GIB, 7200.0, open=False)
-    found = outcome(replace(HEALTHY, shared=Ok((leak,))), "shm_leaks")
-    assert found.verdict is Verdict.WARN
+    found = finding(replace(HEALTHY, shared=Ok((leak,))), "shm_leaks")
+    assert found.severity is Severity.WARNING
     assert "/dev/shm/psm_1a2b3c4d" in found.remedy
 
 
@@ -132,8 +129,8 @@ def test_what_could_not_be_read_is_skipped_with_its_reason_and_never_passed() ->
     for result in examine(blind):
         if result.id in ("machine", "docker", "ports"):
             continue
-        assert result.outcome.verdict is not Verdict.PASS, result.id
-        assert result.outcome.evidence or result.outcome.verdict is not Verdict.SKIP or result.id == "terminal"
+        assert result.severity is not Severity.OK, result.id
+        assert result.evidence or result.severity is not Severity.UNKNOWN or result.id == "terminal"
 
 
 def test_a_machine_without_a_gpu_is_no_failure_of_a_machine_that_never_had_one() -> None:
@@ -141,7 +138,7 @@ def test_a_machine_without_a_gpu_is_no_failure_of_a_machine_that_never_had_one()
         HEALTHY, identity=HostIdentity("pc", "", "6.1", "x86_64"), gpu=Missing("none"), driver=Missing("none"),
         toolkit=Ok(""),
     )  # fmt: skip
-    assert worst(examine(plain)) is Verdict.WARN
+    assert worst(examine(plain)) is Severity.WARNING
 
 
 def test_ids_are_unique() -> None:
@@ -150,4 +147,4 @@ def test_ids_are_unique() -> None:
 
 def test_what_a_terminal_says_of_itself_is_in_its_evidence() -> None:
     seen = replace(HEALTHY, terminal=TerminalState("xterm", "truecolor", "UTF-8", 120, 36, multiplexer="tmux"))
-    assert terminal(seen).evidence == "TERM=xterm, 120x36, UTF-8, truecolor, tmux"
+    assert finding(seen, "terminal").evidence == ("TERM=xterm, 120x36, UTF-8, truecolor, tmux",)

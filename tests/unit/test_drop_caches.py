@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from spark_tui.core.cache import measuring, one_shot
 from spark_tui.domain.engine.container import Mount
 from spark_tui.domain.host.drop_caches import (
     SYSCTL_DROP,
@@ -13,8 +14,6 @@ from spark_tui.domain.host.drop_caches import (
     DropResult,
     RouteKind,
     compact_route,
-    measuring,
-    one_shot,
     routes,
     sudoers_grant,
 )
@@ -159,27 +158,27 @@ def memory(free: float, available: float) -> MemInfo:
             (41.5, 115.6),
             (103.3, 115.7),
             True,
-            "Released 61.8 GiB of cache in 2s: 41.5 -> 103.3 GiB free. Usable memory is unchanged (115.7 GiB).",
+            "Freed 61.8 GiB of page cache in 2s: 41.5 -> 103.3 GiB free. Available memory is unchanged (115.7 GiB).",
         ),
         (
             (100.0, 110.0),
             (100.1, 110.0),
             True,
-            "There was next to nothing to release: 100.0 -> 100.1 GiB free. Usable memory is unchanged (110.0 GiB).",
+            "Almost nothing to free: 100.0 -> 100.1 GiB free. Available memory is unchanged (110.0 GiB).",
         ),
         (
             (20.0, 30.0),
             (60.0, 68.0),
             True,
-            "Released 40.0 GiB of cache in 2s: 20.0 -> 60.0 GiB free. Usable memory rose by 38.0 GiB to 68.0: not the "
-            "cache's doing, something else ended or began meanwhile.",
+            "Freed 40.0 GiB of page cache in 2s: 20.0 -> 60.0 GiB free. Available memory rose 38.0 GiB "
+            "to 68.0 (other processes changed).",
         ),
         (
             (20.0, 30.0),
             (25.0, 30.0),
             False,
-            "Released 5.0 GiB of cache in 2s: 20.0 -> 25.0 GiB free. Usable memory is unchanged (30.0 GiB). Unwritten "
-            "pages stayed: the disk was too slow to take them.",
+            "Freed 5.0 GiB of page cache in 2s: 20.0 -> 25.0 GiB free. Available memory is unchanged (30.0 GiB). "
+            "Unwritten pages stayed: the disk was too slow.",
         ),
     ],
 )
@@ -193,4 +192,4 @@ def test_the_outcome_in_words(
 def test_less_free_memory_afterwards_is_nothing_released_and_no_negative_figure() -> None:
     result = DropResult(RouteKind.ROOT, memory(20, 30), memory(15, 25), 1.0)
     assert result.released == 0
-    assert "next to nothing" in result.sentence
+    assert "Almost nothing" in result.sentence

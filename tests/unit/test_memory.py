@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_tui.domain.host.memory import MemInfo, StripParts, parse_meminfo, steady, strip_parts
+from spark_tui.domain.host.memory import MemInfo, parse_meminfo, steady
 from spark_tui.domain.host.vitals import GpuProcess, GpuReading, engine_memory
 from spark_tui.domain.quantities import GIB, KIB, MIB
-from spark_tui.domain.reading import Missing, Ok, Stale
+from spark_tui.domain.reading import Missing, Ok
 
 GB10 = Path(__file__).parent.parent / "fixtures" / "gb10"
 
@@ -40,14 +40,6 @@ def test_a_loaded_spark_is_read_to_the_byte() -> None:
     assert mem.used == mem.total - mem.available
     assert mem.swap_used == (16_777_212 - 16_723_228) * KIB
     assert mem.droppable is None, "without Active(file) nobody knows"
-
-
-def test_what_the_gpu_driver_holds_is_in_use_and_not_lost() -> None:
-    # Snapshot A: three engines, 84713 MiB by NVML; the rest of what is in use belongs to processes and the kernel.
-    mem = parse_meminfo(snapshot("A"))
-    parts = strip_parts(mem, Ok(84_713 * MIB))
-    assert parts.engine == 84_713 * MIB
-    assert 10 * GIB < parts.apps < 20 * GIB
 
 
 def test_kreclaimable_counts_before_sreclaimable() -> None:
@@ -160,35 +152,6 @@ _MEMINFO = st.builds(
     active_file=_MAYBE,
     inactive_file=_MAYBE,
 )
-_ENGINE = st.builds(Ok, _SIZE) | st.builds(Stale, _SIZE, st.just(0.0), st.just("old")) | st.just(Missing("why"))
-
-
-@given(_MEMINFO, _ENGINE)
-def test_the_parts_add_up_to_the_pool_exactly(mem: MemInfo, engine: Ok[int] | Stale[int] | Missing) -> None:
-    parts = strip_parts(mem, engine)
-    assert sum(parts.sizes) == mem.total
-    assert all(size >= 0 for size in parts.sizes)
-
-
-def test_without_nvml_the_applications_include_the_engine_and_the_reason_is_kept() -> None:
-    mem = parse_meminfo(snapshot("A"))
-    parts = strip_parts(mem, Missing("NVML process memory not reported"))
-    assert parts.engine is None, "unknown is never zero"
-    assert parts.apps == mem.in_use
-    assert parts.no_engine == "NVML process memory not reported"
-
-
-def test_nvml_is_not_believed_beyond_what_is_in_use() -> None:
-    mem = MemInfo(total=100, free=20, available=50, cached=30)
-    assert strip_parts(mem, Ok(80)) == StripParts(50, 0, 30, None, 20)
-
-
-def test_the_droppable_part_lies_within_the_cache() -> None:
-    mem = MemInfo(total=100, free=20, available=50, cached=30, active_file=25, inactive_file=20, mapped=5)
-    parts = strip_parts(mem, Ok(10))
-    assert (parts.cache, parts.droppable) == (0, 30)
-    mapped = MemInfo(total=100, free=20, available=50, cached=30, active_file=25, inactive_file=5, mapped=10)
-    assert (strip_parts(mapped, Ok(10)).cache, strip_parts(mapped, Ok(10)).droppable) == (10, 20)
 
 
 @pytest.mark.parametrize(

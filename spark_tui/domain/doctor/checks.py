@@ -1,234 +1,30 @@
-"""Checks of what serving needs around the machine: Docker, models, network, terminal."""
+"""The doctor's checks: each looks at readings and returns one Finding."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from typing import Final, NamedTuple
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any, Final
 
-from spark_tui.domain.doctor.check import (
-    Check,
-    Group,
-    Outcome,
-    Readings,
-    Result,
-    StoreState,
-    Verdict,
-    failed,
-    passed,
-    skipped,
-    warned,
+from spark_tui.domain.doctor.readings import EngineProcess, Link, Readings, StoreState
+from spark_tui.domain.finding import Finding, Severity
+from spark_tui.domain.host.detectors import (
+    STUCK_MHZ,
+    STUCK_SECONDS,
+    STUCK_WATTS,
+    LowPowerState,
+    SharedFile,
+    leaked,
+    watch_power,
 )
-from spark_tui.domain.host.detectors import STUCK_MHZ, STUCK_WATTS, leaked, watch_power
-from spark_tui.domain.host.detectors import LowPowerState as _LowPower
-from spark_tui.domain.quantities import GIB, MIB, human_bytes
+from spark_tui.domain.host.drop_caches import Access
+from spark_tui.domain.host.memory import MemInfo
+from spark_tui.domain.host.vitals import GpuReading
+from spark_tui.domain.quantities import GIB, KIB, MIB, human_bytes
 from spark_tui.domain.reading import Missing, reason_of, value_of
 from spark_tui.domain.text import clean_line, truncate
-
-ROOM_FAIL: Final = 5 * GIB
-ROOM_WARN: Final = 50 * GIB
-"""The models of the guide are 10 to 70 GB each."""
-NGC: Final = "nvcr.io"
-NARROW, SHORT = 80, 24
-OLD_DOCKER: Final = 25
-"""Its major version; 28.3 is the first that serves --gpus through CDI."""
-
-
-# --- Docker -----------------------------------------------------------------------------------------------
-
-
-def docker(seen: Readings) -> Outcome:
-    """The daemon answers, and this user may talk to it."""
-    state = seen.docker
-    if state.reachable:
-        major = state.version.partition(".")[0]
-        if major.isdigit() and int(major) < OLD_DOCKER:
-            return warned(
-                f"Docker {state.version} is old.", "DGX OS 7 brings version 28 or later: update.", state.socket
-            )
-        return passed(f"Docker {state.version} answers.", state.socket)
-    if state.error_id == "socket_permission_denied" or "permission" in state.error.lower():
-        again = " You are in the group already: log out and in." if state.relogin else ""
-        return failed(
-            "You may not talk to Docker.",
-            again.strip() or f"sudo usermod -aG docker {seen.user or '$USER'}, then log out and in.",
-            state.error or state.socket,
-        )
-    return failed("Docker does not answer.", state.remedy or "sudo systemctl start docker", state.error or state.socket)
-
-
-def toolkit(seen: Readings) -> Outcome:
-    """Containers can get the GPU: the toolkit, or CDI specifications."""
-    path, specs = value_of(seen.toolkit), value_of(seen.cdi) or ()
-    if path is None:
-        return skipped("Not looked at.", reason_of(seen.toolkit))
-    if path or specs:
-        return passed("The NVIDIA container toolkit is installed.", ", ".join(filter(None, (path, *specs[:2]))))
-    if not seen.identity.is_spark and value_of(seen.gpu) is None:
-        return skipped("No GPU, and no NVIDIA container toolkit.")
-    return failed(
-        "The NVIDIA container toolkit is missing: no container can use the GPU.",
-        "sudo apt install nvidia-container-toolkit, then sudo systemctl restart docker",
-    )
-
-
-def gpu_container(seen: Readings) -> Outcome:
-    """A real container with the GPU; only when asked for."""
-    match seen.gpu_container:
-        case Missing(reason):
-            return skipped("Not tried: spark-tui doctor --gpu-container starts one.", reason)
-        case found if found.value:
-            return failed(
-                "A container with the GPU cannot be started.",
-                "See the evidence; after a driver update a reboot is needed.",
-                found.value,
-            )
-        case _:
-            return passed("A container with the GPU starts.")
-
-
-def registry(seen: Readings) -> Outcome:
-    """Some images of NVIDIA's registry want a login."""
-    logins = value_of(seen.registries)
-    if logins is None:
-        return skipped("Docker's settings cannot be read.", reason_of(seen.registries))
-    if NGC in logins:
-        return passed("There is a login for NVIDIA's registry.", ", ".join(logins))
-    return skipped(
-        "No login for NVIDIA's registry; its public images need none.", f"docker login {NGC} when a pull is refused"
-    )
-
-
-# --- models -----------------------------------------------------------------------------------------------
-
-
-def store(seen: Readings) -> Outcome:
-    """The store exists and can be written to."""
-    state = value_of(seen.store)
-    if state is None:
-        return skipped("Not looked at.", reason_of(seen.store))
-    if not state.exists:
-        return warned(
-            "The model store does not exist yet.", f"mkdir -p {state.path} (a launch makes it too)", state.path
-        )
-    if not state.writable:
-        return failed(
-            "The model store cannot be written to.", f"sudo chown -R {seen.user or '$USER'}: {state.path}", state.path
-        )
-    return passed("The model store can be written to.", state.path)
-
-
-def ownership(seen: Readings) -> Outcome:
-    """Files of root, left by a container, block downloads and deletions."""
-    return _ownership(seen, value_of(seen.store), "model store", reason_of(seen.store))
-
-
-def caches(seen: Readings) -> Outcome:
-    """The compile caches can be written to: with cold ones each start takes minutes longer."""
-    state = value_of(seen.caches)
-    if state is None:
-        return skipped("Not looked at.", reason_of(seen.caches))
-    if not state.exists:
-        return skipped("No compile cache yet: the first start compiles, and fills it.", state.path)
-    if not state.writable:
-        return (
-            _ownership(seen, state, "compile caches", "")
-            if state.foreign
-            else failed(
-                "The compile caches cannot be written to: every start compiles anew.",
-                f"sudo chown -R {seen.user or '$USER'}: {state.path}",
-                state.path,
-            )
-        )
-    return passed("The compile caches are kept.", state.path)
-
-
-def _ownership(seen: Readings, state: StoreState | None, what: str, why: str) -> Outcome:
-    if state is None:
-        return skipped("Not looked at.", why)
-    if not state.exists:
-        return skipped(f"There is no {what} yet.", state.path)
-    if state.foreign and not seen.root:
-        return warned(
-            f"{state.foreign} entries of the {what} belong to somebody else, root most likely.",
-            f"sudo chown -R {seen.user or '$USER'}: {state.path}",
-            truncate(clean_line(state.foreign_example), 200),
-        )
-    return passed(f"The {what} is yours.", state.path)
-
-
-def room(seen: Readings) -> Outcome:
-    """Models are large."""
-    state = value_of(seen.store)
-    if state is None or state.free is None:
-        return skipped("Free space is not known.", reason_of(seen.store))
-    words = f"{human_bytes(state.free)} free" + (f" of {human_bytes(state.total)}" if state.total else "")
-    remedy = "Remove models that you do not use: spark-tui models list, spark-tui models rm NAME"
-    if state.free < ROOM_FAIL:
-        return failed("The model store's disk is full.", remedy, words)
-    if state.free < ROOM_WARN:
-        return warned("There is room for one small model at most.", remedy, words)
-    return passed("There is room for models.", words)
-
-
-def token(seen: Readings) -> Outcome:
-    """A token is needed for gated models, and makes downloads faster."""
-    gated = f"Gated here: {', '.join(seen.gated[:4])}" if seen.gated else ""
-    match seen.token:
-        case Missing(reason):
-            return warned(
-                "There is no Hugging Face token: gated models cannot be fetched.",
-                "Make one on the Hub's settings page, then: hf auth login",
-                gated or reason,
-            )
-        case found if not found.value:
-            return warned("The Hugging Face token does not look like one: they begin with hf_.", "hf auth login", gated)
-        case _:
-            return passed("A Hugging Face token is there. Whether it opens a gated model, the Hub alone knows.", gated)
-
-
-# --- network and terminal ---------------------------------------------------------------------------------
-
-
-def ports(seen: Readings) -> Outcome:
-    """The ports that presets want are free."""
-    if not seen.ports:
-        return passed("The presets' ports are free.")
-    words = ", ".join(f"{port}: {clean_line(owner)}" for port, owner in seen.ports[:4])
-    return warned("A port that presets want is taken.", "Launch with another one: --port 8001", words)
-
-
-def link(seen: Readings) -> Outcome:
-    """Wi-Fi where a cable could be makes large downloads slow."""
-    links = value_of(seen.links)
-    if links is None:
-        return skipped("Network interfaces cannot be read.", reason_of(seen.links))
-    own = next((each for each in links if each.name == seen.default_link), None)
-    if own is None:
-        return skipped("There is no default route.", ", ".join(each.name for each in links))
-    speed = f", {own.speed:,} Mbit/s" if own.speed else ""
-    if own.wireless:
-        return warned(
-            "The way out is Wi-Fi: a model of 70 GB takes hours.", "Plug a cable into the 10 GbE port.", own.name
-        )
-    return passed("The way out is a cable.", f"{own.name}{speed}")
-
-
-def terminal(seen: Readings) -> Outcome:
-    """The terminal can show the screens."""
-    own = seen.terminal
-    if not own.interactive:
-        return skipped("Not run in a terminal.")
-    known = (own.colours, own.multiplexer)
-    words = ", ".join((f"TERM={own.term}", f"{own.width}x{own.height}", own.encoding or "?", *filter(None, known)))
-    if own.width < NARROW or own.height < SHORT:
-        return warned(f"The terminal is smaller than {NARROW}x{SHORT}.", "Enlarge it.", words)
-    if "utf" not in own.encoding.lower():
-        return warned("The locale is not UTF-8: the screens fall back to ASCII.", "export LANG=C.UTF-8", words)
-    if own.ssh and not own.multiplexer:
-        return skipped("Over SSH without tmux: a lost connection ends the screen, never an engine.", words)
-    return passed("The terminal can show everything.", words)
-
 
 OLDEST_DRIVER: Final = (580, 95)
 """DGX OS 7.2.3, the oldest that Sparks were seen with."""
@@ -236,251 +32,397 @@ MIN_FREE_BYTES: Final = 2 * GIB
 """A larger vm.min_free_kbytes takes so much from MemAvailable that vLLM's start check fails."""
 SWAP_USED: Final = 2 * GIB
 CACHE_SHARE: Final = 0.25
+ORPHAN_BYTES: Final = 64 * MIB
+ROOM_FAIL: Final = 5 * GIB
+ROOM_WARN: Final = 50 * GIB
+"""The models of the guide are 10 to 70 GB each."""
+NGC: Final = "nvcr.io"
+NARROW, SHORT = 80, 24
+OLD_DOCKER: Final = 25
+"""Its major version; 28.3 is the first that serves --gpus through CDI."""
 SHM: Final = "/dev/shm"  # noqa: S108 - the place itself is looked at
 
 
-def which_machine(seen: Readings) -> Outcome:
-    """A Spark or not, and which."""
-    box = seen.identity
-    words = f"{box.product or 'unknown product'}, {box.architecture or '?'}, kernel {box.kernel or '?'}"
-    if box.is_spark:
-        return passed(f"This is a {box.product or 'DGX Spark'}.", words)
-    return warned(
-        "This machine is not a DGX Spark: sizes, speeds and some checks are made for one.",
-        "Go on if you know the difference; `--demo` shows a simulated Spark.",
-        words,
+class Group(StrEnum):
+    """What a check is about, in display order."""
+
+    MACHINE = "Machine"
+    MEMORY = "Memory"
+    DOCKER = "Docker"
+    STORE = "Models"
+    NETWORK = "Network"
+    TERMINAL = "Terminal"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """`needs` names the reading that the rule takes as its second argument; where that is Missing, the check's finding
+    is UNKNOWN with the reason. Scripts rely on `id`."""
+
+    id: str
+    group: Group
+    title: str
+    needs: str
+    rule: Callable[[Readings, Any], Finding]
+
+    def run(self, seen: Readings) -> Finding:
+        """The finding, with this check's id. OK and UNKNOWN need no remedy."""
+        reading = getattr(seen, self.needs) if self.needs else None
+        if isinstance(reading, Missing):
+            found = _unknown(f"{self.title}: not available.", reading.reason)
+        else:
+            found = self.rule(seen, None if reading is None else getattr(reading, "value", reading))
+        return replace(found, id=self.id)
+
+
+def _ok(summary: str, evidence: str = "") -> Finding:
+    return Finding("", Severity.OK, summary, (evidence,) if evidence else ())
+
+
+def _unknown(summary: str, evidence: str = "") -> Finding:
+    return Finding("", Severity.UNKNOWN, summary, (evidence,) if evidence else ())
+
+
+def _warning(summary: str, remedy: str, evidence: str = "") -> Finding:
+    return Finding("", Severity.WARNING, summary, (evidence,) if evidence else (), remedy)
+
+
+def _error(summary: str, remedy: str, evidence: str = "") -> Finding:
+    return Finding("", Severity.ERROR, summary, (evidence,) if evidence else (), remedy)
+
+
+# --- machine ----------------------------------------------------------------------------------------------
+
+
+def _machine(seen: Readings, _: None) -> Finding:
+    host = seen.identity
+    evidence = f"{host.product or 'unknown product'}, {host.architecture or '?'}, kernel {host.kernel or '?'}"
+    if host.is_spark:
+        return _ok(f"{host.product or 'DGX Spark'}.", evidence)
+    return _warning(
+        "Not a DGX Spark: sizes, speeds and some checks assume one.",
+        "Continue if you know the difference; `--demo` shows a simulated Spark.",
+        evidence,
     )
 
 
-def driver(seen: Readings) -> Outcome:
-    """The NVIDIA driver is there, and not older than any that a Spark shipped with."""
+def _driver(seen: Readings, _: None) -> Finding:
     found = value_of(seen.driver)
     if not found:
         why = reason_of(seen.driver) or "no version"
         if seen.identity.is_spark:
-            return failed("The NVIDIA driver does not answer.", "Run nvidia-smi; reboot after an update.", why)
-        return skipped("There is no NVIDIA driver here.", why)
+            return _error("The NVIDIA driver does not answer.", "Run nvidia-smi; reboot after an update.", why)
+        return _unknown("No NVIDIA driver.", why)
     numbers = tuple(int(part) for part in re.findall(r"\d+", found)[:2])
     if len(numbers) == 2 and numbers < OLDEST_DRIVER and seen.identity.is_spark:
-        return warned(
-            f"The driver {found} is older than any that DGX OS 7.2 ships.",
-            "Update by the DGX dashboard or: sudo apt update && sudo apt full-upgrade",
+        return _warning(
+            f"Driver {found} is older than DGX OS 7.2.",
+            "Update in the DGX dashboard or: sudo apt update && sudo apt full-upgrade",
             found,
         )
-    return passed(f"NVIDIA driver {found}.", found)
+    return _ok(f"NVIDIA driver {found}.", found)
 
 
-def gpu(seen: Readings) -> Outcome:
-    """NVML answers."""
-    reading = value_of(seen.gpu)
-    if reading is None:
-        why = reason_of(seen.gpu)
-        if not seen.identity.is_spark:
-            return skipped("No GPU can be read here.", why)
-        return failed(
-            "The GPU cannot be read.",
-            "A wedged driver answers after a reboot, or after the power supply was unplugged for a minute.",
-            why,
-        )
-    return passed(f"{reading.name} answers.", f"driver {reading.driver}" if reading.driver else "")
-
-
-def power_state(seen: Readings) -> Outcome:
-    """The GPU is not stuck at its lowest clocks. One reading only raises suspicion."""
-    reading = value_of(seen.gpu)
-    if reading is None:
-        return skipped("Clocks cannot be read.", reason_of(seen.gpu))
-    state = watch_power(watch_power(_LowPower(), reading, 0.0), reading, 60.0)
-    words = f"{_or(reading.sm_clock_mhz, 'MHz')}, {_or(reading.power_watts, 'W')}, " + _or(
-        reading.utilization_percent, "% busy"
+def _gpu(seen: Readings, _: None) -> Finding:
+    gpu = value_of(seen.gpu)
+    if gpu is not None:
+        return _ok(f"{gpu.name} answers.", f"driver {gpu.driver}" if gpu.driver else "")
+    if not seen.identity.is_spark:
+        return _unknown("No GPU found.", reason_of(seen.gpu))
+    return _error(
+        "The GPU does not answer.",
+        "Reboot. If that does not help, leave the power supply unplugged for a minute.",
+        reason_of(seen.gpu),
     )
-    if state.stuck:
-        return warned(
-            f"The GPU works hard below {STUCK_MHZ} MHz and {STUCK_WATTS} W: it may be in its stuck power state.",
-            "If it stays so: unplug the power supply from the wall and from the Spark for a minute. A reboot does "
-            "not help.",
-            words,
-        )
-    return passed("Clocks and power fit the load.", words)
 
 
-def _or(value: float | None, unit: str) -> str:
-    return f"? {unit}" if value is None else f"{value:.0f} {unit}"
+def _power_state(_: Readings, gpu: GpuReading) -> Finding:
+    """One reading only raises suspicion: it is judged as if it lasted."""
+    state = watch_power(watch_power(LowPowerState(), gpu, 0.0), gpu, STUCK_SECONDS)
+    figures = ((gpu.sm_clock_mhz, "MHz"), (gpu.power_watts, "W"), (gpu.utilization_percent, "% busy"))
+    evidence = ", ".join(f"{'?' if value is None else f'{value:.0f}'} {unit}" for value, unit in figures)
+    if not state.stuck:
+        return _ok("Clocks and power fit the load.", evidence)
+    return _warning(
+        f"The GPU is busy below {STUCK_MHZ} MHz and {STUCK_WATTS:g} W: possibly stuck in its low-power state.",
+        "If it lasts: unplug the power supply from the wall and from the Spark for a minute. A reboot does not help.",
+        evidence,
+    )
 
 
-def page_cache(seen: Readings) -> Outcome:
-    """CUDA counts cached pages as used: much of it makes a start fail."""
-    memory = value_of(seen.memory)
-    if memory is None:
-        return skipped("Memory cannot be read.", reason_of(seen.memory))
-    words = f"cache {human_bytes(memory.cache)}, free {human_bytes(memory.free)} of {human_bytes(memory.total)}"
-    if memory.cache > CACHE_SHARE * memory.total and not seen.engines_run:
-        return warned(
-            "Much of the pool is page cache, which CUDA counts as used.",
-            "Before a launch, free it: spark-tui drop-caches",
-            words,
-        )
-    return passed("The page cache is no hindrance.", words)
+def _clock(_: Readings, synchronised: bool) -> Finding:
+    """A wrong clock breaks TLS to the Hub and the registries."""
+    if synchronised:
+        return _ok("The clock is synchronised.")
+    return _warning("The clock is not synchronised.", "sudo timedatectl set-ntp true")
 
 
-def swap(seen: Readings) -> Outcome:
-    """Swap in use slows everything on a unified pool."""
-    memory = value_of(seen.memory)
-    if memory is None:
-        return skipped("Memory cannot be read.", reason_of(seen.memory))
-    used = memory.swap_total - memory.swap_free
-    words = f"{human_bytes(used)} of {human_bytes(memory.swap_total)}"
-    if used > SWAP_USED:
-        return warned(
-            "Much swap is in use: an engine has taken more than the box has.",
-            "Lower gpu_memory_utilization, or stop an engine; then: sudo swapoff -a && sudo swapon -a",
-            words,
-        )
-    return passed("Swap is all but unused." if memory.swap_total else "There is no swap.", words)
+def _orphans(_: Readings, found: tuple[EngineProcess, ...]) -> Finding:
+    """Engine processes outside containers hold memory that stopping a container does not free."""
+    large = [process for process in found if process.memory >= ORPHAN_BYTES]
+    if not large:
+        return _ok("No engine runs outside a container.")
+    return _warning(
+        f"{len(large)} engine process{'es run' if len(large) > 1 else ' runs'} outside a container and may hold GPU "
+        "memory.",
+        f"If left over: kill {' '.join(str(process.pid) for process in large[:4])}",
+        ", ".join(f"{each.name} (pid {each.pid}, {human_bytes(each.memory)})" for each in large[:4]),
+    )
 
 
-def min_free(seen: Readings) -> Outcome:
-    """`vm.min_free_kbytes` and the watermark boost leave MemAvailable alone."""
-    value, boost = value_of(seen.min_free_bytes), value_of(seen.watermark_boost)
-    if value is None:
-        return skipped("vm.min_free_kbytes cannot be read.", reason_of(seen.min_free_bytes))
-    words = f"vm.min_free_kbytes {value // 1024:,}" + (f", watermark_boost_factor {boost:,}" if boost else "")
-    if value > MIN_FREE_BYTES:
-        return warned(
-            f"vm.min_free_kbytes keeps {human_bytes(value)} away from every engine, and vLLM's start check may fail.",
-            "Set it back: sudo sysctl -w vm.min_free_kbytes=90112, and remove it from /etc/sysctl.d",
-            words,
-        )
-    return passed("The kernel keeps no unusual reserve.", words)
+# --- memory -----------------------------------------------------------------------------------------------
 
 
-def drop_route(seen: Readings) -> Outcome:
-    """The page cache can be freed without a password."""
-    access = value_of(seen.drop)
-    if access is None:
-        return skipped("Not looked at.", reason_of(seen.drop))
+def _page_cache(seen: Readings, memory: MemInfo) -> Finding:
+    evidence = f"cache {human_bytes(memory.cache)}, free {human_bytes(memory.free)} of {human_bytes(memory.total)}"
+    if memory.cache <= CACHE_SHARE * memory.total or seen.engines_run:
+        return _ok("Page cache is fine.", evidence)
+    return _warning(
+        "Large page cache. CUDA counts it as used, so a launch may fail.",
+        "Free it before a launch: spark-tui drop-caches",
+        evidence,
+    )
+
+
+def _drop_route(_: Readings, access: Access) -> Finding:
     if access.root or access.sudo or access.unit:
         how = "as root" if access.root else " ".join(("sudo -n", *access.sudo)) if access.sudo else "by a systemd unit"
-        return passed("The page cache can be freed with one key.", how)
-    return warned(
-        "Freeing the page cache would ask for a password each time.",
-        "Once: spark-tui drop-caches --install (it shows what it writes first)",
+        return _ok("The page cache can be freed without a password.", how)
+    return _warning(
+        "Freeing the page cache asks for a password each time.",
+        "Once: spark-tui drop-caches --install (shows the rule before writing it)",
     )
 
 
-def earlyoom(seen: Readings) -> Outcome:
-    """An earlyoom that prefers python would end this program first."""
-    line = value_of(seen.earlyoom)
-    if line is None:
-        return skipped("Not looked at.", reason_of(seen.earlyoom))
-    if not line:
-        return passed("No earlyoom runs.")
+def _swap(_: Readings, memory: MemInfo) -> Finding:
+    evidence = f"{human_bytes(memory.swap_used)} of {human_bytes(memory.swap_total)}"
+    if memory.swap_used <= SWAP_USED:
+        return _ok("Swap is almost unused." if memory.swap_total else "No swap.", evidence)
+    return _warning(
+        "Swap is in use: engines need more memory than the machine has.",
+        "Lower gpu_memory_utilization, or stop an engine; then: sudo swapoff -a && sudo swapon -a",
+        evidence,
+    )
+
+
+def _min_free(seen: Readings, reserve: int) -> Finding:
+    boost = value_of(seen.watermark_boost)
+    evidence = f"vm.min_free_kbytes {reserve // KIB:,}" + (f", watermark_boost_factor {boost:,}" if boost else "")
+    if reserve <= MIN_FREE_BYTES:
+        return _ok("Kernel reserve is normal.", evidence)
+    return _warning(
+        f"vm.min_free_kbytes reserves {human_bytes(reserve)}; vLLM's start check may fail.",
+        "Reset it: sudo sysctl -w vm.min_free_kbytes=90112, and remove it from /etc/sysctl.d",
+        evidence,
+    )
+
+
+def _earlyoom(_: Readings, line: str) -> Finding:
     prefer = re.search(r"--prefer[= ](\S+)", line)
     if prefer and "python" in prefer[1]:
-        return warned(
-            "earlyoom ends processes named python first. This program's guard is named otherwise; your own scripts "
-            "are not.",
+        return _warning(
+            "earlyoom kills python processes first; your scripts may be hit (our guard is not).",
             "Add to /etc/default/earlyoom: --avoid '(^|/)(spark-tui|sshd|systemd)$'",
             line,
         )
-    return passed("earlyoom runs, and does not aim at this program.", line)
+    return _ok("earlyoom runs and does not target python." if line else "earlyoom does not run.", line)
 
 
-def leaks(seen: Readings) -> Outcome:
-    """Files in /dev/shm of engines that are gone are memory that nothing gives back."""
-    files = value_of(seen.shared)
-    if files is None:
-        return skipped(f"{SHM} cannot be read.", reason_of(seen.shared))
+def _shm_leaks(seen: Readings, files: tuple[SharedFile, ...]) -> Finding:
     leak = leaked(files, engines_run=seen.engines_run)
     if not leak.files:
-        return passed("No dead engine has left shared memory behind.", SHM)
-    names = ", ".join(f"{SHM}/{file.name}" for file in leak.files[:3])
-    return warned(
-        f"{len(leak.files)} files of dead engines hold {human_bytes(leak.size)} of memory.",
+        return _ok("No leaked shared memory.", SHM)
+    names = " ".join(f"{SHM}/{file.name}" for file in leak.files[:3])
+    return _warning(
+        f"{human_bytes(leak.size)} of leaked shared memory in {len(leak.files)} files.",
         f"Remove them: rm {names}{' ...' if len(leak.files) > 3 else ''}",
         names,
     )
 
 
-def orphans(seen: Readings) -> Outcome:
-    """Engine processes outside containers hold memory, and no container's end frees it."""
-    found = value_of(seen.orphans)
-    if found is None:
-        return skipped("Processes cannot be read.", reason_of(seen.orphans))
-    large = [process for process in found if process.memory >= 64 * MIB]
-    if not large:
-        return passed("No engine runs outside a container.")
-    names = ", ".join(f"{process.name} (pid {process.pid}, {human_bytes(process.memory)})" for process in large[:4])
-    return warned(
-        f"{len(large)} engine process{'es run' if len(large) > 1 else ' runs'} outside any container and may hold "
-        "GPU memory.",
-        f"If it is a leftover: kill {' '.join(str(process.pid) for process in large[:4])}",
-        names,
+# --- Docker -----------------------------------------------------------------------------------------------
+
+
+def _docker(seen: Readings, _: None) -> Finding:
+    state = seen.docker
+    evidence = state.error or state.socket
+    if state.reachable:
+        major = state.version.partition(".")[0]
+        if major.isdigit() and int(major) < OLD_DOCKER:
+            return _warning(
+                f"Docker {state.version} is old.", "Update: DGX OS 7 has version 28 or later.", state.socket
+            )
+        return _ok(f"Docker {state.version} answers.", state.socket)
+    if state.error_id == "socket_permission_denied" or "permission" in state.error.lower():
+        join = f"sudo usermod -aG docker {seen.user or '$USER'}, then log out and in."
+        again = "Log out and in: you are in the group docker, but not in this session."
+        return _error("No permission to use Docker.", again if state.relogin else join, evidence)
+    return _error("Docker does not answer.", state.remedy or "sudo systemctl start docker", evidence)
+
+
+def _toolkit(seen: Readings, path: str) -> Finding:
+    specs = value_of(seen.cdi) or ()
+    if path or specs:
+        return _ok("NVIDIA container toolkit installed.", ", ".join(filter(None, (path, *specs[:2]))))
+    if not seen.identity.is_spark and value_of(seen.gpu) is None:
+        return _unknown("No GPU, and no NVIDIA container toolkit.")
+    return _error(
+        "NVIDIA container toolkit missing: containers cannot use the GPU.",
+        "sudo apt install nvidia-container-toolkit, then sudo systemctl restart docker",
     )
 
 
-def clock(seen: Readings) -> Outcome:
-    """A wrong clock breaks TLS to the Hub and the registries."""
-    synchronised = value_of(seen.clock_synchronised)
-    if synchronised is None:
-        return skipped("Not known.", reason_of(seen.clock_synchronised))
-    if not synchronised:
-        return warned("The clock is not synchronised.", "sudo timedatectl set-ntp true")
-    return passed("The clock is synchronised.")
+def _gpu_container(seen: Readings, _: None) -> Finding:
+    match seen.gpu_container:
+        case Missing(reason):
+            return _unknown("Not tested. Start a test container: spark-tui doctor --gpu-container", reason)
+        case found if found.value:
+            return _error("A container with the GPU fails to start.", "After a driver update: reboot.", found.value)
+        case _:
+            return _ok("A container with the GPU starts.")
 
 
-class Entry(NamedTuple):
-    """A check with its stable id and its title."""
+def _registry(_: Readings, logins: tuple[str, ...]) -> Finding:
+    if NGC in logins:
+        return _ok("Logged in to NVIDIA's registry.", ", ".join(logins))
+    return _unknown("Not logged in to NVIDIA's registry; public images need no login.", f"docker login {NGC}")
 
-    id: str
-    group: Group
-    title: str
-    check: Check
+
+# --- models -----------------------------------------------------------------------------------------------
+
+
+def _chown(seen: Readings, state: StoreState) -> str:
+    return f"sudo chown -R {seen.user or '$USER'}: {state.path}"
+
+
+def _store(seen: Readings, state: StoreState) -> Finding:
+    if not state.exists:
+        return _warning("The model store does not exist.", f"mkdir -p {state.path} (a launch creates it)", state.path)
+    if not state.writable:
+        return _error("The model store is not writable.", _chown(seen, state), state.path)
+    return _ok("The model store is writable.", state.path)
+
+
+def _foreign(seen: Readings, state: StoreState, what: str) -> Finding:
+    """Files of root, left by a container, block downloads and deletions."""
+    if not state.exists:
+        return _unknown(f"No {what}.", state.path)
+    if not state.foreign or seen.root:
+        return _ok(f"The {what} is yours.", state.path)
+    count = "1 file" if state.foreign == 1 else f"{state.foreign} files"
+    return _warning(
+        f"{count} in the {what} belong to another user (probably root).",
+        _chown(seen, state),
+        truncate(clean_line(state.foreign_example), 200),
+    )
+
+
+def _ownership(seen: Readings, state: StoreState) -> Finding:
+    return _foreign(seen, state, "model store")
+
+
+def _caches(seen: Readings, state: StoreState) -> Finding:
+    """With cold caches each start takes minutes longer."""
+    if not state.exists:
+        return _unknown("No compile cache yet. The first start fills it.", state.path)
+    if state.writable:
+        return _ok("Compile caches are writable.", state.path)
+    if state.foreign:
+        return _foreign(seen, state, "compile cache")
+    return _error("Compile caches are not writable: every start compiles again.", _chown(seen, state), state.path)
+
+
+def _room(_: Readings, state: StoreState) -> Finding:
+    if state.free is None:
+        return _unknown("Free disk space is unknown.", state.path)
+    evidence = f"{human_bytes(state.free)} free" + (f" of {human_bytes(state.total)}" if state.total else "")
+    remedy = "Remove unused models: spark-tui models list, spark-tui models rm NAME"
+    if state.free < ROOM_FAIL:
+        return _error("The disk of the model store is full.", remedy, evidence)
+    if state.free < ROOM_WARN:
+        return _warning("Disk space for one small model at most.", remedy, evidence)
+    return _ok("Enough disk space for models.", evidence)
+
+
+def _token(seen: Readings, _: None) -> Finding:
+    gated = f"gated presets: {', '.join(seen.gated[:4])}" if seen.gated else ""
+    match seen.token:
+        case Missing(reason):
+            return _warning(
+                "No Hugging Face token: gated models cannot be downloaded.",
+                "Create one in the Hub's settings, then: hf auth login",
+                gated or reason,
+            )
+        case found if not found.value:
+            return _warning("The Hugging Face token does not start with hf_.", "hf auth login", gated)
+        case _:
+            return _ok("Hugging Face token found (gated access not tested).", gated)
+
+
+# --- network and terminal ---------------------------------------------------------------------------------
+
+
+def _ports(seen: Readings, _: None) -> Finding:
+    if not seen.ports:
+        return _ok("The ports of the presets are free.")
+    taken = ", ".join(f"{port}: {clean_line(owner)}" for port, owner in seen.ports[:4])
+    return _warning("A port of a preset is taken.", "Launch with another port: --port 8001", taken)
+
+
+def _link(seen: Readings, links: tuple[Link, ...]) -> Finding:
+    own = next((each for each in links if each.name == seen.default_link), None)
+    if own is None:
+        return _unknown("No default route.", ", ".join(each.name for each in links))
+    if own.wireless:
+        return _warning("Wi-Fi: downloading a 70 GB model takes hours.", "Plug a cable into the 10 GbE port.", own.name)
+    return _ok("Wired network.", own.name + (f", {own.speed:,} Mbit/s" if own.speed else ""))
+
+
+def _terminal(seen: Readings, _: None) -> Finding:
+    own = seen.terminal
+    if not own.interactive:
+        return _unknown("Not run in a terminal.")
+    known = (own.colours, own.multiplexer)
+    evidence = ", ".join((f"TERM={own.term}", f"{own.width}x{own.height}", own.encoding or "?", *filter(None, known)))
+    if own.width < NARROW or own.height < SHORT:
+        return _warning(f"The terminal is smaller than {NARROW}x{SHORT}.", "Enlarge it.", evidence)
+    if "utf" not in own.encoding.lower():
+        return _warning("The locale is not UTF-8; screens use ASCII.", "export LANG=C.UTF-8", evidence)
+    if own.ssh and not own.multiplexer:
+        return _unknown("SSH without tmux: a lost connection closes the screen. Engines keep running.", evidence)
+    return _ok("The terminal supports everything.", evidence)
 
 
 CHECKS: Final = (
-    Entry("machine", Group.MACHINE, "Machine", which_machine),
-    Entry("driver", Group.MACHINE, "NVIDIA driver", driver),
-    Entry("gpu", Group.MACHINE, "GPU", gpu),
-    Entry("power_state", Group.MACHINE, "Clocks and power", power_state),
-    Entry("clock", Group.MACHINE, "Time", clock),
-    Entry("orphans", Group.MACHINE, "Orphaned engines", orphans),
-    Entry("page_cache", Group.MEMORY, "Page cache", page_cache),
-    Entry("drop_route", Group.MEMORY, "Freeing the cache", drop_route),
-    Entry("swap", Group.MEMORY, "Swap", swap),
-    Entry("min_free", Group.MEMORY, "Kernel reserve", min_free),
-    Entry("earlyoom", Group.MEMORY, "earlyoom", earlyoom),
-    Entry("shm_leaks", Group.MEMORY, "Shared memory", leaks),
-    Entry("docker", Group.DOCKER, "Docker", docker),
-    Entry("toolkit", Group.DOCKER, "Container toolkit", toolkit),
-    Entry("gpu_container", Group.DOCKER, "GPU in a container", gpu_container),
-    Entry("registry", Group.DOCKER, "Registry login", registry),
-    Entry("store", Group.STORE, "Model store", store),
-    Entry("ownership", Group.STORE, "Ownership", ownership),
-    Entry("room", Group.STORE, "Disk space", room),
-    Entry("caches", Group.STORE, "Compile caches", caches),
-    Entry("token", Group.STORE, "Hub token", token),
-    Entry("ports", Group.NETWORK, "Ports", ports),
-    Entry("link", Group.NETWORK, "Network", link),
-    Entry("terminal", Group.TERMINAL, "Terminal", terminal),
+    Check("machine", Group.MACHINE, "Machine", "", _machine),
+    Check("driver", Group.MACHINE, "NVIDIA driver", "", _driver),
+    Check("gpu", Group.MACHINE, "GPU", "", _gpu),
+    Check("power_state", Group.MACHINE, "Clocks and power", "gpu", _power_state),
+    Check("clock", Group.MACHINE, "Time", "clock_synchronised", _clock),
+    Check("orphans", Group.MACHINE, "Orphaned engines", "orphans", _orphans),
+    Check("page_cache", Group.MEMORY, "Page cache", "memory", _page_cache),
+    Check("drop_route", Group.MEMORY, "Freeing the cache", "drop", _drop_route),
+    Check("swap", Group.MEMORY, "Swap", "memory", _swap),
+    Check("min_free", Group.MEMORY, "Kernel reserve", "min_free_bytes", _min_free),
+    Check("earlyoom", Group.MEMORY, "earlyoom", "earlyoom", _earlyoom),
+    Check("shm_leaks", Group.MEMORY, "Shared memory", "shared", _shm_leaks),
+    Check("docker", Group.DOCKER, "Docker", "", _docker),
+    Check("toolkit", Group.DOCKER, "Container toolkit", "toolkit", _toolkit),
+    Check("gpu_container", Group.DOCKER, "GPU in a container", "", _gpu_container),
+    Check("registry", Group.DOCKER, "Registry login", "registries", _registry),
+    Check("store", Group.STORE, "Model store", "store", _store),
+    Check("ownership", Group.STORE, "Ownership", "store", _ownership),
+    Check("room", Group.STORE, "Disk space", "store", _room),
+    Check("caches", Group.STORE, "Compile caches", "caches", _caches),
+    Check("token", Group.STORE, "Hub token", "", _token),
+    Check("ports", Group.NETWORK, "Ports", "", _ports),
+    Check("link", Group.NETWORK, "Network", "links", _link),
+    Check("terminal", Group.TERMINAL, "Terminal", "", _terminal),
 )
+"""All checks in display order."""
+CHECK_BY_ID: Final = {check.id: check for check in CHECKS}
 
 
-def examine(seen: Readings) -> tuple[Result, ...]:
-    """Every check's outcome. Never raises."""
-    return tuple(Result(entry.id, entry.group, entry.title, entry.check(seen)) for entry in CHECKS)
-
-
-def worst(results: Iterable[Result]) -> Verdict:
-    """The gravest verdict; PASS when there is none but SKIP."""
-    order = (Verdict.FAIL, Verdict.WARN)
-    verdicts = {result.outcome.verdict for result in results}
-    return next((verdict for verdict in order if verdict in verdicts), Verdict.PASS)
-
-
-def summary(results: Iterable[Result]) -> str:
-    """`2 fail, 1 warn, 18 pass, 3 skipped`."""
-    found = list(results)
-    counts = [(verdict, sum(result.outcome.verdict is verdict for result in found)) for verdict in Verdict]
-    words = {Verdict.SKIP: "skipped"}
-    return ", ".join(f"{count} {words.get(verdict, verdict.value.lower())}" for verdict, count in counts if count)
+def examine(seen: Readings) -> tuple[Finding, ...]:
+    """The finding of every check, in the order of CHECKS. Never raises."""
+    return tuple(check.run(seen) for check in CHECKS)

@@ -1,8 +1,8 @@
-"""Who holds the unified memory: engines, applications, page cache, the driver on nobody's behalf, and nothing.
+"""Who holds the unified memory: engines, applications, page cache, the GPU driver, and nothing.
 
-The ledgers of a Spark disagree and are never added up: NVML knows what CUDA contexts hold, which stands in no cgroup
-and no process's RSS; the kernel knows everything but whose the driver's part is. The kernel's total is the truth, and
-NVML is believed no further than what the kernel leaves room for.
+The sources disagree on a Spark and are never added up: NVML knows what CUDA contexts hold, which is in no cgroup and no
+process's RSS; the kernel knows everything except whose the driver's part is. The kernel's total counts, and NVML only
+as far as the kernel leaves room.
 """
 
 from __future__ import annotations
@@ -15,20 +15,18 @@ from typing import Final
 from spark_tui.domain.host.memory import MemInfo
 from spark_tui.domain.host.vitals import GpuProcess, GpuReading
 from spark_tui.domain.quantities import GIB
-from spark_tui.domain.reading import Missing, Ok, Reading
+from spark_tui.domain.reading import Missing, Reading
 
 IDLE_DRIVER_BYTES: Final = int(1.5 * GIB)
-"""What the driver holds for itself on an idle box: 1.1 to 1.35 GiB were measured."""
+"""The driver's own on an idle machine: 1.1 to 1.35 GiB were measured."""
 
 _CONTAINER: Final = re.compile(r"(?:^|[/:-])([0-9a-f]{64})(?:\.scope)?(?:/|$)", re.MULTILINE)
-_NOT_TOLD: Final = "the kernel does not print every category"
-_OWN_MEMORY: Final = "this GPU has memory of its own: its processes hold nothing of this pool"
 
 
 @dataclass(frozen=True, slots=True)
 class EngineShare:
-    """What the CUDA processes of one container hold, in bytes. `container` is its id, and `name` its name; both are
-    empty for processes in no container, which `pids` then tells."""
+    """The CUDA memory of one container, in bytes. `container` is its id, and `name` its name; both are empty for a
+    process in no container, which `pids` names."""
 
     name: str
     memory: int
@@ -37,14 +35,13 @@ class EngineShare:
 
 
 @dataclass(frozen=True, slots=True)
-class Ledger:
-    """The pool cut into parts that add up to `total` exactly, in bytes.
+class MemoryBreakdown:
+    """The unified memory in parts that add up to `total` exactly, in bytes.
 
-    `engines` is None when the driver does not tell (`no_engines` says why); `apps` then includes them. `apps` are
-    processes, shared memory and the kernel itself. `driver` is what the GPU driver holds beyond its live processes:
-    its own needs, pinned memory, and contexts of processes that have died; None where that cannot be told apart
-    (`no_driver`), and `apps` then includes it. `cache` stays after a drop, `droppable` goes; None when the kernel
-    does not tell, and `cache` is then all of it.
+    `engines` is None where the driver does not report them (`no_engines` says why); `apps` then includes them. `apps`
+    are processes, shared memory and the kernel. `driver` is the GPU driver's beyond its live processes: its own needs,
+    pinned memory, and contexts of dead processes; None where unknown (`no_driver`), and `apps` then includes it.
+    `cache` stays after a drop, `droppable` goes; None where the kernel does not report it, and `cache` is then all.
     """
 
     total: int
@@ -64,12 +61,12 @@ class Ledger:
 
     @property
     def sizes(self) -> tuple[int, int, int, int, int, int]:
-        """Engines, apps, driver, cache, droppable, free; what is not known apart is 0 and part of a neighbour."""
+        """Engines, apps, driver, cache, droppable, free; what is unknown is 0 and part of a neighbour."""
         return (self.engine_memory or 0, self.apps, self.driver or 0, self.cache, self.droppable or 0, self.free)
 
     @property
     def orphaned(self) -> int:
-        """Driver memory beyond what an idle driver takes: contexts that outlived their process, or pinned memory."""
+        """Driver memory beyond an idle driver's: leaked contexts of dead processes, or pinned memory."""
         return max(0, (self.driver or 0) - IDLE_DRIVER_BYTES)
 
 
@@ -82,61 +79,47 @@ def container_id(cgroup: str) -> str:
     return found[1] if found else ""
 
 
-def ledger(
+def memory_breakdown(
     mem: MemInfo,
     gpu: Reading[GpuReading],
     containers: Mapping[int, str] | None = None,
     names: Mapping[str, str] | None = None,
-) -> Ledger:
-    """Cuts the pool. `containers` maps process ids to container ids, `names` those to container names."""
+) -> MemoryBreakdown:
+    """`containers` maps process ids to container ids, `names` those to container names."""
     free = min(mem.free, mem.total)
     in_use = mem.total - free - mem.cache
     droppable = None if mem.droppable is None else min(mem.droppable, mem.cache)
-    claims = _claims(gpu)
-    engines = no_engines = None
-    if isinstance(claims, Missing):
-        no_engines = claims.reason
-    else:
-        engines = _shares(claims.value, in_use, containers or {}, names or {})
-    held = 0 if engines is None else sum(share.memory for share in engines)
-    driver = _driver(mem, gpu, claims)
-    if not isinstance(driver, Missing):
-        driver = Ok(min(driver.value, in_use - held))
-    idle = 0 if isinstance(driver, Missing) else driver.value
-    return Ledger(
-        total=mem.total,
-        engines=engines,
-        apps=in_use - held - idle,
-        driver=None if isinstance(driver, Missing) else driver.value,
-        cache=mem.cache - (droppable or 0),
-        droppable=droppable,
-        free=free,
-        no_engines=no_engines or "",
-        no_driver=driver.reason if isinstance(driver, Missing) else "",
-    )
-
-
-def _claims(gpu: Reading[GpuReading]) -> Reading[tuple[GpuProcess, ...]]:
-    """The CUDA processes, each with its memory; Missing when one is not reported: a sum without it would be wrong."""
+    engines, driver, no_engines, no_driver = None, None, "", ""
     if isinstance(gpu, Missing):
-        return gpu
-    if not gpu.value.unified:
-        return Missing(_OWN_MEMORY)
-    told = gpu.value.compute_memory()
-    if isinstance(told, Missing):
-        return told
-    return Ok(tuple(process for process in gpu.value.processes or () if process.compute))
+        no_engines = gpu.reason
+    elif not gpu.value.unified:
+        no_engines = "this GPU has its own memory: its processes use none of this"
+    elif isinstance(known := gpu.value.compute_memory(), Missing):
+        no_engines = known.reason
+    else:
+        engines = _shares(gpu.value.processes or (), in_use, containers or {}, names or {})
+    held = sum(share.memory for share in engines or ())
+    if mem.unaccounted is None:
+        no_driver = "the kernel does not print every category"
+    elif no_engines or isinstance(gpu, Missing):
+        no_driver = no_engines
+    else:
+        live = sum(process.memory or 0 for process in gpu.value.processes or ())  # those that only draw too
+        driver = min(max(0, mem.unaccounted - live), in_use - held)
+    apps, cache = in_use - held - (driver or 0), mem.cache - (droppable or 0)
+    return MemoryBreakdown(mem.total, engines, apps, driver, cache, droppable, free, no_engines, no_driver)
 
 
 def _shares(
     processes: tuple[GpuProcess, ...], room: int, containers: Mapping[int, str], names: Mapping[str, str]
 ) -> tuple[EngineShare, ...]:
-    """One share per container, and one for each process in none; the largest first. Cut in proportion where NVML
+    """One share per container, and one for each CUDA process in none; the largest first. Cut in proportion where NVML
     claims more than is in use."""
     groups: dict[str, list[GpuProcess]] = {}
     for process in processes:
-        groups.setdefault(containers.get(process.pid, "") or f"pid {process.pid}", []).append(process)
-    claimed = sum(process.memory or 0 for process in processes)
+        if process.compute:
+            groups.setdefault(containers.get(process.pid, "") or f"pid {process.pid}", []).append(process)
+    claimed = sum(process.memory or 0 for members in groups.values() for process in members)
     shares = []
     for key, members in groups.items():
         identity = "" if key.startswith("pid ") else key
@@ -146,13 +129,3 @@ def _shares(
         name = names.get(identity, identity[:12]) if identity else ""
         shares.append(EngineShare(name, memory, tuple(sorted(process.pid for process in members)), identity))
     return tuple(sorted(shares, key=lambda share: (-share.memory, share.name, share.pids)))
-
-
-def _driver(mem: MemInfo, gpu: Reading[GpuReading], claims: Reading[tuple[GpuProcess, ...]]) -> Reading[int]:
-    """What no kernel category and no live GPU process accounts for."""
-    if mem.unaccounted is None:
-        return Missing(_NOT_TOLD)
-    if isinstance(claims, Missing) or isinstance(gpu, Missing):
-        return Missing(claims.reason if isinstance(claims, Missing) else "")
-    live = sum(process.memory or 0 for process in gpu.value.processes or ())  # those that only draw too
-    return Ok(max(0, mem.unaccounted - live))

@@ -1,5 +1,5 @@
-"""Three states of a Spark that no single figure shows: an engine that is wedged, a GPU that is stuck in its low power
-state, and shared memory that a killed engine has left behind. All pure: samples in, judgement out."""
+"""Three states of a Spark that no single figure shows: a stalled engine, a GPU stuck in its low-power state, and shared
+memory leaked by a killed engine. All pure: samples in, state out."""
 
 from __future__ import annotations
 
@@ -12,15 +12,26 @@ from typing import Final
 from spark_tui.domain.host.vitals import GpuReading
 from spark_tui.domain.quantities import human_bytes, human_duration
 
-# --- wedge ----------------------------------------------------------------------------------------------
+
+class AlarmId(StrEnum):
+    """Ids of alarms, the most urgent first."""
+
+    MEMORY = "memory"
+    STALL = "wedge"
+    LOW_POWER = "low power"
+    CRASH_LOOP = "crash loop"
+    LEAK = "leaked shared memory"
+
+
+# --- stall ----------------------------------------------------------------------------------------------
 
 FROZEN_SECONDS: Final = 120.0
-"""A long prefill writes no token: 128k tokens at 1,600 a second take 80 s."""
+"""A long prefill emits no token: 128k tokens at 1,600 a second take 80 s."""
 PROBE_SECONDS: Final = 60.0
-"""So long a one-token request may take before the engine counts as wedged."""
+"""A one-token request may take this long before the engine counts as stalled."""
 
 
-class Wedge(StrEnum):
+class Stall(StrEnum):
     """Where the suspicion stands."""
 
     NONE = "none"
@@ -30,7 +41,7 @@ class Wedge(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TokenSample:
-    """An engine's counters `at` monotonic seconds: requests that run, and tokens ever read and ever written. The
+    """An engine's counters `at` monotonic seconds: running requests, and tokens ever generated and ever read. The
     prompt counter is None where the server has none."""
 
     at: float
@@ -40,32 +51,31 @@ class TokenSample:
 
 
 @dataclass(frozen=True, slots=True)
-class WedgeState:
-    """Since when nothing has moved, and what a probe has shown. `probe_wanted` asks for a one-token request."""
+class StallState:
+    """Since when no counter has moved, and the result of a probe."""
 
     last: TokenSample | None = None
     frozen_since: float | None = None
-    wedge: Wedge = Wedge.NONE
+    stall: Stall = Stall.NONE
 
     @property
     def probe_wanted(self) -> bool:
-        """Suspicion alone proves nothing: a one-token request tells."""
-        return self.wedge is Wedge.SUSPECTED
+        """A one-token request is needed as proof."""
+        return self.stall is Stall.SUSPECTED
 
     def sentence(self, now: float) -> str:
-        """What a person reads; empty while all is well."""
-        if self.wedge is Wedge.NONE or self.frozen_since is None:
+        """For the screen; empty while all is well."""
+        if self.stall is Stall.NONE or self.frozen_since is None:
             return ""
-        still = f"no token for {human_duration(now - self.frozen_since)} while requests run"
-        return f"{still}; a one-token request was not answered" if self.wedge is Wedge.CONFIRMED else still
+        still = f"no tokens for {human_duration(now - self.frozen_since)} while requests run"
+        return f"{still}; no answer to a one-token request" if self.stall is Stall.CONFIRMED else still
 
 
-WEDGE_REMEDY: Final = "The engine is stuck: restart it. Its log and `dmesg` around that time say more."
+STALL_REMEDY: Final = "Restart the engine. Details: its log, and `dmesg` around that time."
 
 
-def watch_tokens(state: WedgeState, sample: TokenSample) -> WedgeState:
-    """The state after one more sample. Any progress, a restart of the server (counters fall) or an idle engine ends
-    every suspicion."""
+def watch_tokens(state: StallState, sample: TokenSample) -> StallState:
+    """The state after one more sample. Any progress, a server restart (counters fall) or an idle engine ends it."""
     last = state.last
     frozen = (
         last is not None
@@ -74,19 +84,19 @@ def watch_tokens(state: WedgeState, sample: TokenSample) -> WedgeState:
         and (sample.prompt is None or sample.prompt == last.prompt)
     )
     if not frozen or last is None:
-        return WedgeState(sample)
+        return StallState(sample)
     since = state.frozen_since if state.frozen_since is not None else last.at
-    wedge = state.wedge
-    if wedge is Wedge.NONE and sample.at - since >= FROZEN_SECONDS:
-        wedge = Wedge.SUSPECTED
-    return WedgeState(sample, since, wedge)
+    stall = state.stall
+    if stall is Stall.NONE and sample.at - since >= FROZEN_SECONDS:
+        stall = Stall.SUSPECTED
+    return StallState(sample, since, stall)
 
 
-def probed(state: WedgeState, *, answered: bool) -> WedgeState:
+def probed(state: StallState, *, answered: bool) -> StallState:
     """The state after the probe: an answer clears it, none within `PROBE_SECONDS` confirms it."""
-    if state.wedge is not Wedge.SUSPECTED:
+    if state.stall is not Stall.SUSPECTED:
         return state
-    return WedgeState(state.last) if answered else WedgeState(state.last, state.frozen_since, Wedge.CONFIRMED)
+    return StallState(state.last) if answered else StallState(state.last, state.frozen_since, Stall.CONFIRMED)
 
 
 # --- stuck low power ------------------------------------------------------------------------------------
@@ -98,14 +108,14 @@ STUCK_WATTS: Final = 30.0
 """Never met in 58,762 samples of healthy load (SM 2197-2528 MHz); stuck boxes show 500-850 MHz and 5-20 W."""
 
 LOW_POWER_REMEDY: Final = (
-    "The power supply has fallen into its safe state, which no reboot ends: shut down, unplug the adapter from the "
-    "wall and from the Spark, wait a minute, plug it in again. If it comes back, the unit needs service."
+    "The power supply is in its safe state; a reboot does not help. Shut down, unplug the adapter from the wall and "
+    "from the Spark, wait a minute, plug it in again. If this happens again, the unit needs service."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class LowPowerState:
-    """Since when the GPU works hard at a crawl, monotonic seconds; None when it does not."""
+    """Since when the GPU is busy at very low clocks, monotonic seconds; None when it is not."""
 
     since: float | None = None
     stuck: bool = False
@@ -147,7 +157,7 @@ class SharedFile:
 
 @dataclass(frozen=True, slots=True)
 class Leak:
-    """Files of engines that are gone. They are memory, and no restart of an engine gives them back."""
+    """Files of engines that are gone. They use memory until they are removed."""
 
     files: tuple[SharedFile, ...] = ()
 
@@ -158,18 +168,18 @@ class Leak:
 
     @property
     def sentence(self) -> str:
-        """What a person reads; empty when nothing is leaked."""
+        """For the screen; empty when nothing is leaked."""
         if not self.files:
             return ""
         files = "1 file" if len(self.files) == 1 else f"{len(self.files)} files"
-        return f"{human_bytes(self.size)} in {files} of /dev/shm, left by an engine that was killed"
+        return f"{human_bytes(self.size)} leaked in {files} of /dev/shm by a killed engine"
 
     @property
     def remedy(self) -> str:
-        """The command that gives them back."""
+        """The command that removes them."""
         names = " ".join(f"/dev/shm/{file.name}" for file in self.files[:5])  # noqa: S108 - the place itself
         more = " ..." if len(self.files) > 5 else ""
-        return f"No process uses them. Remove them: sudo rm {names}{more}" if self.files else ""
+        return f"Unused. Remove: sudo rm {names}{more}" if self.files else ""
 
 
 def leaked(files: Iterable[SharedFile], *, engines_run: bool) -> Leak:

@@ -19,7 +19,8 @@ with 64 GB are on sale."""
 
 @dataclass(frozen=True, slots=True)
 class HostIdentity:
-    """Name and make of the box. Empty strings where the box does not say."""
+    """Name and make of the machine, and its memory in bytes (64 and 128 GB Sparks are sold). Empty strings and 0 where
+    unknown."""
 
     hostname: str
     product: str = ""
@@ -27,6 +28,7 @@ class HostIdentity:
     architecture: str = ""
     cpu_count: int = 0
     is_spark: bool = False
+    memory: int = 0
 
 
 # What the makers write into DMI and into DGX_PLATFORM, in lower case with spaces -> how people call it.

@@ -1,19 +1,17 @@
-"""The unified-memory pool as `/proc/meminfo` tells it. Sizes in bytes.
+"""The unified memory by `/proc/meminfo`, and how close it is to running out. Sizes in bytes.
 
-`used` is what nobody can have back without ending a process: MemTotal - MemAvailable. `cache` is page cache
-and reclaimable slab, of which `droppable` can be given up at once (drop_caches skips dirty, mapped and
-shared-memory pages).
+`used` is MemTotal - MemAvailable: only ending a process frees it. `cache` is page cache and reclaimable slab, of which
+drop_caches frees `droppable` (dirty, mapped and shared-memory pages stay).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final
 
+from spark_tui.domain.finding import Finding, Severity
 from spark_tui.domain.quantities import GIB, KIB, MIB, gib, human_duration
-from spark_tui.domain.reading import Missing, Reading
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,41 +59,36 @@ class MemInfo:
 
     @property
     def used(self) -> int:
-        """What nobody can have back without ending a process."""
+        """What only ending a process frees."""
         return max(0, self.total - self.available)
 
     @property
     def droppable(self) -> int | None:
-        """What drop_caches would release now; None where the kernel does not tell."""
+        """What drop_caches would free now; None where the kernel does not report it."""
         if self.active_file is None or self.inactive_file is None:
             return None
-        held = (self.mapped or 0) + (self.dirty or 0) + (self.writeback or 0)
-        return max(0, self.active_file + self.inactive_file + self.reclaimable - held)
+        kept = (self.mapped or 0) + (self.dirty or 0) + (self.writeback or 0)
+        return max(0, self.active_file + self.inactive_file + self.reclaimable - kept)
 
     @property
     def allocatable(self) -> int:
-        """What a CUDA allocation can get at most, swap left aside.
-
-        NVIDIA's rule for integrated GPUs: with huge pages reserved only the free ones of them count, else
-        MemAvailable does.
-        """
+        """The largest possible CUDA allocation, without swap. NVIDIA's rule for integrated GPUs: of reserved huge
+        pages only the free ones count, else MemAvailable does."""
         return self.huge_free * self.huge_page if self.huge_total and self.huge_page else self.available
 
     @property
     def usable(self) -> int:
         """MemAvailable without the free pages of the contiguous-memory area, which neither the driver nor the kernel
-        can use for itself: on a box that dies they can be all that is left."""
+        can use: on a machine about to freeze they can be all that is left."""
         return max(0, self.available - min(self.cma_free, self.free))
 
     @property
     def unaccounted(self) -> int | None:
-        """What no category of the kernel holds: on a Spark the GPU driver has it, for live contexts and dead ones.
-
-        About 1.1 to 1.35 GiB on an idle desktop. None where the kernel does not print every category.
-        """
-        told = (self.anon, self.slab_unreclaimable, self.kernel_stack, self.page_tables)
-        known = [size for size in told if size is not None]
-        if len(known) < len(told):
+        """What no category of the kernel covers: on a Spark the GPU driver's, for live contexts and dead ones. 1.1 to
+        1.35 GiB on an idle desktop. None where the kernel does not print every category."""
+        categories = (self.anon, self.slab_unreclaimable, self.kernel_stack, self.page_tables)
+        known = [size for size in categories if size is not None]
+        if len(known) < len(categories):
             return None
         shared = self.free + self.buffers + self.cached + self.swap_cached + self.reclaimable
         return max(0, self.total - shared - sum(known) - self.page_tables_secondary - self.per_cpu)
@@ -141,9 +134,8 @@ _MOST_DIGITS: Final = 15
 def parse_meminfo(text: str) -> MemInfo:
     """`/proc/meminfo` as text -> MemInfo.
 
-    KReclaimable (all reclaimable kernel memory) is preferred to SReclaimable. A line that is not `Name: number kB`
-    is passed over: a size without its unit is not guessed. Raises ValueError when a field without which nothing can
-    be said (MemTotal, MemFree, MemAvailable) is absent.
+    KReclaimable (all reclaimable kernel memory) is preferred to SReclaimable. A line that is not `Name: number kB` is
+    skipped: a unit is never guessed. Raises ValueError without MemTotal, MemFree or MemAvailable.
     """
     found: dict[str, int] = {}
     for line in text.splitlines():
@@ -169,10 +161,8 @@ def _is_number(word: str) -> bool:
 
 
 def steady(shown: MemInfo | None, read: MemInfo, step: int = 64 * MIB) -> MemInfo:
-    """`read` with every size that moved less than `step` kept as shown.
-
-    A quiet box drifts by a few MiB a second; without this the strip would be repainted for nothing.
-    """
+    """`read` with every size that moved less than `step` kept as shown: a quiet machine drifts by a few MiB a second,
+    and nothing is repainted for that."""
     if shown is None:
         return read
 
@@ -184,52 +174,18 @@ def steady(shown: MemInfo | None, read: MemInfo, step: int = 64 * MIB) -> MemInf
     return MemInfo(**(kept | counts))
 
 
-@dataclass(frozen=True, slots=True)
-class StripParts:
-    """The pool cut into parts that add up to the total exactly, in the order in which they are drawn.
-
-    `engine` is what CUDA processes hold; None when the driver does not tell, `no_engine` then says why, and `apps`
-    includes it. `cache` is what drop_caches would leave, `droppable` what it would release; None when the kernel
-    does not tell them apart, and `cache` is then all of it.
-    """
-
-    engine: int | None
-    apps: int
-    cache: int
-    droppable: int | None
-    free: int
-    no_engine: str = ""
-
-    @property
-    def sizes(self) -> tuple[int, int, int, int, int]:
-        """Engine, apps, cache, droppable, free; what is not known apart is 0 here and part of its neighbour."""
-        return (self.engine or 0, self.apps, self.cache, self.droppable or 0, self.free)
-
-
-def strip_parts(mem: MemInfo, engine_bytes: Reading[int]) -> StripParts:
-    """Cuts the pool. `engine_bytes` is NVML's sum over CUDA processes: a ledger of its own, never trusted for more
-    than what is in use at all.
-
-    A stale sum counts: what an engine holds does not move in seconds.
-    """
-    free = min(mem.free, mem.total)
-    cache, in_use = mem.cache, mem.total - free - mem.cache
-    droppable = None if mem.droppable is None else min(mem.droppable, cache)
-    left = cache - (droppable or 0)
-    if isinstance(engine_bytes, Missing):
-        return StripParts(None, in_use, left, droppable, free, engine_bytes.reason)
-    engine = max(0, min(engine_bytes.value, in_use))
-    return StripParts(engine, in_use - engine, left, droppable, free)
-
+# --- how bad it is ----------------------------------------------------------------------------------------
+# A plain `less than 5 % available` is wrong on a Spark: engines fill the memory by intent, and serve for days at 4 to
+# 5 % with no pressure at all. What freezes the machine is the fall to nothing, within seconds.
 
 SERVING_FLOOR: Final = 2 * GIB
-"""Below it a serving box is in danger. Healthy ones were recorded down to 3.9 GiB, read in the unkindest way."""
+"""Below it a serving machine is in danger. Healthy ones were recorded down to 3.9 GiB, read in the unkindest way."""
 LOADING_FLOOR: Final = 3 * GIB
-"""While an engine loads, more is taken every moment; a stopped start costs minutes, a frozen box the plug."""
+"""While an engine loads, more is taken every moment; a stopped start costs minutes, a frozen machine the plug."""
 CLOSE: Final = 1.5
-"""Up to so many times the floor it is close to it."""
+"""Up to this many times the floor is close to it."""
 TREND_BELOW: Final = 12 * GIB
-"""A fall is judged below this: above it a load on its way to a healthy end falls as fast as one to a bad end."""
+"""A fall counts below this: above it a load on its way to a healthy end falls as fast as one to a bad end."""
 GONE_SOON_SECONDS: Final = 10.0
 GONE_SECONDS: Final = 60.0
 PRESSURE_BELOW: Final = 8 * GIB
@@ -237,29 +193,17 @@ THRASHING_PERCENT: Final = 40.0
 """PSI `some avg10`. In normal service it is 0.00 for days (hermes-agent #90713)."""
 WAITING_PERCENT: Final = 1.0
 MIN_TREND_SECONDS: Final = 2.0
-
-
-class Level(StrEnum):
-    """How much memory matters now."""
-
-    OK = "ok"
-    TIGHT = "tight"
-    CRITICAL = "critical"
-
-
-@dataclass(frozen=True, slots=True)
-class Judgement:
-    """The level and the reason, in words; no reason when all is well."""
-
-    level: Level = Level.OK
-    reason: str = ""
+MEMORY: Final = "memory"
+"""The id of the finding."""
+ALL_WELL: Final = Finding(MEMORY, Severity.OK, "floor, trend and pressure are fine")
+OUT_OF_MEMORY_REMEDY: Final = (
+    "Stop an engine, or lower its memory share. The guard does it in time: spark-tui guard --install"
+)
 
 
 def fall_rate(points: Sequence[tuple[float, int]]) -> float:
-    """Bytes per second that go away, from `(seconds, usable bytes)` oldest first; negative when memory comes back.
-
-    Zero for less than two seconds of history: a step is no trend.
-    """
+    """Bytes per second that go away, from `(seconds, usable bytes)` oldest first; negative when memory comes back. Zero
+    for less than two seconds of history: a step is no trend."""
     if len(points) < 2:
         return 0.0
     (began, first), (ended, last) = points[0], points[-1]
@@ -267,23 +211,28 @@ def fall_rate(points: Sequence[tuple[float, int]]) -> float:
     return (first - last) / span if span >= MIN_TREND_SECONDS else 0.0
 
 
-def severity(mem: MemInfo, *, falling: float = 0.0, pressure: float | None = None, loading: bool = False) -> Judgement:
-    """The judgement of one moment. `falling` is `fall_rate` of the last seconds, `pressure` PSI `some avg10` per cent
-    (None: not known), `loading` that an engine starts."""
-    floor = LOADING_FLOOR if loading else SERVING_FLOOR
-    usable = mem.usable
-    left = usable / falling if falling > 0 else None
-    rate = f"{gib(usable)} GiB usable, and {gib(falling)} GiB/s less"
+def memory_finding(
+    mem: MemInfo, *, falling: float = 0.0, pressure: float | None = None, loading: bool = False
+) -> Finding:
+    """The state of one moment by floor, trend and pressure: ERROR, WARNING, or ALL_WELL. `falling` is `fall_rate` of
+    the last seconds, `pressure` PSI `some avg10` per cent (None: unknown), `loading`: an engine starts."""
+    floor, usable = (LOADING_FLOOR if loading else SERVING_FLOOR), mem.usable
+    left = usable / falling if falling > 0 and usable < TREND_BELOW else float("inf")
+    waited = pressure if pressure is not None and usable < PRESSURE_BELOW else 0.0
+    state = f"{gib(usable)} GiB available"
+    trend = f"{state}, falling {gib(falling)} GiB/s: gone in {human_duration(left)}" if left < GONE_SECONDS else ""
     if usable < floor:
-        return Judgement(Level.CRITICAL, f"{gib(usable)} GiB usable, below the floor of {gib(floor)}")
-    if left is not None and usable < TREND_BELOW and left < GONE_SOON_SECONDS:
-        return Judgement(Level.CRITICAL, f"{rate}: gone in {human_duration(left)}")
-    if pressure is not None and pressure >= THRASHING_PERCENT and usable < PRESSURE_BELOW:
-        return Judgement(Level.CRITICAL, f"{gib(usable)} GiB usable, {pressure:.0f} % of the time spent waiting for it")
-    if usable < CLOSE * floor:
-        return Judgement(Level.TIGHT, f"{gib(usable)} GiB usable, close to the floor of {gib(floor)}")
-    if left is not None and usable < TREND_BELOW and left < GONE_SECONDS:
-        return Judgement(Level.TIGHT, f"{rate}: gone in {human_duration(left)}")
-    if pressure is not None and pressure >= WAITING_PERCENT and usable < PRESSURE_BELOW:
-        return Judgement(Level.TIGHT, f"{gib(usable)} GiB usable, {pressure:.1f} % of the time spent waiting for it")
-    return Judgement()
+        found = Severity.ERROR, f"{state}, below the floor of {gib(floor)}"
+    elif left < GONE_SOON_SECONDS:
+        found = Severity.ERROR, trend
+    elif waited >= THRASHING_PERCENT:
+        found = Severity.ERROR, f"{state}, {waited:.0f} % of the time spent waiting for it"
+    elif usable < CLOSE * floor:
+        found = Severity.WARNING, f"{state}, close to the floor of {gib(floor)}"
+    elif trend:
+        found = Severity.WARNING, trend
+    elif waited >= WAITING_PERCENT:
+        found = Severity.WARNING, f"{state}, {waited:.1f} % of the time spent waiting for it"
+    else:
+        return ALL_WELL
+    return Finding(MEMORY, *found, remedy=OUT_OF_MEMORY_REMEDY)

@@ -7,23 +7,22 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from spark_tui.domain.doctor.check import EngineProcess, Link, StoreState
+from spark_tui.domain.doctor.readings import EngineProcess, Link, StoreState
 from spark_tui.domain.host.detectors import SharedFile
 from spark_tui.domain.host.drop_caches import TEE_COMPACT, TEE_DROP, Access, Route, SystemFile
 from spark_tui.domain.host.identity import HostIdentity
 from spark_tui.domain.host.memory import MemInfo
 from spark_tui.domain.host.vitals import (
-    Cluster,
+    ClusterLoad,
     ContainerMemory,
-    CpuTimes,
-    DiskCounters,
-    FaultCounters,
+    DiskRate,
+    FaultRate,
     GpuProcess,
     GpuReading,
     HostProcess,
-    LinkCounters,
+    LinkRate,
     Temperature,
-    VitalCounters,
+    Vitals,
     heaviest,
 )
 from spark_tui.domain.quantities import GIB, MIB
@@ -68,7 +67,9 @@ class DemoHost:
 
     def identity(self) -> HostIdentity:
         """A DGX Spark."""
-        return HostIdentity("spark-demo", "DGX Spark", "6.17.0-1014-nvidia", "aarch64", 20, is_spark=True)
+        return HostIdentity(
+            "spark-demo", "DGX Spark", "6.17.0-1014-nvidia", "aarch64", 20, is_spark=True, memory=TOTAL_BYTES
+        )
 
     def memory(self) -> Reading[MemInfo]:
         """The pool: engines while they load and serve, page cache that grows while weights are read."""
@@ -233,9 +234,6 @@ def _recorded(world: DemoWorld, at: float) -> Telemetry:
     return samples[max(0, index - 1)][1]
 
 
-_STRONG: Final = (5, 6, 7, 8, 9, 15, 16, 17, 18, 19)
-_SMALL: Final = (0, 1, 2, 3, 4, 10, 11, 12, 13, 14)
-_TICKS: Final = 100
 _VITALS_DESKTOP: Final = (
     HostProcess(2911, "gnome-shell", 612 * MIB, 402 * MIB, 0, 6 * MIB),
     HostProcess(2747, "Xorg", 214 * MIB, 148 * MIB, 0, 18 * MIB),
@@ -251,35 +249,20 @@ class DemoVitals:
     def __init__(self, world: DemoWorld) -> None:
         self._world = world
 
-    def counters(self) -> VitalCounters:
-        """Counters that follow what the engines do."""
+    def look(self) -> Vitals:
+        """Rates that follow the engines."""
         now = self._world.clock.now()
-        passed = max(0.0, now - self._world.began_at)
         loading = any(run.stage(now) == "load" for run in self._world.runs)
-        share = 0.31 if loading else 0.12
-        ticks = int(passed * _TICKS)
-        times = {cpu: CpuTimes(int(ticks * share), ticks) for cpu in _STRONG}
-        times |= {cpu: CpuTimes(int(ticks * 0.04), ticks) for cpu in _SMALL}
-        read = int(passed * (2.1 * GIB if loading else 0.2 * MIB))
-        disk = DiskCounters(read, int(passed * 90_000), int(passed * (640 if loading else 3)))
-        return VitalCounters(
-            at=self._world.clock.monotonic(),
-            clusters=Ok((Cluster("X925", _STRONG), Cluster("A725", _SMALL))),
-            cpus=Ok(times, now),
-            temperatures=Ok(
-                (Temperature("SoC", 61.0, 104.8), Temperature("NVMe", 44.8), Temperature("ConnectX", 50.0)), now
-            ),
-            disks=Ok({"nvme0n1": disk}, now),
-            links=Ok(
-                {
-                    "enP7s7": LinkCounters(int(passed * 48_000), int(passed * 12_500), True, 10_000),
-                    "enp1s0f0np0": LinkCounters(0, 0, False),
-                    "wlP9s9": LinkCounters(0, 0, False),
-                },
-                now,
-            ),
-            faults=Ok(FaultCounters(major=int(passed * (12 if loading else 0))), now),
+        loads = (ClusterLoad("X925", 10, 31.0 if loading else 12.0), ClusterLoad("A725", 10, 4.0))
+        heat = (Temperature("SoC", 61.0, 104.8), Temperature("NVMe", 44.8), Temperature("ConnectX", 50.0))
+        disk = DiskRate("nvme0n1", 2.1 * GIB if loading else 0.2 * MIB, 90_000.0, 64.0 if loading else 0.3)
+        links = (
+            LinkRate("enP7s7", 48_000.0, 12_500.0, True, 10_000),
+            LinkRate("enp1s0f0np0", 0.0, 0.0, False),
+            LinkRate("wlP9s9", 0.0, 0.0, False),
         )
+        faults = FaultRate(12.0 if loading else 0.0, 0.0, 0.0, 0.0, 0)
+        return Vitals(Ok(loads, now), Ok(heat, now), Ok((disk,), now), Ok(links, now), Ok(faults, now))
 
     def processes(self, gpu: Sequence[GpuProcess], limit: int) -> Reading[tuple[HostProcess, ...]]:
         """The engines and a desktop."""

@@ -1,4 +1,4 @@
-"""The person's own systemd units: written, enabled and started, or taken away again."""
+"""The person's own systemd units: written, enabled and started, or removed."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class UnitFailed(SparkError):
 
 
 class SystemdUserUnits:
-    """The UserUnits port by `systemctl --user`. `home` holds the units unless XDG_CONFIG_HOME says otherwise."""
+    """The UserUnits port by `systemctl --user`. `home` holds the units unless XDG_CONFIG_HOME names another folder."""
 
     def __init__(self, home: Path, environ: Mapping[str, str]) -> None:
-        told = environ.get("XDG_CONFIG_HOME", "")
-        self._folder = (Path(told) if told.startswith("/") else home / ".config") / "systemd/user"
+        given = environ.get("XDG_CONFIG_HOME", "")
+        self._folder = (Path(given) if given.startswith("/") else home / ".config") / "systemd/user"
         self._environ = environ
 
     def path(self, name: str) -> Path:
@@ -33,7 +33,7 @@ class SystemdUserUnits:
         return self._folder / name
 
     def install(self, name: str, text: str) -> None:
-        """Writes the unit, enables and starts it; one that runs is started anew. Raises SparkError."""
+        """Writes the unit, enables and starts it; one that runs is restarted. Raises SparkError."""
         path = self.path(name)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -41,11 +41,10 @@ class SystemdUserUnits:
             path.chmod(UNIT_MODE)
         except OSError as error:
             raise UnitFailed(
-                f"{path} cannot be written: {error.strerror or error}.", "Make it a place of yours."
+                f"Cannot write {path}: {error.strerror or error}.", "Check who owns its folder."
             ) from error
-        self._systemctl("daemon-reload")
-        self._systemctl("enable", name)
-        self._systemctl("restart", name)
+        for words in (("daemon-reload",), ("enable", name), ("restart", name)):
+            self._systemctl(*words)
 
     def uninstall(self, name: str) -> bool:
         """Stops, disables and removes it; false when there was none. Raises SparkError."""
@@ -56,7 +55,7 @@ class SystemdUserUnits:
         try:
             path.unlink()
         except OSError as error:
-            raise UnitFailed(f"{path} cannot be removed: {error.strerror or error}.", "Remove it yourself.") from error
+            raise UnitFailed(f"Cannot remove {path}: {error.strerror or error}.", f"Remove it: rm {path}") from error
         self._systemctl("daemon-reload")
         return True
 
@@ -71,12 +70,12 @@ class SystemdUserUnits:
                 check=False,
             )
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise UnitFailed("systemd does not answer.", "Start the guard by hand: spark-tui guard") from error
+            raise UnitFailed("systemd does not answer.", "Start the guard in a shell: spark-tui guard") from error
         if done.returncode != 0:
             last = (done.stderr.decode("utf-8", "replace").strip().splitlines() or [""])[-1]
             raise UnitFailed(
                 f"systemctl --user {' '.join(words)} failed.",
-                "Run it in a login session of that user (not through sudo), or start the guard by hand: "
+                "Run it in a login session of that user (not through sudo), or start the guard in a shell: "
                 "spark-tui guard",
                 detail=clean_line(last),
             )

@@ -1,7 +1,7 @@
-"""Gives up the page cache by the ways that the kernel, sudo and systemd leave to this user.
+"""Frees the page cache by the ways that the kernel, sudo and systemd leave to this user.
 
 A write to drop_caches, and `sync` before it, may hang in the kernel where no signal ends them: both run in children
-that are waited for only so long, and then left behind.
+that are waited for only for a limited time, and then left behind.
 """
 
 from __future__ import annotations
@@ -12,13 +12,23 @@ import pwd
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from spark_tui.domain.errors import SparkError
-from spark_tui.domain.host.drop_caches import BY_HAND, GRANT_FILE, GRANTS, TEE_COMPACT, UNIT, Access, Route, SystemFile
+from spark_tui.domain.host.drop_caches import (
+    BY_HAND,
+    GRANT_FILE,
+    GRANTS,
+    TEE_COMPACT,
+    UNIT,
+    Access,
+    Route,
+    SystemFile,
+    compact_route,
+    routes,
+)
 from spark_tui.domain.text import clean_line
 from spark_tui.services.executors import CallPool
 
@@ -28,45 +38,27 @@ ASK_SECONDS: Final = 5.0
 _END_SECONDS: Final = 0.5
 _UNIT_FOLDERS: Final = ("etc/systemd/system", "usr/local/lib/systemd/system", "usr/lib/systemd/system")
 _SYSTEM_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_SYSTEM_MODE, _GRANT_MODE = "0644", "0440"
 
-
-_WRITE_SCRIPT: Final = f"""\
-set -e
-draft=$(mktemp /etc/sudoers.d/.spark-tui.XXXXXX)
-trap 'rm -f "$draft"' EXIT
-cat > "$draft"
-chown root:root "$draft"
-chmod 0440 "$draft"
-visudo -cqf "$draft"
-mv "$draft" {GRANT_FILE}
-"""
-"""sudo passes over files with a dot in their name: the draft grants nothing."""
-
-_WRITE_FILE_SCRIPT: Final = """\
+# $1: path, $2: mode, $3: a command that checks the draft. sudo skips files with a dot in their name, systemd and polkit
+# those that end in neither `.service` nor `.rules`: the draft does nothing.
+_WRITE_SCRIPT: Final = """\
 set -e
 mkdir -p "$(dirname "$1")"
 draft=$(mktemp "$(dirname "$1")/.spark-tui.XXXXXX")
 trap 'rm -f "$draft"' EXIT
 cat > "$draft"
 chown root:root "$draft"
-chmod 0644 "$draft"
+chmod "$2" "$draft"
+$3 "$draft"
 mv "$draft" "$1"
 """
-"""systemd and polkit pass over files that end in neither `.service` nor `.rules`: the draft does nothing."""
 
 
 class DropRefused(SparkError):
-    """A way of dropping the cache that did not work, and why."""
+    """A way of freeing the cache that failed, and why."""
 
     id = "drop_caches_failed"
-
-
-@dataclass(frozen=True, slots=True)
-class _Ended:
-    """How a child ended. `code` is None for one that hangs and was left behind."""
-
-    code: int | None
-    words: str = ""
 
 
 class SystemCacheDropper:
@@ -78,7 +70,7 @@ class SystemCacheDropper:
         self._pool = CallPool("drop-caches", 2)
 
     async def access(self) -> Access:
-        """What this user is allowed now."""
+        """What this user may do now."""
         return await self._pool.run(self.access_now)
 
     async def drop(self, route: Route) -> bool:
@@ -90,8 +82,8 @@ class SystemCacheDropper:
         await self._pool.run(_perform, route, "Memory could not be compacted")
 
     async def check_grant(self, text: str) -> str:
-        """What `visudo -cf` says against a grant; empty when it is sound."""
-        return await self._pool.run(self._check_grant, text)
+        """The complaint of `visudo -cf` about a grant; empty when it is sound."""
+        return await self._pool.run(_checked, text)
 
     async def close(self) -> None:
         """Ends its threads."""
@@ -100,9 +92,8 @@ class SystemCacheDropper:
     # --- blocking: for the guard's own thread, and for the pool -----------------------------------------
 
     def access_now(self) -> Access:
-        """What this user is allowed now. Asks sudo, which never prompts here."""
-        has_sudo = _program("sudo") is not None
-        root = os.geteuid() == 0
+        """What this user may do now. Asks sudo, which never prompts here."""
+        has_sudo, root = _program("sudo") is not None, os.geteuid() == 0
         ask = has_sudo and not root
         return Access(
             root=root,
@@ -115,29 +106,38 @@ class SystemCacheDropper:
 
     def drop_now(self, route: Route) -> bool:
         """`sync`, then the route. Returns whether the syncing was done in time; raises SparkError."""
-        synced = _run(("sync",), seconds=self._sync_seconds).code == 0
-        _perform(route, "The cache could not be dropped")
+        synced = _run(("sync",), seconds=self._sync_seconds)[0] == 0
+        _perform(route, "The page cache could not be freed")
         return synced
 
-    def compact_now(self, route: Route) -> None:
-        """Compacts free memory; raises SparkError."""
-        _perform(route, "Memory could not be compacted")
+    def drop_silently(self) -> bool:
+        """Frees the cache by the first way that needs no person and works; false where none does."""
+        for route in routes(self.access_now()):
+            if route.silent:
+                with contextlib.suppress(SparkError):
+                    self.drop_now(route)
+                    return True
+        return False
 
-    # --- the person's terminal --------------------------------------------------------------------------
+    def compact_silently(self) -> bool:
+        """Compacts memory where that is permitted."""
+        route = compact_route(self.access_now())
+        if route is not None:
+            with contextlib.suppress(SparkError):
+                _perform(route, "Memory could not be compacted")
+                return True
+        return False
 
-    def on_terminal(self, argv: Sequence[str]) -> int:
-        """Runs a command with our own standard streams, where sudo asks by itself. Nothing of it is seen here."""
-        return self._on_terminal(argv)
+    # --- the person's terminal: all of it blocks, sudo may ask ------------------------------------------
 
-    def _on_terminal(self, argv: Sequence[str], text: str | None = None) -> int:
+    def on_terminal(self, argv: Sequence[str], text: str | None = None) -> int:
+        """Runs a command with our own standard streams, where sudo asks by itself. `text` is its input, if any."""
         try:
             return subprocess.run(
                 list(argv), input=text, text=True, check=False, env=_environment(translated=True)
             ).returncode
         except FileNotFoundError as error:
             raise DropRefused(f"{argv[0]} is not installed.", f"As root: {BY_HAND.removeprefix('sudo ')}") from error
-
-    # --- the grant --------------------------------------------------------------------------------------
 
     def user(self) -> tuple[str, int]:
         """The user whom a grant is for: behind sudo the one who typed it."""
@@ -148,72 +148,68 @@ class SystemCacheDropper:
         except KeyError:  # a user of no local database
             return "", uid
 
-    def _check_grant(self, text: str) -> str:
-        visudo = _program("visudo")
-        if visudo is None:
-            raise DropRefused("visudo is not installed.", "Install sudo: sudo apt install sudo")
-        with _draft(text) as path:
-            ended = _run((visudo, "-cf", path), seconds=ASK_SECONDS)
-        return "" if ended.code == 0 else ended.words or "visudo did not answer"
-
     def write_grant(self, text: str) -> int:
-        """Puts the grant in place in one step, 0440 and root's, once visudo has found it sound there too. Blocks;
-        sudo may ask. The text goes through a pipe: no file of this user's could be changed on the way."""
-        return self._on_terminal((*self._as_root(), "sh", "-c", _WRITE_SCRIPT), text)
+        """Puts the grant in place in one step, 0440 and root's, once visudo has found it sound there too."""
+        return self._write(GRANT_FILE, text, _GRANT_MODE, "visudo -cqf")
 
     def remove_grant(self) -> int:
-        """Removes the grant through sudo. Blocks; sudo may ask."""
-        return self.on_terminal((*self._as_root(), "rm", "-f", GRANT_FILE))
+        """Removes the grant."""
+        return self.on_terminal((*_as_root(), "rm", "-f", GRANT_FILE))
 
     def write_files(self, files: Sequence[SystemFile]) -> int:
-        """Puts each file in place in one step, 0644 and root's, then has systemd read its units again. Each text goes
-        through a pipe. Blocks; sudo may ask, once as a rule."""
+        """Puts each file in place in one step, 0644 and root's, then has systemd reload its units."""
         for file in files:
-            code = self._on_terminal((*self._as_root(), "sh", "-c", _WRITE_FILE_SCRIPT, "sh", file.path), file.text)
-            if code != 0:
+            if code := self._write(file.path, file.text, _SYSTEM_MODE, "true"):
                 return code
-        return self.on_terminal((*self._as_root(), "systemctl", "daemon-reload"))
+        return self.on_terminal((*_as_root(), "systemctl", "daemon-reload"))
 
     def remove_files(self, paths: Sequence[str]) -> int:
-        """Removes them, and has systemd read its units again. Blocks; sudo may ask."""
-        code = self.on_terminal((*self._as_root(), "rm", "-f", *paths))
-        return code or self.on_terminal((*self._as_root(), "systemctl", "daemon-reload"))
+        """Removes them, and has systemd reload its units."""
+        code = self.on_terminal((*_as_root(), "rm", "-f", *paths))
+        return code or self.on_terminal((*_as_root(), "systemctl", "daemon-reload"))
 
-    def _as_root(self) -> tuple[str, ...]:
-        return () if os.geteuid() == 0 else ("sudo",)
+    def _write(self, path: str, text: str, mode: str, check: str) -> int:
+        """The text goes through a pipe: no file of this user's could be changed on the way."""
+        return self.on_terminal((*_as_root(), "sh", "-c", _WRITE_SCRIPT, "sh", path, mode, check), text)
 
 
-@contextlib.contextmanager
-def _draft(text: str) -> Iterator[str]:
-    """A private file with the grant's text, for as long as it is needed."""
-    with tempfile.NamedTemporaryFile("w", prefix="spark-tui-", suffix=".sudoers", encoding="ascii") as file:
-        file.write(text)
-        file.flush()
-        yield file.name
+def _as_root() -> tuple[str, ...]:
+    return () if os.geteuid() == 0 else ("sudo",)
+
+
+def _checked(text: str) -> str:
+    visudo = _program("visudo")
+    if visudo is None:
+        raise DropRefused("visudo is not installed.", "Install sudo: sudo apt install sudo")
+    with tempfile.NamedTemporaryFile("w", prefix="spark-tui-", suffix=".sudoers", encoding="ascii") as draft:
+        draft.write(text)
+        draft.flush()
+        code, last = _run((visudo, "-cf", draft.name))
+    return "" if code == 0 else last or "visudo did not answer"
 
 
 def _granted(command: Sequence[str]) -> bool:
-    """Whether sudo lists exactly this command as allowed, without a prompt."""
-    return _run(("sudo", "-n", "-l", *command), seconds=ASK_SECONDS).code == 0
+    """Whether sudo lists exactly this command as permitted, without a prompt."""
+    return _run(("sudo", "-n", "-l", *command))[0] == 0
 
 
 def _perform(route: Route, failed: str) -> None:
     """Runs a silent route. Raises DropRefused with sudo's or systemd's own words."""
     if not route.silent:
         raise ValueError(f"{route.kind} is not a route for this adapter")
-    ended = _run(route.argv, route.stdin, DROP_SECONDS)
-    if ended.code is None:
+    code, last = _run(route.argv, route.stdin, DROP_SECONDS)
+    if code is None:
         raise DropRefused(
             f"{failed}: the kernel has not answered for {DROP_SECONDS:.0f} s.",
-            "It goes on by itself. If the box is slow to answer in general, restart it.",
+            "It continues in the background. If the machine is slow in general, restart it.",
         )
-    if ended.code != 0:
-        raise DropRefused(f"{failed} ({route.kind}).", f"By hand: {BY_HAND}", detail=ended.words)
+    if code != 0:
+        raise DropRefused(f"{failed} ({route.kind}).", f"In a shell: {BY_HAND}", detail=last)
 
 
-def _run(argv: Sequence[str], text: str = "", seconds: float = ASK_SECONDS) -> _Ended:
-    """A child with no terminal, so that nothing can prompt. One that does not end in time is killed, and left behind
-    where the kernel holds it."""
+def _run(argv: Sequence[str], text: str = "", seconds: float = ASK_SECONDS) -> tuple[int | None, str]:
+    """The exit code and the last error line of a child with no terminal, so that nothing can prompt. One that does not
+    end in time is killed, and left behind where the kernel holds it: its code is None."""
     try:
         child = subprocess.Popen(
             list(argv),
@@ -224,34 +220,25 @@ def _run(argv: Sequence[str], text: str = "", seconds: float = ASK_SECONDS) -> _
             start_new_session=True,
         )
     except OSError as error:
-        return _Ended(127, f"{argv[0]}: {error.strerror or error}")
+        return 127, f"{argv[0]}: {error.strerror or error}"
     try:
         _, words = child.communicate(text.encode(), timeout=seconds)
     except subprocess.TimeoutExpired:
         child.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):
             child.communicate(timeout=_END_SECONDS)
-        _abandon(child)
-        return _Ended(None)
-    return _Ended(child.returncode, _last_line(words))
-
-
-def _abandon(child: subprocess.Popen[bytes]) -> None:
-    """Closes what we hold of it; should it hang in the kernel, it is a zombie for later and nobody waits for it."""
-    for stream in (child.stdin, child.stderr):
-        if stream is not None:
-            with contextlib.suppress(OSError):
-                stream.close()
-    if child.returncode is None:
-        child.poll()
-
-
-def _last_line(words: bytes) -> str:
-    return clean_line((words.decode("utf-8", "replace").strip().splitlines() or [""])[-1])
+        for stream in (child.stdin, child.stderr):
+            if stream is not None:
+                with contextlib.suppress(OSError):
+                    stream.close()
+        if child.returncode is None:
+            child.poll()
+        return None, ""
+    return child.returncode, clean_line((words.decode("utf-8", "replace").strip().splitlines() or [""])[-1])
 
 
 def _environment(*, translated: bool = False) -> dict[str, str]:
-    """Ours, with the system's folders on the path; in English where the words are read by us."""
+    """Ours, with the system's folders on the path; in English where we read the output."""
     path = os.environ.get("PATH", "")
     found = {**os.environ, "PATH": f"{path}:{_SYSTEM_PATH}" if path else _SYSTEM_PATH}
     return found if translated else {**found, "LC_ALL": "C"}

@@ -903,7 +903,7 @@ class BenchScreen(BenchGround):
         if path is None:
             return
         try:
-            written = await self.context.person_files.write(path, exported(results, path))
+            written = await self.context.user_files.write(path, exported(results, path))
         except SparkError as error:
             self.spark.report(error)
         else:

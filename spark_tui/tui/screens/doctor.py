@@ -13,9 +13,10 @@ from textual.content import Content
 
 from spark_tui.core.actions import Scope
 from spark_tui.core.doctor import terminal_state
-from spark_tui.domain.doctor.check import Result, Verdict
-from spark_tui.domain.doctor.checks import summary, worst
+from spark_tui.domain.doctor.checks import CHECK_BY_ID
 from spark_tui.domain.errors import SparkError
+from spark_tui.domain.finding import Finding, Severity, worst
+from spark_tui.present.doctor import VERDICTS, counts
 from spark_tui.tui import format as fmt
 from spark_tui.tui.frame import FrameScreen, bindings
 from spark_tui.tui.screens.modals import ConfirmScreen
@@ -26,10 +27,11 @@ from spark_tui.tui.widgets.row_list import Column, Row, RowList
 LABEL_WIDTH = 8
 COLUMNS = (Column("check", width=18), Column("", width=4), Column("what", minimum=10))
 STYLES = {
-    Verdict.FAIL: "bold $error",
-    Verdict.WARN: "$warning",
-    Verdict.PASS: "$success",
-    Verdict.SKIP: "$dim",
+    Severity.ERROR: "bold $error",
+    Severity.WARNING: "$warning",
+    Severity.INFO: "",
+    Severity.OK: "$success",
+    Severity.UNKNOWN: "$dim",
 }
 LOOKING = "Looking at the box ..."
 CONTAINER_TEXT = "A container with the GPU is started from an image that is here, ends at once, and is removed."
@@ -55,7 +57,7 @@ class DoctorScreen(FrameScreen):
 
     def on_mount(self) -> None:
         """Looks once; `r` looks again."""
-        self._results: tuple[Result, ...] = ()
+        self._results: tuple[Finding, ...] = ()
         self.examine()
 
     @work(exit_on_error=False, exclusive=True, group="doctor")
@@ -77,7 +79,7 @@ class DoctorScreen(FrameScreen):
 
     def _show(self) -> None:
         pane = self.query_one("#checks-pane")
-        pane.border_subtitle = Content.styled(summary(self._results), STYLES[worst(self._results)])
+        pane.border_subtitle = Content.styled(counts(self._results), STYLES[worst(self._results)])
         checks = self.query_one(RowList)
         first = not checks.key
         checks.show([_row(result) for result in self._results])
@@ -90,14 +92,14 @@ class DoctorScreen(FrameScreen):
         self._show_selected()
 
     @property
-    def result(self) -> Result | None:
+    def result(self) -> Finding | None:
         """The one under the cursor."""
         key = self.query_one(RowList).key
         return next((result for result in self._results if result.id == key), None)
 
     def _show_selected(self) -> None:
         result, pane = self.result, self.query_one("#check-pane")
-        entitle(pane, result.title if result is not None else "")
+        entitle(pane, CHECK_BY_ID[result.id].title if result is not None else "")
         self.query_one("#check", Page).tell(check_parts(result) if result is not None else ())
 
     # --- act ------------------------------------------------------------------------------------------
@@ -118,10 +120,10 @@ class DoctorScreen(FrameScreen):
     def action_copy_remedy(self) -> None:
         """The remedy to the clipboard."""
         result = self.result
-        if result is None or not result.outcome.remedy:
+        if result is None or not result.remedy:
             self.notify("There is nothing to do here.", markup=False)
             return
-        self.app.copy_to_clipboard(result.outcome.remedy)
+        self.app.copy_to_clipboard(result.remedy)
         self.notify("Copied the remedy.", markup=False)
 
     def key_escape(self) -> None:
@@ -129,29 +131,29 @@ class DoctorScreen(FrameScreen):
         self.spark.switch_mode("home")
 
 
-def _gravest(results: tuple[Result, ...]) -> str:
+def _gravest(results: tuple[Finding, ...]) -> str:
     """Where a person looks first."""
-    bad = [result for result in results if result.outcome.verdict in (Verdict.FAIL, Verdict.WARN)]
-    return min(bad, key=lambda result: list(Verdict).index(result.outcome.verdict)).id if bad else ""
+    bad = [result for result in results if result.severity in (Severity.ERROR, Severity.WARNING)]
+    return min(bad, key=lambda result: result.severity.rank).id if bad else ""
 
 
-def _row(result: Result) -> Row:
-    outcome = result.outcome
+def _row(result: Finding) -> Row:
+    check = CHECK_BY_ID[result.id]
     cells = (
-        Content(result.title),
-        Content.styled(outcome.verdict.value, STYLES[outcome.verdict]),
-        fmt.safe(outcome.summary, "$dim" if outcome.verdict in (Verdict.PASS, Verdict.SKIP) else ""),
+        Content(check.title),
+        Content.styled(VERDICTS[result.severity], STYLES[result.severity]),
+        fmt.safe(result.summary, "$dim" if result.severity in (Severity.OK, Severity.UNKNOWN) else ""),
     )
-    return Row(result.id, cells, result.group.value)
+    return Row(result.id, cells, check.group.value)
 
 
-def check_parts(result: Result) -> list[Part]:
+def check_parts(result: Finding) -> list[Part]:
     """The sentence, the remedy, and what was seen."""
-    outcome = result.outcome
-    head = Content.assemble((f"{outcome.verdict.value}  ", STYLES[outcome.verdict]), told(outcome.summary, "bold"))
+    verdict = (f"{VERDICTS[result.severity]}  ", STYLES[result.severity])
+    head = Content.assemble(verdict, told(result.summary, "bold"))
     parts: list[Part] = [(Content(""), head)]
-    if outcome.remedy:
-        parts += [BLANK, (Content.styled(f"{'do':<{LABEL_WIDTH}}", "$dim"), told(outcome.remedy))]
-    if outcome.evidence:
-        parts += [BLANK, (Content.styled(f"{'seen':<{LABEL_WIDTH}}", "$dim"), told(outcome.evidence))]
+    if result.remedy:
+        parts += [BLANK, (Content.styled(f"{'do':<{LABEL_WIDTH}}", "$dim"), told(result.remedy))]
+    if result.evidence:
+        parts += [BLANK, (Content.styled(f"{'seen':<{LABEL_WIDTH}}", "$dim"), told(", ".join(result.evidence)))]
     return [*parts, BLANK, sentence(f"check {result.id}", "$dim")]

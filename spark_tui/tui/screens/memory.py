@@ -13,10 +13,11 @@ from textual.containers import Container, Vertical, VerticalScroll
 from textual.content import Content
 
 from spark_tui.core.actions import Scope, key_of
-from spark_tui.core.memory import ContainerShare, GuardStanding, MemoryDetail
-from spark_tui.domain.host.breakdown import EngineShare, Ledger
+from spark_tui.core.memory import ContainerShare, GuardStatus, MemoryDetail
+from spark_tui.domain.finding import Finding, Severity
+from spark_tui.domain.host.breakdown import EngineShare, MemoryBreakdown
 from spark_tui.domain.host.drop_caches import DropResult
-from spark_tui.domain.host.memory import SERVING_FLOOR, Judgement, Level, MemInfo
+from spark_tui.domain.host.memory import ALL_WELL, SERVING_FLOOR, MemInfo
 from spark_tui.domain.host.vitals import ContainerMemory, DiskRate, FaultRate, HostProcess, LinkRate, Vitals
 from spark_tui.domain.metrics.graph import Curve
 from spark_tui.domain.metrics.series import MetricId, Stretch
@@ -58,7 +59,7 @@ NO_PROCESSES = Content.styled("Looking at processes ...", "$dim")
 # --- the ledger -------------------------------------------------------------------------------------------
 
 
-def ledger_lines(found: Ledger, mem: MemInfo, pressure: Reading[float], width: int) -> list[Content]:
+def ledger_lines(found: MemoryBreakdown, mem: MemInfo, pressure: Reading[float], width: int) -> list[Content]:
     """One line per part: its name, size, share of the pool, and who or what it is."""
     words = _notes(found)
     lines = []
@@ -83,7 +84,7 @@ def ledger_lines(found: Ledger, mem: MemInfo, pressure: Reading[float], width: i
     return [line.truncate(width, ellipsis=True) for line in lines]
 
 
-def _notes(found: Ledger) -> dict[str, str]:
+def _notes(found: MemoryBreakdown) -> dict[str, str]:
     orphaned = f"; {gib(found.orphaned)} GiB of it held by nobody alive" if found.orphaned >= GIB // 4 else ""
     freed = f"page cache that {key_of('drop_cache')} frees"
     return {
@@ -114,17 +115,16 @@ def _swap_line(mem: MemInfo, pressure: Reading[float]) -> Content:
 
 
 _LEVELS = {
-    Level.OK: ("OK", "$success"),
-    Level.TIGHT: ("TIGHT", "bold $warning"),
-    Level.CRITICAL: ("CRITICAL", "bold $error"),
+    Severity.OK: ("OK", "$success"),
+    Severity.WARNING: ("TIGHT", "bold $warning"),
+    Severity.ERROR: ("CRITICAL", "bold $error"),
 }
 
 
-def judgement_line(judgement: Judgement) -> Content:
+def state_line(state: Finding) -> Content:
     """`OK`, or `TIGHT  3.0 GiB usable, close to the floor of 2.0`."""
-    word, style = _LEVELS[judgement.level]
-    reason = judgement.reason or "no cause for alarm by floor, trend and pressure"
-    return Content.assemble((f"{word:<{LABEL_WIDTH}}", style), fmt.safe(reason, "$dim"))
+    word, style = _LEVELS[state.severity]
+    return Content.assemble((f"{word:<{LABEL_WIDTH}}", style), fmt.safe(state.summary, "$dim"))
 
 
 # --- processes --------------------------------------------------------------------------------------------
@@ -200,7 +200,7 @@ def _charged(cpu: Reading[ContainerMemory]) -> str:
     return f"CPU {human_bytes(found.current)}{cache}{swap}"
 
 
-def _guard_parts(guard: Reading[GuardStanding], now: float) -> list[Part]:
+def _guard_parts(guard: Reading[GuardStatus], now: float) -> list[Part]:
     standing = value_of(guard)
     if standing is None:
         return [_field("guard", reason_of(guard), "$dim")]
@@ -286,20 +286,20 @@ class LedgerView(Line):
     def __init__(self, glyphs: Glyphs) -> None:
         super().__init__(id="ledger")
         self._glyphs = glyphs
-        self.ledger: Reading[Ledger] = NOT_READ_YET
+        self.breakdown: Reading[MemoryBreakdown] = NOT_READ_YET
         self.memory: Reading[MemInfo] = NOT_READ_YET
         self.pressure: Reading[float] = NOT_READ_YET
-        self.judgement = Judgement()
+        self.memory_state = ALL_WELL
 
     def say(self, width: int) -> Content:
-        """Bar, parts, judgement."""
-        found, mem = value_of(self.ledger), value_of(self.memory)
+        """Bar, parts, state."""
+        found, mem = value_of(self.breakdown), value_of(self.memory)
         if found is None or mem is None:
-            return fmt.safe(f"n/a: {reason_of(self.ledger)}", "$warning")
+            return fmt.safe(f"n/a: {reason_of(self.breakdown)}", "$warning")
         lines = [self._bar(found, width), *ledger_lines(found, mem, self.pressure, width)]
-        return Content("\n").join([*lines, judgement_line(self.judgement).truncate(width, ellipsis=True)])
+        return Content("\n").join([*lines, state_line(self.memory_state).truncate(width, ellipsis=True)])
 
-    def _bar(self, found: Ledger, width: int) -> Content:
+    def _bar(self, found: MemoryBreakdown, width: int) -> Content:
         glyphs = self._glyphs
         marks = (glyphs.engine, glyphs.apps, DRIVER_GLYPH, glyphs.kept, glyphs.cache, glyphs.free)
         cells = zip(marks, PARTS, apportion(found.sizes, width), strict=True)
@@ -344,7 +344,7 @@ class MemoryScreen(FrameScreen):
 
     def on_mount(self) -> None:
         """Binds the ledger to its slices; looks closer as long as it is shown."""
-        for name in ("ledger", "memory", "pressure", "judgement"):
+        for name in ("breakdown", "memory", "pressure", "memory_state"):
             self.bind_slice(name, partial(self._set, name))
         self.bind_slice("last_drop", lambda _: self._show_side())
         self._looking = self.set_interval(DETAIL_SECONDS, self._look)

@@ -10,7 +10,7 @@ from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Static
 
-from spark_tui.core.cache import Prospect
+from spark_tui.core.cache import DropPlan
 from spark_tui.domain.quantities import human_bytes
 from spark_tui.tui.widgets.page import told
 
@@ -96,7 +96,7 @@ class ConfirmScreen(ModalScreen[bool]):
 UNCHANGED = "Available memory stays the same; CUDA sees more free memory."
 
 
-def free_cache_question(plan: Prospect) -> ConfirmScreen | None:
+def free_cache_question(plan: DropPlan) -> ConfirmScreen | None:
     """What a person must agree to before the page cache is freed; None where nothing has to be asked."""
     words = [plan.warning] if plan.warning else []
     if plan.route is None:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from textual.content import Content
 
-from spark_tui.domain.host.memory import Judgement, Level
+from spark_tui.domain.finding import Finding, Severity
+from spark_tui.domain.host.memory import ALL_WELL
 from spark_tui.domain.quantities import GIB, gib
 from spark_tui.domain.reading import NOT_READ_YET, Missing, Reading, Stale, reason_of, value_of
 from spark_tui.tui import format as fmt
@@ -19,12 +20,12 @@ from spark_tui.tui.format import Glyphs
 from spark_tui.tui.widgets.line import Line, spread
 
 if TYPE_CHECKING:
-    from spark_tui.domain.host.alarm import Alarm
-    from spark_tui.domain.host.memory import MemInfo, StripParts
+    from spark_tui.domain.host.breakdown import MemoryBreakdown
+    from spark_tui.domain.host.memory import MemInfo
     from spark_tui.domain.host.vitals import GpuReading
 
 LABEL = " MEM "
-_LEVEL_STYLES = {Level.OK: "bold", Level.TIGHT: "bold $warning", Level.CRITICAL: "bold $error"}
+_LEVEL_STYLES = {Severity.OK: "bold", Severity.WARNING: "bold $warning", Severity.ERROR: "bold $error"}
 
 
 class MemoryStrip(Line):
@@ -36,8 +37,8 @@ class MemoryStrip(Line):
         self.memory: Reading[MemInfo] = NOT_READ_YET
         self.pressure: Reading[float] = NOT_READ_YET
         self.gpu: Reading[GpuReading] = NOT_READ_YET
-        self.judgement = Judgement()
-        self.alarms: tuple[Alarm, ...] = ()
+        self.memory_state = ALL_WELL
+        self.alarms: tuple[Finding, ...] = ()
 
     def say(self, width: int) -> Content:
         """The bar, the numbers under it, and the worst alarm under both."""
@@ -51,14 +52,14 @@ class MemoryStrip(Line):
             lines.append(self._banner(self.alarms[0], len(self.alarms) - 1, width))
         return Content("\n").join(lines)
 
-    def _banner(self, alarm: Alarm, more: int, width: int) -> Content:
+    def _banner(self, alarm: Finding, more: int, width: int) -> Content:
         """` ! qwen: no token for 2m while requests run  restart it ...  (+1)`."""
         style = fmt.SEVERITY_STYLE[alarm.severity]
-        whose = f"{alarm.engine}: " if alarm.engine else ""
+        whose = f"{alarm.subject}: " if alarm.subject else ""
         right = Content.styled(f" +{more} more " if more else "", "$dim")
         left = Content.assemble(
             (f" {self._glyphs.warning}   ", f"bold {style}"),
-            fmt.safe(f"{whose}{alarm.text}", f"bold {style}"),
+            fmt.safe(f"{whose}{alarm.summary}", f"bold {style}"),
             "  ",
             fmt.safe(alarm.remedy, "$dim"),
         )
@@ -67,29 +68,28 @@ class MemoryStrip(Line):
     def _bar(self, memory: MemInfo, width: int) -> Content:
         available = Content.assemble(
             "  ",
-            (gib(memory.available), _LEVEL_STYLES[self.judgement.level]),
+            (gib(memory.available), _LEVEL_STYLES[self.memory_state.severity]),
             (" GiB available of ", "$dim"),
             (f"{gib(memory.total)} ", "$dim"),
         )
         cells = max(10, width - len(LABEL) - available.cell_length)
-        parts = self._parts(memory)
+        engines, apps, driver, *others = self._parts(memory).sizes
+        sizes = (engines, apps + driver, *others)
         glyphs = self._glyphs
         drawn = zip(
             (glyphs.engine, glyphs.apps, glyphs.kept, glyphs.cache, glyphs.free),
             ("$mem-engine", "$mem-apps", "$mem-cache", "$mem-cache", "$mem-free"),
-            apportion(parts.sizes, cells),
+            apportion(sizes, cells),
             strict=True,
         )
         return Content.assemble(
             (LABEL, "bold"), *(Content.styled(g * n, style) for g, style, n in drawn if n), available
         )
 
-    def _parts(self, memory: MemInfo) -> StripParts:
-        """The pool's parts; before the first reading nothing is known of either, and neither is loaded."""
-        from spark_tui.domain.host.memory import strip_parts
-        from spark_tui.domain.host.vitals import engine_memory
+    def _parts(self, memory: MemInfo) -> MemoryBreakdown:
+        from spark_tui.domain.host.breakdown import memory_breakdown
 
-        return strip_parts(memory, engine_memory(self.gpu))
+        return memory_breakdown(memory, self.gpu)
 
     def _numbers(self, memory: MemInfo | None, width: int) -> Content:
         """The numbers with as many of the GPU's signs as fit beside them; details go before signs do."""
@@ -110,11 +110,10 @@ class MemoryStrip(Line):
         words: list[tuple[str, str, str]] = []
         if memory is not None:
             parts = self._parts(memory)
-            if parts.engine is not None:
-                words.append(("engines ", gib(parts.engine), "$mem-engine"))
-                words.append(("apps ", gib(parts.apps), "$mem-apps"))
-            else:
-                words.append(("in use ", gib(parts.apps), "$mem-apps"))
+            apps = parts.apps + (parts.driver or 0)
+            if parts.engine_memory is not None:
+                words.append(("engines ", gib(parts.engine_memory), "$mem-engine"))
+            words.append(("apps " if parts.engine_memory is not None else "in use ", gib(apps), "$mem-apps"))
             words.append(("cache ", _cache_text(memory, details=details), "$mem-cache"))
             words.append(("free ", gib(memory.free), ""))
             words.append(("swap ", gib(memory.swap_used) if memory.swap_used >= GIB // 20 else "0", ""))

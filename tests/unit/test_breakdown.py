@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_tui.domain.host.breakdown import IDLE_DRIVER_BYTES, EngineShare, container_id, ledger
+from spark_tui.domain.host.breakdown import IDLE_DRIVER_BYTES, EngineShare, container_id, memory_breakdown
 from spark_tui.domain.host.memory import MemInfo, parse_meminfo
 from spark_tui.domain.host.vitals import GpuProcess, GpuReading
 from spark_tui.domain.quantities import GIB, KIB, MIB
@@ -63,7 +63,7 @@ def test_the_ledger_of_every_captured_meminfo(sample: Sample) -> None:
     told: Reading[GpuReading] = Missing("not captured")
     if sample.nvml_mib is not None:
         told = gpu(GpuProcess(7, sample.nvml_mib * MIB)) if sample.nvml_mib else IDLE
-    found = ledger(mem, told)
+    found = memory_breakdown(mem, told)
     whole = (found.free, found.cache + (found.droppable or 0), found.engine_memory, found.apps, found.driver)
     wanted = (sample.free, sample.cache, sample.engines, sample.apps, sample.driver)
     assert [size and size / KIB for size in whole] == [size and float(size) for size in wanted]
@@ -84,8 +84,8 @@ def test_the_watchdog_incident_has_its_driver_memory_when_it_is_completed() -> N
     mem = parse_meminfo(snapshot("E") + rest + "SReclaimable: 2158744 kB\n")
     assert mem.unaccounted is not None
     assert 92 * GIB < mem.unaccounted < 97 * GIB, "what no category accounts for is CUDA's"
-    assert ledger(mem, IDLE).driver == mem.unaccounted, "nobody lives who holds it: dead contexts"
-    assert ledger(mem, IDLE).orphaned == mem.unaccounted - IDLE_DRIVER_BYTES
+    assert memory_breakdown(mem, IDLE).driver == mem.unaccounted, "nobody lives who holds it: dead contexts"
+    assert memory_breakdown(mem, IDLE).orphaned == mem.unaccounted - IDLE_DRIVER_BYTES
 
 
 def test_the_fleet_probe_of_an_idle_spark() -> None:
@@ -110,7 +110,7 @@ def test_free_h_of_three_boxes_agrees(line: str, in_use_gib: float, cache_gib: f
     index = ("idle", "after downloads", "loaded").index(line)
     words = [found.split()[1:] for found in text.splitlines() if found.startswith("Mem:")][index]
     total, _, free, _, cached, available = (_size(word) for word in words)
-    found = ledger(MemInfo(total=total, free=free, available=available, cached=cached), IDLE)
+    found = memory_breakdown(MemInfo(total=total, free=free, available=available, cached=cached), IDLE)
     assert found.apps / GIB == pytest.approx(in_use_gib, abs=1.1), "free rounds to whole GiB"
     assert (found.cache + (found.droppable or 0)) / GIB == pytest.approx(cache_gib, abs=0.1)
 
@@ -134,7 +134,7 @@ def test_gpud_calls_used_what_the_ledger_does() -> None:
         int(re.search(rf'"{key}":(\d+)', text)[1]) for key in ("total_bytes", "used_bytes", "free_bytes")
     )  # type: ignore[index]
     mem = MemInfo(total=total, free=free, available=total - used, cached=total - used - free)
-    found = ledger(mem, IDLE)
+    found = memory_breakdown(mem, IDLE)
     assert found.apps == used
     assert mem.used == used
 
@@ -145,7 +145,7 @@ def test_sparkstat_s_engine_is_the_ledger_s() -> None:
     used, total = map(float, re.search(r"([\d.]+)GiB / ([\d.]+)GiB", text).groups())  # type: ignore[union-attr]
     engine = float(re.search(r"VLLM::EngineCore\s+([\d.]+)GiB", text)[1])  # type: ignore[index]
     left = int((total - used) * GIB)
-    found = ledger(
+    found = memory_breakdown(
         MemInfo(total=int(total * GIB), free=left, available=left), gpu(GpuProcess(62_928, int(engine * GIB)))
     )
     assert (found.engine_memory or 0) / GIB == pytest.approx(62.2, abs=0.01)
@@ -157,7 +157,7 @@ def test_a_container_s_cgroup_is_never_part_of_the_ledger() -> None:
     table = [row for row in rows("cgroup_vs_nvml.csv") if row["cgroup_memory_current_gib"] != "not found"]
     processes = [GpuProcess(pid, int(float(row["nvml_gib"]) * GIB)) for pid, row in enumerate(table, 1)]
     mem = parse_meminfo(snapshot("A"))
-    found = ledger(mem, gpu(*processes))
+    found = memory_breakdown(mem, gpu(*processes))
     assert (found.engine_memory or 0) / GIB == pytest.approx(40.5 + 21.9, abs=0.01)
     assert found.apps > (8.2 + 2.2) * GIB, "what the cgroups count is in the applications"
 
@@ -169,7 +169,7 @@ def test_the_page_cache_experiment_moves_cache_and_nothing_else() -> None:
     )
     total = int(121.69 * GIB)
     parts = [
-        ledger(
+        memory_breakdown(
             MemInfo(total=total, free=int(float(f) * GIB), available=int(float(a) * GIB), cached=int(float(c) * GIB)),
             IDLE,
         )
@@ -185,7 +185,7 @@ def test_the_page_cache_experiment_moves_cache_and_nothing_else() -> None:
 
 def test_processes_are_mapped_to_their_containers() -> None:
     mem = MemInfo(total=100 * GIB, free=20 * GIB, available=30 * GIB)
-    found = ledger(
+    found = memory_breakdown(
         mem,
         gpu(GpuProcess(11, 30 * GIB), GpuProcess(12, 10 * GIB), GpuProcess(13, 5 * GIB), GpuProcess(14, GIB)),
         {11: A_ID, 12: A_ID, 13: B_ID},
@@ -219,7 +219,7 @@ def test_the_container_of_a_process_stands_in_its_cgroup(cgroup: str, expected: 
 
 def test_one_process_of_unknown_size_makes_the_engines_unknown_and_not_smaller() -> None:
     mem = MemInfo(total=100, free=20, available=50)
-    found = ledger(mem, gpu(GpuProcess(1, 30), GpuProcess(2, None)))
+    found = memory_breakdown(mem, gpu(GpuProcess(1, 30), GpuProcess(2, None)))
     assert found.engines is None
     assert found.no_engines == "NVML process memory not reported"
     assert found.apps == 80
@@ -227,9 +227,9 @@ def test_one_process_of_unknown_size_makes_the_engines_unknown_and_not_smaller()
 
 def test_a_gpu_with_memory_of_its_own_holds_nothing_of_the_pool() -> None:
     mem = MemInfo(total=100, free=20, available=50)
-    found = ledger(mem, gpu(GpuProcess(1, 30), unified=False))
+    found = memory_breakdown(mem, gpu(GpuProcess(1, 30), unified=False))
     assert found.engines is None
-    assert "of its own" in found.no_engines
+    assert "its own memory" in found.no_engines
 
 
 # --- the driver -----------------------------------------------------------------------------------------
@@ -240,10 +240,10 @@ def test_memory_of_dead_contexts_is_named_and_live_ones_are_not_counted_twice() 
     lost = 30 * GIB // KIB
     text = snapshot("C").replace("102000000", str(102_000_000 - lost)).replace("120000000", str(120_000_000 - lost))
     mem = parse_meminfo(text)
-    dead = ledger(mem, IDLE)
+    dead = memory_breakdown(mem, IDLE)
     assert dead.driver == (1_415_084 + lost) * KIB
     assert dead.orphaned / GIB == pytest.approx(30 - 0.15, abs=0.01)
-    live = ledger(mem, gpu(GpuProcess(1, 30 * GIB)))
+    live = memory_breakdown(mem, gpu(GpuProcess(1, 30 * GIB)))
     assert live.engine_memory == 30 * GIB
     assert live.driver == 1_415_084 * KIB
     assert live.orphaned == 0, "1.35 GiB is what an idle driver takes"
@@ -251,12 +251,12 @@ def test_memory_of_dead_contexts_is_named_and_live_ones_are_not_counted_twice() 
 
 def test_what_only_draws_is_the_driver_s_live_memory_too() -> None:
     mem = parse_meminfo(snapshot("C"))
-    drawn = ledger(mem, gpu(GpuProcess(1, 100 * MIB, compute=False)))
+    drawn = memory_breakdown(mem, gpu(GpuProcess(1, 100 * MIB, compute=False)))
     assert drawn.driver == 1_415_084 * KIB - 100 * MIB
 
 
 def test_without_every_category_the_driver_is_unknown_and_not_zero() -> None:
-    found = ledger(parse_meminfo(snapshot("A")), IDLE)
+    found = memory_breakdown(parse_meminfo(snapshot("A")), IDLE)
     assert found.driver is None
     assert found.no_driver == "the kernel does not print every category"
 
@@ -287,7 +287,7 @@ _GPU = (
 def test_the_parts_add_up_to_the_pool_exactly(
     mem: MemInfo, reading: Reading[GpuReading], containers: dict[int, str]
 ) -> None:
-    found = ledger(mem, reading, containers)
+    found = memory_breakdown(mem, reading, containers)
     assert sum(found.sizes) == mem.total
     assert all(size >= 0 for size in found.sizes)
     assert all(share.memory >= 0 for share in found.engines or ())

@@ -1,4 +1,4 @@
-"""Vital signs of a GB10 under an injected root, of a box that says nothing, and of this machine."""
+"""Vital signs of a GB10 under an injected root, of one that shows nothing, and of this machine."""
 
 from __future__ import annotations
 
@@ -10,22 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_tui.domain.host import vitals as parse
-from spark_tui.domain.host.vitals import (
-    CpuTimes,
-    GpuProcess,
-    LinkRate,
-    Temperature,
-    VitalCounters,
-    Vitals,
-    parse_cgroup_memory,
-    vitals_between,
-)
+from spark_tui.domain.host.vitals import GpuProcess, LinkRate, Temperature, parse_cgroup_memory, per_second
 from spark_tui.domain.quantities import GIB, KIB, MIB
 from spark_tui.domain.reading import Missing, Ok, value_of
-from spark_tui.services.host.procfs import PAGE, ProcfsVitals
+from spark_tui.services.host.vitals import HostVitals
 from tests.gb10_fixtures import GB10
 
 ID = "ab" * 32
+PAGE = os.sysconf("SC_PAGE_SIZE")
 A725 = (0, 1, 2, 3, 4, 10, 11, 12, 13, 14)
 
 
@@ -60,7 +52,7 @@ def gb10(root: Path) -> None:
     put(root, "sys/class/thermal/thermal_zone0/trip_point_0_temp", "104800")
     put(root, "proc/diskstats", "   7 0 loop0 1 0 8 0 0 0 0 0 0 0 0\n" + disk("nvme0n1") + disk("nvme0n1p2"))
     links = [line.split() for line in fixture("net_ip_br_link.txt").splitlines() if "<" in line]
-    put(root, "proc/net/dev", "Inter-|\n face |\n" + "".join(link(words[0]) for words in links))
+    put(root, "proc/net/dev", HEAD + "".join(link(words[0]) for words in links))
     for words in links:
         put(root, f"sys/class/net/{words[0]}/operstate", words[1].lower())
         put(root, f"sys/class/net/{words[0]}/speed", "10000" if words[1] == "UP" else "-1")
@@ -75,6 +67,9 @@ def link(name: str, received: int = 1000, sent: int = 500) -> str:
     return f"{name}: {received} 1 0 0 0 0 0 0 {sent} 1 0 0 0 0 0 0\n"
 
 
+HEAD = "Inter-|\n face |\n"
+
+
 class Seconds:
     """A clock that a test moves."""
 
@@ -87,10 +82,11 @@ class Seconds:
 
 def test_a_gb10_has_two_kinds_of_processors_the_strong_ones_first(tmp_path: Path) -> None:
     gb10(tmp_path)
-    clusters = value_of(ProcfsVitals(tmp_path).counters().clusters)
-    assert clusters is not None
-    assert [(each.name, len(each.cpus)) for each in clusters] == [("X925", 10), ("A725", 10)]
-    assert clusters[1].cpus == A725
+    probe = HostVitals(tmp_path)
+    probe.look()
+    loads = value_of(probe.look().clusters)
+    assert loads is not None
+    assert [(each.name, each.cpus) for each in loads] == [("X925", 10), ("A725", 10)]
 
 
 def test_the_kind_is_read_from_sysfs_where_it_is_there(tmp_path: Path) -> None:
@@ -98,9 +94,9 @@ def test_the_kind_is_read_from_sysfs_where_it_is_there(tmp_path: Path) -> None:
     for cpu in range(20):
         midr = 0x410FD871 if cpu in A725 else 0x410FD851
         put(tmp_path, f"sys/devices/system/cpu/cpu{cpu}/regs/identification/midr_el1", f"{midr:#018x}\n")
-    clusters = value_of(ProcfsVitals(tmp_path).counters().clusters)
-    assert clusters is not None
-    assert [each.name for each in clusters] == ["X925", "A725"]
+    probe = HostVitals(tmp_path)
+    probe.look()
+    assert [each.name for each in value_of(probe.look().clusters) or ()] == ["X925", "A725"]
 
 
 def test_unknown_parts_are_told_apart_by_number_and_else_by_capacity() -> None:
@@ -110,17 +106,20 @@ def test_unknown_parts_are_told_apart_by_number_and_else_by_capacity() -> None:
     assert parse.clusters_of([]) == ()
 
 
-def test_rates_between_two_readings(tmp_path: Path) -> None:
+def test_rates_between_two_looks(tmp_path: Path) -> None:
     gb10(tmp_path)
     clock = Seconds()
-    probe = ProcfsVitals(tmp_path, monotonic=clock)
-    before = probe.counters()
+    probe = HostVitals(tmp_path, monotonic=clock)
+    first = probe.look()
+    assert isinstance(first.clusters, Missing)
+    assert "two readings" in first.clusters.reason
+    assert isinstance(first.temperatures, Ok), "one look is enough for these"
     clock.at += 2.0
     put(tmp_path, "proc/stat", stat({0: 100, 5: 200, 6: 200}, idle=1100))
-    put(tmp_path, "proc/diskstats", disk("nvme0n1", sectors=4_000_000, busy_ms=1000))
-    put(tmp_path, "proc/net/dev", link("enP7s7", 3000, 700) + link("docker0", 9, 9) + link("veth1a2b", 9, 9))
+    put(tmp_path, "proc/diskstats", disk("loop0", 99) + disk("nvme0n1", 4_000_000, 1000) + disk("nvme0n1p2", 99))
+    put(tmp_path, "proc/net/dev", HEAD + link("enP7s7", 3000, 700) + link("docker0", 9, 9) + link("veth1a2b", 9, 9))
     put(tmp_path, "proc/vmstat", "pgmajfault 300\npswpin 0\npswpout 50\noom_kill 1\n")
-    found = vitals_between(before, probe.counters())
+    found = probe.look()
     loads = {each.name: each.percent for each in value_of(found.clusters) or ()}
     assert loads["X925"] == pytest.approx(100 * 400 / 1400)
     assert loads["A725"] == pytest.approx(100 * 100 / 1100)
@@ -132,75 +131,77 @@ def test_rates_between_two_readings(tmp_path: Path) -> None:
     assert (faults.major, faults.swapped_out, faults.oom_kills) == (100.0, 25.0, 1)
 
 
+def test_the_load_of_a_machine_with_a_processor_offline_is_of_the_right_kind(tmp_path: Path) -> None:
+    gb10(tmp_path)
+    put(tmp_path, "sys/devices/system/cpu/online", "1-19\n")
+    clock = Seconds()
+    probe = HostVitals(tmp_path, monotonic=clock)
+    put(tmp_path, "proc/stat", "".join(stat({}).splitlines(keepends=True)[:1] + stat({}).splitlines(keepends=True)[2:]))
+    probe.look()
+    clock.at += 1.0
+    busy = stat({5: 200}, idle=1100).splitlines(keepends=True)
+    put(tmp_path, "proc/stat", "".join(busy[:1] + busy[2:]))
+    loads = {each.name: (each.cpus, each.percent > 0) for each in value_of(probe.look().clusters) or ()}
+    assert loads["X925"] == (10, True)
+    assert loads["A725"][0] == 9
+
+
 def test_temperatures_are_the_hottest_of_each_kind_and_a_card_that_is_down_has_none(tmp_path: Path) -> None:
     gb10(tmp_path)
-    found = value_of(ProcfsVitals(tmp_path).counters().temperatures)
-    assert found == (
+    assert value_of(HostVitals(tmp_path).look().temperatures) == (
         Temperature("SoC", 46.3, 104.8),
         Temperature("NVMe", 40.85),
         Temperature("ConnectX", 50.0),
     )
 
 
-def test_without_hwmon_the_thermal_zones_speak(tmp_path: Path) -> None:
-    put(tmp_path, "proc/stat", stat({}))
+def test_without_hwmon_the_thermal_zones_count(tmp_path: Path) -> None:
     for number, value in enumerate((46300, 72000, 51000)):
         put(tmp_path, f"sys/class/thermal/thermal_zone{number}/type", "acpitz")
         put(tmp_path, f"sys/class/thermal/thermal_zone{number}/temp", str(value))
-    assert value_of(ProcfsVitals(tmp_path).counters().temperatures) == (Temperature("SoC", 72.0),)
+    assert value_of(HostVitals(tmp_path).look().temperatures) == (Temperature("SoC", 72.0),)
 
 
 def test_a_link_that_is_down_has_no_speed(tmp_path: Path) -> None:
     gb10(tmp_path)
-    links = value_of(ProcfsVitals(tmp_path).counters().links)
-    assert links is not None
-    assert "docker0" not in links
-    assert "lo" not in links
+    clock = Seconds()
+    probe = HostVitals(tmp_path, monotonic=clock)
+    probe.look()
+    clock.at += 1.0
+    links = {each.name: each for each in value_of(probe.look().links) or ()}
+    assert not {"docker0", "lo"} & set(links)
     assert (links["wlP9s9"].up, links["wlP9s9"].speed) == (False, None)
     assert (links["enP7s7"].up, links["enP7s7"].speed) == (True, 10_000)
 
 
-def test_what_a_box_does_not_say_is_missing_with_its_reason(tmp_path: Path) -> None:
-    found = ProcfsVitals(tmp_path).counters()
-    for part in (found.cpus, found.clusters, found.temperatures, found.disks, found.links, found.faults):
+def test_what_a_machine_does_not_show_is_missing_with_its_reason(tmp_path: Path) -> None:
+    put(tmp_path, "proc/diskstats", "")
+    probe = HostVitals(tmp_path)
+    probe.look()
+    found = probe.look()
+    for part in (found.clusters, found.temperatures, found.disks, found.links, found.faults):
         assert isinstance(part, Missing)
         assert part.reason
-    vitals = vitals_between(found, found)
-    assert isinstance(vitals.disks, Missing)
-
-
-def test_one_reading_gives_temperatures_and_says_that_rates_need_two(tmp_path: Path) -> None:
-    gb10(tmp_path)
-    found = vitals_between(None, ProcfsVitals(tmp_path).counters())
-    assert isinstance(found.temperatures, Ok)
-    assert isinstance(found.clusters, Missing)
-    assert "two readings" in found.clusters.reason
+        assert "two readings" not in part.reason
 
 
 def test_counters_that_fall_count_as_standing_still() -> None:
-    def reading(at: float, ticks: int) -> VitalCounters:
-        cpus = {0: CpuTimes(ticks, 2 * ticks)}
-        nothing = Missing("not here")
-        clusters = Ok(parse.clusters_of([0]))
-        return VitalCounters(at, clusters, Ok(cpus), nothing, nothing, nothing, nothing)
-
-    [load] = value_of(vitals_between(reading(1, 500), reading(2, 100)).clusters) or ()
-    assert load.percent == 0.0
+    assert per_second({"sda": (500.0, 10.0)}, {"sda": (100.0, 30.0), "new": (1.0, 1.0)}, 2.0) == {"sda": (0.0, 10.0)}
 
 
 @given(st.text(max_size=400))
 def test_no_text_breaks_a_parser(text: str) -> None:
-    for parser in (parse.parse_cpus, parse.parse_faults, parse.parse_disks, parse.parse_links, parse.parse_parts):
-        parser(text)
+    parse.parse_faults(text)
+    parse.parse_parts(text)
     parse_cgroup_memory(text, text, text, text)
 
 
 def test_this_machine_has_processors_and_faults() -> None:
-    probe = ProcfsVitals()
-    found = vitals_between(probe.counters(), probe.counters())
-    assert isinstance(found, Vitals)
-    assert isinstance(probe.counters().cpus, Ok)
-    assert isinstance(probe.counters().faults, Ok)
+    probe = HostVitals()
+    probe.look()
+    found = probe.look()
+    assert isinstance(found.clusters, Ok)
+    assert isinstance(found.faults, Ok)
 
 
 # --- processes ------------------------------------------------------------------------------------------
@@ -208,10 +209,11 @@ def test_this_machine_has_processors_and_faults() -> None:
 
 def process(root: Path, pid: int, name: str, rss: int, pss: int | None = None, cgroup: str = "0::/user.slice") -> None:
     put(root, f"proc/{pid}/statm", f"{rss // PAGE * 3} {rss // PAGE} 10 1 0 5 0\n")
-    put(root, f"proc/{pid}/comm", f"{name}\n")
+    put(root, f"proc/{pid}/stat", f"{pid} ({name}) S 1 " + "0 " * 48)
+    put(root, f"proc/{pid}/cmdline", "")
     put(root, f"proc/{pid}/cgroup", f"{cgroup}\n")
     if pss is not None:
-        put(root, f"proc/{pid}/smaps_rollup", f"00-ff ---p 0 [rollup]\nPss: {pss // KIB} kB\nSwapPss: 4 kB\n")
+        put(root, f"proc/{pid}/smaps_rollup", f"00-ff ---p 0 [rollup]\nPss: {pss // KIB} kB\nSwap: 4 kB\n")
 
 
 def test_processes_are_ranked_by_what_they_hold_of_the_pool_cuda_included(tmp_path: Path) -> None:
@@ -221,7 +223,7 @@ def test_processes_are_ranked_by_what_they_hold_of_the_pool_cuda_included(tmp_pa
     process(tmp_path, 14, "small", 1 * MIB, 1 * MIB)
     process(tmp_path, 2, "kthreadd", 0)
     gpu = (GpuProcess(5190, 70 * GIB), GpuProcess(12, 18 * MIB, compute=False))
-    found = value_of(ProcfsVitals(tmp_path).processes(gpu, 10))
+    found = value_of(HostVitals(tmp_path).processes(gpu, 10))
     assert found is not None
     assert [(each.pid, each.name) for each in found] == [
         (5190, "VLLM::EngineCor"),
@@ -235,7 +237,7 @@ def test_processes_are_ranked_by_what_they_hold_of_the_pool_cuda_included(tmp_pa
 
 def test_a_name_cannot_draw_on_the_screen(tmp_path: Path) -> None:
     process(tmp_path, 9, "\x1b[31mred\x07", 64 * MIB)
-    found = value_of(ProcfsVitals(tmp_path).processes((), 10))
+    found = value_of(HostVitals(tmp_path).processes((), 10))
     assert found is not None
     assert found[0].name == "red"
 
@@ -248,7 +250,7 @@ def test_what_the_kernel_charges_to_a_container(tmp_path: Path) -> None:
     put(tmp_path, f"{folder}/memory.stat", f"anon {5 * GIB}\nfile {3 * GIB}\nshmem {MIB}\n")
     put(tmp_path, f"{folder}/memory.swap.current", "0\n")
     put(tmp_path, f"{folder}/memory.max", "max\n")
-    found = value_of(ProcfsVitals(tmp_path).container_memory(77))
+    found = value_of(HostVitals(tmp_path).container_memory(77))
     assert found is not None
     assert (found.current, found.anon, found.file, found.swap, found.limit) == (8 * GIB, 5 * GIB, 3 * GIB, 0, None)
 
@@ -256,13 +258,13 @@ def test_what_the_kernel_charges_to_a_container(tmp_path: Path) -> None:
 @pytest.mark.parametrize("cgroup", ["12:memory:/docker/x", "0::/gone"])
 def test_a_container_that_cannot_be_looked_into_says_why(tmp_path: Path, cgroup: str) -> None:
     process(tmp_path, 77, "vllm", GIB, cgroup=cgroup)
-    assert isinstance(ProcfsVitals(tmp_path).container_memory(77), Missing)
-    assert isinstance(ProcfsVitals(tmp_path).container_memory(78), Missing)
+    assert isinstance(HostVitals(tmp_path).container_memory(77), Missing)
+    assert isinstance(HostVitals(tmp_path).container_memory(78), Missing)
 
 
 def test_this_process_is_seen_with_its_own_share() -> None:
     ballast = bytearray(64 * MIB)
-    found = value_of(ProcfsVitals().processes((GpuProcess(os.getpid(), None),), 400))
+    found = value_of(HostVitals().processes((GpuProcess(os.getpid(), None),), 400))
     assert found is not None
     own = next(each for each in found if each.pid == os.getpid())
     assert own.rss >= len(ballast)

@@ -1,0 +1,279 @@
+"""The machine's vital signs, read when somebody looks: by psutil, and by hand what psutil does not know."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from spark_tui.domain.host.breakdown import container_id
+from spark_tui.domain.host.vitals import (
+    TWO_READINGS_NEEDED,
+    Cluster,
+    ClusterLoad,
+    ContainerMemory,
+    Counters,
+    DiskRate,
+    FaultRate,
+    GpuProcess,
+    HostProcess,
+    LinkRate,
+    Temperature,
+    Vitals,
+    clusters_of,
+    heaviest,
+    hexadecimal,
+    hottest,
+    parse_cgroup_memory,
+    parse_faults,
+    parse_parts,
+    per_second,
+)
+from spark_tui.domain.quantities import MIB
+from spark_tui.domain.reading import Missing, Ok, Reading
+from spark_tui.domain.text import clean_line
+from spark_tui.services.host.procfs import cpu_numbers, psutil_at, text_or_empty, why
+
+_T = TypeVar("_T")
+
+_SENSORS: Final = {"acpitz": "SoC", "coretemp": "CPU", "k10temp": "CPU", "nvme": "NVMe", "mlx5": "ConnectX"}
+"""hwmon names -> what people call them. Others keep their own name."""
+_PRIMARY: Final = {"nvme": "Composite"}
+"""Chips of which one sensor stands for all."""
+_SANE: Final = range(1, 200)
+"""Degrees. A Wi-Fi card that is down reports 0."""
+_DISK: Final = re.compile(r"nvme\d+n\d+|sd[a-z]+|vd[a-z]+|mmcblk\d+")
+"""Whole disks: no partitions, no loop devices, of which a Spark has twenty."""
+_NOT_LINKS: Final = re.compile(r"lo|docker\d*|veth.*|br-.*|virbr.*|ifb.*|dummy.*|cni.*|flannel.*|tunl.*|sit\d.*")
+WORTH_BYTES: Final = 8 * MIB
+"""Smaller processes are left out."""
+CLOSER: Final = 16
+"""The kernel walks all pages of a process for its PSS: only this many of the heaviest are asked."""
+
+
+class HostVitals:
+    """The VitalsProbe port. `root` is where the host's file system is seen; clocks are arguments."""
+
+    def __init__(
+        self,
+        root: Path = Path("/"),
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._root = root
+        self._monotonic = monotonic
+        self._now = now
+        self._at = 0.0
+        self._before: dict[str, Counters] = {}
+        self._clusters: tuple[Cluster, ...] = ()
+        self._sensors: tuple[tuple[Path, str], ...] | None = None
+        self._limit: float | None = None
+
+    def look(self) -> Vitals:
+        """Rates since the look before, and temperatures. Never raises."""
+        at = self._monotonic()
+        seconds, self._at = at - self._at, at
+        return Vitals(
+            self._loads(seconds),
+            self._temperatures(),
+            self._disks(seconds),
+            self._links(seconds),
+            self._faults(seconds),
+        )
+
+    def _rates(self, kind: str, read: Callable[[], Counters], seconds: float) -> Reading[dict[str, tuple[float, ...]]]:
+        """Counters of one kind per second since the look before."""
+        try:
+            after = read()
+        except (OSError, RuntimeError, ValueError) as error:
+            self._before.pop(kind, None)
+            return Missing(f"/proc/{kind}: {why(error)}")
+        if not after:
+            return Missing(f"/proc/{kind} lists nothing")
+        before, self._before[kind] = self._before.get(kind), after
+        return TWO_READINGS_NEEDED if before is None or seconds <= 0 else Ok(per_second(before, after, seconds))
+
+    def _made(self, rates: Reading[dict[str, tuple[float, ...]]], make: Callable[..., _T]) -> Reading[tuple[_T, ...]]:
+        if isinstance(rates, Missing):
+            return rates
+        return Ok(tuple(make(name, *values) for name, values in rates.value.items()), self._now())
+
+    # --- processors, disks, links, faults -------------------------------------------------------------
+
+    def _loads(self, seconds: float) -> Reading[tuple[ClusterLoad, ...]]:
+        def read() -> Counters:
+            times = psutil_at(self._root).cpu_times(percpu=True)
+            numbers = cpu_numbers(self._root) or range(len(times))
+            if not self._clusters:  # which processor is of which kind does not change
+                self._clusters = clusters_of(numbers, self._parts(numbers), self._capacities(numbers))
+            idle = {number: each.idle + each.iowait for number, each in zip(numbers, times, strict=False)}
+            total = {number: sum(each[:8]) for number, each in zip(numbers, times, strict=False)}  # guests are in user
+            return {
+                each.name: (
+                    sum(total[cpu] - idle[cpu] for cpu in each.cpus if cpu in total),
+                    sum(total[cpu] for cpu in each.cpus if cpu in total),
+                )
+                for each in self._clusters
+            }
+
+        rates = self._rates("stat", read, seconds)
+        if isinstance(rates, Missing):
+            return rates
+        loads = []
+        for each in self._clusters:
+            busy, total = rates.value[each.name]
+            loads.append(ClusterLoad(each.name, len(each.cpus), min(100.0, 100.0 * busy / total) if total else 0.0))
+        return Ok(tuple(loads), self._now())
+
+    def _parts(self, cpus: Sequence[int]) -> dict[int, int]:
+        folder = self._root / "sys/devices/system/cpu"
+        midrs = {cpu: hexadecimal(text_or_empty(folder / f"cpu{cpu}/regs/identification/midr_el1")) for cpu in cpus}
+        found = {cpu: midr >> 4 & 0xFFF for cpu, midr in midrs.items() if midr is not None}
+        return found or parse_parts(text_or_empty(self._root / "proc/cpuinfo"))
+
+    def _capacities(self, cpus: Sequence[int]) -> dict[int, int]:
+        folder = self._root / "sys/devices/system/cpu"
+        texts = {cpu: text_or_empty(folder / f"cpu{cpu}/cpu_capacity") for cpu in cpus}
+        return {cpu: int(text) for cpu, text in texts.items() if text.isdecimal()}
+
+    def _disks(self, seconds: float) -> Reading[tuple[DiskRate, ...]]:
+        def read() -> Counters:
+            found = psutil_at(self._root).disk_io_counters(perdisk=True)
+            return {
+                name: (each.read_bytes, each.write_bytes, each.busy_time / 10)  # milliseconds -> per cent of a second
+                for name, each in found.items()
+                if _DISK.fullmatch(name)
+            }
+
+        return self._made(
+            self._rates("diskstats", read, seconds),
+            lambda name, read, written, busy: DiskRate(name, read, written, min(100.0, busy)),
+        )
+
+    def _links(self, seconds: float) -> Reading[tuple[LinkRate, ...]]:
+        def read() -> Counters:
+            found = psutil_at(self._root).net_io_counters(pernic=True)
+            kept = {name: each for name, each in found.items() if not _NOT_LINKS.fullmatch(name)}
+            return {name: (each.bytes_recv, each.bytes_sent) for name, each in kept.items()}
+
+        def link(name: str, received: float, sent: float) -> LinkRate:
+            folder = self._root / "sys/class/net" / name
+            speed = text_or_empty(folder / "speed")  # -1 while it is down; unreadable for some drivers
+            up = text_or_empty(folder / "operstate") in ("up", "unknown")
+            return LinkRate(name, received, sent, up, int(speed) if speed.isdecimal() else None)
+
+        return self._made(self._rates("net/dev", read, seconds), link)
+
+    def _faults(self, seconds: float) -> Reading[FaultRate]:
+        """psutil knows the swapped pages of /proc/vmstat, and neither faults nor OOM kills."""
+        kills = 0
+
+        def read() -> Counters:
+            nonlocal kills
+            found = parse_faults((self._root / "proc/vmstat").read_text(encoding="utf-8", errors="replace"))
+            if found is None:
+                return {}
+            *counters, kills = found
+            return {"faults": tuple(counters)}
+
+        rates = self._rates("vmstat", read, seconds)
+        if isinstance(rates, Missing):
+            return rates
+        major, swapped_in, swapped_out, stalls = rates.value["faults"]
+        return Ok(FaultRate(major, swapped_in, swapped_out, stalls, kills), self._now())
+
+    # --- temperatures ---------------------------------------------------------------------------------
+
+    def _temperatures(self) -> Reading[tuple[Temperature, ...]]:
+        """By hand: psutil.sensors_temperatures() searches all of /sys each time, reads five files for one, and does not
+        know at which temperature the firmware switches off."""
+        if self._sensors is None:
+            self._sensors = tuple(self._find_sensors())
+            self._limit = self._critical()
+        found = []
+        for path, name in self._sensors:
+            text = text_or_empty(path)
+            celsius = int(text) / 1000 if text.lstrip("-").isdecimal() else 0.0
+            if int(celsius) in _SANE:
+                found.append(Temperature(name, celsius, self._limit if name == "SoC" else None))
+        return Ok(hottest(found), self._now()) if found else Missing("no temperature sensor found")
+
+    def _find_sensors(self) -> Iterator[tuple[Path, str]]:
+        """The files of all sensors with what they measure. Where hwmon has none, the thermal zones."""
+        found = False
+        for chip in sorted(self._root.glob("sys/class/hwmon/hwmon*")):
+            own = text_or_empty(chip / "name")
+            for sensor in sorted(chip.glob("temp*_input")):
+                label = text_or_empty(chip / sensor.name.replace("_input", "_label"))
+                if own not in _PRIMARY or label in ("", _PRIMARY[own]):
+                    found = True
+                    yield sensor, _SENSORS.get(own, clean_line(own) or "sensor")
+        if not found:
+            for zone in sorted(self._root.glob("sys/class/thermal/thermal_zone*")):
+                kind = text_or_empty(zone / "type")
+                yield zone / "temp", _SENSORS.get(kind, clean_line(kind) or "zone")
+
+    def _critical(self) -> float | None:
+        """Where the firmware switches the machine off: 104.8 degrees on a GB10."""
+        for kind in sorted(self._root.glob("sys/class/thermal/thermal_zone*/trip_point_*_type")):
+            if text_or_empty(kind) == "critical":
+                text = text_or_empty(kind.with_name(kind.name.replace("_type", "_temp")))
+                if text.isdecimal() and int(text) // 1000 in _SANE:
+                    return int(text) / 1000
+        return None
+
+    # --- processes ------------------------------------------------------------------------------------
+
+    def processes(self, gpu: Sequence[GpuProcess], limit: int) -> Reading[tuple[HostProcess, ...]]:
+        """The heaviest processes, by PSS where it may be read, and every one of `gpu`. Never raises."""
+        psutil, held = psutil_at(self._root), {process.pid: process.memory for process in gpu}
+        rough: list[tuple[Any, HostProcess]] = []
+        try:
+            for process in psutil.process_iter():
+                try:
+                    rss = process.memory_info().rss
+                    if rss >= WORTH_BYTES or process.pid in held:
+                        rough.append((process, HostProcess(process.pid, "", rss, gpu=held.get(process.pid))))
+                except (psutil.Error, OSError):  # gone
+                    continue
+        except OSError as error:
+            return Missing(f"/proc: {why(error)}")
+        rough.sort(key=lambda pair: (-pair[1].weight, pair[1].pid))
+        kept = [
+            self._closer(psutil, process, each, pss=rank < CLOSER)
+            for rank, (process, each) in enumerate(rough[: max(limit, CLOSER)])
+        ]
+        return Ok(heaviest(filter(None, kept), limit), self._now())
+
+    def _closer(self, psutil: Any, process: Any, found: HostProcess, *, pss: bool) -> HostProcess | None:
+        """With its name, its container and, where this user may read them, PSS and swap. None for one that is gone."""
+        try:
+            name = clean_line(process.name())
+            container = container_id(text_or_empty(self._root / f"proc/{found.pid}/cgroup"))
+            found = replace(found, name=name, container=container)
+            if not pss:
+                return found
+            memory = process.memory_full_info()
+        except psutil.NoSuchProcess:
+            return None
+        except (psutil.Error, OSError):  # another user's
+            return found
+        return replace(found, pss=memory.pss, swap=memory.swap)
+
+    def container_memory(self, pid: int) -> Reading[ContainerMemory]:
+        """What the kernel charges to the container of a process, by its cgroup. Never raises."""
+        try:
+            lines = (self._root / f"proc/{pid}/cgroup").read_text(encoding="utf-8", errors="replace").splitlines()
+        except OSError as error:
+            return Missing(f"/proc/{pid}/cgroup: {why(error)}")
+        path = next((line[3:] for line in lines if line[:3] == "0::"), "")
+        if not path:
+            return Missing("cgroups of version 1 are not supported")
+        folder = self._root / "sys/fs/cgroup" / path.lstrip("/")
+        texts = [text_or_empty(folder / f"memory.{name}") for name in ("current", "stat", "swap.current", "max")]
+        found = parse_cgroup_memory(*texts)
+        return Missing(f"{path}/memory.current cannot be read") if found is None else Ok(found, self._now())
