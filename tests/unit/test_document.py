@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from spark_tui.domain.errors import PresetError
-from spark_tui.domain.presets.located import MAX_DEPTH, MAX_NODES, Entry, Leaf, Table, plain
+from spark_tui.domain.presets.located import Entry, Leaf, Table, plain
+from spark_tui.services.presets.recipe_yaml import MAX_DEPTH, MAX_NODES
 from spark_tui.services.presets.store import parse
 
 

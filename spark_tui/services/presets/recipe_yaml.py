@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from spark_tui.domain.errors import PresetError
-from spark_tui.domain.presets.located import MERGE_KEY, DocumentBuilder, Node
+from spark_tui.domain.presets.located import Entry, Items, Leaf, Node, Table
 from spark_tui.domain.presets.preset import Scalar
 from spark_tui.domain.quantities import human_bytes
 from spark_tui.domain.text import clean_line, truncate
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
 
 MAX_BYTES: Final = 1024 * 1024
 """A recipe is a few kilobytes. What is larger is something else, and is not even parsed."""
+
+MAX_DEPTH: Final = 24
+MAX_NODES: Final = 20_000
+"""Counted with aliases expanded. The largest published recipe has some hundred."""
 
 SUFFIXES: Final = (".yaml", ".yml")
 
@@ -58,95 +63,151 @@ def too_large(path: Path, size: int) -> PresetError:
 def parse(text: str, file: str) -> Node:
     """The document in `text`, with the semantics of PyYAML's safe loader, which sparkrun uses.
 
-    Raises PresetError with file and line for anything that is not one sound document.
+    Nothing is composed before its events have been counted: `compose` recurses, and aliases stand for more than they
+    are. Mappings merge by `<<` as in YAML 1.1: keys of the mapping itself count more, then those of the earlier merged
+    one. Raises PresetError with file and line for anything that is not one sound document.
     """
     import yaml
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    builder = DocumentBuilder(file)
-    scalars = _Scalars(file)
     try:
-        documents = 0
-        for event in yaml.parse(text, Loader=loader):
-            documents += isinstance(event, yaml.DocumentStartEvent)
-            if documents > 1:
-                raise _error(event, "The file holds more than one document.", "Keep one recipe in one file.", file)
-            _take(event, builder, scalars, file)
+        _check_events(yaml.parse(text, Loader=loader), file)
+        root = yaml.compose(text, Loader=loader)
     except yaml.MarkedYAMLError as error:
         raise _syntax(error, text, file) from None
     except yaml.reader.ReaderError:
         raise _forbidden_character(text, file) from None
     except UnicodeError:
         raise PresetError("The file holds half a character.", "Save it as UTF-8.", file=file) from None
-    if builder.root is None:
+    if root is None:
         raise PresetError("The file is empty.", "Write a recipe into it, or remove it.", file=file, line=1)
-    return builder.root
+    return _Documents(file).node(root)
 
 
-def _take(event: yaml.Event, builder: DocumentBuilder, scalars: _Scalars, file: str) -> None:
+def _check_events(events: Iterable[Any], file: str) -> None:
+    """Raises PresetError for a second document, for deep nesting, and for aliases of nothing or of themselves."""
     import yaml
 
-    line = _line(event)
-    match event:
-        case yaml.ScalarEvent() if builder.wants_key:
-            plain = event.tag is None and event.implicit[0]
-            builder.key(event.value, line, anchor=event.anchor, merge=plain and event.value == MERGE_KEY)
-        case yaml.ScalarEvent():
-            builder.scalar(scalars.value(event), line, anchor=event.anchor)
-        case yaml.AliasEvent():
-            builder.alias(str(event.anchor), line)
-        case yaml.MappingStartEvent() | yaml.SequenceStartEvent():
-            mapping = isinstance(event, yaml.MappingStartEvent)
-            if event.tag not in (None, "!", _TAGS + ("map" if mapping else "seq")):
-                raise _bad_tag(event, file)
-            builder.begin(line, mapping=mapping, anchor=event.anchor)
-        case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
-            builder.end()
-        case _:
-            pass
+    opened: list[str | None] = []
+    anchors: set[str] = set()
+    documents = 0
+    for event in events:
+        line = int(event.start_mark.line) + 1
+        documents += isinstance(event, yaml.DocumentStartEvent)
+        if documents > 1:
+            raise _error(line, "The file holds more than one document.", "Keep one recipe in one file.", file)
+        if isinstance(event, yaml.CollectionStartEvent):
+            opened.append(event.anchor)
+            if len(opened) > MAX_DEPTH:
+                raise _too_deep(line, file)
+        elif isinstance(event, yaml.CollectionEndEvent):
+            anchors.update(filter(None, (opened.pop(),)))
+        elif isinstance(event, yaml.AliasEvent) and event.anchor in opened:
+            raise _error(line, f"The alias *{event.anchor} is part of what it names.", "Write the values out.", file)
+        elif isinstance(event, yaml.AliasEvent) and event.anchor not in anchors:
+            raise _error(
+                line, f"The alias *{event.anchor} names nothing above it.", f"Define it first: &{event.anchor}", file
+            )
+        elif isinstance(event, yaml.ScalarEvent) and event.anchor:
+            anchors.add(event.anchor)
 
 
-class _Scalars:
-    """Scalars by the safe loader's rules: `yes` is true, `1_000` a number, `0.85` a number, the rest text."""
+class _Documents:
+    """Composed nodes as located ones, with what is left of the bounds. Aliases are counted in full."""
 
     def __init__(self, file: str) -> None:
         import yaml
 
         self._file = file
-        self._node: Any = yaml.ScalarNode
-        self._resolver: Any = yaml.resolver.Resolver()
+        self._left = MAX_NODES
+        self._line = 0
+        self._mapping, self._sequence, self._scalar = yaml.MappingNode, yaml.SequenceNode, yaml.ScalarNode
         self._constructor: Any = yaml.constructor.SafeConstructor()
 
-    def value(self, event: Any) -> Scalar:
-        tag = event.tag
-        if tag in (None, "!"):
-            tag = self._resolver.resolve(self._node, event.value, event.implicit)
-        kind = tag.removeprefix(_TAGS)
-        if kind in _TEXTUAL:
-            return str(event.value)
-        if kind not in _TYPED:
-            raise _bad_tag(event, self._file)
-        try:
-            value: Scalar = getattr(self._constructor, f"construct_yaml_{kind}")(self._node(tag, event.value))
-        except (ValueError, KeyError):
-            shown = truncate(clean_line(event.value), 40)
+    def node(self, found: Any, depth: int = 0) -> Node:
+        """The node; scalars by the safe loader's rules: `yes` is true, `1_000` a number, the rest text."""
+        line = _line(found)
+        self._line = max(self._line, line)
+        self._left -= 1
+        if self._left < 0:
+            summary = f"The file holds more than {MAX_NODES:,} values, aliases counted in full."
+            raise _error(self._line, summary, "A recipe has some hundred.", self._file)
+        if isinstance(found, self._scalar):
+            return Leaf(self._value(found), line)
+        if depth >= MAX_DEPTH:
+            raise _too_deep(self._line, self._file)
+        mapping = isinstance(found, self._mapping)
+        if found.tag != _TAGS + ("map" if mapping else "seq"):
+            raise self._bad_tag(found)
+        if mapping:
+            return self._table(found, depth)
+        return Items(tuple(self.node(item, depth + 1) for item in found.value), line)
+
+    def _table(self, found: Any, depth: int) -> Table:
+        entries: dict[str, Entry] = {}
+        merged: list[Table] = []
+        for key, value in found.value:
+            line, name = _line(key), key.value
+            self._line = max(self._line, line)
+            if not isinstance(key, self._scalar):
+                raise _error(line, "A key must be a word, not a list or mapping.", "Write `key: value`.", self._file)
+            if key.tag == _TAGS + "merge":
+                merged += self._merged(self.node(value, depth + 1))
+                continue
+            if name in entries:
+                raise _error(
+                    line,
+                    f"`{truncate(clean_line(name), 60)}` is given twice (first on line {entries[name].line}).",
+                    "Keep one of the two: YAML would silently take the last.",
+                    self._file,
+                )
+            entries[name] = Entry(name, line, self.node(value, depth + 1))
+        for table in merged:
+            for entry in table.entries:
+                entries.setdefault(entry.key, entry)
+        return Table(tuple(entries.values()), _line(found))
+
+    def _merged(self, node: Node) -> list[Table]:
+        nodes = node.items if isinstance(node, Items) else (node,)
+        tables = [each for each in nodes if isinstance(each, Table)]
+        if len(tables) != len(nodes):
             raise _error(
-                event, f"`{shown}` is not a value of its kind.", "Put quotes around a text.", self._file
+                node.line, "`<<` takes a mapping, or a list of mappings.", "For example: <<: *base", self._file
+            )
+        return tables
+
+    def _value(self, found: Any) -> Scalar:
+        kind = found.tag.removeprefix(_TAGS)
+        if kind in _TEXTUAL:
+            return str(found.value)
+        if kind not in _TYPED:
+            raise self._bad_tag(found)
+        try:
+            value: Scalar = getattr(self._constructor, f"construct_yaml_{kind}")(found)
+        except (ValueError, KeyError):
+            shown = truncate(clean_line(found.value), 40)
+            raise _error(
+                _line(found), f"`{shown}` is not a value of its kind.", "Put quotes around a text.", self._file
             ) from None
         return value
 
-
-def _line(event: Any) -> int:
-    return int(event.start_mark.line) + 1
-
-
-def _error(event: Any, summary: str, remedy: str, file: str) -> PresetError:
-    return PresetError(summary, remedy, file=file, line=_line(event))
+    def _bad_tag(self, found: Any) -> PresetError:
+        tag = truncate(clean_line(found.tag), 60)
+        return _error(
+            _line(found), f"The tag {tag} is not for recipes.", "Remove the tag: plain values are enough.", self._file
+        )
 
 
-def _bad_tag(event: Any, file: str) -> PresetError:
-    tag = truncate(clean_line(event.tag), 60)
-    return _error(event, f"The tag {tag} is not for recipes.", "Remove the tag: plain values are enough.", file)
+def _line(node: Any) -> int:
+    return int(node.start_mark.line) + 1
+
+
+def _error(line: int, summary: str, remedy: str, file: str) -> PresetError:
+    return PresetError(summary, remedy, file=file, line=line)
+
+
+def _too_deep(line: int, file: str) -> PresetError:
+    return _error(line, f"The file is nested deeper than {MAX_DEPTH} levels.", "A recipe needs no more than six.", file)
 
 
 def _syntax(error: yaml.MarkedYAMLError, text: str, file: str) -> PresetError:
