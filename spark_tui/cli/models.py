@@ -15,7 +15,6 @@ from spark_tui.cli.downloads import size_typed
 from spark_tui.cli.output import bar, bulleted
 from spark_tui.cli.session import Session, typed
 from spark_tui.core.context import Context
-from spark_tui.core.library import LibraryEntry, LibraryView
 from spark_tui.domain.errors import ExitCode, RefusedError, SparkError, UsageError
 from spark_tui.domain.models.checkpoint import CheckpointFacts, WeightFormat
 from spark_tui.domain.models.hub import RepoFacts, SearchHit, SearchQuery, Sort
@@ -32,6 +31,7 @@ from spark_tui.domain.models.store import (
     fetch_again,
 )
 from spark_tui.domain.models.weights import format_in
+from spark_tui.domain.presets.model_use import LibraryEntry, LibraryView
 from spark_tui.domain.quantities import human_bytes
 from spark_tui.domain.reading import Reading, reason_of, value_of
 from spark_tui.domain.settings import Settings
@@ -184,15 +184,18 @@ def models_inspect(session: Session, name: str, revision: str, files: bool, hub:
         _inspect_on_hub(session, name, revision, files=files)
         return
 
-    async def look(context: Context) -> tuple[LibraryEntry, tuple[StoredFile, ...], Reading[CheckpointFacts]]:
+    async def look(
+        context: Context,
+    ) -> tuple[LibraryEntry, tuple[StoredFile, ...], Reading[CheckpointFacts], Inspection | None]:
         entry = await _entry(context, name)
         listed = await context.library.files(entry.model.id, revision) if entry.model.revisions else ()
         wanted = entry.model.revision(revision)
         commit = wanted.commit if wanted is not None and wanted.refs != () else revision
-        return entry, listed, await context.in_thread(context.checkpoints.read, entry.model.id, commit)
+        facts = await context.in_thread(context.checkpoints.read, entry.model.id, commit)
+        return entry, listed, facts, _inspection(facts, entry.model.id, context.hub.memory)
 
-    entry, listed, facts = session.run(look)
-    model, found = entry.model, _inspection(facts, entry.model.id)
+    entry, listed, facts, found = session.run(look)
+    model = entry.model
     if session.as_json:
         shape = show.entry_object(entry) | {"files": [show.file_object(each) for each in listed]}
         session.out.json(shape | show.checkpoint_field(found, reason_of(facts)))
@@ -205,7 +208,7 @@ def models_inspect(session: Session, name: str, revision: str, files: bool, hub:
         ("size", f"{human_bytes(model.size)}, {human_bytes(model.disk)} of disk"),
         ("used by", ", ".join(use.name for use in entry.uses)),
     )
-    problems = (*model.reasons, *(each.what for each in model.findings))
+    problems = (*model.reasons, *(each.summary for each in model.findings))
     session.out.page(show.checkpoint_page(found, about, problems))
     if files:
         session.out.line()
@@ -220,7 +223,7 @@ def _inspect_on_hub(session: Session, repo: str, revision: str, *, files: bool) 
         return card, await context.hub.inspect(card)
 
     card, facts = session.run(look)
-    found = _inspection(facts, card.repo)
+    found = _inspection(facts, card.repo, card.memory)
     if session.as_json:
         session.out.json(show.repo_object(card) | show.checkpoint_field(found, reason_of(facts)))
         return
@@ -241,9 +244,9 @@ def _inspect_on_hub(session: Session, repo: str, revision: str, *, files: bool) 
         session.err.note(f"No format information: {reason_of(facts)}.")
 
 
-def _inspection(facts: Reading[CheckpointFacts], name: str) -> Inspection | None:
+def _inspection(facts: Reading[CheckpointFacts], name: str, memory: int) -> Inspection | None:
     value = value_of(facts)
-    return None if value is None else inspect(value, name)
+    return None if value is None else inspect(value, name, memory)
 
 
 async def _entry(context: Context, name: str) -> LibraryEntry:
@@ -347,7 +350,7 @@ def models_rm(
         return
     if plan.obstacles:
         first = plan.obstacles[0]
-        raise RefusedError(f"{plan.model} is not deleted: {first.what}.", first.remedy or "Nothing was changed.")
+        raise RefusedError(f"{plan.model} is not deleted: {first.summary}.", first.remedy or "Nothing was changed.")
     session.err.say(plan.sentence)
     if not yes and not typed(session, f"Type {clean_line(plan.name)} to delete: ", plan.name):
         raise RefusedError(f"{plan.model} was not deleted.", "Type its name when asked, or use --yes.")

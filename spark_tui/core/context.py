@@ -140,7 +140,7 @@ PARTS: Final[Mapping[str, Part]] = {
         "library:Library",
         lambda make, c: make(c.ports.models, c.docker, c.presets, c.store, c.clock, c.paths.store, c.paths.home),
     ),
-    "hub": ("downloads:Hub", lambda make, c: make(c.ports.hub, c.secrets)),
+    "hub": ("downloads:Hub", lambda make, c: make(c.ports.hub, c.secrets, c.host)),
     "downloads": (
         "downloads:Downloads",
         lambda make, c: make(c.hub, c.ports.downloader, c.host, c.store, c.clock, Path(c.paths.store)),

@@ -23,6 +23,7 @@ from spark_tui.domain.models.download import (
     room_refusal,
 )
 from spark_tui.domain.models.hub import Gating, RepoFacts, SearchHit, SearchQuery, select
+from spark_tui.domain.models.inspection import SPARK_MEMORY
 from spark_tui.domain.models.store import Completeness, Layout, StoreContents
 from spark_tui.domain.presets.fetching import downloads_of, reads_store
 from spark_tui.domain.presets.plan import LaunchPlan
@@ -40,17 +41,24 @@ IDLE_SECONDS: Final = 3.0
 class Hub:
     """The Hub with the person's token: search, cards, and what is in a checkpoint that is not here."""
 
-    def __init__(self, client: HubClient, secrets: SecretStore) -> None:
+    def __init__(self, client: HubClient, secrets: SecretStore, host: HostProbe) -> None:
         self._client = client
         self._secrets = secrets
+        self._host = host
+
+    @property
+    def memory(self) -> int:
+        """The machine's memory in bytes: what its advice on sizes is for."""
+        found = value_of(self._host.memory())
+        return SPARK_MEMORY if found is None else found.total
 
     async def search(self, query: SearchQuery) -> tuple[SearchHit, ...]:
         """What fits, in the query's order. Raises the errors of `domain.models.hub_errors`."""
-        return await self._client.search(query, self.token())
+        return await self._client.search(replace(query, memory=self.memory), self.token())
 
     async def repo(self, repo: str, revision: str = "main") -> RepoFacts:
         """One revision, with all its files. Raises HubRepoMissing, HubRevisionMissing, HubOffline, ..."""
-        return await self._client.repo(repo, revision, self.token())
+        return replace(await self._client.repo(repo, revision, self.token()), memory=self.memory)
 
     async def access(self, repo: str) -> None:
         """Returns when its files may be fetched; raises HubGated (with the page to accept on), HubTokenRejected."""

@@ -5,65 +5,27 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from spark_tui.core.store import Store
 from spark_tui.domain.engine.container import ContainerFacts
 from spark_tui.domain.errors import RefusedError, SparkError, UsageError
-from spark_tui.domain.finding import Severity
+from spark_tui.domain.finding import Finding, Severity
 from spark_tui.domain.models.store import (
     Deleted,
     DeletePlan,
     Extent,
-    StoreContents,
     StoredFile,
     StoredModel,
-    StoreFinding,
     VerifyProgress,
 )
-from spark_tui.domain.presets.model_use import ModelUse, User, container_use, preset_use
+from spark_tui.domain.presets.model_use import LibraryEntry, LibraryView, ModelUse, User, container_use, preset_use
 from spark_tui.domain.presets.preset import PresetCatalogue
 from spark_tui.domain.quantities import human_bytes
 from spark_tui.domain.reading import Missing, Ok, Reading, aged, value_of
 from spark_tui.services.ports import Clock, ContainerEngine, ModelStore, PresetSource
 
 REFRESH_SECONDS = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class LibraryEntry:
-    """One model and who uses it: running engines first, presets last. `check` is the verification that runs now, or
-    the last one of this session; `failure` why it ended early."""
-
-    model: StoredModel
-    uses: tuple[ModelUse, ...] = ()
-    check: VerifyProgress | None = None
-    failure: str = ""
-
-    @property
-    def engines(self) -> tuple[ModelUse, ...]:
-        """Engines that run with it, or may."""
-        return tuple(use for use in self.uses if use.kind is User.ENGINE)
-
-    @property
-    def presets(self) -> tuple[str, ...]:
-        """Names of the presets that name it."""
-        return tuple(use.name for use in self.uses if use.kind is User.PRESET)
-
-
-@dataclass(frozen=True, slots=True)
-class LibraryView:
-    """Everything that a Models screen shows. `engines_unknown` is why nothing can be said of engines, empty when it
-    can. Equal views need no repaint."""
-
-    contents: StoreContents
-    entries: tuple[LibraryEntry, ...] = ()
-    engines_unknown: str = ""
-
-    def get(self, model: str) -> LibraryEntry | None:
-        """The entry of that id, or of the folder of that name."""
-        found = self.contents.find(model)
-        return next((entry for entry in self.entries if found is not None and entry.model.id == found.id), None)
 
 
 class Library:
@@ -244,20 +206,25 @@ class Library:
         fresh = await self.plan_delete(plan.model, plan.extent, plan.revision, unchecked=unchecked)
         if fresh.obstacles:
             first = fresh.obstacles[0]
-            raise RefusedError(f"{plan.model} is not deleted: {first.what}.", first.remedy or "Nothing was changed.")
+            raise RefusedError(f"{plan.model} is not deleted: {first.summary}.", first.remedy or "Nothing was changed.")
         await self.cancel_verify(plan.model)
         done = await self._models.delete(plan)
         self._store.say(f"{plan.model}: deleted, {human_bytes(done.freed)} freed")
         await self.refresh()
         return done
 
-    async def _in_use(self, model: str, *, unchecked: bool) -> list[StoreFinding]:
+    async def _in_use(self, model: str, *, unchecked: bool) -> list[Finding]:
         entry = await self.entry(model)
         view = value_of(self.view)
         if view is not None and view.engines_unknown and not unchecked:
-            words = f"whether an engine uses it is not known ({view.engines_unknown.rstrip('.')})"
-            return [StoreFinding(words, "Start Docker; or, if you are sure, say --unchecked.")]
-        return [StoreFinding(use.words, f"Stop it first: spark-tui down {use.name}") for use in entry.engines]
+            words = f"unknown whether an engine uses it ({view.engines_unknown.rstrip('.')})"
+            remedy = "Start Docker, or skip this check with --unchecked."
+            return [Finding("engines_unknown", Severity.ERROR, words, remedy=remedy)]
+        stop = "Stop it first: spark-tui down {}"
+        return [
+            Finding("in_use", Severity.ERROR, use.words, remedy=stop.format(use.name), subject=use.name)
+            for use in entry.engines
+        ]
 
     async def close(self) -> None:
         """Ends verifications."""

@@ -17,7 +17,6 @@ from spark_tui.domain.reading import NOT_READ_YET, Reading
 
 if TYPE_CHECKING:
     from spark_tui.core.jobs import JobView
-    from spark_tui.core.library import LibraryView
     from spark_tui.domain.engine.container import DaemonFacts
     from spark_tui.domain.host.breakdown import MemoryBreakdown
     from spark_tui.domain.host.drop_caches import DropResult
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from spark_tui.domain.logs.explain import Explanation
     from spark_tui.domain.logs.view import EngineView
     from spark_tui.domain.models.download import Download
+    from spark_tui.domain.presets.model_use import LibraryView
     from spark_tui.services.ports import Clock
 
 

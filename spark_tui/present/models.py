@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from spark_tui.core.library import LibraryEntry, LibraryView
 from spark_tui.domain.errors import SparkError
+from spark_tui.domain.finding import Finding
 from spark_tui.domain.models.checkpoint import WeightFormat
 from spark_tui.domain.models.download import Download, DownloadPhase, DownloadPlan, FileProgress, FileState
 from spark_tui.domain.models.hub import Fits, FormatBasis, Gating, RepoFacts, SearchHit
-from spark_tui.domain.models.inspection import Inspection, inspection_rows
+from spark_tui.domain.models.inspection import Inspection
 from spark_tui.domain.models.store import (
     Completeness,
     DeletePlan,
@@ -20,12 +20,13 @@ from spark_tui.domain.models.store import (
     StoredFile,
     StoredModel,
     StoredRevision,
-    StoreFinding,
     Verdict,
     VerifyProgress,
 )
+from spark_tui.domain.presets.model_use import LibraryEntry, LibraryView
 from spark_tui.domain.quantities import human_bytes, human_duration, short_tokens
 from spark_tui.domain.reading import Missing, Reading, value_of
+from spark_tui.present.inspection import inspection_rows
 from spark_tui.present.json import Object, maybe, moment, read, rounded
 from spark_tui.present.page import Cell, Column, Page, Row, Section, Table, Tone, cells, labelled
 
@@ -259,7 +260,7 @@ def list_table(
         ids.append(f"{OTHER}{number}")
         groups.append("Other caches (not visible to engines)")
     for number, finding in enumerate(view.contents.findings if rest else ()):
-        rows.append(cells(Cell(f"! {finding.what}", Tone.WARNING), "", "", "", "", ""))
+        rows.append(cells(Cell(f"! {finding.summary}", Tone.WARNING), "", "", "", "", ""))
         ids.append(f"{FINDING}{number}")
         groups.append("Findings")
     return Table(columns, tuple(rows), tuple(ids), empty, tuple(groups))
@@ -305,18 +306,18 @@ def disk_summary(view: LibraryView) -> str:
     )
 
 
-def finding_text(finding: StoreFinding) -> str:
+def finding_text(finding: Finding) -> str:
     """What is the matter and what to do, on one line."""
-    return f"{finding.what}. {finding.remedy}".rstrip()
+    return f"{finding.summary}. {finding.remedy}".rstrip()
 
 
-def finding_rows(findings: Iterable[StoreFinding]) -> list[Row]:
+def finding_rows(findings: Iterable[Finding]) -> list[Row]:
     """A warning and its fix for each."""
     rows = []
     for finding in findings:
-        rows.append(Row(finding.what, "!", Tone.WARNING))
+        rows.append(Row(finding.summary, "!", Tone.WARNING))
         rows += [Row(finding.remedy, "fix")] if finding.remedy else []
-        rows += [Row(finding.path, "path")] if finding.path and finding.path not in finding.what else []
+        rows += [Row(finding.subject, "path")] if finding.subject and finding.subject not in finding.summary else []
     return rows
 
 
@@ -768,9 +769,9 @@ def _revision_object(revision: StoredRevision) -> Object:
     }
 
 
-def finding_object(finding: StoreFinding) -> Object:
+def finding_object(finding: Finding) -> Object:
     """Something to know."""
-    return {"what": finding.what, "remedy": finding.remedy, "path": finding.path}
+    return {"what": finding.summary, "remedy": finding.remedy, "path": finding.subject}
 
 
 def file_object(file: StoredFile) -> Object:

@@ -34,7 +34,6 @@ from spark_tui.tui.widgets.memory_strip import MemoryStrip
 if TYPE_CHECKING:
     from spark_tui.core.context import Context
     from spark_tui.core.jobs import JobView
-    from spark_tui.core.library import LibraryView
     from spark_tui.core.store import World
     from spark_tui.domain.engine.container import DaemonFacts
     from spark_tui.domain.errors import SparkError
@@ -46,6 +45,7 @@ if TYPE_CHECKING:
     from spark_tui.domain.host.vitals import GpuReading
     from spark_tui.domain.logs.view import EngineView
     from spark_tui.domain.models.download import Download
+    from spark_tui.domain.presets.model_use import LibraryView
 
 MINIMUM_WIDTH, MINIMUM_HEIGHT = 60, 15
 

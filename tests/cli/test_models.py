@@ -136,7 +136,7 @@ def test_a_checkpoint_is_told_in_words_and_in_figures(root: Path) -> None:
     )
     assert pairs["architecture"] == "LlamaForCausalLM (llama)"
     assert pairs["licence"] == "apache-2.0"
-    assert pairs["chat"] == "thinks, calls tools (switched by enable_thinking)"
+    assert pairs["chat"] == "reasoning, tool calls (switched by enable_thinking)"
     assert "--tool-call-parser hermes" in pairs["parsers"]
     assert pairs["KV cache"] == "256 B per token in bfloat16"
     assert "One stream decodes at most" in result.out

@@ -38,7 +38,7 @@ class Kit:
         self.hub, self.downloader = FakeHub(), FakeDownloader()
         self.store = Store(self.clock)
         self.downloads = Downloads(
-            Hub(self.hub, self.secrets), self.downloader, self.host, self.store, self.clock, Path("/store")
+            Hub(self.hub, self.secrets, self.host), self.downloader, self.host, self.store, self.clock, Path("/store")
         )
         self.hub.add(card("acme/tiny", *FILES))
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from spark_tui.core.library import Library, LibraryEntry, LibraryView
+from spark_tui.core.library import Library
 from spark_tui.core.store import Store
 from spark_tui.domain.engine.container import LABEL_MODEL, ContainerStatus, Mount
 from spark_tui.domain.errors import RefusedError, UsageError
 from spark_tui.domain.models.store import Extent
-from spark_tui.domain.presets.model_use import User
+from spark_tui.domain.presets.model_use import LibraryEntry, LibraryView, User
 from spark_tui.domain.presets.preset import Preset, PresetFacts, RequiredFile
 from spark_tui.domain.reading import Missing, Stale, value_of
 from spark_tui.services.store.store import FolderModelStore
@@ -310,7 +310,7 @@ async def test_without_docker_nothing_is_deleted_unless_the_person_insists(root:
     async with opened(root) as shelf:
         shelf.docker.go_down()
         plan = await shelf.library.plan_delete("org/qwen")
-        assert "is not known" in plan.obstacles[0].what
+        assert plan.obstacles[0].id == "engines_unknown"
         assert (await shelf.library.plan_delete("org/qwen", unchecked=True)).obstacles == ()
         await shelf.library.delete(plan, plan.name, unchecked=True)
         assert not (root / "hub/models--org--qwen").exists()

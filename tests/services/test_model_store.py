@@ -97,7 +97,7 @@ def test_data_sets_are_told_from_models(tmp_path: Path) -> None:
 def test_a_store_that_is_not_there_is_empty_and_says_so(tmp_path: Path) -> None:
     contents = scan(tmp_path / "none")
     assert contents.models == ()
-    assert contents.findings[0].what == "the store does not exist yet"
+    assert contents.findings[0].id == "no_store"
     assert contents.free is not None
 
 
@@ -185,7 +185,7 @@ def test_what_an_interrupted_download_has_left_beside_a_whole_model_is_a_finding
     age(base)
     model = only(tmp_path)
     assert model.completeness is Completeness.COMPLETE
-    assert any("an interrupted download has left" in each.what for each in model.findings)
+    assert any(each.id == "interrupted_download" for each in model.findings)
 
 
 def test_an_unfinished_download_into_a_folder_is_partial(tmp_path: Path) -> None:
@@ -236,7 +236,7 @@ def test_a_config_that_was_edited_in_an_own_folder_is_no_damage(tmp_path: Path) 
     (folder / "config.json").write_text("{}")
     model = only(tmp_path)
     assert model.completeness is Completeness.COMPLETE
-    assert model.findings[0].what == "edited since it was fetched: config.json"
+    assert (model.findings[0].id, model.findings[0].summary[-11:]) == ("edited", "config.json")
 
 
 def test_weights_of_an_own_folder_that_were_cut_short_are_damage(tmp_path: Path) -> None:
@@ -275,7 +275,7 @@ def test_shared_data_that_no_model_uses_is_told_and_counted(tmp_path: Path) -> N
     (base / "blobs" / (base / "snapshots" / COMMIT / name).readlink().name).unlink()
     contents = scan(tmp_path)
     assert sum(each.disk for each in contents.orphans) == shared.stat().st_blocks * 512
-    assert any("belong to no model" in each.what for each in contents.findings)
+    assert any(each.id == "orphans" for each in contents.findings)
 
 
 def test_hard_links_count_once(tmp_path: Path) -> None:
@@ -304,7 +304,7 @@ def test_files_of_another_user_are_shown_with_the_command_that_fixes_it(tmp_path
     with ordinary_user(tmp_path):
         model = only(tmp_path)
     assert (model.foreign > 4, model.owner) == (True, "root")
-    finding = next(each for each in model.findings if "belong to root" in each.what)
+    finding = next(each for each in model.findings if each.id == "foreign_files")
     assert finding.remedy == f'sudo chown -R "$(id -u):$(id -g)" {base}'
 
 
@@ -315,7 +315,7 @@ def test_a_folder_that_may_not_be_read_is_a_finding_and_the_state_is_not_guessed
     with ordinary_user(tmp_path):
         model = only(tmp_path)
     assert model.completeness is not Completeness.COMPLETE
-    assert any("snapshots cannot be read: permission denied" in each.what for each in model.findings)
+    assert any(each.id == "unreadable" for each in model.findings)
 
 
 def test_the_default_cache_of_other_tools_is_found_and_not_counted(tmp_path: Path) -> None:
@@ -366,7 +366,7 @@ def test_links_between_folders_do_not_go_round_in_circles(tmp_path: Path) -> Non
     (tmp_path / "hub" / "models--a--b").symlink_to(tmp_path)
     contents = scan(tmp_path)
     assert [model.id for model in contents.models] == ["/models/name"]
-    assert any("is a link, which is not followed" in each.what for each in contents.findings)
+    assert any(each.id == "not_a_folder" for each in contents.findings)
 
 
 def test_names_with_newlines_and_escape_codes_are_carried_as_they_are_and_shown_clean(tmp_path: Path) -> None:
@@ -376,7 +376,7 @@ def test_names_with_newlines_and_escape_codes_are_carried_as_they_are_and_shown_
     (tmp_path / "hub" / "models--org--name" / "refs" / evil).write_text("nonsense")
     contents = scan(tmp_path)
     assert len(contents.models) == 2
-    words = [each.what for model in contents.models for each in model.findings]
+    words = [each.summary for model in contents.models for each in model.findings]
     assert words
     assert all(each.isprintable() for each in words)
 
@@ -413,7 +413,7 @@ def test_pipes_and_devices_are_not_waited_for(tmp_path: Path) -> None:
     base = cached(tmp_path, "org/name", files())
     os.mkfifo(base / "refs" / "fifo")
     contents = scan(tmp_path)
-    assert any("is no file" in each.what for model in contents.models for each in model.findings)
+    assert any(each.id == "not_a_file" for model in contents.models for each in model.findings)
 
 
 def test_a_cache_that_is_written_to_and_deleted_from_while_it_is_scanned_never_breaks_a_scan(tmp_path: Path) -> None:

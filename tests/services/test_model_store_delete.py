@@ -86,7 +86,7 @@ async def test_leftovers_go_and_the_model_stays_whole(tmp_path: Path) -> None:
         (model,) = (await store.scan()).models
         assert model.completeness is Completeness.COMPLETE
         nothing = await store.plan_delete("org/name", Extent.LEFTOVERS)
-        assert nothing.obstacles[0].what == "there is nothing to delete"
+        assert nothing.obstacles[0].id == "nothing_to_delete"
         with pytest.raises(RefusedError):
             await store.delete(nothing)
 
@@ -269,7 +269,7 @@ async def test_while_a_download_holds_a_lock_nothing_is_deleted(tmp_path: Path) 
         fcntl.flock(file, fcntl.LOCK_EX)
         async with opened(tmp_path) as store:
             plan = await store.plan_delete("org/name", Extent.MODEL)
-            assert plan.obstacles[0].what == "a download writes to it now"
+            assert plan.obstacles[0].id == "downloading"
             with pytest.raises(RefusedError):
                 await store.delete(plan)
     assert base.exists()
@@ -282,7 +282,7 @@ async def test_roots_folders_are_refused_before_anything_is_gone_with_the_comman
     with ordinary_user(tmp_path):
         async with opened(tmp_path) as store:
             plan = await store.plan_delete("org/name", Extent.MODEL)
-            assert "belongs to root" in plan.obstacles[0].what
+            assert plan.obstacles[0].id == "no_permission"
             assert plan.obstacles[0].remedy.startswith("sudo chown -R")
             with pytest.raises(RefusedError):
                 await store.delete(plan)

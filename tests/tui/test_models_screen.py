@@ -132,7 +132,7 @@ async def test_findings_of_the_store_and_other_caches_stand_in_the_list(tmp_path
         assert "do not see these models" in page(sight, "overview")
     async with seen(Stock(tmp_path / "nowhere")) as sight:
         await sight.until_seen("Findings", "the store does not exist yet")
-        assert "It is made with the first download" in page(sight, "overview")
+        assert "The first download creates it" in page(sight, "overview")
         assert "s search the Hub" in page(sight, "overview"), "what to do next"
 
 

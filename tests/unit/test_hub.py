@@ -209,7 +209,8 @@ def test_every_failure_has_a_sentence_and_a_way_out_and_survives_another_process
     assert error.summary.endswith(".")
     assert error.remedy
     again = hub_errors.error_named(error.id, error.summary, error.remedy, error.detail)
-    assert (type(again), str(again)) == (type(error), str(error))
+    assert isinstance(error, type(again))
+    assert (again.id, str(again)) == (error.id, str(error))
 
 
 def test_sentences_differ() -> None:

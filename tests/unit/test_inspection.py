@@ -23,6 +23,7 @@ from spark_tui.domain.models.checkpoint import (
 )
 from spark_tui.domain.models.inspection import inspect
 from spark_tui.domain.models.weights import MEASURED_BANDWIDTH, Tensor, summarise
+from spark_tui.domain.quantities import GIB
 
 HERMES = '{%- if tools %}<tool_call>{"name": ...}</tool_call>{%- endif %}'
 CODER = (
@@ -139,7 +140,7 @@ def test_the_modules_that_stayed_wide_are_named_with_what_they_cost_per_token() 
     ]  # fmt: skip
     assert found.ceiling is not None
     assert found.ceiling.measured == pytest.approx(MEASURED_BANDWIDTH / found.read.size)
-    assert "are weights that are not NVFP4 but 16 bits wide: attention 1.9 GiB" in found.verdict[1]
+    assert "16 bits wide, not NVFP4: attention 1.9 GiB" in found.verdict[1]
     assert found.narrow_ceiling is not None
     assert found.narrow_ceiling.measured > 1.5 * found.ceiling.measured
 
@@ -155,13 +156,13 @@ def test_all_and_active_parameters_are_told_apart() -> None:
 
 
 def test_a_name_that_promises_another_format_is_told() -> None:
-    assert "Its name says FP8; its files say NVFP4." in inspect(moe(), "acme/X-FP8").verdict
-    assert not any("Its name says" in words for words in inspect(moe(), "acme/X-NVFP4").verdict)
+    assert "The name says FP8, the files say NVFP4." in inspect(moe(), "acme/X-FP8").verdict
+    assert not any("The name says" in words for words in inspect(moe(), "acme/X-NVFP4").verdict)
 
 
 def test_drafting_layers_that_were_dropped_are_told() -> None:
     dropped = inspect(replace(moe(), mtp_declared=1, mtp_layers=0)).verdict
-    assert any("do not ask for them" in words for words in dropped)
+    assert any("do not enable MTP" in words for words in dropped)
     kept = inspect(replace(moe(), mtp_declared=1, mtp_layers=1)).verdict
     assert any("needs no second checkpoint" in words for words in kept)
 
@@ -176,5 +177,14 @@ def test_without_all_headers_nothing_is_said_of_speed() -> None:
 
 def test_weights_that_one_spark_cannot_hold_are_told() -> None:
     tensors = [tensor("model.layers.0.mlp.up_proj.weight", "BF16", 90_000_000_000, 2)]
-    found = inspect(CheckpointFacts(weights=summarise(tensors, layers=1)))
-    assert any("larger than the memory of one Spark" in words for words in found.verdict)
+    facts = CheckpointFacts(weights=summarise(tensors, layers=1))
+    assert any("Does not fit" in words for words in inspect(facts).verdict)
+    assert not any("Does not fit" in words for words in inspect(facts, memory=200 * GIB).verdict)
+
+
+def test_a_spark_with_64_gb_holds_less() -> None:
+    tensors = [tensor("model.layers.0.mlp.up_proj.weight", "BF16", 30_000_000_000, 2)]
+    facts = CheckpointFacts(weights=summarise(tensors, layers=1))
+    assert not any("fit" in words or "Tight" in words for words in inspect(facts).verdict)
+    assert any("Tight" in words for words in inspect(facts, memory=60 * GIB).verdict)
+    assert any("Does not fit" in words for words in inspect(facts, memory=50 * GIB).verdict)

@@ -14,9 +14,10 @@ import pytest
 
 from spark_tui.domain.models.checkpoint import ModuleClass
 from spark_tui.domain.models.config import facts_from
-from spark_tui.domain.models.inspection import Inspection, inspect, inspection_rows
+from spark_tui.domain.models.inspection import Inspection, inspect
 from spark_tui.domain.models.weights import summarise
 from spark_tui.domain.quantities import GIB
+from spark_tui.present.inspection import inspection_rows
 from tests.checkpoint_families import tensors_of
 from tests.checkpoint_shapes import quantized_layers
 
@@ -136,10 +137,10 @@ def test_everything_of_a_public_checkpoint_has_a_place(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "row", "says"),
     [
-        ("gpt-oss-120b", "parameters", "117 B, 5.13 B run for each token"),
+        ("gpt-oss-120b", "parameters", "117 B, 5.13 B active per token"),
         ("llama-3.3-70b-instruct", "parameters", "70.6 B"),
         ("qwen3.6-35b-a3b", "layers", "40: 10 full attention, 30 gated delta net"),
-        ("qwen3.6-35b-a3b", "drafting", "1 MTP layer declared, here"),
+        ("qwen3.6-35b-a3b", "drafting", "1 MTP layer declared, weights included"),
         ("deepseek-v3", "KV cache", "68.6 KiB per token in bfloat16"),
         ("nemotron-3-super-120b-a12b-nvfp4", "weights", "FP8 + NVFP4 (modelopt), 74.7 GiB"),
         ("nemotron-3-nano-30b-a3b-nvfp4", "KV cache", "3.0 KiB per token in fp8"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
@@ -109,11 +109,12 @@ class SearchHit:
     task: str = ""
     licence: str = ""
     gguf: bool = False
+    memory: int = SPARK_MEMORY
 
     @property
     def fits(self) -> Fits:
-        """On one Spark, alone."""
-        return fits_one_spark(self.weights)
+        """On a machine with that much memory (bytes), alone."""
+        return fits_one_spark(self.weights, self.memory)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +146,7 @@ class RepoFacts:
     dtypes: tuple[tuple[str, int], ...] = ()
     formats: Formats = Formats()
     storage: int | None = None
+    memory: int = SPARK_MEMORY
 
     @property
     def size(self) -> int | None:
@@ -164,14 +166,14 @@ class RepoFacts:
 
     @property
     def fits(self) -> Fits:
-        """On one Spark, alone."""
-        return fits_one_spark(self.weights)
+        """On a machine with that much memory (bytes), alone."""
+        return fits_one_spark(self.weights, self.memory)
 
 
 @dataclass(frozen=True, slots=True)
 class SearchQuery:
-    """What a person looks for. `formats` empty: any. `most_bytes` bounds the weights. `fits`: what one Spark cannot
-    hold is left out; `unknown` keeps hits whose size the Hub does not tell, when a size is asked for."""
+    """What a person looks for. `formats` empty: any. `most_bytes` bounds the weights. `fits`: what a machine
+    with `memory` bytes cannot hold is left out; `unknown` keeps hits whose size the Hub does not state."""
 
     text: str = ""
     formats: tuple[WeightFormat, ...] = ()
@@ -182,13 +184,14 @@ class SearchQuery:
     gguf: bool = False
     sort: Sort = Sort.DOWNLOADS
     limit: int = 30
+    memory: int = SPARK_MEMORY
 
 
-def fits_one_spark(weights: int | None) -> Fits:
+def fits_one_spark(weights: int | None, memory: int = SPARK_MEMORY) -> Fits:
     """By the weights alone: YES leaves 8 GiB for the KV cache besides what system and engine take."""
     if weights is None:
         return Fits.UNKNOWN
-    room = SPARK_MEMORY - _REST_BYTES - weights
+    room = memory - _REST_BYTES - weights
     if room < 0:
         return Fits.NO
     return Fits.YES if room >= _ROOM_BYTES else Fits.TIGHT
@@ -280,7 +283,7 @@ _WORD: Final = {WeightFormat.NVFP4_W4A16: "NVFP4"}
 
 def ranked(hits: Iterable[SearchHit], query: SearchQuery) -> tuple[SearchHit, ...]:
     """What fits a query, each repository once, in the order asked for. The Hub's own order counts for the rest."""
-    once = {hit.repo: hit for hit in hits if matches(hit, query)}
+    once = {hit.repo: hit for each in hits if matches(hit := replace(each, memory=query.memory), query)}
     found = list(once.values())
     if query.sort is Sort.DOWNLOADS:
         found.sort(key=lambda hit: -(hit.downloads or 0))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from spark_tui.domain.models.checkpoint import CheckpointFacts, ModuleClass, WeightFormat
 from spark_tui.domain.models.kv import KvLayout, KvSettings, kv_layout
 from spark_tui.domain.models.weights import (
+    MEASURED_BANDWIDTH,
     DecodeCeiling,
     DecodeRead,
     bytes_of,
@@ -20,7 +21,8 @@ from spark_tui.domain.models.weights import (
 from spark_tui.domain.quantities import GIB, human_bytes, short_tokens
 
 SPARK_MEMORY: Final = 119 * GIB
-"""What the system and its engines have of a DGX Spark's 128 GB; MemTotal differs a little by firmware."""
+"""Bytes that system and engines have of a DGX Spark with 128 GB, for where the machine itself was not read: MemTotal
+differs a little by firmware, and Sparks with 64 GB are sold too."""
 _NARROW: Final = (
     WeightFormat.NVFP4, WeightFormat.NVFP4_W4A16, WeightFormat.MXFP4, WeightFormat.FP8, WeightFormat.MXFP8,
     WeightFormat.INT4, WeightFormat.INT8,
@@ -58,8 +60,9 @@ class Inspection:
     verdict: tuple[str, ...] = ()
 
 
-def inspect(facts: CheckpointFacts, name: str = "") -> Inspection:
-    """`name` is the checkpoint's, which may promise a format that its files do not have."""
+def inspect(facts: CheckpointFacts, name: str = "", memory: int = SPARK_MEMORY) -> Inspection:
+    """`name` is the checkpoint's, which may promise a format that its files do not have. `memory` is the machine's,
+    in bytes."""
     summary = facts.weights
     whole = summary is not None and summary.complete
     read = decode_read(facts)
@@ -74,10 +77,7 @@ def inspect(facts: CheckpointFacts, name: str = "") -> Inspection:
         wide=_wide(facts) if read is not None else (),
         kv=kv_layout(facts, KvSettings()),
     )
-    return Inspection(
-        facts, found.parameters, found.active, read, ceiling, found.narrow_ceiling, found.wide, found.kv,
-        tuple(_verdict(found, name)),
-    )  # fmt: skip
+    return replace(found, verdict=tuple(_verdict(found, name, memory)))
 
 
 def _active(facts: CheckpointFacts) -> int | None:
@@ -118,184 +118,40 @@ def _narrow(facts: CheckpointFacts, read: DecodeRead | None) -> DecodeCeiling | 
     return None if narrow is None else ceiling_of(read.size - read.wide + narrow)
 
 
-# --- words ------------------------------------------------------------------------------------------------
-
-
-def _verdict(found: Inspection, name: str) -> Iterator[str]:
-    yield from _speed(found)
-    yield from _exceptions(found)
-    yield from _fits(found.facts)
-    yield from _name(found.facts, name)
-    yield from _cache(found)
-    yield from _drafting(found.facts)
-
-
-def _speed(found: Inspection) -> Iterator[str]:
-    if found.ceiling is None or found.read is None:
-        return
-    yield (
-        f"One stream decodes at most {found.ceiling.measured:.0f} tokens/s on a Spark: each token reads "
-        f"{human_bytes(found.read.size)} of weights."
-    )
-
-
-def _exceptions(found: Inspection) -> Iterator[str]:
-    """The reason why one checkpoint of a format is slower than another."""
-    read, main = found.read, _main(found.facts)
-    if read is None or main is None or found.narrow_ceiling is None or found.ceiling is None:
-        return
-    if read.wide < _MUCH * read.size:
-        return
-    parts = [each for each in found.wide if each.read >= 0.05 * read.size][:4]
-    named = ", ".join(f"{each.module} {human_bytes(each.read)}" for each in parts)
-    yield (
-        f"{read.wide / read.size:.0%} of that ({human_bytes(read.wide)}) are weights that are not {main} but 16 bits "
-        f"wide: {named}. All in {main} it would be {found.narrow_ceiling.measured:.0f} tokens/s."
-    )
-
-
-def _fits(facts: CheckpointFacts) -> Iterator[str]:
+def _verdict(found: Inspection, name: str, memory: int) -> Iterator[str]:
+    facts, read, main = found.facts, found.read, _main(found.facts)
+    if found.ceiling is not None and read is not None:
+        yield (
+            f"One stream decodes at most {found.ceiling.measured:.0f} tokens/s at {MEASURED_BANDWIDTH / 1e9:.0f} GB/s: "
+            f"each token reads {human_bytes(read.size)} of weights."
+        )
+        # Why one checkpoint of a format is slower than another.
+        if main is not None and found.narrow_ceiling is not None and read.wide >= _MUCH * read.size:
+            parts = [each for each in found.wide if each.read >= 0.05 * read.size][:4]
+            named = ", ".join(f"{each.module} {human_bytes(each.read)}" for each in parts)
+            yield (
+                f"{read.wide / read.size:.0%} of that ({human_bytes(read.wide)}) is 16 bits wide, not {main}: {named}. "
+                f"All in {main}: {found.narrow_ceiling.measured:.0f} tokens/s."
+            )
     summary = facts.weights
-    if summary is None or not summary.complete:
-        return
-    size = human_bytes(summary.size)
-    if summary.size > SPARK_MEMORY:
-        yield f"Its weights ({size}) are larger than the memory of one Spark."
-    elif summary.size > _TIGHT * SPARK_MEMORY:
-        yield f"Its weights ({size}) leave little of one Spark's {human_bytes(SPARK_MEMORY)} for a KV cache."
-
-
-def _name(facts: CheckpointFacts, name: str) -> Iterator[str]:
-    promised = format_in(name)
-    told = facts.quantization
-    if promised is None or told is None:
-        return
-    formats = told.formats or ((format_in(facts.dtype),) if format_in(facts.dtype) else ())
-    kinds = {WeightFormat.NVFP4, WeightFormat.NVFP4_W4A16}
-    same = promised in formats or (promised in kinds and kinds & set(formats))
-    if formats and not same:
-        words = " + ".join(form for form in formats if form)
-        yield f"Its name says {promised}; its files say {words}."
-
-
-def _cache(found: Inspection) -> Iterator[str]:
-    kv, length = found.kv, found.facts.max_position_embeddings
-    if kv is None or not kv.bytes_per_token:
-        return
-    whole = f"; {short_tokens(length)} tokens take {human_bytes(kv.sequence_bytes(length))}" if length else ""
-    state = f", and {human_bytes(kv.state_bytes)} of state per sequence" if kv.state_bytes else ""
-    yield f"Its KV cache takes {human_bytes(kv.bytes_per_token)} per token in {kv.cache_dtype}{state}{whole}."
-
-
-def _drafting(facts: CheckpointFacts) -> Iterator[str]:
-    if not facts.mtp_declared:
-        return
-    if facts.mtp_layers == 0:
-        yield "Its config declares layers for drafting (MTP), and their weights are not here: do not ask for them."
-    elif facts.mtp_layers:
-        yield "It brings layers for drafting (MTP): speculation needs no second checkpoint."
-
-
-_MOST_EXCLUDED = 6
-
-
-def inspection_rows(found: Inspection) -> tuple[tuple[str, str], ...]:
-    """Label and value, in the order in which a person asks."""
-    facts = found.facts
-    pairs = (
-        (
-            "architecture",
-            " ".join(filter(None, (facts.architecture, f"({facts.model_type})" * bool(facts.model_type)))),
-        ),
-        ("parameters", _parameters(found)),
-        ("weights", _weights(facts)),
-        ("dtypes", _dtypes(facts)),
-        ("left as is", _excluded(facts)),
-        ("ceiling", _ceiling(found)),
-        ("layers", _layers(facts)),
-        ("context", f"{facts.max_position_embeddings:,} tokens" if facts.max_position_embeddings else ""),
-        (
-            "KV cache",
-            f"{human_bytes(found.kv.bytes_per_token)} per token in {found.kv.cache_dtype}" if found.kv else "",
-        ),
-        ("state", f"{human_bytes(found.kv.state_bytes)} per sequence" if found.kv and found.kv.state_bytes else ""),
-        ("drafting", _words_drafting(facts)),
-        ("input", ", ".join(facts.modalities)),
-        ("chat", _abilities(facts)),
-        ("parsers", _parsers(facts)),
-        ("sampling", ", ".join(f"{key} {value:g}" for key, value in facts.sampling)),
-        ("licence", facts.licence),
-        ("source", facts.source),
-    )
-    return tuple((label, value) for label, value in pairs if value)
-
-
-def _parameters(found: Inspection) -> str:
-    if found.parameters is None:
-        return ""
-    active = f", {_billions(found.active)} run for each token" if found.active and found.facts.is_moe else ""
-    return f"{_billions(found.parameters)}{active}"
-
-
-def _billions(count: int) -> str:
-    return f"{count / 1e9:.3g} B" if count >= 1e9 else f"{count / 1e6:.3g} M"
-
-
-def _weights(facts: CheckpointFacts) -> str:
-    told = facts.quantization
-    form = "" if told is None else told.words if told.method else facts.dtype or "not quantized"
-    size = human_bytes(facts.weights.size) if facts.weights else ""
-    return ", ".join(filter(None, (form, size)))
-
-
-def _excluded(facts: CheckpointFacts) -> str:
-    names = facts.quantization.excluded if facts.quantization is not None else ()
-    more = f" and {len(names) - _MOST_EXCLUDED} more" if len(names) > _MOST_EXCLUDED else ""
-    return ", ".join(names[:_MOST_EXCLUDED]) + more
-
-
-def _dtypes(facts: CheckpointFacts) -> str:
-    return ", ".join(f"{dtype} {human_bytes(size)}" for dtype, size in facts.weights.by_dtype) if facts.weights else ""
-
-
-def _ceiling(found: Inspection) -> str:
-    if found.ceiling is None or found.read is None:
-        return ""
-    most = "at most " if found.ceiling.bound else ""
-    wide = f", {human_bytes(found.read.wide)} of them 16 bits wide" if found.read.wide else ""
-    return (
-        f"{most}{found.ceiling.measured:.0f} tokens/s for one stream ({found.ceiling.paper:.0f} by the data sheet): "
-        f"{human_bytes(found.read.size)} per token{wide}"
-    )
-
-
-def _layers(facts: CheckpointFacts) -> str:
-    kinds = [f"{each.layers} {each.kind.value}" for each in facts.attention or ()]
-    kinds += [f"{each.layers} {each.kind.value}" for each in facts.states or ()]
-    return f"{facts.layers}: {', '.join(kinds)}" if facts.layers and kinds else str(facts.layers or "")
-
-
-def _words_drafting(facts: CheckpointFacts) -> str:
-    if not facts.mtp_declared:
-        return ""
-    here = {None: "whether their weights are here is not known", 0: "their weights are not here"}
-    layers = "layer" if facts.mtp_declared == 1 else "layers"
-    return f"{facts.mtp_declared} MTP {layers} declared, {here.get(facts.mtp_layers, 'here')}"
-
-
-def _abilities(facts: CheckpointFacts) -> str:
-    chat = facts.chat
-    if chat is None:
-        return "it has no chat template"
-    can = (("thinks", chat.thinking), ("calls tools", chat.tools), ("sees images", chat.images))
-    switches = f" (switched by {', '.join(chat.switches)})" if chat.switches else ""
-    return (", ".join(word for word, able in can if able) or "plain chat") + switches
-
-
-def _parsers(facts: CheckpointFacts) -> str:
-    chat = facts.chat
-    if chat is None:
-        return ""
-    words = [f"--reasoning-parser {chat.reasoning_parser}"] if chat.reasoning_parser else []
-    words += [f"--enable-auto-tool-choice --tool-call-parser {chat.tool_parser}"] if chat.tool_parser else []
-    return " ".join(words)
+    if summary is not None and summary.complete and summary.size > _TIGHT * memory:
+        size, room = human_bytes(summary.size), human_bytes(memory)
+        if summary.size > memory:
+            yield f"Does not fit: {size} of weights, {room} of memory."
+        else:
+            yield f"Tight: {size} of weights leave little of {room} for the KV cache."
+    promised, told = format_in(name), facts.quantization
+    if promised is not None and told is not None:
+        formats = told.formats or tuple(form for form in (format_in(facts.dtype),) if form)
+        kinds = {WeightFormat.NVFP4, WeightFormat.NVFP4_W4A16}
+        if formats and promised not in formats and not (promised in kinds and kinds & set(formats)):
+            yield f"The name says {promised}, the files say {' + '.join(formats)}."
+    kv, length = found.kv, facts.max_position_embeddings
+    if kv is not None and kv.bytes_per_token:
+        whole = f"; {human_bytes(kv.sequence_bytes(length))} for {short_tokens(length)} tokens" if length else ""
+        state = f", {human_bytes(kv.state_bytes)} of state per sequence" if kv.state_bytes else ""
+        yield f"KV cache ({kv.cache_dtype}): {human_bytes(kv.bytes_per_token)} per token{state}{whole}."
+    if facts.mtp_declared and facts.mtp_layers == 0:
+        yield "The config declares MTP layers, but their weights are missing: do not enable MTP."
+    elif facts.mtp_declared and facts.mtp_layers:
+        yield "Includes MTP layers: speculative decoding needs no second checkpoint."

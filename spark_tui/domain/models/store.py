@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
+from spark_tui.domain.finding import Finding, Severity
 from spark_tui.domain.quantities import human_bytes, human_duration
 from spark_tui.domain.settings import Settings, Source
 from spark_tui.domain.text import clean_line, truncate
@@ -119,15 +120,6 @@ class Partial:
 
 
 @dataclass(frozen=True, slots=True)
-class StoreFinding:
-    """Something a person should know about the store. `remedy` is a command or an action, empty when there is none."""
-
-    what: str
-    remedy: str = ""
-    path: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class StoredRevision:
     """One state of a repository, or the whole of a folder. `commit` is empty where nothing tells it.
 
@@ -180,7 +172,7 @@ class StoredModel:
     modified: float | None = None
     foreign: int = 0
     owner: str = ""
-    findings: tuple[StoreFinding, ...] = ()
+    findings: tuple[Finding, ...] = ()
 
     @property
     def current(self) -> StoredRevision | None:
@@ -214,7 +206,7 @@ class OtherCache:
     path: str
     models: tuple[StoredModel, ...]
     disk: int
-    findings: tuple[StoreFinding, ...] = ()
+    findings: tuple[Finding, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +218,7 @@ class StoreContents:
     models: tuple[StoredModel, ...] = ()
     orphans: tuple[Payload, ...] = ()
     others: tuple[OtherCache, ...] = ()
-    findings: tuple[StoreFinding, ...] = ()
+    findings: tuple[Finding, ...] = ()
     free: int | None = field(default=None, compare=False)
     seconds: float = field(default=0.0, compare=False)
 
@@ -265,7 +257,7 @@ def disk_of(models: Iterable[StoredModel]) -> int:
 
 
 MOST_NAMES: Final = 100
-MOVING: Final = "it changes while it is read"
+MOVING: Final = "changed during the scan"
 _MOST_REASONS: Final = 8
 _SHARD: Final = re.compile(r"(?P<stem>.+)-(?P<at>\d{5})-of-(?P<of>\d{5})\.(?P<kind>safetensors|gguf|bin|pt)")
 _WEIGHTS: Final = (".safetensors", ".gguf", ".bin", ".pt", ".pth", ".npz", ".onnx", ".nemo")
@@ -387,7 +379,7 @@ def in_motion(model: StoredModel) -> StoredModel:
         revisions=tuple(_doubted(each) for each in model.revisions),
         completeness=Completeness.PARTIAL if doubted else model.completeness,
         reasons=(MOVING,) if doubted else model.reasons,
-        findings=(*model.findings, StoreFinding(MOVING)),
+        findings=(*model.findings, Finding("changing", Severity.INFO, MOVING)),
     )
 
 
@@ -614,7 +606,7 @@ class DeletePlan:
     refs: tuple[str, ...] = ()
     removes: tuple[str, ...] = ()
     shared: tuple[str, ...] = ()
-    obstacles: tuple[StoreFinding, ...] = ()
+    obstacles: tuple[Finding, ...] = ()
 
     @property
     def sentence(self) -> str:

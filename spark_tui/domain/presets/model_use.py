@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from spark_tui.domain.engine.container import ContainerFacts
-from spark_tui.domain.models.store import Layout, StoredModel
+from spark_tui.domain.models.store import Layout, StoreContents, StoredModel, VerifyProgress
 from spark_tui.domain.presets.preset import Preset
 
 _STORE = "/models"
@@ -40,6 +40,42 @@ class ModelUse:
         if not self.sure:
             return f"{self.name} mounts the store, and does not tell which model it reads"
         return f"{self.name} {'runs with it' if self.kind is User.ENGINE else 'needs it when it is started again'}"
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryEntry:
+    """One model and who uses it: running engines first, presets last. `check` is the verification that runs now, or
+    the last one of this session; `failure` why it ended early."""
+
+    model: StoredModel
+    uses: tuple[ModelUse, ...] = ()
+    check: VerifyProgress | None = None
+    failure: str = ""
+
+    @property
+    def engines(self) -> tuple[ModelUse, ...]:
+        """Engines that run with it, or may."""
+        return tuple(use for use in self.uses if use.kind is User.ENGINE)
+
+    @property
+    def presets(self) -> tuple[str, ...]:
+        """Names of the presets that name it."""
+        return tuple(use.name for use in self.uses if use.kind is User.PRESET)
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryView:
+    """Everything that a Models screen shows. `engines_unknown` is why nothing can be said of engines, empty when it
+    can. Equal views need no repaint."""
+
+    contents: StoreContents
+    entries: tuple[LibraryEntry, ...] = ()
+    engines_unknown: str = ""
+
+    def get(self, model: str) -> LibraryEntry | None:
+        """The entry of that id, or of the folder of that name."""
+        found = self.contents.find(model)
+        return next((entry for entry in self.entries if found is not None and entry.model.id == found.id), None)
 
 
 def preset_use(model: StoredModel, preset: Preset, root: str, home: str = "") -> ModelUse | None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Final, TypeAlias
 
 from spark_tui.domain.errors import RefusedError, UsageError
+from spark_tui.domain.finding import Finding, Severity
 from spark_tui.domain.models.checkpoint import (
     AttentionLayers,
     ChatAbilities,
@@ -37,7 +38,6 @@ from spark_tui.domain.models.store import (
     StoredFile,
     StoredModel,
     StoredRevision,
-    StoreFinding,
     Trouble,
     Verdict,
     VerifyProgress,
@@ -104,7 +104,7 @@ class DemoModels:
         found = self._named(model, revision)
         path = found.path[len(STORE) + 1 :]
         if extent is Extent.LEFTOVERS:
-            none = () if found.partials else (StoreFinding("there is nothing to delete"),)
+            none = () if found.partials else (Finding("nothing_to_delete", Severity.ERROR, "nothing to delete"),)
             freed = found.partial_bytes
             removes = tuple(f"{path}/blobs/{each.name}.incomplete" for each in found.partials)
             return DeletePlan(found.id, extent, found.id, found.path, "", freed, 0, 1, (), removes, (), none)
@@ -113,7 +113,7 @@ class DemoModels:
     async def delete(self, plan: DeletePlan) -> Deleted:
         """Nothing on this machine is touched."""
         if plan.obstacles:
-            raise RefusedError(f"{plan.model} is not deleted: {plan.obstacles[0].what}.", "Nothing was changed.")
+            raise RefusedError(f"{plan.model} is not deleted: {plan.obstacles[0].summary}.", "Nothing was changed.")
         found = self._named(plan.model)
         if plan.extent is Extent.LEFTOVERS:
             self._models[found.id] = replace(found, partials=(), disk=found.disk - found.partial_bytes, findings=())
@@ -170,7 +170,18 @@ def _cached(now: float, name: str, gib: float, shards: int, state: Completeness,
         _COMMIT, f"{path}/snapshots/{_COMMIT}", ("main",), here + 3, size, int(gib * GIB), state, reasons, missing, now
     )
     left = "an interrupted download has left 1.2 GiB"
-    findings = (StoreFinding(left, "Fetch it again, or remove what is left."),) if partials else ()
+    findings = (
+        (
+            Finding(
+                "interrupted_download",
+                Severity.WARNING,
+                left,
+                remedy="Resume the download, or delete the unfinished files.",
+            ),
+        )
+        if partials
+        else ()
+    )
     return StoredModel(
         id=name, layout=Layout.CACHE, path=path, revisions=(revision,), commit=_COMMIT, completeness=state,
         reasons=reasons, size=size, disk=size + sum(each.have for each in partials), partials=partials,
@@ -182,7 +193,9 @@ def _folder(now: float) -> StoredModel:
     size, path = int(3.3 * GIB), f"{STORE}/qwen3.5-27b-dflash"
     revision = StoredRevision("", path, (), 5, size, None)
     words = "5 of its files and folders belong to root: a container has fetched them"
-    finding = StoreFinding(words, f'sudo chown -R "$(id -u):$(id -g)" {path}', path)
+    finding = Finding(
+        "foreign_files", Severity.WARNING, words, remedy=f'sudo chown -R "$(id -u):$(id -g)" {path}', subject=path
+    )
     return StoredModel(
         id="/models/qwen3.5-27b-dflash", layout=Layout.FOLDER, path=path, revisions=(revision,), size=size, disk=size,
         used=now - 12 * _DAY, modified=now - 50 * _DAY, foreign=5, owner="root", findings=(finding,),

@@ -20,6 +20,7 @@ from dataclasses import replace
 from typing import Final
 
 from spark_tui.domain.errors import RefusedError, SparkError
+from spark_tui.domain.finding import Finding, Severity
 from spark_tui.domain.models.store import (
     Deleted,
     DeletePlan,
@@ -27,7 +28,6 @@ from spark_tui.domain.models.store import (
     Payload,
     StoredModel,
     StoredRevision,
-    StoreFinding,
     freed_by,
 )
 from spark_tui.domain.text import clean_line
@@ -176,32 +176,34 @@ class Deletion:
         """With what stands in its way."""
         obstacles = [each for each in (self._linked(), self._writing(plan), self._denied(plan)) if each is not None]
         if not plan.removes:
-            obstacles.append(StoreFinding("there is nothing to delete"))
+            obstacles.append(Finding("nothing_to_delete", Severity.ERROR, "nothing to delete"))
         return replace(plan, obstacles=tuple(obstacles))
 
-    def _linked(self) -> StoreFinding | None:
+    def _linked(self) -> Finding | None:
         if self._hub and os.path.realpath(self._hub) != self._hub:
             target = os.path.dirname(os.path.realpath(self._hub))
-            words = f"{clean_line(self._hub)} is a link: what it leads to lies outside of the store"
-            return StoreFinding(words, f"Set `store` to {clean_line(target)} to work there.", self._hub)
+            words = f"{clean_line(self._hub)} is a link that leads out of the store"
+            remedy = f"Set `store` to {clean_line(target)} to work there."
+            return Finding("outside_store", Severity.ERROR, words, remedy=remedy, subject=self._hub)
         return None
 
-    def _writing(self, plan: DeletePlan) -> StoreFinding | None:
+    def _writing(self, plan: DeletePlan) -> Finding | None:
         locks = f"{self._hub}/.locks/{os.path.basename(self._path)}" if self._hub else self._path
         with _listing(locks) as entries:
             if any(entry.name.endswith(".lock") and is_locked(entry.path) for entry in entries):
-                return StoreFinding("a download writes to it now", "Let it end, or stop it.", plan.path)
+                summary, remedy = "a download is writing to it", "Wait for it, or pause it."
+                return Finding("downloading", Severity.ERROR, summary, remedy=remedy, subject=plan.path)
         return None
 
-    def _denied(self, plan: DeletePlan) -> StoreFinding | None:
+    def _denied(self, plan: DeletePlan) -> Finding | None:
         """A folder of somebody else's: nothing is begun that cannot be ended."""
         reachable = _may_change(self._path) or os.path.isfile(self._path)
         denied = self._denied_below(plan) if reachable else self._path
         if denied is None:
             return None
         owner = clean_line(user_name(os.lstat(denied).st_uid))
-        words = f"{clean_line(denied)} belongs to {owner}: you may not remove what is in it"
-        return StoreFinding(words, chown_command(plan.path), denied)
+        words = f"{clean_line(denied)} belongs to {owner}: no permission to delete in it"
+        return Finding("no_permission", Severity.ERROR, words, remedy=chown_command(plan.path), subject=denied)
 
     def _denied_below(self, plan: DeletePlan) -> str | None:
         for removed in plan.removes:
@@ -220,7 +222,7 @@ class Deletion:
         """Does `now`, the plan made anew, if it takes no more than the one that was `shown` to a person."""
         if now.obstacles:
             first = now.obstacles[0]
-            raise RefusedError(f"{now.model} is not deleted: {first.what}.", first.remedy or "Nothing was changed.")
+            raise RefusedError(f"{now.model} is not deleted: {first.summary}.", first.remedy or "Nothing was changed.")
         if set(now.removes) - set(shown.removes):
             raise RefusedError(f"{now.model} has changed meanwhile.", "Look again, and decide anew.")
         files = 0

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Final
 
+from spark_tui.domain.finding import Finding, Severity
 from spark_tui.domain.models.config import MOST_BYTES, BadJson, read_object
 from spark_tui.domain.models.store import (
     Completeness,
@@ -27,7 +28,6 @@ from spark_tui.domain.models.store import (
     StoredFile,
     StoredModel,
     StoredRevision,
-    StoreFinding,
     Trouble,
     current_commit,
     digest_of,
@@ -68,7 +68,7 @@ class Survey:
     uid: int
     now: float = 0.0
     marks: list[Mark] = field(default_factory=list)
-    findings: list[StoreFinding] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
     foreign: int = 0
     owner: int = 0
     entries: int = 0
@@ -87,11 +87,17 @@ class Survey:
             self.foreign += 1
             self.owner = status.st_uid
 
-    def finding(self, what: str, remedy: str = "", path: str = "") -> None:
-        """Adds one, which is said once."""
-        found = StoreFinding(what, remedy, path)
+    def finding(self, id_: str, summary: str, remedy: str = "", path: str = "") -> None:
+        """Adds a warning, once."""
+        found = Finding(id_, Severity.WARNING, summary, remedy=remedy, subject=path)
         if found not in self.findings:
             self.findings.append(found)
+
+    def finding_of_owner(self) -> None:
+        """Adds a warning when files belong to somebody else."""
+        if self.foreign:
+            words = f"{self.foreign:,} files and folders belong to {clean_line(user_name(self.owner))}"
+            self.finding("foreign_files", f"{words} (downloaded by a container)", chown_command(self.base), self.base)
 
     def list(self, folder: str) -> list[os.DirEntry[str]]:
         """A folder's entries in name order, the folder remembered; none where there is no such folder, and a finding
@@ -108,12 +114,14 @@ class Survey:
             return []
         except OSError as error:
             self.settled = False
-            self.finding(f"{self.words(folder)} cannot be read: {reason(error)}", remedy_for(error, folder), folder)
+            self.finding(
+                "unreadable", f"{self.words(folder)} cannot be read: {reason(error)}", remedy_for(error, folder), folder
+            )
             return []
         self.entries += len(entries)
         if self.entries > MOST_ENTRIES:
             self.settled = False
-            self.finding(f"more than {MOST_ENTRIES:,} entries: not all of them are counted", path=self.base)
+            self.finding("too_many_files", f"more than {MOST_ENTRIES:,} entries: some are not counted", path=self.base)
             return []
         return sorted(entries, key=lambda entry: entry.name)
 
@@ -143,7 +151,7 @@ def walk(survey: Survey, folder: str, prefix: str = "", depth: int = 0) -> Itera
             if depth < MOST_DEPTH:
                 yield from walk(survey, entry.path, f"{prefix}{entry.name}/", depth + 1)
             else:
-                survey.finding("folders within folders beyond any sense are not looked into", path=entry.path)
+                survey.finding("too_deep", f"folders deeper than {MOST_DEPTH} levels are skipped", path=entry.path)
         else:
             yield prefix + entry.name, entry
 
@@ -162,9 +170,9 @@ def data_behind(survey: Survey, path: str, *, is_link: bool) -> tuple[Payload | 
         return None, Trouble.ABSENT if trouble is Trouble.LOST and not os.path.lexists(path) else trouble
     if not stat.S_ISREG(status.st_mode):
         if stat.S_ISDIR(status.st_mode):
-            survey.finding(f"{survey.words(path)} is a link to a folder, which is not followed", path=path)
+            survey.finding("folder_link", f"{survey.words(path)} is a link to a folder (not followed)", path=path)
         else:
-            survey.finding(f"{survey.words(path)} is no file", path=path)
+            survey.finding("not_a_file", f"{survey.words(path)} is not a regular file", path=path)
         return None, Trouble.UNREADABLE
     survey.owned(status)
     if status.st_size >= BIG:
@@ -319,7 +327,7 @@ def _refs(survey: Survey) -> dict[str, str]:
         data = read_small(entry.path, _MOST_REF_BYTES)
         commit = (data or b"").decode("utf-8", "replace").strip()
         if not is_commit(commit):
-            survey.finding(f"the reference {shown(name)} names no commit", path=entry.path)
+            survey.finding("bad_reference", f"reference {shown(name)} does not name a commit", path=entry.path)
             continue
         refs[name] = commit
         try:
@@ -335,7 +343,7 @@ def _snapshots(survey: Survey) -> list[tuple[str, list[tuple[str, os.DirEntry[st
         if entry.is_dir(follow_symlinks=False):
             found.append((entry.name, list(walk(survey, entry.path))))
         else:
-            survey.finding(f"snapshots/{shown(entry.name)} is no folder", path=entry.path)
+            survey.finding("not_a_folder", f"snapshots/{shown(entry.name)} is not a folder", path=entry.path)
     return found
 
 
@@ -441,6 +449,11 @@ def scan_repo(survey: Survey, *, kind: RepoKind, name: str, hub: str) -> StoredM
     )
     completeness, reasons = _whole(repo, current, survey)
     used = max((each.used for each in payloads if each.size), default=None)
+    idle = sum(each.have for each in repo.partials if not each.writing)
+    survey.finding_of_owner()
+    if any(not each.writing for each in repo.partials):
+        words = f"unfinished download ({human_bytes(idle)})"
+        survey.finding("interrupted_download", words, "Resume the download, or delete the unfinished files.")
     return StoredModel(
         id=name,
         layout=Layout.CACHE,
@@ -459,7 +472,7 @@ def scan_repo(survey: Survey, *, kind: RepoKind, name: str, hub: str) -> StoredM
         modified=max((each.modified for each in payloads), default=None),
         foreign=survey.foreign,
         owner=clean_line(user_name(survey.owner)) if survey.foreign else "",
-        findings=(*survey.findings, *_findings(repo, survey)),
+        findings=tuple(survey.findings),
     )
 
 
@@ -503,21 +516,6 @@ def _loose(repo: Repo) -> int:
     used = {file.blob for files in repo.files.values() for file in files}
     blobs = (blob.payload for name, blob in repo.blobs.items() if name not in used)
     return sum(each.disk for each in unique(payload for payload in blobs if payload is not None))
-
-
-def _findings(repo: Repo, survey: Survey) -> list[StoreFinding]:
-    found = []
-    if survey.foreign:
-        words = f"{survey.foreign:,} of its files and folders belong to {clean_line(user_name(survey.owner))}"
-        remedy = chown_command(survey.base)
-        found.append(StoreFinding(f"{words}: a container has fetched them", remedy, survey.base))
-    idle = [each for each in repo.partials if not each.writing]
-    if idle:
-        size = human_bytes(sum(each.have for each in idle))
-        found.append(
-            StoreFinding(f"an interrupted download has left {size}", "Fetch it again, or remove what is left.")
-        )
-    return found
 
 
 CONTAINER_ROOT: Final = "/models"
@@ -612,7 +610,7 @@ def _forgiven(file: StoredFile) -> StoredFile:
 def _tell_changed(survey: Survey, files: Iterable[StoredFile]) -> None:
     changed = [shown(file.name) for file in files if file.trouble is Trouble.SIZE and not is_weights(file.name)]
     if changed:
-        survey.finding(f"edited since it was fetched: {', '.join(changed[:5])}", path=survey.base)
+        survey.finding("edited", f"edited since download: {', '.join(changed[:5])}", path=survey.base)
 
 
 def _model_store_folder_partial(survey: Survey, path: str, have: int, modified: float) -> Partial:
@@ -656,6 +654,10 @@ def scan_folder(survey: Survey, name: str) -> StoredModel:
         modified=max((each.modified for each in payloads), default=0.0),
     )
     extra = found.papers + found.git + sum(each.have for each in found.partials)
+    survey.finding_of_owner()
+    if found.git > 1 << 30:
+        words = f".git holds {human_bytes(found.git)}, usually a second copy of the weights"
+        survey.finding("git_copy", words, "Delete .git if you no longer pull into it.", f"{survey.base}/.git")
     return StoredModel(
         id=f"{CONTAINER_ROOT}/{name}",
         layout=Layout.FOLDER,
@@ -672,16 +674,5 @@ def scan_folder(survey: Survey, name: str) -> StoredModel:
         modified=max((each.modified for each in payloads), default=None),
         foreign=survey.foreign,
         owner=clean_line(user_name(survey.owner)) if survey.foreign else "",
-        findings=(*survey.findings, *_model_store_folder_findings(survey, found)),
+        findings=tuple(survey.findings),
     )
-
-
-def _model_store_folder_findings(survey: Survey, found: Folder) -> list[StoreFinding]:
-    findings = []
-    if survey.foreign:
-        words = f"{survey.foreign:,} of its files and folders belong to {clean_line(user_name(survey.owner))}"
-        findings.append(StoreFinding(f"{words}: a container has fetched them", chown_command(survey.base), survey.base))
-    if found.git > 1 << 30:
-        words = f"its .git holds {human_bytes(found.git)}: as a rule, a second copy of the weights"
-        findings.append(StoreFinding(words, "Remove .git if you do not pull into it any more.", f"{survey.base}/.git"))
-    return findings

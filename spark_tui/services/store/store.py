@@ -6,33 +6,32 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import shlex
 import shutil
 import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
+
+import msgspec
 
 from spark_tui.domain.errors import SparkError, UsageError
+from spark_tui.domain.finding import Finding, Severity
 from spark_tui.domain.models.store import (
-    Completeness,
     Deleted,
     DeletePlan,
     Extent,
     Layout,
     OtherCache,
     Payload,
-    RepoKind,
     StoreContents,
     StoredFile,
     StoredModel,
     StoredRevision,
-    StoreFinding,
     Trouble,
     VerifyProgress,
     disk_of,
@@ -60,7 +59,7 @@ from spark_tui.services.store.scan import (
 )
 from spark_tui.services.store.verify import Verification
 
-VERSION: Final = 1
+VERSION: Final = 2
 _MOST_BYTES: Final = 64 << 20
 _SETTLED_NS: Final = 2_000_000_000
 """A folder that changed less than two seconds before it was read may change again within the clock's step."""
@@ -116,101 +115,26 @@ class KeptScans:
         """Writes what has changed, without models that are gone. Raises OSError."""
         for path in set(self._all()) - paths:
             self.drop(path)
-        if not self._changed or self._files is None:
-            return
-        entries = {path: [marks, _packed(model)] for path, (marks, model) in self._all().items()}
-        text = json.dumps({"version": VERSION, "models": entries}, separators=(",", ":"))
-        self._files.write(self._files.file(self._name, ".json"), [text.encode("ascii")])
-        self._changed = False
+        if self._changed and self._files is not None:
+            data = msgspec.json.encode(_Kept(VERSION, self._all()))
+            self._files.write(self._files.file(self._name, ".json"), [data])
+            self._changed = False
 
     def _all(self) -> dict[str, tuple[list[Mark], StoredModel]]:
         if self._kept is None:
-            self._kept = self._load()
+            self._kept = {}
+            if self._files is not None:
+                # An older version's or a damaged file is written anew.
+                with suppress(OSError, msgspec.MsgspecError, RecursionError):
+                    data = self._files.read(self._files.file(self._name, ".json"), _MOST_BYTES)
+                    found = msgspec.json.decode(data or b"", type=_Kept)
+                    self._kept = found.models if found.version == VERSION else {}
         return self._kept
 
-    def _load(self) -> dict[str, tuple[list[Mark], StoredModel]]:
-        try:
-            if self._files is None:
-                return {}
-            data = self._files.read(self._files.file(self._name, ".json"), _MOST_BYTES)
-            found = json.loads(data) if data else {}
-            if not isinstance(found, dict) or found.get("version") != VERSION:
-                return {}
-            return {path: _unpacked(path, entry) for path, entry in found["models"].items()}
-        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
-            return {}  # an older version's, or damaged: it is written anew
 
-
-def _packed(model: StoredModel) -> dict[str, Any]:
-    """As short as can be read back: a store of hundreds of models is loaded before the first list is shown."""
-    return {
-        "id": model.id,
-        "layout": model.layout.value,
-        "kind": model.kind.value,
-        "revisions": [_packed_revision(each) for each in model.revisions],
-        "commit": model.commit,
-        "state": model.completeness.value,
-        "reasons": model.reasons,
-        "sizes": (model.size, model.disk, model.loose),
-        "shared": [(p.key, p.size, p.disk, p.links, p.modified, p.used, p.owner, p.shared) for p in model.shared],
-        "times": (model.used, model.modified),
-        "foreign": (model.foreign, model.owner),
-        "findings": [(each.what, each.remedy, each.path) for each in model.findings],
-    }
-
-
-def _packed_revision(revision: StoredRevision) -> tuple[Any, ...]:
-    return (
-        revision.commit, revision.path, revision.refs, revision.files, revision.size, revision.expected,
-        revision.completeness.value, revision.reasons, revision.missing, revision.modified,
-    )  # fmt: skip
-
-
-def _unpacked(path: str, entry: Any) -> tuple[list[Mark], StoredModel]:
-    marks, found = entry
-    size, disk, loose = found["sizes"]
-    used, modified = found["times"]
-    foreign, owner = found["foreign"]
-    model = StoredModel(
-        id=str(found["id"]),
-        layout=Layout(found["layout"]),
-        path=path,
-        kind=RepoKind(found["kind"]),
-        revisions=tuple(_unpacked_revision(each) for each in found["revisions"]),
-        commit=str(found["commit"]),
-        completeness=Completeness(found["state"]),
-        reasons=_texts(found["reasons"]),
-        size=int(size),
-        disk=int(disk),
-        loose=int(loose),
-        shared=tuple(Payload(*each) for each in found["shared"]),
-        used=None if used is None else float(used),
-        modified=None if modified is None else float(modified),
-        foreign=int(foreign),
-        owner=str(owner),
-        findings=tuple(StoreFinding(str(what), str(remedy), str(where)) for what, remedy, where in found["findings"]),
-    )
-    return [(str(name), int(changed), int(size)) for name, changed, size in marks], model
-
-
-def _unpacked_revision(found: Any) -> StoredRevision:
-    commit, path, refs, files, size, expected, state, reasons, missing, modified = found
-    return StoredRevision(
-        commit=str(commit),
-        path=str(path),
-        refs=_texts(refs),
-        files=int(files),
-        size=int(size),
-        expected=None if expected is None else int(expected),
-        completeness=Completeness(state),
-        reasons=_texts(reasons),
-        missing=_texts(missing),
-        modified=float(modified),
-    )
-
-
-def _texts(found: Any) -> tuple[str, ...]:
-    return tuple(str(each) for each in found)
+class _Kept(msgspec.Struct, frozen=True):
+    version: int
+    models: dict[str, tuple[list[Mark], StoredModel]]
 
 
 _NOT_MODELS: Final = ("hub", "xet", "blobs", "assets", "datasets", "modules", "token", "stored_tokens", "lost+found")
@@ -292,7 +216,7 @@ class FolderModelStore:
 
     def _scan(self, *, others: bool) -> StoreContents:
         start = time.perf_counter()
-        findings: list[StoreFinding] = []
+        findings: list[Finding] = []
         models = [self._model(place, self._root) for place in self._places(findings)]
         found = tuple(sorted((model for model in models if model is not None), key=lambda model: model.id.lower()))
         orphans = tuple(self._orphans(f"{self._root}/{_HUB}", found))
@@ -302,7 +226,7 @@ class FolderModelStore:
             try:
                 self._kept.save(paths)
             except OSError as error:
-                findings.append(StoreFinding(f"what was found cannot be kept for the next time: {reason(error)}"))
+                findings.append(Finding("scan_not_saved", Severity.INFO, f"cannot save the scan: {reason(error)}"))
         findings += self._about_root(orphans)
         return StoreContents(
             self._given, found, orphans, elsewhere, tuple(findings), self._free(), time.perf_counter() - start
@@ -335,7 +259,7 @@ class FolderModelStore:
             return None
         return scan_repo(survey, kind=told[0], name=told[1], hub=place.hub)
 
-    def _places(self, findings: list[StoreFinding]) -> Iterator[Place]:
+    def _places(self, findings: list[Finding]) -> Iterator[Place]:
         """Every repository and folder of the store."""
         hub = f"{self._root}/{_HUB}"
         yield from self._repos(hub, findings)
@@ -346,14 +270,15 @@ class FolderModelStore:
             elif name not in _NOT_MODELS and not name.startswith("."):
                 yield from self._folders(path, name)
 
-    def _repos(self, hub: str, findings: list[StoreFinding]) -> Iterator[Place]:
+    def _repos(self, hub: str, findings: list[Finding]) -> Iterator[Place]:
         for name in _listed(hub, findings):
             path = f"{hub}/{name}"
             if repo_id(name) is None:
                 continue
             if os.path.islink(path) or not os.path.isdir(path):
-                words = f"{clean_line(name)} is a link, which is not followed" if os.path.islink(path) else ""
-                findings.append(StoreFinding(words or f"{clean_line(name)} is no folder", "", path))
+                why = "a link (not followed)" if os.path.islink(path) else "not a folder"
+                words = f"{clean_line(name)} is {why}"
+                findings.append(Finding("not_a_folder", Severity.WARNING, words, subject=path))
                 continue
             yield Place(path, name, hub)
 
@@ -392,28 +317,27 @@ class FolderModelStore:
                     if payload.key not in used:
                         yield payload
 
-    def _about_root(self, orphans: tuple[Payload, ...]) -> list[StoreFinding]:
+    def _about_root(self, orphans: tuple[Payload, ...]) -> list[Finding]:
         findings = []
         if not os.path.isdir(self._root):
-            remedy = "It is made with the first download; another place is set with `store` in the settings."
-            findings.append(StoreFinding("the store does not exist yet", remedy, self._given))
+            remedy = "The first download creates it. To use another folder, set `store` in the settings."
+            words = "the store does not exist yet"
+            findings.append(Finding("no_store", Severity.INFO, words, remedy=remedy, subject=self._given))
         if os.path.islink(f"{self._root}/{_HUB}"):
             target = clean_line(os.path.realpath(f"{self._root}/{_HUB}"))
-            words = f"hub is a link to {target}: what is there is shown, and not deleted from here"
-            findings.append(StoreFinding(words, f"Set `store` to {os.path.dirname(target)}.", f"{self._root}/{_HUB}"))
+            words = f"hub is a link to {target}: its models are shown but cannot be deleted"
+            remedy, place = f"Set `store` to {os.path.dirname(target)}.", f"{self._root}/{_HUB}"
+            findings.append(Finding("hub_is_link", Severity.WARNING, words, remedy=remedy, subject=place))
         if orphans:
             size, hub = human_bytes(sum(each.disk for each in orphans)), clean_line(f"{self._root}/{_HUB}")
-            findings.append(
-                StoreFinding(
-                    f"{size} of shared data belong to no model", f"hf cache prune --cache-dir {shlex.quote(hub)}"
-                )
-            )
+            remedy = f"hf cache prune --cache-dir {shlex.quote(hub)}"
+            findings.append(Finding("orphans", Severity.WARNING, f"{size} of shared data is unused", remedy=remedy))
         return findings
 
     def _others(self) -> Iterator[OtherCache]:
         """Other Hub caches: those that the environment names, and the default one."""
         for hub in self._other_hubs():
-            findings: list[StoreFinding] = []
+            findings: list[Finding] = []
             models = [self._model(place, hub) for place in self._repos(hub, findings)]
             found = tuple(model for model in models if model is not None)
             if found:
@@ -506,13 +430,14 @@ def _moved(survey: Survey) -> bool:
         return True
 
 
-def _listed(folder: str, findings: list[StoreFinding]) -> list[str]:
+def _listed(folder: str, findings: list[Finding]) -> list[str]:
     try:
         return sorted(os.listdir(folder))
     except FileNotFoundError:
         return []
     except OSError as error:
-        findings.append(StoreFinding(f"{clean_line(folder)} cannot be read: {reason(error)}", path=folder))
+        words = f"{clean_line(folder)} cannot be read: {reason(error)}"
+        findings.append(Finding("unreadable", Severity.WARNING, words, subject=folder))
         return []
 
 

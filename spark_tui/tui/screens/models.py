@@ -13,7 +13,6 @@ from textual.events import DescendantFocus, Resize
 from textual.widgets import TabbedContent
 
 from spark_tui.core.actions import Scope, key_of
-from spark_tui.core.library import LibraryEntry, LibraryView
 from spark_tui.domain.errors import RefusedError, SparkError, UsageError
 from spark_tui.domain.models.download import Download, DownloadPhase, DownloadRequest, Limits
 from spark_tui.domain.models.inspection import inspect
@@ -28,6 +27,7 @@ from spark_tui.domain.models.store import (
     fetch_again,
     is_commit,
 )
+from spark_tui.domain.presets.model_use import LibraryEntry, LibraryView
 from spark_tui.domain.quantities import docker_size, human_bytes, parse_bytes
 from spark_tui.domain.reading import NOT_READ_YET, Missing, Stale, reason_of, value_of
 from spark_tui.domain.text import clean_line
@@ -310,7 +310,11 @@ class ModelsScreen(ListScreen):
             return False
         facts = await self.context.in_thread(self.context.checkpoints.read, model.id, model.commit)
         value = value_of(facts)
-        look = Look(inspect(value, model.id)) if value is not None else Look(None, reason_of(facts))
+        look = (
+            Look(inspect(value, model.id, self.context.hub.memory))
+            if value is not None
+            else Look(None, reason_of(facts))
+        )
         self._looks[model.id] = (model, look)
         return True
 
@@ -488,7 +492,7 @@ class ModelsScreen(ListScreen):
 
         if plan.obstacles:
             first = plan.obstacles[0]
-            raise RefusedError(f"{plan.model} is not deleted: {first.what}.", first.remedy or "Nothing was changed.")
+            raise RefusedError(f"{plan.model} is not deleted: {first.summary}.", first.remedy or "Nothing was changed.")
         warning = f" Cannot list engines: {unknown}" if unknown else ""
         confirm = ConfirmScreen(
             f"Delete {plan.model}, free {human_bytes(plan.freed)}?", f"{plan.sentence}{warning}", verb="Delete",

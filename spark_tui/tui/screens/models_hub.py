@@ -268,7 +268,7 @@ class FetchDialog(ModalScreen[str | None]):
             read = await self._core.hub.inspect(facts)
             value = value_of(read)
             missing = read if isinstance(read, Missing) else Missing("not read")
-            self._checkpoint = missing if value is None else Ok(inspect(value, facts.repo))
+            self._checkpoint = missing if value is None else Ok(inspect(value, facts.repo, facts.memory))
         except SparkError as error:
             self._checkpoint = Missing(error.summary)
         self._show()

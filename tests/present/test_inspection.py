@@ -1,16 +1,17 @@
-"""A checkpoint's facts as lines: what is not known has none, and what decides about speed is told."""
+"""What a checkpoint is, as labelled rows: unknown values have none."""
 
 from __future__ import annotations
 
 import pytest
 
 from spark_tui.domain.models.checkpoint import CheckpointFacts, Quantization, WeightFormat
-from spark_tui.domain.models.inspection import inspect, inspection_rows
+from spark_tui.domain.models.inspection import inspect
+from spark_tui.present.inspection import inspection_rows
 from spark_tui.services.demo.models import KNOWN
 
 
 def test_of_a_checkpoint_that_tells_nothing_nothing_is_made_up() -> None:
-    assert inspection_rows(inspect(CheckpointFacts())) == (("chat", "it has no chat template"),)
+    assert inspection_rows(inspect(CheckpointFacts())) == (("chat", "no chat template"),)
 
 
 @pytest.mark.parametrize("name", KNOWN)
@@ -24,14 +25,14 @@ def test_what_stays_wide_and_what_that_costs_per_token_is_told() -> None:
     rows = dict(inspection_rows(inspect(KNOWN["openai/gpt-oss-120b"])))
     assert rows["weights"].startswith("MXFP4 (mxfp4), 60.")
     assert "GiB of them 16 bits wide" in rows["ceiling"]
-    assert rows["left as is"] == "self_attn, lm_head, embed_tokens"
+    assert rows["unquantized"] == "self_attn, lm_head, embed_tokens"
     assert rows["KV cache"] == "36.0 KiB per token in bfloat16"
     assert rows["parsers"].endswith("--tool-call-parser openai")
 
 
 @pytest.mark.parametrize(
     ("here", "words"),
-    [(None, "is not known"), (0, "are not here"), (1, "declared, here")],
+    [(None, "weights unknown"), (0, "weights missing"), (1, "weights included")],
 )
 def test_layers_for_drafting_are_told_as_they_are_found(here: int | None, words: str) -> None:
     rows = dict(inspection_rows(inspect(CheckpointFacts(mtp_declared=1, mtp_layers=here))))
@@ -41,4 +42,4 @@ def test_layers_for_drafting_are_told_as_they_are_found(here: int | None, words:
 def test_a_long_list_of_exceptions_is_cut() -> None:
     many = Quantization("modelopt", (WeightFormat.NVFP4,), tuple(f"layer.{at}" for at in range(200)))
     rows = dict(inspection_rows(inspect(CheckpointFacts(quantization=many))))
-    assert rows["left as is"].endswith("layer.5 and 194 more")
+    assert rows["unquantized"].endswith("layer.5 and 194 more")
