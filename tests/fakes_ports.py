@@ -27,7 +27,7 @@ class Ports(wiring.Ports):
     """The first eight by position, others by name; None is as good as left out."""
 
     def __init__(self, *ports: Any, **more: Any) -> None:
-        given = dict(zip(NAMES, ports, strict=True)) | {name: port for name, port in more.items() if port is not None}
+        given = dict(zip(NAMES, ports, strict=False)) | {name: port for name, port in more.items() if port is not None}
         super().__init__({}, **given)
 
     def changed(self, **given: Any) -> Ports:

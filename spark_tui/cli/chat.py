@@ -50,7 +50,7 @@ def answered(exchange: Exchange, conversation: str = "") -> Object:
         **engine_side(exchange.engine_side),
         **maybe(
             "logprobs",
-            [{"token": each.token, "logprob": each.logprob, "top": dict(each.likeliest)} for each in found.chances]
+            [{"token": each.token, "logprob": each.logprob, "top": dict(each.likeliest)} for each in found.logprobs]
             or None,
             "they were not asked for",
         ),
@@ -227,7 +227,7 @@ def figures(exchange: Exchange) -> str:
 
 def unsure(answer: Answer) -> list[str]:
     """The tokens of which the model was least sure, with what else was likely; empty without log probabilities."""
-    tokens = sorted(answer.chances, key=lambda each: each.logprob)[:UNSURE_TOKENS]
+    tokens = sorted(answer.logprobs, key=lambda each: each.logprob)[:UNSURE_TOKENS]
     lines = []
     for each in tokens:
         others = ", ".join(f"{_quoted(name)} {_percent(at)}" for name, at in each.likeliest if name != each.token)

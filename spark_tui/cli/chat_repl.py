@@ -334,7 +334,7 @@ def set_(entry: Entry) -> None:
 
 
 def _show_settings(talk: Talk) -> None:
-    told = talk.conversation.settings.parameters.told()
+    told = talk.conversation.settings.parameters.given()
     for each in SETTINGS:
         value = truncate(written(told.get(each.name)), SHOWN_CELLS) or "(the server's own)"
         talk.session.err.say(f"  {each.name:<19} {value:<20}  {each.help}")

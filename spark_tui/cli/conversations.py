@@ -11,7 +11,7 @@ from spark_tui.cli import chat as chat_shapes
 from spark_tui.cli.command import group, yes_option
 from spark_tui.cli.session import Session, confirm
 from spark_tui.core.context import Context
-from spark_tui.domain.chat.conversation import ChatThread, ConversationSummary, SearchHit
+from spark_tui.domain.chat.conversation import ChatThread, ConversationHit, ConversationSummary
 from spark_tui.domain.chat.formats import exported
 from spark_tui.present.json import maybe
 from spark_tui.present.page import Column, Table, cells
@@ -82,7 +82,7 @@ def list_conversations(session: Session, search: str = "") -> None:
 
 
 def _search(session: Session, text: str) -> None:
-    async def look(context: Context) -> tuple[SearchHit, ...]:
+    async def look(context: Context) -> tuple[ConversationHit, ...]:
         return await context.conversations.search(text)
 
     hits = session.run(look)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from spark_tui.core.chat import Advise, Conversation, EngineMeter, Journal
 from spark_tui.domain.chat import records
-from spark_tui.domain.chat.conversation import ChatThread, ConversationSummary, SearchHit
+from spark_tui.domain.chat.conversation import ChatThread, ConversationHit, ConversationSummary
 from spark_tui.domain.chat.formats import exported, imported
 from spark_tui.domain.chat.message import Attachment, MediaKind, ToolSpec
 from spark_tui.domain.chat.request import (
@@ -125,7 +125,7 @@ class Conversations:
         """Sentences on files that the last `summaries` could not read."""
         return self._store.unreadable
 
-    async def search(self, text: str) -> tuple[SearchHit, ...]:
+    async def search(self, text: str) -> tuple[ConversationHit, ...]:
         """Where `text` was said, whatever its case."""
         return await self._store.search(text)
 

@@ -1,9 +1,112 @@
-"""Answers and conversations, for both front ends."""
+"""What chat shows in both front ends: questions, the state of an answer, the context, settings, saved conversations."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import NamedTuple
+
+from spark_tui.domain.chat.conversation import ContextUse, ConversationHit, ConversationSummary, Exchange, Room
+from spark_tui.domain.chat.formats import tokens
 from spark_tui.domain.chat.message import Answer, ToolCall, Usage
+from spark_tui.domain.chat.parameters import SETTINGS, written
+from spark_tui.domain.chat.request import NO_DEFAULTS, ChatSettings, Defaults
+from spark_tui.domain.quantities import human_count
+from spark_tui.domain.text import clean_line, truncate
 from spark_tui.present.json import Object, maybe, rounded
+from spark_tui.present.page import Cell, Column, Table, Tone, cells
+
+BRIEF_CELLS = 60
+VALUE_CELLS = 70
+_ROOM = {Room.NEAR: "nearly full", Room.OVER: "does not fit"}
+
+
+def brief(exchange: Exchange) -> str:
+    """The question on one short line; for results of tools, the tools."""
+    results = ", ".join(f"the result of {each.name}" for each in exchange.tool_answers)
+    return truncate(" ".join(clean_line(exchange.question or results).split()), BRIEF_CELLS)
+
+
+def phase(answer: Answer) -> str:
+    """What the model does: `waiting for the first token`, `reasoning`, `answering`."""
+    if answer.first_token_at is None:
+        return "waiting for the first token"
+    return "answering" if answer.tool_calls or answer.content.strip() else "reasoning"
+
+
+def progress(exchange: Exchange, now: float) -> str:
+    """`2 s   85 tokens   42.0 tok/s` of an answer that is coming; counts only where the server reports them early."""
+    answer = exchange.answer
+    figures = [f"{int(now - answer.started_at)} s"]
+    if answer.usage is not None:
+        figures.append(tokens(answer.usage.completion_tokens))
+    if answer.decode_tokens_per_second is not None:
+        figures.append(f"{answer.decode_tokens_per_second:.1f} tok/s")
+    return "   ".join(figures)
+
+
+def context_gauge(use: ContextUse | None) -> Cell:
+    """`context 185 of 262,144 tokens`, with a word when it is nearly full; empty while it is unknown."""
+    if use is None or not use.tokens:
+        return Cell("")
+    limit = f" of {human_count(use.limit)}" if use.limit else ""
+    text = f"context {'' if use.counted else 'about '}{human_count(use.tokens)}{limit} tokens"
+    word = _ROOM.get(use.room)
+    return Cell(f"{text}: {word}", Tone.WARNING) if word else Cell(text, Tone.QUIET)
+
+
+class SettingRow(NamedTuple):
+    """A setting: its key and label, what the person set, what holds while that is empty, and what it does."""
+
+    key: str
+    label: str
+    value: str
+    default: str
+    help: str
+
+
+def setting_rows(chosen: ChatSettings, defaults: Defaults = NO_DEFAULTS) -> tuple[SettingRow, ...]:
+    """All sampling and template settings; `defaults` are the preset's."""
+    mine, preset = chosen.parameters.given(), defaults.settings.parameters.given()
+    rows = []
+    for each in SETTINGS:
+        default = written(preset.get(each.name))
+        value, help_ = written(mine.get(each.name)), f"{each.help}: {each.range}"
+        rows.append(SettingRow(each.name, each.label, value, f"{default} (preset)" if default else "default", help_))
+    return tuple(rows)
+
+
+def conversation_table(
+    found: Iterable[ConversationSummary], here: str = "", hits: Mapping[str, ConversationHit] | None = None
+) -> Table:
+    """Saved conversations. `here` is the id of the one that is open, `hits` the search's first finding in each."""
+    rows, ids = [], []
+    for each in found:
+        mark = " (open)" if each.id == here else " (open elsewhere)" if here and each.in_use else ""
+        mark = mark or (" (open)" if each.in_use else "")
+        hit = (hits or {}).get(each.id)
+        excerpt = f"   {hit.excerpt}" if hit is not None and hit.number else ""
+        changed = f"{datetime.fromtimestamp(each.changed_at).astimezone():%Y-%m-%d %H:%M}"
+        ids.append(each.id)
+        rows.append(
+            cells(
+                Cell(each.id, Tone.QUIET), f"{each.title}{mark}{excerpt}", Cell(changed, Tone.QUIET),
+                str(each.exchanges), Cell(", ".join(each.models), Tone.QUIET),
+            )
+        )  # fmt: skip
+    columns = (
+        Column("ID"), Column("TITLE", least=16), Column("CHANGED"), Column("N", right=True), Column("MODEL", least=12),
+    )  # fmt: skip
+    return Table(columns, tuple(rows), tuple(ids), "No saved conversations.")
+
+
+def hit_table(hits: Iterable[ConversationHit]) -> Table:
+    """Where a text was found."""
+    columns = (Column("ID"), Column("N", right=True), Column("TITLE", least=12), Column("TEXT", least=12))
+    return Table(columns, tuple(cells(hit.id, str(hit.number or ""), hit.title, hit.excerpt) for hit in hits))
+
+
+# --- JSON -------------------------------------------------------------------------------------------------
 
 
 def tool_call_object(call: ToolCall) -> Object:

@@ -19,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from spark_tui.domain.chat.conversation import ChatThread, ConversationSummary, SearchHit
+from spark_tui.domain.chat.conversation import ChatThread, ConversationHit, ConversationSummary
 from spark_tui.domain.chat.records import ThreadReader
 from spark_tui.domain.errors import RefusedError, SparkError, UsageError
 from spark_tui.domain.quantities import MIB, human_bytes
@@ -117,7 +117,7 @@ class FileConversations:
         """See the port."""
         return await self._pool.run(self._read, conversation)
 
-    async def search(self, text: str, most: int = 50) -> tuple[SearchHit, ...]:
+    async def search(self, text: str, most: int = 50) -> tuple[ConversationHit, ...]:
         """See the port."""
         return await self._pool.run(self._search, text, most)
 
@@ -243,8 +243,8 @@ class FileConversations:
             self._known[path.stem] = stamp, summary
         return _with_use(summary, self._claims.in_use(path.stem))
 
-    def _search(self, text: str, most: int) -> tuple[SearchHit, ...]:
-        wanted, hits = text.casefold(), list[SearchHit]()
+    def _search(self, text: str, most: int) -> tuple[ConversationHit, ...]:
+        wanted, hits = text.casefold(), list[ConversationHit]()
         if not wanted.strip():
             return ()
         for summary in self._summaries():
@@ -254,14 +254,14 @@ class FileConversations:
                     return tuple(hits)
         return tuple(hits)
 
-    def _hits(self, summary: ConversationSummary, wanted: str) -> Iterator[SearchHit]:
+    def _hits(self, summary: ConversationSummary, wanted: str) -> Iterator[ConversationHit]:
         thread = self._read(summary.id, with_files=False)
         if wanted in thread.title.casefold():
-            yield SearchHit(summary.id, thread.title, 0, clean_line(thread.title))
+            yield ConversationHit(summary.id, thread.title, 0, clean_line(thread.title))
         for exchange in thread.exchanges:
             for text in (exchange.question, exchange.answer.content):
                 if wanted in text.casefold():
-                    yield SearchHit(summary.id, thread.title, exchange.number, _excerpt(text, wanted))
+                    yield ConversationHit(summary.id, thread.title, exchange.number, _excerpt(text, wanted))
                     break
 
     # --- writing --------------------------------------------------------------------------------------

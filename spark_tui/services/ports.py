@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol, TypeAlias
 
 from spark_tui.domain.bench.record import RequestRecord
 from spark_tui.domain.bench.run import Result
-from spark_tui.domain.chat.conversation import ChatThread, ConversationSummary
-from spark_tui.domain.chat.conversation import SearchHit as ConversationSearchHit
+from spark_tui.domain.chat.conversation import ChatThread, ConversationHit, ConversationSummary
 from spark_tui.domain.chat.message import ChatEvent, ChatRequest
 from spark_tui.domain.doctor.readings import EngineProcess, Link, StoreState
 from spark_tui.domain.engine.container import (
@@ -550,7 +549,7 @@ class ConversationStore(Protocol):
     async def read(self, conversation: str) -> ChatThread:
         """A whole conversation; raises UsageError when there is none of that id."""
 
-    async def search(self, text: str, most: int = 50) -> tuple[ConversationSearchHit, ...]:
+    async def search(self, text: str, most: int = 50) -> tuple[ConversationHit, ...]:
         """Exchanges whose question, answer or title holds `text`, whatever its case; newest conversations first."""
 
     async def new_id(self, at: float) -> str:

@@ -142,7 +142,7 @@ def test_a_picture_goes_with_the_next_question_and_no_other(world: Kept) -> None
     (world.folder / "b.png").write_text("no picture")
     world.presets.catalogue = replace(world.presets.catalogue, presets=())
     _, err = talk(world, f"/image {world.folder}/b.png", f"/image {world.folder}/a.png", "What?", "And?")
-    assert "neither a picture nor a sound" in err
+    assert "neither an image nor a sound" in err
     assert [[a.name for a in m.attachments] for m in world.api.asked[1].messages] == [["a.png"], [], []]
 
 
@@ -150,7 +150,7 @@ def test_a_model_that_takes_no_pictures_is_not_asked(world: Kept) -> None:
     (world.folder / "a.png").write_bytes(PNG)
     result = world.run("chat", "tiny-1b", "-m", "What?", "--image", str(world.folder / "a.png"))
     assert result.code == 4
-    assert "tiny takes no pictures: it takes text." in result.err
+    assert "tiny does not take images: it takes text." in result.err
     assert world.api.asked == []
 
 

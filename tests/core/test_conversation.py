@@ -346,14 +346,14 @@ async def test_a_conversation_becomes_a_document() -> None:
         "## System\n\nBe brief.\n\n"
         "## You\n\nWhat is it?\n\n"
         "## `qwen36`\n\n"
-        "> *Reasoned 20 tokens, 1.0 s*\n>\n> Let me\n> see.\n\n"
+        "> *Reasoned for 1.0 s, 20 tokens*\n>\n> Let me\n> see.\n\n"
         "**42**\n\n"
-        "*ttft 0.50 s, 20.0 tok/s, 31 tokens, prompt 9, 8 of it cached*\n\n"
+        "*ttft 0.50 s, 20.0 tok/s, 31 tokens (20 reasoning), prompt 9 (8 cached)*\n\n"
         "## You\n\nSure?\n\n"
         "## `qwen36`\n\n"
         "Ye\n\n"
         "**Error:** The answer broke off. Ask again.\n\n"
-        "*failed, ttft 0.00 s, tokens not reported*\n"
+        "*failed, ttft 0.00 s*\n"
     )
 
 
@@ -375,4 +375,4 @@ async def test_an_answer_that_is_nothing_says_so_on_paper() -> None:
     talk = Talk()
     await talk.asked("Hello?", [Finished("stop")])
     assert "*(no answer)*" in to_markdown(talk.conversation.exchanges)
-    assert to_markdown(()).startswith("# Conversation with nobody")
+    assert to_markdown(()).startswith("# Conversation with no model")

@@ -28,9 +28,8 @@ from spark_tui.domain.sse import SseDecoder
 from spark_tui.services.conversations import FileConversations
 from spark_tui.services.executors import SystemClock
 from spark_tui.tui.format import UNICODE
-from spark_tui.tui.screens.chat_words import KeptTurns, turns
 from spark_tui.tui.widgets.transcript import Transcript
-from spark_tui.tui.widgets.turn import TurnLines
+from spark_tui.tui.widgets.turn import TurnLines, turns
 from tests.fakes_api import FakeEngineApi
 
 TARGET = ChatTarget("e", Endpoint("http://127.0.0.1:1"), "m", 262_144)
@@ -96,15 +95,15 @@ class Said(App[None]):
 
 async def _frame_seconds(before: tuple[Exchange, ...], live: Callable[[int], Exchange]) -> float:
     """The usual time of one frame of an answer that grows below these exchanges, without the painting."""
-    app, kept, times = Said(), KeptTurns(), []
+    app, times = Said(), []
     async with app.run_test(size=(120, 36)) as pilot:
         transcript = app.query_one(Transcript)
-        transcript.show(kept.of((*before, live(0))))
+        transcript.show((*before, live(0)))
         await pilot.pause()
         for number in range(1, FRAMES):
             exchanges = (*before, live(number))
             began = time.process_time()
-            transcript.show(kept.of(exchanges))
+            transcript.show(exchanges)
             times.append(time.process_time() - began)
             await pilot.pause()
     return sorted(times)[len(times) // 2]

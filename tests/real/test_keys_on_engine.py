@@ -1,4 +1,4 @@
-"""By keys alone on a real engine: a launch with typed changes, the chances of an answer's tokens, an A/B by turns.
+"""By keys alone on a real engine: a launch with typed changes, the logprobs of an answer's tokens, an A/B by turns.
 
 One program and one preset go through all three. The engine starts three times: for the launch, as the other side of
 the A/B, and as it was before.
@@ -119,7 +119,7 @@ def test_typed_changes_token_chances_and_an_ab_by_turns(
         assert drafting == {"method": "ngram", "num_speculative_tokens": 3}
         assert "--max-num-seqs" in launched.words, "what nobody changed is as the preset has it"
 
-        _see_chances(app)
+        _see_logprobs(app)
 
         _compare(app)
         app.send("1")
@@ -148,7 +148,7 @@ def _launch(app: PtyApp, port: int) -> None:
     app.wait_for(f"{NAME}  SERVING", "drafting  ngram 3", timeout=BOOT_SECONDS)
 
 
-def _see_chances(app: PtyApp) -> None:
+def _see_logprobs(app: PtyApp) -> None:
     app.send("6")
     app.wait_for("Message to tiny")
     app.send("ctrl+r")

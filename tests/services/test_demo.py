@@ -415,15 +415,15 @@ async def test_thinking_can_be_switched_off_and_length_limited(spark: Spark) -> 
 
 
 async def test_token_probabilities_come_when_they_are_asked_for(spark: Spark) -> None:
-    assert not (await spark.ask("Hello")).chances
+    assert not (await spark.ask("Hello")).logprobs
     answer = await spark.ask("Hello", logprobs=3)
-    assert "".join(each.token for each in answer.chances) == answer.reasoning + answer.content
-    assert all(each.logprob <= 0.0 and 1 <= len(each.likeliest) <= 3 for each in answer.chances)
-    assert all(sum(math.exp(share) for _, share in each.likeliest) < 1.0 for each in answer.chances)
-    assert {band(each.logprob) for each in answer.chances} == set(Band), "some are doubtful, so that there is to see"
-    assert answer.chances == (await spark.ask("Hello", logprobs=3)).chances
-    taken = (await spark.ask("Hello", logprobs=0)).chances
-    assert [each.logprob for each in taken] == [each.logprob for each in answer.chances]
+    assert "".join(each.token for each in answer.logprobs) == answer.reasoning + answer.content
+    assert all(each.logprob <= 0.0 and 1 <= len(each.likeliest) <= 3 for each in answer.logprobs)
+    assert all(sum(math.exp(share) for _, share in each.likeliest) < 1.0 for each in answer.logprobs)
+    assert {band(each.logprob) for each in answer.logprobs} == set(Band), "some are doubtful, so that there is to see"
+    assert answer.logprobs == (await spark.ask("Hello", logprobs=3)).logprobs
+    taken = (await spark.ask("Hello", logprobs=0)).logprobs
+    assert [each.logprob for each in taken] == [each.logprob for each in answer.logprobs]
     assert not any(each.likeliest for each in taken)
 
 

@@ -11,7 +11,7 @@ from textual.widgets import Input, TextArea
 from spark_tui.domain.chat.conversation import EngineSide
 from spark_tui.domain.chat.message import ContentDelta, ReasoningDelta, Role, ToolCallDelta, Usage
 from spark_tui.domain.errors import EngineUnreachable, ReplyCutOff, SparkError
-from spark_tui.tui.screens.chat_dialogs import CompareScreen
+from spark_tui.tui.screens.chat import CompareScreen
 from tests.tui.chat_kit import Kit, Reply, chatting
 
 TWO = {"gpt": "gpt-oss-120b", "qwen": "qwen36-35b"}
@@ -42,12 +42,12 @@ async def finish(kit: Kit, reply: Reply, text: str, usage: Usage | None = None) 
 async def test_settings_are_set_in_the_panel_and_hold_from_the_next_question_on() -> None:
     async with chatting() as kit:
         await kit.pilot.press("ctrl+o")
-        await kit.until_seen("For the next question", "temperature", "the server's own")
+        await kit.until_seen("For the next question", "temperature", "default")
         await kit.type("0.3")
         kit.app.screen.query_one("#field-system", TextArea).load_text("Be brief.")
         kit.app.screen.query_one("#field-thinking", Input).value = "off"
         await kit.pilot.press("ctrl+o")
-        await kit.until_seen("For the next question: 3 settings of yours.")
+        await kit.until_seen("Changed settings for the next question: 3.")
         reply = await kit.ask("Why?")
         assert reply.request.parameters.temperature == 0.3
         assert reply.request.parameters.thinking is False
@@ -64,7 +64,7 @@ async def test_a_setting_that_cannot_be_used_says_so_where_it_stands() -> None:
         assert kit.app.screen.focused is kit.app.screen.query_one("#field-top_p")
         await kit.pilot.press("escape")
         reply = await kit.ask()
-        assert reply.request.parameters.told() == {}
+        assert reply.request.parameters.given() == {}
 
 
 async def test_tools_come_from_a_file_and_a_person_types_their_results() -> None:
@@ -74,12 +74,12 @@ async def test_tools_come_from_a_file_and_a_person_types_their_results() -> None
         await kit.until_seen("For the next question")
         kit.app.screen.query_one("#field-tools", Input).value = "tools.json"
         await kit.pilot.press("enter")
-        await kit.until_seen("1 settings of yours")
+        await kit.until_seen("Changed settings")
         reply = await kit.ask("Weather and time?")
         assert [tool.name for tool in reply.request.tools] == ["weather", "time"]
         reply.send(ToolCallDelta(0, "a", "weather", '{"city": "[b]Bern"}'), ToolCallDelta(1, "b", "time", "{}"))
         reply.end("tool_calls")
-        await kit.until_seen("result of weather", "1 of 2", "Enter gives the result", "not run: you type its result")
+        await kit.until_seen("result of weather", "1 of 2", "Enter give result", "not run: you type its result")
         await kit.type("22 C")
         await kit.pilot.press("enter")
         await kit.until_seen("result of time", "2 of 2")
@@ -112,7 +112,7 @@ async def test_the_last_question_is_edited_in_the_prompt() -> None:
         await kit.answered("One.", "first")
         await kit.answered("Two.", "secnd")
         await kit.pilot.press("f2")
-        await kit.until_seen("edits your question")
+        await kit.until_seen("edit question")
         assert kit.prompt.text == "secnd"
         await kit.pilot.press("escape")
         assert (kit.prompt.text, len(kit.transcript.turns)) == ("", 4)
@@ -138,7 +138,7 @@ async def test_an_answer_goes_on_by_a_key(how: str) -> None:
             reply.end("length")
         else:
             reply.fail(ReplyCutOff("The engine aborted the answer.", "Start it again."))
-        await kit.until_seen("F4 goes on")
+        await kit.until_seen("F4 continue")
         second = await again(kit, "f4")
         assert (contents(second), second.request.go_on) == (["Tell", "Once upon"], True)
         await finish(kit, second, " a time.")
@@ -150,7 +150,7 @@ async def test_an_answer_that_came_to_its_end_does_not_go_on() -> None:
     async with chatting() as kit:
         await kit.answered()
         await kit.pilot.press("f4")
-        await kit.until_seen("came to its end")
+        await kit.until_seen("is complete")
         assert len(kit.api.replies) == 1
 
 
@@ -169,11 +169,11 @@ async def test_a_fork_leaves_the_other_conversation_as_it_was() -> None:
     async with chatting() as kit:
         await kit.answered("One.", "first")
         await kit.pilot.press("f3")
-        await kit.until_seen("This is the copy now")
+        await kit.until_seen("Forked.")
         await kit.answered("Two.", "second")
         await kit.until(lambda: len(kit.kept.lines) == 2, "both kept")
         await kit.pilot.press("ctrl+l")
-        await kit.until_seen("(here)  first (fork)")
+        await kit.until_seen("first (fork) (open)")
 
 
 async def test_an_earlier_question_is_edited_by_the_same_key() -> None:
@@ -181,9 +181,9 @@ async def test_an_earlier_question_is_edited_by_the_same_key() -> None:
         await kit.answered("One.", "first")
         await kit.answered("Two.", "second")
         await kit.pilot.press("f2")
-        await kit.until_seen("edits your question 2 of 2")
+        await kit.until_seen("edit question 2 of 2")
         await kit.pilot.press("f2")
-        await kit.until_seen("edits your question 1 of 2")
+        await kit.until_seen("edit question 1 of 2")
         assert kit.prompt.text == "first"
         await kit.pilot.press("f2")
         await kit.until_seen("This is the first question.")
@@ -198,9 +198,9 @@ async def test_a_fork_can_begin_at_any_answer() -> None:
         for name in ("first", "second", "third"):
             await kit.answered(f"Answer to {name}.", name)
         await kit.pilot.press("f3")
-        await kit.until_seen("Go on in a copy", "after third", "after second", "after first")
+        await kit.until_seen("Fork", "after third", "after second", "after first")
         await kit.pilot.press("down", "enter")
-        await kit.until_seen("This is the copy now")
+        await kit.until_seen("Forked.")
         assert "Answer to second." in kit.said()
         assert "third" not in kit.said()
 
@@ -221,17 +221,17 @@ async def test_room_is_made_only_by_a_person() -> None:
     async with chatting() as kit:
         for number in range(1, 4):
             await kit.answered("a" * 4000, f"q{number}", Usage(80_000 * number, 10_000))
-        await kit.until_seen("context 250,000 of 262,144 tokens: nearly full   F7 makes room")
+        await kit.until_seen("context 250,000 of 262,144 tokens: nearly full   F7 make room")
         await kit.pilot.press("f7")
         await kit.until_seen("Make room", "leave out the")
         await kit.pilot.press("end", "enter")
         await kit.until(lambda: kit.transcript.turns[0].unsent, "left out")
         reply = await kit.ask("q4")
         assert "q1" not in contents(reply)
-        assert "not sent any more" in kit.said()
+        assert "no longer sent" in kit.said()
         await finish(kit, reply, "x")
         await kit.pilot.press("f7")
-        await kit.until_seen("send all of it again")
+        await kit.until_seen("send all messages again")
         await kit.pilot.press("end", "enter")
         await kit.until(lambda: not kit.transcript.turns[0].unsent)
 
@@ -262,7 +262,7 @@ async def test_a_file_that_cannot_be_sent_is_refused_at_once() -> None:
         await kit.until_seen("Attach")
         await kit.type("a.pdf")
         await kit.pilot.press("enter")
-        await kit.until_seen("neither a picture nor a sound")
+        await kit.until_seen("neither an image nor a sound")
 
 
 async def test_a_conversation_is_saved_to_a_file() -> None:
@@ -272,7 +272,7 @@ async def test_a_conversation_is_saved_to_a_file() -> None:
         await kit.until_seen("Save the conversation")
         await kit.type("x.md")
         await kit.pilot.press("enter")
-        await kit.until_seen("Written: x.md")
+        await kit.until_seen("Saved: x.md")
         assert b"Because." in kit.files.files["x.md"]
 
 
@@ -316,9 +316,9 @@ async def test_a_kept_conversation_is_opened_found_renamed_and_deleted() -> None
         assert contents(reply) == ["Why so slow?", "CUDA graphs.", "And?"]
         await finish(kit, reply, "x")
         await kit.pilot.press("ctrl+l")
-        await kit.until_seen("(here)")
+        await kit.until_seen("(open)")
         await kit.pilot.press("down", "delete")
-        await kit.until_seen("This one is open")
+        await kit.until_seen("This conversation is open")
         await kit.pilot.press("down", "delete")
         await kit.until_seen("Delete 'Other'?")
         await kit.pilot.press("y")
@@ -329,7 +329,7 @@ async def test_what_was_said_is_kept_and_what_cannot_be_kept_is_told() -> None:
     async with chatting() as kit:
         kit.kept.failure = SparkError("The disk is full.", "Make room.")
         await kit.answered("One.", "first")
-        await kit.until_seen("Not kept: The disk is full.")
+        await kit.until_seen("Not saved: The disk is full.")
         kit.kept.failure = None
         await kit.answered("Two.", "second")
         await kit.until(lambda: bool(kit.kept.lines), "kept")
@@ -375,7 +375,7 @@ async def test_with_one_engine_there_is_nothing_to_compare() -> None:
     async with chatting() as kit:
         await kit.answered()
         await kit.pilot.press("f5")
-        await kit.until_seen("No other engine serves here.")
+        await kit.until_seen("No other engine is serving.")
 
 
 async def test_what_the_engines_metrics_tell_stands_under_the_answer() -> None:
@@ -384,4 +384,4 @@ async def test_what_the_engines_metrics_tell_stands_under_the_answer() -> None:
         turn = kit.chat._conversation._turns[-1]
         turn.measured(EngineSide(1.25, 30, 20))
         kit.chat._show_all()
-        await kit.until_seen("queued 1.25 s", "drafts accepted 67 %")
+        await kit.until_seen("queued 1.25 s", "drafts 67 % accepted")

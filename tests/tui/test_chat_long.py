@@ -12,9 +12,8 @@ from textual.pilot import Pilot
 from spark_tui.domain.chat.conversation import Exchange, Outcome
 from spark_tui.domain.chat.message import Answer
 from spark_tui.tui.format import UNICODE
-from spark_tui.tui.screens.chat_words import KeptTurns, turns
 from spark_tui.tui.widgets.transcript import RIGHT_MARGIN, RULE_CELLS, Transcript
-from spark_tui.tui.widgets.turn import TurnLines
+from spark_tui.tui.widgets.turn import TurnLines, turns
 
 SIZE = (80, 24)
 
@@ -44,7 +43,7 @@ async def long_talk() -> AsyncIterator[tuple[Transcript, Pilot[None]]]:
     async with app.run_test(size=SIZE) as pilot:
         transcript = app.query_one(Transcript)
         transcript.focus()
-        transcript.show(turns(PAST))
+        transcript.show(PAST)
         await pilot.pause()
         yield transcript, pilot
 
@@ -107,10 +106,10 @@ async def test_what_is_read_stays_when_an_answer_grows_and_when_the_window_chang
     async with long_talk() as (transcript, pilot):
         for _ in range(15):
             await pilot.press("pageup")
-        before, kept = seen(transcript), KeptTurns()
+        before = seen(transcript)
         for length in (5, 50, 500):
             growing = Exchange(500, "new", "e", "m", 1.0, Answer(0.0, "more\n\n" * length))
-            transcript.show(kept.of((*PAST, growing)))
+            transcript.show((*PAST, growing))
             await pilot.pause()
             assert seen(transcript) == before
         top = next(line for line in before if "." in line).split()[1]
@@ -132,7 +131,7 @@ async def test_all_of_it_can_be_copied() -> None:
 
 async def test_the_last_reasoning_is_found_far_above() -> None:
     async with long_talk() as (transcript, pilot):
-        transcript.show(turns((PAST[2], *(said(4 * number) for number in range(1, 40)))))
+        transcript.show((PAST[2], *(said(4 * number) for number in range(1, 40))))
         await pilot.pause()
         transcript.set_reasoning(True)
         transcript.reveal_reasoning()
@@ -142,7 +141,7 @@ async def test_the_last_reasoning_is_found_far_above() -> None:
 
 async def test_nothing_of_a_conversation_stays_when_another_is_shown() -> None:
     async with long_talk() as (transcript, pilot):
-        transcript.show(turns(PAST[:1]))
+        transcript.show(PAST[:1])
         await pilot.pause()
         assert seen(transcript)[-1] == ""
         transcript.show(())

@@ -121,7 +121,7 @@ async def test_an_answer_appears_while_it_comes_and_gets_its_figures() -> None:
         kit.clock.tick(2.0)
         reply.send(ContentDelta("** it."))
         reply.end(usage=Usage(100, 85, None, 88))
-        await kit.until_seen("ttft 0.41 s   42.0 tok/s   85 tokens   prefix cached 88 %")
+        await kit.until_seen("ttft 0.41 s   42.0 tok/s   85 tokens   prompt 100 (88 cached)")
         assert "Because of it." in kit.said()
         assert kit.said().startswith("you\nWhy?\n\nqwen36-35b\n")
         assert "context 185 of 262,144 tokens" in kit.seen()
@@ -150,9 +150,9 @@ async def test_reasoning_is_shown_while_it_comes_and_folds_when_the_answer_begin
         await kit.until_seen("Done.")
         assert "Let me think." not in kit.said()
         reply.end(usage=Usage(10, 500, 412))
-        await kit.until_seen("+ reasoned 412 tokens, 9.8 s   ^t shows it")
+        await kit.until_seen("+ reasoned for 9.8 s, 412 tokens  ^t show")
         await kit.pilot.press("ctrl+t")
-        await kit.until_seen("Let me think.", "^t folds it")
+        await kit.until_seen("Let me think.", "^t hide")
         await kit.pilot.press("ctrl+t")
         await kit.until(lambda: "Let me think." not in kit.said())
 
@@ -179,7 +179,7 @@ async def test_a_second_question_waits_in_the_prompt_while_an_answer_comes() -> 
         await kit.ask("first")
         await kit.type("second")
         await kit.pilot.press("enter")
-        await kit.until_seen("Esc stops it")
+        await kit.until_seen("Esc to stop")
         assert kit.prompt.text == "second"
         assert len(kit.api.replies) == 1
 
@@ -193,7 +193,7 @@ async def test_escape_stops_at_once_keeps_the_partial_answer_and_closes_the_conn
         reply.send(ContentDelta("Half an ans"))
         await kit.until_seen("Half an ans")
         await kit.pilot.press("escape")
-        assert kit.transcript.turns[-1].stopped
+        assert kit.transcript.turns[-1].exchange.stopped
         await kit.until_seen("stopped")
         await kit.until(lambda: reply.closed, "closed")
         assert "Half an ans" in kit.said()
@@ -237,7 +237,7 @@ async def test_a_new_conversation_sends_nothing_of_the_old_one_and_can_be_taken_
     async with chatting() as kit:
         await kit.answered("Old answer.", "old question")
         await kit.pilot.press("ctrl+n")
-        await kit.until_seen("You talk to qwen36-35b", "brings the last conversation back")
+        await kit.until_seen("Chatting with qwen36-35b", "back to the last conversation")
         await kit.pilot.press("ctrl+n")
         await kit.until_seen("Old answer.")
         await kit.pilot.press("ctrl+n")
@@ -275,7 +275,7 @@ async def test_an_error_stands_where_it_happened_with_its_remedy(error: SparkErr
         reply.send(ContentDelta("Half an ans"))
         reply.fail(error)
         remedy = "spark-tui has no key for qwen" if isinstance(error, ApiKeyRejected) else error.remedy
-        await kit.until_seen(f"error  {error.summary}", remedy, "Half an ans", "^g asks again")
+        await kit.until_seen(f"error  {error.summary}", remedy, "Half an ans", "^g retry")
         await kit.pilot.press("ctrl+g")
         await kit.until(lambda: len(kit.api.replies) == 2, "asked again")
 
@@ -296,7 +296,7 @@ async def test_tokens_and_speed_are_shown_on_the_way_where_the_server_counts() -
         await kit.until_seen("answering  0 s   1 token ")
         kit.clock.tick(2.0)
         reply.send(ContentDelta("b"), Usage(10, 85))
-        await kit.until_seen("answering  2 s   85 tokens   42.0 tok/s   Esc stops")
+        await kit.until_seen("answering  2 s   85 tokens   42.0 tok/s   Esc stop")
 
 
 async def test_a_question_that_failed_is_not_sent_again_with_the_next_one() -> None:
@@ -313,7 +313,7 @@ async def test_a_question_that_failed_is_not_sent_again_with_the_next_one() -> N
 
 async def test_without_an_engine_the_screen_says_how_to_launch_one_and_digits_are_keys() -> None:
     async with chatting({}) as kit:
-        assert "No engine serves here yet." in kit.seen()
+        assert "No engine is serving." in kit.seen()
         assert "choose a preset and launch it" in kit.seen()
         await kit.pilot.press("3")
         await kit.until(lambda: not kit.app.screen.query("#prompt"), "on another screen")
@@ -321,7 +321,7 @@ async def test_without_an_engine_the_screen_says_how_to_launch_one_and_digits_ar
 
 async def test_what_was_written_for_an_engine_that_does_not_serve_yet_stays() -> None:
     async with chatting({"qwen": ""}) as kit:
-        await kit.until_seen("qwen does not serve yet: STARTING")
+        await kit.until_seen("qwen is not ready: STARTING")
         await kit.pilot.press("enter")
         await kit.type("hello")
         await kit.pilot.press("enter")

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from textual.content import Content
 
+from spark_tui.domain.chat.conversation import Exchange, Outcome
 from spark_tui.domain.chat.message import Answer, ContentDelta, ReasoningDelta, ToolCall, Usage
 from spark_tui.domain.errors import ContextOverflow
 from spark_tui.tui.format import UNICODE
@@ -222,13 +223,13 @@ def test_columns_never_take_more_than_there_is(wanted: list[int], room: int) -> 
 # --- figures ----------------------------------------------------------------------------------------------
 
 
-def turn(answer: Answer, **changes: object) -> Turn:
-    return Turn(1, "qwen", answer=answer, **changes)  # type: ignore[arg-type]
+def turn(answer: Answer, outcome: Outcome = Outcome.COMPLETE) -> Turn:
+    return Turn(Exchange(1, "Why?", "e", "qwen", 1.0, answer, outcome), True)
 
 
-def figures_line(turn: Turn, answer: Answer) -> Content:
+def figures_line(answer: Answer, outcome: Outcome = Outcome.COMPLETE) -> str:
     """All of them in a row."""
-    return Content("   ").join(figures(turn, answer))
+    return "   ".join(part.plain for part in figures(turn(answer, outcome).exchange))
 
 
 TIMED = Answer(10.0, "Yes", first_token_at=10.41, last_token_at=17.85, finish_reason="stop")
@@ -236,25 +237,24 @@ TIMED = Answer(10.0, "Yes", first_token_at=10.41, last_token_at=17.85, finish_re
 
 def test_the_figures_of_a_complete_answer() -> None:
     answer = Answer(10.0, "Yes", usage=Usage(100, 312, None, 88), first_token_at=10.41, last_token_at=17.85)
-    line = figures_line(turn(answer), answer).plain
-    assert line == "ttft 0.41 s   41.8 tok/s   312 tokens   prefix cached 88 %"
+    assert figures_line(answer) == "ttft 0.41 s   41.8 tok/s   312 tokens   prompt 100 (88 cached)"
 
 
 def test_what_the_server_does_not_count_is_not_shown_as_zero() -> None:
-    assert figures_line(turn(TIMED), TIMED).plain == "ttft 0.41 s   tokens not reported"
+    assert figures_line(TIMED) == "ttft 0.41 s   tokens not reported"
 
 
 def test_how_an_answer_ended_stands_before_its_figures() -> None:
     cut = Answer(0.0, "Yes", finish_reason="length", usage=Usage(1, 5))
-    assert figures_line(turn(cut), cut).plain == "cut at the token limit   5 tokens   F4 goes on"
-    assert figures_line(turn(TIMED, stopped=True), TIMED).plain == "stopped   ttft 0.41 s   ^g asks again   F4 goes on"
+    assert figures_line(cut) == "cut at the token limit   5 tokens   prompt 1   F4 continue"
+    assert figures_line(TIMED, Outcome.STOPPED) == "stopped   ttft 0.41 s   ^g retry   F4 continue"
 
 
 def test_reasoning_is_headed_by_what_is_known_of_it() -> None:
     answer = Answer(0.0, "Yes", "hm", usage=Usage(1, 500, 412), first_token_at=1.0, answer_at=10.8, last_token_at=12.0)
-    assert reasoning_headline(turn(answer), open_=False).plain == "+ reasoned 412 tokens, 9.8 s   ^t shows it"
+    assert reasoning_headline(turn(answer), open_=False).plain == "+ reasoned for 9.8 s, 412 tokens  ^t show"
     unknown = Answer(0.0, "Yes", "hm", first_token_at=1.0, answer_at=10.8)
-    assert reasoning_headline(turn(unknown), open_=True).plain == "- reasoned 9.8 s   ^t folds it"
+    assert reasoning_headline(turn(unknown), open_=True).plain == "- reasoned for 9.8 s  ^t hide"
 
 
 def test_reasoning_ends_with_the_first_token_of_the_answer() -> None:

@@ -11,9 +11,9 @@ from spark_tui.domain.chat.message import (
     Answer,
     AnswerBuilder,
     Band,
-    Chances,
     ContentDelta,
-    TokenChances,
+    Logprobs,
+    TokenLogprobs,
     band,
     candidates,
     next_doubt,
@@ -22,24 +22,24 @@ from spark_tui.domain.chat.message import (
     written_token,
 )
 from spark_tui.domain.chat.stream import StreamReader
-from spark_tui.tui.screens.chat_dialogs import TokensScreen
+from spark_tui.tui.screens.chat_tokens import TokensScreen
 from spark_tui.tui.widgets.token_map import TokenMap
 from tests.tui.chat_kit import Kit, chatting
 
 PARIS = (
-    TokenChances("The", math.log(0.97), (("The", math.log(0.97)), ("It", math.log(0.02)))),
-    TokenChances(" capital", math.log(0.6), ((" capital", math.log(0.6)), (" answer", math.log(0.3)))),
-    TokenChances(" is", math.log(0.95), ((" is", math.log(0.95)), (" of", math.log(0.04)))),
-    TokenChances(" Lyon", math.log(0.03), ((" Paris", math.log(0.9)), (" Nice", math.log(0.05)))),
-    TokenChances(".\n", math.log(0.8), ((".\n", math.log(0.8)),)),
+    TokenLogprobs("The", math.log(0.97), (("The", math.log(0.97)), ("It", math.log(0.02)))),
+    TokenLogprobs(" capital", math.log(0.6), ((" capital", math.log(0.6)), (" answer", math.log(0.3)))),
+    TokenLogprobs(" is", math.log(0.95), ((" is", math.log(0.95)), (" of", math.log(0.04)))),
+    TokenLogprobs(" Lyon", math.log(0.03), ((" Paris", math.log(0.9)), (" Nice", math.log(0.05)))),
+    TokenLogprobs(".\n", math.log(0.8), ((".\n", math.log(0.8)),)),
 )
 
 
-async def told(kit: Kit, tokens: tuple[TokenChances, ...] = PARIS, question: str = "Hello") -> None:
+async def told(kit: Kit, tokens: tuple[TokenLogprobs, ...] = PARIS, question: str = "Hello") -> None:
     """An answer with its probabilities."""
     reply = await kit.ask(question)
     for token in tokens:
-        reply.send(ContentDelta(token.token), Chances((token,)))
+        reply.send(ContentDelta(token.token), Logprobs((token,)))
     reply.end()
     await kit.until(lambda: not kit.transcript.turns[-1].live, "answered")
 
@@ -79,7 +79,7 @@ async def test_without_probabilities_the_key_says_where_they_are_asked_for() -> 
     async with chatting() as kit:
         await kit.answered()
         await kit.pilot.press("ctrl+r")
-        await kit.until_seen("Probabilities come with answers when logprobs is set: ^o")
+        await kit.until_seen("No token probabilities. Set logprobs (^o)")
 
 
 async def test_each_answer_has_its_own_tokens() -> None:
@@ -96,11 +96,11 @@ async def test_each_answer_has_its_own_tokens() -> None:
 
 async def test_hostile_tokens_are_text_and_long_ones_are_broken() -> None:
     hostile = (
-        TokenChances("\x1b]52;c;AAAA\x07[bold]", -0.1, (("\x1b[31m[/]", -2.0),)),
-        TokenChances("x" * 5000, -0.1),
-        TokenChances("", -9999.0),
-        TokenChances("汉" * 300, -3.0),
-        TokenChances("\n\n\n", float("nan")),
+        TokenLogprobs("\x1b]52;c;AAAA\x07[bold]", -0.1, (("\x1b[31m[/]", -2.0),)),
+        TokenLogprobs("x" * 5000, -0.1),
+        TokenLogprobs("", -9999.0),
+        TokenLogprobs("汉" * 300, -3.0),
+        TokenLogprobs("\n\n\n", float("nan")),
     )
     async with chatting(size=(80, 24)) as kit:
         await told(kit, hostile)
@@ -114,7 +114,7 @@ async def test_hostile_tokens_are_text_and_long_ones_are_broken() -> None:
 
 
 async def test_the_cursor_walks_over_all_tokens_in_any_width() -> None:
-    tokens = tuple(TokenChances(f" w{n}" if n % 7 else "\n", -0.01 * n) for n in range(300))
+    tokens = tuple(TokenLogprobs(f" w{n}" if n % 7 else "\n", -0.01 * n) for n in range(300))
     async with chatting(size=(80, 24)) as kit:
         await told(kit, tokens)
         await kit.pilot.press("ctrl+r")
@@ -147,13 +147,13 @@ def test_the_summary_counts_and_measures() -> None:
     assert (summary.tokens, summary.below_even) == (5, 1)
     shares = [probability(token.logprob) for token in PARIS]
     assert summary.perplexity == pytest.approx(math.prod(shares) ** (-1 / 5))
-    assert summary_of((TokenChances("x", -9999.0),)).perplexity < math.inf
+    assert summary_of((TokenLogprobs("x", -9999.0),)).perplexity < math.inf
 
 
 def test_the_taken_token_is_always_among_the_candidates_and_only_once() -> None:
     assert [row[0] for row in candidates(PARIS[3])] == [" Paris", " Nice", " Lyon"]
     assert [row[2] for row in candidates(PARIS[0])] == [True, False]
-    assert candidates(TokenChances("x", -1.0)) == (("x", -1.0, True),)
+    assert candidates(TokenLogprobs("x", -1.0)) == (("x", -1.0, True),)
 
 
 def test_the_next_doubtful_token_is_found_in_both_directions() -> None:
@@ -175,4 +175,4 @@ def test_what_vllm_sends_reaches_the_view() -> None:
     for event in StreamReader().read(json.dumps(chunk)):
         builder.add(event, 1.0)
     answer: Answer = builder.snapshot()
-    assert answer.chances == (TokenChances(" Paris", -0.1, ((" Paris", -0.1), (" Lyon", -2.5))),)
+    assert answer.logprobs == (TokenLogprobs(" Paris", -0.1, ((" Paris", -0.1), (" Lyon", -2.5))),)

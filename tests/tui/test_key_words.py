@@ -19,7 +19,7 @@ from spark_tui.domain.errors import ContextOverflow
 from spark_tui.domain.settings import Settings
 from spark_tui.tui.app import SparkApp
 from spark_tui.tui.format import UNICODE
-from spark_tui.tui.screens import bench, bench_words, chat_words, home, presets
+from spark_tui.tui.screens import bench, bench_words, chat, home, presets
 from spark_tui.tui.screens import metrics as metrics_words
 from tests.tui.kit import Sight, kit_of
 
@@ -63,12 +63,12 @@ TEXTS: dict[str, tuple[Callable[[], object], tuple[str, ...]]] = {
     "no metrics": (lambda: metrics_words.nothing(None), ("3 chooses", "1 shows")),
     "paused metrics": (lambda: metrics_words.pace(0.0), ("Space goes on",)),
     "nobody to talk to": (
-        lambda: chat_words.empty(None, "", has_previous=True),
-        ("3  choose", "Esc leaves", "^n  brings"),
+        lambda: chat.empty(None, "", has_previous=True),
+        ("3  choose", "Esc leaves", "^n  back"),
     ),
-    "an empty prompt": (lambda: chat_words.placeholder(None, ""), ("Esc, then 3",)),
-    "no chances": (lambda: chat_words.no_chances(ChatSettings()), ("set: ^o",)),
-    "under the prompt": (lambda: chat_words.hint(writing=False, files=(), call=False), ("Enter or Tab",)),
+    "an empty prompt": (lambda: chat.placeholder(None, ""), ("Esc, then 3",)),
+    "no logprobs": (lambda: chat.no_logprobs(ChatSettings()), ("(^o)",)),
+    "under the prompt": (lambda: chat.hint(writing=False, files=(), call=False), ("Enter or Tab",)),
     "a full context": (overflow, ("F7 on the screen",)),
 }  # fmt: skip
 

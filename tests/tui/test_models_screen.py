@@ -19,10 +19,9 @@ from spark_tui.domain.quantities import GIB
 from spark_tui.domain.reading import Ok, value_of
 from spark_tui.present.models import hits_table, strip_table
 from spark_tui.tui.format import cell
-from spark_tui.tui.screens.chat_dialogs import ChoiceDialog, TextDialog
 from spark_tui.tui.screens.help import HelpScreen
 from spark_tui.tui.screens.home import HomeScreen
-from spark_tui.tui.screens.modals import ConfirmScreen
+from spark_tui.tui.screens.modals import ChoiceDialog, ConfirmScreen, TextDialog
 from spark_tui.tui.screens.models import ModelsScreen
 from spark_tui.tui.screens.models_hub import FetchDialog, SearchDialog
 from spark_tui.tui.screens.presets import PresetsScreen

@@ -103,7 +103,7 @@ def test_no_bytes_break_the_look(data: bytes) -> None:
 
 
 def test_a_file_that_is_too_large_is_refused() -> None:
-    with pytest.raises(RefusedError, match=r"20\.0 MiB are the most for a picture"):
+    with pytest.raises(RefusedError, match=r"20\.0 MiB are the most for an image"):
         attachment_of(PNG + bytes(MOST_BYTES[MediaKind.IMAGE]), "big.png")
 
 
@@ -121,6 +121,6 @@ def test_a_model_that_takes_no_pictures_is_not_sent_any() -> None:
     picture = attachment_of(PNG, "a.png")
     check_taken((picture,), ("text", "image"), "m")
     check_taken((picture,), (), "nobody knows")
-    with pytest.raises(SparkError, match="m takes no pictures: it takes text") as caught:
+    with pytest.raises(SparkError, match="m does not take images: it takes text") as caught:
         check_taken((picture,), ("text",), "m")
-    assert "nothing was sent" in caught.value.remedy
+    assert "Nothing was sent" in caught.value.remedy

@@ -46,7 +46,7 @@ NOTHING = ChatParameters()
     ],
 )
 def test_a_setting_is_read_as_people_write_it(name: str, told: object, value: object) -> None:
-    assert list(changed(NOTHING, name, told).told().values()) == [value]
+    assert list(changed(NOTHING, name, told).given().values()) == [value]
 
 
 @pytest.mark.parametrize(
@@ -88,8 +88,8 @@ def test_any_value_is_a_setting_or_an_error_that_names_it(name: str, told: objec
     except ParameterError as error:
         assert error.field == name
     else:
-        assert parameters_from(json.loads(json.dumps(found.told()))) == found
-        text = written(found.told().get(name))
+        assert parameters_from(json.loads(json.dumps(found.given()))) == found
+        text = written(found.given().get(name))
         assert changed(NOTHING, name, text) == found or name in ("stop", "temperature", "top_p", "min_p") or "e" in text
 
 

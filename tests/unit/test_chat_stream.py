@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from spark_tui.domain.chat.message import (
     Answer,
     AnswerBuilder,
-    Chances,
     ContentDelta,
     Finished,
+    Logprobs,
     ReasoningDelta,
-    TokenChances,
+    TokenLogprobs,
     ToolCall,
     ToolCallDelta,
     Usage,
@@ -175,7 +175,7 @@ def chunk(delta: object, **more: object) -> str:
                     ]
                 },
             ),
-            [ContentDelta("a"), Chances((TokenChances("a", -0.1, (("a", -0.1),)),))],
+            [ContentDelta("a"), Logprobs((TokenLogprobs("a", -0.1, (("a", -0.1),)),))],
         ),
         (chunk({"content": None, "reasoning_content": None, "tool_calls": None}, finish_reason=None), []),
         (chunk({"content": "a", "unheard_of": {"x": 1}}, logprobs=None, token_ids=[1]), [ContentDelta("a")]),

@@ -33,7 +33,7 @@ from spark_tui.domain.chat.message import (
     ChatParameters,
     MediaKind,
     Role,
-    TokenChances,
+    TokenLogprobs,
     ToolCall,
     Usage,
 )
@@ -237,7 +237,7 @@ FULL = ChatThread(
             1, "What \x1b[31mis\ud800 it?", "spark", "qwen", 13.0,
             Answer(
                 0.0, "A cat", "I see.", (), "length", Usage(10, 5, 2, 8), 0.4, 1.5, 1.0, 1,
-                chances=(TokenChances("A", -0.5, (("A", -0.5), ("The", -1.5))),),
+                logprobs=(TokenLogprobs("A", -0.5, (("A", -0.5), ("The", -1.5))),),
             ),
             Outcome.COMPLETE, None, (PICTURE,), (), ChatSettings("Be brief."), 4096,
             engine_side=EngineSide(0.25, 30, 20, shared=True),

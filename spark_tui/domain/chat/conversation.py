@@ -160,7 +160,7 @@ class ConversationSummary:
 
 
 @dataclass(frozen=True, slots=True)
-class SearchHit:
+class ConversationHit:
     """Where a word was found: the conversation, the exchange's number, and the text around it, cleaned."""
 
     id: str

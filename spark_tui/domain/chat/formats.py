@@ -25,7 +25,7 @@ _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})(.*)$")
 
 def to_markdown(exchanges: Sequence[Exchange], *, system: str = "", title: str = "") -> str:
     """The exchanges in order, each with its times and counts; what is not known is left out or said to be unknown."""
-    models = ", ".join(dict.fromkeys(f"{_code(e.model)} on {_code(e.engine)}" for e in exchanges)) or "nobody"
+    models = ", ".join(dict.fromkeys(f"{_code(e.model)} on {_code(e.engine)}" for e in exchanges)) or "no model"
     parts = [f"# {clean_line(title)}", f"With {models}."] if title else [f"# Conversation with {models}"]
     if exchanges:
         parts.append(f"Begun {datetime.fromtimestamp(exchanges[0].asked_at, UTC):%Y-%m-%d %H:%M} UTC.")
@@ -36,7 +36,7 @@ def to_markdown(exchanges: Sequence[Exchange], *, system: str = "", title: str =
             "## You",
             *_question(exchange),
             f"## {_code(exchange.model)}",
-            *_conversation_markdown_answer(exchange),
+            *_markdown_answer(exchange),
         ]
     return "\n\n".join(parts) + "\n"
 
@@ -51,10 +51,10 @@ def _question(exchange: Exchange) -> Iterator[str]:
         yield _body(exchange.question)
 
 
-def _conversation_markdown_answer(exchange: Exchange) -> Iterator[str]:
+def _markdown_answer(exchange: Exchange) -> Iterator[str]:
     answer = exchange.answer
     if answer.reasoning.strip():
-        yield _quoted(f"*{_reasoned(answer)}*\n\n{_body(answer.reasoning)}")
+        yield _quoted(f"*{reasoned(answer)}*\n\n{_body(answer.reasoning)}")
     if answer.content.strip():
         yield _body(answer.content)
     for call in answer.tool_calls:
@@ -63,33 +63,54 @@ def _conversation_markdown_answer(exchange: Exchange) -> Iterator[str]:
         yield f"**Error:** {clean_line(exchange.error.summary)} {clean_line(exchange.error.remedy)}".rstrip()
     elif not answer.content.strip() and not answer.tool_calls:
         yield NO_ANSWER
-    yield f"*{', '.join(figures(exchange))}*"
+    words = [*filter(None, [ending(exchange)]), *figures(exchange)]
+    if words:
+        yield f"*{', '.join(words)}*"
+
+
+def ending(exchange: Exchange) -> str:
+    """How the answer ended, where that is not by itself: `stopped`, `cut at the token limit`."""
+    reason = exchange.answer.finish_reason
+    if exchange.outcome in (Outcome.STOPPED, Outcome.FAILED):
+        return exchange.outcome.value
+    if reason in ("", "stop", "tool_calls"):
+        return ""
+    return "cut at the token limit" if reason == "length" else f"ended: {clean_line(reason)}"
 
 
 def figures(exchange: Exchange) -> list[str]:
-    """How the answer ended and what it cost: `stopped`, `ttft 0.41 s`, `41.8 tok/s`, `312 tokens`."""
-    answer, usage = exchange.answer, exchange.answer.usage
-    words = [] if exchange.outcome is Outcome.COMPLETE else [exchange.outcome.value]
-    if answer.finish_reason not in ("", "stop", "tool_calls"):
-        words.append("cut at the token limit" if answer.finish_reason == "length" else clean_line(answer.finish_reason))
-    if answer.ttft is not None:
-        words.append(f"ttft {answer.ttft:.2f} s")
-    if answer.decode_tokens_per_second is not None:
-        words.append(f"{answer.decode_tokens_per_second:.1f} tok/s")
-    if usage is None:
-        return [*words, "tokens not reported"]
-    words += [f"{human_count(usage.completion_tokens)} tokens", f"prompt {human_count(usage.prompt_tokens)}"]
-    if usage.cached_tokens is not None:
-        words.append(f"{human_count(usage.cached_tokens)} of it cached")
+    """What the answer cost: `ttft 0.41 s`, `41.8 tok/s`, `312 tokens (40 reasoning)`, `prompt 100 (88 cached)`."""
+    answer, usage, side = exchange.answer, exchange.answer.usage, exchange.engine_side
+    measured = (
+        ("ttft {:.2f} s", answer.ttft),
+        ("queued {:.2f} s", side.queued if side is not None else None),
+        ("prefill {:,.0f} tok/s", answer.prefill_tokens_per_second),
+        ("{:.1f} tok/s", answer.decode_tokens_per_second),
+    )
+    words = [form.format(value) for form, value in measured if value is not None]
+    if usage is not None:
+        reasoning = f" ({human_count(usage.reasoning_tokens)} reasoning)" if usage.reasoning_tokens else ""
+        cached = "" if usage.cached_tokens is None else f" ({human_count(usage.cached_tokens)} cached)"
+        words += [tokens(usage.completion_tokens) + reasoning, f"prompt {human_count(usage.prompt_tokens)}{cached}"]
+    elif exchange.outcome is Outcome.COMPLETE:
+        words.append("tokens not reported")
+    if side is not None and side.acceptance is not None:
+        words.append(f"drafts {100 * side.acceptance:.0f} % accepted")
     return words
 
 
-def _reasoned(answer: Answer) -> str:
-    tokens = answer.usage.reasoning_tokens if answer.usage is not None else None
-    words = [f"{human_count(tokens)} tokens"] if tokens else []
-    if answer.reasoning_seconds is not None:
-        words.append(f"{answer.reasoning_seconds:.1f} s")
-    return f"Reasoned {', '.join(words)}".rstrip()
+def tokens(count: int) -> str:
+    """`1 token`, `1,312 tokens`."""
+    return f"{human_count(count)} token{'' if count == 1 else 's'}"
+
+
+def reasoned(answer: Answer) -> str:
+    """`Reasoned for 9.8 s, 412 tokens`."""
+    seconds = answer.reasoning_seconds
+    words = ["Reasoned" if seconds is None else f"Reasoned for {seconds:.1f} s"]
+    if answer.usage is not None and answer.usage.reasoning_tokens:
+        words.append(tokens(answer.usage.reasoning_tokens))
+    return ", ".join(words)
 
 
 def _tool_call(call: ToolCall) -> Iterator[str]:
@@ -139,7 +160,7 @@ def fence_after(line: str, fence: str) -> str:
 
 
 ELSEWHERE: Final = "imported"
-"""The engine of an answer of which nobody knows where it came from."""
+"""The engine of an answer whose origin is unknown."""
 _FIGURES: Final = re.compile(r"\*[^*]*(?:tokens|ttft|stopped|failed)[^*]*\*")
 _ERROR: Final = re.compile(r"\*\*Error:\*\* .*")
 _REASONED: Final = re.compile(r"> \*Reasoned[^*]*\*")

@@ -129,7 +129,7 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
-class TokenChances:
+class TokenLogprobs:
     """A token of the answer, its natural log probability, and the likeliest ones in its place, itself among them."""
 
     token: str
@@ -138,13 +138,13 @@ class TokenChances:
 
 
 @dataclass(frozen=True, slots=True)
-class Chances:
+class Logprobs:
     """The log probabilities of the tokens that came last, where they were asked for."""
 
-    tokens: tuple[TokenChances, ...]
+    tokens: tuple[TokenLogprobs, ...]
 
 
-ChatEvent: TypeAlias = ContentDelta | ReasoningDelta | ToolCallDelta | Finished | Usage | Chances
+ChatEvent: TypeAlias = ContentDelta | ReasoningDelta | ToolCallDelta | Finished | Usage | Logprobs
 
 
 PREFILL_TOKENS = 256
@@ -172,7 +172,7 @@ class Answer:
     only at the end."""
     carried: int = 0
     """Characters at the beginning of the content that an earlier request had brought: this one went on from there."""
-    chances: tuple[TokenChances, ...] = ()
+    logprobs: tuple[TokenLogprobs, ...] = ()
 
     @property
     def ttft(self) -> float | None:
@@ -229,7 +229,7 @@ class AnswerBuilder:
         self._carried = len(content)
         self._content: list[str] = [content] if content else []
         self._reasoning: list[str] = [reasoning] if reasoning else []
-        self._chances: list[TokenChances] = []
+        self._logprobs: list[TokenLogprobs] = []
         self._calls: list[_GrowingCall] = []
         self._finish_reason = ""
         self._usage: Usage | None = None
@@ -250,7 +250,7 @@ class AnswerBuilder:
         builder._finish_reason, builder._usage = answer.finish_reason, answer.usage
         builder._first_token_at, builder._last_token_at = answer.first_token_at, answer.last_token_at
         builder._answer_at, builder._first_tokens = answer.answer_at, answer.first_tokens
-        builder._carried, builder._chances = answer.carried, list(answer.chances)
+        builder._carried, builder._logprobs = answer.carried, list(answer.logprobs)
         builder.size = len(answer.content) + len(answer.reasoning)
         builder.size += sum(len(call.id) + len(call.name) + len(call.arguments) for call in answer.tool_calls)
         return builder
@@ -276,8 +276,8 @@ class AnswerBuilder:
                     self._last_token_at = at  # the end-of-text token has no text, and is counted
             case Usage():
                 self._count(event)
-            case Chances(tokens):
-                self._chances.extend(tokens)
+            case Logprobs(tokens):
+                self._logprobs.extend(tokens)
 
     def _token(self, text: str, at: float, *, answering: bool) -> None:
         if not text:  # the opening delta carries a role and an empty content: no token yet
@@ -316,7 +316,7 @@ class AnswerBuilder:
                 self._answer_at,
                 self._first_tokens,
                 self._carried,
-                tuple(self._chances),
+                tuple(self._logprobs),
             )
         return self._snapshot
 
@@ -376,7 +376,7 @@ def band(logprob: float) -> Band:
 
 
 @dataclass(frozen=True, slots=True)
-class ChancesSummary:
+class LogprobsSummary:
     """`tokens` in all, those `below_even`, and the perplexity: e to the mean of the negative log probabilities."""
 
     tokens: int
@@ -384,14 +384,14 @@ class ChancesSummary:
     perplexity: float
 
 
-def summary_of(tokens: Sequence[TokenChances]) -> ChancesSummary:
+def summary_of(tokens: Sequence[TokenLogprobs]) -> LogprobsSummary:
     """Of at least one token."""
     below = sum(probability(token.logprob) < EVEN for token in tokens)
     mean = sum(min(0.0, token.logprob) for token in tokens if not math.isnan(token.logprob)) / max(1, len(tokens))
-    return ChancesSummary(len(tokens), below, math.exp(min(-mean, 700.0)))
+    return LogprobsSummary(len(tokens), below, math.exp(min(-mean, 700.0)))
 
 
-def candidates(token: TokenChances) -> tuple[tuple[str, float, bool], ...]:
+def candidates(token: TokenLogprobs) -> tuple[tuple[str, float, bool], ...]:
     """The tokens in that place, the likeliest first: text, log probability, and whether it is the one that was taken.
 
     The one that was taken is always among them; servers tell it beside the likeliest ones or instead of the last.
@@ -401,7 +401,7 @@ def candidates(token: TokenChances) -> tuple[tuple[str, float, bool], ...]:
     return tuple(sorted(rows, key=lambda row: (-row[1], not row[2])))
 
 
-def next_doubt(tokens: Sequence[TokenChances], place: int, step: int) -> int:
+def next_doubt(tokens: Sequence[TokenLogprobs], place: int, step: int) -> int:
     """The next token below even odds from `place` in the direction of `step` (1 or -1); `place` when there is none."""
     here = place + step
     while 0 <= here < len(tokens):

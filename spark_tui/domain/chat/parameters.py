@@ -73,14 +73,14 @@ class ChatParameters:
     schema: str = ""
     logprobs: int | None = None
 
-    def told(self) -> dict[str, Value]:
+    def given(self) -> dict[str, Value]:
         """The settings that are set, by name."""
         values = ((each.name, getattr(self, each.name)) for each in fields(self))
         return {name: value for name, value in values if value is not None and value not in ("", ())}
 
     def over(self, defaults: ChatParameters) -> ChatParameters:
         """These, and where nothing is set those of `defaults`."""
-        return replace(defaults, **self.told())  # type: ignore[arg-type]
+        return replace(defaults, **self.given())  # type: ignore[arg-type]
 
 
 SERVER_DEFAULTS: Final = ChatParameters()

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
 from spark_tui.domain.chat.conversation import ChatThread, EngineSide, Exchange, Outcome, ToolAnswer, title_of
-from spark_tui.domain.chat.message import Answer, Attachment, MediaKind, TokenChances, ToolCall, Usage
+from spark_tui.domain.chat.message import Answer, Attachment, MediaKind, TokenLogprobs, ToolCall, Usage
 from spark_tui.domain.chat.request import NO_SETTINGS, ChatSettings, settings_from, settings_json
 from spark_tui.domain.errors import SparkError, UsageError
 
@@ -90,7 +90,7 @@ def answered(exchange: Exchange, content_from: int = 0, reasoning_from: int = 0)
         "finish_reason": answer.finish_reason,
         "usage": _usage_json(answer.usage),
         "first_tokens": answer.first_tokens,
-        "chances": [[c.token, c.logprob, [list(each) for each in c.likeliest]] for c in answer.chances],
+        "chances": [[c.token, c.logprob, [list(each) for each in c.likeliest]] for c in answer.logprobs],
         "error": _error_json(exchange.error),
         "engine_side": _side_json(exchange.engine_side),
     }
@@ -281,7 +281,7 @@ def _with_answer(exchange: Exchange, told: Mapping[str, Any]) -> Exchange:
         finish_reason=_text(told, "finish_reason"),
         usage=_usage(told.get("usage")),
         first_tokens=_optional(told, "first_tokens"),
-        chances=tuple(_chance(*each) for each in told.get("chances", ())),
+        logprobs=tuple(_chance(*each) for each in told.get("chances", ())),
         **times,
     )
     return replace(
@@ -293,8 +293,8 @@ def _with_answer(exchange: Exchange, told: Mapping[str, Any]) -> Exchange:
     )
 
 
-def _chance(token: str, logprob: float, likeliest: Iterable[tuple[str, float]]) -> TokenChances:
-    return TokenChances(str(token), float(logprob), tuple((str(other), float(at)) for other, at in likeliest))
+def _chance(token: str, logprob: float, likeliest: Iterable[tuple[str, float]]) -> TokenLogprobs:
+    return TokenLogprobs(str(token), float(logprob), tuple((str(other), float(at)) for other, at in likeliest))
 
 
 def _usage(told: Any) -> Usage | None:

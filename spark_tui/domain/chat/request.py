@@ -159,7 +159,7 @@ _STARTS: Final = (
     (b"\xff\xf2", MediaKind.AUDIO, "audio/mp3"),
 )
 _RIFF: Final = {b"WEBP": (MediaKind.IMAGE, "image/webp"), b"WAVE": (MediaKind.AUDIO, "audio/wav")}
-READABLE: Final = "PNG, JPEG, GIF and WebP pictures, and WAV, MP3, FLAC and Ogg sounds"
+READABLE: Final = "PNG, JPEG, GIF and WebP images, and WAV, MP3, FLAC and Ogg sounds"
 
 
 def kind_of(data: bytes) -> tuple[MediaKind, str] | None:
@@ -176,12 +176,12 @@ def attachment_of(data: bytes, name: str) -> Attachment:
         raise UsageError(f"{shown} is empty.", f"Choose another: {READABLE}.")
     found = kind_of(data)
     if found is None:
-        raise UsageError(f"{shown} is neither a picture nor a sound that can be sent.", f"These can: {READABLE}.")
+        raise UsageError(f"{shown} is neither an image nor a sound that can be sent.", f"These can: {READABLE}.")
     kind, media_type = found
     if len(data) > MOST_BYTES[kind]:
         raise RefusedError(
             f"{shown} has {human_bytes(len(data))}; {human_bytes(MOST_BYTES[kind])} are the most for "
-            f"{'a picture' if kind is MediaKind.IMAGE else 'a sound'}.",
+            f"{'an image' if kind is MediaKind.IMAGE else 'a sound'}.",
             "Make it smaller: the model sees far fewer pixels than that." if kind is MediaKind.IMAGE else "Shorten it.",
         )
     return Attachment(kind, media_type, shown, data)
@@ -209,9 +209,9 @@ def check_taken(attachments: tuple[Attachment, ...], modalities: tuple[str, ...]
     for kind in dict.fromkeys(each.kind for each in attachments):
         if kind.value not in modalities:
             raise RefusedError(
-                f"{model} takes no {'pictures' if kind is MediaKind.IMAGE else 'sounds'}: it takes "
+                f"{model} does not take {'images' if kind is MediaKind.IMAGE else 'sounds'}: it takes "
                 f"{', '.join(modalities)}.",
-                "Ask without them, or talk to a model that does; nothing was sent.",
+                "Ask without them, or choose another model. Nothing was sent.",
             )
 
 
@@ -242,7 +242,7 @@ def tools_from(text: str, source: str = "") -> tuple[ToolSpec, ...]:
         raise UsageError(f"{place}there are no tools in it.", _REMEDY)
     if len(told) > MOST_TOOLS:
         raise UsageError(f"{place}there are {len(told)} tools; {MOST_TOOLS} are the most.", "Keep those that are used.")
-    tools = tuple(_chat_tools_tool(entry, f"{place}tool {number}") for number, entry in enumerate(told, 1))
+    tools = tuple(_tool_spec(entry, f"{place}tool {number}") for number, entry in enumerate(told, 1))
     names = [tool.name for tool in tools]
     twice = next((name for name in names if names.count(name) > 1), "")
     if twice:
@@ -250,7 +250,7 @@ def tools_from(text: str, source: str = "") -> tuple[ToolSpec, ...]:
     return tools
 
 
-def _chat_tools_tool(told: object, place: str) -> ToolSpec:
+def _tool_spec(told: object, place: str) -> ToolSpec:
     if not isinstance(told, Mapping):
         raise UsageError(f"{place} is not an object.", _REMEDY)
     function: Any = told.get("function", told)
@@ -303,7 +303,7 @@ class ChatSettings:
         if name == "system":
             return replace(self, system=_system(told))
         if name == "tool_choice":
-            return replace(self, tool_choice=_chat_settings_choice(told, self.tools))
+            return replace(self, tool_choice=_tool_choice(told, self.tools))
         return replace(self, parameters=changed(self.parameters, name, told))
 
     def over(self, defaults: ChatSettings) -> ChatSettings:
@@ -326,7 +326,7 @@ def _system(told: object) -> str:
     return text
 
 
-def _chat_settings_choice(told: object, tools: tuple[ToolSpec, ...]) -> str:
+def _tool_choice(told: object, tools: tuple[ToolSpec, ...]) -> str:
     names = tuple(tool.name for tool in tools)
     if told in (None, "", "default"):
         return ""
@@ -335,7 +335,7 @@ def _chat_settings_choice(told: object, tools: tuple[ToolSpec, ...]) -> str:
     raise ParameterError(
         "tool_choice",
         f"tool_choice must be one of {', '.join((*TOOL_CHOICES, *names))}.",
-        "Correct it, or say `default`.",
+        "Correct it, or set `default`.",
     )
 
 
@@ -347,7 +347,7 @@ def settings_json(settings: ChatSettings) -> dict[str, Any]:
     told: dict[str, Any] = {}
     if settings.system:
         told["system"] = settings.system
-    for name, value in settings.parameters.told().items():
+    for name, value in settings.parameters.given().items():
         told[name] = list(value) if isinstance(value, tuple) else value
     if settings.tools:
         told["tools"] = tools_text(settings.tools)

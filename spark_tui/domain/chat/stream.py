@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from spark_tui.domain.chat.message import (
-    Chances,
     ChatEvent,
     ContentDelta,
     Finished,
+    Logprobs,
     ReasoningDelta,
-    TokenChances,
+    TokenLogprobs,
     ToolCallDelta,
     Usage,
 )
@@ -54,8 +54,8 @@ class StreamReader:
         if choice is not None:
             # A server that does not stream answers with one whole `message`.
             yield from self._delta(choice.get("delta") or choice.get("message"))
-            if chances := _chances(choice.get("logprobs")):
-                yield Chances(chances)
+            if logprobs := _logprobs(choice.get("logprobs")):
+                yield Logprobs(logprobs)
             reason = choice.get("finish_reason")
             if isinstance(reason, str) and reason:
                 self.finish_reason = reason
@@ -147,14 +147,14 @@ def _first(choices: Any) -> dict[str, Any] | None:
     return next((c for c in choices if isinstance(c, dict) and c.get("index", 0) in (0, None)), None)
 
 
-def _chances(told: Any) -> tuple[TokenChances, ...]:
+def _logprobs(told: Any) -> tuple[TokenLogprobs, ...]:
     """`logprobs.content` of a choice; a token without a number is passed over."""
     content = told.get("content") if isinstance(told, dict) else None
-    found = (_token_chances(entry) for entry in content) if isinstance(content, list) else ()
+    found = (_token_logprobs(entry) for entry in content) if isinstance(content, list) else ()
     return tuple(each for each in found if each is not None)
 
 
-def _token_chances(told: Any) -> TokenChances | None:
+def _token_logprobs(told: Any) -> TokenLogprobs | None:
     logprob = told.get("logprob") if isinstance(told, dict) else None
     if not isinstance(logprob, int | float) or isinstance(logprob, bool):
         return None
@@ -164,7 +164,7 @@ def _token_chances(told: Any) -> TokenChances | None:
         for other in (others if isinstance(others, list) else ())
         if isinstance(other, dict) and isinstance(other.get("logprob"), int | float)
     )
-    return TokenChances(_text(told.get("token")), float(logprob), likeliest)
+    return TokenLogprobs(_text(told.get("token")), float(logprob), likeliest)
 
 
 def _text(value: Any) -> str:

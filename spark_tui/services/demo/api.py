@@ -11,14 +11,14 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from spark_tui.domain.chat.message import (
-    Chances,
     ChatEvent,
     ChatRequest,
     ContentDelta,
     Finished,
+    Logprobs,
     ReasoningDelta,
     Role,
-    TokenChances,
+    TokenLogprobs,
     Usage,
 )
 from spark_tui.domain.engine.state import Endpoint, Health, ServedModel
@@ -124,7 +124,7 @@ _SPLIT: Final = 0.7
 """Share of what is left that the next likeliest token has."""
 
 
-def logprobs_of(tokens: Sequence[str], number: int, likeliest: int) -> Chances:
+def logprobs_of(tokens: Sequence[str], number: int, likeliest: int) -> Logprobs:
     """Of token `number` of an answer's tokens, with so many of the likeliest in its place."""
     token = tokens[number]
     told = [(token, _probability(token, number))]
@@ -133,7 +133,7 @@ def logprobs_of(tokens: Sequence[str], number: int, likeliest: int) -> Chances:
         told.append((other, left * _SPLIT))
         left *= 1.0 - _SPLIT
     ordered = sorted(told, key=lambda each: -each[1])[: max(0, likeliest)]
-    return Chances((TokenChances(token, math.log(told[0][1]), tuple((text, math.log(p)) for text, p in ordered)),))
+    return Logprobs((TokenLogprobs(token, math.log(told[0][1]), tuple((text, math.log(p)) for text, p in ordered)),))
 
 
 def _probability(token: str, number: int) -> float:

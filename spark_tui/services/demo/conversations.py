@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from spark_tui.domain.chat.conversation import ChatThread, ConversationSummary, SearchHit
+from spark_tui.domain.chat.conversation import ChatThread, ConversationHit, ConversationSummary
 from spark_tui.domain.chat.records import ThreadReader
 from spark_tui.domain.engine.runtimes import KEY_VARIABLES
 from spark_tui.domain.errors import SparkError, UsageError
@@ -58,14 +58,16 @@ class MemoryConversations:
             reader.read(record)
         return reader.thread()
 
-    async def search(self, text: str, most: int = 50) -> tuple[SearchHit, ...]:
+    async def search(self, text: str, most: int = 50) -> tuple[ConversationHit, ...]:
         hits = []
         for summary in await self.summaries():
             for exchange in self._thread(summary.id).exchanges:
                 said = f"{exchange.question} {exchange.answer.content}"
                 if text.casefold() in said.casefold():
                     at = said.casefold().find(text.casefold())
-                    hits.append(SearchHit(summary.id, summary.title, exchange.number, clean_line(said[at : at + 60])))
+                    hits.append(
+                        ConversationHit(summary.id, summary.title, exchange.number, clean_line(said[at : at + 60]))
+                    )
         return tuple(hits[:most])
 
     async def new_id(self, at: float) -> str:

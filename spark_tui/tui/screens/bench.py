@@ -885,7 +885,7 @@ class BenchScreen(BenchGround):
     @work(exit_on_error=False, exclusive=True, group="ask")
     async def action_export_runs(self) -> None:
         """Asks which runs and where to, and writes the file."""
-        from spark_tui.tui.screens.chat_dialogs import ChoiceDialog, TextDialog
+        from spark_tui.tui.screens.modals import ChoiceDialog, TextDialog
 
         chosen, results = self._chosen(), self._results
         if not results:

@@ -1,57 +1,85 @@
-"""Chat: talk to the selected engine, and see what each answer cost."""
+"""Chat with the selected engine, and see what each answer cost."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, suppress
-from typing import ClassVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual import work
 from textual.app import ComposeResult
-from textual.binding import BindingType
-from textual.containers import Container
+from textual.binding import Binding, BindingType
+from textual.containers import Container, Horizontal, Vertical
 from textual.content import Content
-from textual.events import DescendantBlur, DescendantFocus
+from textual.screen import ModalScreen
 from textual.timer import Timer
 from textual.worker import Worker, WorkerState
 
-from spark_tui.core.actions import Scope, key_of
+from spark_tui.core.actions import Action, Scope, action, key_of, of_scope, screen_keys
 from spark_tui.core.chat import ChatTarget, Conversation, target_of
-from spark_tui.domain.chat.conversation import ContextUse, Room
+from spark_tui.core.context import Context
+from spark_tui.domain.chat.conversation import ContextUse, Exchange, Room
 from spark_tui.domain.chat.message import Answer, Attachment, ToolCall
-from spark_tui.domain.chat.request import NO_DEFAULTS, NO_SETTINGS, Defaults, check_taken, check_together
-from spark_tui.domain.engine.state import Endpoint, EngineState
-from spark_tui.domain.errors import EngineUnreachable, SparkError
-from spark_tui.domain.logs.view import EngineView
-from spark_tui.domain.quantities import human_count
-from spark_tui.domain.reading import reason_of
-from spark_tui.domain.text import clean
-from spark_tui.tui.frame import FrameScreen, bindings
-from spark_tui.tui.screens import chat_words as words
-from spark_tui.tui.screens.chat_dialogs import (
-    ChatSettingsPanel,
-    ChoiceDialog,
-    CompareScreen,
-    ConversationsDialog,
-    TextDialog,
-    TokensScreen,
+from spark_tui.domain.chat.request import (
+    NO_DEFAULTS,
+    NO_SETTINGS,
+    ChatSettings,
+    Defaults,
+    check_taken,
+    check_together,
 )
+from spark_tui.domain.engine.state import Endpoint, EngineState
+from spark_tui.domain.errors import EngineUnreachable, ModelNotServed, SparkError
+from spark_tui.domain.logs.view import EngineView
+from spark_tui.domain.quantities import human_count, short_tokens
+from spark_tui.domain.reading import NOT_READ_YET, reason_of
+from spark_tui.domain.text import clean, truncate
+from spark_tui.present.chat import brief, context_gauge, phase, progress
+from spark_tui.tui import format as fmt
+from spark_tui.tui.frame import FrameScreen, bindings
+from spark_tui.tui.screens.chat_list import ConversationsDialog
+from spark_tui.tui.screens.chat_settings import ChatSettingsPanel
+from spark_tui.tui.screens.chat_tokens import TokensScreen
+from spark_tui.tui.screens.modals import ChoiceDialog, TextDialog
 from spark_tui.tui.widgets.bars import KeyBar
-from spark_tui.tui.widgets.line import entitle
+from spark_tui.tui.widgets.line import Line, entitle, spread
 from spark_tui.tui.widgets.markdown import code_blocks
 from spark_tui.tui.widgets.prompt import Prompt
 from spark_tui.tui.widgets.transcript import Transcript
 from spark_tui.tui.widgets.turn import Turn
+
+if TYPE_CHECKING:
+    from spark_tui.tui.app import SparkApp
 
 FRAME_SECONDS = 0.1
 FIGURES_SECONDS = 0.5
 NOTE_SECONDS = 4.0
 LATE_ESC_SECONDS = 1.0
 """Esc pressed to stop an answer that has just ended must not leave the prompt: what is typed next would be keys."""
+KEY = "bold $footer-key-foreground"
 
 
-class ChatGround(FrameScreen):
-    """One conversation with whatever engine is selected. What the keys do stands in ChatScreen."""
+class StatusLine(Line):
+    """Two texts at the ends of a line."""
+
+    left = Content("")
+    right = Content("")
+
+    def say(self, width: int) -> Content:
+        return spread(self.left, self.right, width)
+
+
+async def read_to_end(answers: AsyncGenerator[Answer, None]) -> None:
+    """Reads an answer, whose exchange holds what comes and the error that ends it."""
+    with suppress(SparkError):
+        async with aclosing(answers):
+            async for _ in answers:
+                pass
+
+
+class ChatScreen(FrameScreen):
+    """One conversation with whatever engine is selected."""
 
     SCOPE = Scope.CHAT
     TAB = "show_chat"
@@ -60,23 +88,22 @@ class ChatGround(FrameScreen):
     AUTO_FOCUS = ""
 
     def compose_body(self) -> ComposeResult:
-        """The transcript, one line of status, the prompt."""
         yield Transcript(self.spark.glyphs, id="transcript")
-        yield words.ChatStatus()
+        yield StatusLine(id="chat-status")
         with Container(id="prompt-pane", classes="pane"):
             yield Prompt(id="prompt")
 
     def on_mount(self) -> None:
-        """Binds the screen to the selected engine."""
         self._chosen = NO_SETTINGS
         self._defaults: dict[str, Defaults] = {}
-        self._conversation = self._new_conversation()
-        self._kept_turns = words.KeptTurns()
+        self._conversation = self.context.conversations.new(self._chosen)
         self._previous: Conversation | None = None
         self._attached: tuple[Attachment, ...] = ()
         self._results: list[str] = []
         self._calls_left = 0
+        """The exchange whose tool calls the person left unanswered."""
         self._editing = 0
+        """The number of the question that is edited; 0: none."""
         self._ended_at: float | None = None
         self._phase = ""
         self._figures_at = 0.0
@@ -84,24 +111,24 @@ class ChatGround(FrameScreen):
         self._may_focus = True
         self._note = ""
         self._note_timer: Timer | None = None
+        self._code_back = 0
+        self._code_of: tuple[int, int] = (0, 0)
         self._frames = self.set_interval(FRAME_SECONDS, self._frame, pause=True)
         for name in ("engines", "selected"):
             self.bind_slice(name, lambda _: self._show_engine())
 
     async def on_unmount(self) -> None:
-        """Closes the connection of an answer that is still coming."""
-        await self._conversation.close()
-        if self._previous is not None:
-            await self._previous.close()
+        for conversation in (self._conversation, self._previous):
+            if conversation is not None:
+                await conversation.close()
 
     def on_screen_suspend(self) -> None:
-        """Nothing is painted on a hidden screen; the answer goes on."""
+        """Nothing is painted on a hidden screen; the answer continues."""
         self._frames.pause()
         if self not in self.app.screen_stack:  # another screen, not a dialog over this one
             self._may_focus = True
 
     def on_screen_resume(self) -> None:
-        """Shows what has come meanwhile, and is ready to write."""
         if self._conversation.live:
             self._frames.resume()
         self._shown = True
@@ -109,16 +136,14 @@ class ChatGround(FrameScreen):
         self._focus_prompt()
 
     def _focus_prompt(self) -> None:
-        """The prompt has the focus once there is someone to talk to, once per visit; until then digits are keys."""
+        """The prompt gets the focus once an engine can be asked, once per visit; until then digits are keys."""
         if not self._shown:
             return
-        if self._may_focus and words.problem_with(self.selected_engine) is None:
+        if self._may_focus and problem_with(self.selected_engine) is None:
             self._may_focus = False
             self.set_focus(self._prompt)  # at once: `focus()` comes later, and both branches may be asked in a row
         elif self.focused is None:
             self.set_focus(self._transcript)
-
-    # --- parts ----------------------------------------------------------------------------------------
 
     @property
     def _transcript(self) -> Transcript:
@@ -128,56 +153,57 @@ class ChatGround(FrameScreen):
     def _prompt(self) -> Prompt:
         return self.query_one(Prompt)
 
-    def _new_conversation(self) -> Conversation:
-        return self.context.conversations.new(self._chosen)
-
     # --- show -----------------------------------------------------------------------------------------
 
     def _show_all(self) -> None:
-        why = reason_of(self.spark.engines)
-        empty = words.empty(self.selected_engine, why, has_previous=self._previous is not None)
-        self._transcript.show(self._turns(), empty)
+        text = empty(self.selected_engine, reason_of(self.spark.engines), has_previous=self._previous is not None)
+        self._show_turns(text)
         self._show_prompt()
         self._show_status()
         self._show_keys()
 
-    def _turns(self) -> tuple[Turn, ...]:
-        return self._kept_turns.of(self._conversation.exchanges, self._conversation.sent_from)
+    def _show_turns(self, text: Content | None = None) -> None:
+        self._transcript.show(self._conversation.exchanges, text, sent_from=self._conversation.sent_from)
 
     def _frame(self) -> None:
         """Ten times a second while an answer comes; its figures twice, which is as fast as they can be read."""
-        self._transcript.show(self._turns())
+        self._show_turns()
         last, now = self._conversation.last, self.context.clock.monotonic()
-        phase = words.phase(last.answer) if last is not None else ""
-        if phase != self._phase or now - self._figures_at >= FIGURES_SECONDS:
-            self._phase, self._figures_at = phase, now
+        doing = phase(last.answer) if last is not None else ""
+        if doing != self._phase or now - self._figures_at >= FIGURES_SECONDS:
+            self._phase, self._figures_at = doing, now
             self._show_status()
 
     def _show_engine(self) -> None:
         view = self.selected_engine
         if view is not None and view.served_name and view.name not in self._defaults:
             self._defaults[view.name] = NO_DEFAULTS
-            self._learn_defaults(view)
+            self._load_defaults(view)
         self._show_all()
         self._focus_prompt()
 
     @work(exit_on_error=False, group="defaults")
-    async def _learn_defaults(self, view: EngineView) -> None:
+    async def _load_defaults(self, view: EngineView) -> None:
         """What the engine's preset recommends, and what its model takes."""
         self._defaults[view.name] = await self.context.conversations.defaults(view.container.preset, view.served_name)
 
     def _show_prompt(self) -> None:
-        """To whom one writes: the model, or a tool call of it whose result is typed."""
+        """The addressee: the model, or a tool call of it whose result is typed."""
         calls, pane = self._open_calls, self.query_one("#prompt-pane")
         if self._editing:
-            entitle(pane, words.edits(self._conversation.exchanges, self._editing))
+            numbers = [each.number for each in self._conversation.exchanges if not each.tool_answers]
+            several = self._editing in numbers and len(numbers) > 1
+            place = f" {numbers.index(self._editing) + 1} of {len(numbers)}" if several else ""
+            entitle(pane, f"edit question{place}: later messages will be removed")
         elif calls:
-            place = len(self._results)
-            entitle(pane, words.result_title(calls[place], place + 1, len(calls)))
-            self._prompt.say(Content("What the tool returned: you type it, nothing is run"))
+            call, place = calls[len(self._results)], f"  {len(self._results) + 1} of {len(calls)}"
+            arguments = fmt.safe(truncate(f"({call.arguments})", 60))
+            name = fmt.safe(call.name or "the tool", "bold")
+            entitle(pane, Content.assemble("result of ", name, arguments, place if len(calls) > 1 else ""))
+            self._prompt.say(Content("What the tool returned (tools are not run: you type the result)"))
         else:
-            entitle(pane, words.title(self.selected_engine))
-            self._prompt.say(words.placeholder(self.selected_engine, reason_of(self.spark.engines)))
+            entitle(pane, title(self.selected_engine))
+            self._prompt.say(placeholder(self.selected_engine, reason_of(self.spark.engines)))
 
     @property
     def _open_calls(self) -> tuple[ToolCall, ...]:
@@ -186,15 +212,24 @@ class ChatGround(FrameScreen):
         return last.open_calls if last is not None and last.number != self._calls_left else ()
 
     def _show_status(self) -> None:
-        status, last = self.query_one(words.ChatStatus), self._conversation.last
+        status, last = self.query_one("#chat-status", StatusLine), self._conversation.last
         if self._note:
-            status.left = words.note(self._note)
+            status.left = Content(f" {self._note}")
         elif last is not None and last.live:
-            status.left = words.doing(last, self.context.clock.monotonic())
+            status.left = live_state(last, self.context.clock.monotonic())
         else:
-            status.left = words.room_used(self._use() if last is not None else None)
+            use = self._use() if last is not None else None
+            gauge = context_gauge(use)
+            status.left = Content.styled(f" {gauge.text}".rstrip(), fmt.TONE_STYLES[gauge.tone])
+            if use is not None and use.room in (Room.NEAR, Room.OVER):
+                hint = ((key_of("make_room"), KEY), (" make room", "$dim"))
+                status.left = Content.assemble(status.left, "   ", *hint)
+        below = 0 if self._transcript.following else self._transcript.below
         key = key_of("follow_answer") if self._prompt.has_focus and self._prompt.text else "End"
-        status.right = words.below(0 if self._transcript.following else self._transcript.below, key)
+        status.right = Content("")
+        if below:
+            count = f"{below:,} line{'s' if below > 1 else ''} below   "
+            status.right = Content.assemble((count, "$warning"), (key, KEY), (" follow ", "$dim"))
         status.renew()
 
     def _use(self, question: str = "") -> ContextUse | None:
@@ -202,81 +237,72 @@ class ChatGround(FrameScreen):
         view = self.selected_engine
         if view is None or not view.served_name:
             return None
-        target = target_of(view, Endpoint(view.base_url))
-        return self._conversation.use(target, question, self._attached)
+        return self._conversation.use(target_of(view, Endpoint(view.base_url)), question, self._attached)
 
     def _say(self, note: str) -> None:
-        """A word in the status line for some seconds: a toast would lie over the prompt."""
+        """A short message in the status line: a toast would cover the prompt."""
         if self._note_timer is not None:
             self._note_timer.stop()
-        self._note, self._note_timer = note, self.set_timer(NOTE_SECONDS, self._unsay)
+        self._note, self._note_timer = note, self.set_timer(NOTE_SECONDS, self._clear_note)
         self._show_status()
 
-    def _unsay(self) -> None:
+    def _clear_note(self) -> None:
         self._note = ""
         self._show_status()
 
     def _show_keys(self) -> None:
-        writing = self._prompt.has_focus
-        bar, pane = self.query_one(KeyBar), self.query_one("#prompt-pane")
-        last = self._conversation.last
-        bar.actions = words.footer(live=self._conversation.live, writing=writing, started=last is not None)
+        writing, bar = self._prompt.has_focus, self.query_one(KeyBar)
+        bar.actions = footer(live=self._conversation.live, writing=writing, started=self._conversation.last is not None)
         bar.renew()
         files = tuple(each.name for each in self._attached)
-        entitle(pane, words.hint(writing=writing, files=files, call=bool(self._open_calls)), below=True)
+        entitle(
+            self.query_one("#prompt-pane"), hint(writing=writing, files=files, call=bool(self._open_calls)), below=True
+        )
 
-    def on_descendant_focus(self, event: DescendantFocus) -> None:
+    def on_descendant_focus(self) -> None:
         """Other keys work in the prompt."""
         self._show_keys()
 
-    def on_descendant_blur(self, event: DescendantBlur) -> None:
-        """Other keys work outside the prompt."""
+    def on_descendant_blur(self) -> None:
         self._show_keys()
 
     def on_transcript_moved(self) -> None:
-        """What lies below is on screen at once."""
         self._show_status()
 
     # --- ask ------------------------------------------------------------------------------------------
 
     def on_prompt_submitted(self, event: Prompt.Submitted) -> None:
-        """Sends, when there is someone to send to; else the text stays in the prompt."""
+        """Sends, when an engine can be asked; else the text stays in the prompt."""
         if self._conversation.live:
-            self._say(f"An answer is coming: {key_of('stop_answer')} stops it.")
-        elif target := self._target():
-            if self._editing:
-                self._send_edited(event.text.strip("\n"), target)
-            elif self._open_calls:
-                self._prompt.accept()
-                self._give_result(event.text.strip("\n"), target)
-            else:
-                self._ask(event.text.strip("\n"), target)
-
-    def _send_edited(self, text: str, target: ChatTarget) -> None:
-        """The edited question takes the place of the old one, and of what followed."""
-        number = self._editing
-        if self._begin(lambda: self._conversation.edit(number, text, target)):
-            self._editing = 0
-            self._prompt.accept()
-            self._show_all()
-
-    def _give_result(self, text: str, target: ChatTarget) -> None:
-        """A tool call's result; with the last one they are sent."""
-        self._results.append(text)
-        if len(self._results) < len(self._open_calls):
-            self._show_all()
+            self._say(f"The model is still answering: {key_of('stop_answer')} to stop.")
             return
-        results, self._results = self._results, []
-        self._begin(lambda: self._conversation.answer_tools(results, target))
+        target, text = self._target(), event.text.strip("\n")
+        if target is None:
+            return
+        if number := self._editing:
+            if self._begin(lambda: self._conversation.edit(number, text, target)):
+                self._editing = 0
+                self._prompt.accept()
+                self._show_all()
+        elif self._open_calls:
+            self._prompt.accept()
+            self._results.append(text)
+            if len(self._results) < len(self._open_calls):
+                self._show_all()
+                return
+            results, self._results = self._results, []
+            self._begin(lambda: self._conversation.answer_tools(results, target))
+        else:
+            self._ask(text, target)
 
     def _target(self) -> ChatTarget | None:
-        """Whom to ask; tells why when there is nobody."""
-        view, problem = self.selected_engine, words.problem_with(self.selected_engine)
+        """The engine to ask; a toast says why there is none."""
+        view, problem = self.selected_engine, problem_with(self.selected_engine)
         watch = self.context.supervisor.find(view.name) if view is not None else None
         endpoint = watch.endpoint if watch is not None else None
         if view is not None and endpoint is not None and problem is None:
             return target_of(view, endpoint, modalities=self._defaults_here.modalities)
-        problem = problem or EngineUnreachable("The engine is gone.", "1 shows what runs.")
+        problem = problem or EngineUnreachable("The engine is gone.", f"{key_of('show_home')} shows running engines.")
         self.notify(f"{problem.summary}\n{problem.remedy}", severity="warning", markup=False)
         return None
 
@@ -292,15 +318,15 @@ class ChatGround(FrameScreen):
         if self._begin(lambda: self._conversation.ask(question, target, self._attached)):
             self._prompt.accept()
             self._attached = ()
-            self._let_go(self._previous)
+            self._close(self._previous)
             self._previous = None
             if use is not None and use.room is Room.OVER:
-                self._say(f"The context is full: if the engine refuses, {key_of('make_room')} makes room.")
+                self._say(f"Context full. If the engine refuses: {key_of('make_room')} make room.")
             self._show_keys()
 
     def _begin(self, begin: Callable[[], AsyncGenerator[Answer, None]]) -> bool:
-        """Lets an answer begin; whether it did."""
-        self._unsay()
+        """Starts an answer; whether it could."""
+        self._clear_note()
         self._conversation.settings = self._chosen.over(self._defaults_here.settings)
         try:
             answers = begin()
@@ -313,18 +339,14 @@ class ChatGround(FrameScreen):
         self._show_all()
         return True
 
-    def _let_go(self, conversation: Conversation | None) -> None:
-        """Closes a conversation that is no longer shown."""
+    def _close(self, conversation: Conversation | None) -> None:
         if conversation is not None:
             self.run_worker(conversation.close(), group="closing", exit_on_error=False)
 
     @work(exit_on_error=False, group="answer")
     async def _read(self, answers: AsyncGenerator[Answer, None]) -> None:
-        """Waits for the end of an answer, wherever the person is; the frames show what has come."""
-        with suppress(SparkError):  # it stands in the transcript, where it happened
-            async with aclosing(answers):
-                async for _ in answers:
-                    pass
+        """Waits for the end of an answer, whatever screen is shown; the frames show what has come."""
+        await read_to_end(answers)
         self._over()
 
     def _over(self) -> None:
@@ -334,48 +356,38 @@ class ChatGround(FrameScreen):
         self._ended_at = self.context.clock.monotonic()
         self._results = []
         self._frames.pause()
-        self._tell_journal()
+        journal = self._conversation.journal
+        if journal is not None and journal.error is not None:
+            self._say(f"Not saved: {journal.error.summary}")
+        elif journal is not None and journal.moved_from:
+            journal.moved_from = ""
+            self._say("This conversation is open elsewhere: continuing in a copy.")
         if self.is_current:
             self._show_all()
 
-    def _tell_journal(self) -> None:
-        """What was said is on the disk, or the person knows that it is not."""
-        journal = self._conversation.journal
-        if journal is not None and journal.error is not None:
-            self._say(f"Not kept: {journal.error.summary}")
-        elif journal is not None and journal.moved_from:
-            journal.moved_from = ""
-            self._say("Another program writes in that conversation: this goes on in a copy.")
-
     def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
-        """A failure that nobody foresaw stands in the transcript too; here it goes to the log."""
+        """An unexpected failure is in the transcript too; here it goes to the log."""
         if event.worker.group == "answer" and event.state is WorkerState.ERROR:
             self.log.error(event.worker.error)
             self._over()
 
-
-class ChatScreen(ChatGround):
-    """What a person can do in a conversation, key by key."""
-
-    _code_back = 0
-    _code_of: tuple[int, int] = (0, 0)
+    # --- keys: answers --------------------------------------------------------------------------------
 
     def action_stop_answer(self) -> None:
-        """Stops the answer; else leaves tool calls unanswered; else leaves the prompt; else goes Home."""
+        """Stops the answer; else cancels the edit; else leaves tool calls unanswered; else leaves the prompt, and then
+        the screen."""
         if self._stop():
-            return
-        if self._editing and self._prompt.has_focus:
-            self._editing = 0
-            self._prompt.load_text("")
-            self._show_all()
-            return
-        if self._open_calls and self._prompt.has_focus and self._conversation.last is not None:
-            self._calls_left = self._conversation.last.number
-            self._results = []
-            self._show_all()
             return
         if not self._prompt.has_focus:
             self.spark.switch_mode("home")
+        elif self._editing:
+            self._editing = 0
+            self._prompt.load_text("")
+            self._show_all()
+        elif self._open_calls and self._conversation.last is not None:
+            self._calls_left = self._conversation.last.number
+            self._results = []
+            self._show_all()
         elif self._ended_at is None or self.context.clock.monotonic() - self._ended_at > LATE_ESC_SECONDS:
             self._transcript.focus()
 
@@ -386,33 +398,30 @@ class ChatScreen(ChatGround):
         return stopped
 
     def action_write(self) -> None:
-        """To the prompt."""
         self._prompt.focus()
 
     def action_regenerate(self) -> None:
-        """Asks the last question again; what was answered is replaced."""
+        """Asks the last question again; the new answer replaces the old one."""
         if self._conversation.last is None:
-            self._say("Nothing was asked yet.")
+            self._say("No question yet.")
         elif target := self._target():
             self._stop()
             self._begin(lambda: self._conversation.regenerate(target))
 
     def action_go_on(self) -> None:
-        """Lets a stopped or cut answer go on."""
+        """Continues a stopped or cut answer."""
         last = self._conversation.last
         if last is None or not last.unfinished:
-            self._say("The last answer came to its end." if last is not None else "Nothing was asked yet.")
+            self._say("The last answer is complete." if last is not None else "No question yet.")
         elif target := self._target():
             self._begin(lambda: self._conversation.go_on(target))
 
-    # --- edit, fork, make room ------------------------------------------------------------------------
-
     def action_edit_question(self) -> None:
-        """The last question comes back into the prompt; again, the one before. Sent, it takes back what followed."""
+        """Brings the last question back into the prompt; pressed again, the one before it."""
         asked = [each for each in self._conversation.exchanges if not each.tool_answers]
         asked = [each for each in asked if each.number < self._editing or not self._editing]
         if not asked:
-            self._say("This is the first question." if self._editing else "Nothing was asked yet.")
+            self._say("This is the first question." if self._editing else "No question yet.")
             return
         self._stop()
         self._editing = asked[-1].number
@@ -423,25 +432,25 @@ class ChatScreen(ChatGround):
 
     @work(exit_on_error=False, group="conversation")
     async def action_fork_chat(self) -> None:
-        """Goes on in a copy, which ends with the last answer or with one that the person chooses."""
-        told = [each for each in reversed(self._conversation.exchanges) if not each.live]
-        if self._conversation.live or not told:
-            self._say("A fork begins with an answer.")
+        """Continues in a copy, which ends with the last answer or with one that the person chooses."""
+        ended = [each for each in reversed(self._conversation.exchanges) if not each.live]
+        if self._conversation.live or not ended:
+            self._say("Fork needs a complete answer.")
             return
-        number = str(told[0].number)
-        if len(told) > 1:
-            choices = [(str(each.number), f"after {words.asked(each)}") for each in told]
-            chosen = await self.app.push_screen_wait(ChoiceDialog("Go on in a copy", choices))
-            if chosen is None:
+        number: str | None = str(ended[0].number)
+        if len(ended) > 1:
+            number = await self._choose("Fork", [(str(each.number), f"after {brief(each)}") for each in ended])
+        if number is not None:
+            try:
+                fork = await self.context.conversations.fork(self._conversation.thread(), int(number))
+            except SparkError as error:
+                self.spark.report(error)
                 return
-            number = chosen
-        try:
-            fork = await self.context.conversations.fork(self._conversation.thread(), int(number))
-        except SparkError as error:
-            self.spark.report(error)
-            return
-        self._go_over(fork)
-        self._say("This is the copy now; the other one stays as it was.")
+            self._switch_to(fork)
+            self._say("Forked. The original is unchanged.")
+
+    async def _choose(self, question: str, choices: list[tuple[str, str]]) -> str | None:
+        return await self.app.push_screen_wait(ChoiceDialog(question, choices))
 
     @work(exit_on_error=False, group="conversation")
     async def action_make_room(self) -> None:
@@ -450,35 +459,34 @@ class ChatScreen(ChatGround):
         trims = self._conversation.trims(use) if use is not None else ()
         choices = [(str(trim.sent_from), trim.sentence) for trim in trims]
         if self._conversation.sent_from:
-            choices.append(("0", "send all of it again"))
+            choices.append(("0", "send all messages again"))
         if not choices:
-            self._say("There is room enough, or nothing that could be left out.")
+            self._say("Nothing to leave out: the context has room, or the rest is needed.")
             return
-        chosen = await self.app.push_screen_wait(ChoiceDialog("Make room", choices))
+        chosen = await self._choose("Make room", choices)
         if chosen is not None:
             self._conversation.trim(int(chosen))
             self._show_all()
 
-    # --- conversations --------------------------------------------------------------------------------
+    # --- keys: conversations --------------------------------------------------------------------------
 
     def action_new_chat(self) -> None:
-        """Begins anew; with nothing said yet, brings the last conversation back."""
+        """Starts a new conversation; before its first question, brings the last one back."""
         self._stop()
         if self._conversation.last is not None:
-            self._let_go(self._previous)
-            self._previous, self._conversation = self._conversation, self._new_conversation()
+            self._close(self._previous)
+            self._previous, self._conversation = self._conversation, self.context.conversations.new(self._chosen)
         elif self._previous is not None:
             self._conversation, self._previous = self._previous, None
-        self._begin_at_the_end()
+        self._show_conversation()
 
-    def _go_over(self, conversation: Conversation) -> None:
-        """To another conversation; the one that was shown is closed."""
+    def _switch_to(self, conversation: Conversation) -> None:
         self._stop()
-        self._let_go(self._conversation)
+        self._close(self._conversation)
         self._conversation, self._chosen = conversation, conversation.settings
-        self._begin_at_the_end()
+        self._show_conversation()
 
-    def _begin_at_the_end(self) -> None:
+    def _show_conversation(self) -> None:
         self._results, self._calls_left, self._editing = [], 0, 0
         self._transcript.set_reasoning(None)
         self._transcript.action_follow()
@@ -486,26 +494,21 @@ class ChatScreen(ChatGround):
 
     @work(exit_on_error=False, group="conversation")
     async def action_open_conversation(self) -> None:
-        """Another conversation, from the list."""
         chosen = await self.app.push_screen_wait(ConversationsDialog(self.context.conversations, self._conversation.id))
         if chosen is None or chosen == self._conversation.id:
             return
         try:
-            self._go_over(await self.context.conversations.open(chosen))
+            self._switch_to(await self.context.conversations.open(chosen))
         except SparkError as error:
             self.spark.report(error)
 
     @work(exit_on_error=False, group="conversation")
     async def action_save_chat(self) -> None:
-        """Writes it to a file."""
         if self._conversation.last is None:
-            self._say("Nothing was said yet.")
+            self._say("Nothing to save yet.")
             return
-        dialog = TextDialog(
-            "Save the conversation", "NAME.md is for reading, NAME.json can be imported again.",
-            placeholder="~/talk.md",
-        )  # fmt: skip
-        path = await self.app.push_screen_wait(dialog)
+        hint = "NAME.md to read it, NAME.json to import it again."
+        path = await self.app.push_screen_wait(TextDialog("Save the conversation", hint, placeholder="~/talk.md"))
         if path is None:
             return
         try:
@@ -513,71 +516,62 @@ class ChatScreen(ChatGround):
         except SparkError as error:
             self.spark.report(error)
         else:
-            self._say(f"Written: {written}")
-
-    # --- what is sent ---------------------------------------------------------------------------------
+            self._say(f"Saved: {written}")
 
     @work(exit_on_error=False, group="conversation")
     async def action_chat_settings(self) -> None:
-        """Everything that holds for the next question."""
         panel = ChatSettingsPanel(self.context.conversations, self._chosen, self._defaults_here)
         chosen = await self.app.push_screen_wait(panel)
         if chosen is not None:
             self._chosen = chosen
-            count = len(chosen.parameters.told()) + bool(chosen.system) + bool(chosen.tools)
-            self._say(f"For the next question: {count} settings of yours." if count else "The defaults hold again.")
+            count = len(chosen.parameters.given()) + bool(chosen.system) + bool(chosen.tools)
+            self._say(f"Changed settings for the next question: {count}." if count else "Default settings.")
 
     @work(exit_on_error=False, group="conversation")
     async def action_attach(self) -> None:
-        """A picture or a sound by its path; once more adds another, an empty path takes them all away."""
-        dialog = TextDialog("Attach", "A picture or a sound for the next question.", placeholder="~/photo.jpg")
+        """An image or a sound by its path; once more adds another, an empty path removes all."""
+        dialog = TextDialog("Attach", "An image or a sound file for the next question.", placeholder="~/photo.jpg")
         path = await self.app.push_screen_wait(dialog)
-        if path is None:
-            self._attached = ()
-            self._show_keys()
-            return
         try:
-            attached = (*self._attached, await self.context.conversations.attachment(path))
+            attached = () if path is None else (*self._attached, await self.context.conversations.attachment(path))
             check_together(attached)
-            check_taken(attached, self._defaults_here.modalities, words.name_of(self.selected_engine))
+            check_taken(attached, self._defaults_here.modalities, name_of(self.selected_engine))
         except SparkError as error:
             self.spark.report(error)
             return
         self._attached = attached
         self._show_keys()
 
-    # --- look and copy --------------------------------------------------------------------------------
+    # --- keys: look and copy --------------------------------------------------------------------------
 
     def action_toggle_reasoning(self) -> None:
-        """Shows all reasoning, from the last one's headline on; or folds it, and follows the end again."""
-        thinking = self._thinking()
-        if thinking is None:
-            self._say("No answer here has reasoning.")
-        elif self._transcript.is_open(thinking):
-            self._transcript.set_reasoning(False if thinking.reasons_now else None)
+        """Shows all reasoning, from the last one's headline on; or hides it, and follows the end again."""
+        turn = self._last_reasoning()
+        if turn is None:
+            self._say("No reasoning in this conversation.")
+        elif self._transcript.is_open(turn):
+            self._transcript.set_reasoning(False if turn.reasons_now else None)
             self._transcript.action_follow()
         else:
             self._transcript.set_reasoning(True)
-            if not thinking.reasons_now:
+            if not turn.reasons_now:
                 self._transcript.reveal_reasoning()
 
     def on_transcript_reasoning_clicked(self) -> None:
-        """The mouse shows or folds it where it is."""
-        thinking = self._thinking()
-        if thinking is not None:
+        """The mouse shows or hides it where it is."""
+        turn = self._last_reasoning()
+        if turn is not None:
             self._transcript.stay()
-            self._transcript.set_reasoning(None if self._transcript.is_open(thinking) else True)
+            self._transcript.set_reasoning(None if self._transcript.is_open(turn) else True)
 
-    def _thinking(self) -> Turn | None:
-        """The last turn that has reasoning."""
-        turns = reversed(self._transcript.turns)
-        return next((turn for turn in turns if turn.answer is not None and turn.answer.reasoning), None)
+    def _last_reasoning(self) -> Turn | None:
+        return next((turn for turn in reversed(self._transcript.turns) if turn.reasoning), None)
 
     def action_copy_answer(self) -> None:
         """The last answer's text, as the model wrote it, without control codes."""
         text = next((e.answer.content for e in reversed(self._conversation.exchanges) if e.answer.content.strip()), "")
         if not text:
-            self._say("There is no answer to copy yet.")
+            self._say("No answer to copy.")
             return
         text = clean(text).strip("\n")
         self.app.copy_to_clipboard(text)
@@ -587,7 +581,7 @@ class ChatScreen(ChatGround):
         """The last code block of the conversation; pressed again, the one before it."""
         blocks = [code for each in self._conversation.exchanges for code in code_blocks(each.answer.content)]
         if not blocks:
-            self._say("There is no code here.")
+            self._say("No code in this conversation.")
             return
         now = (len(blocks), self._conversation.exchanges[-1].number)
         self._code_back = self._code_back + 1 if now == self._code_of else 1
@@ -597,61 +591,53 @@ class ChatScreen(ChatGround):
         self.app.copy_to_clipboard(code)
         lines = code.count("\n") + 1
         which = f" {len(blocks) - back + 1} of {len(blocks)}" if len(blocks) > 1 else ""
-        again = " Again: the one before." if len(blocks) > 1 else ""
+        again = " Press again for the one before." if len(blocks) > 1 else ""
         self._say(f"Copied code{which}: {lines} line{'s' if lines > 1 else ''}.{again}")
 
     def action_token_chances(self) -> None:
-        """How sure the model was of each token."""
-        if any(exchange.answer.chances for exchange in self._conversation.exchanges):
+        if any(exchange.answer.logprobs for exchange in self._conversation.exchanges):
             self.app.push_screen(TokensScreen(self._conversation.exchanges, self.spark.glyphs))
         else:
-            self._say(words.no_chances(self._chosen.over(self._defaults_here.settings)))
+            self._say(no_logprobs(self._chosen.over(self._defaults_here.settings)))
 
     @work(exit_on_error=False, group="conversation")
     async def action_compare(self) -> None:
-        """The last question to another engine, side by side."""
+        """The last question to another engine too, side by side."""
         last, here = self._conversation.last, self._target()
-        others = [view for view in self.engines() if view.state is EngineState.SERVING and view.served_name]
-        others = [view for view in others if self.spark.selected != view.name]
+        others = {view.name: view for view in self.engines() if view.state is EngineState.SERVING and view.served_name}
+        others.pop(self.spark.selected, None)
         if last is None or not last.question or here is None:
-            self._say("Ask something first: then two engines can be compared.")
+            self._say("Ask a question first.")
             return
         if not others:
-            self._say("No other engine serves here.")
+            self._say("No other engine is serving.")
             return
-        name = others[0].name
+        name: str | None = next(iter(others))
         if len(others) > 1:
-            choices = [(view.name, f"{view.served_name} on {view.name}") for view in others]
-            chosen = await self.app.push_screen_wait(ChoiceDialog("Compare with", choices))
-            if chosen is None:
-                return
-            name = chosen
-        view = next(each for each in others if each.name == name)
-        watch = self.context.supervisor.find(name)
-        if watch is None or watch.endpoint is None:
+            choices = [(view.name, f"{view.served_name} on {view.name}") for view in others.values()]
+            name = await self._choose("Compare with", choices)
+        watch = self.context.supervisor.find(name) if name else None
+        if name and watch is not None and watch.endpoint is not None:
+            settings = self._chosen.over(self._defaults_here.settings)
+            targets = (here, target_of(others[name], watch.endpoint))
+            self.app.push_screen(CompareScreen(self.context, last, settings, targets))
+        elif name:
             self._say(f"{name} is gone.")
-            return
-        settings = self._chosen.over(self._defaults_here.settings)
-        targets = (here, target_of(view, watch.endpoint))
-        self.app.push_screen(CompareScreen(self.context, last, settings, targets))
 
     def on_prompt_edge(self, event: Prompt.Edge) -> None:
         """Home and End in an empty prompt are meant for the transcript."""
         if event.step < 0:
             self._transcript.action_top()
         else:
-            self.action_follow_answer()
+            self._transcript.action_follow()
 
     def action_follow_answer(self) -> None:
-        """To the end, and stay there."""
         self._transcript.action_follow()
 
     def action_older_lines(self) -> None:
-        """A page up."""
         self._transcript.action_page(-1)
 
     def action_newer_lines(self) -> None:
-        """A page down."""
         self._transcript.action_page(1)
 
     def action_talk_to_next(self) -> None:
@@ -660,3 +646,206 @@ class ChatScreen(ChatGround):
         if names:
             here = names.index(self.spark.selected) if self.spark.selected in names else -1
             self.spark.selected = names[(here + 1) % len(names)]
+
+
+class CompareScreen(ModalScreen[None]):
+    """One question to two engines, side by side; nothing is saved. Going back stops what still comes."""
+
+    CSS_PATH = "chat.tcss"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "close", "Back"),
+        Binding("tab,left,right", "app.focus_next", "Other side", show=False),
+        Binding("ctrl+g", "again", "Retry"),
+        Binding("ctrl+t", "reasoning", "Reasoning"),
+    ]
+
+    def __init__(
+        self, context: Context, asked: Exchange, settings: ChatSettings, targets: tuple[ChatTarget, ChatTarget]
+    ) -> None:
+        super().__init__()
+        self._core = context
+        self._asked = asked
+        self._settings = settings
+        self._targets = targets
+        self._sides: list[Conversation] = []
+
+    def compose(self) -> ComposeResult:
+        glyphs = cast("SparkApp", self.app).glyphs
+        with Vertical(classes="dialog", id="compare") as dialog:
+            dialog.border_title = fmt.safe(f"Two engines: {brief(self._asked)}")
+            dialog.border_subtitle = "Tab other side  ^g retry  Esc back"
+            with Horizontal(id="compare-sides"):
+                for place, target in enumerate(self._targets):
+                    with Vertical(classes="compare-side") as side:
+                        side.border_title = fmt.safe(f"{target.model} on {target.engine}")
+                        yield Transcript(glyphs, id=f"side-{place}")
+                        yield StatusLine(id=f"doing-{place}", classes="doing")
+
+    def on_mount(self) -> None:
+        self._frames = self.set_interval(FRAME_SECONDS, self._frame)
+        self._ask()
+        self.query_one("#side-0").focus()
+
+    async def on_unmount(self) -> None:
+        for side in self._sides:
+            await side.close()
+
+    def _ask(self) -> None:
+        self._sides = [self._core.conversations.new(self._settings, keep=False) for _ in self._targets]
+        for side, target in zip(self._sides, self._targets, strict=True):
+            try:
+                answers = side.ask(self._asked.question, target, self._asked.attachments)
+            except SparkError as error:
+                cast("SparkApp", self.app).report(error)
+            else:
+                self.run_worker(read_to_end(answers), group="compare", exit_on_error=False)
+        self._frames.resume()
+
+    def _frame(self) -> None:
+        now = self._core.clock.monotonic()
+        for place, side in enumerate(self._sides):
+            self.query_one(f"#side-{place}", Transcript).show(side.exchanges)
+            line, last = self.query_one(f"#doing-{place}", StatusLine), side.last
+            line.left = live_state(last, now) if last is not None and last.live else Content("")
+            line.renew()
+        if not any(side.live for side in self._sides):
+            self._frames.pause()
+
+    @work(exit_on_error=False, exclusive=True, group="again")
+    async def action_again(self) -> None:
+        for side in self._sides:
+            await side.close()
+        self._ask()
+
+    def action_reasoning(self) -> None:
+        for transcript in self.query(Transcript):
+            transcript.set_reasoning(None if transcript.reasoning else True)
+
+    def action_close(self) -> None:
+        self.dismiss(None)
+
+
+# --- texts ------------------------------------------------------------------------------------------------
+
+
+def _to_presets() -> str:
+    return f"{key_of('stop_answer')}, then {key_of('show_presets')}"
+
+
+def problem_with(view: EngineView | None) -> SparkError | None:
+    """Why an engine cannot be asked now; None when it can."""
+    if view is None:
+        return EngineUnreachable("No engine is serving.", f"{_to_presets()} to launch one.")
+    if view.state in (EngineState.CREATED, EngineState.STARTING, EngineState.RESTARTING):
+        return EngineUnreachable(f"{view.name} is not ready: {fmt.state_word(view)}.", "Wait until it is SERVING.")
+    if view.state not in (EngineState.SERVING, EngineState.NOT_ANSWERING):
+        remedy = "Select another engine on Home, or start this one."
+        return EngineUnreachable(f"{view.name} is not serving: {fmt.state_word(view)}.", remedy)
+    if not view.base_url:
+        return EngineUnreachable(f"{view.name} publishes no port.", "Start it with a published port.")
+    if not view.served_name:
+        remedy = "Its API needs a key that spark-tui does not have, or the engine has just started."
+        return ModelNotServed(f"The served model name of {view.name} is unknown.", remedy)
+    return None
+
+
+def name_of(view: EngineView | None) -> str:
+    """What the model is called."""
+    return (view.served_name or view.name) if view is not None else "the model"
+
+
+def title(view: EngineView | None) -> Content:
+    """The addressee: `to qwen36-35b`, with the container's name and the state where they add something."""
+    if view is None:
+        return Content("no engine")
+    parts = [Content("to "), fmt.safe(name_of(view), "bold")]
+    if name_of(view) != view.name:
+        parts.append(fmt.safe(f" on {view.name}"))
+    if view.state is not EngineState.SERVING:
+        parts += [Content("  "), fmt.state(view)]
+    return Content.assemble(*parts)
+
+
+def placeholder(view: EngineView | None, engines_reason: str) -> Content:
+    """What an empty prompt shows."""
+    problem = problem_with(view)
+    if view is None:
+        known = engines_reason != NOT_READ_YET.reason
+        return Content(f"No engine is serving: {_to_presets()} to launch one" if known else "Finding engines...")
+    if problem is None:
+        return fmt.safe(f"Message to {view.served_name}")
+    return fmt.safe(f"{problem.summary} Your draft is kept.")
+
+
+def empty(view: EngineView | None, engines_reason: str, *, has_previous: bool) -> Content:
+    """What an empty transcript shows. `engines_reason` is why the engines are unknown, if they are."""
+    problem = problem_with(view)
+    if view is None and engines_reason == NOT_READ_YET.reason:
+        text = Content.styled("Finding engines...", "$dim")
+    elif view is None and engines_reason:
+        text = Content.assemble(("Cannot list engines.", "bold $error"), "\n\n", fmt.safe(engines_reason))
+    elif view is None:
+        text = Content.assemble(
+            ("No engine is serving.", "bold"), "\n\n",
+            (key_of("show_presets"), KEY), "  choose a preset and launch it\n",
+            (key_of("show_home"), KEY), "  running engines\n\n",
+            (f"Digits typed in the prompt are text: {key_of('stop_answer')} leaves it.", "$dim"),
+        )  # fmt: skip
+    elif problem is not None:
+        text = Content.assemble(
+            fmt.safe(problem.summary, "bold"), "\n", fmt.safe(problem.remedy), "\n\n",
+            (key_of("show_home"), KEY), "  progress\n", (key_of("show_logs"), KEY), "  log",
+        )  # fmt: skip
+    else:
+        window = view.models[0].max_model_len if view.models else None
+        text = Content.assemble(
+            "Chatting with ", fmt.safe(view.served_name, "bold"),
+            (f"   {short_tokens(window)} tokens of context" if window else "", "$dim"), "\n\n",
+            ("Enter", KEY), "  send\n",
+            ("^j   ", KEY), "  new line ", ("(in some terminals shift+enter and alt+enter too)\n", "$dim"),
+            (f"{key_of('stop_answer'):5}", KEY), "  stop answer, or leave the prompt; then ",
+            (screen_keys(), KEY), " change the screen\n",
+            (f"{key_of('chat_settings'):5}", KEY), "  system prompt, sampling, reasoning, tools\n",
+            (f"{key_of('open_conversation'):5}", KEY), "  saved conversations",
+        )  # fmt: skip
+    if not has_previous:
+        return text
+    return Content.assemble(text, "\n\n", (key_of("new_chat"), KEY), ("  back to the last conversation", "$dim"))
+
+
+def live_state(exchange: Exchange, now: float) -> Content:
+    """What the model does, for how long, and how to stop it."""
+    return Content.assemble(
+        (f" {phase(exchange.answer)}", "$warning"), (f"  {progress(exchange, now)}   ", "$dim"),
+        (key_of("stop_answer"), KEY), (" stop", "$dim"),
+    )  # fmt: skip
+
+
+def hint(*, writing: bool, files: tuple[str, ...], call: bool) -> Content:
+    """The foot of the prompt: what Enter does, and what is attached."""
+    if call:
+        return Content(f"Enter give result  {key_of('stop_answer')} skip")
+    keys = "Enter send  ^j new line" if writing else f"{key_of('write')} or Tab to write"
+    if not files:
+        return Content(keys)
+    return Content.assemble(("with ", "$dim"), fmt.safe(", ".join(files), "$secondary"), f"   {keys}")
+
+
+def no_logprobs(settings: ChatSettings) -> str:
+    """Why there are no probabilities, and how to get them."""
+    if settings.parameters.logprobs is not None:
+        return "No token probabilities yet: ask a question."
+    return f"No token probabilities. Set logprobs ({key_of('chat_settings')}) and ask again."
+
+
+def footer(*, live: bool, writing: bool, started: bool) -> tuple[Action, ...]:
+    """The keys that do something now. In the prompt it says how to leave it: digits and `?` are text there."""
+    stop, write = action("stop_answer"), action("write")
+    first = [stop] if live else []
+    if writing and not live:
+        first.append(replace(stop, label=f"Leave prompt, then {screen_keys()}"))
+    if not writing:
+        first.append(write)
+    here = [entry for entry in of_scope(Scope.CHAT) if started and entry.footer and entry not in (stop, write)]
+    everywhere = [entry for entry in of_scope(Scope.GLOBAL) if entry.footer and not (writing and entry.id == "help")]
+    return (*first, *here, *everywhere)

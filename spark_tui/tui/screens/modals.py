@@ -1,18 +1,21 @@
-"""A question before something is done."""
+"""Small dialogs: a question before something is done, one line of text, a choice."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Static
 
 from spark_tui.core.cache import DropPlan
 from spark_tui.domain.quantities import human_bytes
 from spark_tui.tui.widgets.page import told
+from spark_tui.tui.widgets.row_list import Column, Row, RowList
 
 
 class ConfirmScreen(ModalScreen[bool]):
@@ -109,3 +112,64 @@ def free_cache_question(plan: DropPlan) -> ConfirmScreen | None:
         return None
     title = f"Free about {human_bytes(plan.droppable)} of page cache?" if plan.droppable else "Free the page cache?"
     return ConfirmScreen(title, "\n".join([UNCHANGED, *words]), verb="Free")
+
+
+FRAME_LINES = 8
+"""Lines that a dialog's frame and the margin around it take."""
+
+
+class TextDialog(ModalScreen[str | None]):
+    """Asks for one line; None when the person cancels or leaves it empty."""
+
+    CSS_PATH = "modals.tcss"
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "cancel", "Back")]
+
+    def __init__(self, title: str, hint: str, *, value: str = "", placeholder: str = "") -> None:
+        super().__init__()
+        self._title = title
+        self._hint = hint
+        self._value = value
+        self._placeholder = placeholder
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="dialog") as dialog:
+            dialog.border_title = told(self._title)
+            dialog.border_subtitle = "Enter OK  Esc cancel"
+            yield Static(told(self._hint, "$dim"), classes="dialog-text")
+            yield Input(self._value, placeholder=self._placeholder, compact=True, select_on_focus=False)
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        self.dismiss(event.value.strip() or None)
+
+    def action_cancel(self) -> None:
+        self.dismiss(None)
+
+
+class ChoiceDialog(ModalScreen[str | None]):
+    """A choice of `(key, text)`; answers the key, None when the person cancels."""
+
+    CSS_PATH = "modals.tcss"
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "cancel", "Back"), Binding("enter", "choose", "Choose")]
+
+    def __init__(self, title: str, choices: Sequence[tuple[str, str]]) -> None:
+        super().__init__()
+        self._title = title
+        self._choices = tuple(choices)
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="dialog") as dialog:
+            dialog.border_title = told(self._title)
+            dialog.border_subtitle = "Enter choose  Esc cancel"
+            yield RowList((Column(""),), Content(""), id="choices")
+
+    def on_mount(self) -> None:
+        rows = self.query_one(RowList)
+        rows.styles.height = min(len(self._choices), max(1, self.app.size.height - FRAME_LINES))
+        rows.show([Row(key, (told(text),)) for key, text in self._choices])
+        rows.focus()
+
+    def action_choose(self) -> None:
+        self.dismiss(self.query_one(RowList).key or None)
+
+    def action_cancel(self) -> None:
+        self.dismiss(None)

@@ -395,7 +395,7 @@ class ModelsScreen(ListScreen):
             await self._cancel(download)
 
     async def _cancel(self, download: Download) -> None:
-        from spark_tui.tui.screens.chat_dialogs import ChoiceDialog
+        from spark_tui.tui.screens.modals import ChoiceDialog
 
         choices = (
             ("leave", "Do not cancel"),
@@ -418,7 +418,7 @@ class ModelsScreen(ListScreen):
     @work(exit_on_error=False, exclusive=True, group="ask")
     async def action_limit_downloads(self) -> None:
         """Sets a bandwidth cap for all downloads."""
-        from spark_tui.tui.screens.chat_dialogs import TextDialog
+        from spark_tui.tui.screens.modals import TextDialog
 
         try:
             now = await self.context.downloads.limits()
@@ -467,7 +467,7 @@ class ModelsScreen(ListScreen):
 
     async def _delete_plan(self, entry: LibraryEntry, *, unchecked: bool) -> DeletePlan | None:
         """All of it, one revision, or its leftovers: asks only where there is a choice."""
-        from spark_tui.tui.screens.chat_dialogs import ChoiceDialog
+        from spark_tui.tui.screens.modals import ChoiceDialog
 
         model, library = entry.model, self.context.library
         wanted = [(Extent.MODEL, "")]

@@ -15,7 +15,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 from textual.visual import Visual
 
-from spark_tui.domain.chat.message import Band, TokenChances, band, next_doubt
+from spark_tui.domain.chat.message import Band, TokenLogprobs, band, next_doubt
 from spark_tui.domain.text import cell_width, clean
 
 STYLES = {Band.SURE: "", Band.LIKELY: "$secondary", Band.DOUBTFUL: "$warning", Band.RARE: "$error underline"}
@@ -58,13 +58,13 @@ class TokenMap(ScrollView, can_focus=True):
 
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002 - Textual's name
         super().__init__(id=id)
-        self.tokens: tuple[TokenChances, ...] = ()
+        self.tokens: tuple[TokenLogprobs, ...] = ()
         self.place = 0
         self._lines: list[list[Piece]] = []
         self._line_of: list[int] = []
         """The line on which each token begins."""
 
-    def show(self, tokens: Sequence[TokenChances], place: int = 0) -> None:
+    def show(self, tokens: Sequence[TokenLogprobs], place: int = 0) -> None:
         """Other tokens, with the cursor on one of them."""
         self.tokens = tuple(tokens)
         self._lay()
@@ -103,7 +103,6 @@ class TokenMap(ScrollView, can_focus=True):
             x = self._new_line()
 
     def on_resize(self, event: Resize) -> None:
-        """Another width needs other lines."""
         self._lay()
         self._go(self.place)
 
@@ -122,11 +121,9 @@ class TokenMap(ScrollView, can_focus=True):
         self.post_message(self.Moved())
 
     def action_step(self, step: int) -> None:
-        """The token before or after."""
         self._go(self.place + step)
 
     def action_line(self, step: int) -> None:
-        """The token above or below."""
         if not self.tokens:
             return
         line = max(0, min(self._line_of[self.place] + step, len(self._lines) - 1))
@@ -141,11 +138,9 @@ class TokenMap(ScrollView, can_focus=True):
         return pieces[max(0, bisect_right(pieces, x, key=lambda piece: piece.x) - 1)].place
 
     def action_page(self, pages: int) -> None:
-        """A page up or down."""
         self.action_line(pages * max(1, self.size.height - 1))
 
     def action_edge(self, end: int) -> None:
-        """The first token, or the last."""
         self._go(end * len(self.tokens))
 
     def action_doubt(self, step: int) -> None:

@@ -20,8 +20,9 @@ from textual.strip import Strip
 from textual.style import Style
 from textual.visual import Visual
 
+from spark_tui.domain.chat.conversation import Exchange
 from spark_tui.tui.format import Glyphs
-from spark_tui.tui.widgets.turn import Laid, Turn, TurnStack
+from spark_tui.tui.widgets.turn import Laid, Turn, TurnStack, turns, turns_of
 
 RULE_CELLS = 2
 """The rule at the left, and the space after it."""
@@ -33,8 +34,7 @@ _BLANK = Content("")
 
 
 class Transcript(ScrollView, can_focus=True):
-    """Shows turns, in the order of their keys. `show` takes all of them each time; what is equal to what is shown costs
-    nothing."""
+    """Shows exchanges. `show` takes all of them each time; what is equal to what is shown costs nothing."""
 
     ALLOW_SELECT = True
     DEFAULT_CSS = """
@@ -66,6 +66,9 @@ class Transcript(ScrollView, can_focus=True):
         self._glyphs = glyphs
         self._stack = TurnStack(MINIMUM_WIDTH, glyphs, self.is_open)
         self._turns: tuple[Turn, ...] = ()
+        self._past: tuple[Exchange, ...] = ()
+        self._past_turns: tuple[Turn, ...] = ()
+        self._sent_from = 0
         self._empty = _BLANK
         self._moving = False
         self._painted: dict[int, tuple[Content | None, str, int, Strip]] = {}
@@ -75,7 +78,6 @@ class Transcript(ScrollView, can_focus=True):
 
     @property
     def turns(self) -> tuple[Turn, ...]:
-        """What is shown."""
         return self._turns
 
     @property
@@ -83,16 +85,23 @@ class Transcript(ScrollView, can_focus=True):
         """Lines that lie below what is seen."""
         return max(0, self._stack.height - round(self.scroll_y) - self.size.height)
 
-    def show(self, turns: Sequence[Turn], empty: Content | None = None) -> None:
-        """Shows these turns; `empty` is said when there are none."""
+    def show(self, exchanges: Sequence[Exchange], empty: Content | None = None, *, sent_from: int = 0) -> None:
+        """Shows these exchanges, `empty` where there are none. The turns of all but the last one are made once: this
+        is called ten times a second while an answer comes."""
         if empty is not None and not empty.is_same(self._empty):
             self._empty = empty
-            if not turns and not self._turns:
+            if not exchanges and not self._turns:
                 self.refresh()
-        told = tuple(turns)
-        if told != self._turns:
-            same = _same(self._turns, told)
-            self._turns = told
+        shown: tuple[Turn, ...] = ()
+        if exchanges:
+            past = tuple(exchanges[:-1])
+            if past != self._past or sent_from != self._sent_from:
+                self._past, self._sent_from, self._past_turns = past, sent_from, turns(exchanges, sent_from)[:-2]
+            before = past[-1].engine if past else ""
+            shown = (*self._past_turns, *turns_of(exchanges[-1], before, sent_from, last=True))
+        if shown != self._turns:
+            same = _same(self._turns, shown)
+            self._turns = shown
             self._lay(same)
 
     def set_reasoning(self, state: bool | None) -> None:
@@ -109,8 +118,7 @@ class Transcript(ScrollView, can_focus=True):
         """Scrolls to the last reasoning, and stops following."""
         stack = self._stack
         for index in range(len(stack.laid) - 1, -1, -1):
-            answer = stack.laid[index].turn.answer
-            if answer is not None and answer.reasoning:
+            if stack.laid[index].turn.reasoning:
                 self._lay_exactly((index,))
                 self.stay()
                 self._go(stack.starts[index] + max(0, (stack.laid[index].fold_at or 0) - 1))
@@ -203,26 +211,21 @@ class Transcript(ScrollView, can_focus=True):
         self._follow(False)
 
     def action_follow(self) -> None:
-        """To the end, and stay there."""
         self._follow(True)
         self._go(self._end())
 
     def action_top(self) -> None:
-        """To the beginning."""
         self.scroll_to(y=0, animate=False)
 
     def action_lines(self, count: int) -> None:
-        """Some lines up or down."""
         if count > 0:  # as far as that the length must be known, or the end would come too early
             self._lay_exactly(self._stack.rough_in(round(self.scroll_y), self.size.height + count))
         self.scroll_to(y=self.scroll_y + count, animate=False)
 
     def action_page(self, pages: int) -> None:
-        """Pages up or down, with a line of overlap."""
         self.action_lines(pages * max(1, self.size.height - 1))
 
     def on_resize(self, event: Resize) -> None:
-        """Another width needs other lines."""
         self._lay()
 
     def on_click(self, event: Click) -> None:
@@ -248,7 +251,6 @@ class Transcript(ScrollView, can_focus=True):
                 self.refresh_lines(y + round(self.scroll_y))
 
     def notify_style_update(self) -> None:
-        """Other colours: nothing that was painted holds."""
         super().notify_style_update()
         self._painted.clear()
 
@@ -311,7 +313,6 @@ class Transcript(ScrollView, can_focus=True):
         return "\n".join(line.rstrip() for line in text.split("\n")), "\n"
 
     def selection_updated(self, selection: Selection | None) -> None:
-        """Repaints the mark."""
         self.refresh()
 
 
@@ -326,4 +327,4 @@ def _same(before: tuple[Turn, ...], now: tuple[Turn, ...]) -> int:
 def _rule_style(laid: Laid, line: int) -> str:
     if laid.error_at is not None and line >= laid.error_at:
         return "$error"
-    return "$secondary" if laid.turn.answer is None else "$primary"
+    return "$primary" if laid.turn.is_answer else "$secondary"

@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from textual.content import Content
 
 from spark_tui.core.actions import key_of
-from spark_tui.domain.chat.conversation import EngineSide
+from spark_tui.domain.chat.conversation import Exchange, Outcome
+from spark_tui.domain.chat.formats import ending, reasoned
+from spark_tui.domain.chat.formats import figures as answer_figures
 from spark_tui.domain.chat.message import Answer, ToolCall
 from spark_tui.domain.errors import SparkError
-from spark_tui.domain.quantities import human_count
 from spark_tui.domain.text import clean, clean_line
 from spark_tui.tui import format as fmt
 from spark_tui.tui.format import Glyphs
@@ -37,41 +38,69 @@ DETAIL_LINES = 4
 FRAME_LINES = 3
 FIGURES_GAP = Content("   ")
 _BLANK = Content("")
-_ORDINARY_ENDS = ("", "stop", "tool_calls", "length")
+_NO_ANSWER = Answer(0.0)
+
+
+def answers(answer: Answer) -> bool:
+    """The answer proper has begun."""
+    return bool(answer.tool_calls) or (bool(answer.content) and not answer.content.isspace())
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What one speaker said. `answer` is None for the person's own turns; `live` while more may come.
+    """One side of an exchange: the person's question, or the model's answer. `note`: the engine has changed.
+    `waits`: the tool calls wait for the person. `unsent`: it is no longer sent."""
 
-    `files` are pictures and sounds that went with a question, `results` what was typed for tool calls: name and text.
-    `waits`: the tool calls wait for the person. `unsent`: it is no longer sent. `limit`: of the context, in tokens.
-    """
-
-    key: int
-    label: str
-    text: str = ""
+    exchange: Exchange
+    is_answer: bool
     note: str = ""
-    answer: Answer | None = None
-    live: bool = False
-    stopped: bool = False
-    error: SparkError | None = None
-    files: tuple[str, ...] = ()
-    results: tuple[tuple[str, str], ...] = ()
     waits: bool = False
     unsent: bool = False
-    side: EngineSide | None = None
-    limit: int | None = None
+
+    @property
+    def key(self) -> int:
+        """Orders the turns of a conversation."""
+        return 2 * self.exchange.number + self.is_answer
+
+    @property
+    def live(self) -> bool:
+        """More may come."""
+        return self.is_answer and self.exchange.live
+
+    @property
+    def reasoning(self) -> str:
+        """The model's reasoning; empty for a question."""
+        return self.exchange.answer.reasoning if self.is_answer else ""
 
     @property
     def reasons_now(self) -> bool:
         """The model is reasoning and has not begun to answer."""
-        return self.live and self.answer is not None and bool(self.answer.reasoning) and not answers(self.answer)
+        return self.live and bool(self.reasoning) and not answers(self.exchange.answer)
+
+
+def turns_of(exchange: Exchange, engine_before: str, sent_from: int, *, last: bool) -> tuple[Turn, Turn]:
+    """A question and its answer; `engine_before` answered the question before."""
+    unsent, moved = exchange.number < sent_from, engine_before and engine_before != exchange.engine
+    note = f"on {exchange.engine}, before on {engine_before}" if moved else ""
+    waits = last and bool(exchange.open_calls)
+    # Without the answer, so that a question is the same turn while its answer grows.
+    asked = replace(exchange, answer=_NO_ANSWER, outcome=Outcome.COMPLETE, error=None, engine_side=None)
+    return Turn(asked, False, unsent=unsent), Turn(exchange, True, note, waits, unsent)
+
+
+def turns(exchanges: Sequence[Exchange], sent_from: int = 0) -> tuple[Turn, ...]:
+    """Two turns for each exchange."""
+    shown: list[Turn] = []
+    before = ""
+    for place, exchange in enumerate(exchanges, 1):
+        shown += turns_of(exchange, before, sent_from, last=place == len(exchanges))
+        before = exchange.engine
+    return tuple(shown)
 
 
 @dataclass(slots=True)
 class Laid:
-    """A turn as lines for one width. Lines from `error_at` tell of the error; `fold_at` is the reasoning's headline.
+    """A turn as lines for one width. Lines from `error_at` are the error's; `fold_at` is the reasoning's headline.
     A `rough` one has about as many lines, all of them empty: it was not laid out yet."""
 
     turn: Turn
@@ -80,11 +109,6 @@ class Laid:
     fold_at: int | None = None
     error_at: int | None = None
     rough: bool = False
-
-
-def answers(answer: Answer) -> bool:
-    """The answer proper has begun."""
-    return bool(answer.tool_calls) or (bool(answer.content) and not answer.content.isspace())
 
 
 class TurnLines:
@@ -106,7 +130,7 @@ class TurnLines:
         """The turn's lines; `open_` shows its reasoning in full."""
         laid = self._laid.get(turn.key)
         if laid is None or laid.turn != turn or laid.open != open_:
-            laid = self._answer(turn, open_) if turn.answer is not None else self._question(turn, open_)
+            laid = self._answer(turn, open_) if turn.is_answer else self._question(turn, open_)
             self._laid[turn.key] = laid
         return laid
 
@@ -115,52 +139,70 @@ class TurnLines:
         laid = self._laid.get(turn.key)
         if laid is not None and laid.turn == turn and laid.open == open_:
             return laid
-        told = [turn.text, *(text for _, text in turn.results)]
-        if turn.answer is not None:
-            told += [turn.answer.content, turn.answer.reasoning if open_ else ""]
+        exchange = turn.exchange
+        if turn.is_answer:
+            texts = [exchange.answer.content, exchange.answer.reasoning if open_ else ""]
+        else:
+            texts = [exchange.question, *(result.content for result in exchange.tool_answers)]
         width = min(self.width, PROSE_CELLS)
-        count = FRAME_LINES + sum(text.count("\n") + len(text) // width for text in told)
+        count = FRAME_LINES + sum(text.count("\n") + len(text) // width for text in texts)
         return Laid(turn, open_, [_BLANK] * count, rough=True)
 
     def _question(self, turn: Turn, open_: bool) -> Laid:
-        lines = [self._cut(_label(turn, "bold $secondary"))]
-        lines += [self._cut(Content.assemble(("with ", "$dim"), fmt.safe(name))) for name in turn.files]
-        for name, text in turn.results:
-            lines.append(self._cut(Content.assemble(("result of ", "$dim"), fmt.safe(name, "bold $secondary"))))
-            lines += lay_out([Code("", Content(clean(text).expandtabs(4)))], self.width, self._glyphs)
-        return Laid(turn, open_, lines if turn.results else [*lines, *plain_lines(turn.text, self.width)])
+        exchange = turn.exchange
+        lines = [self._cut(_label("you", turn, "bold $secondary"))]
+        for file in exchange.attachments:
+            lines.append(self._cut(Content.assemble(("with ", "$dim"), fmt.safe(f"{file.kind.value} {file.name}"))))
+        for result in exchange.tool_answers:
+            lines.append(self._cut(Content.assemble(("result of ", "$dim"), fmt.safe(result.name, "bold $secondary"))))
+            lines += lay_out([Code("", Content(clean(result.content).expandtabs(4)))], self.width, self._glyphs)
+        return Laid(
+            turn, open_, lines if exchange.tool_answers else [*lines, *plain_lines(exchange.question, self.width)]
+        )
 
     def _answer(self, turn: Turn, open_: bool) -> Laid:
-        answer = turn.answer
-        assert answer is not None  # noqa: S101 - `lay` has looked
-        laid = Laid(turn, open_, [self._cut(_label(turn, "bold $primary"))])
+        exchange, answer = turn.exchange, turn.exchange.answer
+        laid = Laid(turn, open_, [self._cut(_label(exchange.model, turn, "bold $primary"))])
+        lines = laid.lines
         if answer.reasoning and not answer.reasoning.isspace():
-            laid.fold_at = len(laid.lines)
-            laid.lines.append(self._cut(reasoning_headline(turn, open_=open_)))
+            laid.fold_at = len(lines)
+            lines.append(self._cut(reasoning_headline(turn, open_=open_)))
             if open_:
-                laid.lines.extend(self._reasoning(turn))
+                lines.extend(self._reasoning(turn))
             if answers(answer):
-                laid.lines.append(_BLANK)
-        laid.lines.extend(self._content(turn))
+                lines.append(_BLANK)
+        lines.extend(self._content(turn))
         for call in answer.tool_calls:
-            laid.lines.extend([*([_BLANK] if laid.lines[-1] else []), *self._tool_call(call, turn)])
-        if turn.live:
-            self._mark_end(laid)
-        else:
-            self._end(laid, answer)
+            lines.extend([*([_BLANK] if lines[-1] else []), *self._tool_call(call, turn)])
+        if turn.live:  # a mark where the text goes on growing
+            mark = Content.styled(self._glyphs.cursor, "$primary")
+            last = lines[-1].rstrip() if len(lines) > 1 else None
+            if last is None or last.cell_length >= self.width:
+                lines.append(mark)
+            else:
+                lines[-1] = Content.assemble(last, mark)
+            return laid
+        if not answers(answer) and exchange.error is None and not exchange.stopped:
+            lines.append(Content.styled("The answer is empty.", "$dim"))
+        if len(lines) > 1:
+            lines.append(_BLANK)
+        if exchange.error is not None:
+            laid.error_at = len(lines)
+            lines.extend(error_lines(exchange.error, self.width))
+        lines.extend(packed(figures(exchange), FIGURES_GAP, self.width))
         return laid
 
     def _cut(self, line: Content) -> Content:
         return line.truncate(self.width, ellipsis=True)
 
     def _reasoning(self, turn: Turn) -> list[Content]:
-        text = turn.answer.reasoning.strip("\n") if turn.answer else ""
+        text = turn.reasoning.strip("\n")
         if turn.live:
             return self._pieces(turn)[0].lines(text)
         return [_quiet(line) for line in plain_lines(text, self.width - 2)]
 
     def _content(self, turn: Turn) -> list[Content]:
-        text = turn.answer.content.lstrip("\n") if turn.answer else ""
+        text = turn.exchange.answer.content.lstrip("\n")
         if turn.live:
             return self._pieces(turn)[1].lines(text)
         if len(text) > FULL_CHARS:
@@ -187,27 +229,6 @@ class TurnLines:
         arguments = Code("", Content(clean(text).expandtabs(4)))
         return [self._cut(headline), *lay_out([arguments], self.width, self._glyphs)]
 
-    def _mark_end(self, laid: Laid) -> None:
-        """A mark where the text goes on growing."""
-        mark = Content.styled(self._glyphs.cursor, "$primary")
-        last = laid.lines[-1].rstrip() if len(laid.lines) > 1 else None
-        if last is None or last.cell_length >= self.width:
-            laid.lines.append(mark)
-        else:
-            laid.lines[-1] = Content.assemble(last, mark)
-
-    def _end(self, laid: Laid, answer: Answer) -> None:
-        if not answers(answer) and laid.turn.error is None and not laid.turn.stopped:
-            laid.lines.append(Content.styled("The answer is empty.", "$dim"))
-        if laid.turn.error is not None:
-            if len(laid.lines) > 1:
-                laid.lines.append(_BLANK)
-            laid.error_at = len(laid.lines)
-            laid.lines.extend(error_lines(laid.turn.error, self.width))
-        elif len(laid.lines) > 1:
-            laid.lines.append(_BLANK)
-        laid.lines.extend(packed(figures(laid.turn, answer), FIGURES_GAP, self.width))
-
 
 def _quiet(line: Content) -> Content:
     """A line of reasoning."""
@@ -217,79 +238,31 @@ def _quiet(line: Content) -> Content:
 # --- single lines -----------------------------------------------------------------------------------------
 
 
-def _label(turn: Turn, style: str) -> Content:
-    label = fmt.safe(turn.label, style)
+def _label(name: str, turn: Turn, style: str) -> Content:
+    label = fmt.safe(name, style)
     if turn.unsent:
-        label = Content.assemble(label, ("   not sent any more", "$dim"))
+        label = Content.assemble(label, ("   no longer sent", "$dim"))
     return Content.assemble(label, "   ", fmt.safe(turn.note, "$warning")) if turn.note else label
 
 
 def reasoning_headline(turn: Turn, *, open_: bool) -> Content:
-    """`+ reasoned 412 tokens, 9.8 s   ^t shows it`; what the server does not count is not guessed."""
-    answer = turn.answer
-    key = key_of("toggle_reasoning")
-    hint = f"   {key} {'folds' if open_ else 'shows'} it"
-    if answer is None or turn.reasons_now:
-        return Content.styled(f"{'-' if open_ else '+'} reasoning{hint}", "$dim")
-    words = []
-    if answer.usage is not None and answer.usage.reasoning_tokens:
-        words.append(tokens(answer.usage.reasoning_tokens))
-    if answer.reasoning_seconds is not None:
-        words.append(f"{answer.reasoning_seconds:.1f} s")
-    return Content.styled(f"{'-' if open_ else '+'} reasoned {', '.join(words)}".rstrip() + hint, "$dim")
+    """`+ reasoned for 9.8 s, 412 tokens  ^t show`; what the server does not count is not guessed."""
+    answer = turn.exchange.answer
+    text = "reasoning" if turn.reasons_now else reasoned(answer).lower()
+    verb = "hide" if open_ else "show"
+    return Content.styled(f"{'-' if open_ else '+'} {text}  {key_of('toggle_reasoning')} {verb}", "$dim")
 
 
-def figures(turn: Turn, answer: Answer) -> list[Content]:
-    """The figures of an answer, each whole: `ttft 0.41 s`, `41.8 tok/s`, `312 tokens`, `prefix cached 88 %`. Only what
-    is known; how it ended comes first."""
-    words: list[Content] = []
-    if turn.stopped:
-        words.append(Content.styled("stopped", "$warning"))
-    elif answer.finish_reason == "length":
-        words.append(Content.styled("cut at the token limit", "$warning"))
-    elif answer.finish_reason not in _ORDINARY_ENDS:
-        words.append(fmt.safe(f"ended: {answer.finish_reason}", "$warning"))
-    words += [Content.styled(word, "$dim") for word in _figures(turn, answer)]
-    if turn.stopped or turn.error is not None:
-        words.append(Content.styled(f"{key_of('regenerate')} asks again", "$dim"))
-    if may_go_on(turn):
-        words.append(Content.styled(f"{key_of('go_on')} goes on", "$dim"))
+def figures(exchange: Exchange) -> list[Content]:
+    """How the answer ended, its figures, each whole, and the keys that ask for another or for more of it."""
+    words = [Content.styled(word, "$dim") for word in answer_figures(exchange)]
+    if exchange.error is None and (end := ending(exchange)):
+        words.insert(0, fmt.safe(end, "$warning"))
+    if exchange.stopped or exchange.error is not None:
+        words.append(Content.styled(f"{key_of('regenerate')} retry", "$dim"))
+    if exchange.unfinished:
+        words.append(Content.styled(f"{key_of('go_on')} continue", "$dim"))
     return words
-
-
-def may_go_on(turn: Turn) -> bool:
-    """The answer was stopped, broke off or was cut, after its text had begun."""
-    answer = turn.answer
-    if turn.live or answer is None or answer.tool_calls or not answer.content.strip():
-        return False
-    return turn.stopped or turn.error is not None or answer.finish_reason == "length"
-
-
-def _figures(turn: Turn, answer: Answer) -> list[str]:
-    side, usage = turn.side, answer.usage
-    words = []
-    if answer.ttft is not None:
-        words.append(f"ttft {answer.ttft:.2f} s")
-    if side is not None and side.queued is not None:
-        words.append(f"queued {side.queued:.2f} s")
-    if (rate := answer.prefill_tokens_per_second) is not None:
-        words.append(f"prefill {rate:,.0f} tok/s")
-    if (rate := answer.decode_tokens_per_second) is not None:
-        words.append(f"{rate:.1f} tok/s")
-    if usage is not None:
-        words.append(tokens(usage.completion_tokens))
-        if usage.cached_tokens is not None and usage.prompt_tokens > 0:
-            words.append(f"prefix cached {usage.cached_tokens / usage.prompt_tokens:.0%}".replace("%", " %"))
-    elif not turn.stopped and turn.error is None:
-        words.append("tokens not reported")
-    if side is not None and side.acceptance is not None:
-        words.append(f"drafts accepted {side.acceptance:.0%}".replace("%", " %"))
-    return words
-
-
-def tokens(count: int) -> str:
-    """`1 token`, `1,312 tokens`."""
-    return f"{human_count(count)} token{'' if count == 1 else 's'}"
 
 
 def error_lines(error: SparkError, width: int) -> list[Content]:

@@ -1,0 +1,132 @@
+"""Saved conversations: search, open, rename, delete."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import ClassVar
+
+from textual import work
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Input, Static
+
+from spark_tui.core.actions import key_of
+from spark_tui.core.conversations import Conversations
+from spark_tui.domain.chat.conversation import ConversationHit, ConversationSummary
+from spark_tui.domain.errors import SparkError
+from spark_tui.present.chat import conversation_table
+from spark_tui.tui import format as fmt
+from spark_tui.tui.screens.modals import ConfirmScreen, TextDialog
+from spark_tui.tui.widgets.row_list import Column, Row, RowList
+
+EMPTY = Content.styled("No saved conversations. Questions are saved as you ask them.", "$dim")
+NOT_FOUND = Content.styled("No matches in titles and messages.", "$dim")
+
+
+class ConversationsDialog(ModalScreen[str | None]):
+    """Answers the id of the conversation to open; None when the person goes back. `here` is the one that is open."""
+
+    CSS_PATH = "chat.tcss"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "cancel", "Back"),
+        Binding("f2", "rename", "Rename"),
+        Binding("delete", "delete", "Delete"),
+        Binding("down", "into_list", "List", show=False),
+        Binding("up", "into_list", "List", show=False),
+        Binding("enter", "open", "Open"),
+    ]
+
+    def __init__(self, conversations: Conversations, here: str) -> None:
+        super().__init__()
+        self._conversations = conversations
+        self._here = here
+        self._found: tuple[ConversationSummary, ...] = ()
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="dialog", id="conversations") as dialog:
+            dialog.border_title = "Saved conversations"
+            dialog.border_subtitle = "Enter open  type to search  F2 rename  Del delete  Esc back"
+            yield Input(placeholder="search titles and messages", compact=True, select_on_focus=False)
+            columns = (
+                Column("title", minimum=16), Column("changed", 16), Column("asked", 5, right=True),
+                Column("model", 22, hide_below=80),
+            )  # fmt: skip
+            yield RowList(columns, EMPTY, titles=True, id="kept")
+            yield Static("", id="kept-problem")
+
+    def on_mount(self) -> None:
+        self.query_one(Input).focus()
+        self._search("")
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        self._search(event.value)
+
+    @work(exit_on_error=False, exclusive=True, group="search")
+    async def _search(self, text: str) -> None:
+        try:
+            found = await self._conversations.summaries()
+            hits = await self._conversations.search(text) if text.strip() else ()
+        except SparkError as error:
+            self._say(str(error))
+            return
+        first: dict[str, ConversationHit] = {hit.id: hit for hit in reversed(hits)}
+        self._found = tuple(each for each in found if not text.strip() or each.id in first)
+        self._say("  ".join(self._conversations.problems))
+        table = conversation_table(self._found, self._here, first)
+        rows = [
+            Row(key, tuple(fmt.safe(cell.text, fmt.TONE_STYLES[cell.tone]) for cell in cells[1:]))
+            for key, cells in zip(table.ids, table.rows, strict=True)
+        ]
+        self.query_one(RowList).show(rows, NOT_FOUND if text.strip() else EMPTY)
+
+    def _say(self, text: str) -> None:
+        self.query_one("#kept-problem", Static).update(fmt.safe(text, "$warning"))
+
+    def action_into_list(self) -> None:
+        self.query_one(RowList).focus()
+
+    def on_input_submitted(self) -> None:
+        self.action_open()
+
+    def action_open(self) -> None:
+        if self.query_one(RowList).key:
+            self.dismiss(self.query_one(RowList).key)
+
+    def action_cancel(self) -> None:
+        self.dismiss(None)
+
+    @work(exit_on_error=False, group="change")
+    async def action_rename(self) -> None:
+        kept = self._selected()
+        if kept is None:
+            return
+        title = await self.app.push_screen_wait(TextDialog("Rename", "New title.", value=kept.title))
+        if title:
+            await self._change(self._conversations.rename(kept.id, title))
+
+    @work(exit_on_error=False, group="change")
+    async def action_delete(self) -> None:
+        kept = self._selected()
+        if kept is None:
+            return
+        if kept.id == self._here:
+            self._say(f"This conversation is open. Start another one first (Esc, then {key_of('new_chat')}).")
+            return
+        what = f"{kept.exchanges} messages and images. This cannot be undone."
+        if await self.app.push_screen_wait(ConfirmScreen(f"Delete {kept.title!r}?", what, verb="Delete")):
+            await self._change(self._conversations.delete(kept.id))
+
+    async def _change(self, change: Awaitable[str]) -> None:
+        try:
+            await change
+        except SparkError as error:
+            self._say(str(error))
+        else:
+            self._search(self.query_one(Input).value)
+
+    def _selected(self) -> ConversationSummary | None:
+        key = self.query_one(RowList).key
+        return next((each for each in self._found if each.id == key), None)
