@@ -199,7 +199,7 @@ def test_text_has_one_option_a_line() -> None:
         ({"ports": (PublishedPort(8000, 80, "::1", "udp"),)}, ["-p", "[::1]:80:8000/udp"]),
         ({"image": "-rf"}, ["--", "-rf"]),
     ],
-)
+)  # fmt: skip
 def test_docker_spelling(changed: dict, words: list[str]) -> None:
     argv = list(render_argv(replace(ContainerSpec("", "image"), **changed)))
     assert argv[3 : 3 + len(words)] == words
@@ -232,11 +232,8 @@ def test_a_nul_is_refused() -> None:
         ('-e "A=b c"', "env", (EnvVar("A", "b c"),)),
         ("-v /a:/b:ro", "mounts", (Mount("/a", "/b", True),)),
         ("-v /a:/b:rw", "mounts", (Mount("/a", "/b"),)),
-        (
-            "-v ~/.cache/huggingface:/root/.cache/huggingface",
-            "mounts",
-            (Mount("/home/nv/.cache/huggingface", "/root/.cache/huggingface"),),
-        ),
+        ("-v ~/.cache/huggingface:/root/.cache/huggingface", "mounts", (Mount("/home/nv/.cache/huggingface",
+            "/root/.cache/huggingface"),)),
         ("--mount type=bind,src=/a,dst=/b,ro", "mounts", (Mount("/a", "/b", True),)),
         ("--ulimit memlock=-1", "ulimits", (Ulimit("memlock", -1, -1),)),
         ("--ulimit nofile=1024:4096", "ulimits", (Ulimit("nofile", 1024, 4096),)),
@@ -257,7 +254,7 @@ def test_a_nul_is_refused() -> None:
         ("--device /dev/infiniband", "devices", ("/dev/infiniband",)),
         ("--oom-score-adj -500", "oom_score_adj", -500),
     ],
-)
+)  # fmt: skip
 def test_what_people_write_is_read(written: str, field: str, value: object) -> None:
     spec = parse_text(f"docker run {written} image serve --port 1", home="/home/nv")
     assert getattr(spec, field) == value
@@ -317,7 +314,7 @@ def test_a_pasted_guide_is_read() -> None:
         ("docker pull x\ndocker run x", "uses the shell: several lines"),
         ("docker run 'x", "never closed"),
     ],
-)
+)  # fmt: skip
 def test_what_is_not_known_is_refused_by_name(text: str, says: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_text(text)

@@ -501,7 +501,7 @@ def test_another_engine_runs_its_own_command() -> None:
         ("sglang serve --model-path m", {}, "sglang serve --model-path m --host 0.0.0.0"),
         ("trtllm-serve m", {}, "trtllm-serve m --host 0.0.0.0"),
     ],
-)
+)  # fmt: skip
 def test_an_override_is_spelt_as_the_engine_spells_it(command: str, pairs: dict[str, str], expected: str) -> None:
     assert planned(BASE + f"command: {command}\n", image=ANY, **pairs).spec.command == words(expected)
 

@@ -111,12 +111,10 @@ MISTAKES = [
     ("model: org/m\ncontainer: 'Not An Image'\n", 2, "`container` must be the name of an image"),
     ("model: org/m\ncontainer: -v/etc:/etc\n", 2, "`container` must be the name of an image"),
     (MINIMAL + "defaults: 5\n", 3, "`defaults` must be a mapping; found the number 5"),
-    (
-        MINIMAL + "defaults:\n  port: eight\n",
-        4,
-        '`defaults.port` must be a whole number from 1 to 65,535; found the text "eight"',
-    ),
-    (MINIMAL + "defaults:\n  gpu_memory_utilization: 85\n", 4, "`defaults.gpu_memory_utilization` must be a fraction"),
+    (MINIMAL + "defaults:\n  port: eight\n", 4,
+        '`defaults.port` must be a whole number from 1 to 65,535; found the text "eight"'),
+    (MINIMAL + "defaults:\n  gpu_memory_utilization: 85\n", 4,
+        "`defaults.gpu_memory_utilization` must be a fraction"),
     (MINIMAL + "defaults:\n  max_num_seqs: true\n", 4, "found true"),
     (MINIMAL + "defaults: {api_key: sk-secret}\n", 3, "`defaults.api_key` holds a key"),
     (MINIMAL + "env: {HF_TOKEN: hf_secret}\n", 3, "`env.HF_TOKEN` holds a key"),
@@ -139,16 +137,14 @@ MISTAKES = [
     (MINIMAL + "executor_config:\n  volumes: ['a:/b:rx']\n", 4, '`executor_config.volumes` holds "a:/b:rx"'),
     (MINIMAL + "executor_config:\n  volumes: ['../x:/b']\n", 4, "`executor_config.volumes` holds"),
     (MINIMAL + "metadata:\n  spark_tui:\n    weights: heavy\n", 5, "`metadata.spark_tui.weights` is not a size"),
-    (MINIMAL + "metadata:\n  spark_tui:\n    context: 1M\n", 5, "`metadata.spark_tui.context` must be a whole number"),
-    (
-        MINIMAL + "metadata:\n  spark_tui:\n    published:\n      - source: x\n",
-        6,
-        "published[0].tokens_per_second` is missing",
-    ),
+    (MINIMAL + "metadata:\n  spark_tui:\n    context: 1M\n", 5,
+        "`metadata.spark_tui.context` must be a whole number"),
+    (MINIMAL + "metadata:\n  spark_tui:\n    published:\n      - source: x\n", 6,
+        "published[0].tokens_per_second` is missing"),
     (MINIMAL + "readiness:\n  port_timeout_s: soon\n", 4, "`readiness.port_timeout_s` must be a number"),
     ("- a\n- b\n", 1, "this file holds a list"),
     ("just words\n", 1, 'this file holds the text "just words"'),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("text", "line", "says"), MISTAKES, ids=[says[:40] for _, _, says in MISTAKES])
@@ -182,7 +178,7 @@ def test_all_mistakes_of_a_file_are_told_at_once() -> None:
         ("recipe_version: '2'\ncommand: x '{{\"a\":1}}'\n", Dialect.SPARKRUN),
         ("model: a\n", Dialect.SPARKRUN),
     ],
-)
+)  # fmt: skip
 def test_dialects_are_told_apart_by_their_keys(text: str, dialect: Dialect) -> None:
     document = parse(text, "r.yaml")
     assert isinstance(plain(document), dict)
@@ -287,7 +283,7 @@ def test_doubled_braces_in_defaults_are_single() -> None:
         ("x\n", False),
         ("a/" * 300 + "b", False),
     ],
-)
+)  # fmt: skip
 def test_image_names(reference: str, valid: bool) -> None:
     assert is_image_reference(reference) is valid
 
@@ -310,6 +306,6 @@ def test_the_repository_is_the_name_without_tag_and_digest() -> None:
         ("TOKENIZERS_PARALLELISM", False),
         ("num_speculative_tokens", False),
     ],
-)
+)  # fmt: skip
 def test_names_that_hold_keys(name: str, secret: bool) -> None:
     assert is_secret_name(name) is secret

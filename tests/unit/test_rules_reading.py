@@ -67,7 +67,7 @@ def test_an_option_is_recognised_in_every_spelling(words: str) -> None:
         ("--no-enable-chunked-prefill --enable-chunked-prefill", True),
         ("", None),
     ],
-)
+)  # fmt: skip
 def test_a_switch_is_on_off_or_unsaid(words: str, state: bool | None) -> None:
     assert case(f"vllm serve {{model}} {words}").switch("enable_chunked_prefill") is state
 
@@ -195,7 +195,7 @@ def test_json_is_read_within_bounds() -> None:
         ("lmsysorg/sglang:v0.5.8", None),
         ("not an image", None),
     ],
-)
+)  # fmt: skip
 def test_an_image_says_which_vllm_it_holds_at_most(image: str, version: tuple[int, int, int] | None) -> None:
     assert newest_possible(image) == version
 
@@ -235,7 +235,7 @@ def test_only_nvidias_own_images_have_a_release() -> None:
         ("vllm serve m --unheard-of", "unheard_of", "vllm serve m"),
         ("vllm serve m --port 1", "quantization", "vllm serve m --port 1"),
     ],
-)
+)  # fmt: skip
 def test_an_option_is_taken_out_in_every_spelling(words: str, key: str, left: str) -> None:
     assert parse(tuple(words.split())).without(key).argv == tuple(left.split())
 
