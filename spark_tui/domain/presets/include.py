@@ -16,7 +16,10 @@ from spark_tui.domain.presets.located import Entry, Items, Leaf, Node, Table, co
 from spark_tui.domain.presets.recipe import Dialect, dialect_of
 from spark_tui.domain.text import clean_line, truncate
 
+INCLUDE: Final = "include"
 MAX_DEPTH: Final = 8
+MAX_CHAIN: Final = 5
+"""Longest chain of presets that include one another."""
 _ATOMIC: Final = ("defaults", "env")
 _SIBLING = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]*")
 _SUFFIXES: Final = (".yaml", ".yml")
@@ -29,7 +32,7 @@ def flattened(document: Table, file: str, sibling: Callable[[str], Table | None]
     """
     chain: list[Table] = [document]
     seen: set[str] = set()
-    while (entry := chain[-1].get("include")) is not None:
+    while (entry := chain[-1].get(INCLUDE)) is not None:
         name = compact(entry.node).strip()
         if len(chain) > MAX_DEPTH or name in seen:
             raise _error(entry, file, "leads in a circle, or deeper than eight recipes", "Write the values out.")
@@ -37,8 +40,8 @@ def flattened(document: Table, file: str, sibling: Callable[[str], Table | None]
         chain.append(_base(entry, name, file, sibling))
     merged = chain.pop()
     while chain:
-        merged = merge(merged, chain.pop())
-    return Table(tuple(entry for entry in merged.entries if entry.key != "include"), document.line)
+        merged = merge(merged, chain.pop(), sparkrun=True)
+    return Table(tuple(entry for entry in merged.entries if entry.key != INCLUDE), document.line)
 
 
 def _base(entry: Entry, name: str, file: str, sibling: Callable[[str], Table | None]) -> Table:
@@ -65,48 +68,25 @@ def _error(entry: Entry, file: str, what: str, remedy: str) -> PresetError:
     return PresetError(f"`include: {shown}` {what}.", remedy, file=file, line=entry.line)
 
 
-def merge(base: Table, outer: Table) -> Table:
-    """`outer` over `base`, by the rules above. Neither is changed."""
-    entries = {entry.key: entry for entry in base.entries if entry.key != "include"}
+def merge(base: Table, outer: Table, *, sparkrun: bool = False, deep: bool = True) -> Table:
+    """`outer` over `base`: mappings key by key, everything else replaces, an empty value removes. Keys keep the place
+    that they have in `base`. `sparkrun`: that tool's rules for single keys; not `deep`: mappings within replace."""
+    entries = {entry.key: entry for entry in base.entries if entry.key != INCLUDE}
     for entry in outer.entries:
-        if entry.key == "include":
+        key, node, below = entry.key, entry.node, entries.get(entry.key)
+        earlier = below.node if below is not None else None
+        if key == INCLUDE:
             continue
-        if _is_null(entry.node):
-            entries.pop(entry.key, None)
-            continue
-        earlier = entries.get(entry.key)
-        entries[entry.key] = Entry(entry.key, entry.line, _over(entry, earlier.node if earlier else None))
-    return Table(tuple(entries.values()), outer.line)
-
-
-def _over(entry: Entry, earlier: Node | None) -> Node:
-    if entry.key == "overrides" and isinstance(entry.node, Items) and isinstance(earlier, Items):
-        return Items((*earlier.items, *entry.node.items), entry.node.line)
-    if isinstance(entry.node, Table) and isinstance(earlier, Table):
-        return _merged(earlier, entry.node, atomic=entry.key in _ATOMIC)
-    return entry.node
-
-
-def _merged(base: Table, outer: Table, *, atomic: bool) -> Table:
-    entries = {entry.key: entry for entry in base.entries}
-    for entry in outer.entries:
-        earlier = entries.get(entry.key)
-        if _is_null(entry.node):
-            entries.pop(entry.key, None)
-        elif not atomic and earlier is not None and isinstance(entry.node, Table) and isinstance(earlier.node, Table):
-            entries[entry.key] = Entry(entry.key, entry.line, _merged(earlier.node, entry.node, atomic=False))
+        if isinstance(node, Leaf) and node.value is None:
+            entries.pop(key, None)
+        elif sparkrun and key == "overrides" and isinstance(node, Items) and isinstance(earlier, Items):
+            entries[key] = Entry(key, entry.line, Items((*earlier.items, *node.items), node.line))
+        elif deep and isinstance(node, Table) and isinstance(earlier, Table):
+            entries[key] = Entry(key, entry.line, merge(earlier, node, deep=not (sparkrun and key in _ATOMIC)))
         else:
-            entries[entry.key] = entry
+            entries[key] = entry
     return Table(tuple(entries.values()), outer.line)
 
-
-def _is_null(node: Node) -> bool:
-    return isinstance(node, Leaf) and node.value is None
-
-
-INCLUDE: Final = "include"
-MAX_CHAIN: Final = 5
-"""So many presets may stand on one another."""
 
 Find = Callable[[str, str], tuple[str, Node] | None]
 """Given a name and the file that includes it: the file and document of the preset so named, None where there is none.
@@ -114,11 +94,10 @@ Raises PresetError where that file cannot be read."""
 
 
 def with_included(document: Node, file: str, find: Find, names: Collection[str]) -> tuple[Node, tuple[str, ...]]:
-    """The whole document, and the names of what it stands on, nearest first; the document itself when it includes
+    """The whole document, and the names of the presets it includes, nearest first; the document itself when it includes
     nothing.
 
-    Mappings are put over one another key by key, everything else replaces; a key with nothing behind it takes the
-    included one away. `names` are the presets that can be named. Raises PresetError for a name that is none, for a
+    `names` are the presets that can be named. Raises PresetError for a name that is none, for a
     circle, and for a chain longer than MAX_CHAIN.
     """
     chain: list[str] = []
@@ -136,24 +115,8 @@ def with_included(document: Node, file: str, find: Find, names: Collection[str])
         layers.append(found[1])
     whole = layers[-1]
     for layer in reversed(layers[:-1]):
-        whole = over(whole, layer) if isinstance(whole, Table) and isinstance(layer, Table) else layer
+        whole = merge(whole, layer) if isinstance(whole, Table) and isinstance(layer, Table) else layer
     return whole, tuple(chain)
-
-
-def over(base: Table, own: Table) -> Table:
-    """`own` put over `base`; keys keep the place that they have in `base`."""
-    entries = {entry.key: entry for entry in base.entries if entry.key != INCLUDE}
-    for entry in own.entries:
-        if entry.key == INCLUDE:
-            continue
-        below = entries.get(entry.key)
-        if isinstance(entry.node, Leaf) and entry.node.value is None:
-            entries.pop(entry.key, None)
-        elif below is not None and isinstance(below.node, Table) and isinstance(entry.node, Table):
-            entries[entry.key] = Entry(entry.key, entry.line, over(below.node, entry.node))
-        else:
-            entries[entry.key] = entry
-    return Table(tuple(entries.values()), own.line)
 
 
 def _unknown(name: str, names: Collection[str], file: str, line: int) -> PresetError:
