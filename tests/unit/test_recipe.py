@@ -136,7 +136,7 @@ MISTAKES = [
     (MINIMAL + "executor_config:\n  ulimit: [stack]\n", 4, '`executor_config.ulimit` holds "stack"'),
     (MINIMAL + "executor_config:\n  volumes: ['a:/b:rx']\n", 4, '`executor_config.volumes` holds "a:/b:rx"'),
     (MINIMAL + "executor_config:\n  volumes: ['../x:/b']\n", 4, "`executor_config.volumes` holds"),
-    (MINIMAL + "metadata:\n  spark_tui:\n    weights: heavy\n", 5, "`metadata.spark_tui.weights` is not a size"),
+    (MINIMAL + "metadata:\n  spark_tui:\n    weights: heavy\n", 5, "`metadata.spark_tui.weights` must be a size"),
     (MINIMAL + "metadata:\n  spark_tui:\n    context: 1M\n", 5,
         "`metadata.spark_tui.context` must be a whole number"),
     (MINIMAL + "metadata:\n  spark_tui:\n    published:\n      - source: x\n", 6,

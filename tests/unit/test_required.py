@@ -78,7 +78,7 @@ def test_a_recipe_says_what_it_needs() -> None:
         ("{required_files: [{target: f, url: 'http://e.org/s'}]}", "cannot be used"),
         ("{required_files: [{target: f, url: 'https://e.org/s`reboot`'}]}", "cannot be used"),
         ("{required_steps: [{summary: x}]}", "command"),
-        ("{image_digest: latest}", "not a digest"),
+        ("{image_digest: latest}", "must be a digest"),
         ("{runs_as_is: maybe}", "true or false"),
     ],
 )

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from spark_tui.domain.presets.preset import Scalar
 from spark_tui.domain.secret import SECRET_MASK, holds_secret, is_secret_name
 from spark_tui.domain.text import clean_line, truncate
 
 SHOWN_CHARS = 200
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,67 +150,79 @@ class Reader:
     def expected(self, key: str, entry: Entry, what: str, example: str) -> None:
         """Records a value of the wrong type or outside its range."""
         found = describe(masked(key, entry.node))
-        self.complain(
-            entry.node.line, f"`{self.name(key)}` must be {what}; found {found}.", f"Write for example: {example}"
-        )
+        self.complain(entry.node.line, f"`{self.name(key)}` must be {what}; found {found}.", f"For example: {example}")
 
-    def text(self, key: str, *, example: str = "", numbers: bool = False) -> str:
-        """A text, empty when absent. `numbers`: a bare number is taken as the text that it is."""
+    def scalar(self, key: str, accepts: Callable[[Scalar], bool], expected: str, example: str) -> Scalar:
+        """The plain value where it is accepted; None where the key is absent, or its value a mistake."""
         entry = self.entry(key)
         if entry is None:
-            return ""
-        value = entry.node.value if isinstance(entry.node, Leaf) else None
-        if isinstance(value, str):
-            return value
-        if numbers and isinstance(value, (int, float)) and not isinstance(value, bool):
-            return str(value)
-        self.expected(key, entry, "text", example or f'{key}: "..."')
-        return ""
+            return None
+        if isinstance(entry.node, Leaf) and accepts(entry.node.value):
+            return entry.node.value
+        self.expected(key, entry, expected, f"{key}: {example}")
+        return None
+
+    def text(self, key: str, *, example: str = '"..."', numbers: bool = False) -> str:
+        """A text, empty when absent. `numbers`: a bare number is taken as the text that it is."""
+        kinds = (str, int, float) if numbers else (str,)
+        value = self.scalar(key, lambda value: isinstance(value, kinds) and _is_word(value), "text", example)
+        return "" if value is None else str(value)
+
+    def parsed(self, key: str, parse: Callable[[str], T], expected: str, example: str) -> T | None:
+        """What `parse` makes of a text; None when it is absent, or where that raises ValueError."""
+        text, entry = self.text(key, numbers=True, example=example), self.entry(key)
+        if entry is None or not text:
+            return None
+        try:
+            return parse(text)
+        except (ValueError, OverflowError):
+            self.expected(key, entry, expected, f"{key}: {example}")
+            return None
 
     def integer(self, key: str, low: int, high: int) -> int | None:
         """A whole number within its range, None when absent."""
-        entry = self.entry(key)
-        if entry is None:
-            return None
-        value = entry.node.value if isinstance(entry.node, Leaf) else None
-        if isinstance(value, int) and not isinstance(value, bool) and low <= value <= high:
-            return value
-        self.expected(key, entry, f"a whole number from {low} to {high}", f"{key}: {low}")
-        return None
+
+        def fits(value: Scalar) -> bool:
+            return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
+
+        value = self.scalar(key, fits, f"a whole number from {low} to {high}", str(low))
+        return value if isinstance(value, int) else None
 
     def number(self, key: str, *, positive: bool = False) -> float | None:
         """A finite number, None when absent."""
-        entry = self.entry(key)
-        if entry is None:
-            return None
-        value = entry.node.value if isinstance(entry.node, Leaf) else None
-        good = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if good and _finite(value) and (not positive or float(value or 0) > 0):
-            return float(value or 0)
-        self.expected(key, entry, "a number above 0" if positive else "a number", f"{key}: 1.5")
-        return None
+
+        def fits(value: Scalar) -> bool:
+            finite = not isinstance(value, bool) and _finite(value)
+            return finite and (not positive or float(value or 0) > 0)
+
+        value = self.scalar(key, fits, "a number above 0" if positive else "a number", "1.5")
+        return None if value is None else float(value)
 
     def boolean(self, key: str) -> bool | None:
         """true or false, None when absent."""
-        entry = self.entry(key)
-        if entry is None:
-            return None
-        if isinstance(entry.node, Leaf) and isinstance(entry.node.value, bool):
-            return entry.node.value
-        self.expected(key, entry, "true or false", f"{key}: true")
-        return None
+        value = self.scalar(key, lambda value: isinstance(value, bool), "true or false", "true")
+        return value if isinstance(value, bool) else None
 
-    def texts(self, key: str) -> tuple[str, ...]:
-        """A list of texts; a single text is taken as a list of one."""
+    def texts(self, key: str, accepts: Callable[[str], bool] = bool, example: str = '"..."') -> tuple[str, ...]:
+        """A list of texts that are all accepted; a single text is taken as a list of one."""
         entry = self.entry(key)
         if entry is None:
             return ()
         nodes = entry.node.items if isinstance(entry.node, Items) else (entry.node,)
-        values = [str(node.value) for node in nodes if isinstance(node, Leaf) and _is_word(node.value)]
-        if len(values) == len(nodes):
-            return tuple(values)
-        self.expected(key, entry, "a list of texts", f'{key}: ["..."]')
-        return ()
+        values = tuple(str(node.value) for node in nodes if isinstance(node, Leaf) and _is_word(node.value))
+        if len(values) < len(nodes):
+            self.expected(key, entry, "a list of texts", f"{key}: [{example}]")
+            return ()
+        wrong = next((text for text in values if not accepts(text)), None)
+        if wrong is not None:
+            shown = truncate(clean_line(wrong), 40)
+            self.complain(
+                entry.line,
+                f'`{self.name(key)}` holds "{shown}", which cannot be used.',
+                f"For example: {key}: [{example}]",
+            )
+            return ()
+        return values
 
     def sub(self, key: str) -> Reader:
         """The mapping under `key`; an empty one when it is absent or not a mapping."""

@@ -11,7 +11,7 @@ from typing import Final
 from spark_tui.domain.engine.container import Gpus, RestartPolicy, Ulimit
 from spark_tui.domain.errors import PresetError
 from spark_tui.domain.presets.image import is_image_reference
-from spark_tui.domain.presets.located import Complaint, Entry, Items, Leaf, Node, Reader, Table, compact, describe
+from spark_tui.domain.presets.located import Complaint, Entry, Items, Leaf, Node, Reader, T, Table, compact, describe
 from spark_tui.domain.presets.options import CHECKED_IN_RECIPES, OPTIONS
 from spark_tui.domain.presets.preset import (
     NO_GPU,
@@ -28,7 +28,7 @@ from spark_tui.domain.presets.preset import (
 from spark_tui.domain.presets.template import collapse_doubled
 from spark_tui.domain.quantities import parse_bytes
 from spark_tui.domain.secret import SECRET_MASK, holds_secret, is_secret_name
-from spark_tui.domain.text import clean, clean_line, truncate
+from spark_tui.domain.text import clean
 
 OWN_KEY: Final = "spark_tui"
 IMPORTED_KEY: Final = "imported"
@@ -66,9 +66,12 @@ def metadata_from(metadata: Reader, description: str, name: str) -> Metadata:
         licence=_text(own, "licence"),
         gated=own.boolean("gated"),
         architecture=_text(own, "architecture"),
-        total_parameters=_first(_count(own, "total_parameters"), parse_count(_label(metadata, "model_params"))),
-        active_parameters=_count(own, "active_parameters"),
-        weights_bytes=_size(own, "weights"),
+        total_parameters=_first(
+            own.parsed("total_parameters", _required(parse_count), "a parameter count", "35B"),
+            parse_count(_label(metadata, "model_params")),
+        ),
+        active_parameters=own.parsed("active_parameters", _required(parse_count), "a parameter count", "35B"),
+        weights_bytes=own.parsed("weights", _required(parse_size), "a size", "19GB"),
         context_tokens=own.integer("context", 1, 1_000_000_000),
         modalities=_texts(own, "modalities"),
         quantization=_text(own, "quantization") or quantization or dtype,
@@ -79,7 +82,7 @@ def metadata_from(metadata: Reader, description: str, name: str) -> Metadata:
         published=tuple(filter(None, map(_published, own.subs("published")))),
         required_files=tuple(filter(None, map(_required_file, own.subs("required_files")))),
         required_steps=tuple(filter(None, map(_required_step, own.subs("required_steps")))),
-        image_digest=_digest(own),
+        image_digest=own.parsed("image_digest", _digest, "a digest", "sha256:...") or "",
         runs_as_is=bool(own.boolean("runs_as_is")),
         wants_key=bool(own.boolean("wants_key")),
     )
@@ -121,26 +124,16 @@ def _texts(reader: Reader, key: str) -> tuple[str, ...]:
     return tuple(clean(text) for text in reader.texts(key))
 
 
-def _count(reader: Reader, key: str) -> float | None:
-    text = reader.text(key, numbers=True, example=f"{key}: 35B")
-    if not text:
-        return None
-    count = parse_count(text)
-    if count is None:
-        reader.complain(
-            reader.line(key), f"`{reader.name(key)}` is not a parameter count.", f"Write for example: {key}: 35B"
-        )
-    return count
+def _required(parse: Callable[[str], T | None]) -> Callable[[str], T]:
+    """A parser that raises ValueError where the other finds nothing."""
 
+    def parsed(text: str) -> T:
+        found = parse(text)
+        if found is None:
+            raise ValueError(text)
+        return found
 
-def _size(reader: Reader, key: str) -> int | None:
-    text = reader.text(key, example=f"{key}: 19GB")
-    if not text:
-        return None
-    size = parse_size(text)
-    if size is None:
-        reader.complain(reader.line(key), f"`{reader.name(key)}` is not a size.", f"Write for example: {key}: 19GB")
-    return size
+    return parsed
 
 
 def _scalars(reader: Reader) -> tuple[tuple[str, Scalar], ...]:
@@ -197,16 +190,11 @@ def _required_step(reader: Reader) -> RequiredStep | None:
     return RequiredStep(summary, command)
 
 
-def _digest(reader: Reader) -> str:
-    digest = _text(reader, "image_digest")
-    if digest and _DIGEST.fullmatch(digest) is None:
-        reader.complain(
-            reader.line("image_digest"),
-            f"`{reader.name('image_digest')}` is not a digest.",
-            "Write sha256: and 64 hexadecimal digits, as docker images --digests shows it.",
-        )
-        return ""
-    return digest
+def _digest(text: str) -> str:
+    """`sha256:` and 64 hexadecimal digits, as docker images --digests shows it."""
+    if _DIGEST.fullmatch(text) is None:
+        raise ValueError(text)
+    return text
 
 
 def _needs(reader: Reader, *keys: str) -> None:
@@ -235,22 +223,60 @@ class Options:
 
 def options_from(reader: Reader) -> Options:
     """Reads the block; complaints go to the reader."""
+    restart = reader.entry("restart_policy")
+    if restart is not None and isinstance(restart.node, Leaf) and restart.node.value is False:
+        policy: str | None = "no"  # YAML reads a bare `no` as false
+    else:
+        expected = "no, on-failure:3, unless-stopped or always"
+        policy = reader.parsed("restart_policy", _checked(parse_restart), expected, "no")
+    cpu = reader.text("accelerator_vendor", example="cpu") == "cpu"
+    gpus = reader.parsed("gpus", _checked(parse_gpus), "all, none, a number of GPUs, or device=0", "all")
+    no_gpu = cpu or ((given := reader.entry("gpus")) is not None and compact(given.node) == "")
     container = ContainerOptions(
-        entrypoint=_entrypoint(reader),
-        shm_size=_shm_size(reader),
-        ipc=_word(reader, "ipc", "host"),
-        network=_word(reader, "network", "host"),
-        gpus=_gpus(reader),
-        user=_word(reader, "user", '"1000:1000"'),
+        entrypoint=None if reader.entry("entrypoint") is None else reader.text("entrypoint", example='""'),
+        shm_size=reader.parsed("shm_size", parse_bytes, "a size", "10g"),
+        ipc=reader.parsed("ipc", _word, "one word", "host"),
+        network=reader.parsed("network", _word, "one word", "host"),
+        gpus=NO_GPU if no_gpu else gpus,
+        user=reader.parsed("user", _word, "one word", '"1000:1000"'),
         privileged=reader.boolean("privileged"),
-        restart_policy=_checked(reader, "restart_policy", parse_restart, "no, on-failure:3, unless-stopped or always"),
-        ulimits=_checked_list(reader, "ulimit", parse_ulimit, "memlock=-1"),
-        cap_add=_words(reader, "cap_add", "IPC_LOCK"),
-        devices=_words(reader, "devices", "/dev/infiniband"),
-        security_opt=_words(reader, "security_opt", "seccomp=unconfined"),
+        restart_policy=policy,
+        ulimits=reader.texts("ulimit", _accepts(parse_ulimit), "memlock=-1"),
+        cap_add=reader.texts("cap_add", _is_word, "IPC_LOCK"),
+        devices=reader.texts("devices", _is_word, "/dev/infiniband"),
+        security_opt=reader.texts("security_opt", _is_word, "seccomp=unconfined"),
     )
-    volumes = _checked_list(reader, "volumes", lambda text: parse_mount(_both_sides(text)), "notes:/notes:ro")
+    volumes = reader.texts("volumes", lambda text: _accepts(parse_mount)(_both_sides(text)), "notes:/notes:ro")
     return Options(container, tuple(map(_both_sides, volumes)), reader.unused())
+
+
+def _accepts(parse: Callable[[str], object]) -> Callable[[str], bool]:
+    def accepts(text: str) -> bool:
+        try:
+            parse(text)
+        except ValueError:
+            return False
+        return True
+
+    return accepts
+
+
+def _checked(parse: Callable[[str], object]) -> Callable[[str], str]:
+    def checked(text: str) -> str:
+        parse(text)
+        return text
+
+    return checked
+
+
+def _word(text: str) -> str:
+    if _WORD.fullmatch(text) is None:
+        raise ValueError(text)
+    return text
+
+
+def _is_word(text: str) -> bool:
+    return bool(text) and _CONTROL_OR_BLANK.search(text) is None
 
 
 def parse_gpus(text: str) -> Gpus | None:
@@ -298,84 +324,6 @@ def parse_mount(text: str) -> tuple[str, str, bool]:
 def _both_sides(text: str) -> str:
     """sparkrun takes a path alone as the same path on both sides."""
     return f"{text}:{text}" if ":" not in text else text
-
-
-def _entrypoint(reader: Reader) -> str | None:
-    entry = reader.entry("entrypoint")
-    return None if entry is None else reader.text("entrypoint", example='entrypoint: ""')
-
-
-def _shm_size(reader: Reader) -> int | None:
-    entry = reader.entry("shm_size")
-    if entry is None:
-        return None
-    value = entry.node.value if isinstance(entry.node, Leaf) else None
-    try:
-        if isinstance(value, (str, int, float)):
-            return parse_bytes(value)
-    except (ValueError, OverflowError):
-        pass
-    reader.expected("shm_size", entry, "a size", "shm_size: 10g")
-    return None
-
-
-def _gpus(reader: Reader) -> str | None:
-    if reader.text("accelerator_vendor", example="accelerator_vendor: cpu") == "cpu":
-        reader.text("gpus", numbers=True)
-        return NO_GPU
-    entry = reader.entry("gpus")
-    text = _checked(reader, "gpus", parse_gpus, "all, none, a number of GPUs, or device=0")
-    return NO_GPU if entry is not None and text == "" else text
-
-
-def _word(reader: Reader, key: str, example: str) -> str | None:
-    text = reader.text(key, numbers=True, example=f"{key}: {example}")
-    entry = reader.entry(key)
-    if entry is None or not text:
-        return None
-    if _WORD.fullmatch(text) is None:
-        reader.expected(key, entry, "one word", f"{key}: {example}")
-        return None
-    return text
-
-
-def _words(reader: Reader, key: str, example: str) -> tuple[str, ...]:
-    texts = reader.texts(key)
-    entry = reader.entry(key)
-    if entry is not None and any(not text or _CONTROL_OR_BLANK.search(text) for text in texts):
-        reader.expected(key, entry, "a list of words", f"{key}: [{example}]")
-        return ()
-    return texts
-
-
-def _checked(reader: Reader, key: str, parse: Callable[[str], object], what: str) -> str | None:
-    entry = reader.entry(key)
-    if entry is None:
-        return None
-    value = entry.node.value if isinstance(entry.node, Leaf) else None
-    # YAML reads a bare `no` as false: in a restart policy it is the word.
-    text = "no" if value is False else reader.text(key, numbers=True)
-    try:
-        parse(text)
-    except ValueError:
-        reader.expected(key, entry, what, f"{key}: {what.partition(',')[0]}")
-        return None
-    return text
-
-
-def _checked_list(reader: Reader, key: str, parse: Callable[[str], object], example: str) -> tuple[str, ...]:
-    texts = reader.texts(key)
-    for text in texts:
-        try:
-            parse(text)
-        except ValueError:
-            reader.complain(
-                reader.line(key),
-                f'`{reader.name(key)}` holds "{truncate(clean_line(text), 40)}", which cannot be used.',
-                f"Write for example: {key}: [{example}]",
-            )
-            return ()
-    return texts
 
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -514,7 +462,7 @@ def _model(reader: Reader) -> str:
 
 
 def _image(reader: Reader) -> str:
-    image = reader.text("container", example="container: vllm/vllm-openai:nightly")
+    image = reader.text("container", example="vllm/vllm-openai:nightly")
     if not image and reader.table.get("container") is None:
         reader.complain(
             reader.table.line, "`container` is missing.", "Add for example: container: vllm/vllm-openai:nightly"
@@ -527,7 +475,7 @@ def _image(reader: Reader) -> str:
 
 
 def _pattern(reader: Reader, key: str, pattern: re.Pattern[str], what: str, example: str) -> str:
-    text = reader.text(key, example=f"{key}: {example}", numbers=key != "model")
+    text = reader.text(key, example=example, numbers=key != "model")
     entry = reader.entry(key)
     if entry is not None and text and pattern.fullmatch(text) is None:
         reader.expected(key, entry, what, f"{key}: {example}")
@@ -536,7 +484,7 @@ def _pattern(reader: Reader, key: str, pattern: re.Pattern[str], what: str, exam
 
 
 def _command(reader: Reader) -> str:
-    command = reader.text("command", example="command: vllm serve {model}").strip()
+    command = reader.text("command", example="vllm serve {model}").strip()
     line = reader.line("command")
     if _CONTROL.search(command):
         reader.complain(line, "`command` holds control characters.", "Remove them from the file.")
@@ -550,7 +498,7 @@ def _command(reader: Reader) -> str:
 
 
 def _runtime(reader: Reader, command: str) -> str:
-    runtime = reader.text("runtime", example="runtime: vllm")
+    runtime = reader.text("runtime", example="vllm")
     if not runtime:
         runtime = next((name for start, name in _RUNTIME_BY_COMMAND if start.match(command)), "vllm")
     if not command and engine_of(runtime) != "vllm":
@@ -611,7 +559,7 @@ def _min_nodes(reader: Reader) -> int:
     nodes = reader.integer("min_nodes", 1, 64) or 1
     reader.integer("max_nodes", 1, 64)
     solo, cluster = reader.boolean("solo_only"), reader.boolean("cluster_only")
-    mode = reader.text("mode", example="mode: auto")
+    mode = reader.text("mode", example="auto")
     if mode == "solo" or solo:
         return 1
     return max(nodes, 2) if cluster or mode == "cluster" else nodes
