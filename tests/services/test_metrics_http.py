@@ -189,7 +189,7 @@ async def test_what_is_no_metrics_page_says_so(body: bytes, server: Server, clie
     server.says(200, body)
     error = await failure(client, server.endpoint())
     assert isinstance(error, EngineFailed)
-    assert "none of the metrics of an engine" in error.summary
+    assert "no engine metrics" in error.summary
     assert "--disable-log-stats" in error.remedy
 
 

@@ -242,13 +242,13 @@ def test_labels_may_hold_anything() -> None:
 
 @pytest.mark.parametrize("body", [b"", b"\n", b"<html>no</html>", b'[{"iter": 1}]', b"# only a comment\n", b"\x00\xff"])
 def test_what_is_no_metrics_page_is_refused(body: bytes) -> None:
-    with pytest.raises(NotMetrics, match="none of the metrics of an engine"):
+    with pytest.raises(NotMetrics, match="no engine metrics"):
         PageReader().read(body)
 
 
 def test_a_page_of_too_many_series_is_refused() -> None:
     body = "".join(f'vllm:num_requests_running{{engine="{n}"}} 1\n' for n in range(MAX_SERIES + 1))
-    with pytest.raises(NotMetrics, match="more than 5,000 series"):
+    with pytest.raises(NotMetrics, match="engine series"):
         PageReader().read(body.encode())
 
 

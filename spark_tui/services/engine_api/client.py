@@ -38,7 +38,7 @@ def unreachable(where: str, error: Exception, seconds: float) -> EngineUnreachab
     import httpx
 
     if isinstance(error, httpx.InvalidURL | httpx.UnsupportedProtocol):
-        return EngineUnreachable(f"{where} is no address of an engine.", "Write it as http://127.0.0.1:8000.")
+        return EngineUnreachable(f"{where} is not an engine address.", "Write it as http://127.0.0.1:8000.")
     if isinstance(error, httpx.ConnectTimeout):
         return EngineUnreachable(
             f"{where} did not accept a connection within {human_duration(CONNECT_SECONDS)}.",
@@ -46,8 +46,8 @@ def unreachable(where: str, error: Exception, seconds: float) -> EngineUnreachab
         )
     if isinstance(error, httpx.TimeoutException | TimeoutError):
         return EngineUnreachable(
-            f"The engine at {where} accepts connections, and has not answered for {human_duration(seconds)}.",
-            "It may hang: look at its log, and restart it.",
+            f"The engine at {where} accepts connections but has not answered for {human_duration(seconds)}.",
+            "It may hang: check its log, then restart it.",
         )
     if isinstance(error, httpx.ConnectError) and not refused(error):
         return EngineUnreachable(f"Cannot connect to {where}.", "Check the address.", detail=str(error))
@@ -58,7 +58,7 @@ def unreachable(where: str, error: Exception, seconds: float) -> EngineUnreachab
             detail=type(error).__name__,
         )
     return EngineUnreachable(
-        f"What answers at {where} does not speak HTTP as an engine does.",
+        f"The server at {where} does not speak HTTP as an engine.",
         "Check the address and the port.",
         detail=type(error).__name__,
     )
@@ -70,12 +70,12 @@ def broke_off(error: Exception, seconds: float) -> SparkError:
 
     if isinstance(error, httpx.TimeoutException):
         return EngineUnreachable(
-            f"The engine fell silent in the middle of the answer: nothing came for {human_duration(seconds)}.",
-            "What had come is kept. It may hang: look at its log, and restart it.",
+            f"The engine stopped mid-answer: no data for {human_duration(seconds)}.",
+            "The partial answer is kept. The engine may hang: check its log, then restart it.",
         )
     return ReplyCutOff(
-        "The connection to the engine broke in the middle of the answer.",
-        "What had come is kept. Look at the engine's log, then ask again.",
+        "The connection to the engine broke mid-answer.",
+        "The partial answer is kept. Check the engine's log, then ask again.",
         detail=type(error).__name__,
     )
 
@@ -83,7 +83,7 @@ def broke_off(error: Exception, seconds: float) -> SparkError:
 def not_an_engine(where: str, what: str) -> EngineFailed:
     """Something answers, and it is not an engine."""
     return EngineFailed(
-        f"{where} does not answer as an engine does: {what}.",
+        f"{where} is not an engine: {what}.",
         "Check the address and the port: another program may listen there.",
     )
 
@@ -327,7 +327,7 @@ class VllmApi:
             if not reader.finished:
                 raise broke_off(error, self._read_seconds) from None
         except EventTooLong as error:
-            raise EngineFailed(f"The engine sent {error}.", "Ask again; if it stays so, look at its log.") from None
+            raise EngineFailed(f"The engine sent {error}.", "Ask again, or check the engine's log.") from None
         reader.close()
 
 
@@ -342,7 +342,7 @@ async def _payloads(endpoint: Endpoint, response: httpx.Response) -> AsyncGenera
     if kind.startswith("application/json"):
         body = await _bounded(response, MAX_EVENT_BYTES + 1)
         if len(body) > MAX_EVENT_BYTES:
-            raise EventTooLong("an answer that is far too long")
+            raise EventTooLong("an answer that is too long")
         yield _text(body)
         return
     decoder = SseDecoder()

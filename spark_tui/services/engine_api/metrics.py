@@ -41,7 +41,7 @@ class PageReader:
         """
         page = page_of(self._samples(text))
         if not page.groups:
-            raise NotMetrics("it has none of the metrics of an engine")
+            raise NotMetrics("no engine metrics")
         return page
 
     def _samples(self, text: bytes) -> Iterator[tuple[Slot, float]]:
@@ -62,7 +62,7 @@ class PageReader:
                 continue
             count += 1
             if count > MAX_SERIES:
-                raise NotMetrics(f"it has more than {MAX_SERIES:,} series of an engine")
+                raise NotMetrics(f"more than {MAX_SERIES:,} engine series")
             source, value = found
             yield source.slot, value if source.constant is None else source.constant
 
@@ -128,7 +128,9 @@ class HttpMetrics:
 
         runtime = runtime_named(endpoint.runtime)
         if not runtime.metrics_path:
-            raise MetricsUnavailable(f"{runtime.title} publishes no metrics.", "Its log and its API are all it tells.")
+            raise MetricsUnavailable(
+                f"{runtime.title} publishes no metrics.", "Only its log and its API are available."
+            )
         try:
             _check_port(endpoint.base_url)
             async with asyncio.timeout(self._read_seconds):
@@ -138,7 +140,7 @@ class HttpMetrics:
         if status != 200:
             raise _refusal(status, body, runtime)
         if len(body) > MAX_PAGE_BYTES:
-            raise _no_page(endpoint, runtime, f"it has more than {human_bytes(MAX_PAGE_BYTES)}")
+            raise _no_page(endpoint, runtime, f"more than {human_bytes(MAX_PAGE_BYTES)}")
         try:
             return self._reader.read(body)
         except NotMetrics as error:
@@ -169,7 +171,9 @@ def _check_port(url: str) -> None:
 
 def _refusal(status: int, body: bytes, runtime: Runtime) -> SparkError:
     if status in _NO_SUCH_PAGE:
-        remedy = f"Start it with {runtime.metrics_option}." if runtime.metrics_option else "Is it that server at all?"
+        remedy = (
+            f"Start it with {runtime.metrics_option}." if runtime.metrics_option else "Check the address and the port."
+        )
         return MetricsUnavailable(f"{runtime.title} has no page {runtime.metrics_path} (HTTP {status}).", remedy)
     return api_error(status, body.decode("utf-8", "replace"), path=runtime.metrics_path)
 
