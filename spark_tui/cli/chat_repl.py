@@ -1,241 +1,381 @@
-"""Commands of the chat's prompt about answers: again, go on, edit, fork, make room."""
+"""A conversation on the command line: answers as they come, and the prompt with its commands."""
 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from spark_tui.cli.chat import FILE_MARK, Talk, find_target
+from spark_tui.cli.engines import find_container
 from spark_tui.cli.output import Interrupted, table_lines
 from spark_tui.cli.session import Session
-from spark_tui.core.chat import Conversation
+from spark_tui.core.chat import ChatTarget, Conversation, advised, target_of
 from spark_tui.core.context import Context
-from spark_tui.domain.chat.conversation import Room
-from spark_tui.domain.chat.parameters import SETTINGS, written
-from spark_tui.domain.chat.request import check_taken, check_together
-from spark_tui.domain.errors import SparkError, UsageError
-from spark_tui.domain.quantities import human_count
+from spark_tui.domain.chat.conversation import Exchange, Room
+from spark_tui.domain.chat.message import Answer, Attachment
+from spark_tui.domain.chat.request import Defaults, check_taken, check_together
+from spark_tui.domain.engine.state import Health
+from spark_tui.domain.errors import ApiKeyRejected, EngineDead, EngineUnreachable, SparkError, UsageError
+from spark_tui.domain.quantities import human_duration
 from spark_tui.domain.settings import folders_of, suggestion
 from spark_tui.domain.text import clean, clean_line, truncate
-from spark_tui.present.page import Table
+from spark_tui.present.chat import (
+    VALUE_CELLS,
+    answer_figures,
+    answered_object,
+    brief,
+    context_gauge,
+    conversation_table,
+    setting_rows,
+    tool_call_object,
+)
 
-MOST_LINES = 2000
-
-
-@contextlib.contextmanager
-def prompt_history(session: Session, words: Sequence[str]) -> Iterator[None]:
-    """History and completion for as long as a conversation lasts. Not in the demo, and not where nobody types: readline
-    edits the process's own input and no other."""
-    stdin = session.stdin
-    if session.options.demo or stdin is None or stdin is not sys.stdin or not stdin.isatty():
-        yield
-        return
-    import readline
-
-    home = Path(session.environment.get("HOME") or Path.home())
-    path = folders_of(session.environment, home).chat_history
-    with contextlib.suppress(OSError):  # none yet, or not ours to read: one begins without
-        readline.read_history_file(path)
-    before = readline.get_completer(), readline.get_completer_delims()
-    readline.set_completer(lambda text, state: _completion(words, text, state))
-    readline.set_completer_delims(" \t\n")
-    readline.parse_and_bind("tab: complete")
-    try:
-        yield
-    finally:
-        readline.set_completer(before[0])
-        readline.set_completer_delims(before[1])
-        readline.set_history_length(MOST_LINES)
-        _write(session, path)
+FILE_MARK: Final = "@"
+UNSURE_TOKENS: Final = 5
+HISTORY_LINES: Final = 2000
+PROMPT, MORE, BLOCK = "> ", ". ", '"""'
 
 
-def _write(session: Session, path: Path) -> None:
-    import readline
+class AnswerWriter:
+    """Writes one answer from its snapshots: text to stdout, reasoning to stderr; with --json a line for each piece.
+    `carried` is an answer that continues: what it has by now was written before."""
 
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
-        path.chmod(0o600)
-        readline.write_history_file(path)
-    except OSError as error:
-        session.err.note(f"The history of what you typed is not kept: {path}: {error.strerror or error}.")
+    def __init__(self, session: Session, *, show_reasoning: bool, carried: Answer | None = None) -> None:
+        self._session = session
+        self._show_reasoning = show_reasoning
+        self._content = len(carried.content) if carried is not None else 0
+        self._reasoning = len(carried.reasoning) if carried is not None else 0
+        self._last = carried.content[-1:] if carried is not None else ""
+        self._thinking = False
+
+    def show(self, answer: Answer) -> None:
+        """Writes what is new."""
+        reasoning, content = answer.reasoning[self._reasoning :], answer.content[self._content :]
+        self._reasoning, self._content = len(answer.reasoning), len(answer.content)
+        if self._session.as_json:
+            for kind, text in (("reasoning", reasoning), ("content", content)):
+                if text:
+                    self._session.out.json_line({"type": kind, "text": text})
+            return
+        if reasoning:
+            self._thinking = True
+            if self._show_reasoning:
+                self._session.err.stream(clean(reasoning), "dim")
+            else:
+                self._session.err.standing(f"reasoning ... {len(answer.reasoning):,} characters")
+        if content:
+            self._end_reasoning(answer)
+            # Blank lines at the beginning, a habit of models, would push the answer down.
+            shown = clean(content) if self._last else clean(content).lstrip("\n")
+            self._session.out.write(shown)
+            self._last = shown or self._last
+
+    def _end_reasoning(self, answer: Answer) -> None:
+        if not self._thinking:
+            return
+        self._thinking = False
+        self._session.err.settle()
+        if self._show_reasoning:
+            self._session.err.say()
+        if answer.reasoning_seconds is not None and self._session.err.interactive:
+            self._session.err.say(f"(reasoned for {human_duration(answer.reasoning_seconds)})", "dim")
+
+    def end(self) -> None:
+        """Closes the line, whatever ended the answer."""
+        self._session.err.settle()
+        if self._last and not self._last.endswith("\n"):
+            self._session.out.line()
+
+    def result(self, exchange: Exchange, conversation: str = "") -> None:
+        """What came, and how fast; `conversation` is the id under which it is saved."""
+        answer, err = exchange.answer, self._session.err
+        if self._session.as_json:
+            for call in answer.tool_calls:
+                self._session.out.json_line({"type": "tool_call", **tool_call_object(call)})
+            self._session.out.json_line({"type": "answer", **answered_object(exchange, conversation)})
+            return
+        self._end_reasoning(answer)
+        for call in answer.tool_calls:
+            err.say(f"tool call: {call.name}({call.arguments})")
+        err.say("   ".join(answer_figures(exchange)), "dim")
+        for line in unsure(answer):
+            err.say(line, "dim")
+        if answer.finish_reason == "length":
+            err.note("Answer cut at the token limit. Raise it with --max-tokens, or /continue.")
+        elif not answer.content and not answer.tool_calls:
+            err.note("The answer is empty" + (": only reasoning." if answer.reasoning else "."))
 
 
-def _completion(words: Sequence[str], text: str, state: int) -> str | None:
-    found = [word for word in words if text.startswith("/") and word.startswith(text)]
-    return f"{found[state]} " if state < len(found) else None
+def unsure(answer: Answer) -> list[str]:
+    """The least probable tokens, each with its alternatives; empty without log probabilities."""
+
+    def shown(token: str, logprob: float) -> str:
+        return f"{clean(token)!r} {math.exp(min(0.0, logprob)):.0%}"
+
+    lines = []
+    for each in sorted(answer.logprobs, key=lambda each: each.logprob)[:UNSURE_TOKENS]:
+        others = ", ".join(shown(*other) for other in each.likeliest if other[0] != each.token)
+        lines.append(f"  {shown(each.token, each.logprob)}{f'   else {others}' if others else ''}")
+    return ["least certain tokens:", *lines] if lines else []
 
 
-@contextlib.contextmanager
-def prefilled(text: str) -> Iterator[None]:
-    """The next prompt begins with `text`, to be edited."""
-    import readline
+async def find_target(context: Context, name: str, model: str = "") -> tuple[ChatTarget, Defaults]:
+    """The engine, and what its preset's chats begin with. Raises the error that says why it cannot be asked."""
+    container = await find_container(context, name)
+    watch = await context.supervisor.watch(container.id)
+    endpoint, restart = watch.endpoint, f"spark-tui restart {container.name}"
+    if not container.running:
+        raise EngineUnreachable(f"{container.name} is not running ({container.status.value}).", f"Start it: {restart}")
+    if endpoint is None:
+        remedy = "Launch it from a preset, or publish its port: docker run -p ..."
+        raise EngineUnreachable(f"{container.name} publishes no port.", remedy)
+    health = await watch.check_health()
+    if health is Health.DEAD:
+        raise EngineDead(
+            f"The engine of {container.name} is dead; only its web server answers.",
+            f"Read why: spark-tui logs {container.name}\nStart it again: {restart}",
+        )
+    served = watch.view().served_name
+    if not served and health is Health.OK:
+        try:
+            models = await context.api.models(endpoint)
+        except ApiKeyRejected as error:
+            target = ChatTarget(container.name, endpoint, "")
+            raise advised(error, target, context.secrets.path(container.name)) from error
+        served = models[0].id if models else ""
+    view = watch.view()
+    if not served or health is not Health.OK:
+        raise EngineUnreachable(
+            f"{container.name} is not ready yet: port {view.port} is {health.value}.",
+            f"Follow its start: spark-tui logs {container.name} -f",
+        )
+    defaults = await context.conversations.defaults(container.preset, served)
+    target = target_of(view, endpoint, model=model or ("" if view.served_name else served))
+    return replace(target, modalities=defaults.modalities), defaults
 
-    readline.set_startup_hook(lambda: readline.insert_text(text))
-    try:
-        yield
-    finally:
-        readline.set_startup_hook(None)
+
+class Talk:
+    """One conversation with one engine. Its coroutines run on the core's loop; `read` asks the person for a line."""
+
+    def __init__(self, session: Session, conversation: Conversation, target: ChatTarget, defaults: Defaults) -> None:
+        self.session = session
+        self.conversation = conversation
+        self.target = target
+        self.defaults = defaults
+        self.show_reasoning = False
+        self.attachments: tuple[Attachment, ...] = ()
+        self.read: Callable[[str], str] = session.out.ask
+
+    def say(self, text: str) -> None:
+        """A short confirmation on stderr."""
+        self.session.err.say(text, "dim")
+
+    async def ask(self, question: str, _: Context) -> None:
+        """Asks, with what is attached, and writes the answer as it comes. Raises the error that ended it."""
+        use = self.conversation.use(self.target, question, self.attachments)
+        if use.room in (Room.NEAR, Room.OVER) and use.limit is not None:
+            trims = "; or ".join(trim.sentence for trim in self.conversation.trims(use))
+            hint = f" /trim to {trims}." if trims else ""
+            self.session.err.note(f"With this question: {context_gauge(use).text}.{hint}")
+        attachments, self.attachments = self.attachments, ()
+        await self.write(lambda: self.conversation.ask(question, self.target, attachments))
+
+    async def write(self, begin: Callable[[], AsyncGenerator[Answer, None]]) -> None:
+        """Writes an answer as it comes; what had come is kept whatever ends it."""
+        answers = begin()
+        last = self.conversation.last
+        writer = AnswerWriter(self.session, show_reasoning=self.show_reasoning, carried=last.answer if last else None)
+        try:
+            async with aclosing(answers):
+                async for answer in answers:
+                    writer.show(answer)
+        finally:
+            writer.show(self.conversation.exchanges[-1].answer)  # what came after the last look, when it was stopped
+            writer.end()
+            await self.flush()
+        writer.result(self.conversation.exchanges[-1], self.conversation.id)
+
+    async def flush(self) -> None:
+        """Waits until all is on the disk; a note says when that fails."""
+        journal = self.conversation.journal
+        moved = journal.moved_from if journal is not None else ""
+        await self.conversation.settle()
+        if journal is None:
+            return
+        if journal.moved_from and not moved:
+            self.session.err.note(f"{journal.moved_from} is open elsewhere: continuing in a copy, {journal.id}.")
+        if journal.error is not None:
+            self.session.err.note(f"{journal.error.summary} {journal.error.remedy}")
+
+    async def switch_to(self, conversation: Conversation) -> None:
+        """Closes the conversation and continues with another one."""
+        await self.conversation.close()
+        self.conversation = conversation
 
 
-SHOWN_CELLS: Final = 70
+# --- commands ---------------------------------------------------------------------------------------------
 
 
 class Leave(Exception):
     """The person is done."""
 
 
+Work = Callable[[Talk, str, Context], Coroutine[Any, Any, None]]
+
+
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """A command as it was typed: in which talk, the rest of the line, and how to ask for another line."""
+class Command:
+    """A command of the prompt: its name, what may follow it, what it does. `at_prompt` works outside the core's loop:
+    it asks the person for more, or leaves."""
 
-    talk: Talk
-    rest: str
-    ask: Callable[[str], str]
-
-
-async def go_over(talk: Talk, conversation: Conversation) -> None:
-    """To another conversation; the old one is closed."""
-    await talk.conversation.close()
-    talk.conversation = conversation
+    name: str
+    usage: str
+    help: str
+    work: Work | None = None
+    at_prompt: Callable[[Talk, str], None] | None = None
 
 
-def new(entry: Entry) -> None:
-    """A new conversation with the same settings."""
-
-    async def new(context: Context) -> None:
-        kept = entry.talk.conversation.journal is not None
-        await go_over(entry.talk, context.conversations.new(entry.talk.conversation.settings, keep=kept))
-
-    entry.talk.session.run(new)
-    entry.talk.session.err.say("A new conversation, with the same settings.", "dim")
+COMMANDS: Final[dict[str, Command]] = {}
 
 
-def list_(entry: Entry) -> None:
-    """The conversations that are kept."""
-    from spark_tui.cli.conversations import table_of
+def command(name: str, usage: str, text: str) -> Callable[[Work], Work]:
+    """Registers the work of a command."""
 
-    async def look(context: Context) -> Table:
-        return table_of(await context.conversations.summaries())
+    def register(work: Work) -> Work:
+        COMMANDS[name] = Command(name, usage, text, work)
+        return work
 
-    err = entry.talk.session.err
-    for line in table_lines(entry.talk.session.run(look), err.terminal.width, err.terminal.paint):
-        err.stream(f"{line}\n")
+    return register
 
 
-def load(entry: Entry) -> None:
-    """Goes over to another conversation, by id or from a file."""
-    if not entry.rest:
-        raise UsageError("/load needs an id or a file.", "/list shows the ids.")
+def at_prompt(name: str, usage: str, text: str) -> Callable[[Callable[[Talk, str], None]], None]:
+    """Registers a command that works at the prompt."""
 
-    async def load(context: Context) -> None:
-        conversations = context.conversations
-        known = {each.id for each in await conversations.summaries()} if conversations.kept else set()
-        is_file = (
-            "/" in entry.rest
-            or entry.rest.lower().endswith((".json", ".md"))
-            or (entry.rest not in known and "." in entry.rest)
-        )
-        await go_over(
-            entry.talk, await (conversations.take_in(entry.rest) if is_file else conversations.open(entry.rest))
-        )
+    def register(work: Callable[[Talk, str], None]) -> None:
+        COMMANDS[name] = Command(name, usage, text, at_prompt=work)
 
-    entry.talk.session.run(load)
-    entry.talk.session.err.say(
-        f"{entry.talk.conversation.title}: {len(entry.talk.conversation.exchanges)} exchanges.", "dim"
+    return register
+
+
+def command_named(name: str) -> Command:
+    """The command of that name, or the only one that begins so. Raises UsageError."""
+    found = [COMMANDS[name]] if name in COMMANDS else [each for each in COMMANDS.values() if each.name.startswith(name)]
+    if len(found) == 1 and name:
+        return found[0]
+    near = suggestion(name, list(COMMANDS))
+    raise UsageError(
+        f"Unknown command /{truncate(clean_line(name), 40)}.",
+        f"{f'Did you mean /{near}? ' if near else ''}/help lists them. To send it to the model, begin with //.",
     )
 
 
-def save(entry: Entry) -> None:
-    """Writes the conversation to a file."""
-    if not entry.rest:
-        kept = f"It is kept as {entry.talk.conversation.id}." if entry.talk.conversation.id else "It is not kept."
-        raise UsageError("/save needs a file name.", f"NAME.md to be read, NAME.json to be imported again. {kept}")
-
-    async def save(context: Context) -> str:
-        return await context.conversations.put_out(entry.talk.conversation.thread(), entry.rest)
-
-    entry.talk.session.err.say(f"Written: {entry.talk.session.run(save)}", "dim")
+@at_prompt("help", "", "these commands")
+def _help(talk: Talk, _: str) -> None:
+    width = max(len(f"/{each.name} {each.usage}") for each in COMMANDS.values())
+    for each in COMMANDS.values():
+        talk.session.err.say(f"  {f'/{each.name} {each.usage}':<{width}}  {each.help}")
+    talk.say('A line that ends in \\ continues; """ begins and ends a text of several lines.')
 
 
-def title(entry: Entry) -> None:
-    """Names the conversation."""
-
-    async def rename(_: Context) -> None:
-        entry.talk.conversation.rename(entry.rest)
-        await entry.talk.flush()
-
-    if entry.rest:
-        entry.talk.session.run(rename)
-    entry.talk.session.err.say(entry.talk.conversation.title or "It has no title yet.", "dim")
+@command("system", "[TEXT|@FILE|off]", "show or set the system prompt")
+async def _system(talk: Talk, rest: str, context: Context) -> None:
+    if rest:
+        await _change(talk, context, "system", None if rest == "off" else rest)
+    else:
+        talk.session.err.say(clean(talk.conversation.settings.system) or "No system prompt.")
 
 
-def engine(entry: Entry) -> None:
-    """Talks to another engine from now on."""
-
-    async def change(context: Context) -> None:
-        entry.talk.target, entry.talk.defaults = await find_target(context, entry.rest)
-
-    if entry.rest:
-        entry.talk.session.run(change)
-    entry.talk.session.err.say(f"{entry.talk.target.model} at {entry.talk.target.engine}", "dim")
-
-
-def model(entry: Entry) -> None:
-    """Talks to another model of the engine."""
-
-    async def change(context: Context) -> None:
-        entry.talk.target, entry.talk.defaults = await find_target(context, entry.talk.target.engine, entry.rest)
-
-    if entry.rest:
-        entry.talk.session.run(change)
-    entry.talk.session.err.say(f"{entry.talk.target.model} at {entry.talk.target.engine}", "dim")
+@command("set", "[NAME VALUE]", "show the settings, or set one; `default` unsets it")
+async def _set(talk: Talk, rest: str, context: Context) -> None:
+    name, _, value = rest.replace("=", " ", 1).partition(" ")
+    if not name:
+        for row in setting_rows(talk.conversation.settings):
+            value = truncate(row.value, VALUE_CELLS) or f"({row.default})"
+            talk.session.err.say(f"  {row.key:<19} {value:<20}  {row.help}")
+    elif value.strip():
+        await _change(talk, context, name, value.strip())
+    else:
+        raise UsageError(f"/set {clean_line(name)} needs a value.", "Give one, or `default`; /set lists all settings.")
 
 
-def quit_(_entry: Entry) -> None:
-    """Leaves."""
-    raise Leave
+async def _change(talk: Talk, context: Context, name: str, text: str | None) -> None:
+    value = text
+    if name in ("system", "schema") and text is not None and text.startswith(FILE_MARK):
+        value = await context.conversations.text(text.removeprefix(FILE_MARK))
+    talk.conversation.settings = talk.conversation.settings.with_setting(name, value)
+    if name == "system":
+        talk.say(f"System prompt: {len(talk.conversation.settings.system):,} characters.")
+    else:
+        talk.say(f"{name}: {text or 'default'}")
 
 
-def retry(entry: Entry) -> None:
-    """Asks the last question again, in the place of its answer."""
-
-    async def again(_: Context) -> None:
-        await entry.talk.write(lambda: entry.talk.conversation.regenerate(entry.talk.target))
-
-    entry.talk.session.run(again)
-
-
-def let_go_on(entry: Entry) -> None:
-    """Lets a stopped or cut answer go on."""
-
-    async def go_on(_: Context) -> None:
-        await entry.talk.write(lambda: entry.talk.conversation.go_on(entry.talk.target))
-
-    entry.talk.session.run(go_on)
+@command("think", "[on|off|show|hide]", "enable or disable reasoning; show or hide it")
+async def _think(talk: Talk, rest: str, context: Context) -> None:
+    if rest in ("show", "hide"):
+        talk.show_reasoning = rest == "show"
+        talk.say(f"Reasoning is {'shown' if talk.show_reasoning else 'hidden'}.")
+    else:
+        now = talk.conversation.settings.parameters.thinking
+        await _change(talk, context, "thinking", rest or ("off" if now is not False else "on"))
 
 
-def edit(entry: Entry) -> None:
-    """Another question in the place of one: typed after the command, or edited at the prompt."""
-    number, text = _number_and_text(entry.talk.conversation, entry.rest)
-    question = next((each.question for each in entry.talk.conversation.exchanges if each.number == number), "")
+@command("tools", "[FILE|off]", "offer the tools of a JSON file; you type their results")
+async def _tools(talk: Talk, rest: str, context: Context) -> None:
+    if rest:
+        tools = () if rest == "off" else await context.conversations.tools(rest)
+        talk.conversation.settings = replace(talk.conversation.settings, tools=tools, tool_choice="")
+    for tool in talk.conversation.settings.tools:
+        talk.session.err.say(f"  {tool.name}  {truncate(tool.description, VALUE_CELLS)}")
+    if not talk.conversation.settings.tools:
+        talk.say("No tools. /tools FILE reads them; you type their results.")
+
+
+@command("image", "FILE|off", "attach an image to the next question")
+@command("audio", "FILE|off", "attach audio to the next question")
+async def _attach(talk: Talk, rest: str, context: Context) -> None:
+    if rest == "off":
+        talk.attachments = ()
+    elif rest:
+        found = (*talk.attachments, await context.conversations.attachment(rest))
+        check_together(found)
+        check_taken(found, talk.target.modalities, talk.target.model)
+        talk.attachments = found
+    names = ", ".join(each.name for each in talk.attachments)
+    talk.say(f"Attached: {names}" if names else "Nothing attached.")
+
+
+@command("retry", "", "ask the last question again; the answer is replaced")
+async def _retry(talk: Talk, _: str, __: Context) -> None:
+    await talk.write(lambda: talk.conversation.regenerate(talk.target))
+
+
+@command("continue", "", "continue a stopped or cut answer")
+async def _continue(talk: Talk, _: str, __: Context) -> None:
+    await talk.write(lambda: talk.conversation.go_on(talk.target))
+
+
+@at_prompt("edit", "[N] [TEXT]", "edit and resend the last question, or number N")
+def _edit(talk: Talk, rest: str) -> None:
+    number, text = _number_and_text(talk.conversation, rest)
     if not text:
+        question = next((each.question for each in talk.conversation.exchanges if each.number == number), "")
         with prefilled(question):
-            text = entry.ask("edit> ")
+            text = talk.read("edit> ")
     if not text.strip():
-        entry.talk.session.err.say("Nothing was changed.", "dim")
+        talk.say("Not changed.")
         return
 
     async def edit(_: Context) -> None:
-        await entry.talk.write(lambda: entry.talk.conversation.edit(number, text, entry.talk.target))
+        await talk.write(lambda: talk.conversation.edit(number, text, talk.target))
 
-    entry.talk.session.run(edit)
+    talk.session.run(edit)
 
 
 def _number_and_text(conversation: Conversation, rest: str) -> tuple[int, str]:
@@ -248,237 +388,138 @@ def _number_and_text(conversation: Conversation, rest: str) -> tuple[int, str]:
     return (asked[-1] if asked else 0), rest
 
 
-def fork(entry: Entry) -> None:
-    """Goes over to a copy that ends at an exchange."""
-    number = _number_and_text(entry.talk.conversation, entry.rest)[0] if entry.rest else 0
-    last = entry.talk.conversation.last
-
-    async def fork(context: Context) -> None:
-        thread = entry.talk.conversation.thread()
-        made = await context.conversations.fork(thread, number or (last.number if last else 0))
-        await go_over(entry.talk, made)
-
-    entry.talk.session.run(fork)
-    entry.talk.session.err.say(f"This is {entry.talk.conversation.id} now; the other one stays as it was.", "dim")
+@command("past", "", "the questions, with their numbers")
+async def _past(talk: Talk, _: str, __: Context) -> None:
+    for each in talk.conversation.exchanges:
+        unsent = "   no longer sent" if each.number < talk.conversation.sent_from else ""
+        talk.session.err.say(f"  {each.number:>3}  {brief(each)}   ({each.model}, {each.outcome.value}){unsent}")
 
 
-def past(entry: Entry) -> None:
-    """What was asked, with the numbers that other commands take."""
-    for each in entry.talk.conversation.exchanges:
-        said = each.question or ", ".join(f"result of {answer.name}" for answer in each.tool_answers)
-        unsent = "   not sent any more" if each.number < entry.talk.conversation.sent_from else ""
-        shown = truncate(" ".join(clean_line(said).split()), SHOWN_CELLS)
-        entry.talk.session.err.say(f"  {each.number:>3}  {shown}   ({each.model}, {each.outcome.value}){unsent}")
+@command("fork", "[N]", "continue in a copy that ends with the last answer, or number N")
+async def _fork(talk: Talk, rest: str, context: Context) -> None:
+    last = talk.conversation.last
+    number = _number_and_text(talk.conversation, rest)[0] if rest else 0
+    number = number or (last.number if last else 0)
+    await talk.switch_to(await context.conversations.fork(talk.conversation.thread(), number))
+    talk.say(f"Forked to {talk.conversation.id}. The original is unchanged.")
 
 
-def context(entry: Entry) -> None:
-    """How full the context is, and what could be left out."""
-    use = entry.talk.conversation.use(entry.talk.target)
-    limit = f" of {human_count(use.limit)}" if use.limit else ""
-    entry.talk.session.err.say(f"About {human_count(use.tokens)}{limit} tokens are sent with the next question.")
-    _list_trims(entry.talk)
+@command("context", "", "how full the context is")
+async def _context(talk: Talk, _: str, __: Context) -> None:
+    use = talk.conversation.use(talk.target)
+    talk.session.err.say(context_gauge(use).text or "context empty")
+    _list_trims(talk)
 
 
 def _list_trims(talk: Talk) -> None:
-    use = talk.conversation.use(talk.target)
-    for place, trim in enumerate(talk.conversation.trims(use), 1):
+    for place, trim in enumerate(talk.conversation.trims(talk.conversation.use(talk.target)), 1):
         talk.session.err.say(f"  /trim {place}  {trim.sentence}")
 
 
-def trim(entry: Entry) -> None:
-    """Leaves out what was proposed; without a number it proposes."""
-    talk, say = entry.talk, entry.talk.session.err.say
+@command("trim", "[N|off]", "leave older messages out of what is sent")
+async def _trim(talk: Talk, rest: str, _: Context) -> None:
     use = talk.conversation.use(talk.target)
     trims = talk.conversation.trims(use)
-    place = int(entry.rest) if entry.rest.isdecimal() and len(entry.rest) < 6 else 0
-    if entry.rest == "off":
-        _send_from(talk, 0)
-        say("All of it is sent again.", "dim")
+    place = int(rest) if rest.isdecimal() and len(rest) < 6 else 0
+    if rest == "off":
+        talk.conversation.trim(0)
+        await talk.flush()
+        talk.say("All messages are sent again.")
     elif 1 <= place <= len(trims):
-        _send_from(talk, trims[place - 1].sent_from)
-        say(f"Done: {trims[place - 1].sentence}. /trim off sends them again.", "dim")
+        talk.conversation.trim(trims[place - 1].sent_from)
+        await talk.flush()
+        talk.say(f"Done: {trims[place - 1].sentence}. /trim off sends them again.")
     elif trims:
         _list_trims(talk)
     else:
-        enough = use.room in (Room.ENOUGH, Room.UNKNOWN)
-        say("There is room enough." if enough else "There is nothing that could be left out.", "dim")
+        talk.say("The context has room." if use.room in (Room.ENOUGH, Room.UNKNOWN) else "Nothing can be left out.")
 
 
-def _send_from(talk: Talk, number: int) -> None:
-    async def send_from(_: Context) -> None:
-        talk.conversation.trim(number)
+@command("engine", "[NAME]", "switch to another engine")
+async def _engine(talk: Talk, rest: str, context: Context) -> None:
+    if rest:
+        talk.target, talk.defaults = await find_target(context, rest)
+    talk.say(f"{talk.target.model} at {talk.target.engine}")
+
+
+@command("model", "[NAME]", "switch to another model of this engine")
+async def _model(talk: Talk, rest: str, context: Context) -> None:
+    if rest:
+        talk.target, talk.defaults = await find_target(context, talk.target.engine, rest)
+    talk.say(f"{talk.target.model} at {talk.target.engine}")
+
+
+@command("new", "", "start a new conversation")
+async def _new(talk: Talk, _: str, context: Context) -> None:
+    kept = talk.conversation.journal is not None
+    await talk.switch_to(context.conversations.new(talk.conversation.settings, keep=kept))
+    talk.say("New conversation, with the same settings.")
+
+
+@command("list", "", "the saved conversations")
+async def _list(talk: Talk, _: str, context: Context) -> None:
+    table, err = conversation_table(await context.conversations.summaries()), talk.session.err
+    for line in table_lines(table, err.terminal.width, err.terminal.paint):
+        err.stream(f"{line}\n")
+
+
+@command("load", "ID|FILE", "continue another conversation")
+async def _load(talk: Talk, rest: str, context: Context) -> None:
+    if not rest:
+        raise UsageError("/load needs an id or a file.", "/list shows the ids.")
+    conversations = context.conversations
+    known = {each.id for each in await conversations.summaries()} if conversations.kept else set()
+    is_file = "/" in rest or rest.lower().endswith((".json", ".md")) or (rest not in known and "." in rest)
+    await talk.switch_to(await (conversations.take_in(rest) if is_file else conversations.open(rest)))
+    talk.say(_headline(talk.conversation))
+
+
+@command("save", "FILE", "write this conversation to NAME.md or NAME.json")
+async def _save(talk: Talk, rest: str, context: Context) -> None:
+    if not rest:
+        kept = f"It is saved as {talk.conversation.id}." if talk.conversation.id else "It is not saved."
+        raise UsageError("/save needs a file name.", f"NAME.md to read it, NAME.json to import it again. {kept}")
+    talk.say(f"Saved: {await context.conversations.put_out(talk.conversation.thread(), rest)}")
+
+
+@command("title", "[TEXT]", "show or set the title")
+async def _title(talk: Talk, rest: str, _: Context) -> None:
+    if rest:
+        talk.conversation.rename(rest)
         await talk.flush()
-
-    talk.session.run(send_from)
-
-
-def system(entry: Entry) -> None:
-    """Shows or sets the system prompt."""
-    if not entry.rest:
-        entry.talk.session.err.say(clean(entry.talk.conversation.settings.system) or "There is no system prompt.")
-        return
-    _change(entry.talk, "system", None if entry.rest == "off" else entry.rest)
+    talk.say(talk.conversation.title or "No title yet.")
 
 
-def set_(entry: Entry) -> None:
-    """Shows all settings, or sets one."""
-    name, _, value = entry.rest.replace("=", " ", 1).partition(" ")
-    if not name:
-        _show_settings(entry.talk)
-    elif not value.strip():
-        raise UsageError(
-            f"/set {clean_line(name)} needs a value.", "Give one, or `default`; /set alone shows them all."
-        )
-    else:
-        _change(entry.talk, name, value.strip())
+@at_prompt("quit", "", "leave")
+def _quit(_: Talk, __: str) -> None:
+    raise Leave
 
 
-def _show_settings(talk: Talk) -> None:
-    told = talk.conversation.settings.parameters.given()
-    for each in SETTINGS:
-        value = truncate(written(told.get(each.name)), SHOWN_CELLS) or "(the server's own)"
-        talk.session.err.say(f"  {each.name:<19} {value:<20}  {each.help}")
+# --- the prompt -------------------------------------------------------------------------------------------
 
 
-def think(entry: Entry) -> None:
-    """Turns reasoning on or off, or its display."""
-    if entry.rest in ("show", "hide"):
-        entry.talk.show_reasoning = entry.rest == "show"
-        entry.talk.session.err.say(f"Reasoning is {'shown' if entry.talk.show_reasoning else 'not shown'}.", "dim")
-    else:
-        now = entry.talk.conversation.settings.parameters.thinking
-        _change(entry.talk, "thinking", entry.rest or ("off" if now is not False else "on"))
+def _headline(conversation: Conversation) -> str:
+    count = len(conversation.exchanges)
+    return f"{conversation.title}: {count} exchange{'' if count == 1 else 's'}."
 
 
-def _change(talk: Talk, name: str, told: str | None) -> None:
-    async def change(context: Context) -> None:
-        text = told
-        if name in ("system", "schema") and text is not None and text.startswith(FILE_MARK):
-            text = await context.conversations.text(text.removeprefix(FILE_MARK))
-        talk.conversation.settings = talk.conversation.settings.with_setting(name, text)
-
-    talk.session.run(change)
-    if name == "system":
-        talk.session.err.say(f"System prompt: {len(talk.conversation.settings.system):,} characters.", "dim")
-    else:
-        talk.session.err.say(f"{name}: {told or 'default'}", "dim")
-
-
-def tools(entry: Entry) -> None:
-    """Offers the tools of a file, or none."""
-
-    async def read(context: Context) -> None:
-        tools = () if entry.rest == "off" else await context.conversations.tools(entry.rest)
-        entry.talk.conversation.settings = replace(entry.talk.conversation.settings, tools=tools, tool_choice="")
-
-    if entry.rest:
-        entry.talk.session.run(read)
-    tools = entry.talk.conversation.settings.tools
-    for tool in tools:
-        entry.talk.session.err.say(f"  {tool.name}  {truncate(tool.description, SHOWN_CELLS)}")
-    if not tools:
-        entry.talk.session.err.say("No tools are offered. /tools FILE reads them; you type their results.", "dim")
-
-
-def attach(entry: Entry) -> None:
-    """A picture or a sound for the next question."""
-
-    async def read(context: Context) -> None:
-        found = (*entry.talk.attachments, await context.conversations.attachment(entry.rest))
-        check_together(found)
-        check_taken(found, entry.talk.target.modalities, entry.talk.target.model)
-        entry.talk.attachments = found
-
-    if entry.rest == "off":
-        entry.talk.attachments = ()
-    elif entry.rest:
-        entry.talk.session.run(read)
-    names = ", ".join(each.name for each in entry.talk.attachments)
-    entry.talk.session.err.say(f"With the next question: {names}" if names else "Nothing is attached.", "dim")
-
-
-@dataclass(frozen=True, slots=True)
-class Command:
-    """A command: its name, what may follow it, what it does."""
-
-    name: str
-    usage: str
-    help: str
-    run: Callable[[Entry], None]
-
-
-def command_named(name: str) -> Command:
-    """The command of that name, or the only one that begins so. Raises UsageError."""
-    found = [each for each in COMMANDS if each.name == name] or [
-        each for each in COMMANDS if each.name.startswith(name)
-    ]
-    if len(found) == 1 and name:
-        return found[0]
-    shown = truncate(clean_line(name), 40)
-    near = suggestion(name, [each.name for each in COMMANDS])
-    raise UsageError(
-        f"There is no command /{shown}.",
-        f"{f'Did you mean /{near}? ' if near else ''}/help lists them. To say it to the model, begin with //.",
-    )
-
-
-def help_(entry: Entry) -> None:
-    """Lists the commands."""
-    width = max(len(f"/{each.name} {each.usage}") for each in COMMANDS)
-    for each in COMMANDS:
-        entry.talk.session.err.say(f"  {f'/{each.name} {each.usage}':<{width}}  {each.help}")
-    entry.talk.session.err.say('A line that ends in \\ goes on; """ begins and ends a text of several lines.', "dim")
-
-
-COMMANDS: Final = (
-    Command("help", "", "these commands", help_),
-    Command("system", "[TEXT|@FILE|off]", "show or set the system prompt", system),
-    Command("set", "[NAME VALUE]", "show the settings, or set one; `default` leaves it to the server", set_),
-    Command("think", "[on|off|show|hide]", "let the model reason, or not; show its reasoning", think),
-    Command("tools", "[FILE|off]", "offer the tools of a JSON file; you type their results", tools),
-    Command("image", "FILE|off", "a picture with the next question", attach),
-    Command("audio", "FILE|off", "a sound with the next question", attach),
-    Command("retry", "", "ask the last question again, in the place of its answer", retry),
-    Command("continue", "", "let a stopped or cut answer go on", let_go_on),
-    Command("edit", "[N] [TEXT]", "ask another question in the place of the last, or of number N", edit),
-    Command("past", "", "what was asked, with numbers", past),
-    Command("fork", "[N]", "go on in a copy that ends at the last exchange, or at number N", fork),
-    Command("context", "", "how full the context is", context),
-    Command("trim", "[N|off]", "leave older exchanges out of what is sent", trim),
-    Command("engine", "[NAME]", "talk to another engine", engine),
-    Command("model", "[NAME]", "talk to another model of this engine", model),
-    Command("new", "", "a new conversation", new),
-    Command("list", "", "the conversations that are kept", list_),
-    Command("load", "ID|FILE", "go on with another conversation", load),
-    Command("save", "FILE", "write this one to NAME.md or NAME.json", save),
-    Command("title", "[TEXT]", "call this conversation so", title),
-    Command("quit", "", "leave", quit_),
-)
-
-
-PROMPT = "> "
-MORE = ". "
-BLOCK = '"""'
-
-
-def converse(talk: Talk, ask: Callable[[str], str]) -> None:
+def converse(talk: Talk) -> None:
     """Question and answer until end of file. Ctrl-C stops an answer; at the prompt it leaves."""
     session, target = talk.session, talk.target
-    session.err.say(f"{target.model} at {target.engine}. Ctrl-C stops an answer, Ctrl-D leaves, /help.", "dim")
+    talk.say(f"{target.model} at {target.engine}. Ctrl-C stops an answer, Ctrl-D leaves, /help.")
     if talk.conversation.exchanges:
-        count = len(talk.conversation.exchanges)
-        session.err.say(f"{talk.conversation.title}: {count} exchange{'' if count == 1 else 's'}.", "dim")
-    with prompt_history(session, [f"/{command.name}" for command in COMMANDS]):
+        talk.say(_headline(talk.conversation))
+    with prompt_history(session, [f"/{name}" for name in COMMANDS]):
         while True:
             try:
-                line = read_lines(ask)
+                line = read_lines(talk.read)
                 if line.strip():
-                    _take(talk, line, ask)
+                    _take(talk, line)
             except (EOFError, Leave):
                 session.err.say()
                 return
             except Interrupted:
-                session.err.say("(stopped)", "dim")
+                talk.say("(stopped)")
             except SparkError as error:
                 session.err.error(error)
 
@@ -499,24 +540,28 @@ def read_lines(ask: Callable[[str], str]) -> str:
     return "\n".join(lines)
 
 
-def _take(talk: Talk, line: str, ask: Callable[[str], str]) -> None:
+def _take(talk: Talk, line: str) -> None:
     """A command, or a question; then whatever tool calls the answer leaves open."""
     if line.startswith("/") and not line.startswith("//"):
         name, _, rest = line[1:].partition(" ")
-        command_named(name).run(Entry(talk, rest.strip(), ask))
+        found = command_named(name)
+        if found.at_prompt is not None:
+            found.at_prompt(talk, rest.strip())
+        elif found.work is not None:
+            talk.session.run(partial(found.work, talk, rest.strip()))
     else:
         talk.session.run(partial(talk.ask, line[1:] if line.startswith("//") else line))
-    _answer_tools(talk, ask)
+    _answer_tools(talk)
 
 
-def _answer_tools(talk: Talk, ask: Callable[[str], str]) -> None:
+def _answer_tools(talk: Talk) -> None:
     """The person types the results of tool calls: nothing is run. An empty first line leaves them unanswered."""
     while talk.conversation.last is not None and (calls := talk.conversation.last.open_calls):
         results: list[str] = []
         for call in calls:
             shown = truncate(clean_line(f"{call.name}({call.arguments})"), 200)
-            talk.session.err.say(f"Its result, which you type (nothing is run; empty leaves it): {shown}", "dim")
-            result = read_lines(ask)
+            talk.say(f"Type its result (nothing is run; empty skips): {shown}")
+            result = read_lines(talk.read)
             if not result.strip():
                 return
             results.append(result)
@@ -525,3 +570,52 @@ def _answer_tools(talk: Talk, ask: Callable[[str], str]) -> None:
             await talk.write(lambda: talk.conversation.answer_tools(results, talk.target))
 
         talk.session.run(send)
+
+
+@contextlib.contextmanager
+def prompt_history(session: Session, words: Sequence[str]) -> Iterator[None]:
+    """History and completion while a conversation lasts. Not in the demo, and only on the process's own terminal:
+    readline edits no other."""
+    stdin = session.stdin
+    if session.options.demo or stdin is None or stdin is not sys.stdin or not stdin.isatty():
+        yield
+        return
+    import readline
+
+    def completion(text: str, state: int) -> str | None:
+        found = [word for word in words if text.startswith("/") and word.startswith(text)]
+        return f"{found[state]} " if state < len(found) else None
+
+    home = Path(session.environment.get("HOME") or Path.home())
+    path = folders_of(session.environment, home).chat_history
+    with contextlib.suppress(OSError):  # none yet, or not readable: start without
+        readline.read_history_file(path)
+    before = readline.get_completer(), readline.get_completer_delims()
+    readline.set_completer(completion)
+    readline.set_completer_delims(" \t\n")
+    readline.parse_and_bind("tab: complete")
+    try:
+        yield
+    finally:
+        readline.set_completer(before[0])
+        readline.set_completer_delims(before[1])
+        readline.set_history_length(HISTORY_LINES)
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+            path.chmod(0o600)
+            readline.write_history_file(path)
+        except OSError as error:
+            session.err.note(f"Prompt history not saved: {path}: {error.strerror or error}.")
+
+
+@contextlib.contextmanager
+def prefilled(text: str) -> Iterator[None]:
+    """The next prompt begins with `text`, to be edited."""
+    import readline
+
+    readline.set_startup_hook(lambda: readline.insert_text(text))
+    try:
+        yield
+    finally:
+        readline.set_startup_hook(None)

@@ -1,45 +1,18 @@
-"""conversations: what was said to models and is kept; list, search, show, export, import, rename, remove."""
+"""conversations: list, search, show, export, import, rename and remove saved conversations."""
 
 from __future__ import annotations
 
-from datetime import datetime
 from functools import partial
 
 import click
 
-from spark_tui.cli import chat as chat_shapes
 from spark_tui.cli.command import group, yes_option
 from spark_tui.cli.session import Session, confirm
 from spark_tui.core.context import Context
 from spark_tui.domain.chat.conversation import ChatThread, ConversationHit, ConversationSummary
 from spark_tui.domain.chat.formats import exported
+from spark_tui.present.chat import conversation_table, hit_table, summary_object, thread_object
 from spark_tui.present.json import maybe
-from spark_tui.present.page import Column, Table, cells
-
-HEADINGS = (
-    Column("ID"),
-    Column("TITLE", least=12),
-    Column("CHANGED"),
-    Column("N", right=True),
-    Column("MODEL", least=12),
-)
-
-
-def table_of(found: tuple[ConversationSummary, ...]) -> Table:
-    """A list of conversations for people."""
-    return Table(
-        HEADINGS,
-        tuple(
-            cells(
-                each.id,
-                each.title + (" (open)" if each.in_use else ""),
-                f"{datetime.fromtimestamp(each.changed_at).astimezone():%Y-%m-%d %H:%M}",
-                str(each.exchanges),
-                ", ".join(each.models),
-            )
-            for each in found
-        ),
-    )
 
 
 @group("conversations")
@@ -74,9 +47,9 @@ def list_conversations(session: Session, search: str = "") -> None:
     for problem in problems:
         session.err.note(problem)
     if session.as_json:
-        session.out.json([chat_shapes.summary(each) for each in found])
+        session.out.json([summary_object(each) for each in found])
     elif found:
-        session.out.table(table_of(found))
+        session.out.table(conversation_table(found))
     else:
         session.err.say("No conversations yet: spark-tui chat NAME")
 
@@ -91,11 +64,9 @@ def _search(session: Session, text: str) -> None:
             [{"id": hit.id, "title": hit.title, "number": hit.number, "excerpt": hit.excerpt} for hit in hits]
         )
     elif hits:
-        columns = (Column("ID"), Column("N", right=True), Column("TITLE", least=12), Column("TEXT", least=12))
-        rows = tuple(cells(hit.id, str(hit.number or ""), hit.title, hit.excerpt) for hit in hits)
-        session.out.table(Table(columns, rows))
+        session.out.table(hit_table(hits))
     else:
-        session.err.say("Nobody said that.")
+        session.err.say("No matches.")
 
 
 @conversations.sub("show", "  spark-tui conversations show last | less")
@@ -104,11 +75,11 @@ def show_conversation(session: Session, name: str) -> None:
     """Show one conversation as Markdown, or as data with --json."""
     thread = session.run(partial(_read, name))
     if session.as_json:
-        session.out.json(chat_shapes.thread(thread))
+        session.out.json(thread_object(thread))
     else:
         session.out.write(exported(thread, "markdown"))
     if thread.damaged:
-        session.err.note(f"{thread.damaged} lines of its file could not be read, and were passed over.")
+        session.err.note(f"{thread.damaged} lines of its file cannot be read and are left out.")
 
 
 async def _read(name: str, context: Context) -> ChatThread:
@@ -134,7 +105,7 @@ def export_conversation(session: Session, name: str, form: str, output: str, for
         written = session.run(write)
         session.err.say(f"Written: {written}")
     if session.as_json:
-        file = maybe("file", written or None, "it was not asked for")
+        file = maybe("file", written or None, "no --output")
         session.out.json({"id": thread.id, "format": form, "text": text, **file})
     elif not output:
         session.out.write(text)
@@ -157,7 +128,7 @@ def import_conversation(session: Session, path: str) -> None:
         session.out.json({"id": id_, "title": title, "exchanges": count})
     else:
         session.out.line(id_)
-        session.err.say(f"{title}: {count} exchanges. Go on with it: spark-tui chat NAME --continue {id_}")
+        session.err.say(f"{title}: {count} exchanges. Continue: spark-tui chat NAME --continue {id_}")
 
 
 @conversations.sub("rename", '  spark-tui conversations rename last "Kernel hunt"')

@@ -6,17 +6,26 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import NamedTuple
 
-from spark_tui.domain.chat.conversation import ContextUse, ConversationHit, ConversationSummary, Exchange, Room
-from spark_tui.domain.chat.formats import tokens
+from spark_tui.domain.chat.conversation import (
+    ChatThread,
+    ContextUse,
+    ConversationHit,
+    ConversationSummary,
+    EngineSide,
+    Exchange,
+    Room,
+)
+from spark_tui.domain.chat.formats import ending, figures, tokens
 from spark_tui.domain.chat.message import Answer, ToolCall, Usage
 from spark_tui.domain.chat.parameters import SETTINGS, written
-from spark_tui.domain.chat.request import NO_DEFAULTS, ChatSettings, Defaults
+from spark_tui.domain.chat.request import NO_DEFAULTS, ChatSettings, Defaults, settings_json
 from spark_tui.domain.quantities import human_count
 from spark_tui.domain.text import clean_line, truncate
-from spark_tui.present.json import Object, maybe, rounded
+from spark_tui.present.json import Object, maybe, moment, rounded
 from spark_tui.present.page import Cell, Column, Table, Tone, cells
 
 BRIEF_CELLS = 60
+NO_METRICS = "not in the engine's metrics"
 VALUE_CELLS = 70
 _ROOM = {Room.NEAR: "nearly full", Room.OVER: "does not fit"}
 
@@ -43,6 +52,14 @@ def progress(exchange: Exchange, now: float) -> str:
     if answer.decode_tokens_per_second is not None:
         figures.append(f"{answer.decode_tokens_per_second:.1f} tok/s")
     return "   ".join(figures)
+
+
+def answer_figures(exchange: Exchange) -> tuple[str, ...]:
+    """How the answer ended, what it cost, and the share of the context that it leaves taken."""
+    usage = exchange.answer.usage
+    share = (usage.prompt_tokens + usage.completion_tokens) / exchange.limit if usage and exchange.limit else None
+    context = "" if share is None else f"context {100 * share:.0f} %"
+    return tuple(filter(None, (ending(exchange), *figures(exchange), context)))
 
 
 def context_gauge(use: ContextUse | None) -> Cell:
@@ -150,4 +167,94 @@ def answer_object(found: Answer, engine_name: str, model: str) -> Object:
         ),
         **maybe("reasoning_seconds", rounded(found.reasoning_seconds, 3), "there was no reasoning"),
         **counts,
+    }
+
+
+def answered_object(exchange: Exchange, conversation: str = "") -> Object:
+    """An answer with its timings, and what holds for it: how it ended, parameters, context."""
+    found = exchange.answer
+    rate = found.prefill_tokens_per_second
+    usage = found.usage
+    used = usage.prompt_tokens + usage.completion_tokens if usage is not None else None
+    return {
+        **answer_object(found, exchange.engine, exchange.model),
+        **maybe("conversation", conversation, "this conversation is not saved"),
+        "number": exchange.number,
+        "outcome": exchange.outcome.value,
+        **maybe(
+            "prefill_tokens_per_second", None if rate is None else round(rate, 1), "too few tokens, or not reported"
+        ),
+        **maybe("context_used_tokens", used, "the server did not report it"),
+        **maybe("context_limit_tokens", exchange.limit, "unknown"),
+        "parameters": _settings_object(exchange.settings),
+        **_engine_object(exchange.engine_side),
+        **maybe(
+            "logprobs",
+            [{"token": each.token, "logprob": each.logprob, "top": dict(each.likeliest)} for each in found.logprobs]
+            or None,
+            "they were not asked for",
+        ),
+    }
+
+
+def _engine_object(side: EngineSide | None) -> Object:
+    """What the engine's metrics say of an answer."""
+    shared = {"shared_with_other_requests": True} if side is not None and side.shared else {}
+    return {
+        **maybe("queue_seconds", None if side is None else side.queue_seconds, NO_METRICS),
+        **maybe("speculation_acceptance", None if side is None else side.acceptance, NO_METRICS),
+        **shared,
+    }
+
+
+def _settings_object(settings: ChatSettings) -> Object:
+    """What was set; tools by name."""
+    found = settings_json(settings)
+    if settings.tools:
+        found["tools"] = [tool.name for tool in settings.tools]
+    return found
+
+
+def summary_object(found: ConversationSummary) -> Object:
+    """One conversation in a list."""
+    return {
+        "id": found.id,
+        "title": found.title,
+        "created_at": moment(found.created_at),
+        "changed_at": moment(found.changed_at),
+        "exchanges": found.exchanges,
+        "models": list(found.models),
+        "engines": list(found.engines),
+        "size_bytes": found.size,
+        "damaged_lines": found.damaged,
+        "in_use": found.in_use,
+    }
+
+
+def thread_object(found: ChatThread) -> Object:
+    """A whole conversation."""
+    return {
+        "id": found.id,
+        "title": found.title,
+        "created_at": moment(found.created_at),
+        "settings": _settings_object(found.settings),
+        "sent_from": found.sent_from,
+        "damaged_lines": found.damaged,
+        "exchanges": [_exchange_object(each) for each in found.exchanges],
+    }
+
+
+def _exchange_object(found: Exchange) -> Object:
+    """A question and its answer."""
+    error = found.error
+    return {
+        "question": found.question,
+        "attachments": [{"kind": each.kind.value, "name": each.name} for each in found.attachments],
+        "tool_answers": [
+            {"call_id": each.call_id, "name": each.name, "content": each.content} for each in found.tool_answers
+        ],
+        "asked_at": moment(found.asked_at),
+        "error": None if error is None else {"id": error.id, "summary": error.summary, "remedy": error.remedy},
+        "open_tool_calls": [tool_call_object(call) for call in found.open_calls],
+        **answered_object(found),
     }

@@ -70,12 +70,12 @@ def asked(world: World) -> list[tuple[str, str]]:
 
 def test_every_command_is_in_the_help(world: Kept) -> None:
     _, err = talk(world, "/help")
-    assert all(f"/{command.name} " in err for command in COMMANDS)
+    assert all(f"/{command.name} " in err for command in COMMANDS.values())
 
 
 def test_a_command_is_known_by_its_beginning_and_a_misspelt_one_is_named() -> None:
     assert command_named("ret").name == "retry"
-    with pytest.raises(UsageError, match=r"no command /retyr\. Did you mean /retry\?"):
+    with pytest.raises(UsageError, match=r"Unknown command /retyr\. Did you mean /retry\?"):
         command_named("retyr")
     with pytest.raises(UsageError, match="begin with //"):
         command_named("")
@@ -157,7 +157,7 @@ def test_a_model_that_takes_no_pictures_is_not_asked(world: Kept) -> None:
 def test_a_full_context_is_told_before_and_trimmed_only_by_a_person(world: Kept) -> None:
     world.api.events = [ContentDelta("a" * 4000), Finished("stop"), Usage(2500, 1300)]
     _, err = talk(world, "One", "Two", "Three", "/trim", "/trim 1", "Four", "/context", "/trim off")
-    assert "The context is nearly full: about 3,8" in err
+    assert "context about 3,8" in err and "nearly full" in err
     assert "/trim 1  leave out the oldest exchange" in err
     assert len(world.api.asked[2].messages) == 5
     assert len(world.api.asked[3].messages) < 7
@@ -166,7 +166,7 @@ def test_a_full_context_is_told_before_and_trimmed_only_by_a_person(world: Kept)
 def test_another_model_that_is_not_served_is_refused_with_those_that_are(world: Kept) -> None:
     _, err = talk(world, "/model nope", "/model", "/engine nope", "/engine tiny-1b")
     assert "The engine does not serve nope." in err
-    assert "It serves tiny: ask for that." in err
+    assert "It serves tiny" in err
     assert err.count("tiny at tiny-1b") == 3
 
 

@@ -23,7 +23,7 @@ ASK = ("chat", "tiny-1b", "-m", "Why is the sky blue?")
 def test_the_answer_goes_to_stdout_and_its_figures_to_stderr() -> None:
     result = example().run(*ASK)
     assert (result.code, result.out) == (0, "Blue light scatters.\n")
-    assert result.err == "ttft 0.00 s   5 tokens   2 of them reasoning   prompt 12   8 of it cached   context 0%\n"
+    assert result.err == "ttft 0.00 s   5 tokens (2 reasoning)   prompt 12 (8 cached)   context 0 %\n"
 
 
 def test_what_was_typed_reaches_the_engine() -> None:
@@ -123,10 +123,7 @@ def test_tool_calls_are_told() -> None:
 def test_an_answer_cut_at_the_limit_says_so() -> None:
     world = example()
     world.api.events = [ContentDelta("Blue"), Finished("length"), Usage(1, 1)]
-    assert (
-        "note: The answer was cut off at the token limit; raise it with --max-tokens, or /continue."
-        in world.run(*ASK).err
-    )
+    assert "note: Answer cut at the token limit. Raise it with --max-tokens, or /continue." in world.run(*ASK).err
 
 
 def test_only_reasoning_is_no_answer_and_says_so() -> None:
@@ -134,7 +131,7 @@ def test_only_reasoning_is_no_answer_and_says_so() -> None:
     world.api.events = [ReasoningDelta("Hm."), Finished("stop")]
     result = world.run(*ASK)
     assert (result.code, result.out) == (0, "")
-    assert "note: The model gave no answer, only reasoning." in result.err
+    assert "note: The answer is empty: only reasoning." in result.err
 
 
 def test_hostile_answers_are_text() -> None:
@@ -169,7 +166,7 @@ def test_an_engine_that_starts_is_not_ready_yet() -> None:
     world.engine(serving=False)
     result = world.run(*ASK)
     assert result.code == 3
-    assert "is not ready yet: its port 8000 says not listening." in result.err
+    assert "is not ready yet: port 8000 is not listening." in result.err
     assert "spark-tui logs tiny-1b -f" in result.err
 
 
