@@ -73,7 +73,7 @@ def test_the_list_says_how_whole_each_model_is_and_who_uses_it(root: Path) -> No
     ]  # fmt: skip
     assert rows[3][4] == "tiny-1b, tiny-1b"
     assert f"3 models in {root}:" in result.err
-    assert "note: acme/half: model-00003-of-00003.safetensors is not here" in result.err
+    assert "note: acme/half: model-00003-of-00003.safetensors is missing" in result.err
 
 
 def test_models_alone_is_the_list(root: Path) -> None:
@@ -178,14 +178,14 @@ def damage(root: Path, name: str = "config.json") -> None:
 def test_a_sound_model_verifies(root: Path) -> None:
     result = world(root).run("models", "verify", "acme/tiny-1b")
     assert result.code == 0
-    assert result.out.startswith("All 6 files are as the Hub has them")
+    assert result.out.startswith("All 6 files match the Hub")
 
 
 def test_damage_is_named_with_the_command_that_fetches_it_again_and_the_exit_code_tells(root: Path) -> None:
     damage(root)
     result = world(root).run("models", "verify", "acme/tiny-1b")
     assert result.code == 1
-    assert result.out.splitlines()[0].startswith("config.json: differs from what the Hub has (git-sha1 is ")
+    assert result.out.splitlines()[0].startswith("config.json: differs from the Hub (git-sha1 is ")
     again = f"spark-tui models pull acme/tiny-1b --revision {COMMIT} --file config.json --again"
     assert f"Download again: {again}" in result.err
     hub = FakeHub()
@@ -236,7 +236,7 @@ def there(root: Path) -> bool:
 def test_a_dry_run_tells_what_goes_and_what_comes_back_and_touches_nothing(root: Path) -> None:
     result = world(root).run("models", "rm", "acme/tiny-1b", "--dry-run")
     assert result.code == 0
-    assert result.out.startswith("Deletes acme/tiny-1b and all its files, and frees ")
+    assert result.out.startswith("Deletes acme/tiny-1b and all its files. Frees ")
     assert "  hub/models--acme--tiny-1b" in result.out
     assert there(root)
 

@@ -210,7 +210,7 @@ async def test_ends_are_told_in_the_feed(kit: Kit) -> None:
     await kit.downloads.refresh()
     assert [(event.text, event.severity) for event in kit.store.world.events] == [
         ("acme/tiny: fetched, 1000 B", Severity.INFO),
-        ("acme/b: The disk of /store is full; what has arrived is kept.", Severity.ERROR),
+        ("acme/b: The disk of /store is full; the data so far is kept.", Severity.ERROR),
     ]
 
 

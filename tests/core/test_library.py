@@ -233,7 +233,7 @@ async def test_a_verification_runs_in_the_background_and_its_outcome_stays_in_th
         assert check.matching == 4
         await shelf.library.refresh()
         assert entry_of(shelf, "org/qwen").check == check
-        assert shelf.store.world.events[-1].text.startswith("org/qwen: All 4 files are as the Hub has them")
+        assert shelf.store.world.events[-1].text.startswith("org/qwen: All 4 files match the Hub")
 
 
 async def test_damage_is_an_error_in_the_feed_with_what_to_do(root: Path) -> None:

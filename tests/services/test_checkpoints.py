@@ -102,14 +102,14 @@ def test_a_snapshot_of_the_hubs_cache(tmp_path: Path) -> None:
 def test_without_main_the_only_snapshot_counts_and_another_revision_is_not_here(tmp_path: Path) -> None:
     cached(tmp_path, ref="other")
     assert facts(tmp_path, "org/name").layers == 2
-    assert why(tmp_path, "org/name", "v2") == "revision v2 is not here"
+    assert why(tmp_path, "org/name", "v2") == "revision v2 is not downloaded"
 
 
 def test_what_is_not_there_says_why(tmp_path: Path) -> None:
     assert why(tmp_path, "org/name") == "not in the model store"
     assert why(tmp_path, "/models/none") == "not in the model store"
     (tmp_path / "hub" / "models--org--name").mkdir(parents=True)
-    assert why(tmp_path, "org/name") == "its download has not begun"
+    assert why(tmp_path, "org/name") == "download not started"
     (tmp_path / "empty").mkdir()
     assert why(tmp_path, "/models/empty") == "it has no config.json"
     assert why(tmp_path / "nowhere", "org/name") == "not in the model store"

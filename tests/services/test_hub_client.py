@@ -126,7 +126,7 @@ async def test_a_gated_repository_can_be_looked_at_and_not_had(hub: HuggingFaceH
     server.granted = False
     with pytest.raises(hub_errors.HubGated) as known:
         await hub.access("acme/gated", GOOD)
-    assert "account of your token" in known.value.remedy
+    assert "your token's account" in known.value.remedy
 
 
 async def test_a_busy_hub_is_told_at_once_with_its_wait(hub: HuggingFaceHub, server: HubServer) -> None:

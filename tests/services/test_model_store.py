@@ -121,7 +121,7 @@ def test_by_the_hubs_listing_every_needed_file_is_missed_and_its_size_known(tmp_
     missing = {"model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", "tokenizer.json"}
     assert set(model.revisions[0].missing) == missing
     assert model.revisions[0].expected == sum(len(content[name]) for name in (*missing, "config.json"))
-    assert "3 files are not here" in model.reasons[0]
+    assert "3 files missing" in model.reasons[0]
 
 
 def test_a_file_shorter_than_the_hub_says_is_corrupt(tmp_path: Path) -> None:
@@ -228,7 +228,7 @@ def test_a_branch_that_leads_to_a_revision_that_is_not_here_is_told(tmp_path: Pa
     (base / "refs" / "main").write_text(OLDER)
     model = only(tmp_path)
     assert model.completeness is Completeness.PARTIAL
-    assert model.reasons == ("main leads to a revision that is not here",)
+    assert model.reasons == ("main names a missing revision",)
 
 
 def test_a_config_that_was_edited_in_an_own_folder_is_no_damage(tmp_path: Path) -> None:

@@ -90,10 +90,10 @@ async def test_the_list_tells_state_format_and_size_and_the_disk_what_is_free(
 async def test_a_model_tells_its_state_with_reasons_its_users_and_what_it_will_do(kit: Stock) -> None:
     kit.engine("serving", "org/qwen")
     async with seen(kit) as sight:
-        await sight.until(lambda: "model-00003-of-00003.safetensors is not here" in page(sight, "overview"))
+        await sight.until(lambda: "model-00003-of-00003.safetensors is missing" in page(sight, "overview"))
         assert "g downloads the missing files" in page(sight, "overview")
         await go_to(sight, "org/qwen")
-        await sight.until(lambda: "tokens/s on a Spark" in page(sight, "overview"))
+        await sight.until(lambda: "tokens/s at 228 GB/s" in page(sight, "overview"))
         text = page(sight, "overview")
         for words in ("serving runs with it", "qwen-fast", str(kit.root), COMMIT[:12]):
             assert words in text
@@ -200,7 +200,7 @@ async def test_a_whole_model_is_verified_and_says_so(kit: Stock) -> None:
         await go_to(sight, "org/qwen")
         await sight.press("v")
         await sight.until(lambda: "verified" in row_of(sight, "qwen"))
-        assert "All 4 files are as the Hub has them" in page(sight, "overview")
+        assert "All 4 files match the Hub" in page(sight, "overview")
         assert "matches" in page(sight, "files")
 
 
@@ -214,7 +214,7 @@ async def test_a_damaged_file_is_named_and_g_fetches_that_one_again(kit: Stock) 
         await go_to(sight, "org/qwen")
         await sight.press("v")
         await sight.until(lambda: "damaged" in row_of(sight, "qwen"))
-        assert "model-00001-of-00002.safetensors differs from what the Hub has" in page(sight, "overview")
+        assert "model-00001-of-00002.safetensors differs from the Hub" in page(sight, "overview")
         await sight.press("u")
         assert sight.app.clipboard == (
             f"spark-tui models pull org/qwen --revision {COMMIT} --file model-00001-of-00002.safetensors --again"

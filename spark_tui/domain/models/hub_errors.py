@@ -1,6 +1,7 @@
 """What can go wrong between the Hub and the disk: one error for each, with what the person does next.
 
 A worker process hands its error over as (`id`, `summary`, `remedy`, `detail`); `error_named` makes it one again.
+`known` says in each function that a token was sent.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from spark_tui.domain.quantities import human_bytes, human_duration
 from spark_tui.domain.text import clean_line, truncate
 
 KEEP_FREE: Final = 1024**3
-"""A download stops before the disk is full: an engine, and this machine, need some of it too."""
+"""Bytes: a download stops before the disk is full, since engines and the machine need some of it too."""
 _DETAIL_CHARS: Final = 2_000
 _LOG_IN: Final = "log in (hf auth login) or set HF_TOKEN."
 
@@ -25,7 +26,7 @@ class HubFailed(SparkError):
 
 
 class HubOffline(UnreachableError):
-    """The Hub does not answer, or may not be asked."""
+    """The Hub does not answer, or is disabled."""
 
     id = "hub_offline"
 
@@ -35,7 +36,7 @@ class HubSwitchedOff(HubOffline):
 
 
 class HubBusy(UnreachableError):
-    """HTTP 429, or the Hub is in trouble. `wait` is in seconds, None when it does not say how long."""
+    """HTTP 429 or 5xx. `wait` is in seconds, None when the Hub does not say how long."""
 
     id = "hub_rate_limited"
 
@@ -45,7 +46,7 @@ class HubBusy(UnreachableError):
 
 
 class HubGated(HubFailed):
-    """Terms have to be accepted first."""
+    """The licence has to be accepted first."""
 
     id = "hub_gated"
     exit_code = RefusedError.exit_code
@@ -79,7 +80,7 @@ class HubFileMissing(HubFailed):
 
 
 class HubFileTooLarge(HubFailed):
-    """Larger than the Hub hands out over HTTP, and the other way is not there."""
+    """Larger than the Hub hands out over HTTP, and Xet is not available."""
 
     id = "hub_file_too_large"
 
@@ -91,7 +92,7 @@ class ChecksumMismatch(HubFailed):
 
 
 class DiskFull(SparkError):
-    """There is no room in the model store."""
+    """The disk of the model store is full."""
 
     id = "disk_full"
 
@@ -108,168 +109,23 @@ class DownloadFailed(SparkError):
     id = "download_failed"
 
 
-def repo_page(endpoint: str, repo: str) -> str:
-    """Where a person reads about a repository, and accepts its terms."""
-    return f"{endpoint.rstrip('/')}/{repo}"
-
-
-def offline(endpoint: str, why: str) -> HubOffline:
-    """Nothing came back from the Hub."""
-    return HubOffline(
-        f"{host_of(endpoint)} does not answer.",
-        "See whether this machine is online (and behind a proxy: HTTPS_PROXY); then try again.",
-        detail=_detail(why),
+_BY_ID: Final[dict[str, type[SparkError]]] = {
+    kind.id: kind
+    for kind in (
+        HubFailed, HubOffline, HubBusy, HubGated, HubTokenRejected, HubRepoMissing, HubRevisionMissing, HubFileMissing,
+        HubFileTooLarge, ChecksumMismatch, DiskFull, StoreNotWritable, DownloadFailed,
     )
-
-
-def switched_off() -> HubSwitchedOff:
-    """HF_HUB_OFFLINE."""
-    return HubSwitchedOff("The Hub is disabled: HF_HUB_OFFLINE is set.", "Unset HF_HUB_OFFLINE and try again.")
-
-
-def busy(endpoint: str, wait: float | None, *, known: bool) -> HubBusy:
-    """HTTP 429. `wait` in seconds; `known`: a token was sent."""
-    when = f"Try again in {human_duration(wait)}" if wait else "Try again in some minutes"
-    more = "." if known else "; more is allowed with a token: " + _LOG_IN
-    return HubBusy(f"{host_of(endpoint)} asks for a pause: too many requests.", when + more, wait=wait)
-
-
-def in_trouble(endpoint: str, status: int) -> HubBusy:
-    """HTTP 5xx."""
-    return HubBusy(
-        f"{host_of(endpoint)} is in trouble (HTTP {status}).",
-        "Try again in some minutes; https://status.huggingface.co tells how long.",
-    )
-
-
-def gated(endpoint: str, repo: str, *, known: bool, detail: str = "") -> HubGated:
-    """`known`: a token was sent, so it is the terms that are missing."""
-    more = " with the account of your token; some makers answer by hand." if known else f", then {_LOG_IN}"
-    remedy = f"Accept its terms on {repo_page(endpoint, repo)}{more}"
-    return HubGated(f"{shown(repo)} is gated: its terms have not been accepted.", remedy, detail=_detail(detail))
-
-
-def bad_token(detail: str = "") -> HubTokenRejected:
-    """HTTP 401 with a token."""
-    return HubTokenRejected(
-        "The Hub does not accept your Hugging Face token.",
-        f"Make a new one on https://huggingface.co/settings/tokens, then {_LOG_IN}",
-        detail=_detail(detail),
-    )
-
-
-def forbidden(endpoint: str, repo: str, detail: str = "") -> HubTokenRejected:
-    """HTTP 403: the token is good, and not for this."""
-    return HubTokenRejected(
-        f"Your Hugging Face token may not read {shown(repo)}.",
-        f"Give it read access to this repository, or ask its owner: {repo_page(endpoint, repo)}",
-        detail=_detail(detail),
-    )
-
-
-def repo_missing(repo: str, *, known: bool) -> HubRepoMissing:
-    """`known`: a token was sent."""
-    more = "" if known else f" A private one needs a token: {_LOG_IN}"
-    return HubRepoMissing(
-        f"There is no repository {shown(repo)} that you may see.",
-        f"Look for it: spark-tui models search {shown(repo).rpartition('/')[2]}.{more}",
-    )
-
-
-def revision_missing(repo: str, revision: str) -> HubRevisionMissing:
-    """A branch, tag or commit that is not there."""
-    return HubRevisionMissing(f"{shown(repo)} has no revision {shown(revision)}.", "Leave it out for its main branch.")
-
-
-def file_missing(repo: str, file: str) -> HubFileMissing:
-    """A file that is not there."""
-    return HubFileMissing(
-        f"{shown(repo)} has no file {shown(file)}.", f"See what it has: spark-tui models pull {shown(repo)} --dry-run"
-    )
-
-
-def nothing_to_load(repo: str) -> HubFileMissing:
-    """An empty repository, or one whose weights are in a format that nobody here reads."""
-    return HubFileMissing(
-        f"{shown(repo)} has no file that an engine could load.",
-        "Look at its page; with --all-files what it has is fetched all the same.",
-    )
-
-
-def needs_choice(repo: str, names: Sequence[str]) -> HubFileMissing:
-    """GGUF repositories hold one model in many sizes."""
-    return HubFileMissing(
-        f"{shown(repo)} holds {len(names)} models: one has to be named.",
-        f"Name one: spark-tui models pull {shown(repo)} --file {shown(names[0])}",
-        detail=", ".join(shown(name) for name in names),
-    )
-
-
-def too_large(file: str, size: int) -> HubFileTooLarge:
-    """The Hub hands out files of up to 50 GB over HTTP."""
-    return HubFileTooLarge(
-        f"{shown(file)} has {human_bytes(size)}: the Hub hands out so much by Xet alone.",
-        "Unset HF_HUB_DISABLE_XET and install hf-xet, then go on.",
-    )
-
-
-def checksum(file: str, expected: str, found: str) -> ChecksumMismatch:
-    """Twice the wrong content."""
-    return ChecksumMismatch(
-        f"{shown(file)} arrived damaged, twice.",
-        "Try again; if it stays so, a proxy between here and the Hub changes it, or the disk or memory is failing.",
-        detail=f"expected {expected}, got {found}",
-    )
-
-
-def no_room(store: str, needed: int, free: int) -> DiskFull:
-    """Before a download: bytes that are still to come, and bytes free."""
-    return DiskFull(
-        f"The model store has no room: {human_bytes(needed)} are still to come, {human_bytes(free)} are free.",
-        f"Delete what you do not need (spark-tui models list, spark-tui models rm NAME), or move {store}.",
-    )
-
-
-def disk_full(store: str) -> DiskFull:
-    """While it runs."""
-    return DiskFull(
-        f"The disk of {store} is full; what has arrived is kept.",
-        "Make room (spark-tui models list, spark-tui models rm NAME), then go on with the download.",
-    )
-
-
-def not_writable(path: str, why: str) -> StoreNotWritable:
-    """Often root's: a container made it."""
-    return StoreNotWritable(
-        f"{path} cannot be written: {why}.",
-        "If a container made it as root, take it over: sudo chown -R $(id -u):$(id -g) FOLDER (the model store's).",
-    )
-
-
-def strange_answer(endpoint: str, why: str) -> HubFailed:
-    """Something that is not the Hub's API."""
-    return HubFailed(
-        f"{host_of(endpoint)} gave an answer that is not the Hub's.",
-        "See what HF_ENDPOINT and HTTPS_PROXY are set to.",
-        detail=_detail(why),
-    )
-
-
-def other(what: str, detail: str) -> HubFailed:
-    """Any other refusal."""
-    return HubFailed(what, "Try again; the Hub's own words are below.", detail=_detail(detail))
-
-
-_KINDS: Final[tuple[type[SparkError], ...]] = (
-    HubFailed, HubOffline, HubBusy, HubGated, HubTokenRejected, HubRepoMissing, HubRevisionMissing, HubFileMissing,
-    HubFileTooLarge, ChecksumMismatch, DiskFull, StoreNotWritable, DownloadFailed,
-)  # fmt: skip
-_BY_ID: Final = {kind.id: kind for kind in _KINDS}
+}  # fmt: skip
 
 
 def error_named(identity: str, summary: str, remedy: str, detail: str = "") -> SparkError:
     """An error that another process met; DownloadFailed where its kind is not known."""
     return _BY_ID.get(identity, DownloadFailed)(summary, remedy, detail=detail)
+
+
+def repo_page(endpoint: str, repo: str) -> str:
+    """Where a person reads about a repository, and accepts its licence."""
+    return f"{endpoint.rstrip('/')}/{repo}"
 
 
 def host_of(endpoint: str) -> str:
@@ -284,3 +140,127 @@ def shown(name: str) -> str:
 
 def _detail(text: str) -> str:
     return truncate(clean_line(text), _DETAIL_CHARS)
+
+
+# --- the Hub ----------------------------------------------------------------------------------------------
+
+
+def offline(endpoint: str, why: str) -> HubOffline:
+    """No answer."""
+    remedy = "Check the network (and HTTPS_PROXY behind a proxy), then try again."
+    return HubOffline(f"{host_of(endpoint)} does not answer.", remedy, detail=_detail(why))
+
+
+def switched_off() -> HubSwitchedOff:
+    """HF_HUB_OFFLINE."""
+    return HubSwitchedOff("The Hub is disabled: HF_HUB_OFFLINE is set.", "Unset HF_HUB_OFFLINE and try again.")
+
+
+def busy(endpoint: str, wait: float | None, *, known: bool) -> HubBusy:
+    """HTTP 429. `wait` in seconds."""
+    when = f"Try again in {human_duration(wait)}" if wait else "Try again in a few minutes"
+    more = "." if known else "; the limit is higher with a token: " + _LOG_IN
+    return HubBusy(f"{host_of(endpoint)}: too many requests.", when + more, wait=wait)
+
+
+def in_trouble(endpoint: str, status: int) -> HubBusy:
+    """HTTP 5xx."""
+    remedy = "Try again in a few minutes. Status: https://status.huggingface.co"
+    return HubBusy(f"{host_of(endpoint)} has a server problem (HTTP {status}).", remedy)
+
+
+def gated(endpoint: str, repo: str, *, known: bool, detail: str = "") -> HubGated:
+    """The licence is not accepted, or not approved yet."""
+    more = " with your token's account; some authors approve by hand." if known else f", then {_LOG_IN}"
+    remedy = f"Accept the licence on {repo_page(endpoint, repo)}{more}"
+    return HubGated(f"{shown(repo)} is gated: licence not accepted.", remedy, detail=_detail(detail))
+
+
+def bad_token(detail: str = "") -> HubTokenRejected:
+    """HTTP 401 with a token."""
+    remedy = f"Make a new one on https://huggingface.co/settings/tokens, then {_LOG_IN}"
+    return HubTokenRejected("The Hub rejected your Hugging Face token.", remedy, detail=_detail(detail))
+
+
+def forbidden(endpoint: str, repo: str, detail: str = "") -> HubTokenRejected:
+    """HTTP 403: the token is valid, but not for this."""
+    remedy = f"Give it read access to this repository, or ask its owner: {repo_page(endpoint, repo)}"
+    return HubTokenRejected(f"Your Hugging Face token cannot read {shown(repo)}.", remedy, detail=_detail(detail))
+
+
+def repo_missing(repo: str, *, known: bool) -> HubRepoMissing:
+    """HTTP 404, or a private one."""
+    more = "" if known else f" Private repositories need a token: {_LOG_IN}"
+    remedy = f"Search for it: spark-tui models search {shown(repo).rpartition('/')[2]}.{more}"
+    return HubRepoMissing(f"No repository {shown(repo)} (or no access to it).", remedy)
+
+
+def revision_missing(repo: str, revision: str) -> HubRevisionMissing:
+    """No such branch, tag or commit."""
+    return HubRevisionMissing(f"{shown(repo)} has no revision {shown(revision)}.", "Omit it to use the main branch.")
+
+
+def file_missing(repo: str, file: str) -> HubFileMissing:
+    """No such file."""
+    remedy = f"List the files: spark-tui models pull {shown(repo)} --dry-run"
+    return HubFileMissing(f"{shown(repo)} has no file {shown(file)}.", remedy)
+
+
+def nothing_to_load(repo: str) -> HubFileMissing:
+    """An empty repository, or weights in a format that no engine here reads."""
+    remedy = "See its page, or download everything with --all-files."
+    return HubFileMissing(f"{shown(repo)} has no file that an engine can load.", remedy)
+
+
+def needs_choice(repo: str, names: Sequence[str]) -> HubFileMissing:
+    """GGUF repositories hold one model in many sizes."""
+    remedy = f"Name one: spark-tui models pull {shown(repo)} --file {shown(names[0])}"
+    detail = ", ".join(shown(name) for name in names)
+    return HubFileMissing(f"{shown(repo)} holds {len(names)} models: choose one.", remedy, detail=detail)
+
+
+def too_large(file: str, size: int) -> HubFileTooLarge:
+    """The Hub hands out files of up to 50 GB over HTTP."""
+    remedy = "Unset HF_HUB_DISABLE_XET and install hf-xet, then resume."
+    return HubFileTooLarge(f"{shown(file)} ({human_bytes(size)}) is available over Xet only.", remedy)
+
+
+def strange_answer(endpoint: str, why: str) -> HubFailed:
+    """Something that is not the Hub's API."""
+    remedy = "Check HF_ENDPOINT and HTTPS_PROXY."
+    return HubFailed(f"{host_of(endpoint)} did not answer like the Hub.", remedy, detail=_detail(why))
+
+
+def other(what: str, detail: str) -> HubFailed:
+    """Any other refusal."""
+    return HubFailed(what, "Try again. The Hub's own message is below.", detail=_detail(detail))
+
+
+# --- the disk ---------------------------------------------------------------------------------------------
+
+
+def checksum(file: str, expected: str, found: str) -> ChecksumMismatch:
+    """Twice the wrong content."""
+    remedy = "Try again. If it persists, a proxy changes the data, or disk or memory is failing."
+    detail = f"expected {expected}, got {found}"
+    return ChecksumMismatch(f"{shown(file)} arrived damaged, twice.", remedy, detail=detail)
+
+
+def no_room(store: str, needed: int, free: int) -> DiskFull:
+    """Before a download: bytes still to download, and bytes free."""
+    remedy = f"Delete unused models (spark-tui models list, spark-tui models rm NAME), or move {store}."
+    return DiskFull(
+        f"Not enough disk space: {human_bytes(needed)} to download, {human_bytes(free)} free in the store.", remedy
+    )
+
+
+def disk_full(store: str) -> DiskFull:
+    """While it runs."""
+    remedy = "Free some space (spark-tui models list, spark-tui models rm NAME), then resume the download."
+    return DiskFull(f"The disk of {store} is full; the data so far is kept.", remedy)
+
+
+def not_writable(path: str, why: str) -> StoreNotWritable:
+    """Often root's: a container made it."""
+    remedy = "If a container made it as root, take it over: sudo chown -R $(id -u):$(id -g) FOLDER (the model store)."
+    return StoreNotWritable(f"{path} cannot be written: {why}.", remedy)

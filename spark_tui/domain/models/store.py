@@ -363,7 +363,7 @@ def judge(files: Sequence[StoredFile], *, tree: Mapping[str, Expected] | None, k
     if missing:
         return Judgement(Completeness.PARTIAL, _why_missing(missing, tree), tuple(missing[:MOST_NAMES]))
     if not any(is_weights(name) for name in here):
-        return Judgement(Completeness.PARTIAL, ("no weights are here",))
+        return Judgement(Completeness.PARTIAL, ("no weights downloaded",))
     empty = [name for name in sorted(here) if is_weights(name) and _is_empty(files, name)]
     if empty:
         return Judgement(Completeness.CORRUPT, _some(f"{shown(name)} is empty" for name in empty), tuple(empty))
@@ -402,7 +402,7 @@ def _why_broken(file: StoredFile) -> str:
 
 def _why_missing(missing: list[str], tree: Mapping[str, Expected] | None) -> tuple[str, ...]:
     size = sum(tree[name].size or 0 for name in missing if name in tree) if tree else 0
-    many = f"{len(missing)} files are not here" if len(missing) > 1 else f"{shown(missing[0])} is not here"
+    many = f"{len(missing)} files missing" if len(missing) > 1 else f"{shown(missing[0])} is missing"
     first = f": {shown(missing[0])} ..." if len(missing) > 1 else ""
     return (f"{many}{f' ({human_bytes(size)})' if size else ''}{first}",)
 
@@ -472,19 +472,19 @@ def without_reference(revisions: Sequence[StoredRevision]) -> tuple[StoredRevisi
 def _unreferenced(revision: StoredRevision) -> StoredRevision:
     if revision.completeness is not Completeness.COMPLETE:
         return revision
-    return replace(revision, completeness=Completeness.UNREFERENCED, reasons=("no branch or tag leads to it any more",))
+    return replace(revision, completeness=Completeness.UNREFERENCED, reasons=("old revision (no branch or tag)",))
 
 
 class Verdict(StrEnum):
     """Of one file. Words for the screen, after its name."""
 
     MATCHES = "matches"
-    DIFFERS = "differs from what the Hub has"
+    DIFFERS = "differs from the Hub"
     SIZE = "has another size"
-    ABSENT = "is not here"
+    ABSENT = "is missing"
     UNREADABLE = "cannot be read"
-    CHANGED = "changed while it was read"
-    UNTOLD = "cannot be compared: nothing here tells its digest"
+    CHANGED = "changed during the check"
+    UNTOLD = "has no digest to compare"
     DAMAGED = "is damaged"
 
     @property
@@ -554,14 +554,14 @@ class VerifyProgress:
         many = len(self.checks)
         took = f" ({human_bytes(self.done)} in {human_duration(self.seconds)})" if self.done else ""
         if self.wrong:
-            return f"{len(self.wrong)} of {many} files are not as the Hub has them{took}."
+            return f"{len(self.wrong)} of {many} files differ from the Hub{took}."
         if not many:
-            return "There is nothing to compare."
+            return "No files to compare."
         if all(check.verdict is Verdict.UNTOLD for check in self.checks):
-            return f"Nothing here tells what the Hub has: of {many} files only the form was looked at, and it is sound."
+            return f"No digests to compare: the structure of all {many} files is valid."
         if self.unsure:
-            return f"{self.matching} of {many} files match; of {len(self.unsure)} nothing can be said{took}."
-        return f"All {many} files are as the Hub has them{took}."
+            return f"{self.matching} of {many} files match, {len(self.unsure)} could not be checked{took}."
+        return f"All {many} files match the Hub{took}."
 
 
 def fetch_again(model: StoredModel, names: Sequence[str], settings: Settings, *, revision: str = "") -> str:
@@ -614,10 +614,10 @@ class DeletePlan:
         what = {
             Extent.MODEL: f"{self.model} and all its files",
             Extent.REVISION: f"revision {self.revision[:7]} of {self.model}",
-            Extent.LEFTOVERS: f"what interrupted downloads have left of {self.model}",
+            Extent.LEFTOVERS: f"unused data of {self.model}",
         }[self.extent]
-        kept = f" {human_bytes(self.stays)} stay: other models use them." if self.stays else ""
-        return f"Deletes {what}, and frees {human_bytes(self.freed)}.{kept}"
+        kept = f" Keeps {human_bytes(self.stays)} used by other models." if self.stays else ""
+        return f"Deletes {what}. Frees {human_bytes(self.freed)}.{kept}"
 
 
 @dataclass(frozen=True, slots=True)

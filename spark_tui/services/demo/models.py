@@ -162,7 +162,7 @@ def _cached(now: float, name: str, gib: float, shards: int, state: Completeness,
     if state is Completeness.PARTIAL:
         partials = (Partial("9" * 64, int(1.2 * GIB), now - 5 * _DAY),)
         missing = tuple(_shard(at, shards) for at in range(here + 1, shards + 1))
-        reasons = (f"{missing[0]} is not here (4.5 GiB)",)
+        reasons = (f"{missing[0]} is missing (4.5 GiB)",)
     elif state is Completeness.CORRUPT:
         missing = (_shard(2, shards),)
         reasons = (f"{missing[0]} has 3.1 GiB of 4.6 GiB",)

@@ -102,7 +102,7 @@ def _snapshot(repo: Path, revision: str) -> Path | Missing:
         found = [entry for entry in _entries(snapshots) if entry.is_dir()]
         if len(found) == 1:
             return found[0]
-    return Missing("its download has not begun" if not snapshots.is_dir() else f"revision {wanted} is not here")
+    return Missing("download not started" if not snapshots.is_dir() else f"revision {wanted} is not downloaded")
 
 
 # --- one folder ---------------------------------------------------------------------------------------------

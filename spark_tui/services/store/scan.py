@@ -500,15 +500,15 @@ def _whole(repo: Repo, current: StoredRevision | None, survey: Survey) -> tuple[
     if current is not None:
         gone = sorted(ref for ref, commit in repo.refs.items() if commit not in repo.files)
         if gone and current.completeness is Completeness.COMPLETE:
-            return Completeness.PARTIAL, (f"{', '.join(map(shown, gone))} leads to a revision that is not here",)
+            return Completeness.PARTIAL, (f"{', '.join(map(shown, gone))} names a missing revision",)
         return current.completeness, current.reasons
     if repo.partials:
-        return Completeness.PARTIAL, ("its download has not ended",)
+        return Completeness.PARTIAL, ("unfinished download",)
     if repo.blobs:
-        return Completeness.UNREFERENCED, ("it holds data that no revision leads to",)
+        return Completeness.UNREFERENCED, ("unused data only (no revision)",)
     if not survey.settled:
-        return Completeness.UNKNOWN, ("it could not be looked into",)
-    return Completeness.PARTIAL, ("its download has not begun",)
+        return Completeness.UNKNOWN, ("cannot be read",)
+    return Completeness.PARTIAL, ("download not started",)
 
 
 def _loose(repo: Repo) -> int:
@@ -565,7 +565,7 @@ def read_folder(survey: Survey) -> Folder:
             paper_bytes += payload.disk if payload and not name.endswith(INCOMPLETE) else 0
             papers.append(name)
             if name.endswith(INCOMPLETE) and payload is not None:
-                partials.append(_model_store_folder_partial(survey, entry.path, payload.disk, payload.modified))
+                partials.append(_folder_partial(survey, entry.path, payload.disk, payload.modified))
     told = _metadata(survey, papers)
     commit = next((commit for commit, _ in told.values()), "")
     tree = read_tree(f"{survey.base}/{_PAPERS}trees/{commit}.json") if commit else None
@@ -613,7 +613,7 @@ def _tell_changed(survey: Survey, files: Iterable[StoredFile]) -> None:
         survey.finding("edited", f"edited since download: {', '.join(changed[:5])}", path=survey.base)
 
 
-def _model_store_folder_partial(survey: Survey, path: str, have: int, modified: float) -> Partial:
+def _folder_partial(survey: Survey, path: str, have: int, modified: float) -> Partial:
     survey.settled = False
     folder, _, name = path.rpartition("/")
     etag = name.removesuffix(INCOMPLETE).split(".")
@@ -638,7 +638,7 @@ def scan_folder(survey: Survey, name: str) -> StoredModel:
     judged = judge(found.files, tree=found.tree, kind=RepoKind.MODEL)
     completeness, reasons = judged.completeness, judged.reasons
     if found.partials and completeness is Completeness.COMPLETE:
-        completeness, reasons = Completeness.PARTIAL, ("a download into it has not ended",)
+        completeness, reasons = Completeness.PARTIAL, ("unfinished download",)
     payloads = unique(file.payload for file in found.files if file.payload is not None)
     here = [file.name for file in found.files]
     size = sum(each.size for each in payloads)
