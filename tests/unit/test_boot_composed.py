@@ -57,54 +57,32 @@ CASES = [
         details={"weights": "61.2 GiB", "compile": "from cache", "capture": "-0.81 GiB"},
         facts={"speculation": "eagle3 3", "compile_seconds": 8.0, "graph_actual_gib": -0.81, "kv_cache_dtype": "fp8"},
     ),
-    Case(
-        "vllm-0.25-dp2-api2",  # compile times of engines that compile at once are not added up
-        seconds={"container": 0, "config": 12, "engine_init": 6, "weights": 4, "compile": 23, "kv_cache": 4}
-        | {"capture": 7, "engine_ready": 0, "server": 7},
-        total=63,
+    # compile times of engines that compile at once are not added up
+    Case("vllm-0.25-dp2-api2", seconds={"container": 0, "config": 12, "engine_init": 6, "weights": 4, "compile": 23,
+        "kv_cache": 4} | {"capture": 7, "engine_ready": 0, "server": 7}, total=63,
         details={"compile": "torch.compile 14s", "kv_cache": "219,248 tokens", "server": "http://0.0.0.0:8000"},
-        facts={"version": "0.25.1", "kv_tokens": 219_248, "compile_seconds": 14.5},
-    ),
-    Case(
-        "vllm-0.29-v2-runner",  # captures once to measure, before the KV cache has its size
-        seconds={"container": 0, "config": 14, "engine_init": 7, "weights": 18, "compile": 25, "kv_cache": 5}
-        | {"autotune": 4, "capture": 11, "engine_ready": 1, "server": 3},
-        total=88,
+        facts={"version": "0.25.1", "kv_tokens": 219_248, "compile_seconds": 14.5}),
+    # captures once to measure, before the KV cache has its size
+    Case("vllm-0.29-v2-runner", seconds={"container": 0, "config": 14, "engine_init": 7, "weights": 18, "compile": 25,
+        "kv_cache": 5} | {"autotune": 4, "capture": 11, "engine_ready": 1, "server": 3}, total=88,
         details={"compile": "torch.compile 20s", "capture": "0.90 GiB", "kv_cache": "318,496 tokens"},
-        facts={"checkpoint_gib": 27.5, "kv_gib": 48.6, "max_concurrency": 4.86, "graph_actual_gib": 0.9},
-    ),
-    Case(
-        "vllm-0.33-rust-frontend",  # no uvicorn; a record glued to the bar before it
-        seconds={"container": 0, "config": 12, "engine_init": 5, "weights": 22, "compile": 10, "kv_cache": 3}
-        | {"autotune": 5, "capture": 5, "engine_ready": 1, "server": 3},
-        total=66,
+        facts={"checkpoint_gib": 27.5, "kv_gib": 48.6, "max_concurrency": 4.86, "graph_actual_gib": 0.9}),
+    # no uvicorn; a record glued to the bar before it
+    Case("vllm-0.33-rust-frontend", seconds={"container": 0, "config": 12, "engine_init": 5, "weights": 22,
+        "compile": 10, "kv_cache": 3} | {"autotune": 5, "capture": 5, "engine_ready": 1, "server": 3}, total=66,
         details={"compile": "from cache", "server": "http://0.0.0.0:8000"},
-        facts={"fp4_linear": "FlashInferCutlassNvFp4LinearKernel", "compile_seconds": 3.1, "init_seconds": 24.0},
-    ),
-    Case(
-        "vllm-0.33-json-v2-runner",
-        seconds={"container": 0, "config": 14, "engine_init": 6, "weights": 32, "compile": 36, "kv_cache": 4.5}
-        | {"capture": 7.5, "engine_ready": 0.5, "server": 1.7},
-        total=102.2,
+        facts={"fp4_linear": "FlashInferCutlassNvFp4LinearKernel", "compile_seconds": 3.1, "init_seconds": 24.0}),
+    Case("vllm-0.33-json-v2-runner", seconds={"container": 0, "config": 14, "engine_init": 6, "weights": 32,
+        "compile": 36, "kv_cache": 4.5} | {"capture": 7.5, "engine_ready": 0.5, "server": 1.7}, total=102.2,
         details={"compile": "torch.compile 30s", "kv_cache": "1,747,626 tokens"},
-        facts={"version": "0.33.0", "model": "acme/moe", "fp4_moe": "MARLIN", "quantization": "mxfp4"},
-    ),
-    Case(
-        "vllm-0.31-ray-tp2-oom",  # two workers fail at once, their tracebacks in one another
-        seconds={"container": 0, "config": 8, "engine_init": 12},
-        total=None,
-        outcome="failed",
-        broken="weights",
-        details={"weights": "1/4 shards"},
-    ),
-    Case(
-        "sglang-0.5",
-        seconds={"container": 0, "config": 14, "engine_init": 2, "weights": 21, "kv_cache": 2, "capture": 10}
-        | {"engine_ready": 1, "server": 5},
-        total=55,
-        details={"weights": "8.80 GB", "kv_cache": "834,615 tokens", "capture": "4.23 GB"},
-        facts={"model": "acme/dense-FP8", "quantization": "fp8", "max_model_len": 32768, "kv_gib": 108.24},
-    ),
+        facts={"version": "0.33.0", "model": "acme/moe", "fp4_moe": "MARLIN", "quantization": "mxfp4"}),
+    # two workers fail at once, their tracebacks in one another
+    Case("vllm-0.31-ray-tp2-oom", seconds={"container": 0, "config": 8, "engine_init": 12}, total=None,
+        outcome="failed", broken="weights", details={"weights": "1/4 shards"}),
+    Case("sglang-0.5", seconds={"container": 0, "config": 14, "engine_init": 2, "weights": 21, "kv_cache": 2,
+        "capture": 10} | {"engine_ready": 1, "server": 5}, total=55, details={"weights": "8.80 GB",
+        "kv_cache": "834,615 tokens", "capture": "4.23 GB"},
+        facts={"model": "acme/dense-FP8", "quantization": "fp8", "max_model_len": 32768, "kv_gib": 108.24}),
     Case(
         "llama-cpp-b9421",
         seconds={"container": 0.04, "config": 0.002, "weights": 11.958, "kv_cache": 0.2, "engine_ready": 2.2},
@@ -114,13 +92,10 @@ CASES = [
         | {"architecture": "qwen3moe", "max_model_len": 65536, "kv_gib": 6.0, "checkpoint_gib": 17.28}
         | {"url": "http://0.0.0.0:8080"},
     ),
-    Case(
-        "ollama-0.12",  # ready as soon as it listens; the first request loads the model
-        seconds={"container": 0, "config": 0.41, "server": 0, "warm": 9.16},
-        total=0.41,
-        facts={"version": "0.12.3", "load_gib": 18.8, "kv_gib": 0.91, "url": "http://[::]:11434"},
-    ),
-]
+    # ready as soon as it listens; the first request loads the model
+    Case("ollama-0.12", seconds={"container": 0, "config": 0.41, "server": 0, "warm": 9.16}, total=0.41,
+        facts={"version": "0.12.3", "load_gib": 18.8, "kv_gib": 0.91, "url": "http://[::]:11434"}),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case.log for case in CASES])
