@@ -14,7 +14,7 @@ from spark_tui.cli.output import Interrupted
 from spark_tui.cli.session import Session
 from spark_tui.core.context import Context
 from spark_tui.core.jobs import Step, StepState
-from spark_tui.domain.logs.eta import UNKNOWN, Basis, Eta, eta_words
+from spark_tui.domain.logs.eta import UNKNOWN, Basis, Eta, eta_text
 from spark_tui.domain.logs.timeline import Phase, PhaseId, PhaseState
 from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.quantities import human_duration
@@ -107,7 +107,7 @@ class Narrator:
         found = UNKNOWN if self._left_told else self._eta(step)
         if found.basis is Basis.HISTORY:
             self._left_told = True
-            self._session.err.say(_row("", "", None, eta_words(found)))
+            self._session.err.say(_row("", "", None, eta_text(found)))
 
     def _standing(self, step: Step) -> None:
         self._session.err.standing(_text(step, self._elapsed(step), self._left(step)))
@@ -120,7 +120,7 @@ class Narrator:
         self._session.err.columns(plain, word, style)
 
     def _left(self, step: Step) -> str:
-        return eta_words(self._eta(step))
+        return eta_text(self._eta(step))
 
     def _eta(self, step: Step) -> Eta:
         """How long the boot will still take, by earlier starts or its own progress."""

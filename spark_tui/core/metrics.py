@@ -34,7 +34,7 @@ from spark_tui.services.ports import Clock, MetricsSource
 
 CAPACITY: Final = 6 * 3600
 """Six hours at one sample a second. A row takes 8 bytes for its time and 4 for each metric: 2.4 MB for an engine with
-all 26, 0.8 MB for the box."""
+all 26, 0.8 MB for the host."""
 MAX_GAPS: Final = 500
 STEP_BACK_SECONDS: Final = 1.0
 """A clock that was set back by more moves what was recorded along with it."""
@@ -274,7 +274,7 @@ TIMEOUT_SECONDS: Final = 6.0
 MAX_ENGINES: Final = 16
 """Engines that are remembered; of those that are gone the oldest is forgotten first."""
 HOST: Final = ""
-"""The name that the series of the box go by."""
+"""The name that the series of the host go by."""
 _UNKNOWN: Final = "not serving"
 
 Listener = Callable[[Sample], None]
@@ -406,7 +406,7 @@ class EngineMetricsCollector:
         self._tell(engine.took(snapshot, self._clock.now(), alone=alone))
 
     def _sample_host(self) -> None:
-        """One row of the box's series, from what the store has; and the energy that was drawn since the last one."""
+        """One row of the host's series, from what the store has; and the energy that was drawn since the last one."""
         world, monotonic = self._store.world, self._clock.monotonic()
         passed = 0.0 if self._host_at is None else monotonic - self._host_at
         self._host_at = monotonic
@@ -459,7 +459,7 @@ class EngineMetricsCollector:
 
     def series(self, engine: str, metric: MetricId, window_seconds: float) -> SeriesView:
         """The last `window_seconds` of a series, six hours at most. `engine` is a container's name; for the series of
-        the box (`metric.of_host`) it does not matter. Empty, with its reason, for an engine that is not known."""
+        the host (`metric.of_host`) it does not matter. Empty, with its reason, for an engine that is not known."""
         followed = self._host if metric.of_host else self._engines.get(engine)
         if followed is None:
             return SeriesView(metric, reason=_UNKNOWN, step=SLOW_SECONDS)
@@ -486,7 +486,7 @@ class EngineMetricsCollector:
         return followed.error if followed else None
 
     def token_sample(self, engine: str) -> TokenSample | None:
-        """The latest counters for the wedge detector, in monotonic seconds; None where they cannot tell."""
+        """The latest counters for the stall detector, in monotonic seconds; None where there are none."""
         followed = self._engines.get(engine)
         return followed.token_sample() if followed else None
 

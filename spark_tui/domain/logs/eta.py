@@ -1,4 +1,4 @@
-"""When a start will be ready: from this box's own earlier starts, else from progress bars, else unknown.
+"""When a start will be ready: from this machine's own earlier starts, else from progress bars, else unknown.
 
 A start of 15 minutes is the same 15 minutes every time on one machine, for one preset and one image, as long as the
 JIT caches are as warm as then. So earlier starts say more than any bar, and a bar says more than nothing.
@@ -35,7 +35,7 @@ class Basis(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PastStart:
-    """A start of the same preset and image on this box that became ready: seconds by phase, in any order.
+    """A start of the same preset and image on this machine that became ready: seconds by phase, in any order.
 
     `warm`: its JIT caches were warm; None where that is not known (eager, or an engine without such a cache).
     """
@@ -204,7 +204,7 @@ _FEW_SECONDS: Final = 7.5
 """Where the step above begins: a text stands for five seconds at least."""
 
 
-def eta_words(found: Eta) -> str:
+def eta_text(found: Eta) -> str:
     """`about 2 min 10 s left (from 3 earlier starts)`; empty when nothing is known."""
     if found.seconds is None or found.basis is Basis.UNKNOWN:
         return ""

@@ -1,4 +1,4 @@
-"""The series that are kept of an engine and its box: what each is called, its unit, its bounds, and a stretch of it."""
+"""The series that are kept of an engine and its host: names, units, bounds, and a stretch of one."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class MetricId(StrEnum):
 
     @property
     def of_host(self) -> bool:
-        """It is the box's and not one engine's: the same series whichever engine it is asked for."""
+        """It is the host's and not one engine's: the same series whichever engine it is asked for."""
         return METRICS[self].group in (MetricGroup.GPU, MetricGroup.MEMORY)
 
 
@@ -152,7 +152,7 @@ METRICS: Final[Mapping[MetricId, Metric]] = {
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Everything that one look at an engine, or at the box, gave: what the history keeps.
+    """Everything that one reading of an engine, or of the host, gave: what the history keeps.
 
     `engine` is the container's name, empty for the series of the machine. `at` is in seconds since the epoch. A metric
     that is not in `values` had no value then; `gap` says why none had one, and is empty otherwise. `restarted`: this

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import isfinite
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from spark_tui.domain.host.detectors import TokenSample
 from spark_tui.domain.host.memory import MemInfo
@@ -16,7 +16,9 @@ from spark_tui.domain.metrics.page import Change, Family, MetricPage, Snapshot, 
 from spark_tui.domain.metrics.quantiles import Latency, Quantile
 from spark_tui.domain.metrics.series import MetricId
 from spark_tui.domain.quantities import GIB
-from spark_tui.domain.reading import Missing, Ok, Reading, value_of
+from spark_tui.domain.reading import Missing, Ok, Reading, Stale, value_of
+
+T = TypeVar("T")
 
 ONE_LOOK: Final = Missing("a rate needs two readings")
 AT_END_NOTE: Final = "This server counts tokens when a request ends: throughput is the mean over the window."
@@ -106,7 +108,7 @@ def measure(wide: Change, narrow: Change | None = None) -> EngineMetrics:
 
 
 def token_sample(page: MetricPage, at: float) -> TokenSample | None:
-    """For the wedge detector: what runs, and how far the counters that move while a request runs have come. None where
+    """For the stall detector: what runs, and how far the counters that move while a request runs have come. None where
     there is no such counter: one that moves when a request ends looks frozen during every long answer."""
     running = page.total(Family.RUNNING)
     live = next(
@@ -384,39 +386,31 @@ class HostLook:
 
 
 def host_values(look: HostLook) -> Values:
-    """The series of the machine. What is stale is no value: the graph of a dead driver is a gap."""
+    """The series of the host. What is stale is no value: the graph of a dead driver is a gap."""
     gpu, memory = look.gpu, look.memory
-    read: dict[MetricId, Reading[float]] = {
-        MetricId.GPU_UTILIZATION: _of_gpu(gpu, "utilization_percent"),
-        MetricId.GPU_POWER: _of_gpu(gpu, "power_watts"),
-        MetricId.GPU_CLOCK: _of_gpu(gpu, "sm_clock_mhz"),
-        MetricId.GPU_TEMPERATURE: _of_gpu(gpu, "temperature_c"),
-        MetricId.MEMORY_AVAILABLE: _of_memory(memory, "available"),
-        MetricId.MEMORY_IN_USE: _of_memory(memory, "in_use"),
-        MetricId.MEMORY_ENGINES: _held(gpu),
-    }
-    return _split(read)
+    held: Reading[int] = engine_memory(gpu) if isinstance(gpu, Ok) else Missing(_why_not(gpu))
+    return _split(
+        {
+            MetricId.GPU_UTILIZATION: _picked(gpu, lambda found: found.utilization_percent),
+            MetricId.GPU_POWER: _picked(gpu, lambda found: found.power_watts),
+            MetricId.GPU_CLOCK: _picked(gpu, lambda found: found.sm_clock_mhz),
+            MetricId.GPU_TEMPERATURE: _picked(gpu, lambda found: found.temperature_c),
+            MetricId.MEMORY_AVAILABLE: _picked(memory, lambda found: found.available / GIB),
+            MetricId.MEMORY_IN_USE: _picked(memory, lambda found: found.in_use / GIB),
+            MetricId.MEMORY_ENGINES: _picked(held, lambda size: size / GIB),
+        }
+    )
 
 
-def _of_gpu(gpu: Reading[GpuReading], field: str) -> Reading[float]:
-    if not isinstance(gpu, Ok):
-        return Missing(gpu.reason if isinstance(gpu, Missing) else gpu.error)
-    value: float | None = getattr(gpu.value, field)
+def _picked(reading: Reading[T], pick: Callable[[T], float | None]) -> Reading[float]:
+    if not isinstance(reading, Ok):
+        return Missing(_why_not(reading))
+    value = pick(reading.value)
     return Missing("not reported by the driver") if value is None else Ok(float(value))
 
 
-def _of_memory(memory: Reading[MemInfo], field: str) -> Reading[float]:
-    if not isinstance(memory, Ok):
-        return Missing(memory.reason if isinstance(memory, Missing) else memory.error)
-    size: int = getattr(memory.value, field)
-    return Ok(size / GIB)
-
-
-def _held(gpu: Reading[GpuReading]) -> Reading[float]:
-    if not isinstance(gpu, Ok):
-        return Missing(gpu.reason if isinstance(gpu, Missing) else gpu.error)
-    held = engine_memory(gpu)
-    return Ok(held.value / GIB) if isinstance(held, Ok) else Missing(getattr(held, "reason", ""))
+def _why_not(reading: Missing | Stale[Any]) -> str:
+    return reading.reason if isinstance(reading, Missing) else reading.error
 
 
 def _split(read: Mapping[MetricId, Reading[float]]) -> Values:
@@ -499,7 +493,7 @@ class MetricWindow:
         return measure(change if engine is None else change.of_engine(engine))
 
     def token_sample(self) -> TokenSample | None:
-        """The latest reading for the wedge detector; None where the server's counters cannot tell."""
+        """The latest reading for the stall detector; None where the server has no such counter."""
         return token_sample(self.last.page, self.last.at) if self.last else None
 
 

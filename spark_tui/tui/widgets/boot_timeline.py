@@ -14,7 +14,7 @@ from textual.timer import Timer
 from textual.visual import Visual
 from textual.widget import Widget
 
-from spark_tui.domain.logs.eta import PastStart, eta, eta_words
+from spark_tui.domain.logs.eta import PastStart, eta, eta_text
 from spark_tui.domain.logs.timeline import BootTimeline, Phase, PhaseId, PhaseState
 from spark_tui.domain.quantities import human_duration
 from spark_tui.tui import format as fmt
@@ -175,7 +175,7 @@ class _Estimate:
         running, now = timeline.current, self._clock.now()
         about = (running.id if running else None, timeline.phases[0].started_at)
         if about != self._about or now - self._at >= ESTIMATE_SECONDS:
-            self._about, self._at, self._said = about, now, eta_words(eta(timeline, now, past))
+            self._about, self._at, self._said = about, now, eta_text(eta(timeline, now, past))
         return self._said
 
 
