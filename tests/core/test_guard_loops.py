@@ -73,7 +73,7 @@ def test_what_no_restart_heals_is_stopped_at_once_and_the_reason_is_kept() -> No
     assert one.stops == ["qwen"]
     [entry] = one.post.journal.kept
     assert (entry.act, entry.engine) == (ACT, "qwen")
-    assert "no restart heals that" in entry.reason
+    assert "restarting does not help" in entry.reason
     assert entry.how == "docker stop, 10 s grace"
 
 

@@ -66,7 +66,7 @@ async def test_what_no_restart_heals_is_stopped_at_once_with_its_cause() -> None
     assert status(kit) is ContainerStatus.EXITED
     [alarm] = alarms(kit)
     assert alarm.severity is Severity.ERROR
-    assert "no restart heals that" in alarm.summary
+    assert "restarting does not help" in alarm.summary
     assert "spark-tui explain qwen" in alarm.remedy
 
 

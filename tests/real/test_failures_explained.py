@@ -194,6 +194,6 @@ def test_an_engine_core_that_hangs_is_found_out_while_health_still_says_yes(
         assert found is not None
         assert found["severity"] == "critical"
         with PtyApp(spark_tui(), env=environment) as app:
-            app.wait_for(served.name, "no token has moved", "restart it", timeout=60)
+            app.wait_for(served.name, "no tokens for", "Restart the engine", timeout=60)
     finally:
         os.kill(pid, signal.SIGCONT)

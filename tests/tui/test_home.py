@@ -60,7 +60,7 @@ async def test_an_engine_that_serves_is_shown_with_what_its_log_proved(size: tup
     kit.docker.add_container("qwen", ports=PORT, lines=read_log(GB10))
     kit.api.serve()
     async with opened(kit, size) as (app, pilot):
-        await until(kit, pilot, lambda: "5,463,232 tokens" in screen_text(app))
+        await until(kit, pilot, lambda: "5.46M tokens" in screen_text(app))
         text = screen_text(app)
         for words in ("spark-test", "SERVING", ":8000", "LOCAL", "[1 Home]", "docker OK"):
             assert words in text

@@ -29,7 +29,7 @@ from spark_tui.domain.logs.causes.cause import CauseId
 from spark_tui.domain.logs.crash_loop import (
     FIRST_PAUSE,
     MOST_RESTARTS,
-    NEVER_HEALS,
+    PERMANENT,
     WITHIN_SECONDS,
     Ended,
     RestartVerdict,
@@ -408,11 +408,11 @@ def test_every_cause_either_heals_or_not_by_intent() -> None:
         CauseId.KILLED,
         CauseId.UNKNOWN,
     }
-    assert may_heal | NEVER_HEALS == set(CauseId)
-    assert not may_heal & NEVER_HEALS
+    assert may_heal | PERMANENT == set(CauseId)
+    assert not may_heal & PERMANENT
 
 
-@pytest.mark.parametrize("cause", sorted(NEVER_HEALS))
+@pytest.mark.parametrize("cause", sorted(PERMANENT))
 def test_what_no_restart_heals_is_not_restarted(cause: CauseId) -> None:
     verdict = may_restart((Ended(100.0, cause),), 100.0)
     assert not verdict.allowed
@@ -440,7 +440,7 @@ def test_what_may_heal_is_restarted_a_few_times_and_slower_each_time(
 
 def test_what_the_guard_ended_is_not_restarted() -> None:
     assert may_restart((Ended(0.0, CauseId.KILLED, by_guard=True),), 9.0) == RestartVerdict(
-        False, 0.0, "the memory guard ended it: with the same settings it would end there again"
+        False, 0.0, "stopped by the memory guard: the same settings would end there again"
     )
 
 

@@ -1,4 +1,4 @@
-"""Whether an engine that ended may be started again: never for what no restart heals, else a few times and slower
+"""Whether an engine that ended may be started again: never where a restart cannot help, else a few times and slower
 each time.
 
 Every failed start leaves less free memory behind (0.1 GiB each was measured): trying again blindly ends in a freeze.
@@ -13,7 +13,7 @@ from typing import Final
 from spark_tui.domain.logs.causes.cause import CauseId
 from spark_tui.domain.quantities import human_duration
 
-NEVER_HEALS: Final = frozenset(
+PERMANENT: Final = frozenset(
     (
         CauseId.NO_KV_ROOM,
         CauseId.KV_CACHE_TOO_SMALL,
@@ -103,15 +103,13 @@ def may_restart(ends: Sequence[Ended], now: float) -> RestartVerdict:
         return RestartVerdict(True)
     last = ends[-1]
     if last.by_guard:
-        return RestartVerdict(
-            False, reason="the memory guard ended it: with the same settings it would end there again"
-        )
-    if last.cause in NEVER_HEALS:
-        return RestartVerdict(False, reason=f"{last.cause}: no restart heals that")
+        return RestartVerdict(False, reason="stopped by the memory guard: the same settings would end there again")
+    if last.cause in PERMANENT:
+        return RestartVerdict(False, reason=f"{last.cause}: restarting does not help")
     recent = [end for end in ends if now - end.at <= WITHIN_SECONDS]
     if len(recent) > MOST_RESTARTS:
         span = human_duration(now - recent[0].at)
-        return RestartVerdict(False, reason=f"it ended {len(recent)} times within {span}: something else is wrong")
+        return RestartVerdict(False, reason=f"ended {len(recent)} times within {span}")
     pause = FIRST_PAUSE * 2.0 ** max(0, len(recent) - 1)
     wait = max(0.0, last.at + pause - now)
     return RestartVerdict(True, wait, f"restart {max(1, len(recent))} of {MOST_RESTARTS}")
