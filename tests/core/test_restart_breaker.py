@@ -121,7 +121,7 @@ async def test_an_engine_that_the_guard_ended_does_not_come_back() -> None:
     async with watching(kit, (entry,)):
         await crash(kit)
     assert status(kit) is ContainerStatus.EXITED
-    assert "the memory guard ended it" in alarms(kit)[0].summary
+    assert "stopped by the memory guard" in alarms(kit)[0].summary
 
 
 async def test_only_the_start_that_ended_is_blamed() -> None:
@@ -141,7 +141,7 @@ async def test_a_person_who_starts_it_again_begins_a_new_count() -> None:
     async with watching(kit):
         await crash(kit, *PROOF)
         assert alarms(kit)
-        box = kit.docker._box("qwen")
+        box = kit.docker.find("qwen")
         kit.docker._change(box, restart_count=0)
         await kit.docker.start("qwen")
         await kit.clock.advance(5)
