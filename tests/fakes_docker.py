@@ -153,7 +153,7 @@ class FakeDocker(SimulatedDocker[_Box]):
             started_at=None if status is ContainerStatus.CREATED else started,
         )
         box = _Box(replace(facts, **changes))
-        self.boxes[box.facts.id] = box
+        self.all_containers[box.facts.id] = box
         self.write(name, *lines)
         return box.facts
 
@@ -203,7 +203,7 @@ class FakeDocker(SimulatedDocker[_Box]):
         """The daemon goes away: calls fail, streams break. Containers are kept."""
         self._down = error or daemon_down()
         self._add(StreamBroken("The connection to Docker broke.", "It is tried again."))
-        for box in self.boxes.values():
+        for box in self.all_containers.values():
             box.notify()
 
     def come_back(self) -> None:
@@ -218,7 +218,7 @@ class FakeDocker(SimulatedDocker[_Box]):
 
     def named(self, name: str) -> ContainerFacts | None:
         """The container of that name as it is now, without a call being recorded."""
-        return next((box.facts for box in self.boxes.values() if box.facts.name == name), None)
+        return next((box.facts for box in self.all_containers.values() if box.facts.name == name), None)
 
     def log(self, name: str) -> list[str]:
         """What a container has written."""
@@ -258,7 +258,7 @@ class FakeDocker(SimulatedDocker[_Box]):
             created_at=self._tick(),
             mounts=spec.mounts,
         )
-        self.boxes[facts.id] = _Box(facts)
+        self.all_containers[facts.id] = _Box(facts)
         self._tell("create", facts)
         return facts.id
 
@@ -303,7 +303,7 @@ class FakeDocker(SimulatedDocker[_Box]):
         return self._images.get(reference)
 
     def _removed(self, box: _Box) -> None:
-        del self.boxes[box.facts.id]
+        del self.all_containers[box.facts.id]
         box.facts = replace(box.facts, status=ContainerStatus.EXITED)
         box.notify()
         self._tell("destroy", box.facts)

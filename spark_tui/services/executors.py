@@ -152,7 +152,7 @@ class Handover(Generic[T]):
         self._waiting = False
         try:
             self._loop.call_soon_threadsafe(self._ready.set)
-        except RuntimeError:  # the loop has been closed in the meantime: nobody will take anything any more
+        except RuntimeError:  # the loop has been closed in the meantime: nothing will be taken
             self._closed = True
 
     # --- the loop's side ------------------------------------------------------------------------------

@@ -114,7 +114,7 @@ class ContainerEngine(Protocol):
     ) -> AsyncGenerator[Sequence[LogLine], None]:
         """Batches of log lines, oldest first, stdout and stderr merged.
 
-        `tail` None is all of it. `since` is a LogLine.stamp: later lines only. With `follow` it goes on until
+        `tail` None is all of it. `since` is a LogLine.stamp: later lines only. With `follow` it continues until
         the container ends, and survives a daemon restart without losing or repeating a line. A consumer that
         is slow slows the reader down: memory stays bounded.
         """
@@ -291,11 +291,11 @@ class GuardActuator(Protocol):
         """Compacts memory where that is granted."""
 
     def close(self) -> None:
-        """Lets go of Docker's socket; what it was asked to do goes on."""
+        """Lets go of Docker's socket; what was sent is carried out."""
 
 
 class GuardStarter(Protocol):
-    """Makes a guard run that goes on without us."""
+    """Starts a guard that outlives this process."""
 
     def start(self) -> None:
         """Starts it, or finds one running. Raises SparkError. May take some seconds."""
@@ -475,7 +475,7 @@ class ResultStore(Protocol):
         """Deletes the results with these ids, and returns how many there were. Raises SparkError when it cannot."""
 
     def all(self) -> tuple[Result, ...]:
-        """All that are kept, oldest first. What cannot be read is left out, and `problems` tells. Raises SparkError."""
+        """All that are kept, oldest first. Unreadable ones are skipped and listed in `problems`. Raises SparkError."""
 
     def problems(self) -> tuple[str, ...]:
         """What the last `all` could not read, in words."""
@@ -490,7 +490,7 @@ class HubClient(Protocol):
     async def repo(self, repo: str, revision: str = "main", token: Secret | None = None) -> RepoFacts:
         """One revision: facts of its card, and all its files with sizes.
 
-        A gated repository can be looked at; `access` tells whether its files would come.
+        A gated repository can be looked at; `access` checks whether its files may be downloaded.
         """
 
     async def access(self, repo: str, token: Secret | None = None) -> None:
@@ -513,7 +513,7 @@ class Downloader(Protocol):
         """What of these files is in the store already."""
 
     async def start(self, request: DownloadRequest, token: Secret | None = None) -> str:
-        """Begins a download, or goes on with it, and returns its id. One that runs is left alone."""
+        """Starts or resumes a download and returns its id. A running one is left alone."""
 
     async def all(self) -> tuple[Download, ...]:
         """Every download that is known, oldest first: running, waiting, stopped, done."""
@@ -601,7 +601,7 @@ class HistoryStore(Protocol):
         """Whether it is kept, as of the last try. Costs nothing."""
 
     def add_sample(self, sample: Sample) -> None:
-        """Keeps a look at an engine or at the box; it may take some seconds until it is on disk. Never raises."""
+        """Keeps a look at an engine or at the machine; it may take some seconds until it is on disk. Never raises."""
 
     def add_start(self, start: StartRecord) -> None:
         """Keeps a start, in place of what was known of the same one, and writes it at once. Never raises."""
@@ -711,7 +711,7 @@ class ModelStore(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a command on another box ended: ssh's exit code, and what came, of which the beginning is kept."""
+    """How a command on another host ended: ssh's exit code, and what came, of which the beginning is kept."""
 
     code: int
     out: str
@@ -719,7 +719,7 @@ class Ended:
 
 
 class RemoteShell(Protocol):
-    """Runs spark-tui on another box. Nothing secret goes with it: neither in its arguments nor in its environment."""
+    """Runs spark-tui on another host. Nothing secret goes with it: neither in its arguments nor in its environment."""
 
     async def ask(self, host: RemoteHost, arguments: Sequence[str]) -> Ended:
         """Runs it with these arguments, without a terminal and without a question to the person. Raises

@@ -59,7 +59,7 @@ _ANSWERS: Final = (
         "better say that first.",
         "*This is a demo: the answer is canned, no model is running.*\n\n"
         "On a DGX Spark the CPU and the GPU draw from **one pool**. Three things compete for it:\n\n"
-        "| who | what it holds | can it be had back? |\n"
+        "| who | what it holds | reclaimable? |\n"
         "|---|---|---|\n"
         "| the engine | weights, KV cache, CUDA graphs | by stopping it |\n"
         "| applications | everything else that runs | by closing them |\n"
@@ -125,15 +125,15 @@ _SPLIT: Final = 0.7
 
 
 def logprobs_of(tokens: Sequence[str], number: int, likeliest: int) -> Logprobs:
-    """Of token `number` of an answer's tokens, with so many of the likeliest in its place."""
+    """Of token `number` of an answer's tokens, with the `likeliest` alternatives."""
     token = tokens[number]
-    told = [(token, _probability(token, number))]
-    left = 1.0 - told[0][1]
+    ranked = [(token, _probability(token, number))]
+    left = 1.0 - ranked[0][1]
     for other in _others(tokens, number)[: max(0, likeliest)]:
-        told.append((other, left * _SPLIT))
+        ranked.append((other, left * _SPLIT))
         left *= 1.0 - _SPLIT
-    ordered = sorted(told, key=lambda each: -each[1])[: max(0, likeliest)]
-    return Logprobs((TokenLogprobs(token, math.log(told[0][1]), tuple((text, math.log(p)) for text, p in ordered)),))
+    ordered = sorted(ranked, key=lambda each: -each[1])[: max(0, likeliest)]
+    return Logprobs((TokenLogprobs(token, math.log(ranked[0][1]), tuple((text, math.log(p)) for text, p in ordered)),))
 
 
 def _probability(token: str, number: int) -> float:

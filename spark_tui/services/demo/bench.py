@@ -31,7 +31,7 @@ class DemoLoad:
         self._volleys = 0
 
     async def drive(self, endpoint: Endpoint, load: Load, stop: asyncio.Event) -> AsyncGenerator[Driven, None]:
-        """Records are made at once, and told when their time has come."""
+        """Records are made at once and handed out when their time has come."""
         self._require(endpoint)
         clock = self._world.clock
         self._volleys += 1

@@ -39,7 +39,7 @@ class DemoDocker(SimulatedDocker[DemoContainer]):
         self._world = world
         self._clock = world.clock
         self._downloaded = {_tagged(reference) for reference in (VLLM_IMAGE, *images)}
-        self.boxes, self.journal = world.containers, world.journal
+        self.all_containers, self.journal = world.containers, world.journal
 
     async def daemon(self) -> DaemonFacts:
         """The daemon of a stock DGX OS."""
@@ -127,21 +127,21 @@ class DemoDocker(SimulatedDocker[DemoContainer]):
     def _created(self, spec: ContainerSpec, image: ImageFacts) -> str:
         return self._world.add(spec, image.entrypoint, self._clock.now()).id
 
-    def _removed(self, box: DemoContainer) -> None:
+    def _removed(self, container: DemoContainer) -> None:
         now = self._clock.now()
-        if box.run is not None:
-            self._world.end(box, now, 137)
-        del self._world.containers[box.id]
-        self._world.note(box, "destroy", now)
+        if container.run is not None:
+            self._world.end(container, now, 137)
+        del self._world.containers[container.id]
+        self._world.note(container, "destroy", now)
 
-    def _run_of(self, box: DemoContainer) -> object:
-        return box.run
+    def _run_of(self, container: DemoContainer) -> object:
+        return container.run
 
-    async def _changed(self, box: DemoContainer | None) -> None:
+    async def _changed(self, container: DemoContainer | None) -> None:
         world, moment = self._world, self._world.next_exit()
-        if box is not None:
-            run = box.run
-            moments = (box.log.next_at(), run.exits_at if run is not None else None)
+        if container is not None:
+            run = container.run
+            moments = (container.log.next_at(), run.exits_at if run is not None else None)
             moment = min((each for each in moments if each is not None), default=None)
         await world.until(moment)
         world.settle()

@@ -37,7 +37,7 @@ PAST_SECONDS: Final = 6 * 3600
 """As far back as the longest window shows."""
 FINE_SECONDS: Final = 4500
 COARSE_STEP: Final = 30
-"""Before the last hour and a quarter, in which the crowd came, a sample in so many seconds is enough."""
+"""Before the last hour and a quarter, in which the crowd came, samples are this far apart."""
 _SILENCE: Final = (-760.0, -715.0)
 """Seconds from the opening of the demo."""
 _SILENT: Final = "it did not answer within 6 s"

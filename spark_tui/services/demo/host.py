@@ -49,7 +49,7 @@ _UP_SECONDS: Final = 6 * 86_400.0 + 4 * 3600
 
 _DESKTOP: Final = (GpuProcess(2747, 18 * MIB, compute=False), GpuProcess(2911, 6 * MIB, compute=False))
 _IDLE: Final = Telemetry(4.4, 38, 208, 0, 0)
-_WITH_CONTEXT: Final = Telemetry(13.9, 52, 2411, 0, 0)  # loaded, nobody asks: P0, full clock
+_WITH_CONTEXT: Final = Telemetry(13.9, 52, 2411, 0, 0)  # loaded and idle: P0, full clock
 _BUSY_STAGES: Final = {"load": Telemetry(18.6, 54, 2411, 14, 0), "compile": Telemetry(38.2, 61, 2418, 71, 0)}
 
 
@@ -156,7 +156,7 @@ class DemoGpu:
 
 
 def memory_at(world: DemoWorld, at: float, cache: int = _CACHE_AT_START) -> MemInfo:
-    """The pool at a moment, with so many bytes of page cache where there is room for them."""
+    """The pool at a moment, with at most `cache` bytes of page cache."""
     used = _used(world, at)
     cache = max(0, min(cache, TOTAL_BYTES - used - _FLOOR_BYTES))
     free = TOTAL_BYTES - used - cache
@@ -203,7 +203,7 @@ def gpu_at(world: DemoWorld, at: float) -> GpuReading:
 
 
 def _used(world: DemoWorld, at: float) -> int:
-    """Bytes that nobody can have back: the system, and what engines hold."""
+    """Bytes in use by the system and by engines."""
     held = [run.held(at) for run in world.runs if run.started_at <= at]
     drift = _recorded(world, at).drift_bytes if any(run.stage(at) == "serve" for run in world.runs) else 0
     return BASE_BYTES + drift + sum(each.cpu + each.cuda for each in held)
@@ -215,7 +215,7 @@ def _cuda(world: DemoWorld, at: float) -> int:
 
 
 def _activity(world: DemoWorld, now: float) -> Telemetry:
-    """The busiest of what goes on."""
+    """The busiest activity."""
     stages = {run.stage(now): run for run in world.runs}
     serving = [run for run in world.runs if run.stage(now) == "serve"]
     if world.chats or any(run.traffic for run in serving):
@@ -227,7 +227,7 @@ def _activity(world: DemoWorld, now: float) -> Telemetry:
 
 
 def _recorded(world: DemoWorld, at: float) -> Telemetry:
-    """The recording at this time of the demo; it begins anew at its end."""
+    """The recording at this time of the demo; it repeats."""
     samples = telemetry()
     into = (at - world.began_at + 97 * world.seed) % samples[-1][0]
     index = bisect_right(samples, into, key=lambda sample: sample[0])
@@ -355,7 +355,7 @@ class DemoDoctorProbe:
 
 
 class DemoDropper:
-    """The CacheDropper port of a box whose person has installed the grant."""
+    """The CacheDropper port of a machine with the grant installed."""
 
     def __init__(self, host: DemoHost) -> None:
         self._host = host

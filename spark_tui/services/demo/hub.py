@@ -115,7 +115,7 @@ class DemoHub:
         return self._shelf[repo]
 
     async def access(self, repo: str, token: Secret | None = None) -> None:
-        """Nobody has accepted any terms here."""
+        """No terms are accepted."""
         if repo in GATED:
             raise hub_errors.gated(ENDPOINT, repo, known=False)
 
@@ -197,7 +197,7 @@ class DemoDownloads:
         return LocalFiles(sizes, whole)
 
     async def start(self, request: DownloadRequest, token: Secret | None = None) -> str:
-        """Begins, or goes on."""
+        """Starts or resumes."""
         self._begin_first()
         known = self._known.get(request.id)
         if known is None or known.phase is DownloadPhase.DONE:

@@ -103,7 +103,7 @@ def _samples(run: Run, now: float) -> Iterator[tuple[Slot, float]]:
     busy = streams(number) if run.traffic else 0
     capacity = run.kv_bytes / GIB * KV_TOKENS_PER_GIB
     usage = (kv_percent(number) / 100 if run.traffic else 0.0) + _CHAT_KV * counters.running
-    told = (
+    values = (
         (Family.STARTED, run.started_at),
         (Family.PROMPT, counters.computed + counters.cached),
         (Family.PROMPT_COMPUTED, counters.computed),
@@ -119,7 +119,7 @@ def _samples(run: Run, now: float) -> Iterator[tuple[Slot, float]]:
         (Family.DRAFT_TOKENS, 3 * counters.drafts),
         (Family.ACCEPTED, sum(counters.accepted)),
     )
-    yield from ((Slot(family), float(value)) for family, value in told)
+    yield from ((Slot(family), float(value)) for family, value in values)
     for reason in ("capacity", "deferred"):
         yield Slot(Family.WAITING_BY_REASON, label=reason), 0.0
     for reason, count in counters.finished.items():

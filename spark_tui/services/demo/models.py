@@ -131,7 +131,7 @@ class DemoModels:
         """A download has ended: what it fetched is here."""
         shards = sum(file.path.endswith(".safetensors") for file in files)
         known = self._models.get(model)
-        if known is not None and known.completeness is Completeness.CORRUPT:  # the damaged file has come anew
+        if known is not None and known.completeness is Completeness.CORRUPT:  # the damaged file was downloaded again
             shards = known.current.files - 3 if known.current is not None else shards
             size = float(known.current.expected or known.size) if known.current is not None else float(known.size)
         else:

@@ -38,7 +38,7 @@ class SimulatedDocker(ABC, Generic[C]):
     """The part of the ContainerEngine port that does not depend on time."""
 
     def __init__(self) -> None:
-        self.boxes: dict[str, C] = {}
+        self.all_containers: dict[str, C] = {}
         """The containers by id."""
         self.journal: list[ContainerEvent | SparkError] = []
         """All events so far; an error breaks the streams of those who follow."""
@@ -56,29 +56,29 @@ class SimulatedDocker(ABC, Generic[C]):
         """Makes the container and returns its id."""
 
     @abstractmethod
-    def _removed(self, box: C) -> None:
+    def _removed(self, found: C) -> None:
         """Ends and forgets it."""
 
     @abstractmethod
-    def _run_of(self, box: C) -> object:
+    def _run_of(self, found: C) -> object:
         """What stands for its present start; None while it does not run."""
 
     @abstractmethod
-    async def _changed(self, box: C | None) -> None:
+    async def _changed(self, found: C | None) -> None:
         """Returns when that container, or for None any of them, may have changed."""
 
     def find(self, container: str) -> C:
         """By name, id or the beginning of an id. Raises ContainerNotFound."""
-        for id_, box in self.boxes.items():
-            if container in (box.facts.name, id_) or (len(container) >= 12 and id_.startswith(container)):
-                return box
-        known = ", ".join(sorted(box.facts.name for box in self.boxes.values())) or "none"
+        for id_, found in self.all_containers.items():
+            if container in (found.facts.name, id_) or (len(container) >= 12 and id_.startswith(container)):
+                return found
+        known = ", ".join(sorted(found.facts.name for found in self.all_containers.values())) or "none"
         raise ContainerNotFound(f"No container named {container}.", f"Containers: {known}.")
 
     async def containers(self) -> tuple[ContainerFacts, ...]:
         """See the port."""
         await self._called("containers")
-        return tuple(sorted((box.facts for box in self.boxes.values()), key=lambda facts: facts.name))
+        return tuple(sorted((found.facts for found in self.all_containers.values()), key=lambda facts: facts.name))
 
     async def inspect(self, container: str) -> ContainerFacts:
         """See the port."""
@@ -93,7 +93,7 @@ class SimulatedDocker(ABC, Generic[C]):
     async def create(self, spec: ContainerSpec) -> str:
         """See the port."""
         await self._called("create", spec.name)
-        if any(box.facts.name == spec.name for box in self.boxes.values()):
+        if any(found.facts.name == spec.name for found in self.all_containers.values()):
             raise NameInUse(f"A container named {spec.name} exists.", f"Remove it: docker rm {spec.name}")
         image = self._image(spec.image)
         if image is None:
@@ -103,10 +103,10 @@ class SimulatedDocker(ABC, Generic[C]):
     async def remove(self, container: str, *, force: bool = False) -> None:
         """See the port."""
         await self._called("remove", container)
-        box = self.find(container)
-        if box.facts.running and not force:
-            raise DockerError(f"{box.facts.name} is running.", "Stop it first.")
-        self._removed(box)
+        found = self.find(container)
+        if found.facts.running and not force:
+            raise DockerError(f"{found.facts.name} is running.", "Stop it first.")
+        self._removed(found)
 
     async def events(self) -> AsyncGenerator[ContainerEvent, None]:
         """See the port."""
@@ -126,19 +126,19 @@ class SimulatedDocker(ABC, Generic[C]):
     ) -> AsyncGenerator[Sequence[LogLine], None]:
         """See the port."""
         await self._called("logs", container)
-        box = self.find(container)
-        run = self._run_of(box)
-        position = first_after(box.lines, since)
+        found = self.find(container)
+        run = self._run_of(found)
+        position = first_after(found.lines, since)
         if tail is not None:
-            position = max(position, len(box.lines) - tail)
+            position = max(position, len(found.lines) - tail)
         while True:
-            while position < len(box.lines):
-                batch = box.lines[position : position + BATCH_LINES]
+            while position < len(found.lines):
+                batch = found.lines[position : position + BATCH_LINES]
                 position += len(batch)
                 yield batch
-            if not follow or run is None or self._run_of(box) is not run:
+            if not follow or run is None or self._run_of(found) is not run:
                 return
-            await self._changed(box)
+            await self._changed(found)
 
     async def close(self) -> None:
         """Nothing is kept open."""

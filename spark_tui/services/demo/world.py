@@ -104,7 +104,7 @@ class Counters:
         self.cached += cached
 
     def step(self, tokens: float, drafts: float, seconds: float) -> None:
-        """Tokens were written in so many drafts, each of which took so long."""
+        """Tokens were written in `drafts` steps of `seconds` each."""
         self.generated += tokens
         self.drafts += drafts
         self.itl.observe(seconds, drafts)
@@ -245,7 +245,7 @@ class DemoLog:
 
     def __init__(self) -> None:
         self.lines: list[LogLine] = []
-        self._times: list[int] = []  # microseconds, strictly rising: a stamp tells two lines apart
+        self._times: list[int] = []  # microseconds, strictly rising: stamps of two lines differ
         self._due: list[tuple[float, int, str]] = []
         self._order = itertools.count()
         self._traffic: tuple[float, int] | None = None
@@ -433,8 +433,8 @@ class DemoContainer:
     @property
     def max_model_len(self) -> int:
         """Context length in tokens."""
-        told = self.argument("--max-model-len")
-        return int(told) if told.isdecimal() else _DEFAULT_LENGTH
+        given = self.argument("--max-model-len")
+        return int(given) if given.isdecimal() else _DEFAULT_LENGTH
 
     @property
     def utilization(self) -> float:

@@ -81,7 +81,7 @@ class DockerClient(docker.APIClient):
         if not path:
             connect()
             return
-        sock = socket.socket(socket.AF_UNIX)  # the SDK does not close it when nobody listens
+        sock = socket.socket(socket.AF_UNIX)  # the SDK does not close it on failure
         sock.settimeout(CONNECT_SECONDS)
         try:
             sock.connect(path)

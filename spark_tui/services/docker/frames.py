@@ -148,7 +148,7 @@ class TerminalDecoder:
     """For containers with a terminal: one bare stream, in which a newline separates lines.
 
     Parts are no frames here, and not quite of one size either (Docker's JSON log replaces bad bytes by longer ones):
-    they are told by the line's own stamp, to the nanosecond, in the middle of it.
+    they are found by the line's own stamp, to the nanosecond, in the middle of it.
     """
 
     def __init__(self) -> None:

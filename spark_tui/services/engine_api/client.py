@@ -235,8 +235,8 @@ class VllmApi:
         Of a server that lists its whole store, only the model that this endpoint is for, if it names one.
         """
         runtime = runtime_named(endpoint.runtime)
-        told = await self._get_json(endpoint, runtime.models_path)
-        entries = told.get("data", "") if isinstance(told, dict) else ""
+        answer = await self._get_json(endpoint, runtime.models_path)
+        entries = answer.get("data", "") if isinstance(answer, dict) else ""
         if entries is None and runtime.lists_more:
             entries = []  # how Ollama writes an empty list
         if not isinstance(entries, list):
@@ -247,11 +247,11 @@ class VllmApi:
         return tuple(model for model in models if with_tag(model.id) == with_tag(endpoint.model))
 
     async def version(self, endpoint: Endpoint) -> str:
-        """The server's own version; an empty string where it tells none."""
+        """The server's own version; an empty string where it has none."""
         runtime = runtime_named(endpoint.runtime)
         for path in runtime.version_paths:
-            told = await self._get_json(endpoint, path, optional=True)
-            version = told.get(runtime.version_key) if isinstance(told, dict) else None
+            answer = await self._get_json(endpoint, path, optional=True)
+            version = answer.get(runtime.version_key) if isinstance(answer, dict) else None
             if isinstance(version, str) and version:
                 return version
         return ""
@@ -294,7 +294,7 @@ class VllmApi:
             raise model_not_served(request.model, await self._names(endpoint), detail=error.detail) from None
 
     async def _names(self, endpoint: Endpoint) -> tuple[str, ...]:
-        """What is served, as far as the engine tells: an error message is no place for a second error."""
+        """The served models, if the engine lists them: an error message is no place for a second error."""
         try:
             return tuple(model.id for model in await self.models(endpoint))
         except SparkError:
