@@ -137,7 +137,7 @@ Lacking = Callable[[], bool]
 
 
 def silent(_: str) -> None:
-    """Nobody listens."""
+    """Ignores progress."""
 
 
 class WillNotFit(RefusedError):

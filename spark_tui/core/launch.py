@@ -190,7 +190,7 @@ class Launcher:
         return self._load_guard.during(name) if self._load_guard is not None else nullcontext()
 
     def let_go(self) -> None:
-        """This program is being closed: what a launch fetches goes on without it."""
+        """This program is closing: downloads of a launch continue without it."""
         if self._fetching is not None:
             self._fetching.let_go()
 
@@ -206,8 +206,8 @@ class Launcher:
             if not wanted.plans:
                 steps.skip("fetch", "model downloaded" if wanted.here else "nothing to download")
                 return
-            told = await self._fetching.fetch(wanted, lambda text, share: steps.detail("fetch", text, share))
-            steps.detail("fetch", told)
+            done = await self._fetching.fetch(wanted, lambda text, share: steps.detail("fetch", text, share))
+            steps.detail("fetch", done)
 
     async def _pull(self, status: PreflightStatus, steps: StepReporter) -> None:
         if status.image is not None:
@@ -252,7 +252,7 @@ class Launcher:
                 container_id = await self._docker.create(plan.spec)
         async with steps.running("start"):
             new = existing is None or existing.id != container_id
-            await self._start(plan.spec.name, remove_on_failure=new)  # by name: an error tells it
+            await self._start(plan.spec.name, remove_on_failure=new)  # by name: errors show it
         return container_id
 
     async def _start(self, name: str, *, remove_on_failure: bool) -> None:
@@ -445,10 +445,10 @@ class JobRunner:
 
 
 def launched_with(container: ContainerFacts) -> dict[str, str]:
-    """The changes to its preset that a container was launched with. Raises RefusedError for a label that nobody here
-    wrote."""
+    """The changes to its preset that a container was launched with. Raises RefusedError for a label that is not
+    ours."""
     problem = RefusedError(
-        f"The settings of {container.name} cannot be read from its label.", "Launch it anew from its preset."
+        f"The settings of {container.name} cannot be read from its label.", "Launch it again from its preset."
     )
     try:
         pairs = json.loads(container.overrides or "{}")

@@ -90,7 +90,7 @@ class Preflight:
         return status
 
     async def finish(self, status: PreflightStatus, preset: Preset, overrides: Overrides) -> LaunchPlan:
-        """The plan to carry out, with its keys written. It is made anew only where the image was pulled since: its
+        """The plan to carry out, with its keys written. A new one is made only where the image was pulled since: its
         entrypoint is known now."""
         self._check_files(preset)
         decided, env_file = status.plan, self._env_file(preset, overrides, write=True)
@@ -250,7 +250,7 @@ class PresetChecks:
         return check(replace(self.context(plan, overrides), image=image, checkpoint=value_of(read)))
 
     def context(self, plan: LaunchPlan, overrides: Overrides) -> LaunchContext:
-        """What can be told without asking Docker and without reading the checkpoint."""
+        """What is known without asking Docker and without reading the checkpoint."""
         world = self._store.world
         engines = value_of(world.engines)
         return LaunchContext(

@@ -121,7 +121,7 @@ def is_shell(argv: tuple[str, ...]) -> bool:
 
 
 def words_of(argv: tuple[str, ...]) -> tuple[str, ...]:
-    """The words to look for options in: the command's own, or those of its script as far as they can be told."""
+    """The words to look for options in: the command's own, or those of its script as far as they can be read."""
     if not is_shell(argv):
         return argv
     lexer = shlex.shlex(join_lines(argv[2]), posix=True, punctuation_chars=True)

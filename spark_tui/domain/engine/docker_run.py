@@ -116,7 +116,7 @@ def _env(draft: Draft, value: str) -> None:
     if not name:
         raise UsageError(f"-e {value!r} has no name.", "Write: -e NAME=VALUE")
     if not equals and is_secret_name(name):
-        equals, text = "=", f"${name}"  # only its name is told, as it is good practice
+        equals, text = "=", f"${name}"  # only its name is given, as is good practice
     if not equals:
         raise UsageError(
             f"-e {name} takes its value from your shell, which is not read here.",
@@ -243,7 +243,7 @@ def _oom_score_adj(draft: Draft, value: str) -> None:
     draft.oom_score_adj = int(value)
 
 
-_MEMORY: Final = "Leave it out: it does not bound what the GPU takes from a Spark's memory."
+_MEMORY: Final = "Remove it: it does not bound what the GPU takes from a Spark's memory."
 REFUSED: Final = {"m": _MEMORY, "memory": _MEMORY}
 
 _KEEPS_LOG: Final = "--rm is left out: an ended container is kept here, because its log says why it ended."
@@ -263,7 +263,7 @@ LEFT_OUT: Final = {
 def _runtime(draft: Draft, value: str) -> None:
     # facts: a stock DGX OS lists no runtime of that name, and the daemon refuses it.
     if value != "nvidia":
-        raise UsageError(f"--runtime {value} is not supported here.", "Leave it out.")
+        raise UsageError(f"--runtime {value} is not supported here.", "Remove it.")
     draft.gpus = draft.gpus or Gpus()
     draft.leave_out("--runtime nvidia is --gpus all here: that asks Docker for the GPU on every Spark.")
 
@@ -275,7 +275,7 @@ def _pull(draft: Draft, value: str) -> None:
 def _platform(draft: Draft, value: str) -> None:
     if not value.startswith("linux/arm64"):
         raise UsageError(
-            f"--platform {value} is another machine's.", "Leave it out, and name an image that is built for arm64."
+            f"--platform {value} is another machine's.", "Remove it, and name an image that is built for arm64."
         )
     draft.leave_out(f"--platform {value} is left out: that is what a Spark is.")
 
@@ -580,7 +580,7 @@ def _dashed(name: str) -> str:
 def _refuse_unknown(name: str) -> None:
     if name in VALUES:
         return
-    remedy = REFUSED.get(name, "Leave it out: a preset has no place for it.")
+    remedy = REFUSED.get(name, "Remove it: a preset has no place for it.")
     raise UsageError(f"{_dashed(name)} is not supported here.", remedy)
 
 

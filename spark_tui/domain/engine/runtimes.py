@@ -50,7 +50,7 @@ class Runtime:
     503 there means that it is not ready yet; otherwise that its engine died.
     `version_paths` are tried in turn, `version_key` is the answer's key; no paths: not reported. `metrics_path` is
     empty where there is no Prometheus page, `metrics_option` what turns it on.
-    `options` are spellings by recipe key, the first one to write. `lists_more`: its model list has more than it
+    `lists_more`: its model list has more than it
     serves. `caches` are the compile caches that it fills. `first_request` is what the warm-up pays for, and
     `first_request_seconds` how long it is waited for: vLLM compiles for 25 to 60 s, Ollama reads all weights.
     """
@@ -77,15 +77,10 @@ class Runtime:
     dialect: Dialect = Dialect.OPENAI
     model_name: ModelName = ModelName.HUB
     model_options: tuple[str, ...] = ()
-    options: tuple[tuple[str, tuple[str, ...]], ...] = ()
     lists_more: bool = False
     caches: tuple[str, ...] = ()
     first_request: str = "compiles kernels"
     first_request_seconds: float = 300.0
-
-    def spellings(self, key: str) -> tuple[str, ...]:
-        """The option of a recipe key in all its spellings, the first one to write; empty where it has none."""
-        return next((names for name, names in self.options if name == key), ())
 
 
 VLLM: Final = Runtime(
@@ -99,7 +94,6 @@ VLLM: Final = Runtime(
     version_paths=("/version",),
     metrics_path="/metrics",
     model_options=("--model",),
-    options=(("served_model_name", ("--served-model-name",)),),
     caches=("vllm", "flashinfer", "triton", "tilelang"),
 )
 
@@ -121,18 +115,6 @@ SGLANG: Final = Runtime(
     metrics_path="/metrics",
     metrics_option="--enable-metrics",
     model_options=("--model-path", "--model"),
-    options=(
-        ("served_model_name", ("--served-model-name",)),
-        ("max_model_len", ("--context-length",)),
-        ("gpu_memory_utilization", ("--mem-fraction-static",)),
-        ("max_num_seqs", ("--max-running-requests",)),
-        ("kv_cache_dtype", ("--kv-cache-dtype",)),
-        ("quantization", ("--quantization",)),
-        ("tensor_parallel", ("--tp", "--tp-size", "--tensor-parallel-size")),
-        ("attention_backend", ("--attention-backend",)),
-        ("reasoning_parser", ("--reasoning-parser",)),
-        ("tool_call_parser", ("--tool-call-parser",)),
-    ),
     caches=("flashinfer", "triton", "tilelang"),
 )
 
@@ -148,15 +130,6 @@ TRTLLM: Final = Runtime(
     # Only with return_perf_metrics; /metrics is a JSON list of iterations.
     metrics_path="/prometheus/metrics",
     metrics_option="return_perf_metrics",
-    options=(
-        ("served_model_name", ("--served_model_name",)),
-        ("max_model_len", ("--max_seq_len",)),
-        ("max_num_seqs", ("--max_batch_size",)),
-        ("max_num_batched_tokens", ("--max_num_tokens",)),
-        ("tensor_parallel", ("--tp_size",)),
-        ("reasoning_parser", ("--reasoning_parser",)),
-        ("tool_call_parser", ("--tool_parser",)),
-    ),
     caches=("flashinfer", "triton"),
 )
 
@@ -177,12 +150,6 @@ LLAMA_CPP: Final = Runtime(
     metrics_option="--metrics",
     model_name=ModelName.GGUF,
     model_options=("-m", "--model", "-hf", "-hfr", "--hf-repo"),
-    options=(
-        ("served_model_name", ("--alias", "-a")),
-        ("max_model_len", ("--ctx-size", "-c")),
-        ("max_num_seqs", ("--parallel", "-np")),
-        ("n_gpu_layers", ("--n-gpu-layers", "-ngl", "--gpu-layers")),
-    ),
     first_request="fills the first prompt's cache",
 )
 

@@ -1,4 +1,4 @@
-"""Which words of a command the image already says: a server must not be told its own name twice."""
+"""Image names, the vLLM that an image can hold, and which words of a command its entrypoint already has."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ NGC: Final = "nvcr.io/nvidia/vllm"
 OFFICIAL: Final = "vllm/vllm-openai"
 # NVIDIA's 26.04 holds vLLM 0.19.0 (the guide, sections 6 and 13); what came before holds that or older.
 _NGC_AT_MOST: Final = ((26, 4), (0, 19, 0))
-# What these carry is their own build: DFlash is in it, whatever number it bears.
+# Their own builds include DFlash, whatever the version number.
 OWN_DFLASH: Final = ("aeon-7/vllm-dflash", "z-lab/vllm-openai")
 # The image says v22; its makers pin vLLM 0.16.0rc2.
 _KNOWN: Final = (("avarok/dgx-vllm-nvfp4-kernel", (0, 16, 0)),)

@@ -245,7 +245,7 @@ class Reader:
         return ()
 
     def unused(self) -> tuple[tuple[str, str], ...]:
-        """Keys that nobody asked for, with their values as text for showing."""
+        """Keys that were not asked for, with their values as text for showing."""
         return tuple(
             (self.name(entry.key), showable(entry.key, entry.node))
             for entry in self.table.entries

@@ -89,7 +89,7 @@ def preset_use(model: StoredModel, preset: Preset, root: str, home: str = "") ->
 
 
 def container_use(model: StoredModel, container: ContainerFacts, named: str = "") -> ModelUse | None:
-    """Whether a container uses the model. `named` is the model that its server tells, empty when that is not known.
+    """Whether a container uses the model. `named` is the model that its server reports, empty when unknown.
 
     It must see the model through a mount: a name alone may mean a copy elsewhere.
     """

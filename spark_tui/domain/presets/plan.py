@@ -62,7 +62,7 @@ _ROOT_USERS: Final = (None, "", "0", "root", "0:0", "root:root")
 _GPU_ENV: Final = {"VLLM_ENGINE_READY_TIMEOUT_S": "3600", "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS": "1800"}
 _ULIMITS: Final = (Ulimit("memlock", -1, -1), Ulimit("stack", 67108864, 67108864))
 # Within the container, for its own user alone; "$@" is the server's command.
-_KEY_FILE: Final = "/tmp/spark-tui-key.yaml"  # noqa: S108 - a fresh container's own folder, nobody else writes there
+_KEY_FILE: Final = "/tmp/spark-tui-key.yaml"  # noqa: S108 - a fresh container's own folder, private to it
 _KEY_SCRIPT: Final = f"""umask 077 && printf 'api-key: "%%s"\\n' "$%s" > {_KEY_FILE} && exec "$@\""""
 _NOT_FOLLOWED: Final = ("overrides", "builder", "runtime_config", "layout")
 
@@ -72,7 +72,7 @@ class LaunchPlan:
     """One launch, decided. `directories` are host folders that must exist.
 
     `notes` say what was assumed, changed or left out; what speaks against the launch is the rules' to say.
-    `model` is what the engine is told: a Hub name, or a path below /models.
+    `model` is the name that the engine gets: a Hub name, or a path below /models.
     """
 
     spec: ContainerSpec

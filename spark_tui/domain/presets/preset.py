@@ -74,7 +74,7 @@ class PresetFacts:
 
     `category` is "cpu" for presets that need no GPU. `sampling` are the request parameters that the model's
     makers recommend. `weights_bytes` is the size on disk. `image_digest` pins the image (`sha256:...`); empty while
-    nobody has published or seen one. `runs_as_is`: the image's own start script is run, without a command of ours.
+    none is known. `runs_as_is`: the image's own start script is run, without a command of ours.
     `wants_key`: it is never started without an API key.
     """
 

@@ -287,15 +287,15 @@ class _Walk:
                 self._script(path)
 
     def beside(self, file: Path) -> None:
-        """A file, and those of its folder: it may include them. What lies there besides is nobody's concern."""
+        """A file, and those of its folder: it may include them. Other entries there are ignored."""
         self._recipe(file)
-        told = len(self.passed_over)
+        before = len(self.passed_over)
         for path in self._files(file.parent, 0):
             if path.suffix in SUFFIXES and path != file:
                 self._recipe(path)
         self.scripts_in(file.parent, 1)
         self.scripts_in(file.parent / MOD_FOLDER)
-        del self.passed_over[told:]
+        del self.passed_over[before:]
 
     def scripts_in(self, top: Path, depth: int = 2) -> None:
         """The scripts of mods below a folder; none where there is no such folder."""
@@ -356,7 +356,7 @@ class _Walk:
         try:
             text = decoded(self._read(path, MAX_BYTES), path)
             found = _read_text(name, text, str(path))
-            # A broken recipe is told as one; in any other text there may be commands.
+            # A broken recipe is reported as one; in any other text there may be commands.
             self.files[name] = replace(found, text="") if path.suffix in SUFFIXES and found.problem else found
         except PresetError as error:
             self.files[name] = FoundFile(name, problem=error)

@@ -199,6 +199,6 @@ def _unreadable(path: Path, what: str, error: OSError) -> PresetError:
         case FileNotFoundError() | NotADirectoryError():
             remedy = "It is gone, or a link to something that is: restore or remove it."
         case _:
-            remedy = "Mend or remove it."
+            remedy = "Correct or remove it."
     shown = ascii(str(path))[1:-1] if not str(path).isprintable() else str(path)
     return PresetError(f"{what} cannot be read: {error.strerror or error}.", remedy, file=shown)

@@ -28,7 +28,7 @@ from spark_tui.domain.presets.dialects.yaml_text import Value, table_of
 from spark_tui.domain.presets.image import assumed_entrypoint, is_image_reference
 from spark_tui.domain.presets.invocation import parse
 from spark_tui.domain.presets.located import Table
-from spark_tui.domain.presets.options import OPTIONS, key_of, spellings
+from spark_tui.domain.presets.options import OPTIONS, SETTABLE, key_of, spellings
 from spark_tui.domain.presets.plan import COMPILE_CACHES, STORE_TARGET
 from spark_tui.domain.presets.preset import NO_GPU, Scalar
 from spark_tui.domain.presets.template import render
@@ -41,7 +41,6 @@ _SETTABLE: Final = (
     "port", "tensor_parallel", "served_model_name", "gpu_memory_utilization", "kv_cache_dtype", "max_model_len",
     "max_num_seqs", "max_num_batched_tokens",
 )  # fmt: skip
-_SHORT: Final = {"tensor_parallel": ("-tp",)}
 _IN_ENVIRONMENT: Final = ("MODEL", "MODEL_PATH", "MODEL_ID", "MODEL_NAME", "MODEL_HANDLE", "HF_MODEL")
 _PYTHON = re.compile(r"python[0-9.]*")
 _REFERENCE = re.compile(r"\$\{?([A-Za-z_]\w*)\}?")
@@ -78,7 +77,7 @@ def served(spec: ContainerSpec, env: Mapping[str, str]) -> Served:
     if mask_secrets(template) != template:
         raise UsageError(
             "The command holds what looks like a key or token.",
-            "Take it out: spark-tui passes the Hugging Face token and an API key from a private file.",
+            "Remove it: spark-tui passes the Hugging Face token and an API key from a private file.",
         )
     opened = False
     if is_shell(argv):
@@ -109,8 +108,8 @@ def _server(spec: ContainerSpec) -> tuple[Runtime, tuple[str, ...]]:
     if not _starts(words, runtime):
         raise UsageError(
             f"The container gets the words {_shown(given)}, which start no {runtime.title} that spark-tui knows.",
-            f"Write the server's own command after the image: {' '.join(runtime.programs[0])} ... What a start script "
-            "of the image makes of such words is not known here.",
+            f"Write the server's own command after the image: {' '.join(runtime.programs[0])} ... What the image's "
+            "start script makes of such words is unknown.",
         )
     return runtime, words
 
@@ -235,7 +234,7 @@ def _template(argv: tuple[str, ...], runtime: Runtime, model: str) -> tuple[str,
     named = re.sub(rf"(?<![\w./:-]){re.escape(model)}(?![\w./:-])", "{model}", text)
     values: dict[str, Scalar] = {"model": model}
     for key in _SETTABLE:
-        named, found = _with_placeholder(named, key, _spellings(key, runtime))
+        named, found = _with_placeholder(named, key, spellings(key, runtime.id))
         if found is not None:
             values[key] = found
     for template in (named, text):
@@ -258,12 +257,6 @@ def _lines(argv: tuple[str, ...]) -> Iterator[list[str]]:
     yield line
 
 
-def _spellings(key: str, runtime: Runtime) -> tuple[str, ...]:
-    if key == "port":
-        return ("--port",)
-    return spellings(key, runtime.id)
-
-
 def _with_placeholder(text: str, key: str, names: tuple[str, ...]) -> tuple[str, Scalar]:
     """The text with an option's value as a placeholder, and the value; as it was where it stands there twice."""
     spelled = "|".join(re.escape(name[:2]) + re.escape(name[2:]).replace(r"\-", "[-_]") for name in names if name)
@@ -274,14 +267,14 @@ def _with_placeholder(text: str, key: str, names: tuple[str, ...]) -> tuple[str,
     match = found[0]
     value: Scalar = match[2]
     try:
-        value = OPTIONS[key].read(match[2]) if key in OPTIONS else int(match[2])
+        value = OPTIONS[key].read(match[2]) if key in SETTABLE else int(match[2])
     except ValueError:
         return text, None
     return f"{text[: match.start(2)]}{{{key}}}{text[match.end(2) :]}", value
 
 
 def _with_host(script: str, runtime: Runtime, *, on_host: bool) -> tuple[str, bool]:
-    """A script that listens where a launch says, and whether it had to be told: an option cannot be added later."""
+    """A script that listens where a launch says, and whether the option was added: that is not possible later."""
     if not runtime.host_option:
         return script, False
     stated = re.compile(rf"(?<!\S)(--host(?:=|\s+)){_VALUE}(?=[\s\"'\\]|\Z)")
@@ -320,7 +313,7 @@ def _shown(words: tuple[str, ...]) -> str:
 
 
 HOME: Final = "/~"
-"""What `~` and `$HOME` stand for in a command that was found: no folder of a machine, and told apart from all."""
+"""What `~` and `$HOME` stand for in a command that was found: a folder of no machine."""
 
 _START = re.compile(
     r"[ \t]*(?:[$>%][ \t]+)?(?:[A-Za-z_]\w*=(?:'[^'\n]*'|\"[^\"\n]*\"|[^\s'\"]*)[ \t]+)*"

@@ -178,11 +178,11 @@ def _nodes(work: _Work, defaults: Table) -> int:
     if is_true(work.document, "solo_only"):
         return 1
     ways = _count(defaults, "tensor_parallel") * _count(defaults, "pipeline_parallel")
-    told = _CLUSTER_FOLDER.search(work.folder)
+    folder = _CLUSTER_FOLDER.search(work.folder)
     if is_true(work.document, "cluster_only"):
-        return max(2, ways, int(told[1]) if told else 0)
-    if told and int(told[1]) > 1:
-        return max(int(told[1]), ways)
+        return max(2, ways, int(folder[1]) if folder else 0)
+    if folder and int(folder[1]) > 1:
+        return max(int(folder[1]), ways)
     return ways if ways > 2 else 1
 
 
@@ -269,7 +269,7 @@ _LAUNCHER_VALUES: Final[Mapping[str, Scalar]] = {
 # What version 1 knows, in the order in which its recipes are written.
 _OWN: Final = ("recipe_version", "name", "description", "model", "container", "cluster_only", "solo_only",
                "build_args", "mods", "defaults", "env", "command", "benchmark")  # fmt: skip
-# What version 2 adds. Other keys are nobody's, and that tool ignores them: they are carried over.
+# What version 2 adds. Other keys are ignored by that tool: they are carried over.
 _NOT_EXPRESSIBLE: Final = frozenset(
     ("min_sparkrun_version", "sparkrun_version", "model_revision", "runtime", "runtime_version", "mode", "min_nodes",
      "max_nodes", "containers", "runtime_config", "metadata", "pre_exec", "post_exec", "post_commands",

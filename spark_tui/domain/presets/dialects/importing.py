@@ -1,7 +1,7 @@
 """From a stranger's recipe file to a preset of our own, with a report of what became of every part of it.
 
 A sparkrun recipe is kept as it is written, comments and all. An eugr recipe, and one that includes another, are
-written anew. Nothing here runs anything: hooks and mods are told, never followed.
+rewritten. Nothing is run: hooks and mods are reported only.
 """
 
 from __future__ import annotations
@@ -109,9 +109,9 @@ def _places(mod: str, beside: str, folders: tuple[str, ...]) -> list[str]:
 def _described(name: str, script: str, text: str) -> ModNote:
     """The script without its first line and its switches: what a person needs to see what it does."""
     lines = [line.rstrip() for line in mask_secrets(clean(text)).splitlines()]
-    told = [line for line in lines if line.strip() and not line.startswith("#!") and not line.startswith("set -")]
-    shown = tuple(truncate(line, _LINE_CHARS) for line in told[:MAX_SHOWN_LINES])
-    return ModNote(name, script, shown, max(0, len(told) - MAX_SHOWN_LINES))
+    kept = [line for line in lines if line.strip() and not line.startswith("#!") and not line.startswith("set -")]
+    shown = tuple(truncate(line, _LINE_CHARS) for line in kept[:MAX_SHOWN_LINES])
+    return ModNote(name, script, shown, max(0, len(kept) - MAX_SHOWN_LINES))
 
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]+")
@@ -321,7 +321,7 @@ def _header(
     yield _line(f"There it is an {dialect}." if dialect is Dialect.EUGR else f"It is a {dialect}.")
     yield _line(f"Licence there: {registry.licence or 'not stated'}.")
     if not as_written:
-        yield "Written anew; comments are left out."
+        yield "Rewritten, without its comments."
     for change in converted.changes:
         yield _line(f"Changed: {change}")
     for mod in mods:

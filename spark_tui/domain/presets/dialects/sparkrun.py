@@ -36,9 +36,7 @@ def to_sparkrun(preset: Preset, recipe: Table, overrides: Overrides) -> Exported
     """
     overrides = _checked(preset, overrides)
     if overrides.without:
-        raise UsageError(
-            "A recipe file cannot be told what to leave out of its command.", f"Edit a copy of {preset.file}."
-        )
+        raise UsageError("A recipe file cannot remove options from its command.", f"Edit a copy of {preset.file}.")
     document = _with_values(preset, recipe, overrides)
     if overrides.extra_env:
         env = sub_table(document, "env")

@@ -129,7 +129,7 @@ def quadlet_text(spec: ContainerSpec, about: tuple[str, ...] = ()) -> str:
 
 
 def qualified(image: str) -> str:
-    """The image's full name: Podman asks which registry a short one is from, and a service has nobody to ask."""
+    """The image's full name: Podman asks which registry a short one is from, and a service cannot ask."""
     first, slash, _ = image.partition("/")
     if slash and ("." in first or ":" in first or first == "localhost"):
         return image

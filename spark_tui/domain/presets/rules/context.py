@@ -23,7 +23,7 @@ from spark_tui.domain.presets.speculation import CONFIG, Speculation, speculatio
 # How the models of the guide are recognised: patterns over the model's names, in lower case and with `-` for `_`.
 QWEN3_5: Final = r"qwen-?3\.5"
 QWEN3_6: Final = r"qwen-?3\.6"
-"""Its config bears the architecture of Qwen3.5: only the name tells them apart."""
+"""Its config has the architecture of Qwen3.5: only the name differs."""
 GEMMA_26B: Final = r"(?<!diffusion)gemma-4-26b-a4b\S*nvfp4"
 """The limits are those of the NVFP4 checkpoint; the BF16 one is served on several Sparks."""
 GEMMA_CODER: Final = r"gemma-?4-12b-coder|gemma4-coder"
@@ -189,7 +189,7 @@ class LaunchContext:
         return ((CONFIG, compact_json(config)),)
 
     def with_tokens(self, tokens: int) -> Change:
-        """The change that drafts so many tokens; none where the image takes the number elsewhere."""
+        """The change to that number of drafted tokens; none where the image takes the number elsewhere."""
         return () if self.env.get("DFLASH_DRAFTER") else ((TOKENS, str(tokens)),)
 
     def without_drafting(self) -> Change:
