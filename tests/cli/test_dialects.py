@@ -286,7 +286,7 @@ def test_a_file_is_written_where_there_is_none(heron: Place, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        (("without=port_x",), "what to leave out"),
+        (("without=port_x",), "cannot remove options"),
         (("max_model_len=no",), "whole number"),
         (("nonsense=1",), "Unknown parameter"),
     ],
