@@ -215,7 +215,10 @@ async def test_daemon_and_image_tell_about_themselves(engine: PrivateEngine, doc
     assert await docker.image("nobody/nothing:1") is None
 
 
-async def test_the_current_context_leads_to_the_engine(engine: PrivateEngine, tmp_path: Path) -> None:
+async def test_the_current_context_leads_to_the_engine(
+    engine: PrivateEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))  # the SDK reads contexts by the process's environment
     environ = {**engine.environ(), "DOCKER_CONFIG": str(tmp_path)}
     host = environ.pop("DOCKER_HOST")
     for words in (["create", "private", "--docker", f"host={host}"], ["use", "private"]):
@@ -400,7 +403,7 @@ async def test_an_image_that_is_here_is_up_to_date(docker: DockerEngine, layered
     [
         ("127.0.0.1:1/nobody/nothing:1", errors.RegistryUnreachable, "127.0.0.1:1 does not answer"),
         ("registry.invalid/nobody/nothing:1", errors.RegistryUnreachable, "registry.invalid"),
-        ("Not A Name", errors.ImageNotFound, "is no name of an image"),
+        ("Not A Name", errors.ImageNotFound, "is not an image name"),
     ],
 )
 async def test_a_registry_that_cannot_be_reached_is_explained(
