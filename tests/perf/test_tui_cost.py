@@ -45,7 +45,7 @@ LATER = (
 QUIET_BOX = [sys.executable, "-m", "tests.perf.quiet_box_app"]
 SCREENS = {
     "1": ("Engines", 0), "2": ("Models", 0), "3": ("Presets", 0), "4": ("following", 0), "7": ("Runs", 0),
-    "8": ("Checks", 0), "5": ("last look", 2_000), "m": ("Who holds the pool", 2_000), "6": ("to qwen", 0),
+    "8": ("Checks", 0), "5": ("last look", 2_000), "m": ("Memory by owner", 2_000), "6": ("to qwen", 0),
 }  # fmt: skip
 """Screens by key: a word of each, and the bytes a second that it may send while nothing happens. Graphs move on with
 the time. Chat comes last: its prompt takes the keys."""

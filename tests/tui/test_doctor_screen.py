@@ -39,7 +39,7 @@ async def test_the_first_problem_is_under_the_cursor_with_its_remedy(size: tuple
         assert "--avoid" in app.clipboard
         await pilot.press("home", "y")
         await settle(app, pilot, "PASS")
-        assert any("nothing to do here" in notice.message for notice in app._notifications)
+        assert any("No fix needed" in notice.message for notice in app._notifications)
         await pilot.press("escape")
         await settle(app, pilot, "[1 Home]")
 

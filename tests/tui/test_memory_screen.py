@@ -18,11 +18,11 @@ from spark_tui.domain.host.vitals import ContainerMemory, GpuProcess, GpuReading
 from spark_tui.domain.quantities import GIB, MIB
 from spark_tui.domain.reading import Missing, Ok, Reading, value_of
 from spark_tui.domain.settings import Settings
+from spark_tui.present import memory as present
 from spark_tui.tui.app import SparkApp
 from spark_tui.tui.format import UNICODE
-from spark_tui.tui.screens import memory as words
 from spark_tui.tui.screens.home import HomeScreen
-from spark_tui.tui.screens.memory import LedgerView, MemoryScreen
+from spark_tui.tui.screens.memory import Breakdown, MemoryScreen
 from spark_tui.tui.screens.presets import PresetsScreen
 from spark_tui.tui.widgets.graph import Graph
 from tests.core.kit import Kit
@@ -74,7 +74,7 @@ async def opened(sight: Sight) -> None:
     await sight.until(lambda: value_of(sight.app.breakdown) is not None and bool(sight.kit.context.supervisor.views()))
     await sight.press("m")
     sight.on(MemoryScreen)
-    await sight.until_seen("Who holds the pool", "VLLM::Engine")
+    await sight.until_seen("Memory by owner", "VLLM::Engine")
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -119,7 +119,7 @@ async def test_at_eighty_columns_everything_is_reached_by_scrolling() -> None:
         assert "Containers, guard" not in sight.text
         await sight.press("pagedown", "pagedown")
         await sight.until_seen("Containers, guard")
-        await sight.until_seen("CPU 8.0 GiB (3.0 GiB of it page cache)")
+        await sight.until_seen("CPU 8.0 GiB (3.0 GiB page cache)")
 
 
 async def test_the_arrows_move_in_the_processes_and_bring_them_into_view() -> None:
@@ -136,15 +136,15 @@ async def test_the_ledger_takes_as_many_lines_as_it_says() -> None:
     kit, _ = memory_kit()
     async with seen(kit, (80, 24)) as sight:
         await opened(sight)
-        view = sight.app.screen.query_one(LedgerView)
+        view = sight.app.screen.query_one(Breakdown)
         await sight.until(lambda: view.size.height == view.render().plain.count("\n") + 1)
 
 
 def test_a_machine_without_swap_says_none_and_no_zero() -> None:
     memory = replace(IDLE_MEMORY, swap_total=0, swap_free=0)
     found = MemoryBreakdown(memory.total, None, memory.total - memory.free, None, 0, None, memory.free, "n/a", "n/a")
-    lines = words.ledger_lines(found, memory, Ok(0.0), 100)
-    assert lines[-1].plain.split()[:3] == ["swap", "none", "PSI"]
+    swap = present.memory_parts(found, memory, Ok(0.0))[-1]
+    assert (swap.name, swap.figure.strip(), swap.note[:3]) == ("swap", "none", "PSI")
 
 
 async def test_names_from_outside_are_never_markup() -> None:
@@ -187,20 +187,19 @@ async def test_danger_stands_on_the_strip_and_in_the_ledger() -> None:
 
 
 def said(detail: MemoryDetail, drop: DropResult | None = None) -> str:
-    parts = words.side_parts(detail, drop, 10_000.0)
-    return "\n".join(f"{label.plain}{value.plain}" for label, value in parts)
+    page = present.detail_page(detail, drop, drop_key="D")
+    return "\n".join(f"{row.label} {row.text}" for section in page for row in section.rows)
 
 
 def test_the_guards_last_act_is_told_with_its_reason() -> None:
     entry = GuardEntry(9_400.0, "stop the engine", "qwen", "1.2 GiB usable", "docker stop")
     text = said(MemoryDetail(guard=Ok(GuardStatus(True, (entry,)))))
-    assert "it stops an engine before memory runs out" in text
-    assert "10m00s ago" in text
-    assert "stop the engine qwen: 1.2 GiB usable" in text
+    assert "running: stops an engine before memory runs out" in text
+    assert "stop the engine: qwen: 1.2 GiB usable (docker stop)" in text
 
 
-def test_a_guard_that_does_not_run_says_how_to_get_one() -> None:
-    assert "guard --install" in said(MemoryDetail(guard=Ok(GuardStatus(False))))
+def test_a_guard_that_is_not_running_says_when_one_starts() -> None:
+    assert "not running: starts with the next launch" in said(MemoryDetail(guard=Ok(GuardStatus(False))))
 
 
 def test_a_drop_is_told_with_before_and_after() -> None:
@@ -212,8 +211,8 @@ def test_a_drop_is_told_with_before_and_after() -> None:
 
 
 def test_what_is_not_known_is_a_dash_and_never_zero() -> None:
-    [row] = words.process_rows(MemoryDetail(processes=Ok((HostProcess(9, "x", 12 * MIB),))))
-    assert [cell.plain for cell in row.cells[2:5]] == ["-", "12.0 MiB", "-"]
+    [row] = present.processes_table(MemoryDetail(processes=Ok((HostProcess(9, "x", 12 * MIB),)))).rows
+    assert [cell.text for cell in row[2:5]] == ["-", "12.0 MiB", "-"]
 
 
 async def test_the_history_of_before_this_program_was_opened_is_drawn() -> None:

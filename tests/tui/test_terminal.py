@@ -38,7 +38,7 @@ def test_a_storm_of_window_sizes_does_no_harm_on_any_screen(environ: dict[str, s
         app.resize(40, 10)
         app.wait_for("40x10 is too small", timeout=PATIENCE)
         app.resize(120, 36)
-        app.wait_for("Who holds the pool", timeout=PATIENCE)
+        app.wait_for("Memory by owner", timeout=PATIENCE)
         app.send("1")
         app.wait_for(*HOME, "Events", "docker OK", timeout=PATIENCE)
         app.send("q")

@@ -1,4 +1,4 @@
-"""Doctor: every check of the box, its evidence, and what to do."""
+"""Doctor: every check of the machine, its evidence, and the fix."""
 
 from __future__ import annotations
 
@@ -6,106 +6,81 @@ import os
 from typing import ClassVar
 
 from textual import work
-from textual.app import ComposeResult
 from textual.binding import BindingType
-from textual.containers import Container, Horizontal, VerticalScroll
 from textual.content import Content
 
 from spark_tui.core.actions import Scope
 from spark_tui.core.doctor import terminal_state
 from spark_tui.domain.doctor.checks import CHECK_BY_ID
 from spark_tui.domain.errors import SparkError
-from spark_tui.domain.finding import Finding, Severity, worst
-from spark_tui.present.doctor import VERDICTS, counts
+from spark_tui.domain.finding import Finding, worst
+from spark_tui.present import doctor as present
+from spark_tui.present.page import TONES
 from spark_tui.tui import format as fmt
-from spark_tui.tui.frame import FrameScreen, bindings
+from spark_tui.tui.frame import bindings
+from spark_tui.tui.list_screen import ListScreen
 from spark_tui.tui.screens.modals import ConfirmScreen
 from spark_tui.tui.widgets.line import entitle
-from spark_tui.tui.widgets.page import BLANK, Page, Part, sentence, told
-from spark_tui.tui.widgets.row_list import Column, Row, RowList
 
-LABEL_WIDTH = 8
-COLUMNS = (Column("check", width=18), Column("", width=4), Column("what", minimum=10))
-STYLES = {
-    Severity.ERROR: "bold $error",
-    Severity.WARNING: "$warning",
-    Severity.INFO: "",
-    Severity.OK: "$success",
-    Severity.UNKNOWN: "$dim",
-}
-LOOKING = "Looking at the box ..."
-CONTAINER_TEXT = "A container with the GPU is started from an image that is here, ends at once, and is removed."
+RUNNING = "Running checks..."
 
 
-class DoctorScreen(FrameScreen):
+class DoctorScreen(ListScreen):
     """The checks on the left, the one under the cursor on the right."""
 
     SCOPE = Scope.DOCTOR
     TAB = "show_doctor"
-    CSS_PATH = "doctor.tcss"
+    CSS_PATH: ClassVar = ["list_screen.tcss", "doctor.tcss"]
     BINDINGS: ClassVar[list[BindingType]] = bindings(Scope.DOCTOR)
     AUTO_FOCUS = "#check-list"
-
-    def compose_body(self) -> ComposeResult:
-        """List and page."""
-        with Horizontal(id="columns"):
-            with Container(id="checks-pane", classes="pane") as pane:
-                pane.border_title = "Checks"
-                yield RowList(COLUMNS, Content.styled(LOOKING, "$dim"), id="check-list")
-            with Container(id="check-pane", classes="pane"), VerticalScroll(id="check-scroll"):
-                yield Page(LABEL_WIDTH, id="check")
+    LIST = "check-list"
+    LIST_TITLE = "Checks"
+    PAGES = (("check", "Check"),)
 
     def on_mount(self) -> None:
-        """Looks once; `r` looks again."""
+        """Runs the checks once; `r` runs them again."""
         self._results: tuple[Finding, ...] = ()
+        self.rows.show((), Content.styled(RUNNING, "$dim"))
         self.examine()
 
     @work(exit_on_error=False, exclusive=True, group="doctor")
     async def examine(self, *, gpu_container: bool = False) -> None:
-        """Has every check look."""
-        self.query_one("#checks-pane").border_subtitle = LOOKING
-        size = self.app.size
-        terminal = terminal_state(
-            os.environ, (size.width, size.height), os.environ.get("LC_ALL") or os.environ.get("LANG") or "",
-            interactive=True,
-        )  # fmt: skip
+        """Runs every check."""
+        pane, size = self.query_one("#list-pane"), self.app.size
+        entitle(pane, RUNNING, below=True)
+        encoding = os.environ.get("LC_ALL") or os.environ.get("LANG") or ""
+        terminal = terminal_state(os.environ, (size.width, size.height), encoding, interactive=True)
         try:
             self._results = await self.context.doctor.examine(terminal, gpu_container=gpu_container)
         except SparkError as error:
-            self.query_one("#checks-pane").border_subtitle = ""
-            self.query_one(RowList).show((), fmt.safe(f"{error.summary} {error.remedy}", "$dim"))
+            entitle(pane, "", below=True)
+            self.rows.show((), fmt.safe(f"{error.summary} {error.remedy}", "$dim"))
             return
-        self._show()
+        tone = fmt.TONE_STYLES[TONES[worst(self._results)]]
+        entitle(pane, Content.styled(present.counts(self._results), tone), below=True)
+        self.show_rows()
 
-    def _show(self) -> None:
-        pane = self.query_one("#checks-pane")
-        pane.border_subtitle = Content.styled(counts(self._results), STYLES[worst(self._results)])
-        checks = self.query_one(RowList)
-        first = not checks.key
-        checks.show([_row(result) for result in self._results])
+    def show_rows(self) -> None:
+        """The checks; the first time the cursor is on the worst one."""
+        first = not self.rows.key
+        self.rows.show_table(present.checks_table(self._results))
         if first:
-            checks.select(_gravest(self._results))
-        self._show_selected()
-
-    def on_row_list_moved(self, _: RowList.Moved) -> None:
-        """Another check."""
-        self._show_selected()
+            self.rows.select(present.first_to_read(self._results))
+        self.show_selected()
 
     @property
     def result(self) -> Finding | None:
-        """The one under the cursor."""
-        key = self.query_one(RowList).key
-        return next((result for result in self._results if result.id == key), None)
+        """The check under the cursor."""
+        return next((result for result in self._results if result.id == self.rows.key), None)
 
-    def _show_selected(self) -> None:
-        result, pane = self.result, self.query_one("#check-pane")
-        entitle(pane, CHECK_BY_ID[result.id].title if result is not None else "")
-        self.query_one("#check", Page).tell(check_parts(result) if result is not None else ())
-
-    # --- act ------------------------------------------------------------------------------------------
+    def show_selected(self) -> None:
+        """Its page."""
+        result = self.result
+        self.page("check").show(present.check_page(result) if result is not None else ())
+        self.show_title(CHECK_BY_ID[result.id].title if result is not None else "")
 
     def action_examine_again(self) -> None:
-        """Looks again."""
+        """Runs the checks again."""
         self.examine()
 
     def action_try_gpu_container(self) -> None:
@@ -115,45 +90,14 @@ class DoctorScreen(FrameScreen):
             if yes:
                 self.examine(gpu_container=True)
 
-        self.app.push_screen(ConfirmScreen("Try the GPU in a container?", CONTAINER_TEXT, verb="Try"), decided)
+        question = "Try the GPU in a container?"
+        self.app.push_screen(ConfirmScreen(question, present.CONTAINER_TEXT, verb="Try"), decided)
 
     def action_copy_remedy(self) -> None:
-        """The remedy to the clipboard."""
+        """Copies the fix."""
         result = self.result
         if result is None or not result.remedy:
-            self.notify("There is nothing to do here.", markup=False)
+            self.notify("No fix needed.", markup=False)
             return
         self.app.copy_to_clipboard(result.remedy)
-        self.notify("Copied the remedy.", markup=False)
-
-    def key_escape(self) -> None:
-        """Home."""
-        self.spark.switch_mode("home")
-
-
-def _gravest(results: tuple[Finding, ...]) -> str:
-    """Where a person looks first."""
-    bad = [result for result in results if result.severity in (Severity.ERROR, Severity.WARNING)]
-    return min(bad, key=lambda result: result.severity.rank).id if bad else ""
-
-
-def _row(result: Finding) -> Row:
-    check = CHECK_BY_ID[result.id]
-    cells = (
-        Content(check.title),
-        Content.styled(VERDICTS[result.severity], STYLES[result.severity]),
-        fmt.safe(result.summary, "$dim" if result.severity in (Severity.OK, Severity.UNKNOWN) else ""),
-    )
-    return Row(result.id, cells, check.group.value)
-
-
-def check_parts(result: Finding) -> list[Part]:
-    """The sentence, the remedy, and what was seen."""
-    verdict = (f"{VERDICTS[result.severity]}  ", STYLES[result.severity])
-    head = Content.assemble(verdict, told(result.summary, "bold"))
-    parts: list[Part] = [(Content(""), head)]
-    if result.remedy:
-        parts += [BLANK, (Content.styled(f"{'do':<{LABEL_WIDTH}}", "$dim"), told(result.remedy))]
-    if result.evidence:
-        parts += [BLANK, (Content.styled(f"{'seen':<{LABEL_WIDTH}}", "$dim"), told(", ".join(result.evidence)))]
-    return [*parts, BLANK, sentence(f"check {result.id}", "$dim")]
+        self.notify("Copied the fix.", markup=False)
