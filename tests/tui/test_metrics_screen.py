@@ -14,9 +14,9 @@ from spark_tui.domain.errors import EngineUnreachable
 from spark_tui.domain.metrics.page import MetricPage
 from spark_tui.domain.metrics.quantiles import Quantile
 from spark_tui.domain.metrics.series import Gap, MetricId, SeriesKey, Stretch
+from spark_tui.present import metrics as present
 from spark_tui.tui.app import SparkApp
 from spark_tui.tui.format import ASCII, UNICODE, Glyphs
-from spark_tui.tui.screens import metrics as words
 from spark_tui.tui.screens.metrics import MetricsScreen
 from spark_tui.tui.widgets.graph import Graph, GraphGrid
 from tests.core.kit import Kit
@@ -104,7 +104,7 @@ async def test_as_many_graphs_as_fit_and_only_of_what_there_is(size: tuple[int, 
         assert len({graph.size.width for graph in shown}) == 1, "one time axis for all"
         for word in ("decode", "TTFT", "requests", "KV cache"):
             assert word in sight.text
-        assert "drafts accepted" not in sight.text, "this server does not speculate"
+        assert "acceptance rate" not in sight.text, "this server does not speculate"
 
 
 async def test_a_page_of_graphs_follows_the_other() -> None:
@@ -231,7 +231,7 @@ async def test_a_gap_is_a_gap_with_its_reason_in_words() -> None:
         await seconds(sight, 10)
         source.error = DEAD
         await seconds(sight, 8)
-        assert "No answer: Nothing answers at http://127.0.0.1:8000." in sight.text
+        assert "No response: Nothing answers at http://127.0.0.1:8000." in sight.text
         graph = screen.query(Graph).first()
         assert graph.rows[0].text.startswith("decode  - "), "unknown is not the last value"
         source.error = None
@@ -253,7 +253,7 @@ async def test_the_table_is_whole_after_the_window_has_grown() -> None:
 
 async def test_without_an_engine_the_box_is_drawn_and_words_say_what_to_do() -> None:
     async with looking(Kit()) as (sight, screen):
-        await sight.until_seen("memory", "No engine is selected", "3 chooses a preset")
+        await sight.until_seen("memory", "No engine selected", "3 presets")
         assert "decode" not in sight.text
         await sight.until(lambda: screen.query(Graph).first().size.width > 100)  # the only graph has all the room
 
@@ -343,17 +343,17 @@ async def test_it_can_be_resized_at_any_time(size: tuple[int, int]) -> None:
     ],
 )
 def test_a_quantile_tells_how_far_off_it_can_be(quantile: Quantile, text: str) -> None:
-    assert words.quantile_text(quantile) == text
+    assert present.quantile_text(quantile) == text
 
 
 def test_memory_is_drawn_to_the_whole_pool_with_an_alarm_at_the_guards_floor() -> None:
-    panels = words.panels_with(121 * 2**30, 3 * 2**30)
+    panels = present.panels_with(121 * 2**30, 3 * 2**30)
     memory = next(panel for panel in panels if panel.title == "memory")
-    assert memory.subject.domain == (0.0, 121.0)
-    assert memory.subject.alarm == 118.0
+    assert memory.domain == (0.0, 121.0)
+    assert memory.alarm == 118.0
 
 
 def test_every_series_has_its_graph() -> None:
-    drawn = {metric for panel in words.PANELS for metric in panel.metrics}
+    drawn = {metric for panel in present.PANELS for metric in panel.metrics}
     in_the_table = {metric for metric in MetricId if metric.value.rpartition("_")[0].endswith("p99")}
     assert set(MetricId) - drawn - in_the_table == {MetricId.MEMORY_AVAILABLE}

@@ -1,11 +1,10 @@
-"""Metrics: the selected engine's curves and the box's, their latencies as a table, and a cursor that reads both."""
+"""Metrics: the selected engine's curves and the machine's, their latencies as a table, and a cursor that reads both."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime, tzinfo
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from itertools import zip_longest
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from textual import work
@@ -19,284 +18,92 @@ from spark_tui.core.actions import Scope, key_of
 from spark_tui.core.metrics import HOST
 from spark_tui.domain.engine.state import EngineState
 from spark_tui.domain.logs.view import EngineView
-from spark_tui.domain.metrics.graph import WINDOWS, Curve, clock_text, seconds_text, window_text
-from spark_tui.domain.metrics.quantiles import Latency, Quantile
+from spark_tui.domain.metrics.graph import WINDOWS, Curve, clock_text, window_text
 from spark_tui.domain.metrics.series import MetricId, Sample, Stretch
-from spark_tui.domain.metrics.serving import EngineMetrics
-from spark_tui.domain.quantities import GIB, human_duration
-from spark_tui.domain.reading import Missing, Reading, Stale, value_of
-from spark_tui.domain.text import clean_line
+from spark_tui.domain.quantities import human_duration
+from spark_tui.domain.reading import value_of
+from spark_tui.present import metrics as present
+from spark_tui.present.page import Row, Section, Table
 from spark_tui.tui import format as fmt
 from spark_tui.tui.format import ASCII
 from spark_tui.tui.frame import FrameScreen, bindings
 from spark_tui.tui.widgets.graph import Chart, GraphGrid
 from spark_tui.tui.widgets.graph_picture import Subject, View, kinds_for
-from spark_tui.tui.widgets.line import Line, hanging, packed, spread
+from spark_tui.tui.widgets.line import Line, packed, spread
+from spark_tui.tui.widgets.page import page_lines
 
 if TYPE_CHECKING:
     from spark_tui.core.metrics import Attention
 
-
-Read = Callable[[MetricId], Curve]
-"""What is known of a series; the name is the graph's to give."""
-
-KV_FULL_PERCENT: Final = 90.0
-"""Near its end the KV cache preempts requests."""
-HOT_CELSIUS: Final = 90.0
-"""Loaded GB10s were seen at up to 86 C; the board trips at 104.8 C."""
+WIDTHS: Final = (13, 15, 15, 15, 10, 9)
+"""Cells of the columns of the latency table: fixed, so that nothing moves while numbers do."""
+TABLE_WIDTH: Final = sum(WIDTHS)
+BETWEEN: Final = 4
+"""Cells between two tables beside each other."""
 
 
-@dataclass(frozen=True, slots=True)
-class Panel:
-    """One graph of the screen: its series, and the name of each where there are two."""
-
-    title: str
-    metrics: tuple[MetricId, ...]
-    names: tuple[str, ...] = ("",)
-    alarm: float | None = None
-    domain: tuple[float, float | None] | None = None
-
-    @property
-    def subject(self) -> Subject:
-        """What the graph is about."""
-        first = self.metrics[0]
-        return Subject(self.title, first.unit, self.domain or first.domain, first.decimals, self.alarm)
+# --- lines ------------------------------------------------------------------------------------------------
 
 
-PANELS: Final = (
-    Panel("decode", (MetricId.DECODE_RATE,)),
-    Panel("TTFT", (MetricId.TTFT_P50, MetricId.TTFT_P95), ("p50", "p95")),
-    Panel("requests", (MetricId.RUNNING, MetricId.WAITING), ("running", "waiting")),
-    Panel("KV cache", (MetricId.KV_USAGE,), alarm=KV_FULL_PERCENT),
-    Panel("prefill", (MetricId.PREFILL_RATE,)),
-    Panel("inter-token", (MetricId.ITL_P50, MetricId.ITL_P95), ("p50", "p95")),
-    Panel("memory", (MetricId.MEMORY_IN_USE, MetricId.MEMORY_ENGINES), ("used", "engines")),
-    Panel("GPU", (MetricId.GPU_UTILIZATION,)),
-    Panel("power", (MetricId.GPU_POWER,)),
-    Panel("SM clock", (MetricId.GPU_CLOCK,)),
-    Panel("temperature", (MetricId.GPU_TEMPERATURE,), alarm=HOT_CELSIUS, domain=(0.0, 100.0)),
-    Panel("drafts accepted", (MetricId.ACCEPTANCE,)),
-    Panel("accepted length", (MetricId.ACCEPTED_LENGTH,)),
-    Panel("prefix hits", (MetricId.PREFIX_HITS,)),
-    Panel("end to end", (MetricId.E2E_P50, MetricId.E2E_P95), ("p50", "p95")),
-    Panel("queue", (MetricId.QUEUE_P50, MetricId.QUEUE_P95), ("p50", "p95")),
-    Panel("finished/min", (MetricId.FINISHED_RATE, MetricId.FAILED_RATE), ("all", "failed")),
-    Panel("preemptions", (MetricId.PREEMPTION_RATE,)),
-    Panel("waiting", (MetricId.WAITING_CAPACITY, MetricId.WAITING_DEFERRED), ("capacity", "deferred")),
-    Panel("energy", (MetricId.ENERGY,)),
-)
-"""In the order of a person's questions: is it fast, does it queue, does it fit, what does the box do, why."""
-
-
-def panels_with(memory_total: int | None, floor_bytes: int) -> tuple[Panel, ...]:
-    """The panels, the memory's drawn to the whole pool with an alarm where the guard's floor begins."""
-    if memory_total is None:
-        return PANELS
-    total = memory_total / GIB
-    alarm = total - floor_bytes / GIB
-    return tuple(
-        replace(panel, domain=(0.0, total), alarm=alarm) if panel.title == "memory" else panel for panel in PANELS
-    )
-
-
-def existing(panels: Sequence[Panel], read: Read) -> tuple[Panel, ...]:
-    """The panels of which there is something to draw; a curve without any value is left out of its graph."""
-    found = []
-    for panel in panels:
-        pairs = [pair for pair in zip(panel.metrics, panel.names, strict=True) if read(pair[0]).has_values]
-        if pairs and pairs[0][0] is panel.metrics[0]:
-            found.append(replace(panel, metrics=tuple(m for m, _ in pairs), names=tuple(n for _, n in pairs)))
-    return tuple(found)
-
-
-def chart(panel: Panel, read: Read) -> Chart:
+def chart(panel: present.Panel, read: present.Read) -> Chart:
     """A panel with what is known now."""
-    pairs = zip(panel.names, panel.metrics, strict=True)
-    return Chart(panel.subject, tuple(replace(read(metric), name=name) for name, metric in pairs))
-
-
-# --- the line on top --------------------------------------------------------------------------------------
+    first, pairs = panel.metrics[0], zip(panel.names, panel.metrics, strict=True)
+    subject = Subject(panel.title, first.unit, panel.domain or first.domain, first.decimals, panel.alarm)
+    return Chart(subject, tuple(replace(read(metric), name=name) for name, metric in pairs))
 
 
 def heading(view: EngineView | None, window: float, page: int, pages: int) -> Content:
     """` qwen36  SERVING   1 m [5 m] 15 m 1 h 6 h   page 1/3`: the window in use is in brackets."""
-    who = (
-        Content.assemble(fmt.safe(f" {view.name}", "bold"), "  ", fmt.state(view))
-        if view is not None
-        else Content.styled(" no engine: the box alone", "$dim")
-    )
+    who = Content.styled(" no engine: the machine only", "$dim")
+    if view is not None:
+        who = Content.assemble(fmt.safe(f" {view.name}", "bold"), "  ", fmt.state(view))
     parts: list[Content | tuple[str, str]] = [who, ("   ", "")]
     for seconds in WINDOWS:
-        here = seconds == window
-        text = f"[{window_text(seconds)}]" if here else f" {window_text(seconds)} "
-        parts.append((text, "bold $primary" if here else "$dim"))
-    if pages > 1:
-        parts.append((f"   page {page + 1}/{pages}", "$dim"))
-    return Content.assemble(*parts)
+        text = window_text(seconds)
+        parts.append((f"[{text}]", "bold $primary") if seconds == window else (f" {text} ", "$dim"))
+    return Content.assemble(*parts, (f"   page {page + 1}/{pages}" if pages > 1 else "", "$dim"))
 
 
-def pace(paused_at: float | None, zone: tzinfo | None = None, *, simulated: bool = False) -> Content:
-    """Whether what is seen is now; of a demo, that it and all before it is made up."""
+def pace(paused_at: float | None, *, simulated: bool) -> Content:
+    """Whether the picture is live."""
     if paused_at is None:
         return Content.styled("simulated, live " if simulated else "live ", "$warning" if simulated else "$success")
-    on = f"{key_of('pause_metrics')} goes on"
-    return Content.styled(f"PAUSED at {clock_text(paused_at, zone)}, {on} ", "bold $warning")
+    text = f"PAUSED at {clock_text(paused_at, None)}, {key_of('pause_metrics')} continue "
+    return Content.styled(text, "bold $warning")
 
 
-# --- the line below ---------------------------------------------------------------------------------------
+def at_cursor(cursor: float, now: float, gap: str) -> Content:
+    """The time under the cursor, and why it has no values."""
+    ago = f"   {fmt.ago(now - cursor)}   Esc back to now"
+    why = f"   no values: {gap}" if gap else ""
+    return Content.assemble((f" at {clock_text(cursor, None)}", "bold"), (ago, "$dim"), fmt.safe(why, "$warning"))
 
 
-def cursor_words(cursor: float, now: float, gap: str, zone: tzinfo | None = None) -> Content:
-    """The time that is read, and why there is nothing to read where nothing is."""
-    line = Content.assemble(
-        (f" at {clock_text(cursor, zone)}", "bold"), (f"   {fmt.ago(now - cursor)}   Esc goes back to now", "$dim")
-    )
-    return Content.assemble(line, "   ", fmt.safe(f"no values: {gap}", "$warning")) if gap else line
-
-
-def gap_words(curves: Iterable[Curve], begin: float, zone: tzinfo | None = None) -> Content:
-    """The latest gap and the latest new start in view, in words; else how to read values."""
+def gaps_text(curves: Iterable[Curve], begin: float) -> Content:
+    """The latest gap and the latest restart in view; without one, how to read values."""
     curves = tuple(curves)
     shown = {(gap.begin, gap.reason): gap for curve in curves for gap in curve.gaps if gap.end >= begin}
-    anew = {time for curve in curves for time in curve.restarts if time >= begin}
-    parts = []
+    restarts = {time for curve in curves for time in curve.restarts if time >= begin}
+    text = ""
     if shown:
         gap = max(shown.values(), key=lambda gap: gap.end)
         more = f" (and {len(shown) - 1} more)" if len(shown) > 1 else ""
         lasted = human_duration(max(1.0, gap.end - gap.begin))
-        parts.append(fmt.safe(f" no values at {clock_text(gap.begin, zone)} for {lasted}: {gap.reason}{more}", "$dim"))
-    if anew:
-        parts.append(Content.styled(f" R: the engine started anew at {clock_text(max(anew), zone)}", "$dim"))
-    return Content.assemble(*parts) if parts else Content.styled(" Left and Right read the values at a time", "$dim")
-
-
-def trouble_words(view: EngineView | None, current: Reading[EngineMetrics]) -> Content | None:
-    """Why an engine's own graphs stand still or are not there; None when they move."""
-    if view is None:
-        return Content.styled(" No engine is selected: 3 chooses a preset, 1 shows what runs.", "$dim")
-    if isinstance(current, Stale):
-        return fmt.safe(f" No answer: {current.error}", "$warning")
-    if not isinstance(current, Missing):
-        return None
-    if view.state is EngineState.STARTING:
-        return fmt.safe(f" {view.name} is starting: its metrics come when it serves.", "$dim")
-    return fmt.safe(f" {view.name} has no metrics: {current.reason}", "$warning")
+        text += f" no values at {clock_text(gap.begin, None)} for {lasted}: {gap.reason}{more}"
+    if restarts:
+        text += f" R: engine restarted at {clock_text(max(restarts), None)}"
+    return fmt.safe(text or " Left and Right read the values at a time", "$dim")
 
 
 def nothing(view: EngineView | None) -> Content:
     """Stands where the graphs would be while there are no values at all."""
     if view is None:
-        do = f"{key_of('show_presets')} chooses a preset to launch; {key_of('show_home')} shows what runs."
+        do = f"{key_of('show_presets')} launch a preset  {key_of('show_home')} running engines"
     elif view.state is EngineState.STARTING:
-        do = f"Wait until it serves; {key_of('show_logs')} shows its log."
+        do = f"Waiting until it serves.  {key_of('show_logs')} log"
     else:
-        do = f"{key_of('show_logs')} shows its log; {key_of('restart')} on Home starts it again."
-    return Content.assemble(("Nothing is measured yet.", "bold"), "\n\n", (do, "$dim"))
-
-
-# --- the table --------------------------------------------------------------------------------------------
-
-LATENCIES: Final = (("TTFT", "ttft"), ("inter-token", "itl"), ("end to end", "e2e"), ("queue", "queue"))
-LABEL: Final = 13
-_CELL, _MEAN, _COUNT = 15, 10, 9
-TABLE_WIDTH: Final = LABEL + 3 * _CELL + _MEAN + _COUNT
-
-
-def latency_table(title: str, reading: Reading[EngineMetrics], sign: str = "±") -> list[Content]:
-    """One line of titles, one per kind of latency: `320 ±12 ms`, for the bucket tells how far off it can be."""
-    head = f"{title:<{LABEL}}" + "".join(f"{name:>{_CELL}}" for name in ("p50", "p95", "p99"))
-    lines = [Content.styled(head + f"{'mean':>{_MEAN}}{'count':>{_COUNT}}", "$dim")]
-    metrics = value_of(reading)
-    for label, field in LATENCIES:
-        found: Reading[Latency] = Missing("") if metrics is None else getattr(metrics, field)
-        if isinstance(found, Missing):
-            lines.append(Content.assemble((f"{label:<{LABEL}}", "$dim"), fmt.safe(found.reason or "-", "$dim")))
-        else:
-            lines.append(_latency_line(label, found.value, sign))
-    return lines
-
-
-def _latency_line(label: str, latency: Latency, sign: str) -> Content:
-    cells = "".join(f"{quantile_text(q, sign):>{_CELL}}" for q in (latency.p50, latency.p95, latency.p99))
-    mean = "-" if latency.mean is None else seconds_text(latency.mean)
-    return Content.assemble(
-        (f"{label:<{LABEL}}", "$dim"), cells, (f"{mean:>{_MEAN}}{latency.count:>{_COUNT},}", "$dim")
-    )
-
-
-def quantile_text(quantile: Quantile, sign: str = "±") -> str:
-    """`320 ±12 ms`, `1.83 s ±825 ms`; in the last, open bucket only its foot is known: `over 80 s`."""
-    if math.isinf(quantile.high):
-        return f"over {seconds_text(quantile.low)}"
-    value, error = seconds_text(quantile.value), seconds_text(quantile.error)
-    unit = f" {error.rpartition(' ')[2]}"
-    return f"{value.removesuffix(unit) if value.endswith(unit) else value} {sign}{error}"
-
-
-def totals(current: Reading[EngineMetrics], lifetime: Reading[EngineMetrics]) -> list[Content]:
-    """What the server has counted: how requests ended, how far guesses are right, what the cache holds."""
-    now, ever = value_of(current), value_of(lifetime)
-    parts = []
-    if ever is not None and (total := value_of(ever.finished_count)) is not None:
-        reasons = ", ".join(f"{clean_line(reason)} {count:,.0f}" for reason, count in ever.finished if count)
-        parts.append(("finished", f"{total:,.0f}" + (f" ({reasons})" if reasons else "")))
-    drafting = value_of(now.drafting) if now is not None else None
-    if drafting is not None and drafting.positions:
-        parts.append(("drafts by position", " ".join(f"{share:.0%}" for share in drafting.positions)))
-    if now is not None and (capacity := value_of(now.kv_capacity_tokens)) is not None:
-        parts.append(("KV cache", f"{capacity:,} tokens"))
-    if ever is not None and (preempted := value_of(ever.preemptions_ever)) is not None:
-        parts.append(("preemptions", f"{preempted:,.0f}"))
-    return [Content.assemble((f"{label} ", "$dim"), fmt.safe(value)) for label, value in parts]
-
-
-def window_title(metrics: Reading[EngineMetrics]) -> str:
-    """`last 60s`."""
-    known = value_of(metrics)
-    return "last look" if known is None or not known.seconds else f"last {human_duration(known.seconds)}"
-
-
-def not_drawn(panels: Sequence[Panel], shown: Sequence[Panel], read: Read) -> list[tuple[Content, Content]]:
-    """The graphs that are not there, and why: a label, and what is told of one reason."""
-    titles = {panel.title for panel in shown}
-    by_reason: dict[str, list[str]] = {}
-    for panel in panels:
-        if panel.title not in titles:
-            reason = read(panel.metrics[0]).series.reason or "no value in the last six hours"
-            by_reason.setdefault(reason, []).append(panel.title)
-    return [
-        (
-            Content.styled("not drawn", "$dim"),
-            Content.assemble(fmt.safe(", ".join(names)), fmt.safe(f": {reason}", "$dim")),
-        )
-        for reason, names in by_reason.items()
-    ]
-
-
-def notes(reading: Reading[EngineMetrics]) -> list[tuple[Content, Content]]:
-    """What the figures are not."""
-    metrics = value_of(reading)
-    return [(Content.styled("note", "$dim"), fmt.safe(note, "$dim")) for note in metrics.notes] if metrics else []
-
-
-# --- copying ----------------------------------------------------------------------------------------------
-
-
-def copied(name: str, at: float, panels: Sequence[Panel], read: Read) -> str:
-    """Values at a time as lines of `name<TAB>value`, named as `--json` names them; a first line says of what.
-
-    What was not known then is left out.
-    """
-    lines = [f"# {clean_line(name) or 'host'} {datetime.fromtimestamp(at).astimezone().isoformat(timespec='seconds')}"]
-    for metric in dict.fromkeys(metric for panel in panels for metric in panel.metrics):
-        value = read(metric).at(at)
-        if value is not None and math.isfinite(value):
-            lines.append(f"{metric.value}\t{value:.6g}")
-    return "\n".join(lines)
-
-
-BETWEEN = 4
-"""Cells between two tables beside each other."""
+        do = f"{key_of('show_logs')} log  {key_of('restart')} on Home restarts it"
+    return Content.assemble(("No values yet.", "bold"), "\n\n", (do, "$dim"))
 
 
 class Words(Line):
@@ -317,31 +124,49 @@ class Latencies(Line):
 
     def __init__(self) -> None:
         super().__init__(id="latencies")
-        self.tables: list[list[Content]] = []
-        self.totals: list[Content] = []
-        self.more: list[tuple[Content, Content]] = []
+        self.tables: list[Table] = []
+        self.totals: list[tuple[str, str]] = []
+        self.more: tuple[Row, ...] = ()
 
     def say(self, width: int) -> Content:
         """The tables, what was counted since the start, and what is not drawn."""
-        beside = len(self.tables) > 1 and width >= 2 * TABLE_WIDTH + BETWEEN
-        if beside:
-            rows = zip(*self.tables, strict=True)
-            lines = [
-                Content.assemble(left, " " * max(2, TABLE_WIDTH + BETWEEN - left.cell_length), right)
-                for left, right in rows
-            ]
+        tables, blank = [_table(table) for table in self.tables], Content("")
+        if len(tables) > 1 and width >= 2 * TABLE_WIDTH + BETWEEN:
+            room = TABLE_WIDTH + BETWEEN
+            pairs = zip_longest(*tables, fillvalue=blank)
+            lines = [Content.assemble(left, " " * max(2, room - left.cell_length), right) for left, right in pairs]
         else:
-            lines = [line for table in self.tables for line in (*table, Content(""))][:-1]
-        lines += packed(self.totals, Content(" " * BETWEEN), width)
+            lines = [line for table in tables for line in (*table, blank)][:-1]
+        totals = (Content.assemble((f"{label} ", "$dim"), fmt.safe(value)) for label, value in self.totals)
+        lines += packed(totals, Content(" " * BETWEEN), width)
         lines = [line.truncate(width, ellipsis=True) for line in lines]
         if self.more:
-            lines += [Content(""), *(line for label, text in self.more for line in hanging(label, text, LABEL, width))]
+            lines += [blank, *page_lines((Section(rows=self.more),), width)]
         return Content("\n").join(lines)
 
 
+def _table(table: Table) -> list[Content]:
+    """Columns of fixed widths; a row without values has its reason, which is its last cell, beside its label."""
+    titles = [column.title for column in table.columns]
+    lines = [Content.styled(f"{titles[0]:<{WIDTHS[0]}}" + _right(titles[1:]), "$dim")]
+    for label, *cells, reason in table.rows:
+        head = (f"{label.text:<{WIDTHS[0]}}", "$dim")
+        if reason.text:
+            lines.append(Content.assemble(head, fmt.safe(reason.text, "$dim")))
+        else:
+            lines.append(Content.assemble(head, fmt.safe(_right([cell.text for cell in cells]))))
+    return lines
+
+
+def _right(texts: list[str]) -> str:
+    return "".join(f"{text:>{width}}" for text, width in zip(texts, WIDTHS[1:], strict=False))
+
+
+# --- the screen -------------------------------------------------------------------------------------------
+
 LONGEST: Final = float(WINDOWS[-1])
 EXISTING_SECONDS: Final = 5.0
-"""How often it is asked anew which graphs there are."""
+"""How often the set of graphs is determined."""
 TALL_ENOUGH: Final = 34
 """Rows of a terminal on which the table stands below the graphs from the start."""
 PAST_BUCKETS: Final = 2160
@@ -359,7 +184,7 @@ class MetricsScreen(FrameScreen):
     BINDINGS: ClassVar[list[BindingType]] = bindings(Scope.METRICS)
 
     def compose_body(self) -> ComposeResult:
-        """One line of words, the graphs, the table, one line of words."""
+        """A line of state, the graphs, the table, a line of hints."""
         yield Words("metrics-bar")
         with Container(id="metrics-body"):
             yield GraphGrid(self.spark.glyphs, id="graphs")
@@ -377,7 +202,7 @@ class MetricsScreen(FrameScreen):
         self._kept: dict[MetricId, Curve] = {}
         self._past: dict[MetricId, Stretch] = {}
         self._curves: tuple[Curve, ...] = ()
-        self._panels: tuple[Panel, ...] = ()
+        self._panels: tuple[present.Panel, ...] = ()
         self._looked = ("", 0.0)
         self._table: bool | None = None
         self._attention: Attention | None = None
@@ -442,16 +267,16 @@ class MetricsScreen(FrameScreen):
             self._looked = ("", 0.0)
             self._show()
 
-    def _all_panels(self) -> tuple[Panel, ...]:
+    def _all_panels(self) -> tuple[present.Panel, ...]:
         memory = value_of(self.spark.memory)
-        return panels_with(memory.total if memory else None, self.context.guard_policy.serving_floor)
+        return present.panels_with(memory.total if memory else None, self.context.guard_policy.serving_floor)
 
     def _find_panels(self) -> None:
         """Which graphs there are, asked every few seconds."""
         name, now = self.spark.selected, self.context.clock.monotonic()
         if self._looked[0] != name or not self._panels or now - self._looked[1] >= EXISTING_SECONDS:
             self._looked = name, now
-            self._panels = existing(self._all_panels(), self._read_all)
+            self._panels = present.existing(self._all_panels(), self._read_all)
 
     # --- show -----------------------------------------------------------------------------------------
 
@@ -488,16 +313,21 @@ class MetricsScreen(FrameScreen):
         bar.left = heading(self.selected_engine, self._window, self._page, pages)
         bar.right = pace(self._paused, simulated=self.context.demo)
         bar.renew()
-        trouble = trouble_words(self.selected_engine, self.context.metrics.current(self.spark.selected))
+        trouble = present.trouble(self.selected_engine, self.context.metrics.current(self.spark.selected))
         if self._cursor is not None:
             gap = next(filter(None, (curve.gap_at(self._cursor) for curve in self._curves)), "")
-            status.left = cursor_words(self._cursor, self._now, gap)
+            status.left = at_cursor(self._cursor, self._now, gap)
         elif trouble is not None and self._paused is None:
-            status.left = trouble
+            keys = (
+                f" {key_of('show_presets')} presets  {key_of('show_home')} running engines"
+                if not self.spark.selected
+                else ""
+            )
+            status.left = fmt.safe(f" {trouble.text}{keys}", fmt.TONE_STYLES[trouble.tone])
         else:
             axis = grid.axis
             begin = axis.begin if axis is not None else self._now - self._window
-            status.left = gap_words(self._curves, begin)
+            status.left = gaps_text(self._curves, begin)
         status.renew()
 
     def _place_table(self) -> None:
@@ -516,11 +346,14 @@ class MetricsScreen(FrameScreen):
         only = self.has_class("-only-table")
         sign = "+-" if self.spark.glyphs is ASCII else "±"
         lifetime = metrics.lifetime(name)
-        table.tables = [latency_table(window_title(current), current, sign)]
+        table.tables = [present.latency_table(present.window_title(current), current, sign)]
         if only or self.size.width >= 2 * TABLE_WIDTH + 6:
-            table.tables.append(latency_table("since start", lifetime, sign))
-        table.totals = totals(current, lifetime)
-        table.more = [*notes(current), *not_drawn(self._all_panels(), self._panels, self._read_all)] if only else []
+            table.tables.append(present.latency_table("since start", lifetime, sign))
+        table.totals = present.totals(current, lifetime)
+        found = value_of(current)
+        notes = tuple(Row(note, "note") for note in (found.notes if found is not None else ()))
+        missing = present.not_drawn(self._all_panels(), self._panels, self._read_all)
+        table.more = (*notes, *missing) if only else ()
         table.renew()
 
     # --- time -----------------------------------------------------------------------------------------
@@ -612,7 +445,7 @@ class MetricsScreen(FrameScreen):
     def action_copy_values(self) -> None:
         """Every value at the cursor, or the latest ones, to the clipboard."""
         at = self._cursor if self._cursor is not None else self._now
-        text = copied(self.spark.selected, at, self._panels, self._read)
+        text = present.copied(self.spark.selected, at, self._panels, self._read)
         self.app.copy_to_clipboard(text)
         self.notify(f"Copied {text.count(chr(10))} values.", markup=False, timeout=3)
 
