@@ -181,8 +181,8 @@ class Downloads:
         ]
         if len(fits) == 1:
             return fits[0]
-        words = "There are several downloads" if fits else "There is no download"
-        raise UsageError(f"{words} {hub_errors.shown(name)}.", "See which there are: spark-tui models downloads")
+        words = "Several downloads match" if fits else "No download named"
+        raise UsageError(f"{words} {hub_errors.shown(name)}.", "List them: spark-tui models downloads")
 
     async def watch(self, ids: Sequence[str]) -> AsyncGenerator[tuple[Download, ...], None]:
         """These downloads twice a second, until none of them runs; the last look says how they ended. Closing it leaves
@@ -225,7 +225,7 @@ class Downloads:
     def _tell(self, download: Download) -> None:
         title = download.request.title
         if download.phase is DownloadPhase.DONE:
-            self._store.say(f"{title}: fetched, {human_bytes(download.done)}")
+            self._store.say(f"{title}: downloaded, {human_bytes(download.done)}")
         elif download.phase is DownloadPhase.FAILED and download.failure is not None:
             self._store.say(f"{title}: {download.failure.summary}", Severity.ERROR, download.failure.remedy)
 
@@ -242,7 +242,7 @@ def combined(downloads: Iterable[Download]) -> tuple[int, int | None, float | No
 Detail = Callable[[str, float | None], None]
 """Takes how far it is: in words, and as a fraction (None: not known)."""
 
-_WAY_AROUND: Final = "Or leave the model to the engine (--no-fetch; ^f in the launch form)."
+_WAY_AROUND: Final = "Or let the engine download it (--no-fetch; ^f in the launch form)."
 _RESUMES: Final = 3
 """So often a download whose process died is gone on with by itself."""
 
@@ -281,7 +281,7 @@ class Wanted:
         """`acme/tiny, acme/drafter: 18.4 GiB to fetch, 412 GiB free`; empty when nothing is to be fetched."""
         if not self.plans:
             return ""
-        size = "of unknown size" if self.left is None else f"{human_bytes(self.left)} to fetch"
+        size = "unknown size" if self.left is None else f"{human_bytes(self.left)} to download"
         return f"{self.titles}: {size}" + ("" if self.free is None else f", {human_bytes(self.free)} free")
 
 
@@ -350,7 +350,7 @@ class Fetching:
             if not self._let_go:
                 await self._pause(requests)
             raise
-        return f"fetched {wanted.titles}" + ("" if wanted.left is None else f", {human_bytes(wanted.left)}")
+        return f"downloaded {wanted.titles}" + ("" if wanted.left is None else f", {human_bytes(wanted.left)}")
 
     async def _follow(self, requests: dict[str, DownloadRequest], detail: Detail) -> None:
         resumes = dict.fromkeys(requests, 0)
@@ -390,9 +390,7 @@ def _is_here(contents: StoreContents, request: DownloadRequest) -> bool:
 
 def _still_there(download: Download | None, request: DownloadRequest) -> Download:
     if download is None:
-        raise RefusedError(
-            f"The download of {request.title} was taken off the list, so the launch ends.", "Launch it again."
-        )
+        raise RefusedError(f"The download of {request.title} was cancelled, so the launch stopped.", "Launch it again.")
     return download
 
 

@@ -148,7 +148,7 @@ class History:
         if state.reason and not told.reason:
             self._store.say(f"The history is off: {state.reason}.", Severity.WARNING, state.remedy)
         elif told.reason and not state.reason:
-            self._store.say("The history is kept again.")
+            self._store.say("The history is on again.")
 
     async def _keep_events(self) -> None:
         """What the feed has told since the last time; what cannot be kept now is tried again."""

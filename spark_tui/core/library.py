@@ -168,7 +168,7 @@ class Library:
         if check is None:
             return
         bad = bool(check.wrong)
-        remedy = "Fetch those files again." if bad else ""
+        remedy = "Download those files again." if bad else ""
         self._store.say(f"{model}: {check.sentence}", Severity.ERROR if bad else Severity.INFO, remedy)
 
     def _show(self, model: str) -> None:

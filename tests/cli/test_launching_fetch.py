@@ -44,17 +44,17 @@ def test_size_room_and_progress_are_told_before_the_container_is_made(shop: Shop
     lines = [line for line in result.err.splitlines() if line.startswith("Fetch model")]
     told = [" ".join(re.sub(r"\d+\.\ds  ", "", line).split()) for line in lines]
     assert told[0].startswith("Fetch model ...")
-    assert told[1:2] == ["Fetch model ... acme/tiny-1b: 18.0 GiB to fetch, 400 GiB free"]
+    assert told[1:2] == ["Fetch model ... acme/tiny-1b: 18.0 GiB to download, 400 GiB free"]
     assert "25% 250 B of 1000 B" in told[2]
     assert told[-1].startswith("Fetch model done")
-    assert told[-1].endswith("fetched acme/tiny-1b, 18.0 GiB")
+    assert told[-1].endswith("downloaded acme/tiny-1b, 18.0 GiB")
     assert result.err.index("Fetch model") < result.err.index("Create container")
 
 
 def test_as_data_size_and_room_are_told_too(shop: Shop) -> None:
     steps = [line for line in shop.run(*UP, "--json").json_lines if line.get("id") == "fetch"]
     assert {"running", "done"} == {step["state"] for step in steps}
-    assert "acme/tiny-1b: 18.0 GiB to fetch, 400 GiB free" in [step["detail"] for step in steps]
+    assert "acme/tiny-1b: 18.0 GiB to download, 400 GiB free" in [step["detail"] for step in steps]
 
 
 def test_no_fetch_leaves_it_to_the_engine(shop: Shop) -> None:

@@ -177,7 +177,7 @@ async def test_pause_resume_and_cancel(kit: Kit) -> None:
 async def test_a_name_that_fits_two_has_to_be_told_apart(kit: Kit) -> None:
     first = await kit.downloads.start(TINY)
     await kit.downloads.start(replace(TINY, target="folder"))
-    with pytest.raises(UsageError, match="several"):
+    with pytest.raises(UsageError, match="Several"):
         await kit.downloads.get("acme/tiny")
     assert (await kit.downloads.get(first)).request == TINY
 
@@ -209,7 +209,7 @@ async def test_ends_are_told_in_the_feed(kit: Kit) -> None:
     await kit.downloads.refresh()
     await kit.downloads.refresh()
     assert [(event.text, event.severity) for event in kit.store.world.events] == [
-        ("acme/tiny: fetched, 1000 B", Severity.INFO),
+        ("acme/tiny: downloaded, 1000 B", Severity.INFO),
         ("acme/b: The disk of /store is full; the data so far is kept.", Severity.ERROR),
     ]
 

@@ -79,7 +79,7 @@ async def shop(tmp_path: Path) -> AsyncIterator[Shop]:
 async def test_what_is_missing_is_fetched_before_a_container_is_made(shop: Shop) -> None:
     task = shop.begin()
     await shop.fetches(task)
-    assert "org/qwen: 18.0 GiB to fetch, 400 GiB free" in shop.details(), "the size and the room come first"
+    assert "org/qwen: 18.0 GiB to download, 400 GiB free" in shop.details(), "the size and the room come first"
     assert shop.step("fetch").detail == "250 B of 1000 B, 250 B/s, 3s left"
     assert shop.step("fetch").progress == 0.25
     assert not shop.docker.created
@@ -87,7 +87,7 @@ async def test_what_is_missing_is_fetched_before_a_container_is_made(shop: Shop)
     shop.downloader.finish(next(iter(shop.downloader.known)))
     await shop.until(task.done)
     assert task.result().container_id
-    assert (shop.step("fetch").state, shop.step("fetch").detail) == (StepState.DONE, "fetched org/qwen, 18.0 GiB")
+    assert (shop.step("fetch").state, shop.step("fetch").detail) == (StepState.DONE, "downloaded org/qwen, 18.0 GiB")
 
 
 async def test_what_is_here_is_not_asked_for(shop: Shop) -> None:
@@ -111,7 +111,7 @@ async def test_drafter_and_plugin_files_come_too(tmp_path: Path) -> None:
     assert [(each.repo, each.target) for each in shop.downloader.started] == [
         ("org/qwen", "parser.py"), ("org/qwen", ""), ("org/drafter", ""),
     ]  # fmt: skip
-    assert "org/qwen, org/drafter: 36.0 GiB to fetch, 400 GiB free" in shop.details()
+    assert "org/qwen, org/drafter: 36.0 GiB to download, 400 GiB free" in shop.details()
     for id_ in tuple(shop.downloader.known):
         shop.downloader.finish(id_)
     shop.host.files = {tmp_path / "parser.py"}
@@ -171,7 +171,7 @@ async def test_without_the_hub_the_way_around_is_told(shop: Shop) -> None:
     shop.hub.broken = hub_errors.offline("https://hub", "no route")
     with pytest.raises(hub_errors.HubOffline) as raised:
         await shop.launched()
-    assert raised.value.remedy.endswith("leave the model to the engine (--no-fetch; ^f in the launch form).")
+    assert raised.value.remedy.endswith("let the engine download it (--no-fetch; ^f in the launch form).")
     assert shop.step("fetch").state is StepState.FAILED
 
 
@@ -249,5 +249,5 @@ async def test_a_download_taken_off_the_list_ends_the_launch(shop: Shop) -> None
     [id_] = shop.downloader.known
     await shop.context.downloads.cancel(id_)
     await shop.until(task.done)
-    with pytest.raises(RefusedError, match="taken off the list"):
+    with pytest.raises(RefusedError, match="was cancelled"):
         task.result()

@@ -263,7 +263,7 @@ async def test_the_event_feed_is_kept_each_event_once_and_later_where_it_could_n
         await kit.clock.advance(20)
         told = [record.key for record in history.noted]
         assert told.count("the cache was dropped") == 2
-        assert "The history is kept again." in told
+        assert "The history is on again." in told
         assert history.noted[0] == Record(
             EVENT, "the cache was dropped", history.noted[0].at, {"severity": "warning", "remedy": "Nothing."}
         )

@@ -244,7 +244,7 @@ async def test_damage_is_an_error_in_the_feed_with_what_to_do(root: Path) -> Non
         shelf.library.start_verify("org/qwen")
         await until(lambda: not shelf.library.verifying("org/qwen"))
         event = shelf.store.world.events[-1]
-        assert (event.severity.value, event.remedy) == ("error", "Fetch those files again.")
+        assert (event.severity.value, event.remedy) == ("error", "Download those files again.")
 
 
 async def test_a_cancelled_verification_leaves_no_outcome(root: Path) -> None:

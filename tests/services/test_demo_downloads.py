@@ -122,7 +122,7 @@ async def test_every_shipped_presets_model_is_in_the_demos_store_or_on_its_hub()
         assert standing.problem is None, preset.name
         assert standing.wanted is not None
         wanted[preset.name] = standing.wanted.words
-    assert "13.0 GiB to fetch" in wanted["diffusiongemma-26b-a4b-nvfp4"]
+    assert "13.0 GiB to download" in wanted["diffusiongemma-26b-a4b-nvfp4"]
     assert wanted["qwen3.6-35b-a3b-nvfp4"] == "", "what is here is not fetched"
     await context.close()
 

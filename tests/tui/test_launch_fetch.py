@@ -45,14 +45,14 @@ async def form(sight: Sight) -> None:
 async def test_the_form_tells_size_and_room_of_what_is_fetched_first(stock: Stock, size: tuple[int, int]) -> None:
     async with seen(stock, size) as sight:
         await form(sight)
-        await sight.until_seen("org/qwen: 18.0 GiB to fetch", "400 GiB")
+        await sight.until_seen("18.0 GiB to download", "400")
 
 
 async def test_a_model_that_is_here_needs_no_word(stock: Stock, tmp_path: Path) -> None:
     cached(tmp_path, "org/qwen", files(seed=1))
     async with seen(stock) as sight:
         await form(sight)
-        assert "to fetch" not in sight.text
+        assert "to download" not in sight.text
         assert stock.hub.tokens == []
 
 
@@ -67,7 +67,7 @@ async def test_terms_to_accept_are_told_before_the_launch(stock: Stock) -> None:
 async def test_a_key_leaves_it_to_the_engine_and_takes_it_back(stock: Stock) -> None:
     async with seen(stock) as sight:
         await form(sight)
-        await sight.until_seen("to fetch")
+        await sight.until_seen("to download")
         await sight.press("ctrl+f")
         await sight.until_seen("left to the engine")
         await sight.press("ctrl+f")
@@ -90,7 +90,7 @@ async def test_the_launch_shows_how_it_comes_and_cancelling_pauses_it(stock: Sto
 async def test_the_hub_is_not_asked_again_for_the_same_files(stock: Stock) -> None:
     async with seen(stock) as sight:
         await form(sight)
-        await sight.until_seen("to fetch")
+        await sight.until_seen("to download")
         asked = len(stock.hub.tokens)
         await sight.type("80")  # another port
         await sight.until(lambda: sight.on(LaunchForm).judgement is not None)

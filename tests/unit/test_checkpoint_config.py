@@ -139,7 +139,7 @@ def test_a_layer_after_the_last_one_drafts() -> None:
 def test_layers_of_an_unknown_kind_leave_the_cache_unknown() -> None:
     jamba = facts_from({"num_hidden_layers": 32, "num_attention_heads": 32, "head_dim": 128, "attn_layer_period": 8})
     assert (jamba.attention, jamba.states, jamba.has_ssm) == (None, None, None)
-    assert "not known here" in jamba.findings[-1]
+    assert "unknown layer types" in jamba.findings[-1]
     assert kv_layout(jamba, KvSettings()) is None
 
 

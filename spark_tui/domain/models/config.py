@@ -485,7 +485,7 @@ def facts_from(
     experts = _experts(text)
     quant = quantization_of(whole, None if hf_quant is None else Keys(hf_quant, findings, "hf_quant_config."))
     if layers.attention is None:
-        findings.append("its layers are of a kind that is not known here: the KV cache cannot be told")
+        findings.append("unknown layer types: KV cache size unknown")
     return CheckpointFacts(
         architecture=next(iter(whole.texts("architectures") or ()), ""),
         model_type=whole.text("model_type"),

@@ -401,8 +401,9 @@ class _Reasons:
             elif load_format and load_format != "auto":
                 self._drop = "consolidated"
             else:
-                self.notes = ("It holds its weights twice (consolidated and model): which one an engine reads is its "
-                              "own choice, so both are fetched.",)  # fmt: skip
+                self.notes = (
+                    "Holds its weights twice (consolidated, model). Both are downloaded: the engine chooses.",
+                )
 
     def against(self, file: RepoFile) -> str:
         """Empty: it is fetched."""
