@@ -13,34 +13,14 @@ from typing import Final
 from spark_tui.domain.logs.causes.cause import CauseId
 from spark_tui.domain.quantities import human_duration
 
-PERMANENT: Final = frozenset(
-    (
-        CauseId.NO_KV_ROOM,
-        CauseId.KV_CACHE_TOO_SMALL,
-        CauseId.OUT_OF_MEMORY_LOADING,
-        CauseId.OUT_OF_MEMORY_WARMUP,
-        CauseId.MAX_MODEL_LEN_TOO_LONG,
-        CauseId.UNKNOWN_ARCHITECTURE,
-        CauseId.UNKNOWN_QUANTIZATION,
-        CauseId.QUANTIZATION_MISMATCH,
-        CauseId.GATED_REPO,
-        CauseId.REPO_NOT_FOUND,
-        CauseId.WEIGHTS_CORRUPT,
-        CauseId.WEIGHTS_MISSING,
-        CauseId.PORT_IN_USE,
-        CauseId.NO_GPU,
-        CauseId.DRIVER_TOO_OLD,
-        CauseId.ARCH_NOT_COMPILED,
-        CauseId.MISSING_MODULE,
-        CauseId.MISSING_FILE,
-        CauseId.UNSUPPORTED_MODEL_FEATURE,
-        CauseId.KERNEL_FAILURE,
-        CauseId.BAD_ARGUMENT,
-        CauseId.BAD_PARSER,
-        CauseId.TOO_MANY_RANKS,
-        CauseId.STOPPED,
-    )
-)
+PERMANENT: Final = frozenset((
+    CauseId.NO_KV_ROOM, CauseId.KV_CACHE_TOO_SMALL, CauseId.OUT_OF_MEMORY_LOADING, CauseId.OUT_OF_MEMORY_WARMUP,
+    CauseId.MAX_MODEL_LEN_TOO_LONG, CauseId.UNKNOWN_ARCHITECTURE, CauseId.UNKNOWN_QUANTIZATION,
+    CauseId.QUANTIZATION_MISMATCH, CauseId.GATED_REPO, CauseId.REPO_NOT_FOUND, CauseId.WEIGHTS_CORRUPT,
+    CauseId.WEIGHTS_MISSING, CauseId.PORT_IN_USE, CauseId.NO_GPU, CauseId.DRIVER_TOO_OLD, CauseId.ARCH_NOT_COMPILED,
+    CauseId.MISSING_MODULE, CauseId.MISSING_FILE, CauseId.UNSUPPORTED_MODEL_FEATURE, CauseId.KERNEL_FAILURE,
+    CauseId.BAD_ARGUMENT, CauseId.BAD_PARSER, CauseId.TOO_MANY_RANKS, CauseId.STOPPED,
+))  # fmt: skip
 """The same command meets the same end until a person changes something; `stopped` was a person's wish.
 
 What may heal: memory that the engine before has not given back yet, memory that moved while it was measured, the

@@ -89,8 +89,8 @@ def eta(timeline: BootTimeline, now: float, history: Sequence[PastStart] = (), *
     running = timeline.current
     if running is None or timeline.ready:
         return UNKNOWN
-    told = is_warm(timeline)
-    alike = _alike(history, warm if told is None else told)
+    logged = is_warm(timeline)
+    alike = _alike(history, warm if logged is None else logged)
     by_bar = _by_bar(running, now)
     if not alike or (running.id is PhaseId.DOWNLOAD and by_bar is None):
         return Eta(by_bar, Basis.PROGRESS, running.id) if by_bar is not None else UNKNOWN
@@ -136,7 +136,8 @@ def _is_to_come(phase: Phase, running: Phase) -> bool:
 def _by_bar(running: Phase, now: float) -> float | None:
     """By the bar's own word, grown older since; else by how far it came in the time it had."""
     if running.left is not None:
-        return max(0.0, running.left - max(0.0, now - running.told_at)) if running.told_at is not None else running.left
+        since = 0.0 if running.estimated_at is None else max(0.0, now - running.estimated_at)
+        return max(0.0, running.left - since) if running.estimated_at is not None else running.left
     if not running.progress or running.started_at is None:
         return None
     return max(0.0, now - running.started_at) * (1 - running.progress) / running.progress

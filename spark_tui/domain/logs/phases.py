@@ -24,7 +24,7 @@ class _Slot:
     measured: float = 0.0
     """Seconds of it that were measured so, and that its own word afterwards replaces."""
     left: float | None = None
-    told_at: float | None = None
+    estimated_at: float | None = None
 
 
 class PhaseRecorder:
@@ -99,7 +99,7 @@ class PhaseRecorder:
         if self._current is phase_id:
             slot = self._slots[phase_id]
             slot.progress, slot.left = progress, left
-            slot.told_at = None if left is None else self.now
+            slot.estimated_at = None if left is None else self.now
             slot.detail = slot.detail if detail is None else detail
 
     def describe(self, phase_id: PhaseId, detail: str) -> None:
@@ -124,7 +124,7 @@ class PhaseRecorder:
         took = max(0.0, self.now - slot.begun) if self.now is not None and slot.begun is not None else 0.0
         slot.measured += took
         slot.seconds = (slot.seconds or 0.0) + took
-        slot.done, slot.progress, slot.left, slot.told_at = True, None, None, None
+        slot.done, slot.progress, slot.left, slot.estimated_at = True, None, None, None
         self._slots[self._held].elsewhere += took
         self._current, self._held = self._held, None
 
@@ -188,7 +188,7 @@ class PhaseRecorder:
                 slot.progress,
                 slot.detail,
                 slot.left,
-                slot.told_at if real_clock else None,
+                slot.estimated_at if real_clock else None,
             )
             for index, (phase_id, slot) in enumerate(self._slots.items())
         )
@@ -215,7 +215,7 @@ class PhaseRecorder:
 
     def _close(self, phase_id: PhaseId) -> None:
         slot = self._slots[phase_id]
-        slot.done, slot.progress, slot.left, slot.told_at = True, None, None, None
+        slot.done, slot.progress, slot.left, slot.estimated_at = True, None, None, None
         if slot.started is not None and self.now is not None:
             slot.seconds = max(0.0, self.now - slot.started - slot.elsewhere)
 

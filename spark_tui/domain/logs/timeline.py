@@ -49,20 +49,13 @@ class PhaseId(StrEnum):
 
 
 LABELS: Final = {
-    PhaseId.CONTAINER: ("Container", "container"),
-    PhaseId.CONFIG: ("Config", "config"),
-    PhaseId.ENGINE_INIT: ("Engine init", "init"),
-    PhaseId.DOWNLOAD: ("Download", "download"),
-    PhaseId.WEIGHTS: ("Weights", "weights"),
-    PhaseId.COMPILE: ("Compile", "compile"),
-    PhaseId.KV_CACHE: ("KV cache", "KV"),
-    PhaseId.AUTOTUNE: ("Autotune", "autotune"),
-    PhaseId.CAPTURE: ("CUDA graphs", "graphs"),
-    PhaseId.ENGINE_READY: ("Engine ready", "engine"),
-    PhaseId.SERVER: ("Server", "server"),
-    PhaseId.READY: ("Ready", "ready"),
-    PhaseId.WARM: ("Warm", "warm"),
-}
+    PhaseId.CONTAINER: ("Container", "container"), PhaseId.CONFIG: ("Config", "config"),
+    PhaseId.ENGINE_INIT: ("Engine init", "init"), PhaseId.DOWNLOAD: ("Download", "download"),
+    PhaseId.WEIGHTS: ("Weights", "weights"), PhaseId.COMPILE: ("Compile", "compile"),
+    PhaseId.KV_CACHE: ("KV cache", "KV"), PhaseId.AUTOTUNE: ("Autotune", "autotune"),
+    PhaseId.CAPTURE: ("CUDA graphs", "graphs"), PhaseId.ENGINE_READY: ("Engine ready", "engine"),
+    PhaseId.SERVER: ("Server", "server"), PhaseId.READY: ("Ready", "ready"), PhaseId.WARM: ("Warm", "warm"),
+}  # fmt: skip
 """For each phase its label, and a short one for a line that holds them all."""
 
 
@@ -71,8 +64,8 @@ class Phase:
     """One phase. `started_at` is seconds since the epoch by Docker's stamps, None without them; `seconds` is how
     long it took, None until it is over (or when no clock was seen). `progress` is 0..1 or None.
 
-    `left` is what its own progress bar, or the download's rate, said it would still take, in seconds, and `told_at`
-    when it said so (as `started_at`)."""
+    `left` is what its progress bar, or the download's rate, said it would still take, in seconds, and `estimated_at` when
+    it said so (as `started_at`)."""
 
     id: PhaseId
     state: PhaseState = PhaseState.PENDING
@@ -81,7 +74,7 @@ class Phase:
     progress: float | None = None
     detail: str = ""
     left: float | None = None
-    told_at: float | None = None
+    estimated_at: float | None = None
 
     @property
     def label(self) -> str:
