@@ -64,8 +64,8 @@ class Phase:
     """One phase. `started_at` is seconds since the epoch by Docker's stamps, None without them; `seconds` is how
     long it took, None until it is over (or when no clock was seen). `progress` is 0..1 or None.
 
-    `left` is what its progress bar, or the download's rate, said it would still take, in seconds, and `estimated_at` when
-    it said so (as `started_at`)."""
+    `left` is what its progress bar, or the download's rate, said it would still take, in seconds; `estimated_at` is
+    when (as `started_at`)."""
 
     id: PhaseId
     state: PhaseState = PhaseState.PENDING
