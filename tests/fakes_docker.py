@@ -99,6 +99,7 @@ class FakeDocker(SimulatedDocker[_Box]):
         self._held: set[str] = set()
         self._released = asyncio.Event()
         self._happened = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._ticks = 0
         self._numbers = 0
 
@@ -313,6 +314,9 @@ class FakeDocker(SimulatedDocker[_Box]):
 
     async def _changed(self, box: _Box | None) -> None:
         if box is None:
+            loop = asyncio.get_running_loop()
+            if loop is not self._loop:  # each command has a loop of its own, and an Event belongs to one
+                self._loop, self._happened = loop, asyncio.Event()
             await self._happened.wait()
         elif self._down is not None:
             raise StreamBroken("The connection to Docker broke.", "Ask again.")
