@@ -10,7 +10,7 @@ from typing import Any, Final
 import click
 
 from spark_tui.cli.command import command, complete, engine_argument, group, yes_option
-from spark_tui.cli.engines import ago, find_container
+from spark_tui.cli.engines import find_container
 from spark_tui.cli.output import Interrupted
 from spark_tui.cli.session import Session, confirm
 from spark_tui.core.bench import BenchProgress, BenchStep
@@ -26,6 +26,7 @@ from spark_tui.domain.bench.server_side import Check
 from spark_tui.domain.bench.statistics import Distribution, Interval
 from spark_tui.domain.errors import ExitCode, RefusedError, UsageError
 from spark_tui.domain.quantities import gib, human_count, human_duration
+from spark_tui.present.engines import ago
 from spark_tui.present.json import Object, maybe, moment
 from spark_tui.present.page import Cell, Column, Table, Tone, cells
 

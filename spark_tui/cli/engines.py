@@ -18,34 +18,14 @@ from spark_tui.core.context import Context
 from spark_tui.core.jobs import StepState
 from spark_tui.core.secure import Secured
 from spark_tui.domain.engine.container import ContainerFacts
-from spark_tui.domain.engine.state import EngineState, runtime_of
+from spark_tui.domain.engine.state import runtime_of
 from spark_tui.domain.errors import ContainerNotFound, RefusedError
-from spark_tui.domain.logs.view import EngineView
-from spark_tui.domain.quantities import human_duration
 from spark_tui.domain.secret import mask_secrets
 from spark_tui.domain.text import clean, clean_line, last_overwrite, truncate
-from spark_tui.present.engines import engine_object
-from spark_tui.present.page import Cell, Column, Table, Tone, cells
+from spark_tui.present.engines import ago, engine_object
 
 SHORT_ID: Final = 12
 _MAX_NAMED: Final = 8
-
-STATE_STYLE: Final = {
-    EngineState.SERVING: Tone.GOOD,
-    EngineState.STARTING: Tone.WARNING,
-    EngineState.RESTARTING: Tone.WARNING,
-    EngineState.NOT_ANSWERING: Tone.BAD,
-    EngineState.FAILED: Tone.BAD,
-}
-
-_COLUMNS: Final = (
-    Column("NAME"),
-    Column("STATE"),
-    Column("PORT", right=True),
-    Column("REACH"),
-    Column("UP", right=True),
-    Column("MODEL", least=12),
-)
 
 
 def suggestion(wanted: str, known: Iterable[str], what: str) -> str:
@@ -58,9 +38,9 @@ def suggestion(wanted: str, known: Iterable[str], what: str) -> str:
     if meant:
         return f"Did you mean {' or '.join(meant[:3])}?"
     if not names:
-        return f"There are no {what} here."
+        return f"No {what} found."
     more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
-    return f"The {what} here: {', '.join(names[:_MAX_NAMED])}{more}."
+    return f"Known {what}: {', '.join(names[:_MAX_NAMED])}{more}."
 
 
 async def find_container(context: Context, name: str, *, engines_only: bool = True) -> ContainerFacts:
@@ -87,48 +67,6 @@ async def find_container(context: Context, name: str, *, engines_only: bool = Tr
 def _by_id(containers: Sequence[ContainerFacts], text: str) -> ContainerFacts | None:
     found = [c for c in containers if len(text) >= SHORT_ID and c.id.startswith(text)]
     return found[0] if len(found) == 1 else None
-
-
-def state_text(view: EngineView) -> str:
-    """`SERVING`, `FAILED 1`, or the phase while it starts: `WEIGHTS 62%`."""
-    if view.state is EngineState.FAILED:
-        return f"FAILED {view.container.exit_code}"
-    phase = view.timeline.current
-    if view.state is EngineState.STARTING and phase is not None:
-        return phase.label.upper() + (f" {phase.progress:.0%}" if phase.progress is not None else "")
-    return view.state.value
-
-
-def table(views: Sequence[EngineView], now: float) -> Table:
-    """One row per engine."""
-    rows = tuple(
-        cells(
-            Cell(view.name, Tone.STRONG),
-            Cell(state_text(view), STATE_STYLE.get(view.state, Tone.QUIET)),
-            str(view.port or "-"),
-            Cell(view.exposure.value, Tone.BAD if view.exposure.value == "LAN NO KEY" else Tone.PLAIN),
-            _up(view.container, now),
-            view.model or "-",
-        )
-        for view in views
-    )
-    return Table(_COLUMNS, rows)
-
-
-def _up(container: ContainerFacts, now: float) -> str:
-    if container.running and container.started_at is not None:
-        return human_duration(max(0.0, now - container.started_at))
-    if container.finished_at is not None:
-        return ago(now - container.finished_at)
-    return "-"
-
-
-def ago(seconds: float) -> str:
-    """`12s ago`, `59m ago`, `2d ago`: one unit, for it is only a hint."""
-    for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
-        if seconds >= size:
-            return f"{int(seconds // size)}{unit} ago"
-    return f"{max(0, int(seconds))}s ago"
 
 
 # --- down ---------------------------------------------------------------------------------------------

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import click
 
 from spark_tui.cli.command import command, complete, preset_argument, settings_option
 from spark_tui.cli.narrator import Narrator, keeps_starting, supervised, ticking
-from spark_tui.cli.output import Interrupted, bulleted, wrapped
-from spark_tui.cli.presets import find_preset, finding_object, planned, set_words
+from spark_tui.cli.output import Interrupted
+from spark_tui.cli.presets import find_preset, planned
 from spark_tui.cli.session import Session, typed
 from spark_tui.core.context import Context
 from spark_tui.core.fit import WillNotFit
@@ -21,12 +21,15 @@ from spark_tui.domain.engine.docker_run import render_argv, render_text
 from spark_tui.domain.errors import UnreachableError
 from spark_tui.domain.finding import Finding, Severity
 from spark_tui.domain.models.download import DownloadRequest
-from spark_tui.domain.presets.fit import Fit, FitChange, Part
-from spark_tui.domain.presets.fit_figures import FitLine, fit_lines
-from spark_tui.domain.presets.overrides import Overrides, overrides_from_pairs, pairs_from, settings_text
+from spark_tui.domain.presets.fit import Fit
+from spark_tui.domain.presets.overrides import Overrides, overrides_from_pairs, pairs_from
 from spark_tui.domain.presets.plan import LaunchPlan, key_wanted
 from spark_tui.domain.text import clean_line
 from spark_tui.present.engines import engine_object, timeline_object
+from spark_tui.present.fit import fit_figures, fit_object, fit_verdict
+from spark_tui.present.launch import finding_fix
+from spark_tui.present.logs import set_options
+from spark_tui.present.presets import finding_object
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +112,9 @@ def _insists(session: Session, name: str, error: WillNotFit) -> bool:
         return False
     session.err.note(error.summary)
     for change in error.fit.changes:
-        settings = f" ({set_words(change.pairs)})" if change.pairs else ""
+        settings = f" ({set_options(change.pairs)})" if change.pairs else ""
         session.err.say(f"  - {change.summary}{settings}")
-    return typed(session, f"It would fail, or freeze the machine. Type {name} to launch it all the same: ", name)
+    return typed(session, f"It will fail or may freeze the machine. Type {name} to launch anyway: ", name)
 
 
 def _launch(session: Session, name: str, options: UpOptions) -> None:
@@ -122,15 +125,15 @@ def _launch(session: Session, name: str, options: UpOptions) -> None:
     async def work(context: Context) -> None:
         session.refuse_if_read_only(context)
         preset = find_preset(context, name)
-        _tell_notes(session, await context.preflight.plan(preset, overrides))
+        _note_plan(session, await context.preflight.plan(preset, overrides))
         findings = await context.checks.check(preset, overrides)
-        _tell_findings(session, name, options.pairs(), findings)
+        _note_findings(session, name, options.pairs(), findings)
         request = LaunchRequest(
             preset, overrides, options.wait, options.warm, options.replace, options.force, options.fetch
         )
         narrator = Narrator(session, context, engine, moved)
         launched = await supervised(context, ticking(narrator, context.launcher.launch(request, narrator.step)))
-        _tell_result(session, launched, request, findings, context.clock.now())
+        _show_result(session, launched, request, findings, context.clock.now())
 
     session.run(work, on_interrupt=lambda: _interrupted(session.command, engine, moved))
 
@@ -147,7 +150,7 @@ def _dry_run(session: Session, name: str, options: UpOptions) -> None:
         context.collectors.sample_identity()
         findings = await context.checks.check(preset, overrides)
         if options.fetch and context.fetching is not None:
-            _tell_missing(session, name, await context.fetching.missing(plan))
+            _note_missing(session, name, await context.fetching.missing(plan))
         return plan, findings
 
     plan, findings = session.run(work)
@@ -170,41 +173,39 @@ def _dry_run(session: Session, name: str, options: UpOptions) -> None:
         )
         return
     session.out.line(render_text(plan.spec))
-    _tell_notes(session, plan)
-    _tell_findings(session, name, options.pairs(), findings)
+    _note_plan(session, plan)
+    _note_findings(session, name, options.pairs(), findings)
     for path in plan.spec.env_files:
         session.err.note(f"{path} holds the keys; spark-tui writes it at launch.")
 
 
-def _tell_missing(session: Session, name: str, missing: tuple[DownloadRequest, ...]) -> None:
+def _note_missing(session: Session, name: str, missing: tuple[DownloadRequest, ...]) -> None:
     """What a launch would fetch first, without asking the Hub for sizes."""
     if missing:
         titles = ", ".join(dict.fromkeys(clean_line(each.title) for each in missing))
         session.err.note(f"Fetched first: {titles}. How much that is: spark-tui models pull {name} --dry-run")
 
 
-def _tell_notes(session: Session, plan: LaunchPlan) -> None:
+def _note_plan(session: Session, plan: LaunchPlan) -> None:
     for note in plan.notes:
         session.err.note(note)
 
 
-def _tell_findings(session: Session, name: str, pairs: Mapping[str, str], findings: tuple[Finding, ...]) -> None:
+def _note_findings(session: Session, name: str, pairs: Mapping[str, str], findings: tuple[Finding, ...]) -> None:
     """Errors and warnings of the rules, notes by their number; the person has decided, so nothing is refused."""
-    told = [each for each in findings if each.severity is not Severity.INFO]
-    for each in told:
-        change = each.change and settings_text(each.change) not in each.remedy
-        fix = f" ({set_words(each.change)})" if change else ""
-        session.err.note(f"{each.summary} {each.remedy}{fix}")
-    more = len(findings) - len(told)
+    loud = [each for each in findings if each.severity is not Severity.INFO]
+    for each in loud:
+        session.err.note(f"{each.summary} {finding_fix(each, flags=True)}")
+    more = len(findings) - len(loud)
     if more:
-        again = f"spark-tui presets check {name} {set_words(pairs.items())}".rstrip()
+        again = f"spark-tui presets check {name} {set_options(tuple(pairs.items()))}".rstrip()
         session.err.note(f"{more} note{'s' if more > 1 else ''} more: {again}")
 
 
 # --- the end ------------------------------------------------------------------------------------------
 
 
-def _tell_result(
+def _show_result(
     session: Session, launched: LaunchResult, request: LaunchRequest, findings: tuple[Finding, ...], now: float
 ) -> None:
     view, plan = launched.view, launched.plan
@@ -234,12 +235,12 @@ def _tell_result(
 def _interrupted(again: str, engine: str, moved: dict[str, StepState]) -> Interrupted:
     """What goes on after Ctrl-C. `again` is the command that was interrupted: it picks up what is there."""
     if moved.get("fetch") is StepState.CANCELLED:
-        return Interrupted("Paused; what has arrived is kept.", "The same command goes on where this one stopped.")
+        return Interrupted("Paused. Downloaded files are kept.", "Run the same command to continue.")
     if moved.get("start") in (StepState.DONE, StepState.SKIPPED):
         return keeps_starting(engine, again)
     if moved.get("start") is StepState.CANCELLED:
         return Interrupted(f"{engine} may have been started.", "See: spark-tui ps")
-    return Interrupted(f"{engine} was not started.", "The same command goes on where this one stopped.")
+    return Interrupted(f"{engine} was not started.", "Run the same command to continue.")
 
 
 _FIT_EXAMPLES = """\
@@ -266,84 +267,15 @@ def fit(session: Session, name: str, settings: tuple[str, ...]) -> None:
         try:
             await context.supervisor.look()
         except UnreachableError as error:
-            session.err.note(f"{error.summary} Other engines are not known.")
+            session.err.note(f"{error.summary} Other engines are unknown.")
         return await context.fitting.fit(preset, overrides)
 
     found = session.run(work)
     if session.as_json:
-        session.out.json(_shape(name, found))
+        session.out.json(fit_object(name, found))
         return
-    session.out.lines(clean_line(line) for line in _text(found, session.out.terminal.width))
+    session.out.page((*fit_verdict(found), *fit_figures(found)))
     for change in found.changes:
         if change.pairs:
-            words = set_words((typed | dict(change.pairs)).items())
+            words = set_options(tuple((typed | dict(change.pairs)).items()))
             session.err.say(f"{change.summary.rstrip('.')}: spark-tui fit {name} {words}")
-    for note in found.notes:
-        session.err.note(note)
-
-
-def _text(found: Fit, width: int | None) -> list[str]:
-    lines = [f"{found.verdict.value}  {wrapped(found.reasons[0], None)[0] if found.reasons else ''}".rstrip()]
-    lines += [f"  {reason}" for reason in found.reasons[1:]]
-    lines += ["", *_figures(fit_lines(found))]
-    if found.changes:
-        lines += ["", "what would help", *bulleted([change.summary for change in found.changes], width)]
-    return lines
-
-
-def _figures(rows: tuple[FitLine, ...]) -> list[str]:
-    label = max((len(row.label) for row in rows), default=0)
-    value = max((len(row.value) for row in rows), default=0)
-    return [f"{row.label:<{label}}  {row.value:>{value}}  {row.note}".rstrip() for row in rows]
-
-
-def _shape(name: str, found: Fit) -> dict[str, Any]:
-    """Sizes in bytes; null is not known, and `unknown` says which parts are not."""
-    kv, decode = found.kv, found.decode
-    return {
-        "id": name,
-        "verdict": found.verdict.value,
-        "reasons": list(found.reasons),
-        "notes": list(found.notes),
-        "changes": [_change(change) for change in found.changes],
-        "parts": [_part(part) for part in (*found.parts, *found.outside)],
-        "unknown": [part.id.value for part in found.unknown],
-        "context_tokens": found.context,
-        "sequences": found.sequences,
-        "total_bytes": found.total,
-        "available_bytes": found.available,
-        "claim_bytes": found.claim,
-        "at_least_bytes": found.at_least,
-        "need_bytes": found.need,
-        "need_all_bytes": found.need_all,
-        "left_bytes": found.left,
-        "cache_to_drop_bytes": found.cache_to_drop,
-        "utilization": found.utilization,
-        "utilization_needed": found.utilization_needed,
-        "utilization_most": found.utilization_most,
-        "neighbours": [
-            {"id": other.name, "holds_bytes": other.holds, "will_take_bytes": other.will_take}
-            for other in found.neighbours
-        ],
-        "kv": None
-        if kv is None
-        else {
-            "room_bytes": kv.room,
-            "sequence_bytes": kv.each,
-            "concurrency": round(kv.concurrency, 2),
-            "tokens": kv.tokens,
-            "longest_context_tokens": kv.longest,
-            "bytes_per_token": kv.bytes_per_token,
-            "state_bytes": kv.state_bytes,
-            "dtype": kv.dtype,
-        },
-        "decode": None if decode is None else asdict(decode),
-    }
-
-
-def _part(part: Part) -> dict[str, Any]:
-    return {"id": part.id.value, "bytes": part.size, "basis": part.basis.value, "note": part.note}
-
-
-def _change(change: FitChange) -> dict[str, Any]:
-    return {"summary": change.summary, "set": dict(change.pairs), "gains_bytes": change.gains}

@@ -1,9 +1,8 @@
-"""presets import, presets export."""
+"""presets: list, show, check, diff, import, export."""
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final, cast
@@ -12,11 +11,11 @@ import click
 
 from spark_tui.cli.command import complete, group, preset_argument, settings_option
 from spark_tui.cli.engines import suggestion
-from spark_tui.cli.output import bulleted, error_object, labelled, wrapped, write_new
+from spark_tui.cli.output import error_object, write_new
 from spark_tui.cli.session import Session
 from spark_tui.core.context import Context
 from spark_tui.core.preflight import container_of, preset_diff
-from spark_tui.core.preset_imports import Given, ImportedRecipe, ImportReport, Outcome, import_recipes
+from spark_tui.core.preset_imports import Given, ImportedRecipe, ImportReport, import_recipes
 from spark_tui.domain.engine.container import ContainerSpec
 from spark_tui.domain.engine.docker_run import render_text
 from spark_tui.domain.errors import (
@@ -28,34 +27,37 @@ from spark_tui.domain.errors import (
     UnreachableError,
     UsageError,
 )
-from spark_tui.domain.finding import Finding, Severity
-from spark_tui.domain.presets.command import missing_values
+from spark_tui.domain.finding import Severity
 from spark_tui.domain.presets.dialects.compose import compose_text
 from spark_tui.domain.presets.dialects.eugr import to_eugr
-from spark_tui.domain.presets.dialects.importing import ModNote
 from spark_tui.domain.presets.dialects.sparkrun import to_sparkrun
 from spark_tui.domain.presets.dialects.systemd import quadlet_text, systemd_text
 from spark_tui.domain.presets.dialects.yaml_text import comment, yaml_text
-from spark_tui.domain.presets.diff import Diff, DiffRow, as_mapping
+from spark_tui.domain.presets.diff import Diff, as_mapping
 from spark_tui.domain.presets.located import Table
 from spark_tui.domain.presets.overrides import Overrides, overrides_from_pairs, pairs_from
 from spark_tui.domain.presets.plan import LaunchPlan
 from spark_tui.domain.presets.preset import Origin, Preset, PresetCatalogue
-from spark_tui.domain.quantities import human_bytes, short_tokens
 from spark_tui.domain.secret import mask_secrets
 from spark_tui.domain.text import clean_line, truncate
 from spark_tui.present.json import Object, maybe
-from spark_tui.present.page import Cell, Column, Tone, cells
-from spark_tui.present.page import Table as PageTable
-from spark_tui.present.presets import preset_detail, preset_object
-
-_COLUMNS: Final = (
-    Column("NAME"),
-    Column("WEIGHTS", right=True),
-    Column("CONTEXT", right=True, keep=7),
-    Column("PUBLISHED", right=True, keep=8),
-    Column("MODEL", keep=6, least=24),
+from spark_tui.present.page import Page, Row, Section, Tone
+from spark_tui.present.presets import (
+    Checked,
+    diff_page,
+    finding_count,
+    finding_object,
+    finding_section,
+    import_page,
+    names_table,
+    overview,
+    preset_detail,
+    preset_object,
+    recipe,
 )
+
+MAX_PIPED: Final = 1024 * 1024
+"""Bytes or characters; what is longer is refused."""
 
 
 def find_preset(context: Context, name: str) -> Preset:
@@ -106,21 +108,9 @@ def list_presets(session: Session) -> None:
     if session.as_json:
         session.out.json([preset_object(preset) for preset in catalogue.presets])
     else:
-        session.out.table(PageTable(_COLUMNS, tuple(_row(preset) for preset in catalogue.presets)))
+        session.out.table(names_table(catalogue))
     for problem in catalogue.problems:
         session.err.problem(problem)
-
-
-def _row(preset: Preset) -> tuple[Cell, ...]:
-    facts = preset.facts
-    best = max((speed.tokens_per_second for speed in facts.published), default=None)
-    return cells(
-        Cell(preset.name, Tone.STRONG),
-        "-" if facts.weights_bytes is None else human_bytes(facts.weights_bytes),
-        "-" if facts.context_tokens is None else short_tokens(facts.context_tokens),
-        "-" if best is None else f"{best:.0f} tok/s",
-        preset.model,
-    )
 
 
 @presets.sub("show", "  spark-tui presets show gpt-oss-120b")
@@ -135,72 +125,9 @@ def show_preset(session: Session, name: str) -> None:
     if session.as_json:
         session.out.json(preset_detail(preset))
         return
-    width = session.out.terminal.width
-    lines = labelled(_facts(preset), width)
-    for title, items in _lists(preset):
-        lines += ["", title, *bulleted(items, width)]
-    lines += ["", "command", *(f"  {line}" for line in _command(preset))]
-    session.out.lines(clean_line(line) for line in lines)
+    session.out.page((*overview(preset), *recipe(preset)))
     session.err.say(f"The exact docker run: spark-tui up {preset.name} --dry-run")
 
-
-def _facts(preset: Preset) -> tuple[tuple[str, str], ...]:
-    facts = preset.facts
-    sparks = "one Spark" if preset.min_nodes == 1 else f"{preset.min_nodes} Sparks"
-    return (
-        ("name", preset.name),
-        ("title", facts.title),
-        ("about", facts.description),
-        ("model", f"{preset.model} @ {preset.model_revision}" if preset.model_revision else preset.model),
-        ("image", preset.image),
-        ("runtime", f"{preset.runtime} on {sparks}{', no GPU needed' if preset.cpu_only else ''}"),
-        ("size", _size(preset)),
-        ("quantization", facts.quantization),
-        ("context", "" if facts.context_tokens is None else f"{facts.context_tokens:,} tokens"),
-        ("input", ", ".join(facts.modalities)),
-        ("publisher", facts.publisher),
-        ("licence", facts.licence + (" (gated)" if facts.gated else "")),
-        ("source", facts.source),
-        ("file", f"{preset.file} ({preset.origin.value})"),
-        ("needs", ", ".join(f"--set {key}=..." for key in missing_values(preset))),
-    )
-
-
-def _size(preset: Preset) -> str:
-    facts = preset.facts
-    parts = []
-    if facts.total_parameters:
-        active = f", {facts.active_parameters / 1e9:.3g} B active" if facts.active_parameters else ""
-        parts.append(f"{facts.total_parameters / 1e9:.3g} B parameters{active}")
-    if facts.weights_bytes is not None:
-        parts.append(f"{human_bytes(facts.weights_bytes)} on disk")
-    return "; ".join([*parts, facts.architecture] if facts.architecture else parts)
-
-
-def _lists(preset: Preset) -> list[tuple[str, list[str]]]:
-    facts = preset.facts
-    published = [f"{s.tokens_per_second:g} tok/s: {s.conditions} [{s.source}]" for s in facts.published]
-    found = [
-        ("defaults", [f"{key} = {value}" for key, value in preset.defaults if value is not None]),
-        ("environment", [mask_secrets(f"{key}={value}") for key, value in preset.env]),
-        ("needed in the model store", [file.target for file in facts.required_files]),
-        ("done at each start", [f"{step.command}: {step.summary}" for step in facts.required_steps]),
-        ("notes", list(facts.notes)),
-        ("cautions", list(facts.cautions)),
-        ("published speeds", published),
-        ("sampling that its makers recommend", [f"{key} = {value}" for key, value in facts.sampling]),
-    ]
-    return [(title, items) for title, items in found if items]
-
-
-def _command(preset: Preset) -> list[str]:
-    if preset.facts.runs_as_is:
-        return ["(the image runs as it is, with the environment above)"]
-    return preset.command.strip().splitlines() or [f"(made from the defaults) serve {preset.model}"]
-
-
-MAX_PIPED: Final = 1024 * 1024
-"""Bytes or characters; what is longer is refused."""
 
 # --- import -------------------------------------------------------------------------------------------
 
@@ -236,61 +163,26 @@ def import_presets(session: Session, source: str, name: str, replace: bool) -> N
     if session.as_json:
         session.out.json(_report_object(report))
     else:
-        session.out.lines(clean_line(line) for recipe in report.recipes for line in _report_lines(recipe))
-        _tell(session, report, refused)
+        session.out.page(import_page(report, refused=False))
+        for problem in (*refused, *report.passed_over):
+            session.err.problem(problem)
+        done = [recipe.recipe.name for recipe in report.recipes if recipe.problem is None]
+        if done:
+            session.err.say(f"The exact docker run: spark-tui up {done[0]} --dry-run")
     if len(refused) == len(report.recipes):
-        raise RefusedError(f"None of {len(refused)} recipes could be imported.", "See what is said of each.")
+        raise RefusedError(f"None of {len(refused)} recipes could be imported.", "See the reason for each.")
 
 
 def _piped(session: Session) -> str:
     """All of standard input, as far as a recipe can be long."""
     if session.stdin is None:
-        raise UsageError("There is no standard input to read.", "Pipe a recipe or a docker run command into it.")
+        raise UsageError("No standard input to read.", "Pipe a recipe or a docker run command into it.")
     if session.stdin.isatty():
         session.err.say("Paste a docker run command or a recipe, then press Ctrl-D on a line of its own.")
     binary = getattr(session.stdin, "buffer", None)
     if binary is None:  # a stream of text, which is already decoded
         return session.stdin.read(MAX_PIPED + 1)
     return cast("IO[bytes]", binary).read(MAX_PIPED + 1).decode("utf-8", "replace")
-
-
-def _report_lines(imported: ImportedRecipe) -> Iterator[str]:
-    recipe = imported.recipe
-    if imported.problem is not None:
-        return
-    where = f" -> {imported.file}" if imported.file else ""
-    yield f"{recipe.name}  {imported.outcome.value} from {recipe.path}{where}"
-    for title, items in (
-        ("changed", recipe.changes),
-        ("note", recipe.notes),
-        ("kept, not used by spark-tui", tuple(mask_secrets(f"{key} = {value}") for key, value in recipe.kept)),
-        ("hooks, shown and never run", recipe.hooks),
-        ("needs", tuple(f"--set {key}=..." for key in recipe.needs)),
-    ):
-        if items:
-            yield f"  {title}"
-            yield from (f"  {line}" for item in items for line in bulleted([item]))
-    for mod in recipe.mods:
-        yield from _mod_lines(mod)
-
-
-def _mod_lines(mod: ModNote) -> Iterator[str]:
-    if not mod.script:
-        yield f"  mod {mod.name}, not applied: the registry does not have it"
-        return
-    yield f"  mod {mod.name}, not applied: {mod.script}"
-    yield from (f"    | {line}" for line in mod.lines)
-    if mod.more_lines:
-        yield f"    | ({mod.more_lines} more lines)"
-
-
-def _tell(session: Session, report: ImportReport, refused: list[SparkError]) -> None:
-    for problem in (*refused, *report.passed_over):
-        session.err.problem(problem)
-    imported = [recipe for recipe in report.recipes if recipe.outcome is not Outcome.REFUSED]
-    if imported:
-        counts = ", ".join(f"{n} {outcome.value}" for outcome in Outcome if (n := report.count(outcome)))
-        session.err.say(f"{counts}. The exact docker run: spark-tui up {imported[0].recipe.name} --dry-run")
 
 
 def _report_object(report: ImportReport) -> Object:
@@ -421,9 +313,6 @@ def _of_recipe(context: Context, preset: Preset, overrides: Overrides, format_: 
     return Exported(about + yaml_text(exported.document), exported.notes)
 
 
-NOTHING = "-"
-
-
 _DIFF_EXAMPLES = """\
   spark-tui presets diff gpt-oss-120b
   spark-tui presets diff gpt-oss-120b --set max_model_len=65536
@@ -459,39 +348,7 @@ def diff_preset(session: Session, name: str, container: str, settings: tuple[str
             {"id": found.preset, "container": found.container or None, "rows": [dict(as_mapping(row)) for row in rows]}
         )
         return
-    session.out.line(_head(found, changed=bool(settings)))
-    for row in rows:
-        session.out.line(row.setting)
-        session.out.lines(f"  {column:<8} {text}" for column, text in columns(row, found, changed=bool(settings)))
-
-
-def _head(found: Diff, *, changed: bool) -> str:
-    what = [f"preset {found.preset}"]
-    if changed:
-        what.append("this launch")
-    what.append(f"container {found.container}" if found.container else "no container of it")
-    count = len(found.differing)
-    told = f"{count} setting{'s differ' if count != 1 else ' differs'}" if count else "nothing differs"
-    return f"{', '.join(what)}: {told}"
-
-
-def columns(row: DiffRow, found: Diff, *, changed: bool) -> list[tuple[str, str]]:
-    """The columns that say something: the launch only when there are changes, the container only when there is one."""
-    told = [("preset", row.preset or NOTHING)]
-    if changed:
-        told.append(("launch", row.launch or NOTHING))
-    if found.container:
-        told.append(("running", row.running or NOTHING))
-    return told
-
-
-def set_words(pairs: Iterable[tuple[str, str]]) -> str:
-    """`--set port=8001 --set max_model_len=65536`, quoted for the shell; empty without pairs."""
-    return shlex.join(word for key, value in pairs for word in ("--set", f"{key}={value}"))
-
-
-_INDENT: Final = 10
-"""Cells before a finding's words: its severity stands there."""
+    session.out.page(diff_page(found, rows, launch=bool(settings)))
 
 
 @presets.sub("check", "  spark-tui presets check\n  spark-tui presets check gpt-oss-120b --set kv_cache_dtype=fp8")
@@ -502,7 +359,7 @@ def check_presets(session: Session, name: str | None, settings: tuple[str, ...],
     """Check what would fail in a launch, why, and the setting that helps. Exit code 4: an error was found."""
     overrides = overrides_from_pairs(pairs_from(settings))
 
-    async def work(context: Context) -> list[tuple[Preset, tuple[Finding, ...] | SparkError]]:
+    async def work(context: Context) -> list[tuple[Preset, Checked]]:
         context.collectors.sample_identity()
         presets = (find_preset(context, name),) if name else context.presets.load().presets
         return [(preset, await _checked(context, preset, overrides)) for preset in presets]
@@ -515,46 +372,29 @@ def check_presets(session: Session, name: str | None, settings: tuple[str, ...],
         session.out.json([_shape(preset, outcome) for preset, outcome in checked])
     else:
         for preset, outcome in checked:
-            _checking_tell(session, preset, outcome, notes=everything or name is not None)
+            session.out.page(_check_page(preset, outcome, notes=everything or name is not None))
     bad = any(isinstance(o, SparkError) or any(f.severity is Severity.ERROR for f in o) for _, o in checked)
     return ExitCode.REFUSED if bad else ExitCode.DONE
 
 
-async def _checked(context: Context, preset: Preset, overrides: Overrides) -> tuple[Finding, ...] | SparkError:
+async def _checked(context: Context, preset: Preset, overrides: Overrides) -> Checked:
     try:
         return await context.checks.check(preset, overrides)
     except SparkError as error:
         return error
 
 
-def _checking_tell(session: Session, preset: Preset, outcome: tuple[Finding, ...] | SparkError, *, notes: bool) -> None:
+def _check_page(preset: Preset, outcome: Checked, *, notes: bool) -> Page:
+    """The findings of one preset under its name."""
     if isinstance(outcome, SparkError):
-        session.out.line(f"{preset.name}: cannot be launched: {outcome.summary}")
-        session.out.line(f"  {outcome.remedy}")
-        return
+        refused = (Row(outcome.summary, "error", Tone.BAD), Row(outcome.remedy, "fix"))
+        return (Section(f"{preset.name}: cannot be launched", refused),)
     shown = [finding for finding in outcome if notes or finding.severity is not Severity.INFO]
-    session.out.line(f"{preset.name}: {_count(outcome)}")
-    for finding in shown:
-        session.out.lines(_lines(finding, session.out.terminal.width))
+    head = Section(f"{preset.name}: {finding_count(outcome)}")
+    return (head, *(finding_section(finding, flags=True) for finding in shown))
 
 
-def _lines(finding: Finding, width: int | None) -> Iterable[str]:
-    parts = [f"{finding.summary}  [{finding.id}]", finding.remedy]
-    parts += [f"evidence: {'; '.join(finding.evidence)}"] if finding.evidence else []
-    room = None if width is None else max(30, width - _INDENT)
-    lines = [line for part in parts for line in wrapped(part, room)]
-    lines += [f"fix:  {set_words(finding.change)}"] if finding.change else []  # in one line: it is to be copied
-    yield f"  {severity_word(finding.severity):<{_INDENT - 2}}{lines[0]}"
-    yield from (f"{'':{_INDENT}}{line}" for line in lines[1:])
-
-
-def _count(findings: tuple[Finding, ...]) -> str:
-    counts = [(level, sum(finding.severity is level for finding in findings)) for level in Severity]
-    words = [f"{count} {severity_word(level)}{'s' if count > 1 else ''}" for level, count in counts if count]
-    return ", ".join(words) or "nothing to say"
-
-
-def _shape(preset: Preset, outcome: tuple[Finding, ...] | SparkError) -> Object:
+def _shape(preset: Preset, outcome: Checked) -> Object:
     if isinstance(outcome, SparkError):
         refused = {"id": outcome.id, "summary": outcome.summary, "remedy": outcome.remedy}
         return {"id": preset.name, "refused": refused, "findings": []}
@@ -562,21 +402,4 @@ def _shape(preset: Preset, outcome: tuple[Finding, ...] | SparkError) -> Object:
         "id": preset.name,
         "refused": None,
         "findings": [finding_object(finding) for finding in outcome],
-    }
-
-
-def severity_word(severity: Severity) -> str:
-    """A rule's severity as data: INFO is a `note`."""
-    return "note" if severity is Severity.INFO else severity.value
-
-
-def finding_object(finding: Finding) -> Object:
-    """A finding as data."""
-    return {
-        "id": finding.id,
-        "severity": severity_word(finding.severity),
-        "summary": finding.summary,
-        "evidence": "; ".join(finding.evidence),
-        "remedy": finding.remedy,
-        "fix": dict(finding.change),
     }

@@ -7,9 +7,12 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from spark_tui.domain.errors import SparkError
-from spark_tui.services.ports import Clock
+
+if TYPE_CHECKING:  # the first frame shows steps, and loads none of the ports for them
+    from spark_tui.services.ports import Clock
 
 
 class StepState(StrEnum):

@@ -11,8 +11,10 @@ from spark_tui.domain.models.download import DownloadRequest
 from spark_tui.domain.presets.fit import Fit, Verdict
 from spark_tui.domain.presets.overrides import Overrides
 from spark_tui.domain.presets.plan import LaunchPlan
+from spark_tui.present.fit import fit_change, fit_word
+from spark_tui.present.logs import pairs_text, set_options
 from spark_tui.present.page import Page, Row, Section, Tone
-from spark_tui.present.presets import SEVERITIES, change_text, fit_change, fit_word
+from spark_tui.present.presets import SEVERITIES
 
 # --- before it ----------------------------------------------------------------------------------------------
 
@@ -67,8 +69,9 @@ def judgement_page(judgement: Judgement | None) -> Page:
 
 def finding_fix(finding: Finding, *, flags: bool = False) -> str:
     """The remedy, with the setting that it means unless it names it."""
-    named = change_text(finding.change) in finding.remedy
-    return finding.remedy if named else f"{finding.remedy} Set {change_text(finding.change, flags=flags)}"
+    if pairs_text(finding.change) in finding.remedy:
+        return finding.remedy
+    return f"{finding.remedy} Set {set_options(finding.change) if flags else pairs_text(finding.change)}"
 
 
 def model_page(status: ModelStatus | None, *, fetch: bool, key: str) -> Page:

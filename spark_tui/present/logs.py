@@ -58,10 +58,10 @@ def _verdicts(explanation: Explanation) -> Iterator[Row]:
     others = [kernel for kernel in facts.kernels if kernel.format not in ("NVFP4", "MXFP4")]
     if others:
         names = (f"{k.format} {'MoE' if k.part == 'moe' else k.part} {k.name}" for k in others)
-        yield Row(", ".join(names), "Kernels", line=others[0].line)
+        yield Row(", ".join(names), "kernels", line=others[0].line)
     attentions = facts.attentions or ((facts.attention,) if facts.attention else ())
     if attentions:
-        yield Row(", ".join(attentions), "Attention")
+        yield Row(", ".join(attentions), "attention")
     if kv := kv_summary(facts):
         usage = "" if explanation.kv_percent is None else f"; {explanation.kv_percent:.3g} % used"
         yield Row(kv + usage, "KV cache", line=_line(explanation, Topic.KV_SIZE))
@@ -71,15 +71,15 @@ def _verdicts(explanation: Explanation) -> Iterator[Row]:
         hits = explanation.prefix_hit_percent
         rate = "" if hits is None or not facts.prefix_caching else f", {hits:.3g} % hits"
         tone = Tone.PLAIN if facts.prefix_caching else Tone.QUIET
-        yield Row(f"prefix caching {'on' if facts.prefix_caching else 'off'}{rate}", "Prefix", tone)
+        yield Row(f"prefix caching {'on' if facts.prefix_caching else 'off'}{rate}", "prefix", tone)
     yield from _speculation(explanation)
     mode = "" if facts.cudagraph_mode in ("", "NONE") else facts.cudagraph_mode
     if graphs.state is not GraphState.UNKNOWN:
         line = _line(explanation, Topic.GRAPH_ESTIMATE, Topic.GRAPH_MEMORY, Topic.UTILIZATION, Topic.EAGER)
         text = graphs.summary + (f" ({mode})" if mode else "")
-        yield Row(text, "Graphs", _GRAPH_TONES.get(graphs.state, Tone.PLAIN), line)
+        yield Row(text, "graphs", _GRAPH_TONES.get(graphs.state, Tone.PLAIN), line)
     elif mode:
-        yield Row(mode, "Graphs")
+        yield Row(mode, "graphs")
     schedule = []
     if facts.chunked_prefill is not None:
         tokens = f" of {facts.max_num_batched_tokens:,} tokens" if facts.max_num_batched_tokens else ""
@@ -87,9 +87,9 @@ def _verdicts(explanation: Explanation) -> Iterator[Row]:
     if facts.async_scheduling is not None:
         schedule.append("asynchronous" if facts.async_scheduling else "not asynchronous")
     if schedule:
-        yield Row(", ".join(schedule), "Schedule", Tone.QUIET)
+        yield Row(", ".join(schedule), "schedule", Tone.QUIET)
     if share := equivalent_utilization(facts):
-        yield Row(share.text, "Share", Tone.QUIET, _line(explanation, Topic.UTILIZATION))
+        yield Row(share.text, "share", Tone.QUIET, _line(explanation, Topic.UTILIZATION))
 
 
 def _speculation(explanation: Explanation) -> Iterator[Row]:
@@ -103,7 +103,7 @@ def _speculation(explanation: Explanation) -> Iterator[Row]:
         parts.append(f"{drafts.tokens_per_step:.2g} tokens per step")
     if len(parts) == 1:
         parts.append("no acceptance data yet")
-    yield Row(", ".join(parts), "Drafting", line=drafts.line if drafts else None)
+    yield Row(", ".join(parts), "drafting", line=drafts.line if drafts else None)
 
 
 def _line(explanation: Explanation, *topics: Topic) -> int | None:

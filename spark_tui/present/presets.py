@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
@@ -13,15 +12,15 @@ from spark_tui.domain.errors import PresetError, SparkError
 from spark_tui.domain.finding import Finding, Severity
 from spark_tui.domain.presets.command import missing_values
 from spark_tui.domain.presets.diff import Diff, DiffRow
-from spark_tui.domain.presets.fit import Fit, FitChange
-from spark_tui.domain.presets.fit import Verdict as FitVerdict
-from spark_tui.domain.presets.fit_figures import fit_lines
+from spark_tui.domain.presets.fit import Fit
 from spark_tui.domain.presets.plan import LaunchPlan
 from spark_tui.domain.presets.preset import Origin, Preset, PresetCatalogue, PresetFacts
 from spark_tui.domain.quantities import human_bytes, human_count, short_tokens
 from spark_tui.domain.secret import mask_secrets
 from spark_tui.domain.text import clean_line, truncate
+from spark_tui.present.fit import fit_word
 from spark_tui.present.json import Object, maybe
+from spark_tui.present.logs import pairs_text, set_options
 from spark_tui.present.page import Cell, Column, Page, Row, Section, Table, Tone, cells, labelled
 
 MAX_CELL: Final = 200
@@ -302,13 +301,6 @@ def verdict(checked: Checked | None) -> Cell:
     return Cell("warn", Tone.WARNING) if Severity.WARNING in found else Cell("ok", Tone.GOOD)
 
 
-def change_text(pairs: Iterable[tuple[str, str]], *, flags: bool = False) -> str:
-    """`port=8001 max_model_len=65536`; with `flags` as a command takes them: `--set port=8001 ...`, quoted."""
-    if flags:
-        return shlex.join(word for key, value in pairs for word in ("--set", f"{key}={value}"))
-    return " ".join(f"{key}={value}" for key, value in pairs)
-
-
 def changes_of(findings: Iterable[Finding]) -> dict[str, str]:
     """What ends the findings: of two that change the same setting, the worse one's, which come first."""
     chosen: dict[str, str] = {}
@@ -325,7 +317,7 @@ def finding_section(finding: Finding, *, flags: bool = False) -> Section:
     more = (
         ("fix", finding.remedy),
         ("evidence", "; ".join(finding.evidence)),
-        ("setting", change_text(finding.change, flags=flags)),
+        ("setting", set_options(finding.change) if flags else pairs_text(finding.change)),
         ("now", now),
         ("rule", finding.id),
     )
@@ -358,54 +350,6 @@ def finding_object(finding: Finding) -> Object:
         "remedy": finding.remedy,
         "fix": dict(finding.change),
     }
-
-
-# --- fit --------------------------------------------------------------------------------------------------
-
-FIT_TONES: Final = {
-    FitVerdict.READY: Tone.GOOD,
-    FitVerdict.SLOW: Tone.WARNING,
-    FitVerdict.BLOCKED: Tone.BAD,
-    FitVerdict.UNKNOWN: Tone.QUIET,
-}
-
-
-def fit_word(fit: Fit | None) -> Cell:
-    """READY, SLOW, BLOCKED, BUSY where it fits once other engines are stopped, or UNKNOWN."""
-    if fit is None:
-        return Cell("")
-    if fit.only_neighbours:
-        return Cell("BUSY", Tone.WARNING)
-    return Cell(fit.verdict.value, FIT_TONES[fit.verdict])
-
-
-def fit_verdict(fit: Fit | None) -> Page:
-    """The verdict with its reasons, and what would help."""
-    if fit is None:
-        return (
-            Section(rows=(Row("Not worked out yet, or this preset cannot be launched: see Checks.", tone=Tone.QUIET),)),
-        )
-    word = fit_word(fit)
-    rows = [Row(fit.reasons[0] if fit.reasons else "", word.text, word.tone)]
-    rows += [Row(reason, "-") for reason in fit.reasons[1:]]
-    if fit.only_neighbours:
-        rows.append(Row("Fits once other engines are stopped.", tone=Tone.QUIET))
-    helps = tuple(Row(fit_change(change), "-") for change in fit.changes)
-    return (Section(rows=tuple(rows)), *((Section("What would help", helps),) if helps else ()), Section())
-
-
-def fit_change(change: FitChange) -> str:
-    """What would help, with the setting that does it."""
-    return f"{change.summary} ({change_text(change.pairs)})" if change.pairs else change.summary
-
-
-def fit_figures(fit: Fit) -> Page:
-    """What it takes and what the machine has, line by line."""
-    lines = fit_lines(fit)
-    widest = max((len(line.value) for line in lines), default=0)
-    rows = tuple(Row(f"{line.label.strip()}  {line.note}".rstrip(), f"{line.value:>{widest}}") for line in lines)
-    notes = tuple(Section(rows=(Row(note, tone=Tone.QUIET),)) for note in fit.notes)
-    return (Section(rows=rows), *notes)
 
 
 # --- what runs --------------------------------------------------------------------------------------------

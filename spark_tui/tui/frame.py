@@ -21,7 +21,6 @@ from textual.widgets import Static
 from spark_tui.core.actions import ACTIONS, DANGEROUS, Scope, allowed, key_of, of_scope, shown
 from spark_tui.domain.host.identity import HostIdentity
 from spark_tui.domain.host.memory import ALL_WELL
-from spark_tui.domain.logs.explain import Explanation, explain_view
 from spark_tui.domain.presets.preset import PresetCatalogue
 from spark_tui.domain.reading import NOT_READ_YET, Reading, value_of
 from spark_tui.tui.format import Glyphs
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
     from spark_tui.domain.host.drop_caches import DropResult
     from spark_tui.domain.host.memory import MemInfo
     from spark_tui.domain.host.vitals import GpuReading
+    from spark_tui.domain.logs.explain import Explanation
     from spark_tui.domain.logs.view import EngineView
     from spark_tui.domain.models.download import Download
     from spark_tui.domain.presets.model_use import LibraryView
@@ -101,6 +101,8 @@ class FrameApp(PlainCrashApp[None]):
 
     def explain(self, view: EngineView) -> Explanation:
         """What the engine's log means now, as core has it; an engine that core does not watch is explained here."""
+        from spark_tui.domain.logs.explain import explain_view  # its rules are many: after the first frame
+
         known = self.context.store.world.explanations.get(view.name)
         return known or explain_view(view, now=self.context.clock.now())
 

@@ -24,8 +24,8 @@ def test_one_preset_is_told_with_remedy_evidence_and_the_fix_as_it_is_typed() ->
     result = world(GREEDY).run("presets", "check", "greedy")
     assert result.code == 0, "a warning refuses nothing"
     assert "greedy: 1 warning" in result.out
-    assert "[utilization_high]" in result.out
-    assert "fix:  --set gpu_memory_utilization=" in result.out
+    assert "rule      utilization_high" in result.out
+    assert "setting   --set gpu_memory_utilization=" in result.out
 
 
 def test_the_fix_ends_the_finding() -> None:
@@ -70,8 +70,11 @@ def test_settings_that_a_preset_does_not_take_are_wrong_usage(words: tuple[str, 
 
 @pytest.mark.parametrize("columns", [60, 80])
 def test_findings_are_wrapped_to_the_window_with_their_words_below_each_other(columns: int) -> None:
-    result = world(GREEDY).run("presets", "check", "greedy", tty=True, environment={"COLUMNS": str(columns)})
+    result = world(GREEDY).run(
+        "presets", "check", "greedy", tty=True, environment={"COLUMNS": str(columns), "NO_COLOR": "1"}
+    )
     lines = result.out.splitlines()
     assert len(lines) > 3
     assert all(len(line) <= columns for line in lines)
-    assert all(line.startswith(" " * 10) or line[2:9].strip() in ("error", "warning", "note") for line in lines[1:])
+    labels = ("", "error", "warning", "note", "fix", "evidence", "setting", "now", "rule")
+    assert all(line[:10].strip() in labels for line in lines[1:])

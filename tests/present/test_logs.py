@@ -34,26 +34,26 @@ def explained(lines: list[str]) -> Explanation:
 def test_verdicts_of_the_real_gb10_start() -> None:
     rows = {row.label: row for row in verdict_rows(explained(run_log(GB10)))}
     assert list(rows) == [
-        "FP4", "Kernels", "Attention", "KV cache", "KV dtype", "Prefix", "Drafting", "Graphs", "Schedule",
+        "FP4", "kernels", "attention", "KV cache", "KV dtype", "prefix", "drafting", "graphs", "schedule",
     ]  # fmt: skip
     assert rows["FP4"].tone is Tone.GOOD
     assert rows["KV cache"].text == "5.46M tokens (64.7 GiB), room for 21 requests of 262k"
     assert rows["KV dtype"].text == "fp8"
-    assert rows["Drafting"].text == "mtp 3, no acceptance data yet"
-    assert rows["Graphs"].text.startswith("0.37 GiB (vLLM estimated -0.17: normal on unified memory)")
+    assert rows["drafting"].text == "mtp 3, no acceptance data yet"
+    assert rows["graphs"].text.startswith("0.37 GiB (vLLM estimated -0.17: normal on unified memory)")
 
 
 def test_verdicts_hold_live_figures_where_there_are_any() -> None:
     args = "'speculative_config': {'method': 'mtp', 'num_speculative_tokens': 2}"
     lines = [*banner("0.32.0", args=args), stats(0, generation=41.8, running=1, kv=3.2)]
     rows = {row.label: row.text for row in verdict_rows(explained([*lines, drafts(0, 740, 1000, "0.9, 0.8")]))}
-    assert rows["Drafting"] == "mtp 2, 74% accepted, 2.7 tokens per step"
+    assert rows["drafting"] == "mtp 2, 74% accepted, 2.7 tokens per step"
 
 
 def test_unknown_verdicts_have_no_row() -> None:
     assert verdict_rows(explain(EMPTY_TIMELINE)) == ()
     eager = explained(core("Enforce eager set, disabling torch.compile and CUDAGraphs.", level="WARNING"))
-    assert [(row.label, row.text) for row in verdict_rows(eager)] == [("Graphs", "none (eager)")]
+    assert [(row.label, row.text) for row in verdict_rows(eager)] == [("graphs", "none (eager)")]
 
 
 def test_a_full_cache_has_a_fix_and_a_line_in_the_buffer() -> None:

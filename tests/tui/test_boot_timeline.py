@@ -108,9 +108,9 @@ async def test_the_one_line_is_one_line(width: int, until: str) -> None:
 async def test_beside_other_facts_it_may_take_a_few_lines_and_a_phase_stays_with_its_time() -> None:
     lines = await said(tracked().timeline(), 60, folded=True, fold_lines=3)
     assert lines == [
-        "boot      config 30s | init 11s | download 1m19s",
-        "          weights 3m18s | compile 1m57s | KV 7s",
-        "          autotune 15s | graphs 2s | server ...",
+        "boot       config 30s | init 11s | download 1m19s",
+        "           weights 3m18s | compile 1m57s | KV 7s",
+        "           autotune 15s | graphs 2s | server ...",
     ]
 
 

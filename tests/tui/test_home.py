@@ -69,7 +69,7 @@ async def test_an_engine_that_serves_is_shown_with_what_its_log_proved(size: tup
 async def test_a_box_without_engines_says_what_to_do() -> None:
     kit = Kit()
     async with opened(kit) as (app, pilot):
-        await until(kit, pilot, lambda: "Nothing serves here yet" in screen_text(app))
+        await until(kit, pilot, lambda: "No engine is running" in screen_text(app))
         assert "choose a preset" in screen_text(app)
 
 
@@ -79,8 +79,8 @@ async def test_without_docker_the_reason_and_the_remedy_are_on_screen() -> None:
     async with opened(kit) as (app, pilot):
         await until(kit, pilot, lambda: "docker UNREACHABLE" in screen_text(app))
         text = screen_text(app)
-        assert "Engines are not known" in text
-        assert "Nothing serves here yet" not in text, "unknown is not none"
+        assert "Cannot list engines" in text
+        assert "No engine is running" not in text, "unknown is not none"
 
 
 async def test_memory_that_cannot_be_read_says_why() -> None:

@@ -94,7 +94,7 @@ async def test_screens_without_anything_on_them_name_a_persons_own_keys() -> Non
         await sight.press("f3")
         await sight.until_seen("then press F10")
         await sight.press("4")
-        await sight.until_seen("No engine is selected. F1 goes Home.")
+        await sight.until_seen("No engine is selected. F1 Home.")
 
 
 def test_no_text_has_a_key_written_into_it() -> None:

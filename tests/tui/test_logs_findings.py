@@ -18,7 +18,7 @@ async def test_p_goes_to_the_line_that_decides_and_tells_the_cause() -> None:
     kit = kit_of(QWEN)
     kit.docker.add_container("qwen", lines=run_log("vllm-0.32-cpu-f_port"), **OURS, **FAILED)
     async with seen(kit, (120, 36), "4") as sight:
-        await sight.until_seen("telling line")
+        await sight.until_seen("finding")
         await sight.press("p")
         log = sight.app.screen.query_one(LogView)
         assert log.cursor is not None
@@ -33,7 +33,7 @@ async def test_n_and_p_walk_the_verdicts_of_a_healthy_engine_in_order() -> None:
     kit.docker.add_container("qwen", lines=read_log(GB10))
     kit.api.serve()
     async with seen(kit, (120, 36), "4") as sight:
-        await sight.until_seen("telling lines")
+        await sight.until_seen("finding")
         await sight.press("p")
         log = sight.app.screen.query_one(LogView)
         last = log.cursor
@@ -52,7 +52,7 @@ async def test_with_a_search_the_same_keys_go_from_match_to_match() -> None:
     kit = kit_of(QWEN)
     kit.docker.add_container("qwen", lines=run_log("vllm-0.32-cpu-f_port"), **FAILED)
     async with seen(kit, (120, 36), "4") as sight:
-        await sight.until_seen("telling line")
+        await sight.until_seen("finding")
         await sight.press("slash")
         await sight.type("INFO")
         await sight.press("enter")
@@ -70,7 +70,7 @@ async def test_where_nothing_is_proven_the_key_says_so() -> None:
     async with seen(kit, (80, 24), "4") as sight:
         await sight.until_seen("world")
         await sight.press("n")
-        assert any("No line here proves" in notice.message for notice in sight.app._notifications)
+        assert any("No findings" in notice.message for notice in sight.app._notifications)
 
 
 async def test_a_line_that_has_gone_is_not_found() -> None:
@@ -96,14 +96,14 @@ async def test_what_is_filtered_out_is_told_as_long_as_it_is() -> None:
     kit = kit_of(QWEN)
     kit.docker.add_container("qwen", lines=run_log("vllm-0.32-cpu-f_port"), **FAILED)
     async with seen(kit, (120, 36), "4") as sight:
-        await sight.until_seen("telling line")
+        await sight.until_seen("finding")
         await sight.press("p", "ampersand")
         await sight.type("nowhere")
         await sight.press("enter")
         await sight.until_seen("No line passes the filter.", "only matching 'nowhere'")
         assert " cause " not in sight.text.splitlines()[-2], "the line that proves it is not shown"
         await sight.press("n")
-        assert any("The filter hides" in notice.message for notice in sight.app._notifications)
+        assert any("hidden by the filter" in notice.message for notice in sight.app._notifications)
 
 
 async def test_a_filter_and_the_end_of_a_search_show_lines_from_their_beginning() -> None:
@@ -145,7 +145,7 @@ async def test_a_traceback_is_copied_whole_without_what_other_processes_wrote_in
         assert "one.py" in copied and "TP0" not in copied
         assert "hf_abc" not in copied
         await sight.press("g", "Y")
-        await sight.until_seen("part of no traceback. y copies it")
+        await sight.until_seen("No traceback on this line. y copies")
         assert sight.app.clipboard == copied
 
 

@@ -1,4 +1,4 @@
-"""Home: the engines on this box, the selected one's boot and facts, and what happened lately."""
+"""Home: the engines of this machine, the selected one's boot and facts, and the latest events."""
 
 from __future__ import annotations
 
@@ -17,33 +17,28 @@ from spark_tui.core.jobs import StepState
 from spark_tui.domain.engine.state import EngineState
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.reading import reason_of
+from spark_tui.present.engines import engine_page, home_table, latest_job
+from spark_tui.present.page import Section
 from spark_tui.tui import format as fmt
 from spark_tui.tui.frame import FrameScreen, bindings
-from spark_tui.tui.screens.help import tour
-from spark_tui.tui.widgets.boot_timeline import BootTimelineView
-from spark_tui.tui.widgets.engine_detail import EngineFacts, EngineGraphs, EngineSummary, JobSteps, LogTail
+from spark_tui.tui.screens import make_screen
+from spark_tui.tui.screens.help import TourText
+from spark_tui.tui.widgets.engine_detail import LABEL_WIDTH, JobSteps, LogTail
 from spark_tui.tui.widgets.line import Line, entitle
-from spark_tui.tui.widgets.row_list import Column, Row, RowList
+from spark_tui.tui.widgets.page import Page
+from spark_tui.tui.widgets.row_list import RowList
 
 if TYPE_CHECKING:
-    from spark_tui.core.jobs import JobView
     from spark_tui.domain.logs.view import EngineView
     from spark_tui.domain.metrics.series import Sample
-
-COLUMNS = (
-    Column("name"),
-    Column("state", width=14),
-    Column("port", width=6, right=True, hide_below=34),
-    Column("reach", width=10, hide_below=44),
-)
 
 KEY = "bold $footer-key-foreground"
 
 
 def no_engine() -> Content:
-    """What stands in an empty list: the keys to go on with."""
+    """What an empty list shows: the next keys."""
     return Content.assemble(
-        ("Nothing serves here yet.", "bold"),
+        ("No engine is running.", "bold"),
         "\n\nPress ",
         (key_of("show_presets"), KEY),
         " to choose a preset,\nor ",
@@ -65,7 +60,7 @@ class EventFeed(Line):
         """One line per event, as many as fit."""
         events = self.screen.app.context.store.world.events[-EVENTS_SHOWN:]  # type: ignore[attr-defined]
         if not events:
-            return Content.styled("Nothing has happened since spark-tui was opened.", "$dim")
+            return Content.styled("No events yet.", "$dim")
         lines = [
             fmt.event_line(event, datetime.fromtimestamp(event.at).astimezone().strftime("%H:%M:%S"))
             for event in events
@@ -86,13 +81,12 @@ class HomeScreen(FrameScreen):
         with Horizontal(id="columns"):
             with Container(id="engines-pane", classes="pane") as engines:
                 engines.border_title = "Engines"
-                yield RowList(COLUMNS, no_engine(), id="engine-list")
-                yield EngineGraphs(self.spark.glyphs, id="engine-graphs")
+                yield RowList(empty=no_engine(), id="engine-list")
             with VerticalScroll(id="detail-pane", classes="pane"):
-                yield EngineSummary()
+                yield Page(LABEL_WIDTH, most=1, id="summary")
+                yield TourText(id="welcome")
                 yield JobSteps(self.spark.glyphs)
-                yield BootTimelineView(self.context.clock, self.spark.glyphs, id="boot")
-                yield EngineFacts()
+                yield Page(LABEL_WIDTH, most=3, id="facts")
                 yield LogTail()
         with Container(id="events-pane", classes="pane") as events:
             events.border_title = "Events"
@@ -130,7 +124,7 @@ class HomeScreen(FrameScreen):
             self._unsubscribe = None
 
     def _sampled(self, sample: Sample) -> None:
-        """The box is looked at once a second, whatever becomes of the engines."""
+        """The machine is sampled once a second, whatever the engines do."""
         from spark_tui.core.metrics import HOST
 
         if sample.engine == HOST:
@@ -140,67 +134,82 @@ class HomeScreen(FrameScreen):
         """Of the selected engine, as long as it serves. Home asks no engine more often for it: each question is a
         line in the engine's own log."""
         view, now = self.selected_engine, self.context.clock.now()
-        if view is None or view.state is not EngineState.SERVING:
-            self.query_one(EngineGraphs).show(None, now)
+        serves = view is not None and view.state is EngineState.SERVING
+        if not serves and not self.query("#engine-graphs"):
             return
-        self._follow()  # what measures is loaded for the first engine that serves
-        from spark_tui.tui.widgets.graph import WINDOW_SECONDS
+        from spark_tui.tui.widgets.graph import WINDOW_SECONDS, EngineGraphs  # for the first engine that serves
 
+        if not self.query(EngineGraphs):
+            self.query_one("#engines-pane").mount(EngineGraphs(self.spark.glyphs, id="engine-graphs"))
+        graphs = self.query_one(EngineGraphs)
+        if view is None or not serves:
+            graphs.show(None, now)
+            return
+        self._follow()
         name, metrics = view.name, self.context.metrics
-        self.query_one(EngineGraphs).show(lambda metric: metrics.series(name, metric, WINDOW_SECONDS), now)
+        graphs.show(lambda metric: metrics.series(name, metric, WINDOW_SECONDS), now)
 
     # --- show -----------------------------------------------------------------------------------------
 
     def _show(self) -> None:
-        engines = self.engines()
-        rows = [_engine_row(view, self._job(view.name)) for view in engines]
-        names = {view.name for view in engines}
-        rows += [_job_row(job) for job in self.spark.jobs if job.title not in names and job.state is not StepState.DONE]
-        self.query_one(RowList).show(rows, self._empty())
-        self.query_one(RowList).select(self.spark.selected)
+        rows = self.query_one(RowList)
+        rows.show_table(home_table(self.engines(), self.spark.jobs), self._empty())
+        rows.select(self.spark.selected)
         self._show_selected()
 
     def _empty(self) -> Content:
         why = reason_of(self.spark.engines)
         if not why or why == "not read yet":
-            return no_engine() if not why else Content.styled("Looking for engines ...", "$dim")
+            return no_engine() if not why else Content.styled("Finding engines ...", "$dim")
         return Content.assemble(
-            ("Engines are not known.", "bold $error"),
+            ("Cannot list engines.", "bold $error"),
             "\n\n",
             fmt.safe(why),
             "\n\nPress ",
             (key_of("show_doctor"), KEY),
-            " for all that is wrong with this box.",
+            " for all problems of this machine.",
         )
-
-    def _job(self, name: str) -> JobView | None:
-        return next((job for job in reversed(self.spark.jobs) if job.title == name), None)
 
     def _show_selected(self) -> None:
         view, name = self.selected_engine, self.spark.selected
-        job = self._job(name)
+        job = latest_job(self.spark.jobs, name)
         pane = self.query_one("#detail-pane")
         entitle(pane, name or "Welcome")
-        summary = self.query_one(EngineSummary)
-        summary.engine, summary.nothing = view, None if job else tour
-        summary.renew()
+        self.query_one("#summary", Page).show(engine_page(view) if view is not None else ())
+        welcome = self.query_one(TourText)
+        welcome.display = view is None and job is None
+        welcome.renew()
         steps = self.query_one(JobSteps)
         steps.job = job if job is not None and job.state is not StepState.DONE else None
         steps.display = steps.job is not None
         steps.renew()
-        facts = self.query_one(EngineFacts)
-        facts.explanation = self.spark.explain(view) if view is not None else None
-        facts.preset = view is not None and self.spark.presets.get(view.container.preset) is not None
+        facts = self.query_one("#facts", Page)
         facts.display = view is not None
-        facts.renew()
+        if view is not None:
+            from spark_tui.present.logs import explanation_rows  # not for the first frame
+
+            preset = self.spark.presets.get(view.container.preset) is not None
+            rows = explanation_rows(self.spark.explain(view), preset=preset, key=key_of("apply_remedy"))
+            facts.show((Section(rows=tuple(rows)),))
+        self._show_boot(view)
+        self._renew_tail()
+        self._renew_graphs()
+        self.name_keys()
+
+    def _show_boot(self, view: EngineView | None) -> None:
+        """The start of the engine, above what its log means."""
+        if view is None and not self.query("#boot"):
+            return
+        from spark_tui.tui.widgets.boot_timeline import BootTimelineView  # for the first engine
+
+        if not self.query("#boot"):
+            boot = BootTimelineView(self.context.clock, self.spark.glyphs, id="boot")
+            self.query_one("#detail-pane").mount(boot, before="#facts")
         boot = self.query_one(BootTimelineView)
         boot.display = view is not None
         if view is not None:
             past = self.context.history.past(view.container) if view.timeline.current is not None else ()
             boot.show(view.timeline, folded=view.state is not EngineState.STARTING, past=past)
-        self._renew_tail()
-        self._renew_graphs()
-        self.name_keys()
 
     def offers(self, id_: str) -> bool:
         """Of an engine that has ended nothing is stopped, and without a launch none is cancelled."""
@@ -211,7 +220,7 @@ class HomeScreen(FrameScreen):
             case "restart" | "open_logs":
                 return view is not None
             case "cancel_job":
-                job = self._job(self.spark.selected)
+                job = latest_job(self.spark.jobs, self.spark.selected)
                 return job is not None and job.state is StepState.RUNNING
         return super().offers(id_)
 
@@ -223,7 +232,7 @@ class HomeScreen(FrameScreen):
         tail.renew()
 
     def on_row_list_moved(self, message: RowList.Moved) -> None:
-        """The row under the cursor is the engine that all screens speak of."""
+        """The row under the cursor is the engine that all screens show."""
         if message.key:
             self.spark.selected = message.key
 
@@ -247,7 +256,7 @@ class HomeScreen(FrameScreen):
         if view is None or not view.container.running:
             self.notify("No running engine is selected.", markup=False)
             return
-        self._confirm_and(view, "Stop", "It stops gracefully; the container stays, with its log.")
+        self._confirm_and(view, "Stop", "Stops gracefully. The container stays, with its log.")
 
     def action_restart(self) -> None:
         """Restarts the selected engine, after asking."""
@@ -255,13 +264,13 @@ class HomeScreen(FrameScreen):
         if view is None:
             self.notify("No engine is selected.", markup=False)
             return
-        self._confirm_and(view, "Restart", "It stops, and starts with the settings that it has.")
+        self._confirm_and(view, "Restart", "Stops and starts with the same settings.")
 
     def action_remove(self) -> None:
         """Removes the selected engine, after asking."""
         view = self.selected_engine
         if view is None or view.container.running:
-            self.notify("Select an engine that has ended: a running one is stopped first.", markup=False)
+            self.notify("Stop the engine before removing it.", markup=False)
             return
         self._confirm_and(view, "Remove", "The container and its log are deleted.")
 
@@ -273,13 +282,11 @@ class HomeScreen(FrameScreen):
             self.notify("No engine is selected.", markup=False)
             return
         if self.context.jobs.running(view.name) is not None:
-            self.notify(f"{view.name} is being launched: wait until it serves.", markup=False)
+            self.notify(f"{view.name} is starting. Wait until it serves.", markup=False)
             return
-        from spark_tui.tui.screens.modals import ConfirmScreen
-
         try:
             secured = await self.context.securing.plan(view)
-            question = ConfirmScreen(f"Make a key for {view.name}?", secured.what, verb="Make a key")
+            question = make_screen("confirm", f"Secure {view.name} with an API key?", secured.what, verb="Secure")
             if not await self.app.push_screen_wait(question):
                 return
             self.context.jobs.launch(secured.request)
@@ -287,13 +294,13 @@ class HomeScreen(FrameScreen):
             self.spark.report(error)
             return
         self.app.copy_to_clipboard(secured.key_file)
-        self.notify(f"The key will be in {secured.key_file}; that path is copied.", markup=False, timeout=12)
+        self.notify(f"API key file: {secured.key_file} (path copied).", markup=False, timeout=12)
 
     def action_cancel_job(self) -> None:
         """Cancels the launch of the selected engine."""
         name = self.spark.selected
         if self.context.jobs.running(name) is None:
-            self.notify("No launch is under way here.", markup=False)
+            self.notify("No launch is running.", markup=False)
             return
         self._act("Cancel", name)
 
@@ -305,9 +312,7 @@ class HomeScreen(FrameScreen):
                 self._act(verb, name)
 
         typed = name if not view.container.ours else ""
-        from spark_tui.tui.screens.modals import ConfirmScreen
-
-        self.app.push_screen(ConfirmScreen(f"{verb} {name}?", what, verb=verb, type_to_confirm=typed), decided)
+        self.app.push_screen(make_screen("confirm", f"{verb} {name}?", what, verb=verb, type_to_confirm=typed), decided)
 
     @work(exit_on_error=False, group="act")
     async def _act(self, verb: str, name: str) -> None:
@@ -325,21 +330,3 @@ class HomeScreen(FrameScreen):
                     await jobs.cancel(name)
         except SparkError as error:
             self.spark.report(error)
-
-
-def _engine_row(view: EngineView, job: JobView | None) -> Row:
-    state = fmt.state(view)
-    if job is not None and job.state is StepState.RUNNING and view.state is EngineState.SERVING:
-        current = job.current
-        if current is not None and current.id == "warm":
-            state = Content.styled("WARMING UP", "$warning")
-    port = Content.styled(f":{view.port}" if view.port else "", "$dim")
-    return Row(view.name, (fmt.safe(view.name), state, port, fmt.exposure(view)))
-
-
-def _job_row(job: JobView) -> Row:
-    step = job.current
-    word = step.label.upper() if step is not None and job.state is StepState.RUNNING else job.state.value.upper()
-    percent = f" {step.progress:.0%}" if step is not None and step.progress is not None else ""
-    style = "$error" if job.state is StepState.FAILED else "$warning"
-    return Row(job.title, (fmt.safe(job.title), Content.styled(word + percent, style), Content(""), Content("")))

@@ -13,47 +13,16 @@ from textual.widgets import Input
 
 from spark_tui.core.actions import Scope, key_of
 from spark_tui.core.logs import BadPattern, LineFilter, LogBuffer, Query, last_line_with
-from spark_tui.domain.finding import Finding
 from spark_tui.domain.logs.explain import Explanation
 from spark_tui.domain.logs.view import EngineView
 from spark_tui.present.logs import Landmark, cause_rows, landmarks
-from spark_tui.present.page import Tone
+from spark_tui.present.page import Section, Tone
 from spark_tui.tui import format as fmt
 from spark_tui.tui.frame import FrameScreen, bindings
 from spark_tui.tui.widgets.boot_timeline import BootTimelineView
-from spark_tui.tui.widgets.engine_detail import TONE_STYLE, fact_lines
 from spark_tui.tui.widgets.line import Line, entitle, spread
 from spark_tui.tui.widgets.log_view import LogView
-
-MOST_LINES = 3
-"""Of a sentence of the cause: the log is why one is here."""
-
-
-class LogCause(Line):
-    """Why the engine ended, and what to do; away while there is no cause.
-
-    `preset`: it was launched from a preset that is here, so that the change can be made by a key.
-    """
-
-    def __init__(self) -> None:
-        super().__init__(id="log-cause")
-        self.display = False
-        self._cause: Finding | None = None
-        self._preset = False
-
-    def tell(self, cause: Finding | None, *, preset: bool) -> None:
-        """Shows this one."""
-        self._cause, self._preset = cause, preset
-        self.display = cause is not None
-        self.renew()
-
-    def say(self, width: int) -> Content:
-        """The cause, the remedy, the change."""
-        if self._cause is None:
-            return Content("")
-        return Content("\n").join(
-            fact_lines(cause_rows(self._cause, preset=self._preset, key=key_of("apply_remedy")), width, MOST_LINES)
-        )
+from spark_tui.tui.widgets.page import Page
 
 
 class LogStatus(Line):
@@ -93,7 +62,7 @@ class LogsScreen(FrameScreen):
         yield BootTimelineView(self.context.clock, self.spark.glyphs, fold_lines=1, id="boot")
         with Container(id="log-pane", classes="pane"):
             yield LogView(id="log", glyphs=self.spark.glyphs, gutter=True)
-        yield LogCause()
+        yield Page(most=2, id="log-cause")
         yield Input(id="log-input", compact=True)
         yield LogStatus()
 
@@ -139,7 +108,7 @@ class LogsScreen(FrameScreen):
             entitle(pane, Content.assemble(fmt.safe(watch.container.name), "  ", fmt.state(watch.view())))
         else:
             home, presets = key_of("show_home"), key_of("show_presets")
-            nothing = f"No engine is selected. {home} goes Home. {presets} chooses a preset to launch."
+            nothing = f"No engine is selected. {home} Home. {presets} choose a preset to launch."
             self.log_view.show(LogBuffer(), nothing)
             self._point_out(LogBuffer(), None)
             entitle(pane, "No log")
@@ -160,7 +129,10 @@ class LogsScreen(FrameScreen):
         self._landmarks = {landmark.line: landmark for landmark in found}
         self.log_view.point_out({line: SIGN_STYLES[landmark.tone] for line, landmark in self._landmarks.items()})
         preset = view is not None and self.spark.presets.get(view.container.preset) is not None
-        self.query_one(LogCause).tell(cause, preset=preset)
+        page = self.query_one("#log-cause", Page)
+        page.display = cause is not None
+        if cause is not None:
+            page.show((Section(rows=tuple(cause_rows(cause, preset=preset, key=key_of("apply_log_remedy")))),))
 
     def _renew_status(self) -> None:
         log, status = self.log_view, self.query_one(LogStatus)
@@ -178,25 +150,25 @@ class LogsScreen(FrameScreen):
             status.left = fmt.safe(f" {box.placeholder}", "$dim")
         elif here is not None and not log.match_text:
             status.left = Content.assemble(
-                (f" {here.kind.value} ", f"bold {TONE_STYLE[here.tone]}".strip()), fmt.safe(here.text)
+                (f" {here.kind.value} ", f"bold {fmt.TONE_STYLES[here.tone]}".strip()), fmt.safe(here.text)
             )
         else:
             if self._landmarks and not log.match_text:
-                keys = f"{key_of('next_match')}, {key_of('previous_match')}"
-                words.append(f"{len(self._landmarks)} telling line{'s' * (len(self._landmarks) > 1)}: {keys}")
+                keys = f"{key_of('next_match')} next  {key_of('previous_match')} previous"
+                words.append(f"{len(self._landmarks)} finding{'s' * (len(self._landmarks) > 1)}  {keys}")
             status.left = fmt.safe(" " + "   ".join(words), "$dim")
         if log.following:
             status.right = Content.styled(*(("following ", "$success") if log.open else ("at the end ", "$dim")))
         else:
             new = f"+{log.new_lines:,} new, " if log.new_lines else ""
-            status.right = Content.styled(f"{new}{key_of('follow')} follows ", "$warning")
+            status.right = Content.styled(f"{new}{key_of('follow')} follow ", "$warning")
         status.renew()
 
     def _name_filter(self) -> None:
         """What is left out stands on the frame as long as it is."""
         words = [LEVELS[self._level][1], f"matching {self._text!r}" if self._text else ""]
-        told = ", ".join(word for word in words if word)
-        entitle(self.query_one("#log-pane"), fmt.safe(f"only {told}", "$warning") if told else "", below=True)
+        shown = ", ".join(word for word in words if word)
+        entitle(self.query_one("#log-pane"), fmt.safe(f"only {shown}", "$warning") if shown else "", below=True)
 
     def on_log_view_follow_changed(self) -> None:
         """The state is on screen at once."""
@@ -210,11 +182,11 @@ class LogsScreen(FrameScreen):
 
     def action_search(self) -> None:
         """Asks for the text to find."""
-        self._ask("search", "search: text, or /regex/   Enter finds, Esc closes")
+        self._ask("search", "search: text, or /regex/   Enter find, Esc close")
 
     def action_filter_log(self) -> None:
         """Asks for the text that shown lines must have."""
-        self._ask("filter", "show only lines with: text, or /regex/   empty shows all")
+        self._ask("filter", "show only lines with: text, or /regex/   empty: all")
 
     def _ask(self, what: str, placeholder: str) -> None:
         self._asking = what
@@ -265,11 +237,11 @@ class LogsScreen(FrameScreen):
         self.log_view.follow()
 
     def action_next_match(self) -> None:
-        """Next match; without a search the next line that proves something."""
+        """Next match, or next finding."""
         self._jump(1)
 
     def action_previous_match(self) -> None:
-        """Previous match; without a search the previous line that proves something."""
+        """Previous match, or previous finding."""
         self._jump(-1)
 
     def _jump(self, step: int) -> None:
@@ -277,8 +249,8 @@ class LogsScreen(FrameScreen):
         if log.match_text:
             log.next_match() if step > 0 else log.previous_match()
         elif not log.visit(step):
-            none = "No line here proves a cause, a finding or a verdict."
-            self.notify("The filter hides the lines that prove something." if self._landmarks else none, markup=False)
+            none = "No findings in this log."
+            self.notify("Findings are hidden by the filter." if self._landmarks else none, markup=False)
         self._renew_status()
 
     def action_apply_log_remedy(self) -> None:
@@ -303,7 +275,7 @@ class LogsScreen(FrameScreen):
         text = self.log_view.traceback_text()
         self._copy(text)
         if not text:
-            self.notify(f"This line is part of no traceback. {key_of('copy_line')} copies it.", markup=False)
+            self.notify(f"No traceback on this line. {key_of('copy_line')} copies the line.", markup=False)
 
     def _copy(self, text: str) -> None:
         if text:

@@ -21,6 +21,7 @@ from spark_tui.domain.presets.plan import LaunchPlan
 from spark_tui.domain.presets.preset import Preset
 from spark_tui.domain.reading import Ok
 from spark_tui.present import presets as present
+from spark_tui.present.fit import fit_figures, fit_verdict
 from spark_tui.present.page import Page as Sections
 from spark_tui.present.page import Section
 from spark_tui.present.presets import PROBLEM, Checked, ImageStatus, PresetEntry
@@ -178,9 +179,9 @@ class PresetsScreen(ListScreen):
         self.page("overview").show(about)
         self.page("command").show(command)
         self.page("checks").show(present.checks_page(self._checked.get(preset.name)) if preset is not None else ())
-        self.page("fit").show(present.fit_verdict(fit) if preset is not None else ())
+        self.page("fit").show(fit_verdict(fit) if preset is not None else ())
         self.query_one(FitBar).show(fit)
-        self.page("fit-figures").show(present.fit_figures(fit) if fit is not None else ())
+        self.page("fit-figures").show(fit_figures(fit) if fit is not None else ())
         self._show_running()
         self.show_title(title)
         self.name_keys()

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from spark_tui.services.ports import Clock
 
 
-INDENT_CELLS = 10
+INDENT_CELLS = 11
 LABEL_CELLS = 14
 TIME_CELLS = 8
 BAR_CELLS = 30

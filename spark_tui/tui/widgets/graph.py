@@ -7,7 +7,7 @@ edge, which fill up each second, and the cursor are therefore widgets of their o
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import ClassVar, Final
@@ -16,7 +16,7 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.app import ComposeResult
 from textual.events import Resize
-from textual.geometry import Offset, Region
+from textual.geometry import Offset, Region, Size
 from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
@@ -448,3 +448,57 @@ class GraphGrid(Widget):
             self._shape = columns, rows, width
             self.styles.grid_size_columns, self.styles.grid_size_rows = columns, rows
             self.styles.grid_columns = " ".join([str(width)] * columns)
+
+
+# --- of an engine -----------------------------------------------------------------------------------------
+
+SPARK_LEVELS: Final[Mapping[str, str]] = {"unicode": "▁▂▃▄▅▆▇█", "console": ".░▒█", "ascii": "_.:=#"}
+
+
+class EngineGraphs(PennedRows):
+    """Four small graphs of one engine, two beside each other where there is room; no height while nothing is known."""
+
+    DEFAULT_CSS = """
+    EngineGraphs { width: 100%; height: auto; }
+    """
+
+    def __init__(self, glyphs: Glyphs, *, id: str | None = None) -> None:  # noqa: A002 - Textual's name
+        super().__init__(id=id)
+        self._levels = SPARK_LEVELS.get(glyphs.name, SPARK_LEVELS["ascii"])
+        self._series: dict[MetricId, SeriesView] = {}
+        self._now = 0.0
+        self._rows: list[Row] = []
+
+    def show(self, read: Callable[[MetricId], SeriesView] | None, now: float) -> None:
+        """`read` gives the last minutes (WINDOW_SECONDS) of a series; None: no engine.
+
+        Call it once a second while the screen is shown: it repaints only what differs.
+        """
+        self._series = {} if read is None else {metric: read(metric) for metric in METRICS}
+        self._now = now
+        self._renew()
+
+    def on_resize(self, _: Resize) -> None:
+        """Another width, other lines."""
+        self._renew()
+
+    @property
+    def rows(self) -> Sequence[Row]:
+        """One or two graphs in each."""
+        return self._rows
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        """As many lines as there is something to say."""
+        return len(self._lay_out(width)) if width else len(self._rows)
+
+    def _renew(self) -> None:
+        old, self._rows = self._rows, self._lay_out(self.size.width)
+        if len(old) != len(self._rows):
+            self.refresh(layout=True)
+        elif regions := changed_regions(old, self._rows):
+            self.refresh(*regions)
+
+    def _lay_out(self, width: int) -> list[Row]:
+        if not self._series:
+            return []
+        return laid_out(ITEMS, self._series, self._now, self._levels, width)

@@ -71,13 +71,14 @@ class Page(Line):
             own = label.cell_length
             lines += hanging(label, value, own if own <= 2 else self._indent, width)
         lines += command_lines(self._command, width)
-        return Content("\n").join([*lines, *page_lines(self._sections, width, self._most)])
+        return Content("\n").join([*lines, *page_lines(self._sections, width, self._most, self._indent)])
 
 
-def page_lines(sections: Sequence[Section], width: int, most: int = 0) -> list[Content]:
-    """The lines of a page; its labels have one column."""
+def page_lines(sections: Sequence[Section], width: int, most: int = 0, indent: int = 0) -> list[Content]:
+    """The lines of a page; its labels have one column, at least `indent` wide. Of a row at most `most` lines, of a loud
+    one and of a fix twice as many; 0: all of them."""
     labels = [cell_width(row.label) for section in sections for row in section.rows]
-    indent = min(MAX_LABEL, max(labels, default=0)) + 2
+    indent = max(indent, min(MAX_LABEL, max(labels, default=0)) + 2)
     lines: list[Content] = []
     for number, section in enumerate(sections):
         if number:
@@ -90,8 +91,9 @@ def page_lines(sections: Sequence[Section], width: int, most: int = 0) -> list[C
             loud = row.tone in LOUD and not bullet
             label = Content.styled(clean_line(row.label) + " " * bullet, f"bold {style}" if loud else "$dim")
             found = hanging(label, told(row.text, style), 2 if bullet else indent if row.label else 0, width)
-            if most and len(found) > most:
-                found = [*found[: most - 1], Content.assemble(found[most - 1].truncate(max(1, width - 1)), "…")]
+            limit = 2 * most if most > 1 and (loud or row.label == "fix") else most
+            if limit and len(found) > limit:
+                found = [*found[: limit - 1], Content.assemble(found[limit - 1].truncate(max(1, width - 1)), "…")]
             lines += found
         if section.table is not None:
             lines += table_lines(section.table, width)

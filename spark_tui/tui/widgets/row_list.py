@@ -144,8 +144,9 @@ class RowList(ScrollView, can_focus=True):
         if self.key != before:
             self.post_message(self.Moved(self, self.key))
 
-    def show_table(self, table: Table) -> None:
-        """Replaces columns and rows by those of a table, whose ids are the keys."""
+    def show_table(self, table: Table, empty: Content | None = None) -> None:
+        """Replaces columns and rows by those of a table, whose ids are the keys. `empty` is shown in place of the
+        table's own text where there are no rows."""
         before, self._table = self._widths(), table
         self._measured = None
         groups = table.groups or ("",) * len(table.rows)
@@ -155,7 +156,7 @@ class RowList(ScrollView, can_focus=True):
         ]
         if self._widths() != before:
             self.refresh()
-        self.show(rows, safe(table.empty))
+        self.show(rows, safe(table.empty) if empty is None else empty)
 
     def _widths(self) -> dict[int, int]:
         """Cells of each column that is shown."""
