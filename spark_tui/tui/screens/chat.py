@@ -36,6 +36,7 @@ from spark_tui.domain.quantities import human_count, short_tokens
 from spark_tui.domain.reading import NOT_READ_YET, reason_of
 from spark_tui.domain.text import clean, truncate
 from spark_tui.present.chat import brief, context_gauge, phase, progress
+from spark_tui.present.engines import state_word
 from spark_tui.tui import format as fmt
 from spark_tui.tui.frame import FrameScreen, bindings
 from spark_tui.tui.screens.chat_list import ConversationsDialog
@@ -737,10 +738,10 @@ def problem_with(view: EngineView | None) -> SparkError | None:
     if view is None:
         return EngineUnreachable("No engine is serving.", f"{_to_presets()} to launch one.")
     if view.state in (EngineState.CREATED, EngineState.STARTING, EngineState.RESTARTING):
-        return EngineUnreachable(f"{view.name} is not ready: {fmt.state_word(view)}.", "Wait until it is SERVING.")
+        return EngineUnreachable(f"{view.name} is not ready: {state_word(view)}.", "Wait until it is SERVING.")
     if view.state not in (EngineState.SERVING, EngineState.NOT_ANSWERING):
         remedy = "Select another engine on Home, or start this one."
-        return EngineUnreachable(f"{view.name} is not serving: {fmt.state_word(view)}.", remedy)
+        return EngineUnreachable(f"{view.name} is not serving: {state_word(view)}.", remedy)
     if not view.base_url:
         return EngineUnreachable(f"{view.name} publishes no port.", "Start it with a published port.")
     if not view.served_name:
