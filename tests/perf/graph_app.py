@@ -17,8 +17,7 @@ from spark_tui.domain.metrics.graph import Curve
 from spark_tui.domain.metrics.series import MetricId, SeriesView
 from spark_tui.tui.format import UNICODE
 from spark_tui.tui.themes import SPARK_DARK
-from spark_tui.tui.widgets.engine_detail import EngineGraphs
-from spark_tui.tui.widgets.graph import Graph
+from spark_tui.tui.widgets.graph import EngineGraphs, Graph
 from spark_tui.tui.widgets.graph_picture import GraphKind, Subject, View
 
 GRAPHS = (

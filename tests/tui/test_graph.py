@@ -15,8 +15,7 @@ from spark_tui.domain.metrics.graph import WINDOWS, Bucket, Curve, Scale
 from spark_tui.domain.metrics.series import Gap, MetricId, SeriesView
 from spark_tui.tui.format import ASCII, CONSOLE, UNICODE, Glyphs
 from spark_tui.tui.themes import SPARK_DARK, SPARK_LIGHT
-from spark_tui.tui.widgets.engine_detail import EngineGraphs
-from spark_tui.tui.widgets.graph import Graph, GraphPatch, carried_pens, sparkline
+from spark_tui.tui.widgets.graph import EngineGraphs, Graph, GraphPatch, carried_pens, sparkline
 from spark_tui.tui.widgets.graph_picture import (
     MARGIN,
     MARKS,
