@@ -52,7 +52,7 @@ def hosts(session: Session) -> int:
 
 
 def _row(view: HostView) -> tuple[Cell, ...]:
-    host, status = view.host, view.box
+    host, status = view.host, view.status
     if status is None:
         summary = view.problem.summary if view.problem else ""
         return cells(host.name, host.destination, "n/a", Cell(summary.removeprefix(host.name).lstrip(": "), Tone.BAD))
@@ -60,7 +60,7 @@ def _row(view: HostView) -> tuple[Cell, ...]:
 
 
 def _host_object(view: HostView) -> Object:
-    host, status, problem = view.host, view.box, view.problem
+    host, status, problem = view.host, view.status, view.problem
     found = {"id": host.name, "ssh": host.destination, "command": host.command, "reachable": status is not None}
     if status is None:
         why = problem.summary if problem else ""

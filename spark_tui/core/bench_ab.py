@@ -24,11 +24,12 @@ from spark_tui.core.launch import Launcher, LaunchRequest, launched_with
 from spark_tui.core.preflight import Preflight
 from spark_tui.domain.bench.plan import BenchPlan, Segment, segments
 from spark_tui.domain.bench.run import BenchRun
-from spark_tui.domain.engine.state import Exposure, ExposureChoice
+from spark_tui.domain.engine.state import Exposure
 from spark_tui.domain.errors import RefusedError, SparkError, UsageError
 from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.presets.overrides import Overrides, overrides_from_pairs, pairs_from
 from spark_tui.domain.presets.preset import Preset, PresetCatalogue
+from spark_tui.domain.settings import ExposureChoice
 from spark_tui.services.ports import Clock
 
 

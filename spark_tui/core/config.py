@@ -12,7 +12,6 @@ from spark_tui.domain.keymap import Keymap, keymap_text, read_keymap
 from spark_tui.domain.remote import check_name, host_plain, host_text, hosts_text, read_host, read_hosts
 from spark_tui.domain.settings import (
     KEYS,
-    NotEditable,
     Origin,
     Settings,
     SettingsError,
@@ -20,7 +19,6 @@ from spark_tui.domain.settings import (
     read_value,
     suggestion,
     variable_of,
-    with_value,
 )
 
 T = TypeVar("T")
@@ -61,6 +59,9 @@ class SettingsFile(Protocol):
 
     def parsed(self, text: str) -> Settings:
         """The settings of a file with that text. Raises SettingsError."""
+
+    def edited(self, text: str, key: str, value: object) -> str:
+        """`text` with `key` set to `value`; None removes it. Raises SettingsError."""
 
     def save(self, text: str) -> None:
         """Puts the text in place. Raises SettingsError."""
@@ -127,7 +128,7 @@ class Config:
         known_key(key)
         written = self._file.read()
         for name, value in self._targets(key, text, written):
-            written = self._edited(written, name, value)
+            written = self._file.edited(written, name, value)
         checked_keys(self._file.parsed(written))
         self._file.save(written)
         return self._entry(key)
@@ -155,17 +156,6 @@ class Config:
         gone: dict[str, object] = {each.name: None for each in self._file.parsed(before).hosts}
         new = {} if text is None else {each.name: host_plain(each) for each in _read(key, lambda: read_hosts(text))}
         return [(_IN_HOSTS + each, value) for each, value in sorted((gone | new).items())]
-
-    def _edited(self, text: str, key: str, value: object) -> str:
-        try:
-            return with_value(text, key, value)
-        except KeyError:
-            return text  # it was not there
-        except NotEditable:
-            self._file.parsed(text)  # a file that is wrong says so itself, with its line
-            raise SettingsError(
-                f"{key} in {self.path} is written in a way that is not changed safely.", "Change it in an editor."
-            ) from None
 
 
 def known_key(key: str) -> None:

@@ -1,4 +1,4 @@
-"""Other boxes: what they serve, and going there."""
+"""Other machines: their status, and opening them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from spark_tui.domain.remote import (
     SSH_FAILED,
     HostNotReady,
     HostUnreachable,
-    RemoteBox,
     RemoteHost,
+    RemoteStatus,
     find_host,
     no_answer,
     not_installed,
@@ -32,7 +32,7 @@ class HostView:
     """A host with its answer, or with the reason why there is none."""
 
     host: RemoteHost
-    box: RemoteBox | None = None
+    status: RemoteStatus | None = None
     problem: SparkError | None = None
 
 
@@ -61,24 +61,25 @@ class Hosts:
             ended = await self._shell.ask(host, QUESTION)
         except SparkError as error:
             return HostView(host, problem=error)
-        box = read_status(ended.out)
-        if box is None:
+        status = read_status(ended.out)
+        if status is None:
             return HostView(host, problem=no_answer(host, ended.code, ended.out, ended.err))
-        return HostView(host, box)
+        return HostView(host, status)
 
     async def open(self, host: RemoteHost) -> None:
         """Its control centre, on this terminal, until the person leaves it. Raises SparkError when it did not open."""
         code = await self._shell.on_terminal(host, self._arguments(()))
         if code == SSH_FAILED:
             raise HostUnreachable(
-                f"ssh did not get to {host.name}, or lost it.", f"See what it says: spark-tui --host {host.name}"
+                f"ssh did not connect to {host.name}, or was cut off.",
+                f"See why: spark-tui --host {host.name}",
             )
         if code in NOT_FOUND:
             raise not_installed(host)
         if code not in (ExitCode.DONE, ExitCode.INTERRUPTED):
             raise HostNotReady(
-                f"{host.name}: its control centre ended with exit code {code}.",
-                f"See what it says: spark-tui --host {host.name}",
+                f"{host.name}: spark-tui ended with exit code {code}.",
+                f"See why: spark-tui --host {host.name}",
             )
 
     def become(self, name: str, arguments: Sequence[str], *, terminal: bool) -> NoReturn:

@@ -8,11 +8,12 @@ from typing import Final
 from spark_tui.core.launch import LaunchRequest, launched_with
 from spark_tui.core.preflight import Preflight
 from spark_tui.domain.engine.container import LABEL_SPEC_HASH, ContainerFacts
-from spark_tui.domain.engine.state import Exposure, ExposureChoice
+from spark_tui.domain.engine.state import Exposure
 from spark_tui.domain.errors import RefusedError, SparkError
 from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.presets.overrides import Overrides, overrides_from_pairs
 from spark_tui.domain.presets.preset import Preset
+from spark_tui.domain.settings import ExposureChoice
 from spark_tui.services.ports import PresetSource, SecretStore
 
 _CHANGED: Final = (

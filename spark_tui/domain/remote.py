@@ -1,4 +1,4 @@
-"""Other boxes, each with a spark-tui of its own: how they stand in the settings, and what ssh is asked for them."""
+"""Other machines, each with its own spark-tui: their settings, and their status through ssh."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from spark_tui.domain.engine.state import EngineState
 from spark_tui.domain.errors import SparkError, UnreachableError, UsageError
 from spark_tui.domain.quantities import gib
 from spark_tui.domain.reading import Missing, Ok, Reading, reason_of, value_of
@@ -30,14 +29,14 @@ _NEEDS_QUOTES: Final = re.compile(r"[\s'\"\\]")
 
 @dataclass(frozen=True, slots=True)
 class RemoteHost:
-    """A box that ssh reaches as `destination` (`nv@spark-2`), where `command` starts spark-tui."""
+    """A machine that ssh reaches as `destination` (`nv@spark-2`), where `command` starts spark-tui."""
 
     name: str
     destination: str
     command: str = DEFAULT_COMMAND
 
     def line(self, arguments: Sequence[str]) -> str:
-        """What the shell there runs: the command's words and these arguments, each quoted; a leading `~/` stays its."""
+        """What the shell there runs: command and arguments, quoted; a leading `~/` is left to that shell."""
         return " ".join([*map(_quoted, shlex.split(self.command)), *map(shlex.quote, arguments)])
 
     def ssh(self, arguments: Sequence[str], *options: str) -> tuple[str, ...]:
@@ -102,12 +101,12 @@ def find_host(hosts: Hosts, name: str) -> RemoteHost:
         except ValueError as error:
             raise UsageError(f"--host {error}.", "Write it as for ssh: spark-tui --host nv@spark-2") from None
     near = next(iter(difflib.get_close_matches(name, known, 1)), "")
-    there = f" They are: {', '.join(known)}." if known else ""
+    there = f" Known: {', '.join(known)}." if known else ""
     raise UsageError(
-        f"There is no host {name[:60]!r} in the settings.{there}",
+        f"Unknown host {name[:60]!r}.{there}",
         f"Did you mean `{near}`?"
         if near
-        else "Name it as for ssh (--host USER@ADDRESS), or add it: spark-tui config set hosts.NAME USER@ADDRESS",
+        else "Use an ssh address (--host USER@ADDRESS), or add it: spark-tui config set hosts.NAME USER@ADDRESS",
     )
 
 
@@ -158,13 +157,15 @@ def _destination(value: object) -> str:
     example = "must be an address as for ssh, such as nv@spark-2"
     if not isinstance(value, str) or not value or len(value) > MOST_CHARACTERS:
         raise ValueError(f"{example}; it is {str(value)[:60]!r}")
-    user, at, box = value.removeprefix(_SCHEME).rpartition("@")
-    if not box or (at and not user) or user.startswith("-") or box.startswith("-"):
+    user, at, host = value.removeprefix(_SCHEME).rpartition("@")
+    if not host or (at and not user) or user.startswith("-") or host.startswith("-"):
         raise ValueError(f"{example}; it is {value[:60]!r}")
-    strange = next((each for each in user + box if not each.isprintable() or each.isspace() or each in _SHELLS_OWN), "")
+    strange = next(
+        (each for each in user + host if not each.isprintable() or each.isspace() or each in _SHELLS_OWN), ""
+    )
     if strange:
         raise ValueError(f"{example}; {value[:60]!r} has {strange!r}")
-    bare, colon, port = box.partition(":")
+    bare, colon, port = host.partition(":")
     if colon and port.isdigit() and bare and not value.startswith(_SCHEME):
         raise ValueError(f"{example}; a port is written so: {_SCHEME}{value[:60]}")
     return value
@@ -192,24 +193,24 @@ NOT_FOUND: Final = (126, 127)
 """POSIX shells: found and cannot be run, not found."""
 _MOST: Final = 300
 _MOST_ENGINES: Final = 100
-_NOT_TOLD: Final = "it does not tell"
+_NOT_TOLD: Final = "not reported"
 
 
 class HostUnreachable(UnreachableError):
-    """ssh does not get there."""
+    """ssh does not connect."""
 
     id = "host_unreachable"
 
 
 class HostNotReady(SparkError):
-    """ssh gets there, and finds no spark-tui that answers."""
+    """ssh connects, but no spark-tui answers."""
 
     id = "host_not_ready"
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteEngine:
-    """An engine of another box. `model` is empty and `port` None where it does not tell."""
+    """An engine of another machine. `model` is empty and `port` None where it does not tell."""
 
     name: str
     state: str
@@ -219,12 +220,12 @@ class RemoteEngine:
     @property
     def serving(self) -> bool:
         """It answers requests."""
-        return self.state == EngineState.SERVING.value
+        return self.state == "SERVING"
 
 
 @dataclass(frozen=True, slots=True)
-class RemoteBox:
-    """Another box, as its own spark-tui sees it. `available` of `total` bytes of memory are usable."""
+class RemoteStatus:
+    """Another machine, by its own spark-tui. `available` of `total` bytes of memory are usable."""
 
     hostname: str
     available: Reading[int]
@@ -232,14 +233,14 @@ class RemoteBox:
     engines: Reading[tuple[RemoteEngine, ...]]
 
 
-def read_status(out: str) -> RemoteBox | None:
+def read_status(out: str) -> RemoteStatus | None:
     """The answer to `status --json`; None when this is none. A shell there may have said something before it."""
     told = _object(out)
     if told is None or "memory" not in told or "engines" not in told:
         return None
     host, memory = told.get("host"), told.get("memory")
     reason = _text(told.get("memory_reason")) or _NOT_TOLD
-    return RemoteBox(
+    return RemoteStatus(
         _text(host.get("id")) if isinstance(host, Mapping) else "",
         _bytes(memory, "available_bytes", reason),
         _bytes(memory, "total_bytes", reason),
@@ -252,16 +253,15 @@ def no_answer(host: RemoteHost, code: int, out: str, err: str) -> SparkError:
     said = last_line(err)
     if code == SSH_FAILED:
         return HostUnreachable(
-            f"{host.name} cannot be reached: {said or 'ssh does not say why'}.",
+            f"{host.name} is unreachable: {said or 'no message from ssh'}.",
             _ssh_remedy(host, err),
             detail=clean(err),
         )
     if code in NOT_FOUND:
         return not_installed(host, clean(err))
     return HostNotReady(
-        f"{host.name} has no status to tell: {said or last_line(out) or f'its exit code is {code}'}.",
-        f"Its spark-tui is probably older than this one: update it there. See: ssh {host.destination} "
-        f"-- {host.line(QUESTION)}",
+        f"{host.name} reports no status: {said or last_line(out) or f'exit code {code}'}.",
+        f"Its spark-tui is probably older: update it. See: ssh {host.destination} -- {host.line(QUESTION)}",
         detail=clean(err) or clean(out[:_MOST]),
     )
 
@@ -269,10 +269,10 @@ def no_answer(host: RemoteHost, code: int, out: str, err: str) -> SparkError:
 def not_installed(host: RemoteHost, detail: str = "") -> SparkError:
     """The shell there does not find the command."""
     usual = host.command == DEFAULT_COMMAND
-    where = "it is not on the PATH that ssh gives a command" if usual else f"there is no {host.command}"
+    where = "not on the PATH of ssh" if usual else f"no {host.command}"
     return HostNotReady(
-        f"{host.name}: spark-tui is not installed there: {where}.",
-        "Install it on that box, or say where it is: "
+        f"{host.name}: spark-tui is not installed ({where}).",
+        "Install it on that machine, or set its path: "
         f"spark-tui config set hosts.{_settings_name(host)} '{host.destination},~/.local/bin/spark-tui'",
         detail=detail,
     )
@@ -282,27 +282,27 @@ def too_slow(host: RemoteHost, seconds: float) -> SparkError:
     """It has not answered in time."""
     return HostUnreachable(
         f"{host.name} has not answered for {seconds:g} s.",
-        f"See whether it is on, and in reach: ssh {host.destination}",
+        f"Check that it is on and reachable: ssh {host.destination}",
     )
 
 
-def memory_words(box: RemoteBox) -> str:
+def memory_words(status: RemoteStatus) -> str:
     """`96.3 of 119.7 GiB`, or why that is not known."""
-    available, total = value_of(box.available), value_of(box.total)
+    available, total = value_of(status.available), value_of(status.total)
     if available is None:
-        return f"n/a: {reason_of(box.available)}"
+        return f"n/a: {reason_of(status.available)}"
     return f"{gib(available)} GiB" if total is None else f"{gib(available)} of {gib(total)} GiB"
 
 
-def serving_words(box: RemoteBox) -> str:
+def serving_words(status: RemoteStatus) -> str:
     """`qwen3 :8000, gemma :8001; 1 more does not serve`, or why that is not known."""
-    engines = value_of(box.engines)
+    engines = value_of(status.engines)
     if engines is None:
-        return f"n/a: {reason_of(box.engines)}"
+        return f"n/a: {reason_of(status.engines)}"
     serving = [each.name if each.port is None else f"{each.name} :{each.port}" for each in engines if each.serving]
     others = len(engines) - len(serving)
-    more = f"{others} that {'does' if others == 1 else 'do'} not serve" if others else ""
-    return "; ".join(filter(None, (", ".join(serving) or "nothing", more)))
+    more = f"{others} not serving" if others else ""
+    return "; ".join(filter(None, (", ".join(serving) or "none", more)))
 
 
 def last_line(text: str) -> str:
@@ -318,15 +318,12 @@ def _settings_name(host: RemoteHost) -> str:
 def _ssh_remedy(host: RemoteHost, err: str) -> str:
     by_hand = f"ssh {host.destination}"
     if "Permission denied" in err:
-        return (
-            f"Give it your key: ssh-copy-id {host.destination}. "
-            f"With a password it opens by hand: spark-tui --host {host.name}"
-        )
+        return f"Copy your key: ssh-copy-id {host.destination}. With a password: spark-tui --host {host.name}"
     if "Host key verification failed" in err:
-        return f"Log in once by hand, and look at the key that it shows: {by_hand}"
+        return f"Log in once and check the key it shows: {by_hand}"
     if "Could not resolve hostname" in err:
         return f"Correct its address: spark-tui config set hosts.{_settings_name(host)} USER@ADDRESS"
-    return f"See what ssh says: {by_hand}"
+    return f"See the message of ssh: {by_hand}"
 
 
 def _object(out: str) -> Mapping[str, Any] | None:

@@ -1,18 +1,14 @@
-"""What a person sets once: each value typed, ranged, and with the place that it came from."""
+"""The settings: each value typed, ranged, and with its origin."""
 
 from __future__ import annotations
 
 import difflib
-import json
-import re
-import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
-from spark_tui.domain.engine.state import ExposureChoice
 from spark_tui.domain.errors import UsageError
 from spark_tui.domain.keymap import Keymap, read_keymap
 from spark_tui.domain.remote import Hosts, read_hosts
@@ -26,12 +22,19 @@ AUTO: Final = "auto"
 THEME_NAMES: Final = (AUTO, "spark-dark", "spark-light", "spark-contrast", "spark-ansi")
 GLYPH_NAMES: Final = (AUTO, "unicode", "console", "ascii")
 LOOKS: Final = ("theme", "glyphs", "keymap")
-"""What concerns the screen alone: it counts in a simulation too."""
+"""Settings of the screen alone, which apply to the demo too."""
 _DOCKER_SCHEMES: Final = ("unix://", "tcp://", "http://", "https://")
 
 
+class ExposureChoice(StrEnum):
+    """Who may reach the port."""
+
+    LOCAL = "local"
+    LAN = "lan"
+
+
 class SettingsError(UsageError):
-    """A setting that cannot be used; its sentence names the file and line, or the variable."""
+    """An invalid setting, with its file and line, or its variable."""
 
     id = "settings_invalid"
 
@@ -48,27 +51,27 @@ class Folders:
 
     @property
     def conversations(self) -> Path:
-        """What was said to models, and what they answered."""
+        """Saved conversations."""
         return self.data / "conversations"
 
     @property
     def history(self) -> Path:
-        """Samples, starts and records of earlier days."""
+        """Samples, starts and records."""
         return self.data / "history"
 
     @property
     def benchmarks(self) -> Path:
-        """Results of benchmarks, and verdicts on models."""
+        """Benchmark results and verdicts on models."""
         return self.data / "benchmarks"
 
     @property
     def chat_history(self) -> Path:
-        """What was typed at the prompt of `spark-tui chat`."""
+        """The prompt history of `spark-tui chat`."""
         return self.state / "chat" / "history"
 
     @property
     def settings_file(self) -> Path:
-        """Where the settings are, if there are any."""
+        """The settings file; it may be absent."""
         return self.config / "settings.toml"
 
     @property
@@ -83,7 +86,7 @@ class Folders:
 
     @property
     def downloads(self) -> Path:
-        """What was asked for of the Hub, and how far it has come."""
+        """Downloads and their progress."""
         return self.state / "downloads"
 
     @property
@@ -119,7 +122,7 @@ class Source(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a value came from: `~/.config/spark-tui/settings.toml:3`, `SPARK_TUI_STORE`, `--read-only`."""
+    """The origin of a value: `~/.config/spark-tui/settings.toml:3`, `SPARK_TUI_STORE`, `--read-only`."""
 
     source: Source
     where: str = ""
@@ -135,7 +138,7 @@ class Settings:
     loads; with `guard_auto` a launch starts a guard where none runs. `stop_crash_loops` lets the control centre and
     the guard stop an engine of ours that Docker starts again and again although it cannot start. `theme` and
     `glyphs` are by the terminal where they are `auto`; `keymap` has a person's own keys by action id. `hosts` are
-    other boxes, each with a spark-tui of its own.
+    other machines, each with its own spark-tui.
     """
 
     store: Path = Path("~/vllm")
@@ -175,7 +178,7 @@ KEYS: Final = tuple(each.name for each in fields(Settings) if each.name != "orig
 
 
 def defaults(folders: Folders) -> Settings:
-    """The settings of a person who has set nothing."""
+    """The default settings."""
     return Settings(presets=folders.config / "presets", caches=folders.cache / "kernels").resolved(folders.home)
 
 
@@ -185,7 +188,7 @@ def variable_of(key: str) -> str:
 
 
 def suggestion(word: str, known: Iterable[str] = KEYS, *, likeness: float = 0.6) -> str:
-    """The known word that was probably meant, or an empty string."""
+    """The known word closest to `word`, or an empty string."""
     return next(iter(difflib.get_close_matches(word, tuple(known), 1, likeness)), "")
 
 
@@ -214,8 +217,8 @@ def _docker_host(value: object) -> str:
     hint = ""
     if isinstance(value, str) and value.startswith("/"):
         hint = f" (write unix://{value})"
-    elif isinstance(value, str) and value.startswith("ssh://"):  # memory and GPU would be those of this box
-        hint = f" (another box: spark-tui --host {value.removeprefix('ssh://')})"
+    elif isinstance(value, str) and value.startswith("ssh://"):  # memory and GPU would be this machine's
+        hint = f" (another machine: spark-tui --host {value.removeprefix('ssh://')})"
     raise ValueError(
         f"must be an address such as unix:///var/run/docker.sock or tcp://127.0.0.1:2375; it is {value!r}{hint}"
     )
@@ -284,124 +287,3 @@ _READERS: Final[Mapping[str, Callable[[object], object]]] = {
 def _absolute(path: Path, home: Path) -> Path:
     inside = path.parts[1:] if path.parts[:1] == ("~",) else path.parts
     return home.joinpath(*inside)
-
-
-_TABLE: Final = re.compile(r"\s*\[")
-_MOST_LINES: Final = 200
-"""A value of more lines is nobody's setting."""
-
-
-class NotEditable(ValueError):
-    """The text is written in a way that cannot be changed safely."""
-
-
-def with_value(text: str, key: str, value: object) -> str:
-    """`text` with `key` (`theme`, or `keymap.stop`) set to a value that `toml_value` can write; None takes it out.
-
-    Comments, order and spacing stay. Raises NotEditable where the outcome would not be just that.
-    """
-    table, _, name = key.rpartition(".")
-    wanted = _set(_read(text), table, name, value)
-    lines = text.splitlines(keepends=True)
-    if lines and not lines[-1].endswith("\n"):
-        lines[-1] += "\n"
-    start, end = _part(lines, table)
-    at = _entry(lines, start, end, name)
-    if at is not None:
-        first, after = at
-        lines[first:after] = [] if value is None else [_line(name, value, _tail(lines[first:after]))]
-    elif value is not None:
-        if start > len(lines):
-            lines += (["\n"] if lines else []) + [f"[{table}]\n"]
-            end = len(lines)
-        lines.insert(end, _line(name, value))
-    changed = "".join(lines)
-    if _read(changed) != wanted:
-        raise NotEditable(key)
-    return changed
-
-
-def toml_value(value: object) -> str:
-    """A bool, number, text, list of texts, or table of texts by plain words, as TOML."""
-    if isinstance(value, Mapping):
-        return f"{{ {', '.join(f'{name} = {toml_value(each)}' for name, each in value.items())} }}"
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(toml_value(each) for each in value)}]"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int | float):
-        return f"{value:g}" if value == int(value) else repr(value)
-    return json.dumps(str(value), ensure_ascii=False)
-
-
-def _read(text: str) -> dict[str, Any]:
-    try:
-        return tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise NotEditable(str(error)) from None
-
-
-def _set(read: dict[str, Any], table: str, name: str, value: object) -> dict[str, Any]:
-    """What the changed text must read as."""
-    inside = read.get(table, {}) if table else read
-    if not isinstance(inside, dict):
-        raise NotEditable(table)
-    changed = {**inside, name: list(value) if isinstance(value, tuple) else value}
-    if value is None:
-        del changed[name]
-    return (
-        {**read, table: changed} if table and (value is not None or table in read) else changed if not table else read
-    )
-
-
-def _part(lines: list[str], table: str) -> tuple[int, int]:
-    """First line of a table's entries and the line after its last one; of what stands before all tables where `table`
-    is empty. The start lies beyond the text where there is no such table."""
-    start = 0
-    if table:
-        heading = re.compile(rf"\s*\[\s*[\"']?{re.escape(table)}[\"']?\s*\]")
-        start = next((at + 1 for at, line in enumerate(lines) if heading.match(line)), len(lines) + 1)
-    end = next((at for at in range(start, len(lines)) if _TABLE.match(lines[at])), max(start, len(lines)))
-    while start < end <= len(lines) and _attached(lines, end - 1, last=end == len(lines)):
-        end -= 1
-    return start, end
-
-
-def _attached(lines: list[str], at: int, *, last: bool) -> bool:
-    """Blank lines at the end, and comments that belong to the heading below."""
-    word = lines[at].strip()
-    return not word or (word.startswith("#") and not last)
-
-
-def _entry(lines: list[str], start: int, end: int, name: str) -> tuple[int, int] | None:
-    """The lines of an entry: as many as make a whole one."""
-    begins = re.compile(rf"\s*[\"']?{re.escape(name)}[\"']?\s*=")
-    for first in range(start, min(end, len(lines))):
-        if not begins.match(lines[first]):
-            continue
-        for after in range(first + 1, min(len(lines), first + _MOST_LINES) + 1):
-            if _reads("".join(lines[first:after])):
-                return first, after
-        raise NotEditable(name)
-    return None
-
-
-def _tail(entry: list[str]) -> str:
-    """The comment behind a value, with the space before it."""
-    last = entry[-1].rstrip("\r\n")
-    for at in (match.start() for match in re.finditer(r"\s*#", last)):
-        if _reads("".join([*entry[:-1], last[:at]])):
-            return last[at:]
-    return ""
-
-
-def _reads(text: str) -> bool:
-    try:
-        tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError):
-        return False
-    return True
-
-
-def _line(name: str, value: object, tail: str = "") -> str:
-    return f"{name} = {toml_value(value)}{tail}\n"

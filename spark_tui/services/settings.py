@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -39,6 +40,52 @@ def load_settings(environ: Mapping[str, str], folders: Folders) -> Settings:
     return settings.resolved(folders.home)
 
 
+class NotEditable(ValueError):
+    """The text is written in a way that cannot be changed safely."""
+
+
+def with_value(text: str, key: str, value: object) -> str:
+    """`text` with `key` (`theme`, or `keymap.stop`) set to a bool, number, text, list or table; None removes it.
+
+    Comments, order and spacing stay. Raises NotEditable, and KeyError for removing what is absent.
+    """
+    import tomlkit
+    from tomlkit.exceptions import TOMLKitError
+
+    table, _, name = key.rpartition(".")
+    plain = list(value) if isinstance(value, tuple) else value
+    text += "\n" if text and not text.endswith("\n") else ""
+    try:
+        document, wanted = tomlkit.parse(text), tomllib.loads(text)
+        if table and table not in document and value is not None:
+            if text.strip():
+                document.add(tomlkit.nl())
+            document.add(table, tomlkit.table())
+        inside: Any = document[table] if table else document
+        part = wanted.setdefault(table, {}) if table else wanted
+        if not isinstance(inside, dict):
+            raise NotEditable(key)
+        if plain is None:
+            del inside[name], part[name]
+        else:
+            part[name] = plain
+            item: Any = tomlkit.inline_table() if isinstance(plain, dict) else tomlkit.item(plain)
+            if isinstance(plain, dict):
+                item.update(plain)
+            if name in inside:
+                old = inside[name].trivia
+                item.trivia.comment_ws, item.trivia.comment = old.comment_ws, old.comment
+            inside[name] = item
+        changed = tomlkit.dumps(document)
+    except (TOMLKitError, tomllib.TOMLDecodeError, RecursionError, AttributeError) as error:
+        if isinstance(error, KeyError):  # tomlkit's own for an absent key
+            raise KeyError(key) from None
+        raise NotEditable(str(error)) from None
+    if tomllib.loads(changed) != wanted:
+        raise NotEditable(key)
+    return changed
+
+
 class SettingsFile:
     """A person's settings file, to be changed."""
 
@@ -53,6 +100,16 @@ class SettingsFile:
     def parsed(self, text: str) -> Settings:
         """The settings of a file with that text. Raises SettingsError as `load_settings` does."""
         return _from_text(defaults(self._folders), text, self.path)
+
+    def edited(self, text: str, key: str, value: object) -> str:
+        """`text` with `key` set to `value`; None removes it. Raises SettingsError."""
+        try:
+            return with_value(text, key, value)
+        except KeyError:
+            return text  # it was absent
+        except NotEditable:
+            self.parsed(text)  # an invalid file reports its own line
+            raise SettingsError(f"{key} in {self.path} cannot be changed safely.", "Change it in an editor.") from None
 
     def save(self, text: str) -> None:
         """Puts it in place in one step; a link stays a link, and the file keeps its mode. Raises SettingsError."""
@@ -117,8 +174,6 @@ def _text(path: Path) -> str | None:
 
 
 def _parsed(text: str, path: Path) -> dict[str, Any]:
-    import tomllib
-
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

@@ -88,8 +88,8 @@ def test_who_may_only_look_here_only_looks_there(ssh: FakeSsh) -> None:
     ("arguments", "code", "says"),
     [
         (("--host", "lba", "ps"), 2, "Did you mean `lab`?"),
-        (("--host", "spark", "ps"), 2, "They are: attic, lab."),
-        (("--host", "", "ps"), 2, "There is no host ''"),
+        (("--host", "spark", "ps"), 2, "Known: attic, lab."),
+        (("--host", "", "ps"), 2, "Unknown host ''"),
         (("--host=-oProxyCommand=touch@x", "ps"), 2, "must be an address as for ssh"),
         (("--host", "nv@-oProxyCommand=x", "ps"), 2, "must be an address as for ssh"),
         (("--host",), 2, "requires an argument"),
@@ -131,7 +131,7 @@ def test_each_host_is_listed_with_what_it_serves_or_why_that_is_not_known(ssh: F
     heading, attic, lab = done.stdout.splitlines()
     assert heading.split() == ["NAME", "HOST", "AVAILABLE", "SERVES"]
     assert attic.split()[:3] == ["attic", "nv@10.0.0.7", "n/a"]
-    assert lab.split("  ")[-1] == "qwen3 :8000; 1 that does not serve"
+    assert lab.split("  ")[-1] == "qwen3 :8000; 1 not serving"
     assert "60.0 of 119.7 GiB" in lab
     assert "hosts.attic 'nv@10.0.0.7,~/.local/bin/spark-tui'" in done.stderr
     assert "\x1b" not in done.stdout + done.stderr
@@ -175,7 +175,7 @@ def test_a_host_is_set_looked_at_and_taken_out(tmp_path: Path) -> None:
     config(tmp_path, "set", "hosts.attic", "nv@10.0.0.7,~/.local/bin/spark-tui")
     path = tmp_path / ".config/spark-tui/settings.toml"
     assert path.read_text() == (
-        '[hosts]\nlab = "nv@spark-2"\nattic = { ssh = "nv@10.0.0.7", command = "~/.local/bin/spark-tui" }\n'
+        '[hosts]\nlab = "nv@spark-2"\nattic = {ssh = "nv@10.0.0.7", command = "~/.local/bin/spark-tui"}\n'
     )
     assert "nv@10.0.0.7,~/.local/bin/spark-tui\n" in config(tmp_path, "get", "hosts.attic")
     assert f"{path}:1" in config(tmp_path, "get", "hosts.lab")

@@ -11,7 +11,7 @@ from spark_tui.core.jobs import StepState
 from spark_tui.core.launch import STEPS, LaunchRequest
 from spark_tui.domain.chat.message import ContentDelta
 from spark_tui.domain.engine.container import LABEL_SPEC_HASH, ContainerStatus, PublishedPort
-from spark_tui.domain.engine.state import EngineState, ExposureChoice, Health
+from spark_tui.domain.engine.state import EngineState, Health
 from spark_tui.domain.errors import (
     DaemonNotRunning,
     EngineExited,
@@ -26,6 +26,7 @@ from spark_tui.domain.errors import (
 )
 from spark_tui.domain.presets.overrides import Overrides
 from spark_tui.domain.secret import Secret
+from spark_tui.domain.settings import ExposureChoice
 from tests.core.kit import IMAGE, PRESET, Kit
 
 STOPPED_LINES = ("one line", "the last line")

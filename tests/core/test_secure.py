@@ -10,10 +10,11 @@ import pytest
 from spark_tui.core.launch import LaunchRequest
 from spark_tui.core.secure import Secured
 from spark_tui.domain.engine.container import LABEL_OVERRIDES, PublishedPort
-from spark_tui.domain.engine.state import Exposure, ExposureChoice
+from spark_tui.domain.engine.state import Exposure
 from spark_tui.domain.errors import RefusedError
 from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.presets.overrides import Overrides, overrides_from_pairs, pairs_from
+from spark_tui.domain.settings import ExposureChoice
 from tests.core.kit import IMAGE, PRESET, Kit
 
 OPEN = overrides_from_pairs(

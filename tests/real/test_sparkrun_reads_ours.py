@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 
 from spark_tui.core.preset_imports import Outcome, import_recipes
-from spark_tui.domain.engine.state import ExposureChoice
 from spark_tui.domain.presets.command import command_of
 from spark_tui.domain.presets.dialects.sparkrun import to_sparkrun
 from spark_tui.domain.presets.dialects.yaml_text import yaml_text
 from spark_tui.domain.presets.located import Table
 from spark_tui.domain.presets.overrides import Overrides, overrides_from_pairs
 from spark_tui.domain.presets.preset import Preset
+from spark_tui.domain.settings import ExposureChoice
 from spark_tui.domain.shell import is_shell, join_lines, split_words
 from spark_tui.services.presets.imports import FolderRecipeStore
 from spark_tui.services.presets.store import PresetFiles, builtin_directory, parse

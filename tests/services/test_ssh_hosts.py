@@ -67,12 +67,12 @@ async def test_all_are_asked_at_once_and_a_slow_one_holds_up_nobody(ssh: FakeSsh
         views.append(view)
         (tmp_path / "go").touch()
     assert [view.host.name for view in views] == ["fast", "slow"]
-    assert views[0].box is not None
+    assert views[0].status is not None
     assert isinstance(views[1].problem, HostNotReady)
 
 
 @pytest.mark.parametrize(
-    ("code", "says"), [(255, "ssh did not get to lab, or lost it"), (127, "not installed"), (1, "exit code 1")]
+    ("code", "says"), [(255, "ssh did not connect to lab"), (127, "not installed"), (1, "exit code 1")]
 )
 async def test_a_control_centre_that_did_not_open_is_told(ssh: FakeSsh, code: int, says: str) -> None:
     ssh.answer(LAB.destination, code=code)

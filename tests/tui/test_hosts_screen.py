@@ -35,7 +35,7 @@ class HostKit(Kit):
         base = super().opened()
         assert isinstance(base.ports, Ports)
         ports = base.ports.changed(remote_shell=SshHosts(self._ssh.environment, PATIENCE))
-        return Context(replace(base.settings, hosts=self._hosts), ports, base._paths)
+        return Context(replace(base.settings, hosts=self._hosts), ports, base.paths)
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def ssh(tmp_path: Path) -> FakeSsh:
 @pytest.mark.parametrize("size", SIZES)
 async def test_each_host_is_shown_with_what_it_serves_or_what_to_do(ssh: FakeSsh, size: tuple[int, int]) -> None:
     async with seen(HostKit(ssh), size, "H") as sight:
-        await sight.until_seen("60.0 GiB", "qwen3 :8000", "cannot be reached", "ssh-copy-id nv@10.0.0.7")
+        await sight.until_seen("60.0 GiB", "qwen3 :8000", "is unreachable", "ssh-copy-id nv@10.0.0.7")
         await sight.press("down")
         await sight.until_seen("60.0 of 119.7 GiB", "1 that does not serve", "Enter open")
         assert "\x1b" not in sight.text
@@ -57,7 +57,7 @@ async def test_each_host_is_shown_with_what_it_serves_or_what_to_do(ssh: FakeSsh
 
 async def test_a_host_is_asked_again_on_r(ssh: FakeSsh) -> None:
     async with seen(HostKit(ssh), (80, 24), "H") as sight:
-        await sight.until_seen("cannot be reached")
+        await sight.until_seen("is unreachable")
         ssh.serves("nv@10.0.0.7", memory=None, memory_reason="/proc is gone", engines=[])
         await sight.press("r")
         await sight.until_seen("nothing", "n/a: /proc is gone")
@@ -91,7 +91,7 @@ def test_the_terminal_is_lent_untouched_and_comes_back(ssh: FakeSsh, environ: di
     with PtyApp(spark_tui(), columns=80, rows=24, env=environ) as app:
         app.wait_for("1 Home", "docker UNREACHABLE", timeout=PATIENCE)
         app.send("H")
-        app.wait_for("qwen3 :8000", "cannot be reached", timeout=PATIENCE)
+        app.wait_for("qwen3 :8000", "is unreachable", timeout=PATIENCE)
         app.send("down", "enter")
         app.wait_for("the control centre of spark-2", timeout=PATIENCE)
         before = app.bytes_read
@@ -101,7 +101,7 @@ def test_the_terminal_is_lent_untouched_and_comes_back(ssh: FakeSsh, environ: di
         app.wait_for("1 Home", "Welcome", "docker UNREACHABLE", timeout=PATIENCE)
         app.wait_gone("the control centre of spark-2", PATIENCE)
         app.send("H")
-        app.wait_for("cannot be reached", timeout=PATIENCE)
+        app.wait_for("is unreachable", timeout=PATIENCE)
         app.send("enter")
         app.wait_for("ssh did not get to attic", "1 Home", timeout=PATIENCE)
         app.send("q")

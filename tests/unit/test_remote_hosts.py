@@ -117,7 +117,7 @@ def test_a_name_is_looked_up_and_an_address_needs_no_settings() -> None:
     [
         ("lba", "Did you mean `lab`?"),
         ("spark", "--host USER@ADDRESS"),
-        ("", "There is no host ''"),
+        ("", "Unknown host ''"),
         ("-oProxyCommand=a.b", "must be an address"),
     ],
 )
@@ -135,7 +135,7 @@ def test_an_answer_tells_memory_and_engines_even_behind_a_greeting() -> None:
     assert box is not None
     assert box.hostname == "spark-2"
     assert memory_words(box) == "60.0 of 119.7 GiB"
-    assert serving_words(box) == "qwen3 :8000; 1 that does not serve"
+    assert serving_words(box) == "qwen3 :8000; 1 not serving"
 
 
 def test_what_the_box_does_not_know_is_unknown_and_not_zero() -> None:
@@ -147,7 +147,7 @@ def test_what_the_box_does_not_know_is_unknown_and_not_zero() -> None:
     assert serving_words(box) == "n/a: no Docker"
     none = read_status(json.dumps(STATUS | {"engines": []}))
     assert none is not None
-    assert serving_words(none) == "nothing"
+    assert serving_words(none) == "none"
 
 
 def test_hostile_values_are_cleaned_or_unknown() -> None:
@@ -178,14 +178,14 @@ def test_no_answer_breaks_anything(out: str) -> None:
     [
         (255, "banner\r\nssh: connect to host box port 22: No route to host\r\n", HostUnreachable, "No route to host."),
         (255, "nv@box: Permission denied (publickey).\r\n", HostUnreachable, "ssh-copy-id nv@spark-2"),
-        (255, "Host key verification failed.\r\n", HostUnreachable, "look at the key that it shows: ssh nv@spark-2"),
+        (255, "Host key verification failed.\r\n", HostUnreachable, "check the key it shows: ssh nv@spark-2"),
         (255, "ssh: Could not resolve hostname x: Name\r\n", HostUnreachable, "config set hosts.lab USER@ADDRESS"),
-        (255, "", HostUnreachable, "ssh does not say why"),
-        (127, "bash: line 1: spark-tui: command not found\n", HostNotReady, "not installed there"),
+        (255, "", HostUnreachable, "no message from ssh"),
+        (127, "bash: line 1: spark-tui: command not found\n", HostNotReady, "not installed"),
         (127, "bash: x\n", HostNotReady, "spark-tui config set hosts.lab 'nv@spark-2,~/.local/bin/spark-tui'"),
-        (2, "Error: No such command 'status'.\n", HostNotReady, "update it there"),
-        (0, "", HostNotReady, "its exit code is 0"),
-        (255, "\x1b[31mred\x1b[0m\r\n", HostUnreachable, "cannot be reached: red."),
+        (2, "Error: No such command 'status'.\n", HostNotReady, "update it"),
+        (0, "", HostNotReady, "exit code 0"),
+        (255, "\x1b[31mred\x1b[0m\r\n", HostUnreachable, "is unreachable: red."),
     ],
 )
 def test_why_there_is_no_answer(code: int, err: str, kind: type[Exception], says: str) -> None:

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_tui.domain.engine.state import ExposureChoice
 from spark_tui.domain.errors import ExitCode
 from spark_tui.domain.settings import (
     KEYS,
+    ExposureChoice,
     Folders,
     Origin,
     Settings,
@@ -127,7 +127,7 @@ def test_every_setting_can_be_set_in_both_places(folders: Folders) -> None:
         ("refresh_seconds = true\n", 1, "it is True"),
         ('exposure = "everyone"\n', 1, "exposure must be local or lan; it is 'everyone'"),
         ('docker_host = "/run/docker.sock"\n', 1, "(write unix:///run/docker.sock)"),
-        ('docker_host = "ssh://nv@spark-2"\n', 1, "(another box: spark-tui --host nv@spark-2)"),
+        ('docker_host = "ssh://nv@spark-2"\n', 1, "(another machine: spark-tui --host nv@spark-2)"),
         ('\n[hosts]\nlab = "-oProxyCommand=id"\n', 2, "hosts must be an address as for ssh"),
         ('[host]\nlab = "nv@spark-2"\n', 1, "Did you mean `hosts`?"),
         ('store = ""\n', 1, "store must be a path"),

@@ -71,13 +71,6 @@ class Exposure(StrEnum):
     NONE = "NO PORT"
 
 
-class ExposureChoice(StrEnum):
-    """Who may reach the port."""
-
-    LOCAL = "local"
-    LAN = "lan"
-
-
 # --- what a container says about it -------------------------------------------------------------------------
 
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from spark_tui.domain.engine.container import ALL_INTERFACES, LOOPBACK
-from spark_tui.domain.engine.state import ExposureChoice
 from spark_tui.domain.errors import PresetError, UsageError
 from spark_tui.domain.presets.image import with_program
 from spark_tui.domain.presets.invocation import Invocation, parse
@@ -17,6 +16,7 @@ from spark_tui.domain.presets.overrides import Overrides, unknown_key
 from spark_tui.domain.presets.preset import Preset, Scalar
 from spark_tui.domain.presets.speculation import CONFIG, SPELLED, changed, speculation_of
 from spark_tui.domain.presets.template import placeholders, placeholders_in_value, render
+from spark_tui.domain.settings import ExposureChoice
 from spark_tui.domain.shell import join_lines, shell_construct, split_words
 
 HOST_NETWORK: Final = "host"

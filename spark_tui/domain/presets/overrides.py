@@ -9,13 +9,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Final
 
-from spark_tui.domain.engine.state import ExposureChoice
 from spark_tui.domain.errors import UsageError
 from spark_tui.domain.finding import Change
 from spark_tui.domain.presets.invocation import parse
 from spark_tui.domain.presets.options import FALSE, METHOD, OPTIONS, SETTABLE, TOKENS, TRUE, boolean
 from spark_tui.domain.presets.preset import Scalar
 from spark_tui.domain.secret import holds_secret, is_secret_name
+from spark_tui.domain.settings import ExposureChoice
 from spark_tui.domain.text import clean_line, truncate
 
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

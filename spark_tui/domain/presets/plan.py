@@ -31,7 +31,6 @@ from spark_tui.domain.engine.container import (
 )
 from spark_tui.domain.engine.docker_run import spec_hash
 from spark_tui.domain.engine.runtimes import KeyWay, ModelName, is_known
-from spark_tui.domain.engine.state import ExposureChoice
 from spark_tui.domain.errors import PresetError, RefusedError, UsageError
 from spark_tui.domain.host.identity import HostPaths
 from spark_tui.domain.presets.command import HOST_NETWORK, Command, command_of
@@ -42,6 +41,7 @@ from spark_tui.domain.presets.recipe import parse_gpus, parse_mount, parse_resta
 from spark_tui.domain.presets.template import render_env
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.secret import secret_variables
+from spark_tui.domain.settings import ExposureChoice
 
 STORE_TARGET: Final = "/models"
 SHM_SIZE: Final = 10 * GIB

@@ -112,25 +112,25 @@ def host_table(hosts: Iterable[RemoteHost], views: Mapping[str, HostView]) -> Ta
         view, name = views.get(host.name), Cell(host.name, Tone.STRONG)
         if view is None:
             rows.append(cells(name, "", Cell("connecting ...", Tone.QUIET)))
-        elif view.box is None:
+        elif view.status is None:
             summary = view.problem.summary if view.problem is not None else ""
             text = summary.removeprefix(host.name).lstrip(": ")
             rows.append(cells(name, Cell("n/a", Tone.QUIET), Cell(text, Tone.BAD)))
         else:
-            free = value_of(view.box.available)
+            free = value_of(view.status.available)
             available = Cell("n/a", Tone.QUIET) if free is None else f"{gib(free)} GiB"
-            rows.append(cells(name, available, serving_words(view.box)))
+            rows.append(cells(name, available, serving_words(view.status)))
     return Table(columns, tuple(rows), tuple(host.name for host in known))
 
 
 def host_page(host: RemoteHost, view: HostView | None) -> Sections:
     """One host: how it is reached, and what it serves or why it cannot be reached."""
     rows = [Row(host_text(host), "ssh")]
-    if view is not None and view.box is not None:
+    if view is not None and view.status is not None:
         rows += [
-            Row(view.box.hostname or "unknown name", "machine"),
-            Row(memory_words(view.box), "available"),
-            Row(serving_words(view.box), "serves"),
+            Row(view.status.hostname or "unknown name", "machine"),
+            Row(memory_words(view.status), "available"),
+            Row(serving_words(view.status), "serves"),
         ]
     elif view is not None and view.problem is not None:
         rows += [Row(view.problem.summary, tone=Tone.BAD), Row(view.problem.remedy)]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from spark_tui.domain.engine.runtimes import KeyWay, is_known
-from spark_tui.domain.engine.state import ExposureChoice
 from spark_tui.domain.finding import Finding, Severity
 from spark_tui.domain.presets.command import HOST_NETWORK, LOOPBACK_NAMES
 from spark_tui.domain.presets.plan import key_wanted
 from spark_tui.domain.presets.rules.context import LaunchContext, Rules
+from spark_tui.domain.settings import ExposureChoice
 
 RULES = Rules()
 
