@@ -64,7 +64,7 @@ class TurnsKit(Kit):
 
     def running(self) -> str:
         """The one container that runs, and its context length."""
-        found = [each.facts for each in self.docker._boxes.values() if each.facts.running]
+        found = [each.facts for each in self.docker.all_containers.values() if each.facts.running]
         [only] = found
         words = " ".join(only.argv).split()
         return f"{only.name} {words[words.index('--max-model-len') + 1]}"
