@@ -103,7 +103,7 @@ def test_a_person_at_the_keyboard_types_the_name_to_insist(typed: str, code: int
     world = full_world()
     result = world.run(*BLOCKED, keyboard=typed)
     assert result.code == code
-    assert "Type tiny-1b to launch it all the same" in result.err
+    assert "Type tiny-1b to launch anyway" in result.err
     assert bool(world.docker.created) is (code == 0)
 
 
