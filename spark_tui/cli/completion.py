@@ -11,7 +11,8 @@ import click
 from click.shell_completion import BashComplete, FishComplete, ShellComplete, ZshComplete
 
 from spark_tui.cli.command import command
-from spark_tui.cli.session import PROGRAM, Session, folders_for
+from spark_tui.cli.session import PROGRAM, Session
+from spark_tui.cli.settings import folders_for
 from spark_tui.core.context import Context, open_config
 from spark_tui.domain.engine.state import runtime_of
 from spark_tui.domain.errors import RefusedError, SparkError

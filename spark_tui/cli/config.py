@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 from spark_tui.cli.command import group, setting_argument
-from spark_tui.cli.session import Session, folders_for
+from spark_tui.cli.session import Session
+from spark_tui.cli.settings import folders_for
 from spark_tui.core.actions import use_keys
 from spark_tui.core.config import Config
 from spark_tui.core.context import open_config

@@ -3,24 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar
 
 from spark_tui.cli.output import Diagnostics, Interrupted, Output
 from spark_tui.domain.errors import RefusedError
-from spark_tui.domain.settings import (
-    LOOKS,
-    Folders,
-    Origin,
-    Settings,
-    SettingsError,
-    Source,
-    defaults,
-    folders_of,
-    variable_of,
-)
 
 if TYPE_CHECKING:  # asyncio and the core cost more than `--help` may
     import asyncio
@@ -30,7 +18,6 @@ if TYPE_CHECKING:  # asyncio and the core cost more than `--help` may
 T = TypeVar("T")
 
 PROGRAM: Final = "spark-tui"
-DEMO_HOME: Final = Path("/home/spark")
 
 
 @dataclass(slots=True)
@@ -58,62 +45,13 @@ class Streams:
 Opener = Callable[[Options, Mapping[str, str]], "Context"]
 
 
-# --- settings ---------------------------------------------------------------------------------------------
-
-
-def folders_for(options: Options, environment: Mapping[str, str]) -> Folders:
-    """The person's folders."""
-    home = Path(environment.get("HOME") or Path.home())
-    folders = folders_of(environment, home)
-    return replace(folders, config=_typed(options.config, home)) if options.config else folders
-
-
-def _typed(text: str, home: Path) -> Path:
-    """A path that was typed; a relative one starts in the working directory."""
-    path = Path(text)
-    inside = path.parts[1:] if path.parts[:1] == ("~",) else None  # `--store=~/x`: no shell expands that
-    return Path.cwd() / path if inside is None else home.joinpath(*inside)
-
-
-def _changed(settings: Settings, key: str, value: str | bool, origin: Origin | None = None) -> Settings:
-    origin = origin or Origin(Source.OPTION, f"--{key.replace('_', '-')}")
-    try:
-        return settings.changed(origin, **{key: value})
-    except ValueError as error:
-        raise SettingsError(f"{origin.where} {error}.", "See: spark-tui --help") from None
-
-
-def demo_settings(options: Options, environment: Mapping[str, str]) -> Settings:
-    """Defaults, except for the variables that say how the screen looks."""
-    settings = defaults(folders_of({}, DEMO_HOME))
-    for name, key in ((variable_of(key), key) for key in LOOKS):
-        if name in environment:
-            settings = _changed(settings, key, environment[name], Origin(Source.ENVIRONMENT, name))
-    if settings.keymap:
-        from spark_tui.core.config import checked_keys
-
-        checked_keys(settings)
-    return _changed(settings, "read_only", True) if options.read_only else settings
-
-
-def open_context(options: Options, environment: Mapping[str, str]) -> Context:
-    """The core by the person's settings, with this command's options over them. Raises SettingsError."""
-    from spark_tui.core.context import build, build_demo, read_settings
-
-    if options.demo:
-        return build_demo(demo_settings(options, environment))
-    folders = folders_for(options, environment)
-    settings = read_settings(folders, environment)
-    if options.store:
-        settings = _changed(settings, "store", str(_typed(options.store, folders.home)))
-    if options.docker_host:
-        settings = _changed(settings, "docker_host", options.docker_host)
-    if options.read_only:
-        settings = _changed(settings, "read_only", True)
-    return build(settings.resolved(folders.home), folders, environment)
-
-
 # --- the run ----------------------------------------------------------------------------------------------
+
+
+def _open_context(options: Options, environment: Mapping[str, str]) -> Context:
+    from spark_tui.cli.settings import open_context  # settings cost more than `--help` may
+
+    return open_context(options, environment)
 
 
 def interrupted() -> Interrupted:
@@ -134,7 +72,7 @@ class Session:
         self.environment = streams.environment
         self.out = Output(streams.stdout, streams.environment)
         self.err = Diagnostics(streams.stderr, streams.environment)
-        self._opener = opener or open_context
+        self._opener = opener or _open_context
         self._runner: asyncio.Runner | None = None
         self._context: Context | None = None
 

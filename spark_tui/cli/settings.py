@@ -1,0 +1,73 @@
+"""The settings of one command: the person's own, with what was typed over them; and the core by them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from spark_tui.cli.session import Options
+from spark_tui.core.config import checked_keys
+from spark_tui.core.context import Context, build, build_demo, read_settings
+from spark_tui.domain.settings import (
+    LOOKS,
+    Folders,
+    Origin,
+    Settings,
+    SettingsError,
+    Source,
+    defaults,
+    folders_of,
+    variable_of,
+)
+
+DEMO_HOME: Final = Path("/home/spark")
+
+
+def folders_for(options: Options, environment: Mapping[str, str]) -> Folders:
+    """The person's folders."""
+    home = Path(environment.get("HOME") or Path.home())
+    folders = folders_of(environment, home)
+    return replace(folders, config=_typed(options.config, home)) if options.config else folders
+
+
+def _typed(text: str, home: Path) -> Path:
+    """A path that was typed; a relative one starts in the working directory."""
+    path = Path(text)
+    inside = path.parts[1:] if path.parts[:1] == ("~",) else None  # `--store=~/x`: no shell expands that
+    return Path.cwd() / path if inside is None else home.joinpath(*inside)
+
+
+def _changed(settings: Settings, key: str, value: str | bool, origin: Origin | None = None) -> Settings:
+    origin = origin or Origin(Source.OPTION, f"--{key.replace('_', '-')}")
+    try:
+        return settings.changed(origin, **{key: value})
+    except ValueError as error:
+        raise SettingsError(f"{origin.where} {error}.", "See: spark-tui --help") from None
+
+
+def demo_settings(options: Options, environment: Mapping[str, str]) -> Settings:
+    """Defaults, except for the variables that say how the screen looks."""
+    settings = defaults(folders_of({}, DEMO_HOME))
+    for name, key in ((variable_of(key), key) for key in LOOKS):
+        if name in environment:
+            settings = _changed(settings, key, environment[name], Origin(Source.ENVIRONMENT, name))
+    if settings.keymap:
+        checked_keys(settings)
+    return _changed(settings, "read_only", True) if options.read_only else settings
+
+
+def open_context(options: Options, environment: Mapping[str, str]) -> Context:
+    """The core by the person's settings, with this command's options over them. Raises SettingsError."""
+    if options.demo:
+        return build_demo(demo_settings(options, environment))
+    folders = folders_for(options, environment)
+    settings = read_settings(folders, environment)
+    if options.store:
+        settings = _changed(settings, "store", str(_typed(options.store, folders.home)))
+    if options.docker_host:
+        settings = _changed(settings, "docker_host", options.docker_host)
+    if options.read_only:
+        settings = _changed(settings, "read_only", True)
+    return build(settings.resolved(folders.home), folders, environment)
