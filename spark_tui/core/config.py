@@ -116,8 +116,8 @@ class Config:
         if not id_:
             return found
         if name == HOSTS:
-            told = next((host_text(each) for each in self._current().hosts if each.name == id_), "")
-            return Entry(key, told, "", found.origin if told else Origin(Source.DEFAULT), found.variable)
+            raw = next((host_text(each) for each in self._current().hosts if each.name == id_), "")
+            return Entry(key, raw, "", found.origin if raw else Origin(Source.DEFAULT), found.variable)
         own, usual = dict(self._current().keymap), ",".join(action(id_).default_keys)
         origin = found.origin if id_ in own else Origin(Source.DEFAULT)
         return Entry(key, ",".join(own.get(id_, ())) or usual, usual, origin, found.variable)

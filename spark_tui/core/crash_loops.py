@@ -26,7 +26,7 @@ from spark_tui.services.ports import Clock, ContainerEngine, GuardActuator, LogL
 MOST_LINES: Final = 50_000
 UNKNOWN: Final = Finding(CauseId.UNKNOWN, Severity.ERROR, "No reason in its log.", remedy="Read its log.")
 _FAILED: Final = 1
-"""The exit code of a start that Docker has followed by another: it no longer tells the real one."""
+"""The exit code of a start that Docker has followed by another: Docker no longer reports the real one."""
 
 
 class EndedStart:
@@ -78,7 +78,7 @@ GuardEntries = Callable[[], tuple[GuardEntry, ...]]
 
 class RestartBreaker:
     """Watches every engine that has a restart policy until cancelled. Acts on our own containers alone, and only
-    where `acting`; of others it tells."""
+    where `acting`; of others it raises an alarm."""
 
     def __init__(
         self,
@@ -120,7 +120,7 @@ class RestartBreaker:
             self._loops[facts.id] = Restarts(facts.restart_count, facts.started_at)
             return
         if facts.restart_count <= loop.count:
-            if facts.restart_count < loop.count:  # a person has started it: Docker counts anew
+            if facts.restart_count < loop.count:  # started by a person: Docker counts from 0
                 self._loops[facts.id] = Restarts(facts.restart_count, facts.started_at)
                 self._alarms.clear(AlarmId.CRASH_LOOP, view.name)
             elif view.state is EngineState.SERVING:
@@ -210,7 +210,7 @@ class LoopEnder:
 
     def _look(self, facts: ContainerFacts) -> None:
         loop = self._loops.get(facts.id)
-        if loop is None or facts.restart_count < loop.count:  # new, or started by a person: Docker counts anew
+        if loop is None or facts.restart_count < loop.count:  # new, or started by a person: Docker counts from 0
             self._loops[facts.id] = Restarts(facts.restart_count, facts.started_at)
             return
         if facts.restart_count == loop.count or loop.given_up:

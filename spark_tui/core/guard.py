@@ -1,4 +1,4 @@
-"""Keeps the box from freezing: the watchdog over what serves, and the guard of one launch.
+"""Keeps the machine from freezing: the watchdog over what serves, and the guard of one launch.
 
 The watchdog runs in a thread of its own, or is a process's only business (`spark-tui guard`). On its way from a look
 at memory to the stop of an engine there is no event loop, no new module and no waiting; everything slow (asking Docker
@@ -54,11 +54,11 @@ OnEntry = Callable[[GuardEntry], None]
 
 
 def ignore(entry: GuardEntry) -> None:
-    """Nobody listens."""
+    """No listener."""
 
 
 class Guard:
-    """The watchdog. `tick` is one look and what follows from it; `run` does that until it is told to end."""
+    """The watchdog. `tick` is one look and what follows from it; `run` does that until it is asked to end."""
 
     def __init__(
         self,

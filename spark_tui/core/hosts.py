@@ -56,7 +56,7 @@ class Hosts:
             await asyncio.gather(*asked, return_exceptions=True)
 
     async def ask(self, host: RemoteHost) -> HostView:
-        """What one of them tells. Raises nothing: its failure is its answer."""
+        """The status of one. Raises nothing: a failure is the answer."""
         try:
             ended = await self._shell.ask(host, QUESTION)
         except SparkError as error:

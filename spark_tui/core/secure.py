@@ -1,4 +1,4 @@
-"""Closing an engine that everyone in the network can use: it starts anew, as it is, with an API key."""
+"""Securing an engine that anyone on the network can use: a restart with the same settings and an API key."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _CHANGED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Secured:
-    """A launch that gives an engine a key. `key_file` is where the key will be, as `key_variable`; `what` tells a
-    person what happens."""
+    """A launch that gives an engine a key. `key_file` is where the key will be, as `key_variable`; `what` says
+    what happens."""
 
     request: LaunchRequest
     key_file: str
@@ -83,7 +83,7 @@ def _check(view: EngineView) -> None:
     if not container.ours:
         port = view.port or 8000
         raise RefusedError(
-            f"spark-tui did not start {name}, and cannot start it anew with a key.",
+            f"spark-tui did not start {name}, and cannot restart it with a key.",
             f"Start it yourself with -p 127.0.0.1:{port}:{port}, or with its key in --env-file "
             "(VLLM_API_KEY for vLLM); or launch a preset: spark-tui up PRESET --expose lan",
         )
@@ -94,12 +94,12 @@ def _check(view: EngineView) -> None:
 
 
 def _overrides(view: EngineView) -> Overrides:
-    """The changes that it was launched with, by its labels. Raises RefusedError for labels that nobody here wrote."""
+    """The changes that it was launched with, by its labels. Raises RefusedError for foreign labels."""
     try:
         read = overrides_from_pairs(launched_with(view.container))
     except SparkError as error:
         raise RefusedError(
             f"The settings of {view.name} cannot be read from its label.",
-            f"Launch it anew with what you want: spark-tui up {view.container.preset} --expose lan --replace",
+            f"Launch it with new settings: spark-tui up {view.container.preset} --expose lan --replace",
         ) from error
     return replace(read, name=view.name, port=view.port, exposure=ExposureChoice.LAN, api_key=False)

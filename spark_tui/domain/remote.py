@@ -54,7 +54,7 @@ def read_hosts(value: object) -> Hosts:
     if isinstance(value, str):
         found = [_of_text(word) for word in _words(value)]
     elif isinstance(value, Mapping):
-        found = [_of_entry(name, told) for name, told in value.items()]
+        found = [_of_entry(name, given) for name, given in value.items()]
     elif isinstance(value, tuple) and all(isinstance(each, RemoteHost) for each in value):
         found = list(value)
     else:
@@ -125,23 +125,23 @@ def _words(text: str) -> list[str]:
 
 
 def _of_text(word: str) -> RemoteHost:
-    name, equals, told = word.partition("=")
+    name, equals, given = word.partition("=")
     if not equals:
         raise ValueError(f"must be hosts by name, such as lab=nv@spark-2; it has {word[:80]!r}")
-    return read_host(name, told)
+    return read_host(name, given)
 
 
-def _of_entry(name: object, told: object) -> RemoteHost:
-    if isinstance(told, str):
-        return _host(name, told, DEFAULT_COMMAND)
-    if not isinstance(told, Mapping) or "ssh" not in told:
+def _of_entry(name: object, given: object) -> RemoteHost:
+    if isinstance(given, str):
+        return _host(name, given, DEFAULT_COMMAND)
+    if not isinstance(given, Mapping) or "ssh" not in given:
         raise ValueError(f'must be an address such as "nv@spark-2", or {{ ssh = ..., command = ... }} (for {name})')
-    for part in told:
+    for part in given:
         if part not in _PARTS:
             near = next(iter(difflib.get_close_matches(str(part), _PARTS, 1)), "")
             hint = f"did you mean {near}?" if near else f"there are {' and '.join(_PARTS)}"
             raise ValueError(f"must have known parts; {str(part)[:40]!r} is none: {hint} (for {name})")
-    return _host(name, told["ssh"], told.get("command", DEFAULT_COMMAND))
+    return _host(name, given["ssh"], given.get("command", DEFAULT_COMMAND))
 
 
 def _host(name: object, where: object, command: object) -> RemoteHost:
@@ -235,16 +235,16 @@ class RemoteStatus:
 
 def read_status(out: str) -> RemoteStatus | None:
     """The answer to `status --json`; None when this is none. A shell there may have said something before it."""
-    told = _object(out)
-    if told is None or "memory" not in told or "engines" not in told:
+    given = _object(out)
+    if given is None or "memory" not in given or "engines" not in given:
         return None
-    host, memory = told.get("host"), told.get("memory")
-    reason = _text(told.get("memory_reason")) or _NOT_TOLD
+    host, memory = given.get("host"), given.get("memory")
+    reason = _text(given.get("memory_reason")) or _NOT_TOLD
     return RemoteStatus(
         _text(host.get("id")) if isinstance(host, Mapping) else "",
         _bytes(memory, "available_bytes", reason),
         _bytes(memory, "total_bytes", reason),
-        _engines(told),
+        _engines(given),
     )
 
 
@@ -339,18 +339,18 @@ def _object(out: str) -> Mapping[str, Any] | None:
     return None
 
 
-def _engines(told: Mapping[str, Any]) -> Reading[tuple[RemoteEngine, ...]]:
-    listed = told.get("engines")
+def _engines(given: Mapping[str, Any]) -> Reading[tuple[RemoteEngine, ...]]:
+    listed = given.get("engines")
     if not isinstance(listed, list):
-        return Missing(_text(told.get("engines_reason")) or _NOT_TOLD)
+        return Missing(_text(given.get("engines_reason")) or _NOT_TOLD)
     return Ok(tuple(_engine(each) for each in listed[:_MOST_ENGINES] if isinstance(each, Mapping)))
 
 
-def _engine(told: Mapping[str, Any]) -> RemoteEngine:
-    port = told.get("port")
-    model = _text(told.get("served_name")) or _text(told.get("model"))
+def _engine(given: Mapping[str, Any]) -> RemoteEngine:
+    port = given.get("port")
+    model = _text(given.get("served_name")) or _text(given.get("model"))
     number = port if isinstance(port, int) and not isinstance(port, bool) and 0 < port < 65536 else None
-    return RemoteEngine(_text(told.get("id")), _text(told.get("state")), model, number)
+    return RemoteEngine(_text(given.get("id")), _text(given.get("state")), model, number)
 
 
 def _bytes(memory: object, key: str, reason: str) -> Reading[int]:

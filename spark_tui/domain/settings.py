@@ -99,8 +99,8 @@ def folders_of(environ: Mapping[str, str], home: Path) -> Folders:
     """By the XDG Base Directory Specification: a relative path in a variable is invalid and ignored."""
 
     def base(variable: str, default: str) -> Path:
-        told = environ.get(variable, "")
-        return (Path(told) if told.startswith("/") else home / default) / "spark-tui"
+        given = environ.get(variable, "")
+        return (Path(given) if given.startswith("/") else home / default) / "spark-tui"
 
     return Folders(
         home=home,

@@ -1,4 +1,4 @@
-"""Private files: written whole or not at all, readable by nobody else, never through somebody else's link."""
+"""Private files: written whole or not at all, readable by this user alone, never through a foreign link."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ class SystemUserFiles:
             descriptor = os.open(place, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe must not hang us
             with os.fdopen(descriptor, "rb") as file:
                 if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                    raise UsageError(f"{shown} is no file.", "Name a file.")
+                    raise UsageError(f"{shown} is not a file.", "Choose a file.")
                 data = file.read(most + 1)
         except OSError as error:
             raise UsageError(f"{shown} cannot be read: {error.strerror or error}.", "Check its name.") from error
@@ -207,7 +207,7 @@ class SystemUserFiles:
             else:
                 os.link(beside, place)  # fails where there is a file, with no moment in between
         except FileExistsError:
-            raise RefusedError(f"There is a file {shown} already.", "Choose another name.") from None
+            raise RefusedError(f"{shown} already exists.", "Choose another name.") from None
         except OSError as error:
             raise SparkError(f"Cannot write {shown}: {error.strerror or error}.", "Choose another place.") from error
         finally:

@@ -62,9 +62,9 @@ class FileSecrets:
         return None
 
     def _token_files(self) -> Iterator[Path]:
-        told = self._environ.get("HF_TOKEN_PATH", "")
-        if told:
-            yield self._expanded(told)
+        given = self._environ.get("HF_TOKEN_PATH", "")
+        if given:
+            yield self._expanded(given)
         for variable, below in (("HF_HOME", ""), ("XDG_CACHE_HOME", "huggingface")):
             folder = self._environ.get(variable, "")
             if folder:

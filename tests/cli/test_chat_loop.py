@@ -206,7 +206,7 @@ def test_conversations_are_shown_found_exported_imported_renamed_and_removed(wor
     assert json.loads(world.run("conversations", "export", "last", "--format", "json").out)["title"] == "Why? (fork)"
     file = str(world.folder / "talk.json")
     refused = world.run("conversations", "export", "last", "-o", file)
-    assert (refused.code, "There is a file" in refused.err) == (4, True)
+    assert (refused.code, "already exists" in refused.err) == (4, True)
     new = world.run("conversations", "import", file).out.strip()
     assert world.run("conversations", "rename", new, "Imported").code == 0
     assert world.run("conversations", "show", new).out.startswith("# Imported\n")

@@ -258,7 +258,7 @@ async def test_an_export_takes_nobodys_place_unasked(tmp_path: Path) -> None:
     path = Path(await files.write("~/out.md", "one\ud800"))
     assert path.read_text() == "one?"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    with pytest.raises(RefusedError, match="There is a file"):
+    with pytest.raises(RefusedError, match="already exists"):
         await files.write("~/out.md", "two")
     assert json.dumps(path.read_text()) == '"one?"'
     await files.write("~/out.md", "two", replace=True)

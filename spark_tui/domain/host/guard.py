@@ -1,4 +1,4 @@
-"""When to act before the box freezes: a decision machine over samples of memory. Time is an argument.
+"""When to act before the machine freezes: a decision machine over samples of memory. Time is an argument.
 
 A Spark that runs out of memory seldom kills a process: it answers pings and nothing else until the plug is pulled,
 and from the first sign to the end it can take three seconds. So the guard looks often when it matters, judges the
@@ -129,7 +129,7 @@ class GuardState:
 
     @property
     def acted(self) -> bool:
-        """An engine was told to end, and memory has not come back yet."""
+        """An engine was asked to end, and memory has not come back yet."""
         return self.stopping_since is not None or self.killed_at is not None
 
 
@@ -163,7 +163,7 @@ def decide(state: GuardState, sample: Sample, policy: Policy, scene: Scene) -> t
 
 
 def ended(state: GuardState, at: float) -> GuardState:
-    """The engine that was told to end is gone, or was killed: its memory is on its way back."""
+    """The engine that was asked to end is gone, or was killed: its memory is on its way back."""
     return replace(state, stopping_since=None, killed_at=at, low=0, falling=0, thrashing_since=None)
 
 
@@ -263,7 +263,7 @@ def _relief(state: GuardState, sample: Sample, policy: Policy, scene: Scene) -> 
 
 
 def _interval(state: GuardState, sample: Sample, rate: float, policy: Policy, scene: Scene) -> float:
-    """Look closely near the floor, in a fast fall, and until an engine that was told to end has ended."""
+    """Look closely near the floor, in a fast fall, and until an engine that was asked to end has ended."""
     close = sample.usable < policy.near_factor * policy.floor(loading=scene.loading)
     fast = rate > 0 and sample.usable / rate < 5 * policy.horizon
     watched = close or fast or state.stopping_since is not None

@@ -280,8 +280,8 @@ _VMSTAT: Final = ("pgmajfault", "pswpin", "pswpout", "compact_stall", "oom_kill"
 
 def parse_faults(text: str) -> tuple[int, int, int, int, int] | None:
     """`/proc/vmstat` -> major faults, pages swapped in and out, compaction stalls, OOM kills; None without faults."""
-    told = dict(line.split(" ", 1) for line in text.splitlines() if " " in line)
-    major, *others = (int(word) if (word := told.get(name, "").strip()).isdecimal() else None for name in _VMSTAT)
+    given = dict(line.split(" ", 1) for line in text.splitlines() if " " in line)
+    major, *others = (int(word) if (word := given.get(name, "").strip()).isdecimal() else None for name in _VMSTAT)
     if major is None:
         return None
     swapped_in, swapped_out, stalls, kills = (value or 0 for value in others)

@@ -171,7 +171,7 @@ class SystemGuardActuator:
         return self._relief.compact_silently()
 
     def close(self) -> None:
-        """Closes Docker's socket. What it was asked to do goes on."""
+        """Closes Docker's socket. Requests that were sent are carried out."""
         self._docker.close()
 
 

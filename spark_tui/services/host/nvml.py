@@ -1,4 +1,4 @@
-"""The GPU by way of a helper process: whatever the driver does, the control centre goes on."""
+"""The GPU by way of a helper process: a hanging driver never blocks the control centre."""
 
 from __future__ import annotations
 
@@ -79,13 +79,13 @@ class NvmlGpu:
         self._failures = 0
         return Ok(replace(reading, throttled=self._throttled(answer["gpu"])), self._clock.now())
 
-    def _throttled(self, told: Mapping[str, Any]) -> tuple[Throttled, ...] | None:
+    def _throttled(self, given: Mapping[str, Any]) -> tuple[Throttled, ...] | None:
         """By the counters since the last answer; by the momentary bits where there are no counters."""
-        counters, now = _counters(told.get("throttle_ns")), self._clock.monotonic()
+        counters, now = _counters(given.get("throttle_ns")), self._clock.monotonic()
         before, self._counted = self._counted, (now, counters)
         if counters:
             return throttled_between(before[1], counters, now - before[0]) if before[1] else None
-        bits = _whole(told.get("throttle_bits"))
+        bits = _whole(given.get("throttle_bits"))
         return None if bits is None else throttled_now(bits)
 
     async def _late(self) -> Missing:
@@ -198,34 +198,34 @@ class _Helper:
                 await self._process.wait()
 
 
-def reading_of(told: object) -> GpuReading | None:
+def reading_of(given: object) -> GpuReading | None:
     """The helper's JSON as a value; a field of the wrong type counts as not reported."""
-    if not isinstance(told, dict):
+    if not isinstance(given, dict):
         return None
-    listed = told.get("processes")
+    listed = given.get("processes")
     return GpuReading(
-        name=clean_line(_text(told.get("name"))) or "NVIDIA GPU",
-        utilization_percent=_whole(told.get("utilization_percent")),
-        power_watts=_real(told.get("power_watts")),
-        temperature_c=_whole(told.get("temperature_c")),
-        sm_clock_mhz=_whole(told.get("sm_clock_mhz")),
-        memory_used=_whole(told.get("memory_used")),
-        memory_total=_whole(told.get("memory_total")),
-        unified=told.get("unified") is True,
-        driver=clean_line(_text(told.get("driver"))),
+        name=clean_line(_text(given.get("name"))) or "NVIDIA GPU",
+        utilization_percent=_whole(given.get("utilization_percent")),
+        power_watts=_real(given.get("power_watts")),
+        temperature_c=_whole(given.get("temperature_c")),
+        sm_clock_mhz=_whole(given.get("sm_clock_mhz")),
+        memory_used=_whole(given.get("memory_used")),
+        memory_total=_whole(given.get("memory_total")),
+        unified=given.get("unified") is True,
+        driver=clean_line(_text(given.get("driver"))),
         processes=tuple(map(_process, listed)) if isinstance(listed, list) else None,
     )
 
 
-def _counters(told: object) -> dict[Throttle, int]:
-    if not isinstance(told, dict):
+def _counters(given: object) -> dict[Throttle, int]:
+    if not isinstance(given, dict):
         return {}
     kinds = {kind.value: kind for kind in Throttle}
-    return {kinds[name]: value for name, value in told.items() if name in kinds and _whole(value) is not None}
+    return {kinds[name]: value for name, value in given.items() if name in kinds and _whole(value) is not None}
 
 
-def _process(told: Sequence[Any]) -> GpuProcess:
-    pid, memory, compute = told
+def _process(given: Sequence[Any]) -> GpuProcess:
+    pid, memory, compute = given
     return GpuProcess(int(pid), _whole(memory), bool(compute))
 
 

@@ -1,6 +1,6 @@
 """The helper process that alone talks to the GPU driver: `python -m spark_tui.services.host.nvml_child`.
 
-A wedged driver blocks its caller for minutes, and a thread that hangs in it cannot be ended: a process can. For every
+A hanging driver blocks its caller for minutes, and a thread that hangs in it cannot be ended: a process can. For every
 line on standard input it answers with one line of JSON on standard output:
 
     {"hello": 1}                     once, before it touches the driver
