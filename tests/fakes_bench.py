@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from spark_tui.domain.bench.record import RequestRecord
 from spark_tui.domain.engine.state import Endpoint
 from spark_tui.domain.errors import SparkError
-from spark_tui.services.ports import Clock, Driven, Load, Shot, Tick, Volley
+from spark_tui.services.ports import Clock, Load, LoadEvent, LoadResult, RequestSpec, Tick
 
 
 @dataclass
@@ -29,7 +29,7 @@ class FakeLoad:
     loads: list[Load] = field(default_factory=list)
     closed: bool = False
 
-    async def drive(self, endpoint: Endpoint, load: Load, stop: asyncio.Event) -> AsyncGenerator[Driven, None]:
+    async def drive(self, endpoint: Endpoint, load: Load, stop: asyncio.Event) -> AsyncGenerator[LoadEvent, None]:
         if self.broken is not None:
             raise self.broken
         self.loads.append(load)
@@ -37,18 +37,19 @@ class FakeLoad:
         yield Tick(0, load.streams, 0)
         await self.clock.sleep(1.0)
         if stop.is_set():
-            yield Volley(())
+            yield LoadResult(())
             return
-        yield Volley(tuple(self._record(load, shot, begun) for shot in load.shots))
+        yield LoadResult(tuple(self._record(load, request, begun) for request in load.requests))
 
-    def _record(self, load: Load, shot: Shot, begun: float) -> RequestRecord:
+    def _record(self, load: Load, request: RequestSpec, begun: float) -> RequestRecord:
         step = self.step * (1 + self.slowdown * (load.streams - 1))
-        round_ = shot.number // load.streams
-        sent = begun + round_ * (0.1 + step * shot.output_tokens)
-        chunks = tuple(sent + 0.1 + step * number for number in range(shot.output_tokens))
+        round_ = request.number // load.streams
+        sent = begun + round_ * (0.1 + step * request.output_tokens)
+        chunks = tuple(sent + 0.1 + step * number for number in range(request.output_tokens))
         record = RequestRecord(
-            shot.number, shot.number % load.streams, sent, chunks[-1], shot.input_tokens, shot.output_tokens, chunks,
-            shot.input_tokens, shot.output_tokens, finish_reason="length", status=200,
+            request.number, request.number % load.streams, sent, chunks[-1], request.input_tokens,
+            request.output_tokens, chunks, request.input_tokens, request.output_tokens, finish_reason="length",
+            status=200,
         )  # fmt: skip
         return replace(record, **self.spoil.get(load.streams, {}))  # type: ignore[arg-type]
 

@@ -14,7 +14,7 @@ from spark_tui.cli.engines import find_container
 from spark_tui.cli.output import Interrupted
 from spark_tui.cli.session import Session, confirm
 from spark_tui.core.bench import BenchProgress, BenchStep
-from spark_tui.core.bench_ab import Side, starts_of
+from spark_tui.core.bench_ab import Side, running_engine, starts_of
 from spark_tui.core.context import Context
 from spark_tui.domain.bench.compare import Comparison, Difference, Row, Verdict, compare
 from spark_tui.domain.bench.conditions import Conditions, quantization_words
@@ -346,14 +346,14 @@ def _not(level: Level) -> Cell:
 
 
 def headline(run: BenchRun) -> str:
-    """`single 41.3 tok/s, most 156 tok/s at 8 streams, scaling 54 %, knee at 8 or beyond`."""
+    """`1 stream 41.3 tok/s, peak 156 tok/s at 8 streams, 54 % of linear, knee at 8 or beyond`."""
     curve, parts = run.scaling, []
     if run.single is not None:
-        parts.append(f"single {rate(run.single)} tok/s")
+        parts.append(f"1 stream {rate(run.single)} tok/s")
     if curve is not None and curve.most_streams > 1:
-        parts.append(f"most {rate(curve.most_throughput)} tok/s at {curve.most_streams} streams")
+        parts.append(f"peak {rate(curve.most_throughput)} tok/s at {curve.most_streams} streams")
     if curve is not None and curve.efficiency is not None and len(run.sweep) > 1:
-        parts.append(f"scaling {curve.efficiency:.0%}")
+        parts.append(f"{100 * curve.efficiency:.0f} % of linear")
         parts.append(f"knee at {curve.knee_streams} streams{' or beyond' if curve.knee_is_last else ''}")
     return ", ".join(parts)
 
@@ -419,18 +419,16 @@ def beside(found: Sequence[Beside]) -> Table:
 def sides_of(session: Session, name: str, other: str, plan: BenchPlan, *, yes: bool) -> tuple[Side, Side] | None:
     """The two launches that `--ab` means, once a person agreed to what they cost; None where `other` runs already.
 
-    Raises RefusedError when they did not, and what `Sides.plan` raises.
+    Raises RefusedError when they did not, and what `ABPlanner.plan` raises.
     """
     sides = session.run(partial(_sides, name, other))
     if sides is None:
         return None
     first, second = sides
-    session.err.say(f"A is {first.name} {first.what}, B is {second.what}.")
-    session.err.say(f"They are started in turn, {starts_of(plan)} times; then {first.name} runs as it does now.")
-    if not confirm(session, f"Requests to {first.name} are cut off meanwhile. Begin?", yes=yes):
-        raise RefusedError(
-            "Nothing was measured.", f"To compare with a running engine: spark-tui bench {name} --ab NAME"
-        )
+    session.err.say(f"A: {first.name}, {first.what}. B: {second.what}.")
+    session.err.say(f"{first.name} restarts {starts_of(plan)} times; its current settings are restored at the end.")
+    if not confirm(session, f"{first.name} is unavailable meanwhile. Continue?", yes=yes):
+        raise RefusedError("Not started.", f"To compare with a running engine: spark-tui bench {name} --ab NAME")
     return sides
 
 
@@ -442,7 +440,7 @@ async def _sides(name: str, other: str, context: Context) -> tuple[Side, Side] |
             return None
     watch = await context.supervisor.watch(container.id)
     await watch.settled()
-    return context.bench_turns.sides(watch.view(), other)
+    return context.ab_runner.sides(watch.view(), other)
 
 
 _LINE_SECONDS: Final = 0.2
@@ -464,6 +462,7 @@ _BENCH_EXAMPLES = """\
   spark-tui bench qwen-a --ab qwen-b                 two running engines, in turn
   spark-tui bench qwen-a --ab max_num_seqs=8         current settings, then a change
   spark-tui bench qwen-a --ab nemotron-30b           two presets, started in turn
+  spark-tui bench qwen-a --ab image=vllm/vllm-openai:nightly
   spark-tui bench gpt-oss-120b --json > run.json
 """
 
@@ -484,7 +483,13 @@ _BENCH_EXAMPLES = """\
 @click.option("--as-text", is_flag=True, help="Send prompts as text and not as token ids.")
 @click.option("--temperature", type=click.FloatRange(0, 10), default=0.0, metavar="T", help="Sampling.  [0]")
 @click.option("--seed", type=int, default=1, metavar="N", help="Seed of the prompts.  [1]")
-@click.option("--ab", "other", default="", metavar="OTHER", help="In turn with: ENGINE, PRESET, or KEY=VALUE.")
+@click.option(
+    "--ab",
+    "other",
+    default="",
+    metavar="OTHER",
+    help="A/B with a preset, ENGINE, container=NAME, image=IMAGE or KEY=VALUE.",
+)
 @yes_option
 def bench(
     session: Session, name: str, other: str, content: str, warm_cache: bool, as_text: bool, yes: bool, **load: Any
@@ -517,7 +522,9 @@ def _bench(
         named = [word for field in error.fields if (word := (options or {}).get(field))]
         raise UsageError(error.summary, f"{error.remedy.rstrip('.')}: {', '.join(named)}.") from None
     ticker = _Ticker(session)
-    sides = sides_of(session, name, other, plan, yes=yes) if other else None
+    running = running_engine(other)
+    sides = sides_of(session, name, other, plan, yes=yes) if other and not running else None
+    other = running or other
     work = (
         partial(_measure, session, name, other, plan, ticker)
         if sides is None
@@ -538,7 +545,7 @@ async def _measure(
 ) -> tuple[BenchRun, ...]:
     names = [(await find_container(context, each)).id for each in (name, other) if each]
     if context.demo:
-        session.err.say("Figures are simulated, and compared with nothing real.", "dim")
+        session.err.say("Simulated Spark: figures are not real.", "dim")
     if not other:
         return (await context.benchmark.run(names[0], plan, ticker),)
     return await context.benchmark.versus(names[0], names[1], plan, ticker)
@@ -548,8 +555,8 @@ async def _in_turns(
     session: Session, sides: tuple[Side, Side], plan: BenchPlan, ticker: _Ticker, context: Context
 ) -> tuple[BenchRun, ...]:
     if context.demo:
-        session.err.say("Figures are simulated, and compared with nothing real.", "dim")
-    return await context.bench_turns.run(sides, plan, ticker)
+        session.err.say("Simulated Spark: figures are not real.", "dim")
+    return await context.ab_runner.run(sides, plan, ticker)
 
 
 def _as_data(runs: tuple[BenchRun, ...], found: Comparison | None) -> object:
@@ -624,9 +631,9 @@ class _Ticker:
         if not any(run.levels for run in runs):
             return Interrupted("", "")
         if any(run.conditions.simulated for run in runs):
-            return Interrupted("The measurement was stopped.", "Nothing is kept of a simulated one.")
+            return Interrupted("The measurement was stopped.", "Simulated results are not saved.")
         ids = " ".join(run.id for run in runs)
-        return Interrupted("The measurement was stopped.", f"What it had is kept: spark-tui results show {ids}")
+        return Interrupted("The measurement was stopped.", f"Measured levels are saved: spark-tui results show {ids}")
 
 
 def _what(segment: Segment) -> str:
@@ -673,7 +680,7 @@ def show_run(session: Session, context: Context, run: BenchRun) -> None:
         out.table(beside(published))
     _checks(session, run)
     if not context.demo:
-        told = f"kept as {run.id}: spark-tui results show {run.id}" if run.levels else "nothing was kept"
+        told = f"saved as {run.id}: spark-tui results show {run.id}" if run.levels else "not saved"
         session.err.say(told, "dim")
 
 
@@ -713,7 +720,7 @@ def show_comparison(session: Session, found: Comparison) -> None:
     session.out.table(compared(found))
     session.out.lines(f"  {_words(each)}" for each in found.differences)
     if not found.paired:
-        session.err.note("They were not measured in turn: what changed on the box in between is in the ratio.")
+        session.err.note("Not measured in turn: the ratio includes any change of the machine in between.")
 
 
 def _words(difference: object) -> str:
@@ -769,7 +776,7 @@ def list_results(session: Session, options: ListOptions = EVERYTHING) -> None:
         elif kept:
             session.out.table(ledger(kept, context.clock.now()))
         else:
-            session.err.say("There are no results yet. Measure an engine: spark-tui bench NAME")
+            session.err.say("No results yet: spark-tui bench NAME")
 
     session.run(work)
 
@@ -866,7 +873,7 @@ def mark_result(session: Session, model: str, status: str, reason: str, quantiza
         if session.as_json:
             session.out.json(shapes_result(result))
         else:
-            session.err.say(f"kept as {result.id}")
+            session.err.say(f"saved as {result.id}")
 
     session.run(work)
 

@@ -71,11 +71,11 @@ from spark_tui.services.ports import (
     HostProbe,
     Load,
     LoadDriver,
+    LoadResult,
     MetricsSource,
+    RequestSpec,
     ResultStore,
-    Shot,
     Tick,
-    Volley,
 )
 
 WARM_UP_TOKENS: Final = 16
@@ -140,8 +140,8 @@ class BenchSession:
         return context
 
     async def _calibrate(self) -> None:
-        shot = Shot(0, " ".join((PROSE.split() * 2)[:CALIBRATION_WORDS]), CALIBRATION_WORDS, 2)
-        (record,) = await self._send((shot,), 1, asyncio.Event(), lambda _: None)
+        request = RequestSpec(0, " ".join((PROSE.split() * 2)[:CALIBRATION_WORDS]), CALIBRATION_WORDS, 2)
+        (record,) = await self._send((request,), 1, asyncio.Event(), lambda _: None)
         if not record.prompt_tokens:
             raise EngineFailed(
                 f"{self.name} did not answer a first request: {record.error or 'it reports no usage'}.",
@@ -160,7 +160,7 @@ class BenchSession:
             output = max(2, min(WARM_UP_TOKENS, self.plan.output_tokens))
             asked = self.plan.input_tokens if self.plan.concurrency else min(self.plan.depths)
             segment = Segment(0, streams, streams * self.plan.warmup, asked, output)
-            records = await self._send(await self._shots(segment), streams, stop, tick)
+            records = await self._send(await self._requests(segment), streams, stop, tick)
             if not stop.is_set() and not any(record.chunks for record in records):
                 why = next((record.error for record in records if record.error), "no answer")
                 raise EngineFailed(
@@ -178,8 +178,8 @@ class BenchSession:
 
     async def measure(self, segment: Segment, stop: asyncio.Event, tick: OnTick) -> Pass:
         """One segment, to its end or to the stop."""
-        shots = await self._shots(segment)
-        records = await self._send(shots, segment.streams, stop, tick)
+        requests = await self._requests(segment)
+        records = await self._send(requests, segment.streams, stop, tick)
         sent = tuple(record for record in records if record.sent > 0)
         done = Pass(segment, sent, finished=not stop.is_set() and len(sent) == segment.requests)
         if sent:
@@ -187,33 +187,33 @@ class BenchSession:
         return done
 
     async def _send(
-        self, shots: tuple[Shot, ...], streams: int, stop: asyncio.Event, tick: OnTick
+        self, requests: tuple[RequestSpec, ...], streams: int, stop: asyncio.Event, tick: OnTick
     ) -> tuple[RequestRecord, ...]:
-        load = Load(self.conditions.served_name, shots, streams, self.plan.temperature)
+        load = Load(self.conditions.served_name, requests, streams, self.plan.temperature)
         records: tuple[RequestRecord, ...] = ()
         async with aclosing(self._driver.drive(self.endpoint, load, stop)) as driven:
             async for told in driven:
-                if isinstance(told, Volley):
+                if isinstance(told, LoadResult):
                     records = told.records
                     self._lateness += told.lateness
                 else:
                     tick(told)
         return records
 
-    async def _shots(self, segment: Segment) -> tuple[Shot, ...]:
-        return tuple([await self._shot(segment, number) for number in range(segment.requests)])
+    async def _requests(self, segment: Segment) -> tuple[RequestSpec, ...]:
+        return tuple([await self._request(segment, number) for number in range(segment.requests)])
 
-    async def _shot(self, segment: Segment, number: int) -> Shot:
+    async def _request(self, segment: Segment, number: int) -> RequestSpec:
         if self._words is None:
             text = prompt_text(self.plan, self.salt, segment, number, self._words_per_token)
-            return Shot(number, text, segment.input_tokens, segment.output_tokens)
+            return RequestSpec(number, text, segment.input_tokens, segment.output_tokens)
         ids = prompt_ids(self.plan, self.salt, segment, number, self._words)
         if self.plan.form is PromptForm.TOKENS:
-            return Shot(number, tuple(ids), segment.input_tokens, segment.output_tokens)
+            return RequestSpec(number, tuple(ids), segment.input_tokens, segment.output_tokens)
         model = self.conditions.served_name
         text = await self._driver.detokenize(self.endpoint, model, ids)
         counted, _ = await self._driver.tokenize(self.endpoint, model, text)
-        return Shot(number, text, len(counted), segment.output_tokens)
+        return RequestSpec(number, text, len(counted), segment.output_tokens)
 
     # --- after ----------------------------------------------------------------------------------------
 
@@ -297,7 +297,7 @@ class BenchProgress:
 OnProgress = Callable[[BenchProgress], None]
 
 
-class Course:
+class BenchReporter:
     """Turns what a benchmark does into reports. `sides` says how many sessions there will be, where not all are known
     from the beginning."""
 
@@ -502,7 +502,7 @@ STRIKES: Final = 3
 """Looks in a row below the floor before a run is stopped: as the memory guard's, and before it acts."""
 
 
-class BoxWatch:
+class HostWatch:
     """Adds to `samples`, which may be exchanged while it watches. Sets `stop` when memory is short, and `reason`."""
 
     def __init__(self, host: HostProbe, gpu: GpuProbe, clock: Clock, floor: int, stop: asyncio.Event) -> None:
@@ -627,23 +627,23 @@ class Benchmark:
     ) -> tuple[BenchRun, ...]:
         box = self.begin(plan, stop)
         sessions = await self._sessions(names, plan)
-        course = Course(sessions, report, self._clock)
+        reporter = BenchReporter(sessions, report, self._clock)
         failure: SparkError | None = None
         try:
             async with box.watching():
-                await self._measure(sessions, course, box, stop)
+                await self._measure(sessions, reporter, box, stop)
         except SparkError as error:
-            if not course.measured:
+            if not reporter.measured:
                 raise
             failure = error
         finally:
             await self.close()
-        return self.ended(sessions, course, failure, box.reason if stop.is_set() else None)
+        return self.ended(sessions, reporter, failure, box.reason if stop.is_set() else None)
 
-    def begin(self, plan: BenchPlan, stop: asyncio.Event) -> BoxWatch:
+    def begin(self, plan: BenchPlan, stop: asyncio.Event) -> HostWatch:
         """Refuses what makes no sense, or has no memory; returns who watches the box."""
         check_plan(plan)
-        box = BoxWatch(self._host, self._gpu, self._clock, self._floor, stop)
+        box = HostWatch(self._host, self._gpu, self._clock, self._floor, stop)
         box.check()
         return box
 
@@ -652,7 +652,7 @@ class Benchmark:
         await self._driver.close()
 
     def ended(
-        self, sessions: Sequence[BenchSession], course: Course, failure: SparkError | None, stopped: str | None
+        self, sessions: Sequence[BenchSession], reporter: BenchReporter, failure: SparkError | None, stopped: str | None
     ) -> tuple[BenchRun, ...]:
         """Keeps what was measured. `stopped` is None for what came to its end, else what the box stopped it for; empty
         when a person did."""
@@ -662,11 +662,11 @@ class Benchmark:
         if stopped is not None:
             ending = Ending.STOPPED if stopped else Ending.CANCELLED
             reason = stopped or "stopped before its end"
-        runs = tuple(session.run(course.seconds, ending, reason) for session in sessions)
-        if course.measured:
+        runs = tuple(session.run(reporter.seconds, ending, reason) for session in sessions)
+        if reporter.measured:
             for run in runs:
                 self._results.keep(run)
-        course.tell(BenchStep.DONE, runs=runs)
+        reporter.tell(BenchStep.DONE, runs=runs)
         return runs
 
     async def _sessions(self, names: Sequence[str], plan: BenchPlan) -> list[BenchSession]:
@@ -697,48 +697,48 @@ class Benchmark:
         check_context(plan, conditions.context_tokens)
         return BenchSession(self._driver, self._metrics, endpoint, plan, conditions, at=now, salt=salt)
 
-    async def prepare(self, session: BenchSession, course: Course, stop: asyncio.Event) -> None:
+    async def prepare(self, session: BenchSession, reporter: BenchReporter, stop: asyncio.Event) -> None:
         """Learns what prompts are made of, and warms the engine up."""
-        course.tell(BenchStep.PREPARING, session)
+        reporter.tell(BenchStep.PREPARING, session)
         context = await session.prepare()
         if context is not None and session.conditions.context_tokens is None:
             session.conditions = replace(session.conditions, context_tokens=context)
         check_context(session.plan, session.conditions.context_tokens)
-        course.tell(BenchStep.WARM_UP, session)
+        reporter.tell(BenchStep.WARM_UP, session)
         await session.warm_up(stop, lambda _: None)
 
     async def _measure(
-        self, sessions: Sequence[BenchSession], course: Course, box: BoxWatch, stop: asyncio.Event
+        self, sessions: Sequence[BenchSession], reporter: BenchReporter, box: HostWatch, stop: asyncio.Event
     ) -> None:
         for session in sessions:
-            await self.prepare(session, course, stop)
+            await self.prepare(session, reporter, stop)
             await session.begin()
-        await self._segments(sessions, course, box, stop)
+        await self._segments(sessions, reporter, box, stop)
         await self._clock.sleep(SETTLE_SECONDS)
         for session in sessions:
             await session.end()
 
     async def _segments(
-        self, sessions: Sequence[BenchSession], course: Course, box: BoxWatch, stop: asyncio.Event
+        self, sessions: Sequence[BenchSession], reporter: BenchReporter, box: HostWatch, stop: asyncio.Event
     ) -> None:
         silent = dict.fromkeys(sessions, 0)
         for number, segment in enumerate(segments(sessions[0].plan)):
             for session in sessions if number % 2 == 0 else reversed(sessions):
                 if stop.is_set():
                     return
-                why = await self.segment(session, segment, course, box, stop)
+                why = await self.segment(session, segment, reporter, box, stop)
                 silent[session] = silent[session] + 1 if why is not None else 0
                 if silent[session] >= MOST_SILENT and not stop.is_set():
                     raise not_answering(session, why or "")
 
     async def segment(
-        self, session: BenchSession, segment: Segment, course: Course, box: BoxWatch, stop: asyncio.Event
+        self, session: BenchSession, segment: Segment, reporter: BenchReporter, box: HostWatch, stop: asyncio.Event
     ) -> str | None:
         """Measures one segment. Returns why not a single request was answered; None when one was, or none was sent."""
-        course.begin(session, segment)
+        reporter.begin(session, segment)
         box.samples = session.samples
-        done = await session.measure(segment, stop, course.tick)
-        course.end()
+        done = await session.measure(segment, stop, reporter.tick)
+        reporter.end()
         if not done.records or any(record.chunks for record in done.records):
             return None
         return done.records[0].error
@@ -785,9 +785,11 @@ async def to_its_end(
         return await asyncio.shield(task)
     except asyncio.CancelledError:
         stop.set()
-        await asyncio.wait((task,), timeout=seconds)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        try:
+            await asyncio.wait((task,), timeout=seconds)
+        finally:  # a caller that is cancelled a second time leaves no task behind
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
         raise
 
 

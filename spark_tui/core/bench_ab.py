@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from spark_tui.core.bench import (
     Benchmark,
+    BenchReporter,
     BenchSession,
-    BoxWatch,
-    Course,
+    HostWatch,
     OnProgress,
     new_salt,
     not_answering,
@@ -32,6 +32,13 @@ from spark_tui.domain.presets.preset import Preset, PresetCatalogue
 from spark_tui.domain.settings import ExposureChoice
 from spark_tui.services.ports import Clock
 
+_CONTAINER: Final = "container="
+
+
+def running_engine(other: str) -> str:
+    """The container of an A/B with `container=NAME`, which runs already; empty for any other comparison."""
+    return other.removeprefix(_CONTAINER).strip() if other.startswith(_CONTAINER) else ""
+
 
 @dataclass(frozen=True, slots=True)
 class Side:
@@ -42,7 +49,7 @@ class Side:
     what: str
 
 
-class Sides:
+class ABPlanner:
     """Plans such comparisons; changes nothing."""
 
     def __init__(self, catalogue: Callable[[], PresetCatalogue], preflight: Preflight) -> None:
@@ -50,29 +57,29 @@ class Sides:
         self._preflight = preflight
 
     def plan(self, view: EngineView, other: str) -> tuple[Side, Side]:
-        """A running engine as it is, and `other`: changes of its launch (`max_num_seqs=8 kv_cache_dtype=fp8`), or the
+        """A running engine as it is, and `other`: changes of its launch (`max_num_seqs=8 image=vllm:nightly`), or the
         name of a preset. Raises RefusedError or UsageError, with the way out, for what cannot be launched."""
         preset, now = self._launched(view)
-        first = Side(view.name, LaunchRequest(preset, now, replace_running=True), "as it runs now")
+        first = Side(view.name, LaunchRequest(preset, now, replace_running=True), "current settings")
         second = self._changed(view, preset, other) if "=" in other else self._preset(other)
         before = self._preflight.dry_plan(preset, now)
         after = self._preflight.dry_plan(second.request.preset, second.request.overrides)
         if replace(before.spec, labels=()) == replace(after.spec, labels=()):
-            raise UsageError(f"{other} changes nothing: {view.name} runs so.", "Give another value, or another preset.")
+            raise UsageError(f"{view.name} already uses {other}.", "Give another value, or another preset.")
         return first, second
 
     def _launched(self, view: EngineView) -> tuple[Preset, Overrides]:
         container = view.container
         if not container.ours:
             raise RefusedError(
-                f"spark-tui did not start {view.name}, and cannot start it anew.",
-                "Compare it with another engine that serves, or launch it from a preset.",
+                f"Not started by spark-tui: {view.name}. It cannot be restarted for an A/B.",
+                "Compare it with another serving engine, or launch it from a preset.",
             )
         preset = self._catalogue().get(container.preset)
         if preset is None:
             raise RefusedError(
-                f"The preset {container.preset}, from which {view.name} was launched, is not here.",
-                "Launch it from a preset that is: spark-tui presets list",
+                f"The preset {container.preset} of {view.name} is not available.",
+                "Launch it from another preset: spark-tui presets list",
             )
         pairs = launched_with(container)
         return preset, self._where_it_is(view, overrides_from_pairs(pairs))
@@ -92,7 +99,11 @@ class Sides:
         changes = pairs_from(words)
         for key in ("name", "port", "exposure", "api_key"):
             if key in changes:
-                raise UsageError(f"`{key}` changes no figure.", "Compare a setting of the engine: max_num_seqs=8")
+                raise UsageError(
+                    f"{key} does not affect performance.", "Compare a setting of the engine: max_num_seqs=8"
+                )
+        if image := changes.pop("image", ""):
+            preset = replace(preset, image=image)
         overrides = overrides_from_pairs({**launched_with(view.container), **changes})
         request = LaunchRequest(preset, self._where_it_is(view, overrides), replace_running=True)
         return Side(view.name, request, " ".join(words))
@@ -101,8 +112,8 @@ class Sides:
         preset = self._catalogue().get(name)
         if preset is None:
             raise UsageError(
-                f"{name} is no engine that serves, and no preset.",
-                "Name one of them, or a change of this engine's launch: max_num_seqs=8",
+                f"{name} is neither a serving engine nor a preset.",
+                "Give a preset, container=NAME, image=IMAGE, or a setting: max_num_seqs=8",
             )
         return Side(preset.name, LaunchRequest(preset, Overrides(), replace_running=True), f"preset {preset.name}")
 
@@ -117,11 +128,11 @@ def starts_of(plan: BenchPlan) -> int:
     return plan.passes + plan.passes % 2
 
 
-class Turns:
+class ABRunner:
     """Compares launches. One object serves many."""
 
     def __init__(
-        self, benchmark: Benchmark, launcher: Launcher, supervisor: EngineSupervisor, sides: Sides, clock: Clock
+        self, benchmark: Benchmark, launcher: Launcher, supervisor: EngineSupervisor, sides: ABPlanner, clock: Clock
     ) -> None:
         self._benchmark = benchmark
         self._launcher = launcher
@@ -130,7 +141,7 @@ class Turns:
         self._clock = clock
 
     def sides(self, view: EngineView, other: str) -> tuple[Side, Side]:
-        """See Sides.plan."""
+        """See ABPlanner.plan."""
         return self._sides.plan(view, other)
 
     async def run(
@@ -149,7 +160,9 @@ class Turns:
     ) -> tuple[BenchRun, ...]:
         box = self._benchmark.begin(plan, stop)
         first = await self._benchmark.session(sides[0].name, plan, new_salt(), self._clock.now())
-        turn = _Turn(self, self._benchmark, sides, first, Course([first], report, self._clock, sides=2), box, stop)
+        turn = _ABRun(
+            self, self._benchmark, sides, first, BenchReporter([first], report, self._clock, sides=2), box, stop
+        )
         failure: SparkError | None = None
         try:
             await turn.all()
@@ -158,16 +171,16 @@ class Turns:
         finally:
             await self._benchmark.close()
             await self._back(turn)
-        if failure is not None and not turn.course.measured:
+        if failure is not None and not turn.reporter.measured:
             raise failure
-        return self._benchmark.ended(turn.sessions, turn.course, failure, box.reason if stop.is_set() else None)
+        return self._benchmark.ended(turn.sessions, turn.reporter, failure, box.reason if stop.is_set() else None)
 
-    async def _back(self, turn: _Turn) -> None:
+    async def _back(self, turn: _ABRun) -> None:
         """The engine of before starts again; nobody waits until it serves."""
         side = turn.sides[0]
         if turn.up == 0:
             return
-        turn.course.launching(side.name, "starts again as it was")
+        turn.reporter.launching(side.name, "starts again as it was")
         try:
             await self.stop_other(turn.sides, 0)
             await self._launcher.launch(replace(side.request, wait=False, warm=False, force=True), _silent)
@@ -183,15 +196,15 @@ class Turns:
         if other != sides[wanted].name and watch is not None and watch.container.running:
             await self._supervisor.stop(other)
 
-    async def bring_up(self, sides: tuple[Side, Side], wanted: int, course: Course) -> None:
+    async def bring_up(self, sides: tuple[Side, Side], wanted: int, reporter: BenchReporter) -> None:
         """One side serves, and the other one has ended."""
         side = sides[wanted]
 
         def tell(step: Step) -> None:
             if step.state is StepState.RUNNING:
-                course.launching(side.name, f"{step.label} {step.detail}".strip())
+                reporter.launching(side.name, f"{step.label} {step.detail}".strip())
 
-        course.launching(side.name, side.what)
+        reporter.launching(side.name, side.what)
         await self.stop_other(sides, wanted)
         await self._launcher.launch(side.request, tell)
 
@@ -200,18 +213,18 @@ class Turns:
         return await self._benchmark.session(name, like.plan, like.salt, self._clock.now())
 
 
-class _Turn:
+class _ABRun:
     """One comparison under way. `up` is the side that runs, None while none is known to."""
 
     def __init__(
-        self, turns: Turns, benchmark: Benchmark, sides: tuple[Side, Side], first: BenchSession, course: Course,
-        box: BoxWatch, stop: asyncio.Event,
+        self, runner: ABRunner, benchmark: Benchmark, sides: tuple[Side, Side], first: BenchSession,
+        reporter: BenchReporter, box: HostWatch, stop: asyncio.Event,
     ) -> None:  # fmt: skip
         self.sides = sides
         self.sessions = [first]
-        self.course = course
+        self.reporter = reporter
         self.up: int | None = 0
-        self._turns = turns
+        self._runner = runner
         self._benchmark = benchmark
         self._box = box
         self._stop = stop
@@ -234,25 +247,25 @@ class _Turn:
     async def _one(self, wanted: int, planned: list[Segment]) -> None:
         if self.up != wanted:
             self.up, self._fresh = None, True
-            if not await self._unless_stopped(self._turns.bring_up(self.sides, wanted, self.course)):
+            if not await self._unless_stopped(self._runner.bring_up(self.sides, wanted, self.reporter)):
                 return
             self.up = wanted
         session = await self._session(wanted)
         if self._fresh:
-            await self._benchmark.prepare(session, self.course, self._stop)
+            await self._benchmark.prepare(session, self.reporter, self._stop)
             self._fresh = False
         async with self._box.watching():
             for segment in planned:
                 if self._stop.is_set():
                     return
-                why = await self._benchmark.segment(session, segment, self.course, self._box, self._stop)
+                why = await self._benchmark.segment(session, segment, self.reporter, self._box, self._stop)
                 if why is not None and not self._stop.is_set():
                     raise not_answering(session, why)
 
     async def _session(self, wanted: int) -> BenchSession:
         if wanted == len(self.sessions):
             first = self.sessions[0]
-            second = await self._turns.session(self.sides[1].name, first)
+            second = await self._runner.session(self.sides[1].name, first)
             first.pair, second.pair, second.at = second.id, first.id, first.at
             for session, side, mark in ((first, self.sides[0], "A"), (second, self.sides[1], "B")):
                 session.notes.append(
@@ -260,7 +273,7 @@ class _Turn:
                     "counters with it."
                 )
             self.sessions.append(second)
-            self.course.joined(second)
+            self.reporter.joined(second)
         return self.sessions[wanted]
 
     async def _unless_stopped(self, work: Coroutine[Any, Any, None]) -> bool:

@@ -15,7 +15,7 @@ from spark_tui.domain.settings import Folders, Settings, defaults, folders_of
 
 if TYPE_CHECKING:
     from spark_tui.core.bench import Benchmark, Results
-    from spark_tui.core.bench_ab import Sides, Turns
+    from spark_tui.core.bench_ab import ABPlanner, ABRunner
     from spark_tui.core.cache import CacheControl
     from spark_tui.core.chat import ChatTarget, EngineMeter
     from spark_tui.core.collectors import Collectors
@@ -189,9 +189,9 @@ PARTS: Final[Mapping[str, Part]] = {
             c.guard_policy.serving_floor,
         ),
     ),
-    "sides": ("bench_ab:Sides", lambda make, c: make(c.catalogue, c.preflight)),
-    "bench_turns": (
-        "bench_ab:Turns", lambda make, c: make(c.benchmark, c.launcher, c.supervisor, c.sides, c.clock)
+    "sides": ("bench_ab:ABPlanner", lambda make, c: make(c.catalogue, c.preflight)),
+    "ab_runner": (
+        "bench_ab:ABRunner", lambda make, c: make(c.benchmark, c.launcher, c.supervisor, c.sides, c.clock)
     ),
     # other machines
     "hosts": (
@@ -235,8 +235,8 @@ class Context:
     conversations: Conversations
     results: Results
     benchmark: Benchmark
-    sides: Sides
-    bench_turns: Turns
+    sides: ABPlanner
+    ab_runner: ABRunner
     hosts: Hosts
 
     def __init__(self, settings: Settings, ports: Ports, paths: HostPaths, *, demo: bool = False) -> None:

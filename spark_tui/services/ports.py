@@ -401,7 +401,7 @@ class LogArchive(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Shot:
+class RequestSpec:
     """One request to send: the prompt as token ids or as text, its length, and how many tokens to ask for."""
 
     number: int
@@ -412,10 +412,10 @@ class Shot:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """A closed loop: `streams` streams take the next of `shots` as soon as their last one has ended."""
+    """A closed loop: `streams` streams take the next of `requests` as soon as their last one has ended."""
 
     model: str
-    shots: tuple[Shot, ...]
+    requests: tuple[RequestSpec, ...]
     streams: int
     temperature: float | None = None
     silence_seconds: float = 600.0
@@ -431,7 +431,7 @@ class Tick:
 
 
 @dataclass(frozen=True, slots=True)
-class Volley:
+class LoadResult:
     """What a load gave: its records in the order of their numbers, and `lateness`, by how many seconds the clock came
     late at a steady pulse beside it (empty where time is simulated)."""
 
@@ -439,7 +439,7 @@ class Volley:
     lateness: tuple[float, ...] = ()
 
 
-Driven: TypeAlias = Tick | Volley
+LoadEvent: TypeAlias = Tick | LoadResult
 
 
 class LoadDriver(Protocol):
@@ -447,8 +447,8 @@ class LoadDriver(Protocol):
 
     simulated: bool
 
-    def drive(self, endpoint: Endpoint, load: Load, stop: asyncio.Event) -> AsyncGenerator[Driven, None]:
-        """Ticks while it runs, then the Volley, once, last. A failing request is a record and no exception.
+    def drive(self, endpoint: Endpoint, load: Load, stop: asyncio.Event) -> AsyncGenerator[LoadEvent, None]:
+        """Ticks while it runs, then the LoadResult, once, last. A failing request is a record and no exception.
 
         When `stop` is set no further request is sent, those under way are cut off and recorded as cancelled, and the
         records follow as at any other end. Raises SparkError when there is no way to send anything at all.

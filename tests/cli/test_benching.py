@@ -56,10 +56,10 @@ def test_a_benchmark_prints_its_table_on_stdout_and_its_course_on_stderr() -> No
     assert lines[1].split()[:3] == ["STREAMS", "TOK/S", "±"]
     assert [line.split()[0] for line in lines[2:4]] == ["1", "2"]
     assert lines[4].split()[0] == "DEPTH"
-    assert lines[6].startswith("single 4")
+    assert lines[6].startswith("1 stream 4")
     assert "pass 1  1 stream " in result.err
     assert "simulated" in result.err
-    assert "kept as" not in result.err, "nothing is kept of a simulation"
+    assert "saved as" not in result.err, "nothing is kept of a simulation"
 
 
 def test_on_a_terminal_one_line_moves() -> None:
@@ -102,7 +102,9 @@ def _nulls_without_reason(told: Any, path: str = "") -> list[str]:
         (("bench", NAME, "--output", "1"), 2, "at least 2"),
         (("bench", NAME, "--output", "1"), 2, "to measure: --output."),
         (("bench", NAME, "--ab", NAME), 2, "one and the same"),
-        (("bench", NAME, "--ab", "max_num_seqs=8", "--yes"), 4, "is not here"),
+        (("bench", NAME, "--ab", "max_num_seqs=8", "--yes"), 4, "is not available"),
+        (("bench", NAME, "--ab", f"container={NAME}"), 2, "one and the same"),
+        (("bench", NAME, "--ab", "container=nope"), 2, "no engine named nope"),
         (("bench", "qwen-try"), 3, "does not run"),
         (("results", "show", "nope"), 2, "no result nope"),
         (("results", "compare", "nope"), 2, "no result nope"),
@@ -152,7 +154,7 @@ def test_a_change_is_measured_in_turn_and_the_engine_runs_as_before() -> None:
     world = BenchWorld()
     asked = world.run("bench", "tiny-1b", "--ab", "max_model_len=8192", *QUICK, keyboard="n\n")
     assert (asked.code, world.kept.all()) == (4, ())
-    assert "A is tiny-1b as it runs now, B is max_model_len=8192." in asked.err
+    assert "A: tiny-1b, current settings. B: max_model_len=8192." in asked.err
     assert "2 times" in asked.err
     done = world.run("bench", "tiny-1b", "--ab", "max_model_len=8192", *QUICK, "--json", "--yes")
     assert done.code == 0, done.err
@@ -167,9 +169,9 @@ def test_a_change_is_measured_in_turn_and_the_engine_runs_as_before() -> None:
     ("other", "code", "words"),
     [
         ("max_num_seqs=many", 2, "max_num_seqs"),
-        ("max_model_len=4096", 2, "changes nothing"),
-        ("no-such-preset", 2, "no preset"),
-        ("port=9000", 2, "no figure"),
+        ("max_model_len=4096", 2, "already uses"),
+        ("no-such-preset", 2, "nor a preset"),
+        ("port=9000", 2, "does not affect"),
     ],
 )
 def test_what_cannot_be_the_other_side_is_told_before_anything_is_stopped(other: str, code: int, words: str) -> None:
@@ -205,7 +207,7 @@ def test_the_last_is_compared_with_the_one_before(demo: Demo) -> None:
     compared = demo.run("results", "compare", "last")
     assert compared.code == 0
     assert "1 streams" in compared.out and "no difference shown" in compared.out
-    assert "not measured in turn" in compared.err
+    assert "Not measured in turn" in compared.err
     told = demo.run("results", "compare", "last", "--json").json
     assert told["comparable"] is True
     assert [level["id"] for level in told["levels"]] == ["streams-1", "streams-2"]

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from spark_tui.core.bench import BenchProgress, BenchStep
-from spark_tui.core.bench_ab import Side, starts_of
+from spark_tui.core.bench import BenchProgress, BenchStep, to_its_end
+from spark_tui.core.bench_ab import Side, running_engine, starts_of
 from spark_tui.core.context import Context
 from spark_tui.core.launch import LaunchRequest
 from spark_tui.domain.bench.compare import Verdict, compare
@@ -21,7 +21,7 @@ from spark_tui.domain.host.identity import HostPaths
 from spark_tui.domain.presets.overrides import Overrides
 from spark_tui.domain.settings import Settings
 from spark_tui.services.bench.results import MemoryResults
-from spark_tui.services.ports import Driven, Load
+from spark_tui.services.ports import Load, LoadEvent
 from tests.core.kit import PRESET, Kit
 from tests.fakes_bench import FakeLoad
 from tests.fakes_ports import Ports
@@ -35,7 +35,7 @@ class LoadOfWhatRuns(FakeLoad):
 
     kit: TurnsKit
 
-    async def drive(self, endpoint: Endpoint, load: Load, stop: asyncio.Event) -> AsyncGenerator[Driven, None]:
+    async def drive(self, endpoint: Endpoint, load: Load, stop: asyncio.Event) -> AsyncGenerator[LoadEvent, None]:
         running = self.kit.running()
         self.kit.asked.append(running)
         self.step = self.kit.speeds[running]
@@ -78,14 +78,14 @@ class TurnsKit(Kit):
 
     async def sides(self, other: str) -> tuple[Side, Side]:
         view = (await self.context.supervisor.watch("qwen")).view()
-        return self.context.bench_turns.sides(view, other)
+        return self.context.ab_runner.sides(view, other)
 
     async def turns(
         self, other: str, plan: BenchPlan = PLAN, *, stop: asyncio.Event | None = None,
         meanwhile: Callable[[], None] = lambda: None,
     ) -> tuple[BenchRun, ...]:  # fmt: skip
         sides = await self.sides(other)
-        task = asyncio.create_task(self.context.bench_turns.run(sides, plan, self.seen.append, stop=stop))
+        task = asyncio.create_task(self.context.ab_runner.run(sides, plan, self.seen.append, stop=stop))
 
         def done() -> bool:
             meanwhile()
@@ -113,7 +113,7 @@ async def test_a_flag_is_measured_in_turn_with_the_engine_as_it_is() -> None:
     assert [(each.what, each.first, each.second) for each in found.differences if "len" in each.what] == [
         ("--max-model-len", "4096", "8192")
     ]
-    assert "as it runs now" in one.caveats[0]
+    assert "current settings" in one.caveats[0]
     assert "max_model_len=8192" in two.caveats[0]
     assert one.server is None, "its counters began anew with each start"
 
@@ -122,7 +122,7 @@ async def test_both_sides_answer_the_same_prompts() -> None:
     kit = TurnsKit()
     await kit.launched()
     await kit.turns("max_model_len=8192", replace(PLAN, concurrency=(1,), passes=1, warmup=0))
-    first, second = ([shot.prompt for shot in load.shots] for load in kit.load.loads)
+    first, second = ([request.prompt for request in load.requests] for load in kit.load.loads)
     assert first == second
 
 
@@ -141,7 +141,7 @@ async def test_launches_are_told_as_they_go() -> None:
     await kit.launched()
     await kit.turns("max_model_len=8192", replace(PLAN, passes=2))
     launching = [progress for progress in kit.seen if progress.step is BenchStep.LAUNCHING]
-    assert {"max_model_len=8192", "as it runs now"} <= {progress.detail for progress in launching}
+    assert {"max_model_len=8192", "current settings"} <= {progress.detail for progress in launching}
     assert {progress.total for progress in kit.seen} == {2 * 2 * 2}
     assert kit.seen[-1].step is BenchStep.DONE
 
@@ -202,10 +202,10 @@ async def test_a_launch_is_not_waited_for_once_it_is_cancelled() -> None:
 @pytest.mark.parametrize(
     ("other", "kind", "words"),
     [
-        ("max_model_len=4096", UsageError, "changes nothing"),
-        ("nobody", UsageError, "no preset"),
+        ("max_model_len=4096", UsageError, "already uses"),
+        ("nobody", UsageError, "nor a preset"),
         ("max_model_len=many", UsageError, "max_model_len"),
-        ("port=9000", UsageError, "no figure"),
+        ("port=9000", UsageError, "does not affect"),
         ("max_modl_len=1", UsageError, "max_modl_len"),
         ("extra_args='--x", UsageError, "not closed"),
     ],
@@ -219,11 +219,43 @@ async def test_what_cannot_be_compared_says_why(other: str, kind: type[SparkErro
     assert kit.running() == "qwen 4096"
 
 
+async def test_two_images_are_compared() -> None:
+    kit = TurnsKit()
+    await kit.launched()
+    first, second = await kit.sides("image=vllm/vllm-openai:nightly max_model_len=8192")
+    assert first.request.preset.image == PRESET.image
+    assert second.request.preset.image == "vllm/vllm-openai:nightly"
+    assert (second.name, second.request.overrides.max_model_len) == (first.name, 8192)
+    with pytest.raises(UsageError, match="already uses"):
+        await kit.sides(f"image={PRESET.image}")
+
+
+def test_a_running_container_is_named_by_its_prefix() -> None:
+    assert [running_engine(other) for other in ("container=qwen-b", "image=x", "qwen-b")] == ["qwen-b", "", ""]
+
+
+async def test_a_caller_that_is_cancelled_twice_leaves_no_task_behind() -> None:
+    async def work() -> tuple[BenchRun, ...]:
+        await asyncio.Event().wait()
+        return ()
+
+    stop, before = asyncio.Event(), asyncio.all_tasks()
+    caller = asyncio.create_task(to_its_end(work(), stop, 3600.0))
+    for _ in range(2):
+        await asyncio.sleep(0.01)
+        caller.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await caller
+    await asyncio.sleep(0)
+    assert stop.is_set()
+    assert asyncio.all_tasks() == before
+
+
 async def test_an_engine_that_others_started_is_left_alone() -> None:
     kit = TurnsKit()
     kit.docker.add_container("qwen", argv=("vllm", "serve", "org/model", "--port", "8000"))
     kit.api.serve()
-    with pytest.raises(RefusedError, match="did not start"):
+    with pytest.raises(RefusedError, match="Not started by spark-tui"):
         await kit.sides("max_model_len=8192")
 
 

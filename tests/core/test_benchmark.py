@@ -187,7 +187,7 @@ async def test_a_key_goes_into_its_header_and_nowhere_else(server: BenchServer) 
 @pytest.mark.parametrize(
     ("how", "count", "words"),
     [
-        ("refuse", "failed", "no more requests"),
+        ("refuse", "failed", "engine is busy"),
         ("break", "truncated", "broke"),
         ("error", "truncated", ""),
         ("short", "short", ""),

@@ -184,7 +184,7 @@ def _compare(app: PtyApp) -> None:
     type_into(app, "engine", LOAD)
     app.wait_for("speculation=off", "2: nobody else is answered meanwhile")
     app.send("ctrl+l")
-    app.wait_for(f"Stop and start {NAME} for an A/B?")
+    app.wait_for("Run an A/B?")
     app.send("y")
     app.wait_for("speculation: ngram 3 -> not set", "B/A", "Measured in turn", timeout=BOOT_SECONDS + ANSWER_SECONDS)
     app.wait_gone("measuring", timeout=60)

@@ -119,17 +119,17 @@ QUICK = {"input": "32", "output": "8", "concurrency": "1,2", "passes": "2", "rou
 @pytest.mark.parametrize("size", SIZES)
 async def test_an_empty_list_says_what_to_do(size: tuple[int, int]) -> None:
     async with looking(BenchKit("qwen"), size) as (sight, _):
-        await sight.until_seen("Nothing was measured yet", "qwen serves", "[7 Bench]")
+        await sight.until_seen("No runs yet", "benchmark of qwen", "[7 Bench]")
         await sight.press("enter")
         await sight.until(lambda: isinstance(sight.app.screen, BenchForm))
 
 
 async def test_without_an_engine_it_says_so_and_how_to_get_one() -> None:
     async with looking(BenchKit()) as (sight, _):
-        await sight.until_seen("Nothing was measured yet", "No engine serves")
+        await sight.until_seen("No runs yet", "No engine is serving")
         await sight.press("b")
         assert not isinstance(sight.app.screen, BenchForm)
-        assert "No engine serves" in told(sight)
+        assert "No engine is serving" in told(sight)
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_the_list_names_a_format_whole_or_not_at_all(model: str, quantization: s
 
 async def test_wrong_keys_say_why_nothing_happens() -> None:
     async with looking(BenchKit("qwen")) as (sight, screen):
-        await sight.until_seen("qwen serves")
+        await sight.until_seen("benchmark of qwen")
         await sight.press("c", "space", "y", "e", "delete", "right", "left", "x", "G", "pagedown")
         for words in ("No measurement is under way", "Choose a run first", "nothing to export"):
             assert words in told(sight)
@@ -159,7 +159,7 @@ async def test_wrong_keys_say_why_nothing_happens() -> None:
 
 async def test_read_only_measures_nothing() -> None:
     async with looking(BenchKit("qwen", settings=Settings(read_only=True))) as (sight, _):
-        await sight.until_seen("Nothing was measured yet")
+        await sight.until_seen("No runs yet")
         assert "Measure" not in sight.text.splitlines()[-1]
         await sight.press("b", "enter")
         assert not isinstance(sight.app.screen, BenchForm)
@@ -173,7 +173,7 @@ async def test_read_only_measures_nothing() -> None:
 async def test_the_form_tells_what_it_comes_to(size: tuple[int, int]) -> None:
     async with looking(BenchKit("qwen"), size) as (sight, _):
         await quick(sight, input="512", output="64", concurrency="1,2,8")
-        await sight.until_seen("66 requests", "not known before the first run", "576 tokens of the context's 4,096")
+        await sight.until_seen("66 requests", "unknown until first run", "576 tokens of the context's 4,096")
         assert sight.on(BenchForm).problem is None
         await sight.press("escape")
         assert isinstance(sight.app.screen, BenchScreen)
@@ -206,7 +206,7 @@ async def test_the_form_knows_how_long_from_the_last_run_of_the_model() -> None:
 async def test_what_would_be_refused_is_told_before(field: str, text: str, words: str) -> None:
     kit = BenchKit("qwen")
     async with looking(kit) as (sight, _):
-        await sight.until_seen("qwen serves")
+        await sight.until_seen("benchmark of qwen")
         form = await quick(sight, **{field: text})
         assert form.problem is not None
         shown = " ".join(sight.text.split())
@@ -252,14 +252,14 @@ def test_what_a_curves_marks_mean_is_told_whole_in_shorter_words_where_it_is_nar
 async def test_a_measurement_is_followed_and_kept() -> None:
     kit = BenchKit("qwen")
     async with looking(kit) as (sight, screen):
-        await sight.until_seen("qwen serves")
+        await sight.until_seen("benchmark of qwen")
         await quick(sight, **QUICK)
         await sight.press("ctrl+l")
         await sight.until_seen("measuring", "pass 1", "of 4")
         await sight.press("b")
         assert "under way" in told(sight)
         await sight.until(lambda: bool(kit.results.all()))
-        await sight.until_seen("done", "single 50.0 tok/s", "streams", "TTFT")
+        await sight.until_seen("done", "1 stream 50.0 tok/s", "streams", "TTFT")
         (kept,) = kit.results.all()
         assert screen.runs_list.key == kept.id
         assert not screen.measuring
@@ -271,7 +271,7 @@ async def test_a_measurement_is_followed_and_kept() -> None:
 async def test_it_goes_on_while_another_screen_is_shown() -> None:
     kit = BenchKit("qwen")
     async with looking(kit) as (sight, _):
-        await sight.until_seen("qwen serves")
+        await sight.until_seen("benchmark of qwen")
         await quick(sight, **QUICK)
         await sight.press("ctrl+l")
         await sight.until_seen("measuring")
@@ -285,7 +285,7 @@ async def test_it_goes_on_while_another_screen_is_shown() -> None:
 async def test_cancel_keeps_what_was_measured() -> None:
     kit = BenchKit("qwen")
     async with looking(kit) as (sight, _):
-        await sight.until_seen("qwen serves")
+        await sight.until_seen("benchmark of qwen")
         await quick(sight, **QUICK)
         await sight.press("ctrl+l")
         await sight.until_seen("1 of 4")
@@ -301,7 +301,7 @@ async def test_cancel_keeps_what_was_measured() -> None:
 async def test_leaving_the_program_keeps_what_was_measured() -> None:
     kit = BenchKit("qwen")
     async with looking(kit) as (sight, _):
-        await sight.until_seen("qwen serves")
+        await sight.until_seen("benchmark of qwen")
         await quick(sight, **QUICK)
         await sight.press("ctrl+l")
         await sight.until_seen("1 of 4")
@@ -321,7 +321,7 @@ async def test_short_and_failed_requests_stand_in_the_table() -> None:
     kit = BenchKit("qwen")
     kit.load.spoil = {2: {"completion_tokens": 3}, 1: {"error": f"HTTP 500: {MARKUP} {ESCAPE}"}}
     async with looking(kit, (200, 50)) as (sight, _):
-        await sight.until_seen("qwen serves")
+        await sight.until_seen("benchmark of qwen")
         await quick(sight, **QUICK, depths="64")
         await sight.press("ctrl+l")
         await sight.until(lambda: bool(kit.results.all()))
@@ -334,13 +334,13 @@ async def test_an_engine_that_cannot_be_asked_is_told_and_nothing_is_kept() -> N
     kit = BenchKit("qwen")
     kit.load.broken = EngineUnreachable("Nothing answers at 8000.", "Is it running?")
     async with looking(kit) as (sight, screen):
-        await sight.until_seen("qwen serves")
+        await sight.until_seen("benchmark of qwen")
         await quick(sight, **QUICK)
         await sight.press("ctrl+l")
         await sight.until(lambda: "Nothing answers at 8000." in told(sight))
         assert not screen.measuring
         assert not kit.results.all()
-        await sight.until_seen("Nothing was measured yet")
+        await sight.until_seen("No runs yet")
 
 
 async def test_two_engines_are_measured_in_turn_and_stand_side_by_side() -> None:
@@ -367,9 +367,9 @@ async def test_a_change_is_measured_in_turn_with_the_engine_as_it_is() -> None:
     async with looking(kit) as (sight, screen):
         await launched(kit, sight)
         await quick(sight, **QUICK, other="max_model_len=8192")
-        await sight.until_seen("max_model_len=8192", "as it runs now", "2: nobody else is answered meanwhile")
+        await sight.until_seen("max_model_len=8192", "current settings", "2; qwen is unavailable meanwhile")
         await sight.press("ctrl+l")
-        await sight.until_seen("Stop and start qwen for an A/B?")
+        await sight.until_seen("Run an A/B?")
         await sight.press("escape")
         assert not screen.measuring, "nothing is stopped before a person has said yes"
         await quick(sight, **QUICK, other="max_model_len=8192")
@@ -388,8 +388,8 @@ async def test_a_change_is_measured_in_turn_with_the_engine_as_it_is() -> None:
     ("text", "words"),
     [
         ("max_modl_len=8192", "max_model_len"),
-        ("max_model_len=4096", "changes nothing"),
-        ("no-such-preset", "no preset"),
+        ("max_model_len=4096", "already uses"),
+        ("no-such-preset", "nor a preset"),
         ("max_model_len=", "max_model_len"),
     ],
 )
@@ -426,7 +426,7 @@ async def test_conditions_say_what_is_not_known() -> None:
     async with looking(BenchKit("qwen", results=[result_of(run_of())]), (200, 50)) as (sight, _):
         await sight.until_seen("single")
         await sight.press("right")
-        await sight.until_seen("580.142", "--max-num-seqs 4", "sha256:abc", "revision", "not known", "cold")
+        await sight.until_seen("580.142", "--max-num-seqs 4", "sha256:abc", "revision", "unknown", "cold")
 
 
 async def test_like_is_compared_with_like_and_the_rest_says_why() -> None:
@@ -507,7 +507,7 @@ async def test_the_filter_takes_several_words() -> None:
         await sight.type("gemma fail")
         await sight.until_seen("1 of 2")
         await sight.type("x")
-        await sight.until_seen("No run has all of these words")
+        await sight.until_seen("No matching runs")
         await sight.press("escape")
         assert screen.query_one("#filter", Input).value == ""
         await sight.until_seen("Qwen3.6")
@@ -574,7 +574,7 @@ async def test_the_demo_measures_and_says_that_it_is_simulated() -> None:
         sight = Sight(None, app, pilot)  # type: ignore[arg-type]
         await _wait(sight, lambda: "SERVING" in sight.text)
         await pilot.press("7")
-        await _wait(sight, lambda: isinstance(app.screen, BenchScreen) and "Nothing was measured" in sight.text)
+        await _wait(sight, lambda: isinstance(app.screen, BenchScreen) and "No runs yet" in sight.text)
         await quick_demo(sight)
         await _wait(sight, lambda: "simulated" in sight.text and "done" in sight.text)
 

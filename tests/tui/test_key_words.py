@@ -59,7 +59,7 @@ TEXTS: dict[str, tuple[Callable[[], object], tuple[str, ...]]] = {
     "no engine on Home": (home.no_engine, ("Press 3", "? for")),
     "no presets": (presets.no_presets, ("press ^r",)),
     "nothing to measure": (bench_words.no_engine, ("1 Home, then l; or 3 Presets",)),
-    "how to compare": (bench.how_to_compare, ("Space marks", "that b opens")),
+    "how to compare": (bench.how_to_compare, ("with Space", "A/B (b)")),
     "no metrics": (lambda: metrics_words.nothing(None), ("3 chooses", "1 shows")),
     "paused metrics": (lambda: metrics_words.pace(0.0), ("Space goes on",)),
     "nobody to talk to": (

@@ -23,7 +23,7 @@ from typing import Any, Final
 from spark_tui.domain.bench.export import record_to_json
 from spark_tui.domain.bench.record import record_of
 from spark_tui.services.bench.load import ClosedLoop
-from spark_tui.services.ports import Load, Shot
+from spark_tui.services.ports import Load, RequestSpec
 
 TICK_SECONDS: Final = 0.25
 
@@ -69,18 +69,20 @@ async def _one(order: dict[str, Any], orders: asyncio.Queue[dict[str, Any] | Non
 
 def load_of(told: dict[str, Any]) -> Load:
     """A load as its parent wrote it."""
-    shots = tuple(
-        Shot(number, prompt if isinstance(prompt, str) else tuple(prompt), asked, output)
-        for number, prompt, asked, output in told["shots"]
+    requests = tuple(
+        RequestSpec(number, prompt if isinstance(prompt, str) else tuple(prompt), asked, output)
+        for number, prompt, asked, output in told["requests"]
     )
-    return Load(told["model"], shots, told["streams"], told["temperature"], told["silence_seconds"])
+    return Load(told["model"], requests, told["streams"], told["temperature"], told["silence_seconds"])
 
 
 def load_to_json(load: Load) -> dict[str, Any]:
     """The other way round."""
     return {
         "model": load.model,
-        "shots": [[shot.number, shot.prompt, shot.input_tokens, shot.output_tokens] for shot in load.shots],
+        "requests": [
+            [request.number, request.prompt, request.input_tokens, request.output_tokens] for request in load.requests
+        ],
         "streams": load.streams,
         "temperature": load.temperature,
         "silence_seconds": load.silence_seconds,

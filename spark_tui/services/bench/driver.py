@@ -18,7 +18,7 @@ from spark_tui.domain.text import clean_line, truncate
 from spark_tui.services import executors
 from spark_tui.services.bench.child import load_to_json
 from spark_tui.services.engine_api.client import ClientPools, authorization, bearer
-from spark_tui.services.ports import Driven, Load, Tick, Volley
+from spark_tui.services.ports import Load, LoadEvent, LoadResult, Tick
 
 ANSWER_SECONDS: Final = 30.0
 END_SECONDS: Final = 5.0
@@ -42,8 +42,8 @@ class HttpLoadDriver:
         self._child: asyncio.subprocess.Process | None = None
         self._pools = ClientPools(ANSWER_SECONDS)
 
-    async def drive(self, endpoint: Endpoint, load: Load, stop: asyncio.Event) -> AsyncGenerator[Driven, None]:
-        """Ticks, then the Volley. An abandoned generator ends the helper."""
+    async def drive(self, endpoint: Endpoint, load: Load, stop: asyncio.Event) -> AsyncGenerator[LoadEvent, None]:
+        """Ticks, then the LoadResult. An abandoned generator ends the helper."""
         child = await self._helper()
         order = {
             "base_url": endpoint.base_url,
@@ -61,13 +61,14 @@ class HttpLoadDriver:
                     raise await self._died(child)
                 if "records" in told:
                     ended = True
-                    yield Volley(tuple(map(record_from_json, told["records"])), tuple(told["lateness"]))
+                    yield LoadResult(tuple(map(record_from_json, told["records"])), tuple(told["lateness"]))
                 else:
                     done, running, pieces = told["tick"]
                     yield Tick(done, running, pieces)
         finally:
             if stopper is not None:
                 stopper.cancel()
+                await asyncio.gather(stopper, return_exceptions=True)
             if not ended:
                 await self._end_child()
 

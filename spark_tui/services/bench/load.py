@@ -13,7 +13,7 @@ from typing import Final, cast
 from urllib.parse import urlsplit
 
 from spark_tui.domain.bench.record import COMPLETIONS_PATH, Exchange
-from spark_tui.services.ports import Load, Shot, Tick
+from spark_tui.services.ports import Load, RequestSpec, Tick
 
 MAX_HEAD_BYTES: Final = 64 * 1024
 MAX_ANSWER_BYTES: Final = 256 * 1024 * 1024
@@ -231,7 +231,7 @@ class ClosedLoop:
         self._path = parts.path.rstrip("/") + COMPLETIONS_PATH
         self._authorization = authorization
         self._load = load
-        self._requests = [(shot, self._request(shot)) for shot in load.shots]
+        self._requests = [(spec, self._request(spec)) for spec in load.requests]
         self._wires: list[Wire | None] = [None] * load.streams
         self._exchanges: list[Exchange] = []
         self._next = 0
@@ -265,24 +265,25 @@ class ClosedLoop:
                 for wire in self._wires:
                     if wire is not None:
                         wire.close()
+                await asyncio.gather(*beside, return_exceptions=True)
         return sorted(self._exchanges, key=lambda exchange: exchange.number)
 
     # --- one stream -----------------------------------------------------------------------------------
 
     async def _stream(self, index: int) -> None:
         while self._next < len(self._requests) and not self._stopping:
-            shot, request = self._requests[self._next]
+            spec, request = self._requests[self._next]
             self._next += 1
             self._running += 1
             try:
-                self._exchanges.append(await self._exchange(index, shot, request))
+                self._exchanges.append(await self._exchange(index, spec, request))
             finally:
                 self._running -= 1
                 wire = self._wires[index]
                 if wire is not None:
                     wire.pieces = []
 
-    async def _exchange(self, index: int, shot: Shot, request: bytes) -> Exchange:
+    async def _exchange(self, index: int, spec: RequestSpec, request: bytes) -> Exchange:
         """One request and its answer. The connection is open before the clock starts."""
         wire = self._wires[index]
         begun = time.monotonic()
@@ -292,20 +293,20 @@ class ClosedLoop:
             try:
                 wire = self._wires[index] = await self._connect()
             except (OSError, TimeoutError) as error:
-                return self._told(index, shot, begun, None, _connect_words(error))
+                return self._told(index, spec, begun, None, _connect_words(error))
         sent, answer = wire.send(request)
         await answer
-        return self._told(index, shot, sent, wire, "" if self._stopping else wire.broken)
+        return self._told(index, spec, sent, wire, "" if self._stopping else wire.broken)
 
-    def _told(self, index: int, shot: Shot, sent: float, wire: Wire | None, broken: str) -> Exchange:
+    def _told(self, index: int, spec: RequestSpec, sent: float, wire: Wire | None, broken: str) -> Exchange:
         whole = wire is not None and wire.framing.ended
         return Exchange(
-            number=shot.number,
+            number=spec.number,
             stream=index,
             sent=sent,
             ended=time.monotonic(),
-            asked_input=shot.input_tokens,
-            asked_output=shot.output_tokens,
+            asked_input=spec.input_tokens,
+            asked_output=spec.output_tokens,
             status=wire.framing.status if wire is not None else 0,
             pieces=tuple(wire.pieces) if wire is not None else (),
             broken=broken,
@@ -342,11 +343,11 @@ class ClosedLoop:
 
     # --- the request ----------------------------------------------------------------------------------
 
-    def _request(self, shot: Shot) -> bytes:
+    def _request(self, spec: RequestSpec) -> bytes:
         body: dict[str, object] = {
             "model": self._load.model,
-            "prompt": shot.prompt if isinstance(shot.prompt, str) else list(shot.prompt),
-            "max_tokens": shot.output_tokens,
+            "prompt": spec.prompt if isinstance(spec.prompt, str) else list(spec.prompt),
+            "max_tokens": spec.output_tokens,
             "ignore_eos": True,
             "stream": True,
             "stream_options": {"include_usage": True},

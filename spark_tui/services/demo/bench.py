@@ -11,7 +11,7 @@ from spark_tui.domain.bench.record import RequestRecord
 from spark_tui.domain.engine.state import Endpoint
 from spark_tui.domain.errors import EngineUnreachable
 from spark_tui.services.demo.world import DECODE_RATE, REPLAY_SPEED, DemoWorld, noise
-from spark_tui.services.ports import Driven, Load, Shot, Tick, Volley
+from spark_tui.services.ports import Load, LoadEvent, LoadResult, RequestSpec, Tick
 
 _PREFILL_RATE: Final = 3000.0
 _FIRST_SECONDS: Final = 0.12
@@ -30,7 +30,7 @@ class DemoLoad:
         self._world = world
         self._volleys = 0
 
-    async def drive(self, endpoint: Endpoint, load: Load, stop: asyncio.Event) -> AsyncGenerator[Driven, None]:
+    async def drive(self, endpoint: Endpoint, load: Load, stop: asyncio.Event) -> AsyncGenerator[LoadEvent, None]:
         """Records are made at once and handed out when their time has come."""
         self._require(endpoint)
         clock = self._world.clock
@@ -47,7 +47,7 @@ class DemoLoad:
         finally:
             self._world.chats -= load.streams
         until = begun + (clock.monotonic() - begun) * REPLAY_SPEED
-        yield Volley(tuple(record for record in records if not stop.is_set() or record.ended <= until))
+        yield LoadResult(tuple(record for record in records if not stop.is_set() or record.ended <= until))
 
     async def tokenize(self, endpoint: Endpoint, model: str, text: str) -> tuple[tuple[int, ...], int | None]:
         """A token for each word."""
@@ -81,35 +81,37 @@ def _records(load: Load, begun: float, seed: tuple[int, int]) -> list[RequestRec
     """A closed loop by arithmetic: each stream takes the next request when it is free."""
     free = [begun] * load.streams
     records = []
-    for order, shot in enumerate(load.shots):
+    for order, request in enumerate(load.requests):
         stream = min(range(load.streams), key=lambda index: free[index])
         waits = order % load.streams if order < load.streams else 0  # all begin at once: prefill goes one by one
-        record = _record(shot, stream, free[stream], waits, load.streams, (*seed, shot.number))
+        record = _record(request, stream, free[stream], waits, load.streams, (*seed, request.number))
         free[stream] = record.ended
         records.append(record)
     return records
 
 
-def _record(shot: Shot, stream: int, sent: float, waits: int, streams: int, seed: tuple[int, ...]) -> RequestRecord:
-    first = _FIRST_SECONDS + (1 + 0.6 * waits) * shot.input_tokens / _PREFILL_RATE * (
+def _record(
+    request: RequestSpec, stream: int, sent: float, waits: int, streams: int, seed: tuple[int, ...]
+) -> RequestRecord:
+    first = _FIRST_SECONDS + (1 + 0.6 * waits) * request.input_tokens / _PREFILL_RATE * (
         0.97 + 0.06 * noise("first", *seed)
     )
-    depth = 1 + shot.input_tokens / 400_000  # a longer context is read with each token
+    depth = 1 + request.input_tokens / 400_000  # a longer context is read with each token
     step = (1 + _SLOWDOWN * (streams - 1)) * depth / DECODE_RATE * (0.985 + 0.03 * noise("step", *seed))
     chunks, at = [sent + first], sent + first
-    for number in range(1, shot.output_tokens):
+    for number in range(1, request.output_tokens):
         at += step * (0.94 + 0.12 * noise("token", number, *seed))
         chunks.append(at)
     return RequestRecord(
-        number=shot.number,
+        number=request.number,
         stream=stream,
         sent=sent,
         ended=at + 0.001,
-        asked_input=shot.input_tokens,
-        asked_output=shot.output_tokens,
+        asked_input=request.input_tokens,
+        asked_output=request.output_tokens,
         chunks=tuple(chunks),
-        prompt_tokens=shot.input_tokens,
-        completion_tokens=shot.output_tokens,
+        prompt_tokens=request.input_tokens,
+        completion_tokens=request.output_tokens,
         finish_reason="length",
         status=200,
     )

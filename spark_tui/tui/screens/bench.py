@@ -59,8 +59,7 @@ def how_to_compare() -> str:
     """What is to be done for two runs to stand here."""
     mark = key_of("mark_run")
     return (
-        f"{mark} marks a run as A, {mark} on another one as B: here they stand side by side. In the form that "
-        f"{key_of('start_bench')} opens, a second engine is measured in turn with the first, which cancels what drifts."
+        f"Mark A and B with {mark} to compare. A/B ({key_of('start_bench')}) alternates both engines to cancel drift."
     )
 
 
@@ -203,7 +202,7 @@ def why_nothing_published(run: BenchRun, references: Sequence[Reference]) -> str
     if run.plan.prompt_cache.value != "cold":
         return "This run repeated its prompts, published ones did not."
     if not any(family(each.model) == family(found.model) for each in references):
-        return "Nobody's figures for this model are known here."
+        return "No published results for this model."
     return "None of the published figures is of the same format, runtime and number of streams."
 
 
@@ -275,7 +274,7 @@ def pair_foot(found: Comparison) -> list[Part]:
     apart = "Not measured in turn: what changed on the box in between is in the ratio."
     parts: list[Part] = [BLANK, sentence(paired if found.paired else apart, "$dim" if found.paired else "$warning")]
     if any(row.verdict is Verdict.NOT_SHOWN for row in found.rows):
-        text = "None shown: a difference, if there is one, is within what these passes scatter; more passes tell more."
+        text = "No significant difference. More passes may show one."
         parts.append(sentence(text, "$dim"))
     if found.comparable and 0 < len(found.differences) <= FEW_DIFFERENCES:
         return parts
@@ -328,10 +327,10 @@ def box_parts(run: BenchRun) -> list[Part]:
     for level in run.levels:
         where = f"prompt of {human_count(level.input_tokens)}" if level.depth else f"{level.streams} streams"
         parts += [(label("error"), told(f"{count} x {text} ({where})", "$error")) for text, count in level.errors]
-    parts += [(label("know"), told(caveat, "$warning")) for caveat in run.caveats]
-    parts.append((label("load"), told(load_words(run))))
+    parts += [(label("note"), told(caveat, "$warning")) for caveat in run.caveats]
+    parts.append((label("workload"), told(load_words(run))))
     if words := ", ".join(box_words(run)):
-        parts.append((label("box"), told(words)))
+        parts.append((label("machine"), told(words)))
     judged = [check for check in run.checks if check.agrees is not None]
     return [*parts, *([(label("server says"), _agreement(judged))] if judged else [])]
 
@@ -813,7 +812,7 @@ class BenchScreen(BenchGround):
 
     async def _runs(self, order: BenchOrder, stop: asyncio.Event) -> Sequence[BenchRun]:
         if order.sides is not None:
-            return await self.context.bench_turns.run(order.sides, order.plan, self._report, stop=stop)
+            return await self.context.ab_runner.run(order.sides, order.plan, self._report, stop=stop)
         if not order.other:
             return (await self.context.benchmark.run(order.engine, order.plan, self._report, stop=stop),)
         return await self.context.benchmark.versus(order.engine, order.other, order.plan, self._report, stop=stop)

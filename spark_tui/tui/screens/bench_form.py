@@ -15,7 +15,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Static
 
 import spark_tui
-from spark_tui.core.bench_ab import Side, starts_of
+from spark_tui.core.bench_ab import Side, running_engine, starts_of
 from spark_tui.core.context import Context
 from spark_tui.domain.bench.conditions import conditions_of
 from spark_tui.domain.bench.plan import BenchPlan, PlanError, PromptCache, check_context, check_plan
@@ -53,7 +53,7 @@ def fields_of(engine: str, names: Sequence[str]) -> tuple[FormField, ...]:
     levels = ",".join(str(streams) for streams in _DEFAULT.concurrency)
     return (
         FormField("engine", "engine", f"one that serves: {there}", value=engine),
-        FormField("other", "A/B with", f"a change like max_num_seqs=8, a preset, or an engine: {others}", "none"),
+        FormField("other", "A/B with", f"max_num_seqs=8, image=IMAGE, a preset, or an engine: {others}", "none"),
         FormField("input", "prompt tokens", "the length of each prompt", value=str(_DEFAULT.input_tokens)),
         FormField("output", "answer tokens", "the length of each answer", value=str(_DEFAULT.output_tokens)),
         FormField("concurrency", "streams", "levels of the sweep, or none", value=levels),
@@ -201,7 +201,9 @@ class BenchForm(ModalScreen[BenchOrder | None]):
     def _named(self, key: str) -> str:
         row = next(row for row in self._rows if row.field.key == key)
         text = row.text or row.field.value
-        return "" if key == "other" and text.lower() in ("none", "-") else text
+        if key != "other":
+            return text
+        return "" if text.lower() in ("none", "-") else running_engine(text) or text
 
     @property
     def order(self) -> BenchOrder:
@@ -223,7 +225,7 @@ class BenchForm(ModalScreen[BenchOrder | None]):
         if not other or other in self._engines:
             return None
         try:
-            return self._core.bench_turns.sides(self._engines[engine], other)
+            return self._core.ab_runner.sides(self._engines[engine], other)
         except SparkError as error:
             raise FieldError("other", error.summary, error.remedy) from error
 
@@ -283,15 +285,13 @@ class BenchForm(ModalScreen[BenchOrder | None]):
         parts.append((_label("ends"), told(f"by itself when usable memory falls below {gib(floor)} GiB{now}")))
         caveats = [text for view in views for text in self._caveats(plan, view)]
         if caveats:
-            parts += [BLANK, *((_label("know"), told(text, "$warning")) for text in dict.fromkeys(caveats))]
+            parts += [BLANK, *((_label("note"), told(text, "$warning")) for text in dict.fromkeys(caveats))]
         parts += [
             BLANK,
-            sentence("Other people's requests would be in the figures: they are told, not taken out.", "$dim"),
+            sentence("Traffic by others is included and flagged.", "$dim"),
         ]
         if self._core.demo:
-            parts.append(
-                sentence("This Spark is simulated, and faster than time: its figures count for nothing.", "$dim")
-            )
+            parts.append(sentence("Simulated Spark: figures are not real.", "$dim"))
         return parts
 
     def _caveats(self, plan: BenchPlan, view: EngineView) -> tuple[str, ...]:
@@ -308,7 +308,7 @@ class BenchForm(ModalScreen[BenchOrder | None]):
             return self._turns_last(order, found[0])
         known = [each for each in found if each is not None]
         if len(known) < len(found):
-            return "not known before the first run of this model; it is told while it runs"
+            return "unknown until first run"
         seconds = human_duration(sum(each[0] for each in known))
         least = any(each[1] for each in known)
         return f"{'more than' if least else 'about'} {seconds}, judged by {known[0][2]}"

@@ -25,7 +25,7 @@ from spark_tui.tui.widgets.line import Head
 from spark_tui.tui.widgets.page import Part, told
 from spark_tui.tui.widgets.row_list import Column, Row
 
-NOT_KNOWN = "not known"
+NOT_KNOWN = "unknown"
 LIVE = "live "
 """Keys of rows that are being measured begin so; an id has no blank."""
 
@@ -49,9 +49,9 @@ STYLES = {
     "pending": "$dim",
 }
 WHAT = (
-    "Real streaming requests with prompts of an exact length that no cache knows: one stream, then more, until the "
-    "throughput no longer grows. Latencies as `vllm bench serve` defines them. Failed and short requests are told, "
-    "never averaged away. Every run is kept, with everything that decides its numbers."
+    "Real streaming requests with uncached prompts of exact length: one stream, then more, until throughput stops "
+    "growing. Latencies as `vllm bench serve` defines them. Failed and short requests are reported separately. Every "
+    "run is saved with its conditions."
 )
 
 
@@ -153,38 +153,34 @@ def no_engine(engines: Sequence[EngineView] = ()) -> str:
     """Why nothing can be measured, and the keys that lead out of it."""
     starting = next((view.name for view in engines if view.state is EngineState.STARTING), "")
     if starting:
-        return f"{clean_line(starting)} is starting: it can be measured when it serves."
+        return f"{clean_line(starting)} is starting. Wait until it is SERVING."
     home, presets = key_of("show_home"), key_of("show_presets")
-    return (
-        f"No engine serves, so there is nothing to measure. Launch one: {home} Home, then {key_of('launch')}; "
-        f"or {presets} Presets."
-    )
+    return f"No engine is serving. Launch one: {home} Home, then {key_of('launch')}; or {presets} Presets."
 
 
 def empty_text(engines: Sequence[EngineView], *, filtered: bool) -> Content:
     """What to do when there is nothing in the list."""
     if filtered:
-        return Content.styled("No run has all of these words. Esc takes the filter away.", "$dim")
+        return Content.styled("No matching runs. Esc clears the filter.", "$dim")
     names = [view.name for view in serving(engines)]
-    nothing = Content("Nothing was measured yet.\n\n")
+    nothing = Content("No runs yet.\n\n")
     if not names:
         return Content.assemble(nothing, (no_engine(engines), "$dim"))
-    verb = "serves" if len(names) == 1 else "serve"
     return Content.assemble(
-        nothing, (key_of("start_bench"), "bold $primary"), " or ", (key_of("open_run"), "bold $primary"), " measures: ",
-        fmt.safe(", ".join(names), "bold"), f" {verb}.",
+        nothing, (key_of("start_bench"), "bold $primary"), " or ", (key_of("open_run"), "bold $primary"),
+        " to start a benchmark of ", fmt.safe(" or ".join(names), "bold"),
     )  # fmt: skip
 
 
 def headline(run: BenchRun) -> str:
-    """`single 41.3 tok/s, most 156 at 8 streams, scaling 54 %, knee 8 or beyond`."""
+    """`1 stream 41.3 tok/s, peak 156 at 8 streams, 54 % of linear, knee 8 or beyond`."""
     curve, parts = run.scaling, []
     if run.single is not None:
-        parts.append(f"single {rate(run.single)} tok/s")
+        parts.append(f"1 stream {rate(run.single)} tok/s")
     if curve is not None and curve.most_streams > 1:
-        parts.append(f"most {rate(curve.most_throughput)} at {curve.most_streams} streams")
+        parts.append(f"peak {rate(curve.most_throughput)} at {curve.most_streams} streams")
     if curve is not None and curve.efficiency is not None and len(run.sweep) > 1:
-        parts += [f"scaling {curve.efficiency:.0%}", knee_text(curve)]
+        parts += [f"{100 * curve.efficiency:.0f} % of linear", knee_text(curve)]
     return ", ".join(parts)
 
 
@@ -202,9 +198,9 @@ def progress_lines(
     """How far it is: a bar over all segments, then what is being sent. Simulated time is not the clock's: the rate by
     the clock then means nothing."""
     if progress is None:
-        return [Content.styled("Looking at the engine ...", "$dim")]
+        return [Content.styled("Checking the engine...", "$dim")]
     if stopping:
-        return [Content.styled("Ending: what was measured is kept ...", "$warning")]
+        return [Content.styled("Stopping. Measured levels are saved...", "$warning")]
     segment = progress.segment
     if progress.step is not BenchStep.MEASURING or segment is None:
         what = f"  {progress.detail}" if progress.detail else " ..."
@@ -342,9 +338,9 @@ def turn_parts(sides: tuple[Side, Side], plan: BenchPlan, label_width: int) -> l
     """Both sides, and how often the engine is away for others."""
     first, second = sides
     rows = (
-        ("A", f"{first.name} {first.what}"),
-        ("B", second.what if second.name == first.name else f"{second.what}, while {first.name} is away"),
-        ("starts", f"{starts_of(plan)}: nobody else is answered meanwhile; in the end {first.name} runs as now"),
+        ("A", f"{first.name}, {first.what}"),
+        ("B", second.what if second.name == first.name else f"{second.what}, while {first.name} is stopped"),
+        ("starts", f"{starts_of(plan)}; {first.name} is unavailable meanwhile, current settings are restored"),
     )
     return [(Content.styled(f"{name:<{label_width}}", "$dim"), told(text)) for name, text in rows]
 
@@ -353,9 +349,8 @@ def question(sides: tuple[Side, Side], plan: BenchPlan) -> tuple[str, str]:
     """What is asked before an engine that serves is stopped: the question, and what will happen."""
     first, second = sides
     return (
-        f"Stop and start {first.name} for an A/B?",
-        f"A is {first.name} {first.what}, B is {second.what}. They are started in turn, {starts_of(plan)} times in "
-        f"all, and each start takes as long as it always does. Requests that {first.name} is answering now are cut "
-        "off, and nobody else is answered until it is over. In the end it runs as it does now, also when you cancel "
-        "with c.",
+        "Run an A/B?",
+        f"A: {first.name}, {first.what}. B: {second.what}. {first.name} restarts {starts_of(plan)} times and is "
+        "unavailable meanwhile; running requests are cut off. The current settings are restored at the end, also "
+        "after a cancel (c).",
     )

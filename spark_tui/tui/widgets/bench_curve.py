@@ -1,6 +1,6 @@
 """Throughput by the number of streams, as a picture: the curve, what it is held against, and its knee.
 
-tok/s by streams   ━ all together   ┅ half of perfect scaling   knee 8
+tok/s by streams   ━ all together   ┅ 50 % of linear scaling   knee 8
    200 ┤                 knee
        │                   │    ⣀⣀⠤•
    100 ┤           ⣀⠤•⠒⠉⠉⠉⠉•⠉⠉
@@ -167,7 +167,7 @@ def _labels(scale: Scale, kind: GraphKind, rows: int) -> dict[int, str]:
 def _headline(curves: Curves, kind: GraphKind, width: int) -> Row:
     """The title and what the marks mean, in shorter words where these do not fit."""
     text = pens = ""
-    for told in (curves.other_name,) if curves.other_name else ("half of perfect scaling", "half of perfect", "half"):
+    for told in (curves.other_name,) if curves.other_name else ("50 % of linear scaling", "50 % of linear", "50 %"):
         text, pens = _legend(curves, kind, told)
         if len(text) <= width:
             break
