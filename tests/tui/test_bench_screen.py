@@ -367,7 +367,7 @@ async def test_a_change_is_measured_in_turn_with_the_engine_as_it_is() -> None:
     async with looking(kit) as (sight, screen):
         await launched(kit, sight)
         await quick(sight, **QUICK, other="max_model_len=8192")
-        await sight.until_seen("max_model_len=8192", "current settings", "2; qwen is unavailable meanwhile")
+        await sight.until_seen("max_model_len=8192", "current settings", "2; qwen is unavailable")
         await sight.press("ctrl+l")
         await sight.until_seen("Run an A/B?")
         await sight.press("escape")
