@@ -377,7 +377,7 @@ async def test_a_change_is_measured_in_turn_with_the_engine_as_it_is() -> None:
         await sight.until(lambda: screen.measuring)
         await sight.until(lambda: len(kit.results.all()) == 2 and not screen.measuring)
         await sight.until_seen(
-            "Measured in turn", "--max-model-len: 4096 -> 8192", "none shown", "more passes tell more"
+            "Measured in turn", "--max-model-len: 4096 -> 8192", "none shown", "No significant difference"
         )
         facts = kit.docker.named("qwen")
         assert facts is not None
