@@ -72,13 +72,13 @@ def _host_object(view: HostView) -> Object:
         return {
             "id": each.name,
             "state": each.state,
-            **maybe("model", each.model, "it does not tell"),
+            **maybe("model", each.model, "not reported"),
             **maybe("port", each.port, "no port is published"),
         }
 
     return {
         **found,
-        **maybe("hostname", status.hostname, "it does not tell"),
+        **maybe("hostname", status.hostname, "not reported"),
         **read("available_bytes", status.available, int),
         **read("total_bytes", status.total, int),
         **read("engines", status.engines, lambda engines: [engine(each) for each in engines]),

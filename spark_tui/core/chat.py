@@ -560,7 +560,7 @@ class Conversation:
         last = self._needed()
         if not last.unfinished:
             why = "came to its end" if last.answered else "has not begun: only reasoning had come"
-            raise UsageError(f"The answer cannot go on: it {why}.", "Ask it again, or ask something else.")
+            raise UsageError(f"The answer cannot continue: it {why}.", "Ask it again, or ask something else.")
         messages = history(self.exchanges, self.settings, None, sent_from=self.sent_from)
         settings = self.settings
         if last.answer.reasoning:

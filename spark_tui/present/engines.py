@@ -317,7 +317,7 @@ def engine_object(view: EngineView, now: float) -> Object:
         "health": view.health.value,
         **maybe("started_at", moment(container.started_at), "it was never started"),
         **maybe("up_seconds", None if up is None else round(max(0.0, up), 1), "it does not run"),
-        **maybe("boot_seconds", rounded(view.timeline.seconds), "the log does not tell"),
+        **maybe("boot_seconds", rounded(view.timeline.seconds), "not in the log"),
         **maybe("exit_code", container.exit_code, "it has not ended"),
         **maybe("failure", mask_secrets(failure.line) if failure else None, "it has not failed"),
     }
@@ -355,7 +355,7 @@ def step_object(found: Step) -> Object:
 def estimate_object(found: Eta) -> Object:
     """How long a start will still take: until `eta_until`, by earlier starts or by its own progress."""
     return {
-        **maybe("eta_seconds", rounded(found.seconds, 0), "neither earlier starts nor its progress tell"),
+        **maybe("eta_seconds", rounded(found.seconds, 0), "no earlier starts and no progress to estimate from"),
         "eta_until": found.until.value,
         "eta_basis": found.basis.value,
         "eta_starts": found.starts,

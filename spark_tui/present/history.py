@@ -77,7 +77,7 @@ def start_page(start: StartRecord) -> Page:
 
 def start_object(start: StartRecord) -> Object:
     """One start as data."""
-    sizes, silent, fine = start.sizes, "its log does not tell", "it has not failed"
+    sizes, silent, fine = start.sizes, "not in its log", "it has not failed"
     return {
         "id": start.container,
         "engine": start.engine,

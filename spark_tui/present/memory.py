@@ -231,7 +231,7 @@ def meminfo_object(info: MemInfo, engines: Reading[int]) -> Object:
         "in_use_bytes": info.in_use,
         **read("engines_bytes", engines, int),
         "cache_bytes": info.cache,
-        **maybe("cache_droppable_bytes", info.droppable, "the kernel does not tell"),
+        **maybe("cache_droppable_bytes", info.droppable, "not reported by the kernel"),
         "free_bytes": info.free,
         "available_bytes": info.available,
         "swap_total_bytes": info.swap_total,
@@ -294,5 +294,5 @@ def guard_entry_object(entry: GuardEntry) -> Object:
         "act": entry.act,
         **maybe("engine", entry.engine, "it concerns no engine"),
         "reason": entry.reason,
-        **maybe("how", entry.how, "nothing to tell"),
+        **maybe("how", entry.how, "nothing to report"),
     }

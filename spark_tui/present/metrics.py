@@ -264,7 +264,7 @@ def gpu_object(reading: GpuReading) -> Object:
         **maybe("power_watts", reading.power_watts, silent),
         **maybe("temperature_celsius", reading.temperature_c, silent),
         **maybe("sm_clock_mhz", reading.sm_clock_mhz, silent),
-        **maybe("throttled", throttled, "one reading does not tell"),
+        **maybe("throttled", throttled, "needs two readings"),
         **maybe("memory_used_bytes", reading.memory_used, "it has none of its own" if reading.unified else silent),
         **maybe("driver", reading.driver, silent),
     }
@@ -288,7 +288,7 @@ def metrics_object(metrics: EngineMetrics) -> Object:
     def percent(share: Reading[float]) -> Reading[float]:
         return share if isinstance(share, Missing) else Ok(share.value * 100)
 
-    silent = "the server does not tell when it began"
+    silent = "start time not reported by the server"
     return {
         **maybe("window_seconds", rounded(metrics.seconds, 4), silent),
         **maybe("rate_seconds", rounded(metrics.rate_seconds, 4), silent),
@@ -332,7 +332,7 @@ def _latency_object(latency: Latency) -> Object:
 
 
 def _drafting_object(drafting: Drafting) -> Object:
-    silent = "the server does not tell"
+    silent = "not reported by the server"
     share = None if drafting.acceptance is None else _number(drafting.acceptance * 100)
     return {
         **maybe("acceptance_percent", share, silent),

@@ -748,7 +748,7 @@ def model_object(model: StoredModel) -> Object:
         "loose_bytes": model.loose,
         "partial_bytes": model.partial_bytes,
         **maybe("used_at", moment(model.used), _NEVER),
-        **maybe("commit", model.commit, "nothing here tells it"),
+        **maybe("commit", model.commit, "unknown"),
         "revisions": [_revision_object(each) for each in model.revisions],
         "foreign_files": model.foreign,
         "findings": [finding_object(each) for each in model.findings],
@@ -757,7 +757,7 @@ def model_object(model: StoredModel) -> Object:
 
 def _revision_object(revision: StoredRevision) -> Object:
     return {
-        **maybe("commit", revision.commit, "nothing here tells it"),
+        **maybe("commit", revision.commit, "unknown"),
         "refs": list(revision.refs),
         "state": revision.completeness.value,
         "reasons": list(revision.reasons),
@@ -781,7 +781,7 @@ def file_object(file: StoredFile) -> Object:
         "name": file.name,
         **maybe("size_bytes", file.size, file.trouble or "there is no data"),
         **maybe("expected_bytes", expected.size if expected else None, "the Hub's listing is not here"),
-        **maybe("digest", expected.digest if expected else "", "nothing here tells it"),
+        **maybe("digest", expected.digest if expected else "", "unknown"),
         "algorithm": expected.algorithm.value if expected else "",
         "trouble": file.trouble.value,
     }
@@ -832,7 +832,7 @@ def delete_object(plan: DeletePlan) -> Object:
 def checkpoint_object(found: Inspection) -> Object:
     """A checkpoint's facts and what follows from them."""
     facts, chat, form = found.facts, found.facts.chat, found.facts.quantization
-    unread = "its config does not tell"
+    unread = "not in its config"
     chat_shape: Any = {"chat": None, "chat_reason": "it has no chat template"}
     if chat is not None:
         chat_shape = {

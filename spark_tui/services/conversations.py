@@ -365,7 +365,7 @@ def _no_such(conversation: str) -> UsageError:
 
 def cannot(what: str, path: Path, error: OSError) -> SparkError:
     remedy = {
-        28: "The disk is full: make room. spark-tui goes on, and writes it when there is room.",
+        28: "The disk is full: free space. spark-tui keeps running and writes later.",
         30: "The file system is read-only.",
         13: "Make the folder yours: chown it, mode 0700.",
     }.get(error.errno or 0, "Check the folder.")

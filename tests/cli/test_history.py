@@ -73,7 +73,7 @@ def test_as_data_units_stand_in_the_names_and_what_is_not_known_has_a_reason() -
     assert ready["boot_seconds"] == 130.04
     assert ready["phases"] == [{"id": "weights", "seconds": 60.0}, {"id": "compile", "seconds": 50.5}]
     assert (ready["weights_gib"], ready["cuda_graphs_gib"]) == (21.42, None)
-    assert ready["cuda_graphs_gib_reason"] == "its log does not tell"
+    assert ready["cuda_graphs_gib_reason"] == "not in its log"
     assert (ready["cause"], ready["cause_reason"]) == (None, "it has not failed")
     assert (failed["outcome"], failed["cause"], failed["failed_in"], failed["exit_code"]) == (
         "failed", "no_kv_room", "kv_cache", 1,

@@ -267,4 +267,4 @@ def test_what_holds_the_clock_down_is_told() -> None:
 def test_what_one_reading_cannot_tell_is_null_with_the_reason() -> None:
     world = World(gpu=FakeGpu(Ok(GpuReading("NVIDIA GB10", 96, 45.0, 88, 1400, unified=True), 0.0)))
     found = world.run("status", "--json").json["gpu"]
-    assert (found["throttled"], found["throttled_reason"]) == (None, "one reading does not tell")
+    assert (found["throttled"], found["throttled_reason"]) == (None, "needs two readings")

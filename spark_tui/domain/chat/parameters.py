@@ -173,7 +173,7 @@ SETTINGS: Final = (
             "a number from 0 to 2", _number(0, 2)),
     Setting("top_p", "top p", "only the likeliest tokens that together have this probability",
             "a number above 0, at most 1", _number(0, 1, open_low=True)),
-    Setting("top_k", "top k", "only so many of the likeliest tokens; 0 is all", "a whole number, 0 or more",
+    Setting("top_k", "top k", "limit to this many of the likeliest tokens; 0 means all", "a whole number, 0 or more",
             _whole(0, 10_000_000)),
     Setting("min_p", "min p", "only tokens with this share of the likeliest one's probability",
             "a number from 0 to 1", _number(0, 1)),
@@ -195,7 +195,7 @@ SETTINGS: Final = (
     Setting("stop", "stop", "the answer ends before this text; a JSON list for several",
             f"a text of up to {MOST_STOP_CHARS} characters, or a JSON list of up to {MOST_STOPS}", _stops),
     Setting("schema", "schema", "the answer is JSON of this schema", "a JSON schema, as a JSON object", _schema),
-    Setting("logprobs", "logprobs", "how many likely tokens are told for each token; 0 is the one taken",
+    Setting("logprobs", "logprobs", "likely tokens returned for each token; 0 returns the sampled one",
             "a whole number from 0 to 20", _whole(0, 20)),
 )  # fmt: skip
 NAMES: Final = tuple(setting.name for setting in SETTINGS)
@@ -241,7 +241,7 @@ def changed(parameters: ChatParameters, name: str, told: object) -> ChatParamete
         raise ParameterError(
             found.name,
             f"{found.name} must be {found.range}; it is {_short(str(told))}.",
-            "Correct it, or say `default` to leave it to the server.",
+            "Correct it, or use `default` for the server default.",
         ) from None
     return replace(parameters, **{found.name: value})
 

@@ -179,7 +179,7 @@ Load: TypeAlias = Callable[[str], bytes]
 """The bytes of a kept file by its name; empty when it is gone."""
 
 INTERRUPTED: Final = SparkError(
-    "spark-tui ended while this answer came.", "What had come by then is kept. Go on with it, or ask again."
+    "spark-tui ended while this answer came.", "The partial answer is kept. Continue it, or ask again."
 )
 
 

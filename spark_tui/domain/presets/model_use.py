@@ -38,7 +38,7 @@ class ModelUse:
         if self.kind is User.PRESET:
             return f"the preset {self.name} serves it"
         if not self.sure:
-            return f"{self.name} mounts the store, and does not tell which model it reads"
+            return f"{self.name} mounts the store; its model is unknown"
         return f"{self.name} {'runs with it' if self.kind is User.ENGINE else 'needs it when it is started again'}"
 
 

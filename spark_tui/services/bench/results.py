@@ -50,7 +50,7 @@ class FileResults:
         except OSError as error:
             raise SparkError(
                 f"The result cannot be kept in {self._file}: {error.strerror or error}.",
-                "Make room there, or see whom the folder belongs to. --json prints the result all the same.",
+                "Free disk space, or check the owner of the folder. --json still prints the result.",
             ) from error
 
     def remove(self, ids: Collection[str]) -> int:

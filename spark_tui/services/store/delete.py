@@ -224,7 +224,7 @@ class Deletion:
             first = now.obstacles[0]
             raise RefusedError(f"{now.model} is not deleted: {first.summary}.", first.remedy or "Nothing was changed.")
         if set(now.removes) - set(shown.removes):
-            raise RefusedError(f"{now.model} has changed meanwhile.", "Look again, and decide anew.")
+            raise RefusedError(f"{now.model} has changed meanwhile.", "Review the new state, then decide.")
         files = 0
         root = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:

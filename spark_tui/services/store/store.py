@@ -400,7 +400,7 @@ class FolderModelStore:
     def _delete(self, plan: DeletePlan) -> Deleted:
         place, model = self._find(plan.model)
         if model.path != plan.path:
-            raise SparkError(f"{plan.model} is not where it was.", "Look again, and decide anew.")
+            raise SparkError(f"{plan.model} is not where it was.", "Review the new state, then decide.")
         deletion = Deletion(self._root, place.path, place.hub, self._uid, self._now())
         found = revision_of(model, plan.revision) if plan.extent is Extent.REVISION else None
         done = deletion.carry_out(deletion.plan(model, plan.extent, found), plan)

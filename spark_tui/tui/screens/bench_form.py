@@ -258,7 +258,7 @@ class BenchForm(ModalScreen[BenchOrder | None]):
 
     def _refusal(self, *, blamed: bool) -> list[Part]:
         if blamed or self.problem is None:
-            return [sentence("Mend the field that is marked wrong.", "$dim")]
+            return [sentence("Fix the highlighted field.", "$dim")]
         return [
             sentence("It would be refused.", "bold $error"),
             sentence(self.problem.summary),
