@@ -94,7 +94,9 @@ def compared(found: dict[str, Any]) -> dict[str, Any]:
     """What was asked for, out of `docker inspect`: all but the machine's doing. None, [] and {} mean the same."""
     config = {key: value or None for key, value in found["Config"].items() if key != "Hostname"}
     host = {key: value or None for key, value in found["HostConfig"].items() if key != "ConsoleSize"}
-    # Docker programs leave the order of mounts and limits to chance; older ones pass capabilities on as written.
+    # Docker programs leave the order of variables, mounts and limits to chance (values of one variable keep theirs);
+    # older ones pass capabilities on as written.
+    config["Env"] = sorted(config["Env"] or [], key=lambda entry: str(entry).partition("=")[0])
     host["Binds"] = sorted(host["Binds"] or [])
     host["Ulimits"] = sorted(host["Ulimits"] or [], key=str)
     host["CapAdd"] = sorted(f"CAP_{name.upper().removeprefix('CAP_')}" for name in host["CapAdd"] or [])
@@ -296,9 +298,9 @@ async def test_a_taken_name_is_explained(docker: DockerEngine, container_name: s
 @pytest.mark.parametrize(
     ("changed", "error", "says"),
     [
-        ({"image": "nobody/nothing:1"}, errors.ImageNotFound, "nobody/nothing:1 is not on this machine"),
-        ({"command": ("nonsense",)}, errors.DockerError, "no program nonsense"),
-        ({"command": ("/etc",)}, errors.DockerError, "/etc in the image cannot be run"),
+        ({"image": "nobody/nothing:1"}, errors.ImageNotFound, "nobody/nothing:1 is not downloaded"),
+        ({"command": ("nonsense",)}, errors.DockerError, "Program nonsense is missing"),
+        ({"command": ("/etc",)}, errors.DockerError, "/etc of the image cannot be run"),
         ({"mounts": (Mount("/proc/nope", "/x"),)}, errors.DockerError, "cannot create /proc/nope"),
         ({"mounts": (Mount("/no:pe", "/x"),)}, errors.DockerError, "/no:pe does not exist"),
         ({"devices": ("/dev/nope",)}, errors.DockerError, "no device /dev/nope"),
