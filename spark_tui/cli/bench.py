@@ -720,7 +720,7 @@ def show_comparison(session: Session, found: Comparison) -> None:
     session.out.table(compared(found))
     session.out.lines(f"  {_words(each)}" for each in found.differences)
     if not found.paired:
-        session.err.note("Not measured in turn: the ratio includes any change of the machine in between.")
+        session.err.note("Not alternated: the ratio includes any change of the machine in between.")
 
 
 def _words(difference: object) -> str:

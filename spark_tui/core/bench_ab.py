@@ -269,8 +269,8 @@ class _ABRun:
             first.pair, second.pair, second.at = second.id, first.id, first.at
             for session, side, mark in ((first, self.sides[0], "A"), (second, self.sides[1], "B")):
                 session.notes.append(
-                    f"This is {mark} of an A/B: {side.what}. The engine was started anew between passes, and its own "
-                    "counters with it."
+                    f"This is {mark} of an A/B: {side.what}. The engine was restarted between passes, which "
+                    "reset its counters."
                 )
             self.sessions.append(second)
             self.reporter.joined(second)

@@ -90,7 +90,7 @@ def meter_on(source: MetricsSource) -> EngineMeter:
 
 
 def engine_side(before: EngineCounters, after: EngineCounters) -> EngineSide | None:
-    """The difference; None when nothing can be told, or when the engine was started anew in between."""
+    """The difference; None when nothing can be told, or when the engine was restarted in between."""
     requests = _grown(before.requests, after.requests)
     queue = _grown(before.queue_seconds, after.queue_seconds)
     drafted = _grown(before.drafted_tokens, after.drafted_tokens)
@@ -222,8 +222,8 @@ def advised(error: SparkError, target: ChatTarget, key_file: Path, views: Iterab
 def _key_remedy(target: ChatTarget, key_file: Path) -> str:
     if target.endpoint.api_key:
         return (
-            f"The key that was sent is the one in {key_file}. If {target.engine} was started anew with another one, "
-            "write that into the file."
+            f"The key that was sent is the one in {key_file}. If {target.engine} was restarted with another one, "
+            "write that key into the file."
         )
     return (
         f"spark-tui has no key for {target.engine}: it was launched elsewhere. Launch it from a preset with "

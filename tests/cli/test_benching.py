@@ -207,7 +207,7 @@ def test_the_last_is_compared_with_the_one_before(demo: Demo) -> None:
     compared = demo.run("results", "compare", "last")
     assert compared.code == 0
     assert "1 streams" in compared.out and "no difference shown" in compared.out
-    assert "Not measured in turn" in compared.err
+    assert "Not alternated" in compared.err
     told = demo.run("results", "compare", "last", "--json").json
     assert told["comparable"] is True
     assert [level["id"] for level in told["levels"]] == ["streams-1", "streams-2"]

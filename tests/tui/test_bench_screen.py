@@ -446,7 +446,7 @@ async def test_marks_put_two_runs_side_by_side() -> None:
     async with looking(BenchKit("qwen", results=[result_of(run) for run in runs]), (120, 36)) as (sight, screen):
         await sight.until_seen("single")
         await sight.press("end", "space", "home", "space")
-        await sight.until_seen("B/A", "2.000", "faster", "Not measured in turn", "driver")
+        await sight.until_seen("B/A", "2.000", "faster", "Not alternated", "driver")
         await sight.press("y")
         assert "slow000001" in sight.app.clipboard
         assert "first00001" in sight.app.clipboard

@@ -86,13 +86,13 @@ def earlier_runs(run: BenchRun, results: Sequence[Result]) -> list[Earlier]:
 
 
 def history_parts(run: BenchRun, results: Sequence[Result], now: float) -> list[Part]:
-    """This box before: like with like; then what was not compared, and why."""
+    """Earlier runs here: like with like; then what was not compared, and why."""
     found = earlier_runs(run, results)
     like, unlike = (
         [each for each in found if each.found.comparable],
         [each for each in found if not each.found.comparable],
     )
-    parts: list[Part] = [_heading("This box before")]
+    parts: list[Part] = [_heading("Earlier runs here")]
     if not like:
         parts.append(sentence("No earlier run of this model with this load.", "$dim"))
     for each in like[:MOST_EARLIER]:
@@ -168,7 +168,7 @@ def published_parts(run: BenchRun, found: Sequence[Beside], references: Sequence
     if found:
         parts += [
             BLANK,
-            sentence("Boxes of one kind differ by 15 % from day to day, even with all else alike.", "$dim"),
+            sentence("Identical machines differ by 15 % from day to day.", "$dim"),
         ]
     left_out = _left_out(run, found, references)
     if left_out and not run.conditions.simulated:
@@ -198,7 +198,7 @@ def why_nothing_published(run: BenchRun, references: Sequence[Reference]) -> str
     if found.simulated:
         return "This run is simulated: it is compared with nothing real."
     if not found.is_spark:
-        return "Published figures are of DGX Sparks, and this box is none."
+        return "Published figures are for DGX Sparks; this machine is not one."
     if run.plan.prompt_cache.value != "cold":
         return "This run repeated its prompts, published ones did not."
     if not any(family(each.model) == family(found.model) for each in references):
@@ -220,7 +220,7 @@ def _left_out(run: BenchRun, found: Sequence[Beside], references: Sequence[Refer
 def _why_not(run: BenchRun, reference: Reference) -> str:
     found = run.conditions
     if reference.boxes != 1:
-        return f"of {reference.boxes} boxes"
+        return f"of {reference.boxes} machines"
     if reference.box != "DGX Spark":
         return f"of a {reference.box}"
     bits = quantization_words(found.model, found.quantization)
@@ -270,8 +270,8 @@ def _who(run: BenchRun, now: float) -> Content:
 
 def pair_foot(found: Comparison) -> list[Part]:
     """How they were measured, and every other difference: each may be the cause."""
-    paired = "Measured in turn, pass by pass: what drifts on the box cancels."
-    apart = "Not measured in turn: what changed on the box in between is in the ratio."
+    paired = "Alternated pass by pass: drift of the machine cancels out."
+    apart = "Not alternated: changes of the machine in between affect the ratio."
     parts: list[Part] = [BLANK, sentence(paired if found.paired else apart, "$dim" if found.paired else "$warning")]
     if any(row.verdict is Verdict.NOT_SHOWN for row in found.rows):
         text = "No significant difference. More passes may show one."
@@ -892,7 +892,7 @@ class BenchScreen(BenchGround):
             return
         if chosen and len(results) > 1:
             first = "The two marked runs" if len(chosen) == 2 else f"This run, {chosen[0].id}"
-            choices = (("chosen", first), ("all", f"All {len(results)} runs of this box"))
+            choices = (("chosen", first), ("all", f"All {len(results)} runs on this machine"))
             answer = await self.app.push_screen_wait(ChoiceDialog("Export", choices))
             if answer is None:
                 return

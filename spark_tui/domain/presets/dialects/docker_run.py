@@ -622,7 +622,7 @@ def _words(text: str) -> tuple[str, ...]:
         return split_text(text, home=HOME)
     except UsageError:
         if left := _LEFT_TO_FILL.search(text):
-            raise UsageError(f"The command still has {left[0]} to be filled in.", "Write what it stands for.") from None
+            raise UsageError(f"The command still has {left[0]} to be filled in.", "Replace it by a value.") from None
         raise
 
 

@@ -47,7 +47,7 @@ def to_sparkrun(preset: Preset, recipe: Table, overrides: Overrides) -> Exported
     hidden = masked("", document)
     if isinstance(hidden, Table) and plain(hidden) != plain(document):
         document = hidden
-        notes.append(f"Keys and tokens are left out: {SECRET_MASK} stands in their places.")
+        notes.append(f"Keys and tokens are left out: {SECRET_MASK} marks their places.")
     return ExportedRecipe(document, tuple(notes))
 
 
