@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar
 
+from spark_tui.cli.options import Options
 from spark_tui.cli.output import Diagnostics, Interrupted, Output
 from spark_tui.domain.errors import RefusedError
 
@@ -18,18 +19,6 @@ if TYPE_CHECKING:  # asyncio and the core cost more than `--help` may
 T = TypeVar("T")
 
 PROGRAM: Final = "spark-tui"
-
-
-@dataclass(slots=True)
-class Options:
-    """What every command takes. Empty: as the settings have it."""
-
-    as_json: bool = False
-    demo: bool = False
-    read_only: bool = False
-    store: str = ""
-    docker_host: str = ""
-    config: str = ""
 
 
 @dataclass(frozen=True, slots=True)

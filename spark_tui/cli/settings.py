@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from spark_tui.cli.session import Options
+from spark_tui.cli.options import Options
 from spark_tui.core.config import checked_keys
 from spark_tui.core.context import Context, build, build_demo, read_settings
 from spark_tui.domain.settings import (

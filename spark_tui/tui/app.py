@@ -34,7 +34,7 @@ from spark_tui.domain.text import clean, clean_line
 from spark_tui.tui.format import Glyphs, PlainCharacters, choose
 from spark_tui.tui.frame import FrameApp, FrameScreen, bindings
 from spark_tui.tui.key_queue import KeyHandled, KeyQueue
-from spark_tui.tui.screens import make_screen, modes
+from spark_tui.tui.screen_table import make_screen, modes
 from spark_tui.tui.textual_private import end_same_notices
 from spark_tui.tui.themes import THEMES, theme_for
 

@@ -24,7 +24,7 @@ from spark_tui.domain.host.memory import ALL_WELL
 from spark_tui.domain.presets.preset import PresetCatalogue
 from spark_tui.domain.reading import NOT_READ_YET, Reading, value_of
 from spark_tui.tui.format import Glyphs
-from spark_tui.tui.screens import make_screen
+from spark_tui.tui.screen_table import make_screen
 from spark_tui.tui.textual_private import PlainCrashApp, QuietScreen
 from spark_tui.tui.widgets.bars import KeyBar, TabBar, TopBar
 from spark_tui.tui.widgets.line import Line

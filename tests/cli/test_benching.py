@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from spark_tui.cli.main import run
-from spark_tui.cli.session import Options, Streams
+from spark_tui.cli.options import Options
+from spark_tui.cli.session import Streams
 from spark_tui.core.context import Context, build_demo
 from spark_tui.services.bench.results import MemoryResults
 from tests.cli.world import BOOT, IMAGE, Result, Stream, World

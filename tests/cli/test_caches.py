@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from spark_tui.cli.session import Options
+from spark_tui.cli.options import Options
 from spark_tui.core.context import Context
 from spark_tui.domain.host.drop_caches import RULE_FILE, TEE_DROP, UNIT_FILE, Access, Route, SystemFile
 from spark_tui.domain.host.identity import HostPaths

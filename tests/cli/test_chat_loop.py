@@ -11,7 +11,8 @@ import pytest
 
 from spark_tui.cli.chat import ChatOptions, start_chat
 from spark_tui.cli.chat_repl import COMMANDS, command_named
-from spark_tui.cli.session import Options, Session, Streams
+from spark_tui.cli.options import Options
+from spark_tui.cli.session import Session, Streams
 from spark_tui.core.context import Context
 from spark_tui.domain.chat.message import ContentDelta, Finished, Role, ToolCallDelta, Usage
 from spark_tui.domain.errors import ApiKeyRejected, ContextOverflow, UsageError

@@ -13,7 +13,8 @@ import pytest
 
 from spark_tui import __version__
 from spark_tui.cli.main import COMMANDS, cli, run
-from spark_tui.cli.session import Options, Streams
+from spark_tui.cli.options import Options
+from spark_tui.cli.session import Streams
 from spark_tui.core.context import Context
 from spark_tui.domain.errors import ContainerNotFound, ExitCode, ModelNotServed, UsageError
 from spark_tui.domain.models.hub_errors import HubFileMissing, HubRepoMissing, HubRevisionMissing

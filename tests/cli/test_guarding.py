@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_tui.cli.session import Options
+from spark_tui.cli.options import Options
 from spark_tui.core.context import Context
 from spark_tui.core.wiring import GuardPorts
 from spark_tui.domain.errors import SparkError

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from spark_tui.cli.options import Options
 from spark_tui.cli.serve import control_centre
-from spark_tui.cli.session import Options
 from tests.cli.world import World
 
 BLOCKED = """

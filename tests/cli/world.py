@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from spark_tui.cli.main import run
-from spark_tui.cli.session import Options, Streams
+from spark_tui.cli.options import Options
+from spark_tui.cli.session import Streams
 from spark_tui.core.context import Context
 from spark_tui.domain.chat.message import ChatEvent, ChatRequest, ContentDelta, Finished, ReasoningDelta, Usage
 from spark_tui.domain.engine.container import (

@@ -15,11 +15,9 @@ from enum import IntEnum
 
 from spark_tui.domain.logs.causes.memory import OUT_OF_MEMORY
 from spark_tui.domain.logs.causes.table import recognise
-from spark_tui.domain.logs.line import LineKind, LogRecord, exception_name, parse_line
+from spark_tui.domain.logs.line import LineKind, LogRecord, exception_name, parse_line, shown
 from spark_tui.domain.logs.rules.rule import Broken
 from spark_tui.domain.logs.timeline import Failure, PhaseId
-from spark_tui.domain.secret import mask_secrets
-from spark_tui.domain.text import clean_line
 
 MAX_KEPT = 4_000
 KEPT_BEFORE, KEPT_AFTER = 300, 12
@@ -238,7 +236,6 @@ def is_core(process: str) -> bool:
 
 # --- the lines around it -----------------------------------------------------------------------------------
 
-MAX_SHOWN = 2_000
 MAX_SEARCHED = 600
 MAX_BEFORE, MAX_AFTER = 4, 3
 
@@ -292,11 +289,6 @@ def second_line(after: Sequence[str]) -> str:
     if re.fullmatch(r"[\w.]{1,80}", field) and said.startswith("  "):
         return f"{field}: {said.strip()}"
     return ""
-
-
-def shown(line: str) -> str:
-    """A line as a person may see it: no control codes, no secrets."""
-    return mask_secrets(clean_line(line).strip())[:MAX_SHOWN]
 
 
 def _above(line: str, before: Sequence[str]) -> list[str]:

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+from spark_tui.domain.secret import mask_secrets
 from spark_tui.domain.text import clean, clean_line, last_overwrite, strip_sequences
 
 LEVELS: Final = "DEBUG|INFO|WARNING|ERROR|CRITICAL"
@@ -502,3 +503,11 @@ def bar_left(message: str, at: int = 0) -> float | None:
         return None
     days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
     return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
+
+
+MAX_SHOWN = 2_000
+
+
+def shown(line: str) -> str:
+    """A line as a person may see it: no control codes, no secrets."""
+    return mask_secrets(clean_line(line).strip())[:MAX_SHOWN]

@@ -17,7 +17,7 @@ from spark_tui.domain.errors import EngineFailed, EngineUnreachable, SparkError
 from spark_tui.domain.text import clean_line, truncate
 from spark_tui.services import executors
 from spark_tui.services.bench.child import load_to_json
-from spark_tui.services.engine_api.client import ClientPools, authorization, bearer
+from spark_tui.services.engine_http import ClientPools, authorization, bearer
 from spark_tui.services.ports import Load, LoadEvent, LoadResult, Tick
 
 ANSWER_SECONDS: Final = 30.0

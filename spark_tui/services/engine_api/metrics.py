@@ -13,7 +13,8 @@ from spark_tui.domain.engine.state import Endpoint
 from spark_tui.domain.errors import EngineFailed, MetricsUnavailable, SparkError
 from spark_tui.domain.metrics.page import WANTED_NAMES, MetricPage, Slot, Source, page_of, source_of
 from spark_tui.domain.quantities import human_bytes
-from spark_tui.services.engine_api.client import ClientPools, bearer, unreachable
+from spark_tui.services.engine_api.client import unreachable
+from spark_tui.services.engine_http import ClientPools, bearer
 
 MAX_SERIES: Final = 5_000
 """Wanted series of one page. Eight data-parallel engines have 1,500."""

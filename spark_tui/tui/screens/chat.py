@@ -51,7 +51,7 @@ from spark_tui.tui.widgets.transcript import Transcript
 from spark_tui.tui.widgets.turn import Turn
 
 if TYPE_CHECKING:
-    from spark_tui.tui.app import SparkApp
+    from spark_tui.tui.frame import FrameApp
 
 FRAME_SECONDS = 0.1
 FIGURES_SECONDS = 0.5
@@ -671,7 +671,7 @@ class CompareScreen(ModalScreen[None]):
         self._sides: list[Conversation] = []
 
     def compose(self) -> ComposeResult:
-        glyphs = cast("SparkApp", self.app).glyphs
+        glyphs = cast("FrameApp", self.app).glyphs
         with Vertical(classes="dialog", id="compare") as dialog:
             dialog.border_title = fmt.safe(f"Two engines: {brief(self._asked)}")
             dialog.border_subtitle = "Tab other side  ^g retry  Esc back"
@@ -697,7 +697,7 @@ class CompareScreen(ModalScreen[None]):
             try:
                 answers = side.ask(self._asked.question, target, self._asked.attachments)
             except SparkError as error:
-                cast("SparkApp", self.app).report(error)
+                cast("FrameApp", self.app).report(error)
             else:
                 self.run_worker(read_to_end(answers), group="compare", exit_on_error=False)
         self._frames.resume()

@@ -21,7 +21,7 @@ from spark_tui.present.engines import engine_page, home_table, latest_job
 from spark_tui.present.page import Section
 from spark_tui.tui import format as fmt
 from spark_tui.tui.frame import FrameScreen, bindings
-from spark_tui.tui.screens import make_screen
+from spark_tui.tui.screen_table import make_screen
 from spark_tui.tui.screens.help import TourText
 from spark_tui.tui.widgets.engine_detail import LABEL_WIDTH, JobSteps, LogTail
 from spark_tui.tui.widgets.line import Line, entitle

@@ -27,7 +27,7 @@ from spark_tui.present.page import Section
 from spark_tui.present.presets import PROBLEM, Checked, ImageStatus, PresetEntry
 from spark_tui.tui.frame import bindings
 from spark_tui.tui.list_screen import ListScreen
-from spark_tui.tui.screens import make_screen
+from spark_tui.tui.screen_table import make_screen
 from spark_tui.tui.widgets.fit_bar import FitBar
 from spark_tui.tui.widgets.page import Page
 

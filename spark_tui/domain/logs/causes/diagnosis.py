@@ -14,7 +14,7 @@ from spark_tui.domain.finding import Finding, Severity
 from spark_tui.domain.logs.causes.cause import CauseId, FailureContext, Rule, fix
 from spark_tui.domain.logs.causes.memory import while_loading
 from spark_tui.domain.logs.causes.table import recognise
-from spark_tui.domain.logs.failure import shown
+from spark_tui.domain.logs.line import shown
 from spark_tui.domain.logs.timeline import BootTimeline, Failure, Outcome
 from spark_tui.domain.secret import mask_secrets
 from spark_tui.domain.text import clean_line, truncate

@@ -1,0 +1,80 @@
+"""What every HTTP client of engines shares: connections without the environment's proxies, and the API key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from spark_tui.domain.engine.state import Endpoint
+from spark_tui.domain.errors import ApiKeyRejected
+
+if TYPE_CHECKING:
+    import httpx
+
+CONNECT_SECONDS: Final = 5.0
+KEEP_ALIVE_SECONDS: Final = 2.0
+"""uvicorn closes an idle connection after 5 s; a request must not be sent into one that is just being closed."""
+
+
+def new_client(read_seconds: float, *, secure: bool) -> httpx.AsyncClient:
+    """A pool for engines, over https if `secure`. `read_seconds` is how long the next piece of an answer may take."""
+    import ssl
+
+    import httpx
+
+    # Without https no certificate authorities are needed: reading them takes 35 ms and 3 MB.
+    context = ssl.create_default_context() if secure else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    return httpx.AsyncClient(
+        trust_env=False,
+        verify=context,
+        timeout=httpx.Timeout(read_seconds, connect=CONNECT_SECONDS, pool=CONNECT_SECONDS),
+        limits=httpx.Limits(max_connections=None, max_keepalive_connections=8, keepalive_expiry=KEEP_ALIVE_SECONDS),
+        headers={"Accept-Encoding": "identity"},  # what is small on the wire stays small here
+    )
+
+
+class ClientPools:
+    """One pool of connections per scheme, for all engines, made when it is first needed."""
+
+    def __init__(self, read_seconds: float) -> None:
+        self._read_seconds = read_seconds
+        self._clients: dict[bool, httpx.AsyncClient] = {}
+
+    def of(self, endpoint: Endpoint) -> httpx.AsyncClient:
+        """The pool that an engine is asked through."""
+        secure = endpoint.base_url.lower().startswith("https:")
+        if secure not in self._clients:
+            self._clients[secure] = new_client(self._read_seconds, secure=secure)
+        return self._clients[secure]
+
+    async def close(self) -> None:
+        """Closes all connections."""
+        clients, self._clients = self._clients, {}
+        for client in clients.values():
+            await client.aclose()
+
+
+def authorization(endpoint: Endpoint) -> str:
+    """The value of the Authorization header; empty without a key. Raises ApiKeyRejected for one that no header can
+    hold: h11's own refusal would quote it."""
+    key = endpoint.api_key
+    if not key:
+        return ""
+    if not (key.reveal().isascii() and key.reveal().isprintable()):
+        raise ApiKeyRejected(
+            "The API key has characters that cannot be sent.",
+            "A key is printable ASCII on one line: set it again, without line ends.",
+        )
+    return f"Bearer {key.reveal()}"
+
+
+def bearer(endpoint: Endpoint) -> Callable[[httpx.Request], httpx.Request] | None:
+    """Puts the key into the request when it is sent: it stands in no argument that a traceback would show."""
+    if not authorization(endpoint):
+        return None
+
+    def sign(request: httpx.Request) -> httpx.Request:
+        request.headers["Authorization"] = authorization(endpoint)
+        return request
+
+    return sign
