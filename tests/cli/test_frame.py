@@ -192,7 +192,7 @@ def test_a_pipe_into_head_is_silent(tmp_path: Path) -> None:
         ["bash", "-c", command], env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)}, capture_output=True,
         text=True, timeout=60, check=False, cwd=Path(__file__).resolve().parents[2],
     )  # fmt: skip
-    assert done.stdout.startswith("name")
+    assert done.stdout == "gpt-oss-120b\n"
     assert "Traceback" not in done.stderr
     assert "Exception ignored" not in done.stderr
     assert done.returncode == 0

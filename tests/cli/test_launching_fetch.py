@@ -99,7 +99,7 @@ def test_ctrl_c_pauses_and_the_same_command_goes_on(shop: Shop, tmp_path: Path) 
     shop.interrupt_when(lambda: shop.downloader.looks > 3)
     result = shop.run(*UP)
     assert result.code == 130
-    assert "Paused; what has arrived is kept." in result.err
+    assert "Paused. Downloaded files are kept." in result.err
     assert [each.phase for each in shop.downloader.known.values()] == [DownloadPhase.PAUSED]
     assert not shop.docker.created
     shop.downloader.at_once, shop.models = True, FolderModelStore(tmp_path)

@@ -305,7 +305,7 @@ async def test_pictures_are_not_sent_to_a_model_that_takes_none() -> None:
     kept = Kept()
     conversation = kept.conversations.new()
     text_only = ChatTarget("spark", ENDPOINT, "qwen", modalities=("text",))
-    with pytest.raises(RefusedError, match="takes no pictures"):
+    with pytest.raises(RefusedError, match="qwen does not take images: it takes text"):
         conversation.ask("What?", text_only, (PICTURE,))
     assert conversation.exchanges == ()
     await kept.ask(conversation, "What?", [ContentDelta("A cat"), Finished("stop")], attachments=(PICTURE,))
