@@ -295,7 +295,7 @@ def memory_words(status: RemoteStatus) -> str:
 
 
 def serving_words(status: RemoteStatus) -> str:
-    """`qwen3 :8000, gemma :8001; 1 more does not serve`, or why that is not known."""
+    """`qwen3 :8000, gemma :8001; 1 not serving`, or why the engines are unknown."""
     engines = value_of(status.engines)
     if engines is None:
         return f"n/a: {reason_of(status.engines)}"

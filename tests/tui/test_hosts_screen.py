@@ -51,7 +51,7 @@ async def test_each_host_is_shown_with_what_it_serves_or_what_to_do(ssh: FakeSsh
     async with seen(HostKit(ssh), size, "H") as sight:
         await sight.until_seen("60.0 GiB", "qwen3 :8000", "is unreachable", "ssh-copy-id nv@10.0.0.7")
         await sight.press("down")
-        await sight.until_seen("60.0 of 119.7 GiB", "1 that does not serve", "Enter open")
+        await sight.until_seen("60.0 of 119.7 GiB", "qwen3 :8000; 1 not serving", "Enter open")
         assert "\x1b" not in sight.text
 
 
@@ -60,7 +60,7 @@ async def test_a_host_is_asked_again_on_r(ssh: FakeSsh) -> None:
         await sight.until_seen("is unreachable")
         ssh.serves("nv@10.0.0.7", memory=None, memory_reason="/proc is gone", engines=[])
         await sight.press("r")
-        await sight.until_seen("nothing", "n/a: /proc is gone")
+        await sight.until_seen("serves     none", "n/a: /proc is gone")
 
 
 async def test_without_hosts_it_says_how_to_name_one(ssh: FakeSsh) -> None:
@@ -103,7 +103,7 @@ def test_the_terminal_is_lent_untouched_and_comes_back(ssh: FakeSsh, environ: di
         app.send("H")
         app.wait_for("is unreachable", timeout=PATIENCE)
         app.send("enter")
-        app.wait_for("ssh did not get to attic", "1 Home", timeout=PATIENCE)
+        app.wait_for("ssh did not connect to attic", "1 Home", timeout=PATIENCE)
         app.send("q")
         assert app.wait_end(PATIENCE) == 0
     assert [call for call in ssh.calls if call[0] == "-t"] == [

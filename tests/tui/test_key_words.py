@@ -60,8 +60,8 @@ TEXTS: dict[str, tuple[Callable[[], object], tuple[str, ...]]] = {
     "no presets": (presets.no_presets, ("press ^r",)),
     "nothing to measure": (bench_words.no_engine, ("1 Home, then l; or 3 Presets",)),
     "how to compare": (bench.how_to_compare, ("with Space", "A/B (b)")),
-    "no metrics": (lambda: metrics_words.nothing(None), ("3 chooses", "1 shows")),
-    "paused metrics": (lambda: metrics_words.pace(0.0), ("Space goes on",)),
+    "no metrics": (lambda: metrics_words.nothing(None), ("3 launch a preset", "1 running engines")),
+    "paused metrics": (lambda: metrics_words.pace(0.0, simulated=False), ("Space continue",)),
     "nobody to talk to": (
         lambda: chat.empty(None, "", has_previous=True),
         ("3  choose", "Esc leaves", "^n  back"),
@@ -99,7 +99,7 @@ async def test_screens_without_anything_on_them_name_a_persons_own_keys() -> Non
 
 def test_no_text_has_a_key_written_into_it() -> None:
     folder = Path(spark_tui.__file__).parent
-    files = [path for layer in ("domain", "core", "tui") for path in (folder / layer).rglob("*.py")]
+    files = [path for layer in ("domain", "core", "present", "tui") for path in (folder / layer).rglob("*.py")]
     found = [
         f"{path.relative_to(folder)}:{node.lineno}: {node.value}"
         for path in files

@@ -400,7 +400,7 @@ async def test_a_field_that_cannot_be_understood_says_what_to_write(kit: Stock, 
 async def test_a_hub_that_does_not_answer_is_told_with_the_remedy(kit: Stock) -> None:
     kit.hub.broken = hub_errors.offline("https://hub.example", "no route")
     async with seen(kit, (120, 36), "s", "enter") as sight:
-        await sight.until_seen("hub.example does not answer", "whether this machine is online")
+        await sight.until_seen("hub.example does not answer", "Check the network (and HTTPS_PROXY behind a proxy)")
         kit.hub.broken = None
         await sight.press("enter")
         await sight.until_seen("1 found")
