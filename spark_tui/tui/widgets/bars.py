@@ -27,7 +27,7 @@ class TopBar(Line):
         super().__init__(id="top-bar")
         self._marks = ["DEMO"] * demo + ["READ ONLY"] * read_only
         self.identity = HostIdentity("")
-        self.uptime: Reading[int] = NOT_READ_YET
+        self.uptime_minutes: Reading[int] = NOT_READ_YET
         self.engine: EngineView | None = None
         self.launching = ""
 
@@ -39,8 +39,8 @@ class TopBar(Line):
         left.append(fmt.safe(self.identity.hostname, "bold"))
         if self.identity.product:
             left.append(fmt.safe(f"  {self.identity.product}"))
-        if isinstance(self.uptime, Ok):
-            left.append(Content.styled(f"  up {_coarse(self.uptime.value)}", "$dim"))
+        if isinstance(self.uptime_minutes, Ok):
+            left.append(Content.styled(f"  up {_coarse(self.uptime_minutes.value)}", "$dim"))
         return spread(Content.assemble(*left), self._engine(width), width)
 
     def _engine(self, width: int) -> Content:
