@@ -75,7 +75,7 @@ class Talk:
 
     def answered(self, *texts: str) -> str:
         """The screen once the answer is over and these texts are there."""
-        self.app.wait_gone("Esc stops", timeout=ANSWER_SECONDS)
+        self.app.wait_gone("Esc stop", timeout=ANSWER_SECONDS)
         return self.app.wait_for("ttft", *texts, timeout=ANSWER_SECONDS)
 
     def set(self, **settings: str) -> None:
@@ -88,7 +88,7 @@ class Talk:
             self.app.send(*["down"] * (order.index(name) - at), settings[name])
             at = order.index(name)
         self.app.send("ctrl+o")
-        self.app.wait_for("settings of yours")
+        self.app.wait_for("Changed settings for the next question")
 
 
 @pytest.fixture
@@ -169,9 +169,9 @@ def test_reasoning_has_its_block_and_again_replaces_the_answer(talk: Talk) -> No
         shown = talk.answered("reasoned")
         assert shown.count(FRANCE) == 1, "it was asked once"
     [headline] = [line for line in shown.split("\n") if "reasoned" in line]
-    assert re.search(r"\+ reasoned \d+ tokens?, \d+\.\d s   \^t shows it", headline)
+    assert re.search(r"\+ reasoned for \d+\.\d s, \d+ tokens?  \^t show", headline)
     talk.app.send("ctrl+t")
-    opened = talk.app.wait_for("- reasoned", "^t folds it")
+    opened = talk.app.wait_for("- reasoned", "^t hide")
     assert len(_spoken(opened)) > len(_spoken(shown)), "the reasoning is there to be read"
     talk.app.send("ctrl+t")
     talk.app.wait_for("+ reasoned")
@@ -193,7 +193,7 @@ def test_a_tool_is_asked_for_and_a_person_answers_it(talk: Talk, tmp_path: Path)
     talk.app.send("ctrl+o")
     talk.app.wait_for("tool choice")
     talk.app.send("up", "up", "end", "ctrl+u", "none", "ctrl+o")
-    talk.app.wait_for("settings of yours")
+    talk.app.wait_for("Changed settings for the next question")
     talk.app.send("18 degrees and sunny", "enter")
     talk.answered("result of get_weather", "18 degrees and sunny")
     assert "error" not in talk.app.text()
@@ -206,7 +206,7 @@ def test_stop_is_immediate_and_frees_the_slot_and_the_answer_goes_on(talk: Talk,
     assert wait_until(lambda: running(server) == 1, 30)
     talk.app.send("esc")
     assert wait_until(lambda: running(server) == 0, FREED_SECONDS), "the slot is free at once"
-    talk.app.wait_for("stopped", "^g asks again", "F4 goes on")
+    talk.app.wait_for("stopped", "^g retry", "F4 continue")
     made = gauge(server, "generation_tokens_total")
     before = _spoken(talk.app.text())
     assert gauge(server, "generation_tokens_total") == made, "nothing is made that nobody reads"
@@ -215,7 +215,7 @@ def test_stop_is_immediate_and_frees_the_slot_and_the_answer_goes_on(talk: Talk,
     talk.app.wait_for("answering", timeout=ANSWER_SECONDS)
     talk.app.wait_for(" tok/s", timeout=ANSWER_SECONDS)
     talk.app.send("esc")
-    shown = talk.app.wait_for("F4 goes on")
+    shown = talk.app.wait_for("F4 continue")
     assert shown.count(LONG) == 1
     assert _spoken(shown)[:3] == before[:3], "what had come stays"
     assert wait_until(lambda: running(server) == 0, FREED_SECONDS)
@@ -238,7 +238,7 @@ def test_a_full_context_is_told_and_a_person_makes_room(talk: Talk) -> None:
     talk.app.wait_for(f" of {CONTEXT} tokens", timeout=ANSWER_SECONDS)  # it is over
     assert "error" not in talk.app.text()
     talk.app.send("\x1b[H")  # Home
-    talk.app.wait_for("Say yes.", "not sent any more")
+    talk.app.wait_for("Say yes.", "no longer sent")
 
 
 def test_a_server_killed_in_mid_answer_leaves_what_came_and_the_talk_goes_on_with_the_next_one(
@@ -249,11 +249,11 @@ def test_a_server_killed_in_mid_answer_leaves_what_came_and_the_talk_goes_on_wit
     talk.ask(LONG)
     talk.app.wait_for("answering", " tok/s", timeout=ANSWER_SECONDS)
     engine.docker("kill", NAME)
-    shown = talk.app.wait_for("error", "asks again", "F4 goes on", timeout=60)
+    shown = talk.app.wait_for("error", "^g retry", "F4 continue", timeout=60)
     assert _spoken(shown)[3:], "what had come is there"
     talk.app.wait_for("FAILED 137", timeout=60)
     talk.ask("Are you there?")
-    talk.app.wait_for("does not serve", "Are you there?")
+    talk.app.wait_for("is not serving", "Are you there?")
 
     engine.docker("start", NAME)
     assert wait_until(lambda: healthy(server.port), READY_SECONDS), _log(engine)

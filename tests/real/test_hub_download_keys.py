@@ -59,7 +59,7 @@ def test_two_gigabytes_by_keys(place: Path) -> None:
             state = person.records.state(id_)
             assert state is not None
             os.kill(state.pid, signal.SIGKILL)
-            app.wait_for("g or p goes on", "interrupted", timeout=PATIENCE)
+            app.wait_for("g or p resumes", "interrupted", timeout=PATIENCE)
             before, server.rate = server.sent, SLOW
             app.send("g")  # goes on with it
             app.wait_for("downloading", timeout=PATIENCE)
@@ -83,13 +83,13 @@ def test_two_gigabytes_by_keys(place: Path) -> None:
             app.wait_for("1.07 B", "full attention", timeout=PATIENCE)
 
             app.send("\x1b[3~")
-            app.wait_for("Delete", "two-gigabytes", "2.0 GiB come free", timeout=PATIENCE)
+            app.wait_for("Delete", "two-gigabytes", "frees 2.0 GiB", timeout=PATIENCE)
             half = "two-gigabytes"
             app.send(*half, "enter")
             app.wait_for(f"  {half}")
             assert snapshot.exists(), "half of the name deletes nothing"
             app.send(*["backspace"] * len(half), *REPO, "enter")
-            app.wait_for("No models are in", timeout=PATIENCE)
+            app.wait_for("No models in", timeout=PATIENCE)
             assert not snapshot.exists()
             app.send("q")
             assert app.wait_end(timeout=30) == 0

@@ -152,7 +152,7 @@ def _see_logprobs(app: PtyApp) -> None:
     app.send("6")
     app.wait_for("Message to tiny")
     app.send("ctrl+r")
-    app.wait_for("logprobs is set: ^o")
+    app.wait_for("Set logprobs (^o)")
     app.send("ctrl+o")
     app.wait_for("For the next question", "temperature")
     order = [setting.name for setting in SETTINGS]
@@ -161,7 +161,7 @@ def _see_logprobs(app: PtyApp) -> None:
         app.send(*["down"] * (order.index(name) - here), *str(value))
         here = order.index(name)
     app.send("ctrl+o")
-    app.wait_for("settings of yours")
+    app.wait_for("Changed settings for the next question")
     app.send(*"Hello", "enter")
     app.wait_for("ttft", " tok/s", timeout=ANSWER_SECONDS)
     app.send("ctrl+r")
@@ -178,15 +178,17 @@ def _see_logprobs(app: PtyApp) -> None:
 
 def _compare(app: PtyApp) -> None:
     app.send("7")
-    app.wait_for("Nothing was measured yet", f"measures: {NAME}")
+    app.wait_for("No runs yet", "to start a benchmark of", NAME)
     app.send("b")
     app.wait_for("A/B with", "^l measure")
     type_into(app, "engine", LOAD)
-    app.wait_for("speculation=off", "2: nobody else is answered meanwhile")
+    app.wait_for("speculation=off", "2; ", "is unavailable meanwhile")
     app.send("ctrl+l")
     app.wait_for("Run an A/B?")
     app.send("y")
-    app.wait_for("speculation: ngram 3 -> not set", "B/A", "Measured in turn", timeout=BOOT_SECONDS + ANSWER_SECONDS)
+    app.wait_for(
+        "speculation: ngram 3 -> not set", "B/A", "Alternated pass by pass", timeout=BOOT_SECONDS + ANSWER_SECONDS
+    )
     app.wait_gone("measuring", timeout=60)
 
 

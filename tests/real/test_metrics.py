@@ -113,7 +113,7 @@ def test_on_the_screen_it_works_ends_and_starts_again(engine: str, environment: 
         app.send("y")
         app.wait_for(f"{engine}  STOPPED", timeout=90)
         app.send("5")
-        app.wait_for("No answer: the engine has ended")
+        app.wait_for("No response: the engine has ended")
 
         app.send("1")
         app.wait_for("Engines")
@@ -122,7 +122,7 @@ def test_on_the_screen_it_works_ends_and_starts_again(engine: str, environment: 
         app.send("y")
         app.wait_for(f"{engine}  SERVING", timeout=BOOT_SECONDS)
         app.send("5")
-        shown = app.wait_for("no values at", "the engine has ended", "R: the engine started anew", timeout=60)
+        shown = app.wait_for("no values at", "the engine has ended", "R: engine restarted", timeout=60)
         assert least_rate(shown) >= 0, "a counter that began anew is no negative speed"
         assert since_start(shown) <= 1, "only the first request of the new start"
         assert asking.submit(write, port, 40).result(timeout=300) == 40
