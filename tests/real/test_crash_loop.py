@@ -66,7 +66,7 @@ async def test_a_cause_that_no_restart_heals_ends_the_loop_at_once(context: Cont
         assert facts.restart_policy == "always"
         assert facts.restart_count <= 2
         [alarm] = context.alarms.current(AlarmId.CRASH_LOOP)
-        assert "restarting does not help" in alarm.text
+        assert "restarting does not help" in alarm.summary
 
 
 async def test_an_unknown_cause_is_given_its_few_starts(context: Context) -> None:

@@ -304,7 +304,7 @@ def test_there_is_one_guard_and_its_deeds_are_kept(
     watchdog = start()
     second = ask()
     assert second.returncode == 4
-    assert "A guard runs already" in second.stderr
+    assert "A guard is already running" in second.stderr
     launch(engine, container_name, GROW)
     assert wait_until(lambda: bool(watchdog.entries), 60)
     told = json.loads(ask("--status", "--json").stdout)
