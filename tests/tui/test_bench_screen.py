@@ -243,7 +243,7 @@ def test_what_a_curves_marks_mean_is_told_whole_in_shorter_words_where_it_is_nar
     curves = Curves(rates=points, other=points, knee=8, knee_words="knee 8 or beyond")
     head = curve_rows(curves, GraphKind.BRAILLE, width, 9)[0].text
     assert head.rstrip().endswith("knee 8 or beyond")
-    assert " half" in head
+    assert " 50 %" in head
 
 
 # --- measure ------------------------------------------------------------------------------------------
@@ -263,7 +263,7 @@ async def test_a_measurement_is_followed_and_kept() -> None:
         (kept,) = kit.results.all()
         assert screen.runs_list.key == kept.id
         assert not screen.measuring
-        assert "qwen: single 50.0 tok/s" in told(sight)
+        assert "qwen: 1 stream 50.0 tok/s" in told(sight)
         assert kept.run is not None
         assert kept.run.plan.concurrency == (1, 2)
 
@@ -277,7 +277,7 @@ async def test_it_goes_on_while_another_screen_is_shown() -> None:
         await sight.until_seen("measuring")
         await sight.press("1")
         await sight.until(lambda: bool(kit.results.all()))
-        await sight.until(lambda: "single 50.0" in told(sight))
+        await sight.until(lambda: "1 stream 50.0" in told(sight))
         await sight.press("7")
         await sight.until_seen("done")
 
@@ -290,7 +290,7 @@ async def test_cancel_keeps_what_was_measured() -> None:
         await sight.press("ctrl+l")
         await sight.until_seen("1 of 4")
         await sight.press("c")
-        assert "Ending" in sight.text
+        assert "Stopping" in sight.text
         await sight.until_seen("cancelled", "stopped before its end")
         (kept,) = kit.results.all()
         assert kept.run is not None
@@ -352,7 +352,7 @@ async def test_two_engines_are_measured_in_turn_and_stand_side_by_side() -> None
         await sight.until_seen("measuring", "waits")
         await sight.until(lambda: len(kit.results.all()) == 2)
         await sight.until_seen("done")
-        await sight.until_seen("Measured in turn", "1 stream", "B/A")
+        await sight.until_seen("Alternated pass by pass", "1 stream", "B/A")
 
 
 async def launched(kit: BenchKit, sight: Sight) -> None:
@@ -377,7 +377,7 @@ async def test_a_change_is_measured_in_turn_with_the_engine_as_it_is() -> None:
         await sight.until(lambda: screen.measuring)
         await sight.until(lambda: len(kit.results.all()) == 2 and not screen.measuring)
         await sight.until_seen(
-            "Measured in turn", "--max-model-len: 4096 -> 8192", "none shown", "No significant difference"
+            "Alternated pass by pass", "--max-model-len: 4096 -> 8192", "none shown", "No significant difference"
         )
         facts = kit.docker.named("qwen")
         assert facts is not None

@@ -76,7 +76,7 @@ async def looking(
     app = SparkApp(kit.context, glyphs)
     async with app.run_test(size=size, notifications=True) as pilot:
         sight = Sight(kit, app, pilot)
-        await sight.until(lambda: bool(app.selected) or "Nothing serves" in sight.text)
+        await sight.until(lambda: bool(app.selected) or "No engine is running" in sight.text)
         await sight.press("5")
         await sight.until(lambda: isinstance(app.screen, MetricsScreen) and bool(app.screen.query(GraphGrid)))
         yield sight, sight.on(MetricsScreen)
