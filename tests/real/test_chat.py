@@ -152,7 +152,7 @@ def test_an_answer_comes_with_what_the_engine_did_and_is_kept(talk: Talk, enviro
 
     with talking(environment) as later:
         later.app.send("ctrl+l")
-        later.app.wait_for("Conversations", FRANCE, MODEL)
+        later.app.wait_for("Saved conversations", FRANCE, MODEL)
         later.app.send("enter")
         later.app.wait_for("The capital of France is Paris.", "tok/s", "And what is its largest river?")
 
