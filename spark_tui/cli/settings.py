@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
 
 from spark_tui.cli.options import Options
 from spark_tui.core.config import checked_keys
-from spark_tui.core.context import Context, build, build_demo, read_settings
+from spark_tui.core.context import DEMO_HOME, Context, build, build_demo, read_settings
 from spark_tui.domain.settings import (
     LOOKS,
     Folders,
@@ -21,8 +20,6 @@ from spark_tui.domain.settings import (
     folders_of,
     variable_of,
 )
-
-DEMO_HOME: Final = Path("/home/spark")
 
 
 def folders_for(options: Options, environment: Mapping[str, str]) -> Folders:

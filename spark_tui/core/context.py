@@ -63,6 +63,8 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
+DEMO_HOME: Final = Path("/home/spark")
+"""The home of the simulated Spark's user."""
 METRICS_DELAY_SECONDS = 0.3
 """The first frame does not wait for what is not on it."""
 PARTS_TO_RUN = ("collectors", "engines", "metrics", "history", "health", "crash_loops", "guard", "downloads", "launch")
@@ -472,7 +474,7 @@ def build_demo(
     Docker; a saved log is a real file."""
     from spark_tui.core.wiring import demo_ports
 
-    simulated, given = folders_of({}, Path("/home/spark")), settings or Settings()
+    simulated, given = folders_of({}, DEMO_HOME), settings or Settings()
     shown = replace(
         defaults(simulated), read_only=given.read_only, refresh_seconds=given.refresh_seconds,
         theme=given.theme, glyphs=given.glyphs, keymap=given.keymap,
