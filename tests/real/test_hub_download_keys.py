@@ -83,7 +83,7 @@ def test_two_gigabytes_by_keys(place: Path) -> None:
             app.wait_for("1.07 B", "full attention", timeout=PATIENCE)
 
             app.send("\x1b[3~")
-            app.wait_for("Delete", "two-gigabytes", "frees 2.0 GiB", timeout=PATIENCE)
+            app.wait_for("Delete", "two-gigabytes", "Frees 2.0 GiB", timeout=PATIENCE)
             half = "two-gigabytes"
             app.send(*half, "enter")
             app.wait_for(f"  {half}")
