@@ -123,7 +123,7 @@ def test_typed_changes_token_chances_and_an_ab_by_turns(
 
         _compare(app)
         app.send("1")
-        app.wait_for(f"{NAME}  SERVING", "drafting  ngram 3", timeout=BOOT_SECONDS)
+        app.wait_for(f"{NAME}  SERVING", "drafting", "ngram 3", timeout=BOOT_SECONDS)
         back = container(engine)
         assert back.id != launched.id
         assert back.words == launched.words, "in the end it runs as before"
@@ -145,7 +145,7 @@ def _launch(app: PtyApp, port: int) -> None:
     type_into(app, "port", TYPED)
     app.wait_for("Launch", "changed")
     app.send("ctrl+l")
-    app.wait_for(f"{NAME}  SERVING", "drafting  ngram 3", timeout=BOOT_SECONDS)
+    app.wait_for(f"{NAME}  SERVING", "drafting", "ngram 3", timeout=BOOT_SECONDS)
 
 
 def _see_logprobs(app: PtyApp) -> None:
