@@ -28,7 +28,7 @@ COMMIT = "c" * 40
 def card(repo: str, *files: tuple[str, int], **values: object) -> RepoFacts:
     """A repository with files of those sizes."""
     held = tuple(RepoFile(path, size, "b" * 40) for path, size in sorted(files))
-    return RepoFacts(repo, "main", COMMIT, held, page=f"https://hub/{repo}", **values)  # type: ignore[arg-type]
+    return RepoFacts(repo, commit=COMMIT, files=held, page=f"https://hub/{repo}", **values)  # type: ignore[arg-type]
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Fetching models: what it will take, the queue, and going on after an interruption. Nothing here blocks."""
+"""Downloading models: dry runs, the queue, resuming, and what a launch needs. Nothing blocks the event loop."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from spark_tui.domain.models.download import (
     PlannedFile,
     room_refusal,
 )
-from spark_tui.domain.models.hub import Gating, RepoFacts, SearchHit, SearchQuery, select
+from spark_tui.domain.models.hub import Gating, RepoFacts, SearchHit, SearchQuery, select, sum_known
 from spark_tui.domain.models.inspection import SPARK_MEMORY
-from spark_tui.domain.models.store import Completeness, Layout, StoreContents
+from spark_tui.domain.models.store import Completeness, Layout
 from spark_tui.domain.presets.fetching import downloads_of, reads_store
 from spark_tui.domain.presets.plan import LaunchPlan
 from spark_tui.domain.presets.preset import RequiredFile
@@ -74,7 +74,7 @@ class Hub:
 
 
 class Downloads:
-    """Plans, starts and follows downloads. They go on when this program ends."""
+    """Plans, starts and follows downloads. They continue when this program ends."""
 
     def __init__(
         self, hub: Hub, downloader: Downloader, host: HostProbe, store: Store, clock: Clock, folder: Path
@@ -89,48 +89,43 @@ class Downloads:
     # --- before -------------------------------------------------------------------------------------------
 
     async def plan(self, request: DownloadRequest) -> DownloadPlan:
-        """A dry run. Raises the Hub's errors when it cannot even be looked at; what would stop the download itself
-        (terms to accept, no room, a choice to make) is the plan's `refusal`."""
+        """A dry run. Raises the Hub's errors when nothing can be said; what would stop the download itself (terms to
+        accept, no room, a choice to make) is the plan's `refusal`."""
         free = self._host.free_disk(self._folder)
         if request.url:
             return DownloadPlan(request, None, (PlannedFile(request.target, None),), free=free)
         facts = await self._hub.repo(request.repo, request.revision)
         chosen = select(facts.files, only=request.files, everything=request.everything, load_format=request.load_format)
-        if chosen.missing:
-            raise hub_errors.file_missing(request.repo, chosen.missing[0])
-        if chosen.choices:
-            names = [name for name, _ in chosen.choices]
-            refusal = hub_errors.needs_choice(request.repo, names)
-            return DownloadPlan(request, facts, choices=chosen.choices, free=free, refusal=refusal)
-        if not chosen.files:
-            raise hub_errors.nothing_to_load(request.repo)
+        problem: SparkError | None = hub_errors.selection_problem(request.repo, chosen)
+        if problem is not None:
+            if not chosen.choices:
+                raise problem
+            return DownloadPlan(request, facts, choices=chosen.choices, free=free, refusal=problem)
         here = await self._downloader.here(request, facts.commit, chosen.files)
         sizes = {} if request.again else here.sizes
         files = tuple(PlannedFile(file.path, file.size, sizes.get(file.path, 0)) for file in chosen.files)
         found = DownloadPlan(request, facts, files, chosen.left_out, notes=chosen.notes, free=free, named=here.named)
-        problem = None if found.whole else await self._refusal(found, facts)
-        return found if problem is None else replace(found, refusal=problem)
-
-    async def _refusal(self, plan: DownloadPlan, facts: RepoFacts) -> SparkError | None:
+        if found.whole:
+            return found
         if facts.gating is not Gating.OPEN or facts.private:
             try:
                 await self._hub.access(facts.repo)
             except hub_errors.HubFailed as error:
-                return error
-        if plan.short:
-            return hub_errors.no_room(str(self._folder), plan.left or 0, value_of(plan.free) or 0)
-        return None
+                problem = error
+        if problem is None and found.short:
+            problem = hub_errors.no_room(str(self._folder), found.left or 0, value_of(free) or 0)
+        return replace(found, refusal=problem)
 
     # --- running ------------------------------------------------------------------------------------------
 
     async def start(self, request: DownloadRequest) -> str:
-        """Begins a download, or goes on with it; returns its id at once. One that runs is left alone."""
+        """Starts or resumes a download and returns its id at once. One that runs is left alone."""
         id_ = await self._downloader.start(request, self._hub.token())
         await self.refresh()
         return id_
 
     async def resume(self, id_: str) -> str:
-        """Goes on with a paused, interrupted or failed download. Raises UsageError for one that is not known."""
+        """Resumes a paused, interrupted or failed download. Raises UsageError for an unknown one."""
         return await self.start((await self.get(id_)).request)
 
     async def pause(self, id_: str) -> None:
@@ -160,17 +155,21 @@ class Downloads:
         """For all downloads, those that run too. Raises SparkError."""
         await self._downloader.set_limits(limits)
 
-    # --- looking ------------------------------------------------------------------------------------------
+    # --- following ----------------------------------------------------------------------------------------
 
     async def refresh(self) -> tuple[Download, ...]:
         """Reads all downloads into the World and returns them, oldest first. Raises SparkError."""
-        before = {each.id: each for each in value_of(self._store.world.downloads) or ()}
+        before = {each.id: each.phase for each in value_of(self._store.world.downloads) or ()}
         found = await self._downloader.all()
         self._store.update(downloads=Ok(found, self._clock.now()))
         for each in found:
-            old = before.get(each.id)
-            if old is not None and old.phase is not each.phase:
-                self._tell(each)
+            title, failure = each.request.title, each.failure
+            if before.get(each.id, each.phase) is each.phase:
+                continue
+            if each.phase is DownloadPhase.DONE:
+                self._store.say(f"{title}: downloaded, {human_bytes(each.done)}")
+            elif each.phase is DownloadPhase.FAILED and failure is not None:
+                self._store.say(f"{title}: {failure.summary}", Severity.ERROR, failure.remedy)
         return found
 
     async def get(self, name: str) -> Download:
@@ -210,7 +209,7 @@ class Downloads:
             await self._clock.sleep(BUSY_SECONDS if busy else IDLE_SECONDS)
 
     async def resume_interrupted(self) -> tuple[str, ...]:
-        """Goes on with what a restart of the machine ended; once, when the program starts. Returns the ids."""
+        """Resumes what a restart of the machine ended; once, when the program starts. Returns the ids."""
         found = [each for each in await self.refresh() if each.phase is DownloadPhase.INTERRUPTED]
         resumed = []
         for each in found:
@@ -220,22 +219,12 @@ class Downloads:
                 self._store.say(f"{each.request.title}: {error.summary}", Severity.ERROR, error.remedy)
         return tuple(resumed)
 
-    # --- telling ------------------------------------------------------------------------------------------
-
-    def _tell(self, download: Download) -> None:
-        title = download.request.title
-        if download.phase is DownloadPhase.DONE:
-            self._store.say(f"{title}: downloaded, {human_bytes(download.done)}")
-        elif download.phase is DownloadPhase.FAILED and download.failure is not None:
-            self._store.say(f"{title}: {download.failure.summary}", Severity.ERROR, download.failure.remedy)
-
 
 def combined(downloads: Iterable[Download]) -> tuple[int, int | None, float | None]:
-    """Bytes here, bytes in all (None: not all known) and bytes per second of several downloads, for one line."""
+    """Bytes downloaded, bytes in all (None: not all known) and bytes per second of several downloads, for one line."""
     found = list(downloads)
-    totals = [each.total for each in found]
     speeds = [each.speed for each in found if each.speed is not None]
-    total = None if None in totals else sum(size for size in totals if size is not None)
+    total = sum_known(each.total for each in found)
     return sum(each.done for each in found), total, sum(speeds) if speeds else None
 
 
@@ -244,13 +233,13 @@ Detail = Callable[[str, float | None], None]
 
 _WAY_AROUND: Final = "Or let the engine download it (--no-fetch; ^f in the launch form)."
 _RESUMES: Final = 3
-"""So often a download whose process died is gone on with by itself."""
+"""How often a download whose process died is resumed by itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a launch has to fetch first: dry runs of what is not here. `here`: it needs something, and all of it
-    is here. Sizes in bytes, None where they are not told."""
+    """What a launch has to fetch first: dry runs of what is not downloaded. `here`: it needs something, and all of it
+    is downloaded. Sizes in bytes, None where they are unknown."""
 
     plans: tuple[DownloadPlan, ...] = ()
     here: bool = False
@@ -258,8 +247,7 @@ class Wanted:
     @property
     def left(self) -> int | None:
         """Bytes to come."""
-        sizes = [plan.left for plan in self.plans]
-        return None if None in sizes else sum(size for size in sizes if size is not None)
+        return sum_known(plan.left for plan in self.plans)
 
     @property
     def free(self) -> int | None:
@@ -286,16 +274,12 @@ class Wanted:
 
 
 class Fetching:
-    """Looks at what a launch lacks, and fetches it. `has_file` tells whether a required file is in the store."""
+    """Finds what is missing for a launch, and fetches it. `has_file`: whether a required file is in the store."""
 
     def __init__(
-        self,
-        downloads: Downloads,
-        models: ModelStore,
-        has_file: Callable[[RequiredFile], bool],
-        clock: Clock,
+        self, downloads: Downloads, models: ModelStore, has_file: Callable[[RequiredFile], bool], clock: Clock,
         folder: str,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._downloads = downloads
         self._models = models
         self._has_file = has_file
@@ -304,7 +288,7 @@ class Fetching:
         self._let_go = False
 
     def let_go(self) -> None:
-        """From now on downloads go on when a launch that waits for them ends: this program is being closed."""
+        """Downloads continue when a launch that waits for them ends: this program is being closed."""
         self._let_go = True
 
     async def look(self, plan: LaunchPlan) -> Wanted:
@@ -330,9 +314,16 @@ class Fetching:
             return ()
         there = {file.target for file in plan.preset.facts.required_files if self._has_file(file)}
         contents = await self._models.scan(others=False)
-        return tuple(
-            each for each in requests if not (each.target in there if each.target else _is_here(contents, each))
-        )
+
+        def here(request: DownloadRequest) -> bool:
+            """Whether an engine that asks for this model finds all of it in the store's Hub cache."""
+            if request.target:
+                return request.target in there
+            model = contents.find(request.repo)
+            revision = model.revision(request.revision) if model is not None and model.layout is Layout.CACHE else None
+            return revision is not None and revision.completeness is Completeness.COMPLETE
+
+        return tuple(each for each in requests if not here(each))
 
     async def fetch(self, wanted: Wanted, detail: Detail) -> str:
         """Fetches all of it, and returns what was fetched in words. Cancelled, it pauses what runs; what has arrived is
@@ -347,8 +338,10 @@ class Fetching:
                 await self._downloads.start(request)
             await self._follow(requests, detail)
         except asyncio.CancelledError:
-            if not self._let_go:
-                await self._pause(requests)
+            running = () if self._let_go else await self._downloads.refresh()
+            for each in running:
+                if each.id in requests and each.phase.active:
+                    await self._downloads.pause(each.id)
             raise
         return f"downloaded {wanted.titles}" + ("" if wanted.left is None else f", {human_bytes(wanted.left)}")
 
@@ -356,42 +349,26 @@ class Fetching:
         resumes = dict.fromkeys(requests, 0)
         while True:
             known = {each.id: each for each in await self._downloads.refresh()}
-            found = [_still_there(known.get(id_), request) for id_, request in requests.items()]
-            for each in found:
+            for id_, request in requests.items():
+                each = known.get(id_)
+                if each is None:
+                    words = f"The download of {request.title} was cancelled, so the launch stopped."
+                    raise RefusedError(words, "Launch it again.")
                 if each.failure is not None and each.phase is DownloadPhase.FAILED:
                     raise each.failure.error
-                if each.phase is DownloadPhase.INTERRUPTED and resumes[each.id] < _RESUMES:
-                    resumes[each.id] += 1
-                    await self._downloads.start(each.request)
+                if each.phase is DownloadPhase.INTERRUPTED and resumes[id_] < _RESUMES:
+                    resumes[id_] += 1
+                    await self._downloads.start(request)
+            found = [known[id_] for id_ in requests]
             if all(each.phase is DownloadPhase.DONE for each in found):
                 return
             detail(*_progress(found))
             await self._clock.sleep(BUSY_SECONDS)
 
-    async def _pause(self, requests: dict[str, DownloadRequest]) -> None:
-        for each in await self._downloads.refresh():
-            if each.id in requests and each.phase.active:
-                await self._downloads.pause(each.id)
-
 
 def requests_of(plan: LaunchPlan) -> tuple[DownloadRequest, ...]:
     """Files of the store by path always; Hub models where the engine looks for them in the store."""
     return tuple(each for each in downloads_of(plan) if each.target or reads_store(plan))
-
-
-def _is_here(contents: StoreContents, request: DownloadRequest) -> bool:
-    """Whether an engine that asks for this model finds all of it in the store's Hub cache."""
-    model = contents.find(request.repo)
-    if model is None or model.layout is not Layout.CACHE:
-        return False
-    revision = model.revision(request.revision)
-    return revision is not None and revision.completeness is Completeness.COMPLETE
-
-
-def _still_there(download: Download | None, request: DownloadRequest) -> Download:
-    if download is None:
-        raise RefusedError(f"The download of {request.title} was cancelled, so the launch stopped.", "Launch it again.")
-    return download
 
 
 def _progress(found: Sequence[Download]) -> tuple[str, float | None]:

@@ -24,8 +24,7 @@ from spark_tui.domain.models.download import (
     Limits,
 )
 from spark_tui.domain.secret import Secret
-from spark_tui.services.hub.downloads import DetachedDownloads
-from spark_tui.services.hub.records import DownloadFolder, alive
+from spark_tui.services.hub.downloads import DetachedDownloads, DownloadFolder, alive
 from tests.hub_server import COMMIT, TOKEN, Content, Fault, HubServer, Repo, add_checkpoint
 
 MIB = 1 << 20

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,11 +22,10 @@ from spark_tui.domain.models.download import (
     SpeedMeter,
     TokenBucket,
     room_refusal,
-    seconds_left,
 )
 from spark_tui.domain.models.hub_errors import KEEP_FREE, DiskFull
 from spark_tui.domain.reading import Missing, Ok
-from spark_tui.services.hub.records import ID, DownloadFolder, Order, WorkerState
+from spark_tui.services.hub.downloads import ID, DownloadFolder, Order, WorkerState
 
 REQUEST = DownloadRequest("acme/tiny")
 
@@ -57,6 +57,8 @@ def test_sums_and_time_left() -> None:
 def test_what_is_not_known_is_not_zero() -> None:
     found = progress((None, 40), (100, 10))
     assert (found.done, found.total, found.fraction, found.eta) == (50, None, None, None)
+    assert [replace(progress((9, 5)), speed=speed).eta for speed in (None, 0.0)] == [None, None]
+    assert replace(progress((9, 9)), speed=None).eta == 0.0
     assert Download("a", REQUEST, DownloadPhase.QUEUED).total is None
 
 
@@ -97,13 +99,6 @@ def test_a_file_begun_anew_is_no_negative_speed() -> None:
     meter.feed(5.0, 100)
     meter.feed(7.0, 300)
     assert meter.speed(7.0) == pytest.approx(100.0)
-
-
-def test_time_left_needs_a_speed() -> None:
-    assert seconds_left(100, 10.0) == 10.0
-    assert seconds_left(100, 0.0) is None
-    assert seconds_left(None, 10.0) is None
-    assert seconds_left(0, None) == 0.0
 
 
 @given(st.lists(st.integers(1, 1 << 20), min_size=20, max_size=60), st.integers(1 << 10, 1 << 24))

@@ -17,7 +17,6 @@ from spark_tui.domain.models.hub import (
     SearchQuery,
     Sort,
     asked,
-    fits_one_spark,
     formats_of,
     matches,
     ranked,
@@ -79,7 +78,7 @@ def test_weights_are_counted_by_dtype() -> None:
     ],
 )  # fmt: skip
 def test_what_one_spark_holds(size: int | None, fits: Fits) -> None:
-    assert fits_one_spark(size) is fits
+    assert hit(weights=size).fits is fits
 
 
 # --- search -----------------------------------------------------------------------------------------------

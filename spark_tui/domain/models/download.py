@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Final
 
 from spark_tui.domain.errors import SparkError
-from spark_tui.domain.models.hub import RepoFacts, Skipped
+from spark_tui.domain.models.hub import RepoFacts, Skipped, sum_known
 from spark_tui.domain.models.hub_errors import KEEP_FREE, error_named, no_room
 from spark_tui.domain.reading import NOT_READ_YET, Reading, value_of
 
@@ -28,7 +28,7 @@ class SpeedMeter:
         self._points: deque[tuple[float, int]] = deque()
 
     def feed(self, now: float, total: int) -> None:
-        """The bytes that have arrived so far. Less than before (a file begun anew) starts the meter again."""
+        """The bytes that have arrived so far. Less than before (a file is fetched again) starts the meter again."""
         if self._points and total < self._points[-1][1]:
             self._points.clear()
         self._points.append((now, total))
@@ -41,13 +41,6 @@ class SpeedMeter:
             return None
         began, first = self._points[0]
         return (self._points[-1][1] - first) / (now - began) if now - began >= _LEAST_SECONDS else None
-
-
-def seconds_left(left: int | None, speed: float | None) -> float | None:
-    """How long the rest takes; None when nothing can be said."""
-    if left == 0:
-        return 0.0
-    return left / speed if left is not None and speed is not None and speed > 0 else None
 
 
 class TokenBucket:
@@ -81,7 +74,7 @@ class DownloadRequest:
     Without `target` it goes into the store's Hub cache, where every engine finds it by its Hub name. With one it
     becomes that folder of the store; with `single` and one file, that very file. `url` is for a file that is not on
     the Hub; it is never sent a token. `files` are paths or patterns, empty for what an engine needs; `everything`
-    leaves nothing out. `again` takes what is here for damaged, and fetches it anew. `preset` names whose part it is.
+    leaves nothing out. `again` takes what is here for damaged, and fetches it again. `preset` names whose part it is.
     """
 
     repo: str = ""
@@ -98,15 +91,8 @@ class DownloadRequest:
     @property
     def id(self) -> str:
         """The same for the same thing at the same place, so that it is never fetched twice at once."""
-        parts = (
-            self.repo,
-            self.revision,
-            *sorted(self.files),
-            str(self.everything),
-            self.load_format,
-            self.target,
-            self.url,
-        )
+        parts = (self.repo, self.revision, *sorted(self.files), str(self.everything), self.load_format)
+        parts += (self.target, self.url)
         fingerprint = hashlib.sha256("\0".join(parts).encode("utf-8", "replace")).hexdigest()[:8]
         readable = _READABLE.sub("-", self.title.replace("/", "--")).strip("-._")[:80] or "file"
         return f"{readable}-{fingerprint}"
@@ -119,7 +105,7 @@ class DownloadRequest:
 
 class DownloadPhase(StrEnum):
     """Where a download stands. WAITING: for the network, or as long as the Hub asks. INTERRUPTED: its process is gone
-    (the machine was restarted, say) and nobody has told it to stop."""
+    (the machine was restarted, say) without a pause."""
 
     QUEUED = "queued"
     PREPARING = "preparing"
@@ -141,7 +127,7 @@ class DownloadPhase(StrEnum):
 
     @property
     def resumable(self) -> bool:
-        """It can go on where it stopped."""
+        """It can continue where it stopped."""
         return self in (DownloadPhase.PAUSED, DownloadPhase.INTERRUPTED, DownloadPhase.FAILED)
 
 
@@ -201,10 +187,7 @@ class Download:
     @property
     def total(self) -> int | None:
         """All of it; None before the files are known, or where one has no known size."""
-        sizes = [file.size for file in self.files]
-        if not sizes or None in sizes:
-            return None
-        return sum(size for size in sizes if size is not None)
+        return sum_known(file.size for file in self.files) if self.files else None
 
     @property
     def done(self) -> int:
@@ -226,9 +209,11 @@ class Download:
 
     @property
     def eta(self) -> float | None:
-        """Seconds that the rest will take at this speed; None when that cannot be told."""
-        total = self.total
-        return seconds_left(None if total is None else max(0, total - self.done), self.speed)
+        """Seconds that the rest will take at this speed; None when that is unknown."""
+        left = None if self.total is None else max(0, self.total - self.done)
+        if left == 0:
+            return 0.0
+        return left / self.speed if left is not None and self.speed else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,14 +258,12 @@ class DownloadPlan:
     @property
     def total(self) -> int | None:
         """All files together; None where one has no known size."""
-        sizes = [file.size for file in self.files]
-        return None if None in sizes else sum(size for size in sizes if size is not None)
+        return sum_known(file.size for file in self.files)
 
     @property
     def left(self) -> int | None:
         """Bytes still to come; None where one file has no known size."""
-        left = [file.left for file in self.files]
-        return None if None in left else sum(size for size in left if size is not None)
+        return sum_known(file.left for file in self.files)
 
     @property
     def whole(self) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
@@ -93,7 +93,8 @@ class Formats:
 @dataclass(frozen=True, slots=True)
 class SearchHit:
     """One repository in a list. `weights` are the bytes of its tensors by their dtypes; `storage` is all that the
-    repository takes on the Hub, other revisions and copies included. Times are seconds since the epoch."""
+    repository takes on the Hub, other revisions and copies included. `modified` is in seconds since the epoch, `memory`
+    the bytes of the machine that `fits` is about."""
 
     repo: str
     publisher: str = ""
@@ -113,61 +114,42 @@ class SearchHit:
 
     @property
     def fits(self) -> Fits:
-        """On a machine with that much memory (bytes), alone."""
-        return fits_one_spark(self.weights, self.memory)
+        """By the weights alone: YES leaves 8 GiB for the KV cache besides what system and engine take."""
+        if self.weights is None:
+            return Fits.UNKNOWN
+        room = self.memory - _REST_BYTES - self.weights
+        if room < 0:
+            return Fits.NO
+        return Fits.YES if room >= _ROOM_BYTES else Fits.TIGHT
 
 
 @dataclass(frozen=True, slots=True)
-class RepoFacts:
-    """One revision of a repository. `commit` is what `revision` led to; `files` are all of it, in path order.
+class RepoFacts(SearchHit):
+    """One revision of a repository. `commit` is what `revision` led to; `files` are all of it, in path order; empty in
+    a search. `page` is the web page with the card and the terms."""
 
-    `page` is where a person reads the card and accepts terms. `dtypes` counts tensor elements by dtype.
-    """
-
-    repo: str
-    revision: str
-    commit: str
-    files: tuple[RepoFile, ...]
+    revision: str = "main"
+    commit: str = ""
+    files: tuple[RepoFile, ...] = ()
     page: str = ""
-    publisher: str = ""
-    gating: Gating = Gating.OPEN
-    private: bool = False
-    licence: str = ""
     licence_link: str = ""
-    downloads: int | None = None
-    likes: int | None = None
-    modified: float | None = None
-    created: float | None = None
-    task: str = ""
     library: str = ""
     base_models: tuple[str, ...] = ()
-    tags: tuple[str, ...] = ()
-    languages: tuple[str, ...] = ()
-    dtypes: tuple[tuple[str, int], ...] = ()
-    formats: Formats = Formats()
-    storage: int | None = None
-    memory: int = SPARK_MEMORY
 
     @property
     def size(self) -> int | None:
         """All files together; None when one of them has no known size."""
-        sizes = [file.size for file in self.files]
-        return None if None in sizes else sum(size for size in sizes if size is not None)
+        return sum_known(file.size for file in self.files)
 
-    @property
-    def parameters(self) -> int | None:
-        """Elements of all tensors; packed 4-bit weights count two to an element's one."""
-        return sum(count for _, count in self.dtypes) or None
 
-    @property
-    def weights(self) -> int | None:
-        """Bytes of all tensors, by their dtypes."""
-        return weights_of(self.dtypes)
-
-    @property
-    def fits(self) -> Fits:
-        """On a machine with that much memory (bytes), alone."""
-        return fits_one_spark(self.weights, self.memory)
+def sum_known(sizes: Iterable[int | None]) -> int | None:
+    """The sum; None when one of them is not known."""
+    total = 0
+    for size in sizes:
+        if size is None:
+            return None
+        total += size
+    return total
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,16 +169,6 @@ class SearchQuery:
     memory: int = SPARK_MEMORY
 
 
-def fits_one_spark(weights: int | None, memory: int = SPARK_MEMORY) -> Fits:
-    """By the weights alone: YES leaves 8 GiB for the KV cache besides what system and engine take."""
-    if weights is None:
-        return Fits.UNKNOWN
-    room = memory - _REST_BYTES - weights
-    if room < 0:
-        return Fits.NO
-    return Fits.YES if room >= _ROOM_BYTES else Fits.TIGHT
-
-
 def weights_of(dtypes: Iterable[tuple[str, int]]) -> int | None:
     """Bytes of so many elements by dtype; None for a dtype that is not known, and for none at all."""
     total = 0
@@ -211,42 +183,26 @@ def weights_of(dtypes: Iterable[tuple[str, int]]) -> int | None:
 def formats_of(
     name: str, tags: Iterable[str], dtypes: Iterable[tuple[str, int]], stated: tuple[WeightFormat, ...] = ()
 ) -> Formats:
-    """The format of a repository that is not here: by its config's own word (`stated`), its tags, its name."""
-    held = tuple(dict.fromkeys(form for form in stated if form is not WeightFormat.OTHER))
-    if held:
-        return Formats(held, FormatBasis.CONFIG, _doubt(held, dtypes))
-    tagged = tuple(dict.fromkeys(form for tag in tags if (form := _tag_format(tag)) is not None))
-    if tagged:
-        return Formats(tagged, FormatBasis.TAGS, _doubt(tagged, dtypes))
-    named = format_in(name.rpartition("/")[2])
-    if named is not None:
-        return Formats((named,), FormatBasis.NAME, _doubt((named,), dtypes))
-    return _by_dtypes(dtypes)
-
-
-def _tag_format(tag: str) -> WeightFormat | None:
-    """Tags are many, and some of them hold other words: only those that are a format's name count."""
-    plain = tag.lower()
-    return format_in(plain) if len(plain) <= 16 and ":" not in plain else None
-
-
-def _doubt(formats: tuple[WeightFormat, ...], dtypes: Iterable[tuple[str, int]]) -> str:
-    """Weights of four bits are packed into whole bytes or words: without any, the format's name is wrong."""
+    """The format of a repository that is not downloaded: by its config's own keys (`stated`), its tags, its name, and
+    for unquantized weights by their dtypes. In doubt where the tensors cannot be of that format."""
     held = {dtype for dtype, count in dtypes if count}
-    if held and formats[0] in _FOUR_BIT and not held.intersection(_PACKED):
-        return f"called {formats[0]}, but its tensors are {', '.join(sorted(held))}"
-    if held and formats[0] is WeightFormat.FP8 and not any(dtype.startswith("F8") for dtype in held):
-        return f"called FP8, but its tensors are {', '.join(sorted(held))}"
-    return ""
-
-
-def _by_dtypes(dtypes: Iterable[tuple[str, int]]) -> Formats:
-    """Unquantized weights tell it themselves."""
-    held = {dtype for dtype, count in dtypes if count}
-    if held and held <= {"BF16", "F32", "I64"} and "BF16" in held:
-        return Formats((WeightFormat.BF16,), FormatBasis.CONFIG)
-    if held and held <= {"F16", "F32", "I64"} and "F16" in held:
-        return Formats((WeightFormat.FP16,), FormatBasis.CONFIG)
+    short = (tag.lower() for tag in tags if len(tag) <= 16 and ":" not in tag)  # longer tags hold other words
+    for candidates, basis in (
+        ((form for form in stated if form is not WeightFormat.OTHER), FormatBasis.CONFIG),
+        (map(format_in, short), FormatBasis.TAGS),
+        ((format_in(name.rpartition("/")[2]),), FormatBasis.NAME),
+    ):
+        found = tuple(dict.fromkeys(form for form in candidates if form is not None))
+        if found:
+            # Weights of four bits are packed into whole bytes or words: without any, the format's name is wrong.
+            unpacked = found[0] in _FOUR_BIT and not held.intersection(_PACKED)
+            wide = found[0] is WeightFormat.FP8 and not any(dtype.startswith("F8") for dtype in held)
+            wrong = held and (unpacked or wide)
+            tensors = ", ".join(sorted(held))
+            return Formats(found, basis, f"called {found[0]}, but its tensors are {tensors}" if wrong else "")
+    for dtype, form in (("BF16", WeightFormat.BF16), ("F16", WeightFormat.FP16)):
+        if dtype in held and held <= {dtype, "F32", "I64"}:
+            return Formats((form,), FormatBasis.CONFIG)
     return Formats()
 
 
@@ -272,25 +228,23 @@ def asked(query: SearchQuery) -> tuple[tuple[str, str], ...]:
     """What to ask the Hub, as (words, tag): a format stands in some names and in some tags, so both are asked."""
     if not query.formats:
         return ((query.text, ""),)
-    words = [_WORD.get(form, form.value) for form in query.formats]
+    words = ["NVFP4" if form is WeightFormat.NVFP4_W4A16 else form.value for form in query.formats]
     by_name = [(f"{query.text} {word}".strip(), "") for word in words]
     by_tag = [(query.text, word.lower()) for word in words]
     return tuple(dict.fromkeys([*by_name, *by_tag]))
 
 
-_WORD: Final = {WeightFormat.NVFP4_W4A16: "NVFP4"}
-
-
 def ranked(hits: Iterable[SearchHit], query: SearchQuery) -> tuple[SearchHit, ...]:
     """What fits a query, each repository once, in the order asked for. The Hub's own order counts for the rest."""
     once = {hit.repo: hit for each in hits if matches(hit := replace(each, memory=query.memory), query)}
-    found = list(once.values())
-    if query.sort is Sort.DOWNLOADS:
-        found.sort(key=lambda hit: -(hit.downloads or 0))
-    elif query.sort is Sort.LIKES:
-        found.sort(key=lambda hit: -(hit.likes or 0))
-    elif query.sort is Sort.UPDATED:
-        found.sort(key=lambda hit: -(hit.modified or 0.0))
+    figures: dict[Sort, Callable[[SearchHit], float]] = {
+        Sort.DOWNLOADS: lambda hit: hit.downloads or 0,
+        Sort.LIKES: lambda hit: hit.likes or 0,
+        Sort.UPDATED: lambda hit: hit.modified or 0.0,
+    }
+    found: list[SearchHit] = list(once.values())
+    if query.sort in figures:
+        found.sort(key=figures[query.sort], reverse=True)
     return tuple(found[: query.limit])
 
 
@@ -336,16 +290,40 @@ def select(
     """
     plain = [file for file in files if _is_plain(file.path)]
     if only:
-        return _named(plain, only)
+        hits = {name: [file for file in plain if fnmatch.fnmatchcase(file.path, name) or file.path == name]
+                for name in only}  # fmt: skip
+        named = {file.path: file for found in hits.values() for file in found}
+        missing = tuple(name for name, found in hits.items() if not found)
+        return Selection(tuple(named[path] for path in sorted(named)), missing=missing)
     if everything:
         return Selection(tuple(plain))
-    safe = any(file.path.endswith(".safetensors") and "/" not in file.path for file in plain)
-    if not safe:
-        return _without_safetensors(plain)
-    reasons = _Reasons(plain, load_format)
-    kept = tuple(file for file in plain if not reasons.against(file))
-    left = tuple(Skipped(file.path, file.size, why) for file in plain if (why := reasons.against(file)))
-    return Selection(kept, left, notes=reasons.notes)
+    tops = [file.path for file in plain if file.path.endswith(".safetensors") and "/" not in file.path]
+    if not tops:  # PyTorch's own files, or GGUF: of these one choice among many
+        choices = gguf_choices(file for file in plain if file.path.endswith(".gguf"))
+        return Selection(choices=choices) if len(choices) > 1 else Selection(tuple(plain))
+    drop = ""
+    notes: tuple[str, ...] = ()
+    if all(any(top.startswith(copy) for top in tops) for copy in ("consolidated", "model")):
+        if load_format == "mistral":
+            drop = "model"
+        elif load_format and load_format != "auto":
+            drop = "consolidated"
+        else:
+            notes = ("Holds its weights twice (consolidated, model). Both are downloaded: the engine chooses.",)
+    kept, left = [], []
+    for file in plain:
+        path = file.path
+        if path.startswith(_COPIES):
+            why = "another copy of the weights"
+        elif drop and path.startswith(drop) and path.endswith(".safetensors"):
+            why = "the same weights in the other layout"
+        elif path.endswith(_OTHER_WEIGHTS) and (file.size or 0) > _SMALL:
+            why = "weights in a format that is not needed beside safetensors"
+        else:
+            kept.append(file)
+            continue
+        left.append(Skipped(path, file.size, why))
+    return Selection(tuple(kept), tuple(left), notes=notes)
 
 
 def _is_plain(path: str) -> bool:
@@ -354,64 +332,11 @@ def _is_plain(path: str) -> bool:
     return bool(path) and len(path) < 1024 and "\0" not in path and not any(part in ("", ".", "..") for part in parts)
 
 
-def _named(files: Iterable[RepoFile], only: Sequence[str]) -> Selection:
-    found: dict[str, RepoFile] = {}
-    missing = []
-    for pattern in only:
-        hits = [file for file in files if file.path == pattern or fnmatch.fnmatchcase(file.path, pattern)]
-        if not hits:
-            missing.append(pattern)
-        found.update((file.path, file) for file in hits)
-    return Selection(tuple(sorted(found.values(), key=lambda file: file.path)), missing=tuple(missing))
-
-
-def _without_safetensors(files: Sequence[RepoFile]) -> Selection:
-    """PyTorch's own files, or GGUF: of these one choice among many."""
-    models = [file for file in files if file.path.endswith(".gguf")]
-    choices = gguf_choices(models)
-    if len(choices) > 1:
-        return Selection(choices=choices)
-    return Selection(tuple(files))
-
-
 def gguf_choices(files: Iterable[RepoFile]) -> tuple[tuple[str, int | None], ...]:
     """GGUF files by name and size; the parts of a split file are one. `mmproj` files are no models."""
     sizes: dict[str, int | None] = {}
     for file in files:
-        if "mmproj" in file.path.lower():
-            continue
-        name = _PART.sub("-*", file.path)
-        before = sizes.get(name, 0)
-        sizes[name] = None if before is None or file.size is None else before + file.size
+        if "mmproj" not in file.path.lower():
+            name = _PART.sub("-*", file.path)
+            sizes[name] = sum_known((sizes.get(name, 0), file.size))
     return tuple(sorted(sizes.items()))
-
-
-class _Reasons:
-    """Why a file of a repository with safetensors is left out."""
-
-    def __init__(self, files: Sequence[RepoFile], load_format: str) -> None:
-        names = [file.path for file in files]
-        one = any(name.startswith("consolidated") and name.endswith(".safetensors") for name in names)
-        other = any(name.startswith("model") and name.endswith(".safetensors") for name in names)
-        self._drop = ""
-        self.notes: tuple[str, ...] = ()
-        if one and other:
-            if load_format == "mistral":
-                self._drop = "model"
-            elif load_format and load_format != "auto":
-                self._drop = "consolidated"
-            else:
-                self.notes = (
-                    "Holds its weights twice (consolidated, model). Both are downloaded: the engine chooses.",
-                )
-
-    def against(self, file: RepoFile) -> str:
-        """Empty: it is fetched."""
-        path = file.path
-        if path.startswith(_COPIES):
-            return "another copy of the weights"
-        if self._drop and path.startswith(self._drop) and path.endswith(".safetensors"):
-            return "the same weights in the other layout"
-        if path.endswith(_OTHER_WEIGHTS) and (file.size or 0) > _SMALL:
-            return "weights in a format that is not needed beside safetensors"
-        return ""

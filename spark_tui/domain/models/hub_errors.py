@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from spark_tui.domain.errors import RefusedError, SparkError, UnreachableError, UsageError
+from spark_tui.domain.models.hub import Selection
 from spark_tui.domain.quantities import human_bytes, human_duration
 from spark_tui.domain.text import clean_line, truncate
 
@@ -244,6 +245,15 @@ def checksum(file: str, expected: str, found: str) -> ChecksumMismatch:
     remedy = "Try again. If it persists, a proxy changes the data, or disk or memory is failing."
     detail = f"expected {expected}, got {found}"
     return ChecksumMismatch(f"{shown(file)} arrived damaged, twice.", remedy, detail=detail)
+
+
+def selection_problem(repo: str, found: Selection) -> HubFileMissing | None:
+    """Why these files cannot be downloaded as they are; None when they can."""
+    if found.missing:
+        return file_missing(repo, found.missing[0])
+    if found.choices:
+        return needs_choice(repo, [name for name, _ in found.choices])
+    return None if found.files else nothing_to_load(repo)
 
 
 def no_room(store: str, needed: int, free: int) -> DiskFull:

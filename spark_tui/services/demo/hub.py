@@ -80,12 +80,6 @@ ENDPOINT: Final = "https://hub.invalid"
 COMMIT: Final = "4f2c1e7a9b3d5860c1f2e3d4a5b6978812345678"
 _ANSWER_SECONDS: Final = 0.4
 _DAY: Final = 86_400.0
-_PACKED: Final = {
-    WeightFormat.NVFP4: "U8",
-    WeightFormat.NVFP4_W4A16: "U8",
-    WeightFormat.MXFP4: "U8",
-    WeightFormat.FP8: "F8_E4M3",
-}
 
 
 class DemoHub:
@@ -100,7 +94,7 @@ class DemoHub:
         """By words of the name."""
         await self._clock.sleep(_ANSWER_SECONDS)
         words = query.text.lower().split()
-        found = (_hit(facts) for facts in self._shelf.values() if all(word in facts.repo.lower() for word in words))
+        found = (facts for facts in self._shelf.values() if all(word in facts.repo.lower() for word in words))
         return ranked(found, query)
 
     async def repo(self, repo: str, revision: str = "main", token: Secret | None = None) -> RepoFacts:
@@ -139,19 +133,12 @@ def _facts(
     files += [RepoFile("config.json", 4_812), RepoFile("tokenizer.json", 12_807_982), RepoFile("README.md", 18_204)]
     if repo.startswith("openai/"):
         files += [RepoFile("original/model.safetensors", size), RepoFile("metal/model.bin", size)]
-    dtypes = ((_PACKED[form], size),) if form in _PACKED else (("BF16", size // 2),)
+    packed = form is not WeightFormat.BF16
     return RepoFacts(
-        repo, "main", COMMIT, tuple(sorted(files, key=lambda file: file.path)), page=f"{ENDPOINT}/{repo}",
-        publisher=repo.partition("/")[0], gating=Gating.AUTO if repo in GATED else Gating.OPEN, licence=licence,
-        downloads=thousands * 1000, likes=thousands, modified=now - days * _DAY, task="text-generation",
-        library="transformers", dtypes=dtypes, formats=Formats((form,), FormatBasis.CONFIG), storage=size,
-    )  # fmt: skip
-
-
-def _hit(facts: RepoFacts) -> SearchHit:
-    return SearchHit(
-        facts.repo, facts.publisher, facts.formats, facts.parameters, facts.weights, facts.storage, facts.gating,
-        facts.private, facts.downloads, facts.likes, facts.modified, facts.task, facts.licence,
+        repo, repo.partition("/")[0], Formats((form,), FormatBasis.CONFIG), size if packed else size // 2, size, size,
+        Gating.AUTO if repo in GATED else Gating.OPEN, downloads=thousands * 1000, likes=thousands,
+        modified=now - days * _DAY, task="text-generation", licence=licence, commit=COMMIT,
+        files=tuple(sorted(files, key=lambda file: file.path)), page=f"{ENDPOINT}/{repo}", library="transformers",
     )  # fmt: skip
 
 

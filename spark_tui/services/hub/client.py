@@ -1,15 +1,23 @@
 """The HubClient port on huggingface_hub, which is imported when the Hub is first asked.
 
+The library repeats failed requests by itself and sleeps in between, where nothing can show it. Here a request is sent
+once: the caller decides whether to wait, and says so. `NoResponse` and `RetryLater` carry what happened; they are no
+errors of httpx, so that the library lets them through.
+
 The Hub's answers come from outside: what has another shape than documented counts as absent. Of files only the
 beginnings are read (configs, headers of weights): never a tensor, never without bound.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import functools
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
+from spark_tui.domain.errors import SparkError
 from spark_tui.domain.models import hub_errors
 from spark_tui.domain.models.checkpoint import CheckpointFacts, CheckpointProblem, WeightFormat
 from spark_tui.domain.models.config import MOST_BYTES, Keys, quantization_of
@@ -24,7 +32,6 @@ from spark_tui.domain.models.hub import (
     ranked,
     weights_of,
 )
-from spark_tui.domain.models.hub_errors import repo_page
 from spark_tui.domain.models.weights import (
     LENGTH_BYTES,
     SafetensorsHeader,
@@ -36,17 +43,154 @@ from spark_tui.domain.reading import Reading
 from spark_tui.domain.secret import Secret
 from spark_tui.domain.text import clean_line, truncate
 from spark_tui.services.executors import CallPool
-from spark_tui.services.hub.session import (
-    HubCall,
-    NoResponse,
-    calling,
-    describe,
-    endpoint_of,
-    plain_headers,
-    prepare,
-    raise_for_status,
-    token_of,
-)
+
+DEFAULT_ENDPOINT: Final = "https://huggingface.co"
+CONNECT_SECONDS: Final = 10.0
+READ_SECONDS: Final = 20.0
+MOST_WAIT_SECONDS: Final = 3600.0
+_SWITCHED_OFF: Final = "HF_HUB_OFFLINE is set"
+_RATE: Final = re.compile(r"\br\s*=\s*0\s*;\s*t\s*=\s*(\d{1,6})")
+
+R = TypeVar("R")
+
+
+class NoResponse(Exception):
+    """Nothing came back: no route, a refused connection, a timeout, a connection cut off."""
+
+
+class RetryLater(Exception):
+    """The Hub answered 429 or 5xx. `wait` is in seconds, None when it does not say."""
+
+    def __init__(self, status: int, wait: float | None) -> None:
+        super().__init__(f"HTTP {status}")
+        self.status = status
+        self.wait = wait
+
+
+def endpoint_of(environ: Mapping[str, str]) -> str:
+    """Where the Hub is: `HF_ENDPOINT`, as the Hugging Face tools have it, without its last slash."""
+    given = environ.get("HF_ENDPOINT", "").strip().rstrip("/")
+    return given if given.startswith(("http://", "https://")) else DEFAULT_ENDPOINT
+
+
+@functools.cache
+def prepare() -> None:
+    """Gives huggingface_hub our session. Once in a process, before its first request."""
+    import httpx2
+    from huggingface_hub import set_client_factory
+
+    timeouts = {"connect": CONNECT_SECONDS, "read": READ_SECONDS, "write": READ_SECONDS, "pool": CONNECT_SECONDS}
+
+    class Session(httpx2.Client):
+        """One try for each request, with bounds: the library asks for none in places."""
+
+        def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+            from huggingface_hub import constants
+
+            if constants.HF_HUB_OFFLINE:
+                raise NoResponse(_SWITCHED_OFF)
+            request.extensions["timeout"] = timeouts
+            try:
+                response = super().send(request, **options)
+            except httpx2.TransportError as error:
+                raise NoResponse(describe(error)) from error
+            if response.status_code == 429 or response.status_code >= 500:
+                response.close()
+                raise RetryLater(response.status_code, pause_asked(response.headers))
+            return response
+
+    limits = httpx2.Limits(max_connections=64, max_keepalive_connections=16)
+    set_client_factory(lambda: Session(follow_redirects=True, limits=limits))
+
+
+def describe(error: BaseException) -> str:
+    """An exception in words: `ConnectError: [Errno 111] Connection refused`."""
+    return f"{type(error).__name__}: {error}".rstrip(": ")
+
+
+def pause_asked(headers: Mapping[str, str]) -> float | None:
+    """Seconds to wait: by `ratelimit: "api";r=0;t=55` (an IETF draft, which the Hub follows), else `Retry-After`."""
+    rate = _RATE.search(headers.get("ratelimit", ""))
+    plain = headers.get("retry-after", "").strip()
+    seconds = rate[1] if rate else plain
+    return min(float(seconds), MOST_WAIT_SECONDS) if seconds.isdigit() and len(seconds) < 8 else None
+
+
+@dataclass(frozen=True, slots=True)
+class HubCall:
+    """What a request is about, for its errors. `known`: a token is sent."""
+
+    endpoint: str
+    repo: str = ""
+    revision: str = "main"
+    file: str = ""
+    known: bool = False
+
+
+def plain_headers(token: Secret | None) -> dict[str, str]:
+    """For a file's bytes as they are. The session drops the token where the Hub leads to another host."""
+    headers = {"User-Agent": "spark-tui", "Accept-Encoding": "identity"}
+    return headers | {"Authorization": f"Bearer {token.reveal()}"} if token else headers
+
+
+def raise_for_status(response: Any) -> None:
+    """Raises the library's own error for an answer that is none."""
+    from huggingface_hub.utils import hf_raise_for_status  # type: ignore[attr-defined]  # documented, not exported
+
+    hf_raise_for_status(response)
+
+
+def token_of(token: Secret | None) -> str | bool:
+    """As huggingface_hub takes it; False keeps it from looking for one by itself."""
+    return token.reveal() if token else False
+
+
+def calling(asked: HubCall, call: Callable[[], R]) -> R:
+    """Runs `call`. Raises SparkError for all that the library raises."""
+    try:
+        return call()
+    except SparkError:
+        raise
+    except Exception as error:
+        raise translate(error, asked) from error
+
+
+def translate(error: BaseException, asked: HubCall) -> SparkError:
+    """An error of the library or of our session, with its remedy."""
+    if isinstance(error, NoResponse):
+        if str(error) == _SWITCHED_OFF:
+            return hub_errors.switched_off()
+        return hub_errors.offline(asked.endpoint, str(error))
+    if isinstance(error, RetryLater):
+        if error.status == 429:
+            return hub_errors.busy(asked.endpoint, error.wait, known=asked.known)
+        return hub_errors.in_trouble(asked.endpoint, error.status)
+    from huggingface_hub import errors
+
+    message = str(getattr(error, "server_message", None) or "")
+    match error:
+        case errors.GatedRepoError():
+            return hub_errors.gated(asked.endpoint, asked.repo, known=asked.known, detail=message)
+        case errors.RevisionNotFoundError():
+            return hub_errors.revision_missing(asked.repo, asked.revision)
+        case errors.EntryNotFoundError():
+            return hub_errors.file_missing(asked.repo, asked.file or "of that name")
+        case errors.HFValidationError():
+            return hub_errors.repo_missing(asked.repo, known=asked.known)
+        case errors.HfHubHTTPError():
+            pass
+        case _:
+            return hub_errors.strange_answer(asked.endpoint, describe(error))
+    status, code = error.response.status_code, error.response.headers.get("X-Error-Code", "")
+    # RepositoryNotFoundError stands for a bare 401 too: with a token, it is the token that is wrong.
+    if status == 401 and asked.known and "RepoNotFound" not in code:
+        return hub_errors.bad_token(message)
+    if status == 403:
+        return hub_errors.forbidden(asked.endpoint, asked.repo, message)
+    if status in (401, 404):
+        return hub_errors.repo_missing(asked.repo, known=asked.known)
+    return hub_errors.other(f"{hub_errors.host_of(asked.endpoint)} refused (HTTP {status}).", message or str(error))
+
 
 WORKERS: Final = 4
 _MARGIN: Final = 4
@@ -66,14 +210,13 @@ class HuggingFaceHub:
         self._pool = CallPool("hub", WORKERS)
 
     async def search(self, query: SearchQuery, token: Secret | None = None) -> tuple[SearchHit, ...]:
-        """See the port."""
         filtered = bool(query.formats) or query.fits or query.most_bytes is not None
         limit = min(_MOST_ASKED, query.limit * (_MARGIN if filtered else 1) + 10)
 
         def ask() -> list[SearchHit]:
             api = self._api(token)
             return [
-                hit_of(info)
+                facts_of(info, self.endpoint)
                 for words, tag in asked(query)
                 for info in api.list_models(
                     search=words or None, filter=tag or None, author=query.publisher or None, sort=query.sort.value,
@@ -85,24 +228,19 @@ class HuggingFaceHub:
         return ranked(await self._pool.run(calling, call, ask), query)
 
     async def repo(self, repo: str, revision: str = "main", token: Secret | None = None) -> RepoFacts:
-        """See the port."""
-
         def ask() -> RepoFacts:
             api = self._api(token)
             info = api.model_info(repo, revision=revision)
             tree = api.list_repo_tree(repo, recursive=True, revision=info.sha or revision)
-            return facts_of(info, files_of(tree), revision, self.endpoint)
+            return facts_of(info, self.endpoint, files_of(tree), revision)
 
         return await self._pool.run(calling, HubCall(self.endpoint, repo, revision, known=bool(token)), ask)
 
     async def access(self, repo: str, token: Secret | None = None) -> None:
-        """See the port."""
         call = HubCall(self.endpoint, repo, known=bool(token))
         await self._pool.run(calling, call, lambda: self._api(token).auth_check(repo))
 
     async def inspect(self, facts: RepoFacts, token: Secret | None = None) -> Reading[CheckpointFacts]:
-        """See the port."""
-
         def read() -> Reading[CheckpointFacts]:
             prepare()
             source = f"{facts.page} at {facts.commit[:12] or facts.revision}"
@@ -112,7 +250,6 @@ class HuggingFaceHub:
         return await self._pool.run(read)
 
     async def close(self) -> None:
-        """See the port."""
         self._pool.close()
 
     def _api(self, token: Secret | None) -> Any:
@@ -138,11 +275,9 @@ class RemoteFiles:
         self._sizes = {file.path: file.size for file in facts.files}
 
     def names(self) -> Iterable[str]:
-        """See CheckpointFiles."""
         return self._sizes
 
     def head(self, path: str, most: int) -> bytes | None:
-        """See CheckpointFiles."""
         return self._read(path, 0, most) if path in self._sizes else None
 
     def headers(self, paths: Sequence[str]) -> list[SafetensorsHeader | CheckpointProblem]:
@@ -215,57 +350,51 @@ _LARGEST: Final = 2**53
 _WORD_CHARS: Final = 200
 
 
-def hit_of(info: Any) -> SearchHit:
-    """A `ModelInfo` of a search."""
-    tags, dtypes = _texts(info.tags), _dtypes(info)
-    gguf = info.gguf if isinstance(info.gguf, Mapping) else None
-    repo = _text(info.id)
-    return SearchHit(
+def facts_of(info: Any, endpoint: str, files: Sequence[RepoFile] = (), revision: str = "main") -> RepoFacts:
+    """A `ModelInfo` of a search, or of one revision with its files."""
+    tags, card = _texts(info.tags), info.card_data
+    if card is not None and hasattr(card, "to_dict"):
+        card = card.to_dict()
+    if not isinstance(card, Mapping):
+        card = {}
+    repo, gguf = _text(info.id), info.gguf if isinstance(info.gguf, Mapping) else None
+    counted = getattr(info.safetensors, "parameters", None)
+    counts = counted.items() if isinstance(counted, Mapping) else ()
+    known = [(_text(name), number) for name, value in counts if (number := _count(value)) is not None]
+    dtypes = sorted(known, key=lambda each: -each[1])
+    # The config's own keys, of which the Hub has some; they count only where they name a method.
+    quantization = quantization_of(Keys(info.config, []), None) if isinstance(info.config, Mapping) else None
+    formats: tuple[WeightFormat, ...] = ()
+    if quantization is not None and quantization.method:
+        formats = quantization.formats
+    licence = _text(card.get("license"))
+    if licence in ("", "other"):
+        licence = _text(card.get("license_name")) or licence
+    if not licence:  # the Hub makes a tag of it
+        licence = next((tag.removeprefix("license:") for tag in tags if tag.startswith("license:")), "")
+    gating = {"manual": Gating.MANUAL, "auto": Gating.AUTO, True: Gating.AUTO}
+    return RepoFacts(
         repo=repo,
         publisher=_text(info.author) or repo.partition("/")[0],
-        formats=formats_of(repo, tags, dtypes, _stated(info.config)),
+        formats=formats_of(repo, tags, dtypes, formats),
         parameters=sum(count for _, count in dtypes) or (_count(gguf.get("total")) if gguf else None),
         weights=weights_of(dtypes),
         storage=_count(info.used_storage),
-        gating=_gating(info.gated),
+        gating=gating.get(info.gated, Gating.OPEN) if isinstance(info.gated, (str, bool)) else Gating.OPEN,
         private=info.private is True,
         downloads=_count(info.downloads),
         likes=_count(info.likes),
-        modified=_seconds(info.last_modified),
+        modified=info.last_modified.timestamp() if isinstance(info.last_modified, datetime) else None,
         task=_text(info.pipeline_tag),
-        licence=_licence(info, tags),
+        licence=licence,
         gguf=gguf is not None or "gguf" in tags,
-    )
-
-
-def facts_of(info: Any, files: Sequence[RepoFile], revision: str, endpoint: str) -> RepoFacts:
-    """A `ModelInfo` of one revision, and its files."""
-    tags, dtypes = _texts(info.tags), _dtypes(info)
-    card = _card(info)
-    repo = _text(info.id)
-    return RepoFacts(
-        repo=repo,
         revision=revision,
         commit=commit_of(info),
         files=tuple(files),
-        page=repo_page(endpoint, repo),
-        publisher=_text(info.author) or repo.partition("/")[0],
-        gating=_gating(info.gated),
-        private=info.private is True,
-        licence=_licence(info, tags),
+        page=hub_errors.repo_page(endpoint, repo),
         licence_link=_link(card.get("license_link"), endpoint, repo),
-        downloads=_count(info.downloads),
-        likes=_count(info.likes),
-        modified=_seconds(info.last_modified),
-        created=_seconds(info.created_at),
-        task=_text(info.pipeline_tag),
         library=_text(info.library_name),
-        base_models=_listed(card.get("base_model")),
-        tags=tags,
-        languages=_listed(card.get("language")),
-        dtypes=dtypes,
-        formats=formats_of(repo, tags, dtypes, _stated(info.config)),
-        storage=_count(info.used_storage),
+        base_models=_texts(card.get("base_model")),
     )
 
 
@@ -293,62 +422,19 @@ def _hex(value: Any, digits: int) -> str:
     return text if len(text) == digits and not text.strip("0123456789abcdef") else ""
 
 
-def _gating(value: Any) -> Gating:
-    if value == "manual":
-        return Gating.MANUAL
-    return Gating.AUTO if value == "auto" or value is True else Gating.OPEN
-
-
-def _dtypes(info: Any) -> tuple[tuple[str, int], ...]:
-    found = getattr(info.safetensors, "parameters", None)
-    if not isinstance(found, Mapping):
-        return ()
-    counts = [(_text(name), number) for name, value in found.items() if (number := _count(value)) is not None]
-    return tuple(sorted(counts, key=lambda each: -each[1]))
-
-
-def _stated(config: Any) -> tuple[WeightFormat, ...]:
-    """The formats by the config's own keys, of which the Hub tells some; empty where they say nothing certain."""
-    if not isinstance(config, Mapping):
-        return ()
-    found = quantization_of(Keys(config, []), None)
-    return found.formats if found is not None and found.method else ()
-
-
-def _licence(info: Any, tags: Iterable[str]) -> str:
-    """By its card, with the name behind `other`; else by the tag that the Hub makes of it."""
-    card = _card(info)
-    plain = _text(card.get("license"))
-    if plain in ("", "other"):
-        plain = _text(card.get("license_name")) or plain
-    return plain or next((tag.removeprefix("license:") for tag in tags if tag.startswith("license:")), "")
-
-
-def _card(info: Any) -> Mapping[str, Any]:
-    card = info.card_data
-    if isinstance(card, Mapping):
-        return card
-    told = card.to_dict() if card is not None and hasattr(card, "to_dict") else {}
-    return told if isinstance(told, Mapping) else {}
-
-
 def _link(value: Any, endpoint: str, repo: str) -> str:
     """A link as it is, or to a file of the repository. Anything but the web is dropped: a card may hold any text."""
     text = _text(value)
     if text.startswith(("https://", "http://")):
         return text
     plain = text and "://" not in text and ":" not in text and not text.startswith("/")
-    return f"{repo_page(endpoint, repo)}/blob/main/{text}" if plain else ""
-
-
-def _listed(value: Any) -> tuple[str, ...]:
-    return _texts([value] if isinstance(value, str) else value)
+    return f"{hub_errors.repo_page(endpoint, repo)}/blob/main/{text}" if plain else ""
 
 
 def _texts(value: Any) -> tuple[str, ...]:
-    if not isinstance(value, (list, tuple)):
-        return ()
-    return tuple(_text(item) for item in value[:_MOST_TAGS] if isinstance(item, str))
+    """The texts of a list; one text counts as a list of it."""
+    items = [value] if isinstance(value, str) else value if isinstance(value, (list, tuple)) else ()
+    return tuple(_text(item) for item in items[:_MOST_TAGS] if isinstance(item, str))
 
 
 def _text(value: Any) -> str:
@@ -357,7 +443,3 @@ def _text(value: Any) -> str:
 
 def _count(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _LARGEST else None
-
-
-def _seconds(value: Any) -> float | None:
-    return value.timestamp() if isinstance(value, datetime) else None

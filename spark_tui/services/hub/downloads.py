@@ -1,24 +1,35 @@
-"""The Downloader port: one detached process for each download, and records that any process may read."""
+"""The Downloader port: one detached process for each download, and records that any process may read.
+
+A download has `ID.request.json` (written by the program that starts it), `ID.state.json` (written by its own process
+alone), `ID.lock` (held by that process for as long as it lives) and `ID.log`. None of them holds a secret.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import json
+import logging
 import os
 import re
 import select
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeVar
+
+import msgspec
 
 from spark_tui.domain.errors import UsageError
 from spark_tui.domain.models.download import (
     Download,
     DownloadPhase,
     DownloadRequest,
+    Failure,
+    FileProgress,
+    FileState,
     Limits,
     LocalFiles,
 )
@@ -28,22 +39,166 @@ from spark_tui.domain.secret import Secret
 from spark_tui.domain.text import clean_line
 from spark_tui.services.executors import CallPool, command
 from spark_tui.services.files import is_locked
-from spark_tui.services.hub.places import PART, Places, io_error
-from spark_tui.services.hub.records import ID, DownloadFolder, Order, WorkerState, alive, born
-from spark_tui.services.hub.session import endpoint_of
+from spark_tui.services.hub.client import endpoint_of
+from spark_tui.services.hub.transfer import PART, Places, io_error
 
+ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,120}")
+_MOST_BYTES: Final = 8 * 1024 * 1024
+_REQUEST: Final = ".request.json"
+_STATE: Final = ".state.json"
+_LIMITS: Final = "limits.json"
+_MOST_AT_ONCE: Final = 8
 START_SECONDS: Final = 20.0
 END_SECONDS: Final = 2.0
 """A process that gets SIGTERM ends within one of its ticks; after this time it is killed."""
 _MODULE: Final = "spark_tui.services.hub.worker"
 _SECRET: Final = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 _PART_NAME: Final = re.compile(r"[0-9a-f]{40,64}\.incomplete")
-_SETTINGS: Final = {
-    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
-    "HF_HUB_DISABLE_TELEMETRY": "1",
-    "HF_HUB_DISABLE_IMPLICIT_TOKEN": "1",
-    "HF_HUB_DISABLE_SYMLINKS_WARNING": "1",
-}
+_SETTINGS: Final = dict.fromkeys(
+    ("HF_HUB_DISABLE_PROGRESS_BARS", "HF_HUB_DISABLE_TELEMETRY", "HF_HUB_DISABLE_IMPLICIT_TOKEN",
+     "HF_HUB_DISABLE_SYMLINKS_WARNING"),
+    "1",
+)  # fmt: skip
+
+R = TypeVar("R")
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A download as it was asked for. `stopped`: a person paused it."""
+
+    request: DownloadRequest
+    store: str
+    endpoint: str
+    created: float
+    stopped: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerState:
+    """What a download's process reports. `pid` and `born` (clock ticks since boot) identify it for good."""
+
+    phase: DownloadPhase = DownloadPhase.QUEUED
+    pid: int = 0
+    born: int = 0
+    commit: str = ""
+    files: tuple[FileProgress, ...] = ()
+    waiting: str = ""
+    speed: float | None = None
+    limit: float | None = None
+    failure: Failure | None = None
+    ended: float | None = None
+    left_out: int = 0
+
+
+class DownloadFolder:
+    """The records of all downloads of one user. What cannot be read counts as absent; writing raises OSError."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def lock(self, id_: str) -> Path:
+        return self.path / f"{id_}.lock"
+
+    def log(self, id_: str) -> Path:
+        return self.path / f"{id_}.log"
+
+    def ids(self) -> list[str]:
+        """Every known download, in no order. Raises OSError."""
+        try:
+            names = [entry.name for entry in self.path.iterdir()]
+        except FileNotFoundError:
+            return []
+        found = (name.removesuffix(_REQUEST) for name in names if name.endswith(_REQUEST))
+        return [id_ for id_ in found if ID.fullmatch(id_)]
+
+    def forget(self, id_: str) -> None:
+        """Removes all records of a download."""
+        for suffix in (_REQUEST, _STATE, ".log", ".lock"):
+            with contextlib.suppress(FileNotFoundError):
+                (self.path / f"{id_}{suffix}").unlink()
+
+    def order(self, id_: str) -> Order | None:
+        return self._read(f"{id_}{_REQUEST}", Order)
+
+    def put_order(self, id_: str, order: Order) -> None:
+        self._write(f"{id_}{_REQUEST}", order)
+
+    def state(self, id_: str) -> WorkerState | None:
+        """None when its process has written nothing yet."""
+        return self._read(f"{id_}{_STATE}", WorkerState)
+
+    def put_state(self, id_: str, state: WorkerState) -> None:
+        self._write(f"{id_}{_STATE}", state)
+
+    def limits(self) -> Limits:
+        """What all downloads share; the defaults where nothing was set."""
+        found = self._read(_LIMITS, Limits) or Limits()
+        rate = found.bytes_per_second
+        return Limits(rate if rate and rate > 0 else None, max(1, min(_MOST_AT_ONCE, found.at_once)))
+
+    def put_limits(self, limits: Limits) -> None:
+        self._write(_LIMITS, limits)
+
+    def download(self, id_: str) -> Download:
+        """A download as a screen shows it. A state whose process is gone counts as paused or
+        interrupted."""
+        order, state = self.order(id_), self.state(id_) or WorkerState()
+        if order is None:
+            words, remedy = "The record of this download is unreadable.", f"spark-tui models cancel {id_}"
+            failure = Failure("download_failed", words, remedy)
+            return Download(id_, DownloadRequest(target=id_), DownloadPhase.FAILED, failure=failure)
+        phase = state.phase
+        if phase.active and not alive(state):
+            phase = DownloadPhase.PAUSED if order.stopped else DownloadPhase.INTERRUPTED
+            state = replace(state, waiting="", speed=None, limit=None)
+        if not phase.active:
+            idle = FileState.WAITING
+            files = (each if each.state is FileState.DONE else replace(each, state=idle) for each in state.files)
+            state = replace(state, files=tuple(files))
+        return Download(
+            id=id_, request=order.request, phase=phase, files=state.files, commit=state.commit, waiting=state.waiting,
+            speed=state.speed, limit=state.limit, failure=state.failure, created=order.created, ended=state.ended,
+            left_out=state.left_out, log=str(self.log(id_)),
+        )  # fmt: skip
+
+    def _read(self, name: str, kind: type[R]) -> R | None:
+        try:
+            with (self.path / name).open("rb") as file:
+                return msgspec.json.decode(file.read(_MOST_BYTES), type=kind)
+        except FileNotFoundError:
+            return None
+        except (OSError, msgspec.MsgspecError, RecursionError) as error:
+            _log.warning("%s is unreadable: %s", self.path / name, error)
+            return None
+
+    def _write(self, name: str, value: Any) -> None:
+        """In one step. Not flushed to the disk: after a crash of the machine the files themselves are the record."""
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        beside = self.path / f".{name}.{os.getpid()}.new"
+        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(msgspec.json.encode(value))
+        beside.replace(self.path / name)
+
+
+def alive(state: WorkerState | None) -> bool:
+    """Whether the process that wrote this still runs."""
+    return state is not None and state.pid > 0 and born(state.pid) == state.born
+
+
+def born(pid: int) -> int | None:
+    """When a process was started, in clock ticks since boot; None when there is none (a zombie is none). Pid and
+    birth together are never used twice. Not psutil: its create_time moves with the wall clock."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
+    except OSError:
+        return None
+    parts = text.rpartition(")")[2].split()
+    if len(parts) < 20 or parts[0] in ("Z", "X"):
+        return None
+    return int(parts[19])
 
 
 class DetachedDownloads:
@@ -57,8 +212,6 @@ class DetachedDownloads:
         self._pool = CallPool("downloads", 2)
 
     async def here(self, request: DownloadRequest, commit: str, files: Sequence[RepoFile]) -> LocalFiles:
-        """See the port."""
-
         def look() -> LocalFiles:
             places = Places(self._store, request, commit)
             found = [(file, places.of(file)) for file in files]
@@ -68,24 +221,17 @@ class DetachedDownloads:
         return await self._pool.run(look)
 
     async def start(self, request: DownloadRequest, token: Secret | None = None) -> str:
-        """See the port."""
         return await self._pool.run(self._start, request, token)
 
     async def all(self) -> tuple[Download, ...]:
-        """See the port."""
-
         def look() -> tuple[Download, ...]:
-            try:
+            with self._store_errors():
                 found = [self._folder.download(id_) for id_ in self._folder.ids()]
-            except OSError as error:
-                raise io_error(error, self._folder.path) from error
             return tuple(sorted(found, key=lambda each: (each.created, each.id)))
 
         return await self._pool.run(look)
 
     async def pause(self, id_: str) -> None:
-        """See the port."""
-
         def pause() -> None:
             order = self._known(id_)
             if order is not None:
@@ -95,8 +241,6 @@ class DetachedDownloads:
         await self._pool.run(pause)
 
     async def cancel(self, id_: str, *, discard: bool = False) -> int:
-        """See the port."""
-
         def cancel() -> int:
             order = self._known(id_)
             self._end(id_)
@@ -107,25 +251,27 @@ class DetachedDownloads:
         return await self._pool.run(cancel)
 
     async def limits(self) -> Limits:
-        """See the port."""
         return await self._pool.run(self._folder.limits)
 
     async def set_limits(self, limits: Limits) -> None:
-        """See the port."""
-
         def put() -> None:
-            try:
+            with self._store_errors():
                 self._folder.put_limits(limits)
-            except OSError as error:
-                raise io_error(error, self._folder.path) from error
 
         await self._pool.run(put)
 
     async def close(self) -> None:
-        """See the port."""
         self._pool.close()
 
     # --- on a thread --------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _store_errors(self) -> Iterator[None]:
+        """Raises the store's errors in place of OSError."""
+        try:
+            yield
+        except OSError as error:
+            raise io_error(error, self._folder.path) from error
 
     def _start(self, request: DownloadRequest, token: Secret | None) -> str:
         id_ = request.id
@@ -135,10 +281,8 @@ class DetachedDownloads:
         if state is not None and state.phase is DownloadPhase.DONE:
             self._folder.forget(id_)  # a branch may mean another commit by now
         created = before.created if before is not None else self._now()
-        try:
+        with self._store_errors():
             self._folder.put_order(id_, Order(request, str(self._store), endpoint_of(self._environ), created))
-        except OSError as error:
-            raise io_error(error, self._folder.path) from error
         environ = {name: value for name, value in self._environ.items() if name not in _SECRET} | _SETTINGS
         environ["HF_HOME"] = str(self._store)
         try:
@@ -153,11 +297,8 @@ class DetachedDownloads:
             why = str(error)
         if why:
             last = next((line for line in reversed(why.splitlines()) if line.strip()), "")
-            raise DownloadFailed(
-                "The download process could not be started.",
-                f"Try again. Details: {self._folder.log(id_)}",
-                detail=clean_line(last),
-            )
+            remedy = f"Try again. Details: {self._folder.log(id_)}"
+            raise DownloadFailed("The download process could not be started.", remedy, detail=clean_line(last))
         return id_
 
     def _known(self, id_: str) -> Order | None:
@@ -190,8 +331,8 @@ class DetachedDownloads:
         if state is None:
             return 0
         places = Places(Path(order.store), order.request, state.commit)
-        if order.request.single:
-            parts = [places.single().part]
+        if places.single is not None:
+            parts = [places.single.part]
         elif not places.in_cache:
             parts = list((places.folder / ".cache/huggingface/download").glob(f"*{PART}"))
         else:

@@ -1,4 +1,4 @@
-"""Fetches one file: resumes where an earlier run stopped, checks it against its hash, puts it in its place.
+"""Where a download's files lie, and how one of them is fetched: resumed, checked against its hash, put in its place.
 
 Our own and not huggingface_hub's: measured with 2.4.0 against tests/hub_server.py, a download killed (SIGKILL) at
 80 of 200 MiB fetches all 200 MiB again and leaves the killed run's temporary file behind (file_download.py: a
@@ -10,25 +10,26 @@ always a prefix of the file, whatever ends the process.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import re
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import filelock
 
-from spark_tui.domain.errors import SparkError
+from spark_tui.domain.errors import SparkError, UsageError
 from spark_tui.domain.models import hub_errors
-from spark_tui.domain.models.download import FileState, TokenBucket
+from spark_tui.domain.models.download import DownloadRequest, FileProgress, FileState, TokenBucket
 from spark_tui.domain.models.hub import RepoFile
 from spark_tui.domain.quantities import human_duration
 from spark_tui.domain.secret import Secret
-from spark_tui.services.hub.places import Place, free_bytes, io_error, made
-from spark_tui.services.hub.session import (
+from spark_tui.services.hub.client import (
     HubCall,
     NoResponse,
     RetryLater,
@@ -38,54 +39,188 @@ from spark_tui.services.hub.session import (
     translate,
 )
 
+PART: Final = ".incomplete"
 SYNC_BYTES: Final = 64 * 1024 * 1024
 """Written out and dropped from the page cache in steps of this size: on a Spark that cache is the GPU's memory too."""
 _HASH_CHUNK: Final = 8 * 1024 * 1024
 _READ_CHUNK: Final = 256 * 1024
 _BACKOFF: Final = (1.0, 60.0)
 _MOST_TROUBLE: Final = 20
-"""So many answers of HTTP 5xx in a row, without a byte between them, end a download."""
+"""Answers of HTTP 5xx in a row, without a byte between them, that end a download."""
 _LOCK_SECONDS: Final = 1.0
 
 
 class Stopped(Exception):
-    """The person, or the machine, wants it to end now."""
+    """The download was paused or cancelled, or the machine shuts down."""
 
 
-class Progress(Protocol):
-    """Who hears of a file's progress."""
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One file. `link` is the name in the cache's snapshot, None elsewhere. `lock` is what the library locks too."""
 
-    def report(self, path: str, done: int, state: FileState) -> None:
-        """Bytes on the disk."""
+    whole: Path
+    part: Path
+    link: Path | None = None
+    lock: Path | None = None
+
+    def whole_size(self, size: int | None) -> int | None:
+        """Bytes of the whole file; None when it is absent, or of another size than the Hub's."""
+        found = (_size(path) for path in (self.link, self.whole) if path is not None)
+        return next((each for each in found if each is not None and size in (None, each)), None)
+
+    def here(self, size: int | None) -> int:
+        """Bytes on the disk: of the whole file, else of its part."""
+        whole = self.whole_size(size)
+        if whole is not None:
+            return whole
+        part = _size(self.part) or 0
+        return part if size is None else min(part, size)
 
 
-class Shared:
-    """What the files of one download share: the wish to stop, the rate limit, and what they wait for."""
+class Places:
+    """Where the files of one request lie, while they arrive and afterwards. Raises UsageError for a target outside the
+    store.
 
-    def __init__(self, store: Path, endpoint: str, token: Secret | None, progress: Progress) -> None:
+    In the Hub's cache a file is `blobs/DIGEST` with a link from `snapshots/COMMIT/PATH`; while it arrives it is
+    `blobs/DIGEST.incomplete`, as huggingface_hub had it up to version 0.36 (later ones throw parts away), so that a
+    part left by an older one is resumed. In a folder it is `PATH`, with its part below `.cache/huggingface/download`.
+    """
+
+    def __init__(self, store: Path, request: DownloadRequest, commit: str = "") -> None:
+        self._request = request
+        self._commit = commit
+        self.hub = store / "hub"
+        self.in_cache = not request.target
+        target = None if self.in_cache else _inside(store, request.target)
+        self.folder = self.hub / f"models--{request.repo.replace('/', '--')}" if target is None else target
+        self.single: Place | None = None
+        """The one file that the target itself names."""
+        if target is not None and request.single:
+            self.folder = target.parent
+            self.single = Place(target, target.with_name(f".{target.name}{PART}"))
+
+    def of(self, file: RepoFile) -> Place:
+        """The places of one file of the repository."""
+        if self.single is not None:
+            return self.single
+        if self.in_cache:
+            blob = self.folder / "blobs" / file.digest
+            link = self.folder / "snapshots" / self._commit / file.path
+            lock = self.hub / ".locks" / self.folder.name / f"{file.digest}.lock"
+            return Place(blob, blob.with_name(file.digest + PART), link, lock)
+        # The library's own folder, and a name that identifies the content, however long the path is.
+        name = f"{file.path.replace('/', '--')[-120:]}.{file.digest[:64]}{PART}"
+        return Place(_inside(self.folder, file.path), self.folder / ".cache/huggingface/download" / name)
+
+    def write_metadata(self, file: RepoFile) -> None:
+        """Commit, ETag and time of a folder's file, for the library: it hashes files without. Raises OSError."""
+        path = self.folder / ".cache/huggingface/download" / f"{file.path}.metadata"
+        _put(path, f"{self._commit}\n{file.digest}\n{time.time()}\n")
+
+    def is_named(self) -> bool:
+        """Whether the branch or tag that was asked for leads to this commit; always, outside of the cache."""
+        if not self.in_cache or self._request.revision == self._commit:
+            return True
+        try:
+            return _inside(self.folder / "refs", self._request.revision).read_text("utf-8").strip() == self._commit
+        except (OSError, ValueError):
+            return False
+
+    def write_ref(self) -> None:
+        """The commit of a branch or tag, written last: an engine never finds half a model by its name. Raises
+        OSError."""
+        if self._request.revision != self._commit:
+            _put(_inside(self.folder / "refs", self._request.revision), self._commit)
+
+
+def _put(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{os.getpid()}.new")
+    beside.write_text(text, "utf-8")
+    beside.replace(path)
+
+
+def _inside(root: Path, path: str) -> Path:
+    """`root/path`, which must stay below `root`: names come from recipes and repositories of strangers."""
+    parts = Path(path).parts
+    if not parts or path.startswith("/") or ".." in parts or "\0" in path:
+        raise UsageError(f"{path!r} is not a place within the model store.", "Name a folder or file below it.")
+    return root.joinpath(*parts)
+
+
+def _size(path: Path) -> int | None:
+    try:
+        return path.stat().st_size if path.is_file() else None
+    except OSError:
+        return None
+
+
+def free_bytes(path: Path) -> int:
+    """Free on the file system that holds `path`, or its nearest parent. Raises OSError."""
+    while not path.exists() and path != path.parent:
+        path = path.parent
+    found = os.statvfs(path)
+    return found.f_bavail * found.f_frsize
+
+
+def made(path: Path) -> None:
+    """Makes a folder where it is absent. Raises the store's errors."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise io_error(error, path) from error
+
+
+def io_error(error: OSError, path: Path) -> SparkError:
+    """What a failed read or write means."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return hub_errors.disk_full(str(path))
+    where = error.filename if isinstance(error.filename, str) else str(path)
+    return hub_errors.not_writable(where, error.strerror or str(error))
+
+
+class TransferState:
+    """What the threads of one download share: progress, the wish to stop, the rate limit, and what they wait for."""
+
+    def __init__(self, store: Path, token: Secret | None) -> None:
         self.store = store
-        self.endpoint = endpoint
         self.token = token
-        self.progress = progress
         self.stop = threading.Event()
+        self._files: dict[str, FileProgress] = {}
         self._bucket = TokenBucket()
         self._lock = threading.Lock()
         self._waits: dict[int, str] = {}
 
+    def begin(self, files: Iterable[FileProgress]) -> None:
+        """The files of the download, in path order."""
+        with self._lock:
+            self._files = {file.path: file for file in files}
+
+    def report(self, path: str, done: int, state: FileState) -> None:
+        """A file's progress; `done` in bytes on the disk."""
+        with self._lock:
+            before = self._files.get(path)
+            self._files[path] = FileProgress(path, before.size if before else None, done, state)
+
+    def files(self) -> tuple[FileProgress, ...]:
+        """Every file, in path order."""
+        with self._lock:
+            return tuple(self._files.values())
+
     def limit(self, bytes_per_second: float | None) -> None:
-        """The rate limit of this process."""
+        """The rate limit of this process; None for none."""
         with self._lock:
             self._bucket.limit(bytes_per_second)
 
     def took(self, size: int) -> None:
-        """Holds a reader back after so many bytes. Raises Stopped."""
+        """Delays a reader as the rate limit asks, after `size` bytes. Raises Stopped."""
         with self._lock:
             seconds = self._bucket.take(time.monotonic(), size)
         if self.stop.wait(seconds) if seconds > 0 else self.stop.is_set():
             raise Stopped
 
     def pause(self, why: str, seconds: float) -> None:
-        """Waits, and says for what. Raises Stopped."""
+        """Waits, and reports for what. Raises Stopped."""
         me = threading.get_ident()
         with self._lock:
             self._waits[me] = why
@@ -102,12 +237,12 @@ class Shared:
             raise Stopped
 
     def waiting(self) -> list[str]:
-        """What is waited for now, one text for each that waits."""
+        """What is waited for now, one text for each waiting thread."""
         with self._lock:
             return list(self._waits.values())
 
     def need_room(self, size: int) -> None:
-        """Raises DiskFull when so many more bytes would fill the disk."""
+        """Raises DiskFull when `size` more bytes would fill the disk."""
         if free_bytes(self.store) - size < hub_errors.KEEP_FREE:
             raise hub_errors.disk_full(str(self.store))
 
@@ -115,7 +250,7 @@ class Shared:
 class Part:
     """A file that is not whole yet: what is in it is a prefix of the file, and its hash goes along."""
 
-    def __init__(self, path: Path, file: RepoFile, shared: Shared) -> None:
+    def __init__(self, path: Path, file: RepoFile, shared: TransferState) -> None:
         self._path = path
         self._file = file
         self._shared = shared
@@ -145,7 +280,7 @@ class Part:
             self._hash.update(data)
             os.posix_fadvise(self._descriptor, at, len(data), os.POSIX_FADV_DONTNEED)
             at += len(data)
-            self._shared.progress.report(self._file.path, at, FileState.CHECKING)
+            self._shared.report(self._file.path, at, FileState.CHECKING)
             self._shared.check()
 
     def add(self, chunk: bytes) -> None:
@@ -176,7 +311,7 @@ class Part:
     def publish(self, whole: Path) -> str:
         """Puts it in its place if its hash is right, else deletes it; returns the hash. On the disk first, so that a
         whole file's name never leads to half of it. A file whose hash is not known (not on the Hub) is taken as is."""
-        digest = str(self._hash.hexdigest())
+        digest: str = self._hash.hexdigest()
         if self._file.digest and digest != self._file.digest:
             self._path.unlink(missing_ok=True)
             return digest
@@ -190,7 +325,7 @@ class FileFetch:
     """One file of a repository, or (`hub` false) of the web."""
 
     def __init__(
-        self, shared: Shared, file: RepoFile, place: Place, url: str, asked: HubCall, *, hub: bool = True
+        self, shared: TransferState, file: RepoFile, place: Place, url: str, asked: HubCall, *, hub: bool = True
     ) -> None:
         self._shared = shared
         self._file = file
@@ -201,15 +336,23 @@ class FileFetch:
 
     def run(self) -> None:
         """Until the file is whole and in its place. Raises Stopped, or a SparkError that waiting does not cure."""
-        made(self._place.whole.parent)
-        made(self._place.part.parent)
+        file, place, found = self._file, self._place, ""
+        made(place.whole.parent)
+        made(place.part.parent)
         with self._alone():
-            if not (self._place.whole.is_file() and self._place.is_whole(self._file.size)):
-                try:
-                    self._fetch()
-                except OSError as error:
-                    raise io_error(error, self._place.part) from error
-            self._report(FileState.DONE, self._file.size or self._place.here(self._file.size))
+            try:
+                for _ in range(0 if place.whole.is_file() and place.whole_size(file.size) is not None else 2):
+                    with Part(place.part, file, self._shared) as part:
+                        self._fill(part)
+                        found = part.publish(place.whole)
+                    if found == file.digest:
+                        break
+                else:
+                    if found:
+                        raise hub_errors.checksum(file.path, file.digest, found)
+            except OSError as error:
+                raise io_error(error, place.part) from error
+            self._shared.report(file.path, file.size or place.here(file.size), FileState.DONE)
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
@@ -220,10 +363,9 @@ class FileFetch:
         made(self._place.lock.parent)
         lock = filelock.UnixFileLock(self._place.lock, mode=0o644, thread_local=False)
         try:
-            while True:
+            while not lock.is_locked:
                 try:
                     lock.acquire(blocking=False)
-                    break
                 except filelock.Timeout:
                     self._shared.pause("another program is downloading this file", _LOCK_SECONDS)
                 except OSError as error:
@@ -232,26 +374,16 @@ class FileFetch:
         finally:
             lock.release()
 
-    def _fetch(self) -> None:
-        found = ""
-        for _ in range(2):
-            with Part(self._place.part, self._file, self._shared) as part:
-                self._fill(part)
-                found = part.publish(self._place.whole)
-            if found == self._file.digest:
-                return
-        raise hub_errors.checksum(self._file.path, self._file.digest, found)
-
     def _fill(self, part: Part) -> None:
-        """Fills the part. Whatever may pass is waited for: a network that is gone without end, a Hub in trouble for
-        `_MOST_TROUBLE` tries."""
+        """Fills the part. A network that is gone is waited for without end, a Hub in trouble for `_MOST_TROUBLE`
+        tries."""
         if self._file.digest:
             part.rehash()
         else:
             part.restart()  # the rest may belong to another version
         trouble = 0
         while part.size != self._file.size:
-            self._report(FileState.RUNNING, part.size)
+            self._shared.report(self._file.path, part.size, FileState.RUNNING)
             before = part.size
             try:
                 self._stream(part)
@@ -268,7 +400,7 @@ class FileFetch:
                 if hopeless:
                     raise found from error
                 self._shared.pause(f"{found.summary.rstrip('.')}; retry in {human_duration(seconds)}", seconds)
-        self._report(FileState.CHECKING, part.size)
+        self._shared.report(self._file.path, part.size, FileState.CHECKING)
 
     def _stream(self, part: Part) -> None:
         """One request, to its end. Raises NoResponse, RetryLater, SparkError."""
@@ -284,7 +416,7 @@ class FileFetch:
             try:
                 for chunk in response.iter_raw(_READ_CHUNK):
                     part.add(chunk)
-                    self._report(FileState.RUNNING, part.size)
+                    self._shared.report(self._file.path, part.size, FileState.RUNNING)
                     self._shared.took(len(chunk))
             except httpx2.TransportError as error:
                 raise NoResponse(describe(error)) from error
@@ -301,20 +433,18 @@ class FileFetch:
         try:
             raise_for_status(response)
         except Exception as error:
+            if self._hub:
+                raise translate(error, self._asked) from error
             missing = f"{hub_errors.shown(self._url)} is not available (HTTP {response.status_code})."
-            found: SparkError = translate(error, self._asked) if self._hub else hub_errors.other(missing, "")
-            raise found from error
+            raise hub_errors.other(missing, "") from error
         begins = 0
         if response.status_code == 206:
-            told = re.match(r"bytes (\d{1,18})-", response.headers.get("content-range", ""))
-            begins = int(told[1]) if told else -1
+            given = re.match(r"bytes (\d{1,18})-", response.headers.get("content-range", ""))
+            begins = int(given[1]) if given else -1
         if begins != part.size:
             part.restart()
             if begins:
                 raise NoResponse("the server answered another range")
-
-    def _report(self, state: FileState, done: int) -> None:
-        self._shared.progress.report(self._file.path, done, state)
 
 
 def _umask() -> int:
