@@ -12,8 +12,7 @@ from spark_tui.core.store import AlarmBoard, Store
 from spark_tui.domain.engine.container import ContainerFacts
 from spark_tui.domain.engine.state import EngineState, runtime_of
 from spark_tui.domain.errors import SparkError
-from spark_tui.domain.finding import Finding, Severity
-from spark_tui.domain.host.detectors import AlarmId
+from spark_tui.domain.finding import AlarmId, Finding, Severity
 from spark_tui.domain.host.guard import GuardedEngine, GuardEntry
 from spark_tui.domain.logs.causes.cause import CauseId
 from spark_tui.domain.logs.causes.diagnosis import explain_failure

@@ -13,12 +13,11 @@ from spark_tui.core.store import AlarmBoard, Store
 from spark_tui.domain.chat.message import ChatParameters, ChatRequest, Message, Role
 from spark_tui.domain.engine.state import Endpoint, EngineState
 from spark_tui.domain.errors import EngineDead, EngineFailed, EngineUnreachable, SparkError
-from spark_tui.domain.finding import Finding, Severity
+from spark_tui.domain.finding import AlarmId, Finding, Severity
 from spark_tui.domain.host.detectors import (
     LOW_POWER_REMEDY,
     PROBE_SECONDS,
     STALL_REMEDY,
-    AlarmId,
     LowPowerState,
     Stall,
     StallState,

@@ -9,9 +9,8 @@ from typing import Final
 
 from spark_tui.core.store import AlarmBoard, Store, World
 from spark_tui.domain.engine.state import EngineState
-from spark_tui.domain.finding import Severity
+from spark_tui.domain.finding import AlarmId, Severity
 from spark_tui.domain.host.breakdown import MemoryBreakdown, memory_breakdown
-from spark_tui.domain.host.detectors import AlarmId
 from spark_tui.domain.host.guard import GuardEntry
 from spark_tui.domain.host.memory import MemInfo, fall_rate, memory_finding
 from spark_tui.domain.host.vitals import ContainerMemory, HostProcess, Vitals

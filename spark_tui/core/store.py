@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from spark_tui.domain.event import Event, appended
-from spark_tui.domain.finding import Finding, Severity
-from spark_tui.domain.host.detectors import AlarmId
+from spark_tui.domain.finding import AlarmId, Finding, Severity
 from spark_tui.domain.host.identity import HostIdentity
 from spark_tui.domain.host.memory import ALL_WELL
 from spark_tui.domain.presets.preset import PresetCatalogue

@@ -54,6 +54,16 @@ class Finding:
     subject: str = ""
 
 
+class AlarmId(StrEnum):
+    """Ids of alarms, the most urgent first."""
+
+    MEMORY = "memory"
+    STALL = "wedge"
+    LOW_POWER = "low power"
+    CRASH_LOOP = "crash loop"
+    LEAK = "leaked shared memory"
+
+
 def worst(findings: Iterable[Finding], default: Severity = Severity.OK) -> Severity:
     """The worst severity among findings; `default` where there are none."""
     return min((finding.severity for finding in findings), key=lambda severity: severity.rank, default=default)

@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 
 from rich.console import RenderableType
 from textual.app import App
-from textual.events import Key, Paste, ScreenResume
+from textual.events import Paste, ScreenResume
 from textual.notifications import Notification
 from textual.screen import Screen
-from textual.widgets import Input, TextArea
+from textual.widgets import Input
 
 Answer = TypeVar("Answer")
 
@@ -76,29 +76,6 @@ class PasteInput(Input):
             super()._on_paste(Paste(text))
         event.prevent_default()
         event.stop()
-
-
-class KeyedTextArea(TextArea):
-    """A text area whose keys and pastes can be taken before Textual's handlers, which take Enter and every key that
-    prints."""
-
-    def key_taken(self, key: str) -> bool:
-        """Whether that key has been dealt with."""
-        raise NotImplementedError
-
-    def pasted(self, text: str) -> str:
-        """What is inserted for a paste."""
-        raise NotImplementedError
-
-    async def _on_key(self, event: Key) -> None:
-        if self.key_taken(event.key):
-            event.stop()
-            event.prevent_default()
-
-    async def _on_paste(self, event: Paste) -> None:
-        event.stop()
-        event.prevent_default()
-        self.replace(self.pasted(event.text), *self.selection)
 
 
 def end_same_notices(app: App[Any], notice: Notification) -> None:

@@ -12,8 +12,8 @@ from spark_tui.domain.chat.message import ContentDelta
 from spark_tui.domain.engine.container import LABEL_PORT, LABEL_SERVED_NAME
 from spark_tui.domain.engine.state import EngineState
 from spark_tui.domain.errors import BadRequest, EngineUnreachable
-from spark_tui.domain.finding import Finding, Severity
-from spark_tui.domain.host.detectors import FROZEN_SECONDS, PROBE_SECONDS, AlarmId, SharedFile, TokenSample
+from spark_tui.domain.finding import AlarmId, Finding, Severity
+from spark_tui.domain.host.detectors import FROZEN_SECONDS, PROBE_SECONDS, SharedFile, TokenSample
 from spark_tui.domain.host.vitals import GpuReading
 from spark_tui.domain.quantities import GIB, MIB
 from spark_tui.domain.reading import Missing, Ok

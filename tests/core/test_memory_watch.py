@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from spark_tui.core.memory import CALM_SECONDS
-from spark_tui.domain.finding import Severity
-from spark_tui.domain.host.detectors import AlarmId
+from spark_tui.domain.finding import AlarmId, Severity
 from spark_tui.domain.host.vitals import GpuProcess, GpuReading
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.reading import Missing, Ok, value_of

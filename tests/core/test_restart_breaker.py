@@ -9,8 +9,7 @@ from contextlib import asynccontextmanager
 from spark_tui.core.crash_loops import RestartBreaker
 from spark_tui.domain.engine.container import LABEL_PRESET, ContainerFacts, ContainerStatus
 from spark_tui.domain.errors import DaemonNotRunning
-from spark_tui.domain.finding import Finding, Severity
-from spark_tui.domain.host.detectors import AlarmId
+from spark_tui.domain.finding import AlarmId, Finding, Severity
 from spark_tui.domain.host.guard import GuardEntry
 from spark_tui.domain.logs.crash_loop import MOST_RESTARTS
 from tests.core.kit import Kit

@@ -33,13 +33,15 @@ from spark_tui.tui.app import SparkApp
 class Opened(SparkApp):
     CSS_PATH = [Path(spark_tui.tui.__file__).parent / each for each in SparkApp.CSS_PATH]
     def _start(self):  # what comes after the first frame
-        print(*[name for name in sys.modules if name.startswith("spark_tui.")], file=sys.__stdout__)
+        ours = [name for name in sys.modules if name.startswith(("spark_tui.", "textual.widgets._text"))]
+        print(*ours, file=sys.__stdout__)
         self.exit()
 Opened(build_demo()).run(headless=True)
 """
 LATER = (
-    "core.engines", "core.launch", "core.metrics", "core.library", "domain.logs.timeline", "domain.logs.explain",
-    "domain.presets.plan", "present.launch", "present.logs", "services.demo.world", "tui.widgets.graph",
+    "core.engines", "core.launch", "core.metrics", "core.library", "domain.engine.container", "domain.host.detectors",
+    "domain.host.vitals", "domain.logs.timeline", "domain.logs.explain", "domain.presets.plan", "present.launch",
+    "present.logs", "services.demo.world", "tui.widgets.graph", "textual.widgets._text_area",
 )  # fmt: skip
 """Each brings many others along; the first frame shows nothing of them."""
 QUIET_BOX = [sys.executable, "-m", "tests.perf.quiet_box_app"]

@@ -11,7 +11,7 @@ import pytest
 
 from spark_tui.core.context import Context, build
 from spark_tui.domain.engine.container import LABEL_PRESET, LABEL_RUNTIME, ContainerFacts, ContainerSpec, RestartPolicy
-from spark_tui.domain.host.detectors import AlarmId
+from spark_tui.domain.finding import AlarmId
 from spark_tui.domain.logs.crash_loop import MOST_RESTARTS
 from spark_tui.domain.settings import Settings, folders_of
 from tests.failure_logs import cases

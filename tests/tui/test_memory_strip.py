@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_tui.domain.finding import Finding, Severity
-from spark_tui.domain.host.detectors import AlarmId
+from spark_tui.domain.finding import AlarmId, Finding, Severity
 from spark_tui.domain.host.vitals import GpuReading, Throttle, Throttled
 from spark_tui.domain.reading import Ok
 from spark_tui.tui.format import ASCII

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from spark_tui.domain.engine.runtimes import CHAT_PATH
 from spark_tui.domain.errors import (
     ApiKeyRejected,
     BadRequest,
@@ -99,7 +100,6 @@ def _number(found: re.Match[str] | None) -> int | None:
 
 MAX_MESSAGE = 600
 MAX_SUMMARY = 160
-CHAT_PATH = "/v1/chat/completions"
 
 _TITLE = re.compile(r"<title>([^<]{1,200})</title>", re.IGNORECASE)
 _TAG = re.compile(r"<[^>]{0,200}>")

@@ -178,6 +178,16 @@ class ContainerFacts:
         return self.label(LABEL_MODEL)
 
     @property
+    def runtime(self) -> str:
+        """The serving runtime that our label names, or an empty string."""
+        return self.label(LABEL_RUNTIME)
+
+    @property
+    def api_port(self) -> str:
+        """The host port of the API by our label, or an empty string."""
+        return self.label(LABEL_PORT)
+
+    @property
     def served_name(self) -> str:
         """The served model name that our label gives, or an empty string."""
         return self.label(LABEL_SERVED_NAME)

@@ -14,7 +14,7 @@ from enum import StrEnum
 from pathlib import PurePosixPath
 from typing import Final
 
-from spark_tui.domain.engine.api_errors import CHAT_PATH
+CHAT_PATH: Final = "/v1/chat/completions"
 
 
 class KeyWay(StrEnum):

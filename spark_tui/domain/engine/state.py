@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from spark_tui.domain.engine.container import LABEL_PORT, LABEL_RUNTIME, ContainerFacts, ContainerStatus, PublishedPort
 from spark_tui.domain.engine.runtimes import recognised, runtime_named
 from spark_tui.domain.secret import Secret
+
+if TYPE_CHECKING:  # its many shapes are not needed for the first frame
+    from spark_tui.domain.engine.container import ContainerFacts, PublishedPort
 
 _LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 _KEY_OPTIONS: Final = ("--api-key", "--api-key-file")
@@ -76,9 +78,8 @@ class Exposure(StrEnum):
 
 def runtime_of(container: ContainerFacts) -> str:
     """The serving runtime that a container runs, by label, image name or command; empty for other containers."""
-    label = container.label(LABEL_RUNTIME)
-    if label:
-        return label
+    if container.runtime:
+        return container.runtime
     runtime = recognised(container.image, container.argv)
     return runtime.id if runtime else ""
 
@@ -97,9 +98,8 @@ def api_port(container: ContainerFacts) -> int | None:
     Our label first; else the published port that maps the server's own port, else the only published one;
     with the host's network, the port in the command. None when nothing is published.
     """
-    label = container.label(LABEL_PORT)
-    if label.isdigit():
-        return int(label)
+    if container.api_port.isdigit():
+        return int(container.api_port)
     own = _port_argument(container.argv) or runtime_named(runtime_of(container)).port
     if container.network_mode == "host":
         return own
@@ -127,14 +127,14 @@ def state_of(
     container: ContainerFacts, health: Health, models: tuple[ServedModel, ...], was_serving: bool
 ) -> EngineState:
     """One state from Docker's status, the API's health, and whether it has served since its start."""
-    match container.status:
-        case ContainerStatus.CREATED:
+    match container.status.value:
+        case "created":
             return EngineState.CREATED
-        case ContainerStatus.PAUSED:
+        case "paused":
             return EngineState.PAUSED
-        case ContainerStatus.RESTARTING:
+        case "restarting":
             return EngineState.RESTARTING
-        case ContainerStatus.RUNNING:
+        case "running":
             if health is Health.OK and (models or was_serving):
                 return EngineState.SERVING
             return EngineState.NOT_ANSWERING if was_serving or health is Health.DEAD else EngineState.STARTING

@@ -12,17 +12,6 @@ from typing import Final
 from spark_tui.domain.host.vitals import GpuReading
 from spark_tui.domain.quantities import human_bytes, human_duration
 
-
-class AlarmId(StrEnum):
-    """Ids of alarms, the most urgent first."""
-
-    MEMORY = "memory"
-    STALL = "wedge"
-    LOW_POWER = "low power"
-    CRASH_LOOP = "crash loop"
-    LEAK = "leaked shared memory"
-
-
 # --- stall ----------------------------------------------------------------------------------------------
 
 FROZEN_SECONDS: Final = 120.0
