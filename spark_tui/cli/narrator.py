@@ -14,7 +14,7 @@ from spark_tui.cli.output import Interrupted
 from spark_tui.cli.session import Session
 from spark_tui.core.context import Context
 from spark_tui.core.jobs import Step, StepState
-from spark_tui.domain.logs.eta import UNKNOWN, Basis, Eta, eta_text
+from spark_tui.domain.logs.starts import UNKNOWN, Eta, EtaBasis, eta_text
 from spark_tui.domain.logs.timeline import Phase, PhaseId, PhaseState
 from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.quantities import human_duration
@@ -105,7 +105,7 @@ class Narrator:
     def _tell_left(self, step: Step) -> None:
         """Once, as soon as earlier starts tell it."""
         found = UNKNOWN if self._left_told else self._eta(step)
-        if found.basis is Basis.HISTORY:
+        if found.basis is EtaBasis.HISTORY:
             self._left_told = True
             self._session.err.say(_row("", "", None, eta_text(found)))
 

@@ -11,8 +11,7 @@ from spark_tui.domain.engine.state import EngineState
 from spark_tui.domain.event import Event
 from spark_tui.domain.finding import Severity
 from spark_tui.domain.history import HistoryOff, HistoryState, Record
-from spark_tui.domain.logs.eta import Eta, PastStart, eta
-from spark_tui.domain.logs.starts import StartRecord, merged, past_starts, start_record
+from spark_tui.domain.logs.starts import Eta, PastStart, StartRecord, eta, merged, past_starts, start_record
 from spark_tui.domain.logs.timeline import BootTimeline
 from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.metrics.series import HOST, MetricId, Sample, SeriesKey, Stretch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -36,7 +36,7 @@ class LogState(StrEnum):
 class LogBuffer:
     """Keeps the last lines; older ones go when there are too many of them or they are too large.
 
-    Line numbers are absolute: line `n` is the n-th that was ever added, whatever has gone since, so a position never
+    Line numbers are absolute: line `n` is the n-th ever added, also when older ones were dropped, so a position never
     shifts. All calls belong on one thread.
     """
 
@@ -44,98 +44,62 @@ class LogBuffer:
         self._max_lines = max_lines
         self._max_bytes = max_bytes
         self._lines: list[LogLine] = []
-        self._first = 0
-        self._bytes = 0
-        self._revision = 0
-        self._state = LogState.OPEN
-        self._reason = ""
-
-    # --- reading --------------------------------------------------------------------------------------
-
-    @property
-    def first(self) -> int:
-        """Number of the oldest line that is still here."""
-        return self._first
+        self.first = 0
+        """Number of the oldest line that is kept."""
+        self.bytes = 0
+        """Memory that the lines take, about."""
+        self.revision = 0
+        """Changes whenever anything does."""
+        self.state = LogState.OPEN
+        self.reason = ""
+        """Why no more lines come; empty while it is open."""
 
     @property
     def end(self) -> int:
         """One more than the number of the newest line: how many were ever added."""
-        return self._first + len(self._lines)
-
-    @property
-    def revision(self) -> int:
-        """Changes whenever anything does."""
-        return self._revision
-
-    @property
-    def bytes(self) -> int:
-        """Memory that the lines take, about."""
-        return self._bytes
-
-    @property
-    def state(self) -> LogState:
-        """Whether more lines can come."""
-        return self._state
-
-    @property
-    def reason(self) -> str:
-        """Why no more lines come; empty while it is open."""
-        return self._reason
+        return self.first + len(self._lines)
 
     def __len__(self) -> int:
         return len(self._lines)
 
     def line(self, number: int) -> LogLine:
         """The line of that number; IndexError when it has gone or is yet to come."""
-        index = number - self._first
+        index = number - self.first
         if index < 0:
-            raise IndexError(f"line {number} has gone; the first one is {self._first}")
+            raise IndexError(f"line {number} has gone; the first one is {self.first}")
         return _masked(self._lines[index])
 
     def slice(self, start: int, end: int) -> list[LogLine]:
-        """Lines `start` to `end` (exclusive), as far as they are here."""
-        return [_masked(line) for line in self._lines[max(0, start - self._first) : max(0, end - self._first)]]
-
-    # --- writing --------------------------------------------------------------------------------------
+        """Lines `start` to `end` (exclusive), as far as they are kept."""
+        return [_masked(line) for line in self._lines[max(0, start - self.first) : max(0, end - self.first)]]
 
     def extend(self, batch: Sequence[LogLine]) -> None:
-        """Adds lines at the end and lets the oldest go. A log that had ended is open again."""
+        """Adds lines at the end and drops the oldest. A log that had ended is open again."""
         if not batch:
             return
-        self._lines.extend(batch)
-        self._bytes += sum(map(_size, batch))
-        self._trim()
-        self._state, self._reason = LogState.OPEN, ""
-        self._revision += 1
-
-    def _trim(self) -> None:
-        gone = max(0, len(self._lines) - self._max_lines)
-        self._bytes -= sum(map(_size, self._lines[:gone]))
-        while self._bytes > self._max_bytes and gone < len(self._lines) - 1:
-            self._bytes -= _size(self._lines[gone])
+        lines = self._lines
+        lines.extend(batch)
+        gone = max(0, len(lines) - self._max_lines)
+        self.bytes += sum(map(_size, batch)) - sum(map(_size, lines[:gone]))
+        while self.bytes > self._max_bytes and gone < len(lines) - 1:
+            self.bytes -= _size(lines[gone])
             gone += 1
         if gone:
-            del self._lines[:gone]
-            self._first += gone
-
-    def clear(self) -> None:
-        """Lets all lines go; numbers continue."""
-        self._first = self.end
-        self._lines.clear()
-        self._bytes = 0
-        self._revision += 1
+            del lines[:gone]
+            self.first += gone
+        self._set_state(LogState.OPEN, "")
 
     def end_of_log(self, reason: str = "") -> None:
         """No more lines come, as it should be."""
-        self._finish(LogState.ENDED, reason)
+        self._set_state(LogState.ENDED, reason)
 
     def fail(self, reason: str) -> None:
         """No more lines come because the stream broke."""
-        self._finish(LogState.FAILED, reason)
+        self._set_state(LogState.FAILED, reason)
 
-    def _finish(self, state: LogState, reason: str) -> None:
-        self._state, self._reason = state, reason
-        self._revision += 1
+    def _set_state(self, state: LogState, reason: str) -> None:
+        self.state, self.reason = state, reason
+        self.revision += 1
 
 
 def _masked(line: LogLine) -> LogLine:
@@ -241,28 +205,21 @@ def check_regex(text: str) -> int:
 
 @dataclass(frozen=True)
 class LineFilter:
-    """Which lines are shown. `level` is a severity (30 WARNING, 40 ERROR; 0 all of them), `processes` are names
-    (empty for all); all conditions must hold."""
+    """Which lines are shown. `level` is a severity (30 WARNING, 40 ERROR; 0 all of them); both conditions must hold."""
 
     level: int = 0
-    processes: frozenset[str] = frozenset()
     query: Query | None = None
 
     @property
     def off(self) -> bool:
         """It lets everything through."""
-        return not self.level and not self.processes and self.query is None
-
-    @property
-    def parses(self) -> bool:
-        """Lines must be taken apart to know."""
-        return bool(self.level or self.processes)
+        return not self.level and self.query is None
 
 
 class MatchIndex:
     """Numbers of the lines that a filter lets through, kept up with the buffer step by step.
 
-    A line without a level or a process of its own (a traceback, code below it) is taken with the line before.
+    A line without a level of its own (a traceback, code below it) is taken with the line before.
     """
 
     def __init__(self, buffer: LogBuffer, wanted: LineFilter) -> None:
@@ -271,63 +228,40 @@ class MatchIndex:
         self._numbers: list[int] = []
         self._next = buffer.first
         self._severity = 0
-        self._process = ""
 
     @property
     def complete(self) -> bool:
-        """Every line has been looked at."""
+        """Every line has been searched."""
         return self._next >= self.buffer.end
 
     @property
     def numbers(self) -> list[int]:
-        """Absolute numbers in order; lines that the buffer let go are not among them. Not to be changed."""
+        """Absolute numbers in order, without lines that the buffer dropped. Not to be changed."""
         first = self.buffer.first
         if self._numbers and self._numbers[0] < first:
             del self._numbers[: bisect_left(self._numbers, first)]
         return self._numbers
 
     def step(self, cost: int = STEP_COST) -> bool:
-        """Looks at some more lines; True when there is nothing left to look at."""
-        buffer, number = self.buffer, max(self._next, self.buffer.first)
+        """Searches some more lines; True when none is left."""
+        buffer, wanted, number = self.buffer, self.wanted, max(self._next, self.buffer.first)
         while number < buffer.end and cost > 0:
             text = buffer.line(number).text
-            if self._lets_through(text):
+            loud = not wanted.level or self._severity_of(text) >= wanted.level
+            if loud and (wanted.query is None or wanted.query.found_in(clean_line(text))):
                 self._numbers.append(number)
             number += 1
-            cost -= len(text) + (_PARSE_COST if self.wanted.parses else _LINE_COST)
+            cost -= len(text) + (_PARSE_COST if wanted.level else _LINE_COST)
         self._next = number
         return self.complete
 
-    def after(self, number: int) -> int | None:
-        """The first match below a line, or None."""
-        numbers = self.numbers
-        index = bisect_right(numbers, number)
-        return numbers[index] if index < len(numbers) else None
-
-    def before(self, number: int) -> int | None:
-        """The last match above a line, or None."""
-        numbers = self.numbers
-        index = bisect_left(numbers, number)
-        return numbers[index - 1] if index else None
-
-    def _lets_through(self, text: str) -> bool:
-        wanted = self.wanted
-        if wanted.parses and not self._heard(text):
-            return False
-        return wanted.query is None or wanted.query.found_in(clean_line(text))
-
-    def _heard(self, text: str) -> bool:
+    def _severity_of(self, text: str) -> int:
         record = parse_line(text)
-        belongs = record.kind in (LineKind.CONTINUATION, LineKind.TRACEBACK, LineKind.EXCEPTION, LineKind.BLANK)
         if record.severity:
             self._severity = record.severity
-        elif not belongs:
+        elif record.kind not in (LineKind.CONTINUATION, LineKind.TRACEBACK, LineKind.EXCEPTION, LineKind.BLANK):
             self._severity = 20
-        if record.process or not belongs:
-            self._process = record.process
-        if self._severity < self.wanted.level:
-            return False
-        return not self.wanted.processes or self._process in self.wanted.processes
+        return self._severity
 
 
 _FOUND_BY = 120

@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # the first frame shows an empty list of engines, and loads n
     from spark_tui.domain.engine.container import ContainerFacts, DaemonFacts
     from spark_tui.domain.errors import SparkError
     from spark_tui.domain.host.identity import HostIdentity
-    from spark_tui.domain.logs.eta import Eta
+    from spark_tui.domain.logs.starts import Eta
     from spark_tui.domain.logs.timeline import BootTimeline, Phase
     from spark_tui.domain.logs.view import EngineView
 

@@ -13,8 +13,7 @@ from spark_tui.domain.engine.state import EngineState, Health
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.finding import Severity
 from spark_tui.domain.history import HistoryOff, Record
-from spark_tui.domain.logs.eta import Basis
-from spark_tui.domain.logs.starts import StartRecord, StartSizes
+from spark_tui.domain.logs.starts import EtaBasis, StartRecord, StartSizes
 from spark_tui.domain.logs.timeline import Outcome, PhaseId
 from spark_tui.domain.metrics.series import MetricId, Sample, SeriesKey, Stretch
 from spark_tui.domain.presets.fit import Basis as FitBasis
@@ -174,7 +173,7 @@ def past(kit: Kit, seconds: float, at: float, **changes: object) -> StartRecord:
     return replace(start, **changes)  # type: ignore[arg-type]
 
 
-async def starting(kit: Kit, history: FakeHistory) -> tuple[Basis, int, float | None]:
+async def starting(kit: Kit, history: FakeHistory) -> tuple[EtaBasis, int, float | None]:
     """The estimate for an engine that has just begun to load its weights."""
     kit.history = history
     kit.context = kit.opened()
@@ -194,7 +193,7 @@ async def test_earlier_starts_of_the_same_preset_and_image_tell_how_long_it_take
     kit = Kit()
     history = FakeHistory(*(past(kit, 9000.0 + n, float(n)) for n in range(3)))
     basis, starts, seconds = await starting(kit, history)
-    assert (basis, starts) == (Basis.HISTORY, 3)
+    assert (basis, starts) == (EtaBasis.HISTORY, 3)
     assert seconds is not None
     assert seconds > 1000
 
@@ -206,7 +205,7 @@ async def test_earlier_starts_of_the_same_preset_and_image_tell_how_long_it_take
 )
 async def test_other_starts_tell_nothing(changes: dict[str, object]) -> None:
     kit = Kit()
-    assert (await starting(kit, FakeHistory(past(kit, 100.0, 1.0, **changes))))[0] is not Basis.HISTORY
+    assert (await starting(kit, FakeHistory(past(kit, 100.0, 1.0, **changes))))[0] is not EtaBasis.HISTORY
 
 
 async def test_a_fit_uses_what_an_earlier_start_measured() -> None:

@@ -9,7 +9,7 @@ import pytest
 from textual.app import App, ComposeResult
 from textual.screen import Screen
 
-from spark_tui.domain.logs.eta import PastStart
+from spark_tui.domain.logs.starts import PastStart
 from spark_tui.domain.logs.timeline import EMPTY_TIMELINE, BootTimeline, Failure, PhaseId
 from spark_tui.domain.logs.tracker import LogTracker
 from spark_tui.tui.format import ASCII
@@ -47,6 +47,10 @@ class TimelineApp(App[None]):
     @property
     def view(self) -> BootTimelineView:
         return self.query_one(BootTimelineView)
+
+
+def texts(app: TimelineApp, width: int) -> list[str]:
+    return [line.plain for line in app.view.lines(width)]
 
 
 async def said(timeline: BootTimeline, width: int, *, folded: bool, fold_lines: int = 1, height: int = 30) -> list[str]:
@@ -204,7 +208,7 @@ async def test_earlier_starts_tell_what_is_left_in_the_line_above_the_log() -> N
     async with app.run_test(size=(80, 30)) as pilot:
         app.view.show(running_since(app.clock.now() - 60), folded=False, past=PAST)
         await pilot.pause()
-        lines = app.view.say(80).plain.splitlines()
+        lines = texts(app, 80)
         assert lines[-2] == "about 2 min 10 s left (from 3 earlier starts)"
         assert lines[-1].startswith("Starting to load model")
 
@@ -214,10 +218,10 @@ async def test_without_earlier_starts_the_line_is_empty_and_takes_no_more_room()
     async with app.run_test(size=(80, 30)) as pilot:
         app.view.show(running_since(app.clock.now() - 60), folded=False)
         await pilot.pause()
-        without = app.view.say(80).plain.splitlines()
+        without = texts(app, 80)
         app.view.show(running_since(app.clock.now() - 60), folded=False, past=PAST)
         assert without[-2] == ""
-        assert len(app.view.say(80).plain.splitlines()) == len(without)
+        assert len(texts(app, 80)) == len(without)
 
 
 async def test_the_words_about_what_is_left_stand_still_for_some_seconds() -> None:
@@ -229,7 +233,7 @@ async def test_the_words_about_what_is_left_stand_still_for_some_seconds() -> No
         for _ in range(100):
             app.clock.tick(1)
             app.view.renew()
-            said.append(app.view.say(80).plain.splitlines()[-2])
+            said.append(texts(app, 80)[-2])
         changes = sum(before != after for before, after in pairwise(said))
         assert 5 <= changes <= 20
         assert said[-1] == "takes longer than usual; then about 1 min 30 s (from 3 earlier starts)"
@@ -240,10 +244,10 @@ async def test_on_a_short_screen_what_is_left_stands_before_what_is_to_come() ->
     async with app.run_test(size=(80, 24)) as pilot:
         app.view.show(running_since(app.clock.now() - 60), folded=False, past=PAST)
         await pilot.pause()
-        lines = app.view.say(80).plain.splitlines()
+        lines = texts(app, 80)
         assert lines[2].startswith(". about 2 min 10 s left (from 3 earlier starts); then compile, KV")
         app.view.show(running_since(app.clock.now() - 60), folded=False)
-        assert len(app.view.say(80).plain.splitlines()) == len(lines)
+        assert len(texts(app, 80)) == len(lines)
 
 
 async def test_a_failed_start_has_nothing_left() -> None:
@@ -252,4 +256,4 @@ async def test_a_failed_start_has_nothing_left() -> None:
     async with app.run_test(size=(120, 30)) as pilot:
         app.view.show(timeline, folded=False, past=PAST)
         await pilot.pause()
-        assert "left" not in app.view.say(120).plain
+        assert "left" not in " ".join(texts(app, 120))

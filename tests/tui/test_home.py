@@ -18,9 +18,9 @@ from spark_tui.domain.presets.overrides import Overrides
 from spark_tui.domain.reading import Missing, value_of
 from spark_tui.tui.app import SparkApp
 from spark_tui.tui.format import UNICODE
+from spark_tui.tui.screens.home import JobSteps
 from spark_tui.tui.screens.modals import ConfirmScreen
 from spark_tui.tui.widgets.bars import KeyBar, TopBar
-from spark_tui.tui.widgets.engine_detail import JobSteps
 from spark_tui.tui.widgets.log_view import LogView
 from tests.core.kit import PRESET, Kit
 from tests.log_fixtures import read_log
@@ -150,13 +150,13 @@ async def test_logs_show_the_selected_engine_and_its_keys_work() -> None:
         await pilot.press("4")
         await until(kit, pilot, lambda: "following" in screen_text(app))
         view = app.screen.query_one(LogView)
-        await until(kit, pilot, lambda: view.total_count > 50)
+        await until(kit, pilot, lambda: len(view.pager.buffer) > 50)
         await pilot.press("slash", *"q1234", "enter")
-        await until(kit, pilot, lambda: view.match_text == "no match")
+        await until(kit, pilot, lambda: view.pager.match_text == "no match")
         assert app.screen.__class__.__name__ == "LogsScreen", "letters and digits of a search are text"
         await pilot.press("v")
         await until(kit, pilot, lambda: "warnings and errors" in screen_text(app))
-        assert 0 < view.shown_count < view.total_count
+        assert 0 < len(view.pager.numbers) < len(view.pager.buffer)
         await pilot.press("s")
         await until(kit, pilot, lambda: bool(kit.archive.saved))
         await pilot.press("escape", "escape")

@@ -57,6 +57,11 @@ def rows(view: LogView) -> list[str]:
     return [view.render_line(y).text[:-1].rstrip() for y in range(view.size.height)]  # without the scroll bar
 
 
+def step(view: LogView, by: int) -> None:
+    with view.paging() as pager:
+        pager.jump(by)
+
+
 async def settle(pilot) -> None:
     for _ in range(4):
         await pilot.pause(0.02)
@@ -68,17 +73,17 @@ async def test_it_follows_until_the_reader_moves_up_and_says_how_many_lines_are_
         view = app.query_one(LogView)
         app.buffer.extend(numbered(100))
         await settle(pilot)
-        assert view.following
+        assert view.pager.following
         assert rows(view)[-1].endswith("line 99")
         await pilot.press("up", "up")
-        assert not view.following
+        assert not view.pager.following
         before = rows(view)
         app.buffer.extend(numbered(50, 100))
         await settle(pilot)
         assert rows(view) == before, "what is read stays where it is"
-        assert view.new_lines == 50
+        assert view.pager.new_lines == 50
         await pilot.press("end")
-        assert view.following
+        assert view.pager.following
         assert rows(view)[-1].endswith("line 149")
 
 
@@ -106,9 +111,9 @@ async def test_keys_move_to_both_ends_and_wrong_keys_do_nothing() -> None:
         await pilot.press("up", "z", "Q", "left")
         assert rows(view)[0].endswith("line 0")
         await pilot.press("pagedown")
-        assert view.selected_text() == "line 9"
+        assert view.pager.selected_text() == "line 9"
         await pilot.press("G")
-        assert view.following
+        assert view.pager.following
 
 
 async def test_search_goes_to_the_nearest_match_above_and_n_walks_on() -> None:
@@ -118,17 +123,17 @@ async def test_search_goes_to_the_nearest_match_above_and_n_walks_on() -> None:
         await settle(pilot)
         view.search(Query("NEEDLE".lower()))
         await settle(pilot)
-        assert view.selected_text() == "needle 950"
-        assert view.match_text == "match 10 of 10"
-        view.previous_match()
-        assert view.selected_text() == "needle 850"
-        view.next_match()
-        view.next_match()
-        assert view.selected_text() == "needle 950", "the last match is the last"
+        assert view.pager.selected_text() == "needle 950"
+        assert view.pager.match_text == "match 10 of 10"
+        step(view, -1)
+        assert view.pager.selected_text() == "needle 850"
+        step(view, 1)
+        step(view, 1)
+        assert view.pager.selected_text() == "needle 950", "the last match is the last"
         view.search(Query("nowhere"))
         await settle(pilot)
-        assert view.match_text == "no match"
-        assert view.selected_text() == "needle 950"
+        assert view.pager.match_text == "no match"
+        assert view.pager.selected_text() == "needle 950"
 
 
 async def test_a_filter_shows_matching_lines_only_and_new_ones_as_they_come() -> None:
@@ -137,13 +142,13 @@ async def test_a_filter_shows_matching_lines_only_and_new_ones_as_they_come() ->
         view = app.query_one(LogView)
         view.filter(LineFilter(level=40))
         await settle(pilot)
-        assert view.shown_count == 1
+        assert len(view.pager.numbers) == 1
         app.buffer.extend([LogLine(STAMP, "ERROR 05-21 21:02:51 [a.py:3] worse"), LogLine(STAMP, "INFO: fine")])
         await settle(pilot)
-        assert view.shown_count == 2
+        assert len(view.pager.numbers) == 2
         assert rows(view)[1].endswith("ERROR worse")
         view.filter(None)
-        assert view.shown_count == 4
+        assert len(view.pager.numbers) == 4
 
 
 async def test_marked_lines_are_copied_together() -> None:
@@ -152,9 +157,9 @@ async def test_marked_lines_are_copied_together() -> None:
         view = app.query_one(LogView)
         await settle(pilot)
         await pilot.press("shift+up", "shift+up")
-        assert view.selected_text() == "line 17\nline 18\nline 19"
+        assert view.pager.selected_text() == "line 17\nline 18\nline 19"
         await pilot.press("up")
-        assert view.selected_text() == "line 16"
+        assert view.pager.selected_text() == "line 16"
 
 
 @pytest.mark.parametrize(
@@ -324,7 +329,7 @@ async def test_the_screen_hears_when_following_or_the_search_changes() -> None:
         view.search(Query("line 7"))
         await settle(pilot)
         assert set(app.heard) == {"follow", "search"}
-        assert view.match_text == "match 11 of 11"
+        assert view.pager.match_text == "match 11 of 11"
 
 
 # --- how a line looks -------------------------------------------------------------------------------------
@@ -394,7 +399,7 @@ async def test_of_a_huge_line_the_rest_is_counted_and_copied() -> None:
         view.toggle_wrap()
         await settle(pilot)
         assert "+3,000 characters" in " ".join(rows(view))
-        assert view.selected_text() == "x" * 5_000
+        assert view.pager.selected_text() == "x" * 5_000
 
 
 async def test_wrapped_rows_keep_every_wide_glyph_and_break_at_words() -> None:
@@ -430,7 +435,7 @@ async def test_secrets_are_neither_shown_nor_copied() -> None:
     async with app.run_test(size=(80, 5)) as pilot:
         view = app.query_one(LogView)
         await settle(pilot)
-        assert "sesame" not in "".join(rows(view)) + view.selected_text()
+        assert "sesame" not in "".join(rows(view)) + view.pager.selected_text()
 
 
 async def test_another_theme_and_another_size_repaint_everything() -> None:
@@ -458,8 +463,8 @@ async def test_the_search_finds_only_what_the_filter_shows() -> None:
         view.filter(LineFilter(level=40))
         view.search(Query("disk"))
         await settle(pilot)
-        assert view.match_text == "match 1 of 1"
-        assert view.selected_text() == "ERROR: disk full"
+        assert view.pager.match_text == "match 1 of 1"
+        assert view.pager.selected_text() == "ERROR: disk full"
 
 
 async def test_a_match_beyond_the_edge_comes_into_view() -> None:
@@ -469,9 +474,9 @@ async def test_a_match_beyond_the_edge_comes_into_view() -> None:
         view.search(Query("needle"))
         await settle(pilot)
         assert rows(view)[1].endswith("a needle at once")
-        view.previous_match()
+        step(view, -1)
         assert "needle" in rows(view)[0]
-        view.next_match()
+        step(view, 1)
         assert rows(view)[1].endswith("a needle at once")
 
 
@@ -481,12 +486,12 @@ async def test_a_long_log_is_searched_without_holding_up_the_screen() -> None:
     async with app.run_test(size=(80, 10)) as pilot:
         view = app.query_one(LogView)
         view.search(Query("needle"))
-        assert view.match_text == "searching ..."
+        assert view.pager.match_text == "searching ..."
         for _ in range(300):
             await pilot.pause(0.01)
-            if view.match_text != "searching ...":
+            if view.pager.match_text != "searching ...":
                 break
-        assert view.match_text == "match 1 of 1"
+        assert view.pager.match_text == "match 1 of 1"
 
 
 async def test_the_wheel_scrolls_and_follows_again_at_the_end() -> None:
@@ -495,11 +500,11 @@ async def test_the_wheel_scrolls_and_follows_again_at_the_end() -> None:
         view = app.query_one(LogView)
         await settle(pilot)
         await pilot._post_mouse_events([MouseScrollUp], view, offset=(5, 5))
-        assert not view.following
+        assert not view.pager.following
         assert rows(view)[-1].endswith("line 96")
         for _ in range(2):
             await pilot._post_mouse_events([MouseScrollDown], view, offset=(5, 5))
-        assert view.following
+        assert view.pager.following
         assert rows(view)[-1].endswith("line 99")
 
 
@@ -511,10 +516,10 @@ async def test_dragging_marks_lines_and_a_click_takes_one() -> None:
         await pilot.mouse_down(view, offset=(12, 2))
         await pilot.hover(view, offset=(12, 4))
         await pilot.mouse_up(view, offset=(12, 4))
-        assert view.selected_text() == "line 92\nline 93\nline 94"
+        assert view.pager.selected_text() == "line 92\nline 93\nline 94"
         await pilot.click(view, offset=(12, 1))
-        assert view.selected_text() == "line 91"
-        assert not view.following
+        assert view.pager.selected_text() == "line 91"
+        assert not view.pager.following
 
 
 async def test_the_scroll_bar_goes_to_any_place_and_its_foot_follows() -> None:
@@ -527,4 +532,4 @@ async def test_the_scroll_bar_goes_to_any_place_and_its_foot_follows() -> None:
         await pilot.click(view, offset=(79, 5))
         assert rows(view)[0].endswith("line 494")
         await pilot.click(view, offset=(79, 10))
-        assert view.following
+        assert view.pager.following

@@ -21,8 +21,8 @@ async def test_p_goes_to_the_line_that_decides_and_tells_the_cause() -> None:
         await sight.until_seen("finding")
         await sight.press("p")
         log = sight.app.screen.query_one(LogView)
-        assert log.cursor is not None
-        assert "Address already in use" in log.selected_text()
+        assert log.pager.cursor is not None
+        assert "Address already in use" in log.pager.selected_text()
         await sight.until_seen("cause", "8130")
         await sight.press("a")
         assert sight.on(LaunchForm).overrides.port == 8131
@@ -36,16 +36,16 @@ async def test_n_and_p_walk_the_verdicts_of_a_healthy_engine_in_order() -> None:
         await sight.until_seen("finding")
         await sight.press("p")
         log = sight.app.screen.query_one(LogView)
-        last = log.cursor
+        last = log.pager.cursor
         assert last is not None
         await sight.press("p")
-        assert log.cursor is not None
-        assert log.cursor < last
+        assert log.pager.cursor is not None
+        assert log.pager.cursor < last
         assert "verdict" in sight.text
         await sight.press("n")
-        assert log.cursor == last
+        assert log.pager.cursor == last
         await sight.press("n")
-        assert log.cursor == last, "the last one is the last"
+        assert log.pager.cursor == last, "the last one is the last"
 
 
 async def test_with_a_search_the_same_keys_go_from_match_to_match() -> None:
@@ -58,10 +58,10 @@ async def test_with_a_search_the_same_keys_go_from_match_to_match() -> None:
         await sight.press("enter")
         await sight.until_seen("match")
         log = sight.app.screen.query_one(LogView)
-        here = log.cursor
+        here = log.pager.cursor
         await sight.press("p")
-        assert log.cursor != here
-        assert "Address already in use" not in log.selected_text()
+        assert log.pager.cursor != here
+        assert "Address already in use" not in log.pager.selected_text()
 
 
 async def test_where_nothing_is_proven_the_key_says_so() -> None:

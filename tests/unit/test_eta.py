@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_tui.domain.logs.eta import Basis, Eta, PastStart, eta, eta_text, is_warm, past_start, rough_duration
+from spark_tui.domain.logs.starts import Eta, EtaBasis, PastStart, eta, eta_text, is_warm, past_start, rough_duration
 from spark_tui.domain.logs.timeline import EMPTY_TIMELINE, BootTimeline, Phase, PhaseId, PhaseState
 from spark_tui.domain.logs.tracker import LogTracker
 from tests.log_fixtures import run_log
@@ -53,7 +53,7 @@ class Case:
 
 
 def from_history(seconds: float, starts: int = 1, *, overdue: bool = False) -> Eta:
-    return Eta(seconds, Basis.HISTORY, P.READY, starts, overdue)
+    return Eta(seconds, EtaBasis.HISTORY, P.READY, starts, overdue)
 
 
 CASES = [
@@ -84,11 +84,11 @@ CASES = [
          running(P.DOWNLOAD, progress=0.5, left=60, estimated_at=BEGUN + 10), 20, from_history(50 + 336), [COLD]),
     Case("a download of unknown length", running(P.DOWNLOAD), 20, Eta(), [COLD]),
     Case("without history the bar says when this phase ends",
-         running(P.CAPTURE, progress=0.25, left=9, estimated_at=BEGUN + 3), 5, Eta(7, Basis.PROGRESS, P.CAPTURE)),
+         running(P.CAPTURE, progress=0.25, left=9, estimated_at=BEGUN + 3), 5, Eta(7, EtaBasis.PROGRESS, P.CAPTURE)),
     Case("a bar that is silent for long has ended", running(P.CAPTURE, progress=0.9, left=9, estimated_at=BEGUN), 50,
-         Eta(0, Basis.PROGRESS, P.CAPTURE)),
+         Eta(0, EtaBasis.PROGRESS, P.CAPTURE)),
     Case("a share without a bar's word: as fast as so far", running(P.WEIGHTS, progress=0.25), 30,
-         Eta(90, Basis.PROGRESS, P.WEIGHTS)),
+         Eta(90, EtaBasis.PROGRESS, P.WEIGHTS)),
     Case("nothing done yet says nothing", running(P.WEIGHTS, progress=0.0), 30, Eta()),
 ]  # fmt: skip
 
@@ -115,7 +115,7 @@ def test_it_is_never_negative(
 ) -> None:
     found = eta(running(phase_id, progress=progress), BEGUN + after, history, warm=warm)
     assert found.seconds is None or found.seconds >= 0
-    assert (found.seconds is None) == (found.basis is Basis.UNKNOWN)
+    assert (found.seconds is None) == (found.basis is EtaBasis.UNKNOWN)
 
 
 def test_time_that_passes_brings_readiness_nearer() -> None:
@@ -184,15 +184,15 @@ def test_the_same_start_again_is_foretold_to_the_second() -> None:
     ("found", "words"),
     [
         (Eta(), ""),
-        (Eta(131.0, Basis.HISTORY, starts=3), "about 2 min 10 s left (from 3 earlier starts)"),
-        (Eta(131.0, Basis.HISTORY, starts=1), "about 2 min 10 s left (from 1 earlier start)"),
-        (Eta(3.0, Basis.HISTORY, starts=2), "a few seconds left (from 2 earlier starts)"),
+        (Eta(131.0, EtaBasis.HISTORY, starts=3), "about 2 min 10 s left (from 3 earlier starts)"),
+        (Eta(131.0, EtaBasis.HISTORY, starts=1), "about 2 min 10 s left (from 1 earlier start)"),
+        (Eta(3.0, EtaBasis.HISTORY, starts=2), "a few seconds left (from 2 earlier starts)"),
         (
-            Eta(40.0, Basis.HISTORY, starts=2, overdue=True),
+            Eta(40.0, EtaBasis.HISTORY, starts=2, overdue=True),
             "takes longer than usual; then about 40 s (from 2 earlier starts)",
         ),
-        (Eta(0.0, Basis.HISTORY, starts=2, overdue=True), "takes longer than usual (from 2 earlier starts)"),
-        (Eta(95.0, Basis.PROGRESS, PhaseId.WEIGHTS), "Weights: about 1 min 40 s left, by its own progress"),
+        (Eta(0.0, EtaBasis.HISTORY, starts=2, overdue=True), "takes longer than usual (from 2 earlier starts)"),
+        (Eta(95.0, EtaBasis.PROGRESS, PhaseId.WEIGHTS), "Weights: about 1 min 40 s left, by its own progress"),
     ],
 )
 def test_the_words(found: Eta, words: str) -> None:

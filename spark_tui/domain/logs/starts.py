@@ -1,27 +1,41 @@
-"""From an engine under watch to the record of its start, and from such records to what the next start may expect."""
+"""Starts of engines on this machine: the record of one, and how long the next will take.
+
+A start of 15 minutes takes the same 15 minutes every time on one machine, for one preset and one image, as long as
+the JIT caches are as warm as then. So an estimate rests on earlier starts, else on progress bars, else it is unknown.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
+from statistics import median
 from typing import Final
 
 from spark_tui.domain.engine.container import ContainerFacts
 from spark_tui.domain.engine.state import EngineState
 from spark_tui.domain.logs.causes.diagnosis import explain_failure
-from spark_tui.domain.logs.eta import PastStart, is_warm, past_start
-from spark_tui.domain.logs.timeline import BootTimeline, EngineFacts, Outcome, PhaseId, PhaseState
+from spark_tui.domain.logs.line import share
+from spark_tui.domain.logs.timeline import LABELS, BootTimeline, EngineFacts, Outcome, Phase, PhaseId, PhaseState
 from spark_tui.domain.logs.view import EngineView
+from spark_tui.domain.quantities import human_bytes
 from spark_tui.domain.text import truncate
 
 _MOST_CELLS: Final = 400
-_OVER: Final = (PhaseState.DONE, PhaseState.FAILED)
+_OUTSIDE: Final = (PhaseId.DOWNLOAD, PhaseId.READY, PhaseId.WARM)
+"""Not part of a repeated start: a download happens once, and what follows readiness is not waited for."""
+FROM_CACHE: Final = "from cache"
+"""The compile phase's detail when its work was found in the cache."""
+
+
+# --- the record of a start ----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class StartSizes:
-    """What a start measured and was asked for, as its log tells it; None where it does not. Sizes in GiB."""
+    """Sizes that a start logged, in GiB, and the settings behind them; None where the log has none."""
 
     weights_gib: float | None = None
     """Weights once loaded, drafter included."""
@@ -43,13 +57,13 @@ class StartSizes:
 
 @dataclass(frozen=True, slots=True)
 class StartRecord:
-    """One start of an engine, from its container's start to its end: container id and `at` name it.
+    """One start of an engine, from its container's start to its end: container id and `at` identify it.
 
     `image_id` is the image's own digest (a tag may move), `settings` a fingerprint of what it was started with.
-    `ready`: it came to serve. `outcome` is what was seen last: READY while it serves, STOPPED, FAILED.
+    `ready`: it came to serve. `outcome` is the latest one: READY while it serves, STOPPED, FAILED.
     `phases` are those that ended, with their seconds; `seconds` is the whole way to ready. `warm`: its JIT caches
-    were warm, None where the log does not say. `cause` is a CauseId, `failure` its sentence and `line` the line
-    that decides, all empty for one that did not fail; `failed_in` is the phase. `ended_at` is None while it runs.
+    were warm, None where the log does not say. `cause` is a CauseId, `failure` its sentence and `line` the deciding
+    one, all empty where nothing failed; `failed_in` is the phase. `ended_at` is None while it runs.
     """
 
     container: str
@@ -77,12 +91,12 @@ class StartRecord:
 
     @property
     def key(self) -> tuple[str, float]:
-        """What names it."""
+        """Identifies the start."""
         return self.container, self.at
 
     @property
     def failed(self) -> bool:
-        """It did not come to serve, and nobody stopped it."""
+        """It did not come to serve, and was not stopped."""
         return not self.ready and self.outcome is Outcome.FAILED
 
 
@@ -93,9 +107,14 @@ def start_record(view: EngineView) -> StartRecord | None:
     if container.started_at is None or view.state is EngineState.CREATED:
         return None
     ready = timeline.ready or view.state is EngineState.SERVING
-    outcome = _outcome(view)
-    if outcome is None or (outcome is Outcome.READY and not ready):
+    if container.running:
+        outcome = Outcome.READY
+    else:
+        outcome = Outcome.FAILED if view.state is EngineState.FAILED else Outcome.STOPPED
+    unread = timeline.outcome not in (Outcome.FAILED, Outcome.STOPPED) and not timeline.ready
+    if (container.running and not ready) or (not container.running and unread):
         return None
+    whole, ended = past_start(timeline), (PhaseState.DONE, PhaseState.FAILED)
     record = StartRecord(
         container=container.id,
         at=container.started_at,
@@ -111,51 +130,30 @@ def start_record(view: EngineView) -> StartRecord | None:
         outcome=outcome,
         warm=is_warm(timeline),
         seconds=timeline.seconds,
-        phases=_phases(timeline),
+        phases=whole.seconds
+        if whole is not None
+        else tuple((p.id, p.seconds) for p in timeline.phases if p.state in ended and p.seconds is not None),
         sizes=sizes_of(timeline.facts),
         exit_code=None if container.running else container.exit_code,
         ended_at=None if container.running else container.finished_at,
     )
-    return _with_cause(record, view) if outcome is Outcome.FAILED else record
-
-
-def _outcome(view: EngineView) -> Outcome | None:
-    """What was seen last; None while the log of an ended container has not told its end."""
-    if view.container.running:
-        return Outcome.READY
-    if view.timeline.outcome not in (Outcome.FAILED, Outcome.STOPPED) and not view.timeline.ready:
-        return None
-    return Outcome.FAILED if view.state is EngineState.FAILED else Outcome.STOPPED
-
-
-def _phases(timeline: BootTimeline) -> tuple[tuple[PhaseId, float], ...]:
-    whole = past_start(timeline)
-    if whole is not None:
-        return whole.seconds
-    return tuple((p.id, p.seconds) for p in timeline.phases if p.state in _OVER and p.seconds is not None)
-
-
-def _with_cause(record: StartRecord, view: EngineView) -> StartRecord:
-    container, timeline = view.container, view.timeline
+    if outcome is not Outcome.FAILED:
+        return record
     cause = explain_failure(
         timeline, exit_code=container.exit_code, oom_killed=container.oom_killed, error=container.error
     )
-    failure = timeline.failure
+    failure, failed = timeline.failure, timeline.failed
     return replace(
         record,
-        failed_in=failure.phase if failure is not None and failure.phase is not None else _failed_phase(timeline),
+        failed_in=(failure.phase if failure is not None else None) or (failed.id if failed is not None else None),
         cause=str(cause.id) if cause is not None else "",
         failure=truncate(cause.summary, _MOST_CELLS) if cause is not None else "",
         line=truncate(failure.line, _MOST_CELLS) if failure is not None else "",
     )
 
 
-def _failed_phase(timeline: BootTimeline) -> PhaseId | None:
-    return timeline.failed.id if timeline.failed is not None else None
-
-
 def sizes_of(facts: EngineFacts) -> StartSizes:
-    """What a log measured."""
+    """The sizes that a log names."""
     return StartSizes(
         weights_gib=facts.load_gib,
         kv_gib=facts.kv_gib,
@@ -183,7 +181,7 @@ def settings_of(container: ContainerFacts) -> str:
 
 
 def merged(earlier: StartRecord, later: StartRecord) -> StartRecord:
-    """Two looks at one start: the later one counts, but for what it could not see any more (a log that was rotated)."""
+    """Two records of one start: the later one counts, but for what a rotated log no longer shows."""
     return replace(
         later,
         ready=earlier.ready or later.ready,
@@ -196,16 +194,39 @@ def merged(earlier: StartRecord, later: StartRecord) -> StartRecord:
     )
 
 
-# --- what the next one may expect ---------------------------------------------------------------------
+# --- earlier starts -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PastStart:
+    """A start of the same preset and image on this machine that became ready: seconds by phase, in any order.
+
+    `warm`: its JIT caches were warm; None where that is not known (eager, or an engine without such a cache).
+    """
+
+    seconds: tuple[tuple[PhaseId, float], ...]
+    warm: bool | None = None
+
+
+def past_start(timeline: BootTimeline) -> PastStart | None:
+    """What is worth keeping of a start that became ready; None for any other."""
+    if not timeline.ready:
+        return None
+    seconds = tuple(
+        (phase.id, phase.seconds)
+        for phase in timeline.phases
+        if phase.state is PhaseState.DONE and phase.seconds is not None and phase.id not in _OUTSIDE
+    )
+    return PastStart(seconds, is_warm(timeline)) if seconds else None
 
 
 def past_starts(starts: Iterable[StartRecord], container: ContainerFacts) -> tuple[PastStart, ...]:
-    """The starts that tell how long this container's start will take, latest last, as `eta` takes them.
+    """The starts from which `eta` can estimate this container's start, latest last.
 
     Those of the same image with the same settings; where there are none, of the same image and preset (or name, for
     a container that has no preset).
     """
-    image = container.image_id or container.image
+    image, settings = container.image_id or container.image, settings_of(container)
     same_image = [
         start
         for start in starts
@@ -214,12 +235,175 @@ def past_starts(starts: Iterable[StartRecord], container: ContainerFacts) -> tup
         and image in (start.image_id, start.image)
         and start.key != (container.id, container.started_at)
     ]
-    settings = settings_of(container)
-    alike = [start for start in same_image if settings and start.settings == settings]
-    if not alike:
-        alike = [start for start in same_image if _kin(start, container)]
+    alike = [start for start in same_image if settings and start.settings == settings] or [
+        start
+        for start in same_image
+        if (start.preset == container.preset if container.preset else start.engine == container.name)
+    ]
     return tuple(PastStart(start.phases, start.warm) for start in sorted(alike, key=lambda start: start.at))
 
 
-def _kin(start: StartRecord, container: ContainerFacts) -> bool:
-    return start.preset == container.preset if container.preset else start.engine == container.name
+def is_warm(timeline: BootTimeline) -> bool | None:
+    """Whether this start found its compiled kernels in the cache; None while the log does not say."""
+    detail = timeline.phase(PhaseId.COMPILE).detail
+    return detail == FROM_CACHE if detail else None
+
+
+# --- how long it will take ----------------------------------------------------------------------------
+
+MAX_STARTS: Final = 5
+"""Only the latest starts count: drivers, clocks and page caches change."""
+
+
+class EtaBasis(StrEnum):
+    """What an estimate rests on."""
+
+    HISTORY = "history"
+    PROGRESS = "progress"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Eta:
+    """`seconds` from now until `until` (READY, or only the running phase's end) are an estimate, None when nothing is
+    known. `starts` is how many earlier starts it rests on; `overdue` says that the running phase already takes longer
+    than it ever did."""
+
+    seconds: float | None = None
+    basis: EtaBasis = EtaBasis.UNKNOWN
+    until: PhaseId = PhaseId.READY
+    starts: int = 0
+    overdue: bool = False
+
+
+UNKNOWN: Final = Eta()
+
+
+def eta(timeline: BootTimeline, now: float, history: Sequence[PastStart] = (), *, warm: bool | None = None) -> Eta:
+    """How long until it is ready. `now` is on the clock of `Phase.started_at`; `history` is latest last.
+
+    `warm`: the JIT caches are there, as long as the log does not say so itself. Starts with the same caches count;
+    where there are none, all of them.
+    """
+    running = timeline.current
+    if running is None or timeline.ready:
+        return UNKNOWN
+    logged = is_warm(timeline)
+    warm = warm if logged is None else logged
+    same = [start for start in history if warm is not None and start.warm in (warm, None)]
+    alike = (same or list(history))[-MAX_STARTS:]
+    by_bar = _by_bar(running, now)
+    if not alike or (running.id is PhaseId.DOWNLOAD and by_bar is None):
+        return Eta(by_bar, EtaBasis.PROGRESS, running.id) if by_bar is not None else UNKNOWN
+    usual = {  # the median; a start without the phase counts as none of its time
+        phase_id: median(dict(start.seconds).get(phase_id, 0.0) for start in alike)
+        for phase_id in PhaseId
+        if phase_id not in _OUTSIDE
+    }
+    rest, overdue = by_bar, False
+    if running.id in usual:
+        if running.started_at is None:
+            return UNKNOWN
+        expected = usual[running.id] - (now - running.started_at)
+        overdue = by_bar is None and expected < 0
+        # its bar may end before the phase does (a drafter's shards follow): the longer of both counts
+        rest = max(expected, 0.0 if by_bar is None else by_bar)
+    if rest is None:
+        return UNKNOWN
+    rest += sum(usual[phase.id] for phase in timeline.phases if phase.id in usual and phase.state is PhaseState.PENDING)
+    return Eta(rest, EtaBasis.HISTORY, PhaseId.READY, len(alike), overdue)
+
+
+def _by_bar(running: Phase, now: float) -> float | None:
+    """Seconds left by the bar itself, less those since it said so; else by its progress in the time it had."""
+    if running.left is not None:
+        since = 0.0 if running.estimated_at is None else max(0.0, now - running.estimated_at)
+        return max(0.0, running.left - since) if running.estimated_at is not None else running.left
+    if not running.progress or running.started_at is None:
+        return None
+    return max(0.0, now - running.started_at) * (1 - running.progress) / running.progress
+
+
+_STEPS: Final = ((60.0, 5), (600.0, 10), (float("inf"), 60))
+"""Seconds below a limit are rounded to steps of so many."""
+_FEW_SECONDS: Final = 7.5
+"""Where the first step begins: a text stays for five seconds at least."""
+
+
+def eta_text(found: Eta) -> str:
+    """`about 2 min 10 s left (from 3 earlier starts)`; empty when nothing is known."""
+    if found.seconds is None or found.basis is EtaBasis.UNKNOWN:
+        return ""
+    if found.basis is EtaBasis.PROGRESS:
+        return f"{LABELS[found.until][0]}: {rough_duration(found.seconds)} left, by its own progress"
+    source = f"from {found.starts} earlier start{'' if found.starts == 1 else 's'}"
+    if not found.overdue:
+        return f"{rough_duration(found.seconds)} left ({source})"
+    then = "" if found.seconds < _FEW_SECONDS else f"; then {rough_duration(found.seconds)}"
+    return f"takes longer than usual{then} ({source})"
+
+
+def rough_duration(seconds: float) -> str:
+    """`a few seconds`, `about 45 s`, `about 2 min 10 s`, `about 14 min`."""
+    if seconds < _FEW_SECONDS:
+        return "a few seconds"
+    step = next(step for most, step in _STEPS if seconds < most)
+    minutes, rest = divmod(round(seconds / step) * step, 60)
+    return "about " + " ".join(([f"{minutes} min"] if minutes else []) + ([f"{rest} s"] if rest else []))
+
+
+# --- the download of the weights ----------------------------------------------------------------------
+
+WINDOW_SECONDS: Final = 30.0
+"""The rate is that of the latest readings: a stalled download must not look fast."""
+MIN_SECONDS: Final = 2.0
+"""Readings closer together give no rate."""
+
+
+class Transfer:
+    """Readings of one download, the latest ones only."""
+
+    def __init__(self) -> None:
+        self._readings: deque[tuple[float, int]] = deque(maxlen=120)
+        self.done = -1
+        """Bytes on disk; -1 before the first reading."""
+        self.total: int | None = None
+
+    def note(self, done: int, total: int | None, at: float | None) -> bool:
+        """One reading: bytes on disk, bytes in all (None: not known), when (seconds, None without a clock). Returns
+        whether there are more than at the reading before."""
+        grown = 0 <= self.done < done
+        if done < self.done or total != self.total:
+            self._readings.clear()  # another file, or begun again
+        self.done, self.total = done, total
+        if at is not None and (not self._readings or at > self._readings[-1][0]):
+            self._readings.append((at, done))
+            while at - self._readings[0][0] > WINDOW_SECONDS and len(self._readings) > 2:
+                self._readings.popleft()
+        return grown
+
+    @property
+    def rate(self) -> float | None:
+        """Bytes a second; None while it is not known."""
+        if len(self._readings) < 2:
+            return None
+        (began, first), (at, last) = self._readings[0], self._readings[-1]
+        return (last - first) / (at - began) if at - began >= MIN_SECONDS else None
+
+    @property
+    def left(self) -> float | None:
+        """Seconds to the end at this rate; None when that is not known, or nothing arrives."""
+        rate = self.rate
+        return (self.total - self.done) / rate if self.total is not None and rate else None
+
+    @property
+    def progress(self) -> float | None:
+        """0..1, None when the total is not known."""
+        return None if self.total is None else share(self.done, self.total)
+
+    @property
+    def detail(self) -> str:
+        """`12.3 GiB of 21.3 GiB, 112 MiB/s`."""
+        of_all = "" if self.total is None else f" of {human_bytes(self.total)}"
+        speed = "" if self.rate is None else f", {human_bytes(self.rate)}/s"
+        return f"{human_bytes(self.done)}{of_all}{speed}"

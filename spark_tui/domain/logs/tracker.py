@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Final
 
-from spark_tui.domain.logs.eta import FROM_CACHE, Transfer
 from spark_tui.domain.logs.failure import MAX_KEPT, FailureReader
 from spark_tui.domain.logs.line import EXCEPTION_ENDS, OUTER, OWN_BEGINNINGS, LineKind, LogClock, LogRecord, parse_line
 from spark_tui.domain.logs.phases import PhaseRecorder
 from spark_tui.domain.logs.rules import rule as r
 from spark_tui.domain.logs.rules.tables import TABLES, UNKNOWN
 from spark_tui.domain.logs.serving import ServingHistory, ServingSample
+from spark_tui.domain.logs.starts import FROM_CACHE, Transfer
 from spark_tui.domain.logs.timeline import EMPTY_TIMELINE, BootTimeline, Outcome, PhaseId
 from spark_tui.domain.secret import mask_secrets
 from spark_tui.domain.text import clean_line, last_overwrite, strip_sequences, truncate

@@ -1,4 +1,4 @@
-"""Home: the engines of this machine, the selected one's boot and facts, and the latest events."""
+"""Home: the engines of this machine, the selected one's launch, boot, facts and log, and the latest events."""
 
 from __future__ import annotations
 
@@ -13,41 +13,49 @@ from textual.containers import Container, Horizontal, VerticalScroll
 from textual.content import Content
 
 from spark_tui.core.actions import Scope, key_of
-from spark_tui.core.jobs import StepState
+from spark_tui.core.jobs import Step, StepState
 from spark_tui.domain.engine.state import EngineState
 from spark_tui.domain.errors import SparkError
+from spark_tui.domain.quantities import human_duration
 from spark_tui.domain.reading import reason_of
-from spark_tui.present.engines import engine_page, home_table, latest_job
-from spark_tui.present.page import Section
+from spark_tui.present.engines import engine_page, home_table, latest_job, step_word
+from spark_tui.present.page import Row, Section, Tone
 from spark_tui.tui import format as fmt
+from spark_tui.tui.format import Glyphs
 from spark_tui.tui.frame import FrameScreen, bindings
 from spark_tui.tui.screen_table import make_screen
 from spark_tui.tui.screens.help import TourText
-from spark_tui.tui.widgets.engine_detail import LABEL_WIDTH, JobSteps, LogTail
 from spark_tui.tui.widgets.line import Line, entitle
-from spark_tui.tui.widgets.page import Page
+from spark_tui.tui.widgets.page import Page, page_lines
 from spark_tui.tui.widgets.row_list import RowList
 
 if TYPE_CHECKING:
+    from spark_tui.core.jobs import JobView
+    from spark_tui.core.logs import LogBuffer
     from spark_tui.domain.logs.view import EngineView
     from spark_tui.domain.metrics.series import Sample
 
 KEY = "bold $footer-key-foreground"
 
 
-def no_engine() -> Content:
-    """What an empty list shows: the next keys."""
-    return Content.assemble(
-        ("No engine is running.", "bold"),
-        "\n\nPress ",
-        (key_of("show_presets"), KEY),
-        " to choose a preset,\nor ",
-        (key_of("help"), KEY),
-        " for all keys.",
-    )
-
-
 EVENTS_SHOWN = 5
+LABEL_WIDTH = 11
+LEAST_BAR = 8
+"""A bar of fewer cells says less than its percentage."""
+STEP_STYLE = {
+    StepState.PENDING: "$dim",
+    StepState.RUNNING: "bold $warning",
+    StepState.DONE: "$success",
+    StepState.SKIPPED: "$dim",
+    StepState.FAILED: "bold $error",
+    StepState.CANCELLED: "$warning",
+}
+
+
+def no_engine() -> Content:
+    """An empty list: the next keys."""
+    head, presets, keys = ("No engine is running.", "bold"), (key_of("show_presets"), KEY), (key_of("help"), KEY)
+    return Content.assemble(head, "\n\nPress ", presets, " to choose a preset,\nor ", keys, " for all keys.")
 
 
 class EventFeed(Line):
@@ -66,6 +74,78 @@ class EventFeed(Line):
             for event in events
         ]
         return Content("\n").join(line.truncate(width, ellipsis=True) for line in lines)
+
+
+class JobSteps(Line):
+    """A launch under way, or one that failed: its steps, and the fix."""
+
+    def __init__(self, glyphs: Glyphs) -> None:
+        super().__init__(id="job-steps")
+        self._glyphs = glyphs
+        self.job: JobView | None = None
+
+    def say(self, width: int) -> Content:
+        """One line per step that has begun or failed; empty without a job. Steps that are over share one line, and the
+        timeline shows the boot."""
+        job = self.job
+        if job is None or job.state is StepState.DONE:
+            return Content("")
+        begun = [step for step in job.steps if step.state is not StepState.PENDING]
+        if job.error:
+            evidence = [line for line in job.detail.splitlines() if line.strip()][-3:]
+            rows = (Row(job.error, "failed", Tone.BAD), Row(job.remedy, "fix"), *(Row(each, "|") for each in evidence))
+            lines = [self._step(step, width) for step in begun]
+            lines += page_lines((Section(rows=rows),), width, most=4, indent=LABEL_WIDTH)
+        else:
+            over = ", ".join(step_word(step) for step in begun if step.state.over)
+            row = Section(rows=(Row(over, "launch"),))
+            lines = page_lines((row,), width, most=1, indent=LABEL_WIDTH) if over else []
+            running = [step for step in begun if step.state is StepState.RUNNING and step.id != "follow"]
+            lines += [self._step(step, width) for step in running]
+        return Content("\n").join(line.truncate(width, ellipsis=True) for line in lines)
+
+    def _step(self, step: Step, width: int) -> Content:
+        seconds = f" {human_duration(step.seconds)}" if step.seconds is not None and step.seconds >= 1 else ""
+        line = Content.assemble(
+            (f"{step.label:<17}", "$dim"),
+            (f"{step.state.value:<9}", STEP_STYLE[step.state]),
+            fmt.safe(step.detail),
+            (seconds, "$dim"),
+        )
+        if step.progress is None or step.state is not StepState.RUNNING:
+            return line
+        percent = f" {step.progress:.0%}"
+        cells = min(40, width - line.cell_length - 2 - len(percent))
+        if cells < LEAST_BAR:
+            return Content.assemble(line.truncate(width - len(percent), ellipsis=True), percent)
+        full = round(step.progress * cells)
+        bar = (self._glyphs.full * full, "$primary"), (self._glyphs.empty * (cells - full), "$rule")
+        return Content.assemble(line, "  ", *bar, percent)
+
+
+class LogTail(Line):
+    """The last lines of a log, access lines left out: enough to see that it moves."""
+
+    LOOK_BACK = 400
+
+    def __init__(self) -> None:
+        super().__init__(id="log-tail")
+        self.buffer: LogBuffer | None = None
+
+    def say(self, width: int) -> Content:
+        """As many messages as there is room for, newest last."""
+        from spark_tui.domain.logs.line import LineKind, parse_line  # not for the first frame
+
+        buffer, found = self.buffer, list[Content]()
+        if buffer is None:
+            return Content("")
+        for number in range(buffer.end - 1, max(buffer.first, buffer.end - self.LOOK_BACK) - 1, -1):
+            record = parse_line(buffer.line(number).text)
+            if record.kind not in (LineKind.ACCESS, LineKind.BLANK) and record.message.strip():
+                found.append(fmt.safe(record.message, "$dim").truncate(width, ellipsis=True))
+                if len(found) == max(1, self.size.height):
+                    break
+        return Content("\n").join(found[::-1])
 
 
 class HomeScreen(FrameScreen):
@@ -102,20 +182,13 @@ class HomeScreen(FrameScreen):
         self._tail_timer = self.set_interval(0.5, self._renew_tail, pause=True)
 
     def on_screen_suspend(self) -> None:
-        """Nothing ticks on a hidden screen."""
         self._tail_timer.pause()
         self._end_following()
 
     def on_screen_resume(self) -> None:
-        """Catches up."""
         self._tail_timer.resume()
 
-    def _follow(self) -> None:
-        if self.is_current and self._unsubscribe is None:
-            self._unsubscribe = self.context.metrics.subscribe(self._sampled)
-
     def on_unmount(self) -> None:
-        """The screen is gone."""
         self._end_following()
 
     def _end_following(self) -> None:
@@ -131,8 +204,7 @@ class HomeScreen(FrameScreen):
             self.call_later(self._renew_graphs)
 
     def _renew_graphs(self) -> None:
-        """Of the selected engine, as long as it serves. Home asks no engine more often for it: each question is a
-        line in the engine's own log."""
+        """Of the selected engine while it serves, without asking it more often: each request is a line in its log."""
         view, now = self.selected_engine, self.context.clock.now()
         serves = view is not None and view.state is EngineState.SERVING
         if not serves and not self.query("#engine-graphs"):
@@ -145,8 +217,9 @@ class HomeScreen(FrameScreen):
         if view is None or not serves:
             graphs.show(None, now)
             return
-        self._follow()
         name, metrics = view.name, self.context.metrics
+        if self.is_current and self._unsubscribe is None:
+            self._unsubscribe = metrics.subscribe(self._sampled)
         graphs.show(lambda metric: metrics.series(name, metric, WINDOW_SECONDS), now)
 
     # --- show -----------------------------------------------------------------------------------------
@@ -197,7 +270,6 @@ class HomeScreen(FrameScreen):
         self.name_keys()
 
     def _show_boot(self, view: EngineView | None) -> None:
-        """The start of the engine, above what its log means."""
         if view is None and not self.query("#boot"):
             return
         from spark_tui.tui.widgets.boot_timeline import BootTimelineView  # for the first engine
@@ -243,7 +315,7 @@ class HomeScreen(FrameScreen):
         self.spark.switch_mode("presets")
 
     def action_apply_remedy(self) -> None:
-        """The launch form of its preset, with the change written into it that the cause or a finding proposes."""
+        """The launch form of its preset with the suggested fix."""
         self.spark.apply_fix(self.selected_engine)
 
     def action_open_logs(self) -> None:

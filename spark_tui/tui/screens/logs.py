@@ -12,7 +12,7 @@ from textual.content import Content
 from textual.widgets import Input
 
 from spark_tui.core.actions import Scope, key_of
-from spark_tui.core.logs import BadPattern, LineFilter, LogBuffer, Query, last_line_with
+from spark_tui.core.logs import BadPattern, LineFilter, LogBuffer, LogState, Query, last_line_with
 from spark_tui.domain.logs.explain import Explanation
 from spark_tui.domain.logs.view import EngineView
 from spark_tui.present.logs import Landmark, cause_rows, landmarks
@@ -24,20 +24,6 @@ from spark_tui.tui.widgets.line import Line, entitle, spread
 from spark_tui.tui.widgets.log_view import LogView
 from spark_tui.tui.widgets.page import Page
 
-
-class LogStatus(Line):
-    """Under the log: what is shown of what there is, and whether the end is followed."""
-
-    def __init__(self) -> None:
-        super().__init__(id="log-status")
-        self.left = Content("")
-        self.right = Content("")
-
-    def say(self, width: int) -> Content:
-        """One line."""
-        return spread(self.left, self.right, width)
-
-
 SIGN_STYLES = {
     Tone.BAD: "error",
     Tone.WARNING: "warning",
@@ -46,10 +32,25 @@ SIGN_STYLES = {
     Tone.QUIET: "dim",
 }
 LEVELS = ((0, ""), (30, "warnings and errors"), (40, "errors"))
+PLACEHOLDERS = {
+    "search": "search: text, or /regex/   Enter find, Esc close",
+    "filter": "show only lines with: text, or /regex/   empty: all",
+}
+
+
+class LogStatus(Line):
+    """Below the log: how many lines are shown, and whether the end is followed."""
+
+    def __init__(self) -> None:
+        super().__init__(id="log-status")
+        self.left = self.right = Content("")
+
+    def say(self, width: int) -> Content:
+        return spread(self.left, self.right, width)
 
 
 class LogsScreen(FrameScreen):
-    """The log of the engine that is selected."""
+    """The log of the selected engine."""
 
     SCOPE = Scope.LOGS
     TAB = "show_logs"
@@ -80,11 +81,9 @@ class LogsScreen(FrameScreen):
         self._timer = self.set_interval(0.5, self._renew_status)
 
     def on_screen_suspend(self) -> None:
-        """Nothing ticks on a hidden screen."""
         self._timer.pause()
 
     def on_screen_resume(self) -> None:
-        """Catches up."""
         self._timer.resume()
 
     # --- show -----------------------------------------------------------------------------------------
@@ -95,9 +94,7 @@ class LogsScreen(FrameScreen):
         return self.query_one(LogView)
 
     def _show(self) -> None:
-        view = self.selected_engine
-        boot = self.query_one(BootTimelineView)
-        pane = self.query_one("#log-pane")
+        view, boot, pane = self.selected_engine, self.query_one(BootTimelineView), self.query_one("#log-pane")
         watch = self.context.supervisor.find(self.spark.selected)
         boot.display = view is not None
         if view is not None:
@@ -115,16 +112,15 @@ class LogsScreen(FrameScreen):
         self._renew_status()
 
     def _point_out(self, buffer: LogBuffer, view: EngineView | None) -> None:
-        """Signs in the gutter where a line proves a cause, a finding or a verdict."""
+        """Signs in the gutter where a line proves a cause, a finding or a verdict; the cause below the log."""
         found: tuple[Landmark, ...] = ()
         cause = None
         if view is not None:
             explanation = self.spark.explain(view)
-            if self._located is None or self._located[0] is not explanation:
-                lines = explanation.cause.evidence if explanation.cause is not None else ()
-                deciding = last_line_with(buffer, lines[-1], view.first_line) if lines else None
-                self._located = (explanation, deciding)
             cause = explanation.cause
+            if self._located is None or self._located[0] is not explanation:
+                lines = cause.evidence if cause is not None else ()
+                self._located = (explanation, last_line_with(buffer, lines[-1], view.first_line) if lines else None)
             found = landmarks(explanation, view.first_line, self._located[1])
         self._landmarks = {landmark.line: landmark for landmark in found}
         self.log_view.point_out({line: SIGN_STYLES[landmark.tone] for line, landmark in self._landmarks.items()})
@@ -135,63 +131,56 @@ class LogsScreen(FrameScreen):
             page.show((Section(rows=tuple(cause_rows(cause, preset=preset, key=key_of("apply_log_remedy")))),))
 
     def _renew_status(self) -> None:
-        log, status = self.log_view, self.query_one(LogStatus)
+        status, box, pager = self.query_one(LogStatus), self.query_one("#log-input", Input), self.log_view.pager
         if self.selected_engine is None:
             status.left = status.right = Content("")
             status.renew()
             return
-        words = [f"{log.shown_count:,} of {log.total_count:,} lines"]
-        if log.match_text:
-            words.append(log.match_text)
-        here = self._landmarks.get(log.cursor) if log.cursor is not None else None
-        box = self.query_one("#log-input", Input)
-        self._name_filter()
+        only = ", ".join(filter(None, (LEVELS[self._level][1], f"matching {self._text!r}" if self._text else "")))
+        entitle(self.query_one("#log-pane"), fmt.safe(f"only {only}", "$warning") if only else "", below=True)
+        mark = None if pager.cursor is None else self._landmarks.get(pager.cursor)
         if box.display:
             status.left = fmt.safe(f" {box.placeholder}", "$dim")
-        elif here is not None and not log.match_text:
-            status.left = Content.assemble(
-                (f" {here.kind.value} ", f"bold {fmt.TONE_STYLES[here.tone]}".strip()), fmt.safe(here.text)
-            )
+        elif mark is not None and not pager.match_text:
+            tone = f"bold {fmt.TONE_STYLES[mark.tone]}".strip()
+            status.left = Content.assemble((f" {mark.kind.value} ", tone), fmt.safe(mark.text))
         else:
-            if self._landmarks and not log.match_text:
+            words = [f"{len(pager.numbers):,} of {len(pager.buffer):,} lines"]
+            if pager.match_text:
+                words.append(pager.match_text)
+            elif self._landmarks:
                 keys = f"{key_of('next_match')} next  {key_of('previous_match')} previous"
                 words.append(f"{len(self._landmarks)} finding{'s' * (len(self._landmarks) > 1)}  {keys}")
             status.left = fmt.safe(" " + "   ".join(words), "$dim")
-        if log.following:
-            status.right = Content.styled(*(("following ", "$success") if log.open else ("at the end ", "$dim")))
-        else:
-            new = f"+{log.new_lines:,} new, " if log.new_lines else ""
+        if not pager.following:
+            new = f"+{pager.new_lines:,} new, " if pager.new_lines else ""
             status.right = Content.styled(f"{new}{key_of('follow')} follow ", "$warning")
+        elif pager.buffer.state is LogState.OPEN:
+            status.right = Content.styled("following ", "$success")
+        else:
+            status.right = Content.styled("at the end ", "$dim")
         status.renew()
 
-    def _name_filter(self) -> None:
-        """What is left out stands on the frame as long as it is."""
-        words = [LEVELS[self._level][1], f"matching {self._text!r}" if self._text else ""]
-        shown = ", ".join(word for word in words if word)
-        entitle(self.query_one("#log-pane"), fmt.safe(f"only {shown}", "$warning") if shown else "", below=True)
-
     def on_log_view_follow_changed(self) -> None:
-        """The state is on screen at once."""
         self._renew_status()
 
     def on_log_view_search_changed(self) -> None:
-        """Matches are counted as they are found."""
         self._renew_status()
 
     # --- search and filter ----------------------------------------------------------------------------
 
     def action_search(self) -> None:
         """Asks for the text to find."""
-        self._ask("search", "search: text, or /regex/   Enter find, Esc close")
+        self._ask("search")
 
     def action_filter_log(self) -> None:
         """Asks for the text that shown lines must have."""
-        self._ask("filter", "show only lines with: text, or /regex/   empty: all")
+        self._ask("filter")
 
-    def _ask(self, what: str, placeholder: str) -> None:
+    def _ask(self, what: str) -> None:
         self._asking = what
         box = self.query_one("#log-input", Input)
-        box.placeholder = placeholder
+        box.placeholder = PLACEHOLDERS[what]
         box.value = self._text if what == "filter" else ""
         box.display = True
         box.focus()
@@ -217,10 +206,9 @@ class LogsScreen(FrameScreen):
 
     def key_escape(self) -> None:
         """Closes the input, else ends the search, else goes Home."""
-        box = self.query_one("#log-input", Input)
-        if box.display:
+        if self.query_one("#log-input").display:
             self._close_input()
-        elif self.log_view.match_text:
+        elif self.log_view.pager.match_text:
             self.log_view.search(None)
         else:
             self.spark.switch_mode("home")
@@ -234,7 +222,7 @@ class LogsScreen(FrameScreen):
 
     def action_follow(self) -> None:
         """To the end, and stay there."""
-        self.log_view.follow()
+        self.log_view.action_pager("follow")
 
     def action_next_match(self) -> None:
         """Next match, or next finding."""
@@ -245,20 +233,20 @@ class LogsScreen(FrameScreen):
         self._jump(-1)
 
     def _jump(self, step: int) -> None:
-        log = self.log_view
-        if log.match_text:
-            log.next_match() if step > 0 else log.previous_match()
-        elif not log.visit(step):
-            none = "No findings in this log."
-            self.notify("Findings are hidden by the filter." if self._landmarks else none, markup=False)
+        with self.log_view.paging() as pager:
+            if pager.match_text:
+                pager.jump(step)
+            elif not pager.visit(step):
+                none = "No findings in this log."
+                self.notify("Findings are hidden by the filter." if self._landmarks else none, markup=False)
         self._renew_status()
 
     def action_apply_log_remedy(self) -> None:
-        """The launch form with the change that helps."""
+        """The launch form with the suggested fix."""
         self.spark.apply_fix(self.selected_engine)
 
     def action_level(self) -> None:
-        """All, warnings and worse, errors only."""
+        """All lines, warnings and worse, errors only."""
         self._level = (self._level + 1) % len(LEVELS)
         self._filter()
 
@@ -268,11 +256,11 @@ class LogsScreen(FrameScreen):
 
     def action_copy_line(self) -> None:
         """The marked lines, or the one under the cursor."""
-        self._copy(self.log_view.selected_text())
+        self._copy(self.log_view.pager.selected_text())
 
     def action_copy_traceback(self) -> None:
-        """The whole traceback that the line is part of: in a log, processes write into one another's."""
-        text = self.log_view.traceback_text()
+        """The whole traceback of the line, without lines that other processes wrote into it."""
+        text = self.log_view.pager.traceback_text()
         self._copy(text)
         if not text:
             self.notify(f"No traceback on this line. {key_of('copy_line')} copies the line.", markup=False)
@@ -285,7 +273,7 @@ class LogsScreen(FrameScreen):
 
     @work(exit_on_error=False, group="dump")
     async def action_dump(self) -> None:
-        """Saves what the buffer holds."""
+        """Saves the lines of the buffer."""
         watch = self.context.supervisor.find(self.spark.selected)
         if watch is None:
             return
@@ -301,12 +289,12 @@ class LogsScreen(FrameScreen):
         """The log of the next engine."""
         names = [view.name for view in self.engines()]
         if names:
-            here = names.index(self.spark.selected) if self.spark.selected in names else -1
-            self.spark.selected = names[(here + 1) % len(names)]
+            at = names.index(self.spark.selected) if self.spark.selected in names else -1
+            self.spark.selected = names[(at + 1) % len(names)]
 
 
 def query_of(text: str) -> Query | None:
-    """`text` as typed: `/.../` is a regular expression, anything else stands for itself, nothing is None.
+    """`text` as typed: `/.../` is a regular expression, anything else is plain text, nothing is None.
 
     Raises BadPattern.
     """

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from textual.content import Content
-from textual.events import Resize
+from textual.events import Hide, Resize, Show
 from textual.geometry import Region
 from textual.screen import ModalScreen
 from textual.widget import Widget
@@ -27,7 +27,6 @@ class Line(Static):
         raise NotImplementedError
 
     def render(self) -> Content:
-        """What it said last."""
         return self._said if self._said is not None else Content("")
 
     def renew(self) -> None:
@@ -43,7 +42,7 @@ class Line(Static):
         if len(now) != len(then):
             self.refresh(layout=self.styles.auto_dimensions)
         elif any(line.cell_length > width for line in (*now, *then)):
-            # Where lines are broken, a line's number is not its row; and the old ones may have been laid out so.
+            # a wrapped line's number is not its row, and the old ones may have been wrapped
             self.refresh()
             if self.styles.auto_dimensions and _height(now, width) != _height(then, width):
                 self.call_after_refresh(self.refresh, layout=True)  # a layout that is under way would swallow it
@@ -136,42 +135,52 @@ class Figures(Line):
         self.renew()
 
     def say(self, width: int) -> Content:
-        """Headings and rows."""
         return Content("\n").join(table_lines(self._heads, self._rows, width))
 
 
 def table_lines(heads: Sequence[Head], rows: Sequence[Sequence[Content]], width: int) -> list[Content]:
     """A line of headings and one per row, each at most `width` cells. Columns stand closer before one is left out."""
     sizes = [max([len(head.title), *(row[at].cell_length for row in rows)]) for at, head in enumerate(heads)]
-    shown = _fitting(heads, sizes, width)
-    gap = WIDE_GAP if _width(sizes, shown, WIDE_GAP) <= width else GAP
-    titles = [Content.styled(head.title, "$dim") for head in heads]
-    lines = [[_cell(heads[at], sizes[at], row[at]) for at in shown] for row in (titles, *rows)]
-    return [Content(" " * gap).join(cells).truncate(width, ellipsis=True) for cells in lines]
-
-
-def _fitting(heads: Sequence[Head], sizes: Sequence[int], width: int) -> list[int]:
     shown = list(range(len(heads)))
-    while _width(sizes, shown, GAP) > width:
-        gone = max(shown, key=lambda at: (heads[at].spare, at))
-        if not heads[gone].spare:
+
+    def needed(gap: int) -> int:
+        return sum(sizes[at] + gap for at in shown) - gap
+
+    while needed(GAP) > width:
+        least = max(shown, key=lambda at: (heads[at].spare, at))
+        if not heads[least].spare:
             break
-        shown.remove(gone)
-    return shown
+        shown.remove(least)
+    gap = " " * (WIDE_GAP if needed(WIDE_GAP) <= width else GAP)
+    lines = []
+    for row in ([Content.styled(head.title, "$dim") for head in heads], *rows):
+        cells = []
+        for at in shown:
+            filler = " " * (sizes[at] - row[at].cell_length)
+            cells.append(Content.assemble(filler, row[at]) if heads[at].right else Content.assemble(row[at], filler))
+        lines.append(Content(gap).join(cells).truncate(width, ellipsis=True))
+    return lines
 
 
-def _width(sizes: Sequence[int], shown: Sequence[int], gap: int) -> int:
-    return sum(sizes[at] + gap for at in shown) - gap
+class SeenWidget(Widget):
+    """Learns when it comes into view and when it leaves it, so that no timer runs for a hidden one."""
 
+    def on_mount(self) -> None:
+        self.app.screen_change_signal.subscribe(self, lambda _: self.visibility_changed(self.seen))
 
-def _cell(head: Head, size: int, cell: Content) -> Content:
-    filler = " " * (size - cell.cell_length)
-    return Content.assemble(filler, cell) if head.right else Content.assemble(cell, filler)
+    def on_show(self, _: Show) -> None:
+        self.visibility_changed(self.seen)
 
+    def on_hide(self, _: Hide) -> None:
+        self.visibility_changed(self.seen)
 
-def is_seen(widget: Widget) -> bool:
-    """Its screen is shown, at most dialogs stand before it, and it is not hidden itself."""
-    stack = widget.app.screen_stack
-    if widget.screen not in stack or not widget.display:
-        return False
-    return all(isinstance(screen, ModalScreen) for screen in stack[stack.index(widget.screen) + 1 :])
+    def visibility_changed(self, seen: bool) -> None:
+        """Starts or pauses timers."""
+
+    @property
+    def seen(self) -> bool:
+        """Its screen is shown, with nothing but dialogs in front, and it is displayed."""
+        stack = self.app.screen_stack
+        if self.screen not in stack or not self.display:
+            return False
+        return all(isinstance(screen, ModalScreen) for screen in stack[stack.index(self.screen) + 1 :])
