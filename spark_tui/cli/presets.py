@@ -28,10 +28,8 @@ from spark_tui.domain.errors import (
     UsageError,
 )
 from spark_tui.domain.finding import Severity
-from spark_tui.domain.presets.dialects.compose import compose_text
-from spark_tui.domain.presets.dialects.eugr import to_eugr
-from spark_tui.domain.presets.dialects.sparkrun import to_sparkrun
-from spark_tui.domain.presets.dialects.systemd import quadlet_text, systemd_text
+from spark_tui.domain.presets.dialects.container_files import compose_text, quadlet_text, systemd_text
+from spark_tui.domain.presets.dialects.recipe_files import to_eugr, to_sparkrun
 from spark_tui.domain.presets.dialects.yaml_text import comment, yaml_text
 from spark_tui.domain.presets.diff import Diff, as_mapping
 from spark_tui.domain.presets.located import Table

@@ -1,15 +1,20 @@
-"""A command as people write it in a recipe, as the words that a container gets.
+"""A command as people write it in a recipe, as the words that a container gets; and `docker run` commands in texts.
 
 Recipes are written for bash. Almost all of them are one program with its arguments, and those become plain words:
 nothing is interpreted, and PID 1 is the server, which then receives the signal that stops it. A command that uses
-the shell (`&&`, pipes, variables, several lines) is found out, and runs as `bash -c` as it is.
+the shell (`&&`, pipes, variables, several lines) is recognised, and runs as `bash -c` as it is.
 """
 
 from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Final
+
+from spark_tui.domain.secret import SECRET_MASK, is_secret_name
 
 _TRAILING_BLANKS = re.compile(r"\\[ \t]+\n")
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
@@ -22,65 +27,42 @@ _BUILTINS: Final = frozenset(
 SHELLS: Final = frozenset(("sh", "bash", "dash", "ash", "zsh"))
 
 
+def scan(text: str) -> Iterator[tuple[int, str, str]]:
+    """Each character with its place and the quote that it is in (`'`, `"` or none), by bash's rules. A backslash
+    comes together with the character that it escapes; within single quotes it is a character like any other."""
+    at, quote = 0, ""
+    while at < len(text):
+        piece = text[at : at + 2] if text[at] == "\\" and quote != "'" else text[at]
+        yield at, piece, quote
+        if piece in ("'", '"'):
+            quote = "" if quote == piece else quote or piece
+        at += len(piece)
+
+
 def join_lines(command: str) -> str:
     """One text without line continuations, by bash's rules: none within single quotes.
 
     A continuation with blanks after its backslash is taken as meant, and a last one that continues nothing is dropped.
     """
     text = _TRAILING_BLANKS.sub("\\\\\n", command.strip())
-    out: list[str] = []
-    quote = ""
-    at = 0
-    while at < len(text):
-        char = text[at]
-        if char == "\\" and quote != "'":
-            following = text[at + 1 : at + 2]
-            if following not in ("\n", ""):
-                out.append(char + following)
-            at += 2
-            continue
-        if char in "'\"":
-            quote = "" if quote == char else quote or char
-        out.append(char)
-        at += 1
-    return "".join(out).strip()
+    return "".join(piece for _, piece, quote in scan(text) if quote == "'" or piece not in ("\\\n", "\\")).strip()
 
 
 def shell_construct(command: str) -> str:
     """The first thing in a joined command that only a shell understands, or an empty string."""
-    quote = ""
-    at = 0
     word_start = True
-    while at < len(command):
-        char = command[at]
-        if char == "\\" and quote != "'":
-            at, word_start = at + 2, False
-            continue
-        found = _special(command, at, quote, word_start)
-        if found:
-            return found
-        if char in "'\"":
-            quote = "" if quote == char else quote or char
-        word_start = not quote and char.isspace()
-        at += 1
+    for at, piece, quote in scan(command):
+        if quote != "'" and (piece == "`" or (piece == "$" and _VARIABLE.match(command, at))):
+            return piece
+        if not quote and piece in _OPERATORS:
+            return command[at : at + 2] if command[at : at + 2] in ("&&", "||", ">>", "<<") else piece
+        if not quote and piece == "\n":
+            return "several lines"
+        if not quote and piece in ("#", "~") and word_start:
+            return piece
+        word_start = not quote and piece.isspace()
     first = command.split(maxsplit=1)[0] if command.strip() else ""
     return first if _ASSIGNMENT.match(first) or first in _BUILTINS else ""
-
-
-def _special(command: str, at: int, quote: str, word_start: bool) -> str:
-    """The shell construct that begins at `at`, if any."""
-    char = command[at]
-    if quote == "'":
-        return ""
-    if char == "`" or (char == "$" and _VARIABLE.match(command, at)):
-        return char
-    if quote:
-        return ""
-    if char in _OPERATORS:
-        return command[at : at + 2] if command[at : at + 2] in ("&&", "||", ">>", "<<") else char
-    if char == "\n":
-        return "several lines"
-    return char if char in "#~" and word_start else ""
 
 
 def split_words(command: str) -> tuple[str, ...]:
@@ -89,30 +71,23 @@ def split_words(command: str) -> tuple[str, ...]:
     `shlex` differs: it keeps the backslash of `\\$` and `` \\` `` within double quotes.
     """
     words: list[str] = []
-    word: list[str] = []
-    begun = False
-    quote = ""
-    at = 0
-    while at < len(command):
-        char = command[at]
-        at += 1
-        if char == "\\" and quote != "'":
-            following = command[at : at + 1]
-            word.append(following if not quote or following in _ESCAPED_IN_QUOTES else char + following)
-            at += 1
-            begun = True
-        elif char == quote or (not quote and char in "'\""):
-            quote = "" if quote else char
-            begun = True
-        elif quote or not char.isspace():
-            word.append(char)
-            begun = True
-        elif begun:
-            words.append("".join(word))
-            word, begun = [], False
-    if quote:
-        raise ValueError(f"no closing {quote}")
-    return (*words, "".join(word)) if begun else tuple(words)
+    word: list[str] | None = None
+    opened = ""
+    for _, piece, quote in scan(command):
+        if not quote and piece.isspace():
+            words += [] if word is None else ["".join(word)]
+            word = None
+            continue
+        word = [] if word is None else word
+        if piece[0] == "\\" and quote != "'":
+            word.append(piece[1:] if not quote or piece[1:] in _ESCAPED_IN_QUOTES else piece)
+        elif piece == quote or (not quote and piece in ("'", '"')):
+            opened = "" if quote else piece
+        else:
+            word.append(piece)
+    if opened:
+        raise ValueError(f"no closing {opened}")
+    return tuple(words) if word is None else (*words, "".join(word))
 
 
 def is_shell(argv: tuple[str, ...]) -> bool:
@@ -126,9 +101,124 @@ def words_of(argv: tuple[str, ...]) -> tuple[str, ...]:
         return argv
     lexer = shlex.shlex(join_lines(argv[2]), posix=True, punctuation_chars=True)
     lexer.whitespace_split = True
-    words: list[str] = []
     try:
-        words.extend(lexer)
+        return tuple(lexer)
     except ValueError:
         return tuple(argv[2].split())
-    return tuple(words)
+
+
+# --- docker run commands in a text ------------------------------------------------------------------------
+
+_START = re.compile(
+    r"[ \t]*(?:[$>%][ \t]+)?(?:[A-Za-z_]\w*=(?:'[^'\n]*'|\"[^\"\n]*\"|[^\s'\"]*)[ \t]+)*"
+    r"(?:sudo[ \t]+(?:-[A-Za-z]+[ \t]+)*)?(?P<command>(?:/\S*/)?docker[ \t]+(?:container[ \t]+)?run(?=[ \t\\]|$))"
+)
+_SET_BEFORE = re.compile(
+    r"[ \t]*(?:[$>%][ \t]+)?(?:export[ \t]+)?(?P<name>[A-Za-z_]\w*)="
+    r"(?:'(?P<single>[^'\n]*)'|\"(?P<double>[^\"\n$`\\]*)\"|(?P<plain>[^\s'\"$`\\;&|<>()]*))[ \t]*(?:#.*)?$"
+)
+_REFERENCE = re.compile(
+    r"\$(?:(?P<name>[A-Za-z_]\w*)|\{(?P<braced>[A-Za-z_]\w*)(?::?-(?P<otherwise>[^{}$`'\"\\]*))?\})"
+)
+_FILLED_IN = re.compile(r"\$(?:[A-Za-z_]\w*|\{[^}\n]{0,60}\}?|\([^)\n]{0,60}\)?)")
+_MADE_KEY = re.compile(r"(?P<name>[A-Za-z_-][\w-]*)(?P<between>[= ]\"?)(?:\$\([^()]*\)|`[^`]*`)")
+_IN_QUOTES = re.compile(r'[\\"$`]')
+# A backslash that stands alone was the end of a line, before the lines were put into one.
+_LOST_LINE_END = re.compile(r"(?<=\s)\\[ \t]+(?=\S)")
+_BLANKS_AT_END = re.compile(r"\\[ \t]+$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class FoundCommand:
+    """One command: its text from `docker` on, in one line as far as its quotes allow, and the line where it begins."""
+
+    text: str
+    line: int
+
+
+def with_newlines(text: str) -> str:
+    """The text with one kind of line end: terminals paste a carriage return, other systems write both."""
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def find_commands(text: str) -> tuple[FoundCommand, ...]:
+    """Every `docker run` in a text, in order, with the variables that the lines above it set."""
+    text = _BLANKS_AT_END.sub("\\\\", with_newlines(text).replace("\N{NO-BREAK SPACE}", " "))
+    text = _LOST_LINE_END.sub(" ", text)
+    found: list[FoundCommand] = []
+    variables: dict[str, str] = {}
+    at, line = 0, 1
+    while at < len(text):
+        end = text.find("\n", at) % (len(text) + 1)
+        if start := _START.match(text, at, end):
+            with suppress(ValueError):
+                before = shlex.split(text[at : start.start("command")])
+                variables |= dict(word.split("=", 1) for word in before if "=" in word)
+            written, end = _whole(text, start.start("command"))
+            found.append(FoundCommand(fill_in(join_lines(written), variables), line))
+        elif given := _SET_BEFORE.match(text, at, end):
+            variables[given["name"]] = given["single"] or given["double"] or given["plain"] or ""
+        line += text.count("\n", at, end) + 1
+        at = end + 1
+    return tuple(found)
+
+
+def _whole(text: str, at: int) -> tuple[str, int]:
+    """A command from `at` to the end of its last line, without comments, and where that is."""
+    out: list[str] = []
+    quote = ""
+    while at < len(text):
+        char = text[at]
+        if char == "\\" and quote != "'":
+            out.append(text[at : at + 2])
+            at += 2
+            continue
+        if not quote and char == "#" and (at == 0 or text[at - 1].isspace()):
+            alone = "".join(out).rstrip(" \t").endswith(("\\\n", "\n"))
+            at = text.find("\n", at) % (len(text) + 1)
+            at += int(alone)  # a line of comment within a command; after words it ends with its line
+            continue
+        if char == "\n" and not quote:
+            break
+        if char in "'\"":
+            quote = "" if quote == char else quote or char
+        out.append(char)
+        at += 1
+    return "".join(out), min(at, len(text))
+
+
+def fill_in(command: str, variables: Mapping[str, str]) -> str:
+    """The command with the variables that are known. Of one that holds a key the name stays, as plain text, and what
+    makes a key (`HF_TOKEN=$(cat token)`) is masked; a variable that is not known stays as it is."""
+    command = _MADE_KEY.sub(
+        lambda made: (
+            made["name"] + made["between"] + SECRET_MASK if is_secret_name(made["name"].lstrip("-")) else made[0]
+        ),
+        command,
+    )
+    out: list[str] = []
+    filled = 0
+    for at, piece, quote in scan(command):
+        if at < filled:
+            continue
+        reference = _REFERENCE.match(command, at) if piece == "$" and quote != "'" else None
+        if reference is not None:
+            name = reference["name"] or reference["braced"]
+            value = f"${name}" if is_secret_name(name) else variables.get(name, reference["otherwise"])
+            if value is not None:
+                out.append(_IN_QUOTES.sub(r"\\\g<0>", value) if quote else shlex.quote(value))
+                filled = reference.end()
+                continue
+        if quote or piece not in (" ", "\t"):
+            out.append(piece)
+        elif out[-1:] != [" "]:
+            out.append(" ")
+    return "".join(out).strip()
+
+
+def first_variable(command: str) -> str:
+    """The first thing in a found command that only a shell can fill in: `$MODEL`, `$(id -u)`; empty for none."""
+    for at, piece, quote in scan(command):
+        if piece == "$" and quote != "'" and (found := _FILLED_IN.match(command, at)):
+            return found[0]
+    return ""

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from spark_tui.domain.engine.docker_run import parse_text
+from spark_tui.domain.engine.docker_run import read_argv, split_text
 from spark_tui.domain.presets.preset import PresetCatalogue
 from spark_tui.services.presets.imports import FolderRecipeStore
 from spark_tui.services.presets.store import PresetFiles
@@ -142,7 +142,7 @@ def test_a_script_with_a_docker_run_becomes_a_preset(place: Place, tmp_path: Pat
     assert len(changed) == len(named)
     assert all(any(each in line for line in changed) for each in named)
     assert "hf_" not in (place.own / "crane.yaml").read_text()
-    shown = parse_text(place.world.run("up", "crane", "--set", "max_model_len=4096", "--dry-run").out)
+    shown = read_argv(split_text(place.world.run("up", "crane", "--set", "max_model_len=4096", "--dry-run").out))[0]
     assert shown.command == ("acme/crane", "--max-model-len", "4096")
 
 
@@ -202,7 +202,7 @@ def test_docker_run_is_what_up_would_run(heron: Place) -> None:
     result = heron.run("export", "heron", "--set", "max_model_len=8192")
     assert result.code == 0
     dry = heron.world.run("up", "heron", "--set", "max_model_len=8192", "--dry-run")
-    assert parse_text(result.out) == parse_text(dry.out)
+    assert read_argv(split_text(result.out))[0] == read_argv(split_text(dry.out))[0]
 
 
 def test_a_compose_file_names_the_file_with_the_keys_and_holds_none(heron: Place) -> None:

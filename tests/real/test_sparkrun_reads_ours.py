@@ -17,7 +17,7 @@ import pytest
 
 from spark_tui.core.preset_imports import Outcome, import_recipes
 from spark_tui.domain.presets.command import command_of
-from spark_tui.domain.presets.dialects.sparkrun import to_sparkrun
+from spark_tui.domain.presets.dialects.recipe_files import to_sparkrun
 from spark_tui.domain.presets.dialects.yaml_text import yaml_text
 from spark_tui.domain.presets.located import Table
 from spark_tui.domain.presets.overrides import Overrides, overrides_from_pairs

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from spark_tui.domain.engine.container import ContainerSpec
 from spark_tui.domain.engine.docker_run import render_text
 from spark_tui.domain.host.identity import HostPaths
-from spark_tui.domain.presets.dialects.docker_run import find_commands
 from spark_tui.domain.presets.dialects.importing import Examined, FoundFile, Gathered, Registry, examine, with_commands
 from spark_tui.domain.presets.overrides import Overrides, overrides_from_pairs
 from spark_tui.domain.presets.plan import plan
 from spark_tui.domain.presets.preset import Origin, Preset
 from spark_tui.domain.presets.recipe import Dialect, preset_from
 from spark_tui.domain.secret import mask_secrets
+from spark_tui.domain.shell import find_commands
 from spark_tui.services.presets.store import PresetFiles, parse
 
 ROOT = Path(__file__).parents[2]

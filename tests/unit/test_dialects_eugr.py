@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from spark_tui.domain.errors import UsageError
 from spark_tui.domain.presets.command import command_of
-from spark_tui.domain.presets.dialects.eugr import to_eugr
-from spark_tui.domain.presets.dialects.sparkrun import to_sparkrun
+from spark_tui.domain.presets.dialects.recipe_files import to_eugr, to_sparkrun
 from spark_tui.domain.presets.dialects.yaml_text import yaml_text
 from spark_tui.domain.presets.located import Table, plain
 from spark_tui.domain.presets.overrides import Overrides, overrides_from_pairs

@@ -16,10 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_tui.domain.engine.container import ContainerSpec, EnvVar, Gpus, Mount, PublishedPort, RestartPolicy, Ulimit
-from spark_tui.domain.engine.docker_run import canonical, parse_argv, port_value
+from spark_tui.domain.engine.docker_run import canonical, port_value, read_argv
 from spark_tui.domain.errors import UsageError
-from spark_tui.domain.presets.dialects.compose import compose_text
-from spark_tui.domain.presets.dialects.systemd import quadlet_text, qualified, systemd_text
+from spark_tui.domain.presets.dialects.container_files import compose_text, quadlet_text, qualified, systemd_text
 from spark_tui.domain.quantities import parse_bytes
 from tests.unit.test_docker_run import specs
 
@@ -184,7 +183,7 @@ def from_unit(text: str) -> ContainerSpec:
     (start,) = [value for key, value in sections(text)["Service"] if key == "ExecStart"]
     words = systemd_words(start)
     assert words[0] == "/usr/bin/docker"
-    return parse_argv(("docker", *words[1:]))
+    return read_argv(("docker", *words[1:]))[0]
 
 
 @pytest.mark.parametrize("spec", [NASTY, PLAIN], ids=["nasty", "plain"])

@@ -23,8 +23,6 @@ from spark_tui.domain.engine.container import (
 )
 from spark_tui.domain.engine.docker_run import (
     canonical,
-    parse_argv,
-    parse_text,
     read_argv,
     render_argv,
     render_text,
@@ -32,6 +30,11 @@ from spark_tui.domain.engine.docker_run import (
     split_text,
 )
 from spark_tui.domain.errors import UsageError
+
+
+def parse_text(text: str, home: str = "") -> ContainerSpec:
+    return read_argv(split_text(text, home=home))[0]
+
 
 # --- every spec there can be --------------------------------------------------------------------------
 
@@ -99,7 +102,7 @@ specs = st.builds(
 def test_text_split_and_parsed_gives_the_same_spec(spec: ContainerSpec) -> None:
     argv = split_text(render_text(spec))
     assert argv == render_argv(spec)
-    assert parse_argv(argv) == canonical(spec)
+    assert read_argv(argv)[0] == canonical(spec)
 
 
 @settings(deadline=None)
@@ -333,10 +336,10 @@ def test_what_is_not_known_is_refused_by_name(text: str, says: str) -> None:
     ],
 )
 def test_what_a_server_does_without_is_left_out_with_the_reason(written: str, says: str) -> None:
-    read = read_argv(split_text(f"docker run {written} --gpus all image serve"))
-    assert read.spec == ContainerSpec("", "image", ("serve",), gpus=Gpus())
-    assert len(read.left_out) == 1
-    assert says in read.left_out[0]
+    spec, left_out = read_argv(split_text(f"docker run {written} --gpus all image serve"))
+    assert spec == ContainerSpec("", "image", ("serve",), gpus=Gpus())
+    assert len(left_out) == 1
+    assert says in left_out[0]
 
 
 def test_the_gpu_runtime_asks_for_the_gpu() -> None:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spark_tui.domain.presets.command import MAX_CHARS, placeholders, render, render_env
 from spark_tui.domain.presets.preset import Scalar
-from spark_tui.domain.presets.template import MAX_CHARS, collapse_doubled, placeholders, render, render_env
 
 VALUES: dict[str, Scalar] = {
     "model": "Qwen/Qwen3-8B",
@@ -73,11 +73,6 @@ def test_a_value_that_names_itself_is_left_as_it_is() -> None:
 
 def test_placeholders_are_listed_once_in_order_and_json_is_not_one() -> None:
     assert placeholders("""{port} {model} '{"a":1}' {port} {}""") == ("port", "model")
-
-
-def test_doubled_braces_of_a_value_collapse_only_where_that_spelling_is_used() -> None:
-    assert collapse_doubled('{{"a": 1}}') == '{"a": 1}'
-    assert collapse_doubled('{"a":{"b":1}}') == '{"a":{"b":1}}'
 
 
 def test_environment_values_know_config_and_launch_tokens_only() -> None:

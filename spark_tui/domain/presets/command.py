@@ -1,9 +1,16 @@
-"""From a preset's template to its command, with one launch's changes applied."""
+"""Templates of recipes, and from a preset's template to its command, with one launch's changes applied.
+
+Templates follow sparkrun's rules for recipes of version 2: `{key}` is a placeholder only when nothing but its name
+stands between the braces; every other brace is text, so that JSON needs no escapes. Values may hold placeholders
+themselves, though not within JSON: they are resolved in passes, a bounded number of times. A key without a value
+stays as it is written. `{{` anywhere in the template says that it uses the older doubled spelling: then `{{` and `}}`
+mean single braces. `str.format` does none of this and fails on JSON.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -15,13 +22,118 @@ from spark_tui.domain.presets.options import METHOD, OFF, TOKENS, VLLM_KEYS, com
 from spark_tui.domain.presets.overrides import Overrides, unknown_key
 from spark_tui.domain.presets.preset import Preset, Scalar
 from spark_tui.domain.presets.speculation import CONFIG, SPELLED, changed, speculation_of
-from spark_tui.domain.presets.template import placeholders, placeholders_in_value, render
 from spark_tui.domain.settings import ExposureChoice
 from spark_tui.domain.shell import join_lines, shell_construct, split_words
 
+MAX_DEPTH = 10
+"""Nesting of values in one another; sparkrun 0.4.2 makes as many passes. Two or three is normal."""
+MAX_CHARS = 262_144
+MAX_VALUES = 10_000
+"""Values that multiply each other are cut off there; Linux allows 128 KiB a word."""
 HOST_NETWORK: Final = "host"
 LOOPBACK_NAMES: Final = (LOOPBACK, "localhost", "::1")
+
+_SPAN = re.compile(r"\{([^{}]*)\}")
+# Within a value a span ends at the first closing brace, wherever it begins: a name within JSON stays text there.
+_SPAN_IN_VALUE = re.compile(r"\{.*?\}")
+_PLAIN = re.compile(r"[^{}]+")
+_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
+_ENV_TOKEN = re.compile(r"(?<![{$])\{(config|launch)\.([A-Za-z_][A-Za-z0-9_]*)\}")
 _OF_ENVIRONMENT = re.compile(r"\{config\.([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+# --- templates --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """A rendered template. `missing` are placeholders without a value, in order; `settled` is False when values refer
+    to each other in a circle, or multiply beyond `MAX_CHARS`."""
+
+    text: str
+    missing: tuple[str, ...] = ()
+    settled: bool = True
+
+
+def render(template: str, values: Mapping[str, Scalar]) -> Rendered:
+    """Fills in `values`, literally: nothing is quoted. A value of None counts as absent."""
+    missing: dict[str, None] = {}
+    chars_left, values_left, settled = MAX_CHARS, MAX_VALUES, True
+
+    def fill(key: str, depth: int) -> str:
+        nonlocal chars_left, values_left, settled
+        span = "{" + key + "}"
+        value = values.get(key)
+        if value is None:
+            missing.update({key: None} if _KEY.fullmatch(key) else {})
+            return span
+        text = str(value)
+        if text == span:
+            return span
+        chars_left -= len(text)
+        values_left -= 1
+        if depth >= MAX_DEPTH or chars_left < 0 or values_left < 0:
+            settled = False
+            return span
+        return _SPAN_IN_VALUE.sub(lambda match: within_value(match[0], depth + 1), text)
+
+    def within_value(span: str, depth: int) -> str:
+        key = span.strip("{}")
+        return span if values.get(key) is None and _KEY.fullmatch(key) is None else fill(key, depth)
+
+    text = "".join(fill(part[1:-1], 0) if placeholder else part for part, placeholder in parts(template))
+    return Rendered(text, tuple(missing), settled)
+
+
+def render_env(value: str, values: Mapping[str, Scalar], launch: Mapping[str, Scalar]) -> Rendered:
+    """An environment value: literal, except `{config.NAME}` (a template value) and `{launch.NAME}`."""
+    missing: dict[str, None] = {}
+
+    def fill(match: re.Match[str]) -> str:
+        found = (values if match[1] == "config" else launch).get(match[2])
+        if found is None:
+            missing[f"{match[1]}.{match[2]}"] = None
+        return match[0] if found is None else str(found)
+
+    return Rendered(_ENV_TOKEN.sub(fill, value), tuple(missing))
+
+
+def placeholders(template: str) -> tuple[str, ...]:
+    """The keys that a template names, each once, in order. Keys inside its values are not followed."""
+    keys = (part[1:-1] for part, placeholder in parts(template) if placeholder)
+    return tuple(dict.fromkeys(key for key in keys if _KEY.fullmatch(key)))
+
+
+def placeholders_in_value(value: Scalar) -> tuple[str, ...]:
+    """The keys that a value names, each once, in order; names within JSON are none."""
+    keys = (span.strip("{}") for span in _SPAN_IN_VALUE.findall(value)) if isinstance(value, str) else ()
+    return tuple(dict.fromkeys(key for key in keys if _KEY.fullmatch(key)))
+
+
+def parts(template: str) -> Iterator[tuple[str, bool]]:
+    """What a template is made of, in order: text, and `{...}` spans without inner braces (True).
+
+    Doubled braces come as the text that they mean.
+    """
+    doubled = "{{" in template
+    at = 0
+    while at < len(template):
+        pair = template[at : at + 2]
+        span = _SPAN.match(template, at)
+        if pair in ("{{", "}}"):
+            yield (pair[0] if doubled else pair), False
+            at += 2
+        elif span is not None:
+            yield span[0], True
+            at = span.end()
+        else:
+            plain = _PLAIN.match(template, at)
+            text = plain[0] if plain else template[at]
+            yield text, False
+            at += len(text)
+
+
+# --- the command ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +149,6 @@ class Command:
 
     @property
     def argv(self) -> tuple[str, ...]:
-        """The words."""
         return self.invocation.argv
 
 
@@ -58,8 +169,7 @@ def places_in(preset: Preset) -> set[str]:
         key = waiting.pop()
         if key not in used:
             used.add(key)
-            value = values.get(key)
-            waiting += placeholders_in_value(value) if isinstance(value, str) else ()
+            waiting += placeholders_in_value(values.get(key))
     return used
 
 
@@ -127,7 +237,11 @@ def _command(preset: Preset, overrides: Overrides, model: str) -> Command:
             continue
         if key not in keys_of(preset.engine):
             raise unknown_key(key, (*used, *keys_of(preset.engine)), preset.name)
-        found = _with(_editable(found, preset, key), key, value)
+        found = _editable(found, preset, key)
+        try:
+            found = found.with_option(key, value)
+        except ValueError:
+            raise UsageError(f"`{key}` is on or off; got {str(value)[:40]!r}.", f"For example: {key}=true") from None
     given = (("served_model_name", preset.default("served_model_name")), ("revision", preset.model_revision))
     for key, default in given if not found.script else ():
         if default and key not in used and spellings(key, preset.server.id) and found.value(key) is None:
@@ -145,7 +259,13 @@ def _command(preset: Preset, overrides: Overrides, model: str) -> Command:
             "Remove it, and launch with api_key=true: spark-tui keeps the key in a private file.",
             file=preset.file,
         )
-    port = _port(found.value("port"), preset, values)
+    text = found.value("port")
+    if text is not None and not (text.isascii() and text.isdigit() and 0 < int(text) < 65536):
+        raise PresetError(f"--port {text[:40]} is not a port.", "Correct it in the recipe.", file=preset.file)
+    wanted = values["port"]
+    # Where the address goes into a variable, the plan passes the wanted port on.
+    default = wanted if isinstance(wanted, int) and not preset.server.host_option else preset.server.port
+    port = default if text is None else int(text)
     return Command(found, port, found.value("served_model_name") or model, values, tuple(notes))
 
 
@@ -173,13 +293,6 @@ def _as_is(
     return Command(Invocation(runtime=preset.server.id), listens, str(served or model), values, notes)
 
 
-def _with(found: Invocation, key: str, value: Scalar) -> Invocation:
-    try:
-        return found.with_option(key, value)
-    except ValueError:
-        raise UsageError(f"`{key}` is on or off; got {str(value)[:40]!r}.", f"For example: {key}=true") from None
-
-
 def _editable(found: Invocation, preset: Preset, key: str) -> Invocation:
     """The command, where a setting can be put into it. Raises UsageError for a shell script."""
     if found.script:
@@ -188,9 +301,6 @@ def _editable(found: Invocation, preset: Preset, key: str) -> Invocation:
             f"Copy {preset.file} to your preset folder and add the option to its command.",
         )
     return found
-
-
-# --- values and template ----------------------------------------------------------------------------------
 
 
 def _defaults(preset: Preset, model: str) -> dict[str, Scalar]:
@@ -277,9 +387,6 @@ def _built(preset: Preset, values: Mapping[str, Scalar], model: str, notes: list
     return found.argv
 
 
-# --- address ----------------------------------------------------------------------------------------------
-
-
 def _listening(found: Invocation, preset: Preset, overrides: Overrides, notes: list[str]) -> Invocation:
     """The command with the address that it listens on: all of the container's, or as far as the exposure allows."""
     server = preset.server
@@ -311,14 +418,3 @@ def _with_host(found: Invocation, host: str, preset: Preset) -> Invocation:
             file=preset.file,
         )
     return found.with_option("host", host)
-
-
-def _port(text: str | None, preset: Preset, values: Mapping[str, Scalar]) -> int:
-    """The port that the server listens on. `text` is what the command says, None where it says nothing."""
-    if text is None:
-        wanted = values["port"]
-        # Where the address goes into a variable, the plan passes the wanted port on.
-        return wanted if isinstance(wanted, int) and not preset.server.host_option else preset.server.port
-    if text.isascii() and text.isdigit() and 0 < int(text) < 65536:
-        return int(text)
-    raise PresetError(f"--port {text[:40]} is not a port.", "Correct it in the recipe.", file=preset.file)

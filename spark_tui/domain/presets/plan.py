@@ -33,12 +33,11 @@ from spark_tui.domain.engine.docker_run import spec_hash
 from spark_tui.domain.engine.runtimes import KeyWay, ModelName, is_known
 from spark_tui.domain.errors import PresetError, RefusedError, UsageError
 from spark_tui.domain.host.identity import HostPaths
-from spark_tui.domain.presets.command import HOST_NETWORK, Command, command_of
+from spark_tui.domain.presets.command import HOST_NETWORK, Command, command_of, render_env
 from spark_tui.domain.presets.image import Arranged, arrange, assumed_entrypoint, repository
 from spark_tui.domain.presets.overrides import Overrides, pairs_of
 from spark_tui.domain.presets.preset import Preset
 from spark_tui.domain.presets.recipe import parse_gpus, parse_mount, parse_restart, parse_ulimit
-from spark_tui.domain.presets.template import render_env
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.secret import secret_variables
 from spark_tui.domain.settings import ExposureChoice

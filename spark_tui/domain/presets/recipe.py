@@ -25,7 +25,6 @@ from spark_tui.domain.presets.preset import (
     Scalar,
     engine_of,
 )
-from spark_tui.domain.presets.template import collapse_doubled
 from spark_tui.domain.quantities import parse_bytes
 from spark_tui.domain.secret import SECRET_MASK, holds_secret, is_secret_name
 from spark_tui.domain.text import clean
@@ -527,7 +526,9 @@ def _default(reader: Reader, entry: Entry) -> Scalar:
             return OPTIONS[key].read(value)
         except ValueError:
             reader.expected(key, entry, OPTIONS[key].expected, f"{key}: {OPTIONS[key].example}")
-    return collapse_doubled(value) if isinstance(value, str) else value
+    if isinstance(value, str) and "{{" in value:  # the older doubled spelling
+        return value.replace("{{", "{").replace("}}", "}")
+    return value
 
 
 def _env(reader: Reader) -> tuple[tuple[str, str], ...]:

@@ -15,9 +15,9 @@ from textual.widgets import Input
 from spark_tui.core.context import Context
 from spark_tui.core.preset_imports import Given, Outcome, import_recipes
 from spark_tui.domain.errors import SparkError
-from spark_tui.domain.presets.dialects.docker_run import find_commands, with_newlines
 from spark_tui.domain.presets.preset import Origin
 from spark_tui.domain.secret import mask_secrets
+from spark_tui.domain.shell import find_commands, with_newlines
 from spark_tui.present.page import Row, Section, Tone
 from spark_tui.present.presets import import_page
 from spark_tui.tui.textual_private import PasteInput

@@ -5,8 +5,8 @@ from __future__ import annotations
 import posixpath
 import re
 import shlex
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Final
 
@@ -20,10 +20,19 @@ from spark_tui.domain.engine.container import (
     PublishedPort,
 )
 from spark_tui.domain.engine.docker_run import gpus_value, read_argv, restart_value, split_text, ulimit_value
-from spark_tui.domain.engine.runtimes import OLLAMA, RUNTIMES, VLLM, KeyWay, Runtime, is_server_program, recognised
+from spark_tui.domain.engine.runtimes import (
+    OLLAMA,
+    RUNTIMES,
+    TRTLLM,
+    VLLM,
+    KeyWay,
+    Runtime,
+    is_server_program,
+    recognised,
+)
 from spark_tui.domain.errors import UsageError
 from spark_tui.domain.host.identity import HostPaths
-from spark_tui.domain.presets.command import HOST_NETWORK
+from spark_tui.domain.presets.command import HOST_NETWORK, render
 from spark_tui.domain.presets.dialects.yaml_text import Value, table_of
 from spark_tui.domain.presets.image import assumed_entrypoint, is_image_reference
 from spark_tui.domain.presets.invocation import parse
@@ -31,81 +40,112 @@ from spark_tui.domain.presets.located import Table
 from spark_tui.domain.presets.options import OPTIONS, SETTABLE, key_of, spellings
 from spark_tui.domain.presets.plan import COMPILE_CACHES, STORE_TARGET
 from spark_tui.domain.presets.preset import NO_GPU, Scalar
-from spark_tui.domain.presets.template import render
 from spark_tui.domain.quantities import docker_size
-from spark_tui.domain.secret import SECRET_MASK, holds_secret, is_secret_name, mask_secrets
-from spark_tui.domain.shell import is_shell, join_lines, shell_construct, split_words, words_of
+from spark_tui.domain.secret import holds_secret, is_secret_name, mask_secrets
+from spark_tui.domain.shell import (
+    fill_in,
+    first_variable,
+    is_shell,
+    join_lines,
+    shell_construct,
+    split_words,
+    words_of,
+)
 from spark_tui.domain.text import clean_line, truncate
 
-_SETTABLE: Final = (
+HOME: Final = "/~"
+"""What `~` and `$HOME` stand for in a command that was found: a folder of no machine."""
+HUB_CACHE: Final = "/root/.cache/huggingface"
+CACHE_VARIABLES: Final = ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "TRANSFORMERS_CACHE")
+
+_PLACEHOLDERS: Final = (
     "port", "tensor_parallel", "served_model_name", "gpu_memory_utilization", "kv_cache_dtype", "max_model_len",
     "max_num_seqs", "max_num_batched_tokens",
 )  # fmt: skip
-_IN_ENVIRONMENT: Final = ("MODEL", "MODEL_PATH", "MODEL_ID", "MODEL_NAME", "MODEL_HANDLE", "HF_MODEL")
+_MODEL_VARIABLES: Final = ("MODEL", "MODEL_PATH", "MODEL_ID", "MODEL_NAME", "MODEL_HANDLE", "HF_MODEL")
+_HUB_TOKENS: Final = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_TOKEN", "HUGGINGFACE_HUB_TOKEN")
+_OOM_SCORE_ADJ: Final = 800  # what every launch sets
+_GPU_DEVICE: Final = "nvidia.com/gpu="
 _PYTHON = re.compile(r"python[0-9.]*")
-_REFERENCE = re.compile(r"\$\{?([A-Za-z_]\w*)\}?")
+_VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*)\}?")
 _PULLED = re.compile(r"\bollama\s+(?:run|pull)\s+(?![-$])([^\s;&|'\"]+)")
 _VALUE: Final = r"[A-Za-z0-9_./:@+-]+"
 # What may stand after a value: the next option, the end of a script, or of the whole command.
 _END: Final = r"(?=\s*\\?\s*(?:-|['\";&|]|\Z))"
+_LEFT_TO_FILL = re.compile(r"<[A-Za-z][A-Za-z0-9_ -]*>")
+_TYPESET = re.compile("(?:^|\\s)[\u2012-\u2015]+[A-Za-z]|(?:^|[\\s=])[\u2018\u2019\u201c\u201d]")
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
-    """What a container starts. `template` is empty where the image's own start script decides; `model` is as the
-    container sees it. `keys` are the options of keys that were taken out, `keyed` says that it has a key; `opened` that
-    its script was given an address to listen on."""
+class CommandRecipe:
+    """A command as a recipe of version 2. `name` is what its container or model is called."""
 
-    runtime: Runtime
-    model: str
-    template: str = ""
-    defaults: Mapping[str, Scalar] = field(default_factory=dict)
-    port: int = 0
-    keys: tuple[str, ...] = ()
-    keyed: bool = False
-    opened: bool = False
+    document: Table
+    name: str
+    changes: tuple[str, ...]
 
 
-def served(spec: ContainerSpec, env: Mapping[str, str]) -> Served:
-    """The server of a container with these variables. Raises UsageError where a preset cannot start it."""
-    runtime, words = _server(spec)
-    if not words:
-        return _as_is(spec, runtime, env)
-    argv, keys = _without_keys(_without_wrapper(spec, words))
-    model = spec.label(LABEL_MODEL) or _model(argv, runtime, env)
-    template, defaults = _template(argv, runtime, model)
-    if mask_secrets(template) != template:
+def from_docker_run(text: str, paths: HostPaths | None = None) -> CommandRecipe:
+    """The recipe of one command, as `find_commands` gives it. Without `paths` any folder may be mounted.
+
+    Raises UsageError for what a preset cannot hold, and for what posts and guides do to commands.
+    """
+    text = fill_in(text, {"HOME": HOME})
+    if unknown := first_variable(text):
+        above = "" if unknown.startswith("$(") else f", or put {unknown.strip('${}')}=VALUE on a line above the command"
         raise UsageError(
-            "The command holds what looks like a key or token.",
-            "Remove it: spark-tui passes the Hugging Face token and an API key from a private file.",
+            f"The command uses {unknown}, which only your shell can fill in.", f"Write its value out{above}."
         )
-    opened = False
-    if is_shell(argv):
-        template, opened = _with_host(template, runtime, on_host=spec.network == HOST_NETWORK)
-    port = defaults.get("port", runtime.port)
-    keyed = bool(keys) or bool(spec.label(LABEL_API_KEY_FILE))
-    return Served(runtime, model, template, defaults, port if isinstance(port, int) else 0, keys, keyed, opened)
+    if _TYPESET.search(text):
+        raise UsageError(
+            "The command has long dashes or curly quotes, which a post made of -- and of straight quotes.",
+            "Write them as they were: -- before an option, ' and \" around words.",
+        )
+    try:
+        words = split_text(text, home=HOME)
+    except UsageError:
+        if left := _LEFT_TO_FILL.search(text):
+            raise UsageError(f"The command still has {left[0]} to be filled in.", "Replace it by a value.") from None
+        raise
+    spec, left_out = read_argv(words)
+    if not is_image_reference(spec.image):
+        raise UsageError(
+            f"{truncate(clean_line(spec.image), 60)} is not the name of an image.",
+            "The image stands after the options: docker run -d ... IMAGE",
+        )
+    return _Import(spec, paths, left_out).recipe()
 
 
-# --- server -------------------------------------------------------------------------------------------
+# --- the server -------------------------------------------------------------------------------------------
 
 
 def _server(spec: ContainerSpec) -> tuple[Runtime, tuple[str, ...]]:
     """The runtime, and the whole command with the program first; no words where the image runs as it is."""
     given = (*(spec.entrypoint or ()), *spec.command)
-    runtime = next((each for each in RUNTIMES if _starts(given, each)), None) or recognised(spec.image, given)
+    runtime = next((each for each in RUNTIMES if _after_program(given, each)), None) or recognised(spec.image, given)
     if runtime is None:
         known = ", ".join(each.title for each in RUNTIMES)
         raise UsageError(
             f"{_shown((spec.image, *given))} starts no server that spark-tui knows.",
             f"A preset is for {known}: the command has to start one of them.",
         )
+    assumed = assumed_entrypoint(spec.image)
     if not given:
-        if assumed_entrypoint(spec.image)[:1] in (("vllm",), ("/app/llama-server",)):
+        if assumed[:1] in (("vllm",), ("/app/llama-server",)):
             raise _no_model(runtime)
         return runtime, ()
-    words = given if _starts(given, runtime) else _completed(spec, runtime)
-    if not _starts(words, runtime):
+    words = given
+    if not (_after_program(given, runtime) or spec.entrypoint is not None or is_shell(given)):
+        # The program that the image puts in front of its command.
+        if given[0].startswith("-"):
+            words = (*runtime.programs[0], *given)
+        elif is_server_program(given[0]):
+            words = given
+        elif assumed == VLLM.programs[0] and ("/" in given[0] or not given[1:] or given[1].startswith("-")):
+            words = (*assumed, *given)
+        elif runtime is OLLAMA:
+            words = (OLLAMA.id, *given)
+    if not _after_program(words, runtime):
         raise UsageError(
             f"The container gets the words {_shown(given)}, which start no {runtime.title} that spark-tui knows.",
             f"Write the server's own command after the image: {' '.join(runtime.programs[0])} ... What the image's "
@@ -114,62 +154,23 @@ def _server(spec: ContainerSpec) -> tuple[Runtime, tuple[str, ...]]:
     return runtime, words
 
 
-def _completed(spec: ContainerSpec, runtime: Runtime) -> tuple[str, ...]:
-    """The command with the program that the image puts in front of it."""
-    given = spec.command
-    if spec.entrypoint is not None or is_shell(given) or is_server_program(given[0]):
-        return given
-    if given[0].startswith("-"):
-        return (*runtime.programs[0], *given)
-    assumed = assumed_entrypoint(spec.image)
-    if assumed == VLLM.programs[0] and ("/" in given[0] or given[1:2] == () or given[1].startswith("-")):
-        return (*assumed, *given)
-    return (OLLAMA.id, *given) if runtime is OLLAMA else given
-
-
-def _starts(argv: tuple[str, ...], runtime: Runtime) -> bool:
-    return _after_program(words_of(argv), runtime) is not None
-
-
-def _after_program(words: tuple[str, ...], runtime: Runtime) -> int | None:
-    """Where the words after the server's program begin; the longest spelling counts."""
-    plain = tuple(_program(word) for word in words)
+def _after_program(argv: tuple[str, ...], runtime: Runtime) -> int:
+    """Where the words after the server's program begin, by its longest spelling; 0 where it is not started."""
+    names = (PurePosixPath(word).name if not word.startswith("-") else word for word in words_of(argv))
+    plain = tuple("python3" if _PYTHON.fullmatch(name) else name for name in names)
     found = [
         at + len(program)
         for program in runtime.programs
         for at in range(len(plain) - len(program) + 1)
         if plain[at : at + len(program)] == program
     ]
-    return max(found, default=None)
+    return max(found, default=0)
 
 
-def _program(word: str) -> str:
-    name = PurePosixPath(word).name if not word.startswith("-") else word
-    return "python3" if _PYTHON.fullmatch(name) else name
-
-
-def _as_is(spec: ContainerSpec, runtime: Runtime, env: Mapping[str, str]) -> Served:
-    """An image whose start script takes everything from the environment."""
-    model = spec.label(LABEL_MODEL) or next((env[name] for name in _IN_ENVIRONMENT if env.get(name)), "")
-    if not model:
-        raise _no_model(runtime)
-    ports = [port.container_port for port in spec.ports]
-    stated = env.get("PORT", "")
-    port = int(stated) if stated.isascii() and stated.isdigit() else ports[0] if len(ports) == 1 else runtime.port
-    return Served(runtime, model, defaults={"port": port}, port=port, keyed=bool(spec.label(LABEL_API_KEY_FILE)))
-
-
-# --- keys ---------------------------------------------------------------------------------------------
-
-
-def _without_wrapper(spec: ContainerSpec, argv: tuple[str, ...]) -> tuple[str, ...]:
-    """A command of ours without the shell that puts the key into a file."""
-    ours = spec.label(LABEL_API_KEY_FILE) and argv[:2] == ("sh", "-c") and argv[3:4] == ("sh",)
-    return argv[4:-2] if ours and argv[-2] == "--config" else argv
-
-
-def _without_keys(argv: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _without_keys(spec: ContainerSpec, argv: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The command without its keys, and the options that they stood after. An option may take several."""
+    if spec.label(LABEL_API_KEY_FILE) and argv[:2] == ("sh", "-c") and argv[3:4] == ("sh",) and argv[-2] == "--config":
+        argv = argv[4:-2]  # a command of ours: its shell puts the key into a file
     kept: list[str] = []
     taken: list[str] = []
     within = False
@@ -184,29 +185,21 @@ def _without_keys(argv: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ..
     return tuple(kept), tuple(dict.fromkeys(taken))
 
 
-# --- model --------------------------------------------------------------------------------------------
-
-
 def _model(argv: tuple[str, ...], runtime: Runtime, env: Mapping[str, str]) -> str:
     words = words_of(argv)
-    start = _after_program(words, runtime) or 0
-    first = words[start] if start < len(words) and runtime in (VLLM, _TRTLLM) else ""
-    named = "" if first.startswith("-") else first
-    if runtime is OLLAMA:
-        pulled = _PULLED.search(" ".join(words))
-        named = pulled[1] if pulled else ""
-    model = named or _model_option(words[start:], runtime)
-    reference = _REFERENCE.fullmatch(model)
-    model = env.get(reference[1], "") if reference else model
-    if not model or model.startswith("-"):
+    options = words[_after_program(argv, runtime) :]
+    named = options[0] if options and runtime in (VLLM, TRTLLM) and not options[0].startswith("-") else ""
+    if runtime is OLLAMA and (pulled := _PULLED.search(" ".join(words))):
+        named = pulled[1]
+    if not named:
+        invocation = parse(options, runtime.id)
+        keys = dict.fromkeys(key_of(name, runtime.id) for name in runtime.model_options)
+        named = next((value for key in keys if (value := invocation.value(key))), "")
+    if reference := _VARIABLE.fullmatch(named):
+        named = env.get(reference[1], "")
+    if not named or named.startswith("-"):
         raise _no_model(runtime)
-    return model
-
-
-def _model_option(words: tuple[str, ...], runtime: Runtime) -> str:
-    invocation = parse(words, runtime.id)
-    keys = dict.fromkeys(key_of(name, runtime.id) for name in runtime.model_options)
-    return next((value for key in keys if (value := invocation.value(key))), "")
+    return named
 
 
 def _no_model(runtime: Runtime) -> UsageError:
@@ -220,20 +213,22 @@ def _no_model(runtime: Runtime) -> UsageError:
     return UsageError("The command names no model.", f"Name it after the image: {' '.join(words)}")
 
 
-_TRTLLM: Final = next(runtime for runtime in RUNTIMES if runtime.id == "trtllm")
-
-
-# --- template -----------------------------------------------------------------------------------------
+# --- its command as a template ----------------------------------------------------------------------------
 
 
 def _template(argv: tuple[str, ...], runtime: Runtime, model: str) -> tuple[str, dict[str, Scalar]]:
     """The command as a recipe writes it, and the values of its placeholders. Rendered, it is the same command."""
     script = argv[2].strip() if argv[:2] == ("bash", "-c") and len(argv) == 3 else ""
     script = script if shell_construct(join_lines(script)) else ""
-    text = script or " \\\n  ".join(shlex.join(line) for line in _lines(argv))
+    lines: list[list[str]] = [[]]
+    for word in argv:
+        if lines[-1] and word.startswith("--") and not is_shell(argv):
+            lines.append([])
+        lines[-1].append(word)
+    text = script or " \\\n  ".join(map(shlex.join, lines))
     named = re.sub(rf"(?<![\w./:-]){re.escape(model)}(?![\w./:-])", "{model}", text)
     values: dict[str, Scalar] = {"model": model}
-    for key in _SETTABLE:
+    for key in _PLACEHOLDERS:
         named, found = _with_placeholder(named, key, spellings(key, runtime.id))
         if found is not None:
             values[key] = found
@@ -247,30 +242,36 @@ def _template(argv: tuple[str, ...], runtime: Runtime, model: str) -> tuple[str,
     )
 
 
-def _lines(argv: tuple[str, ...]) -> Iterator[list[str]]:
-    line: list[str] = []
-    for word in argv:
-        if line and word.startswith("--") and not is_shell(argv):
-            yield line
-            line = []
-        line.append(word)
-    yield line
-
-
 def _with_placeholder(text: str, key: str, names: tuple[str, ...]) -> tuple[str, Scalar]:
-    """The text with an option's value as a placeholder, and the value; as it was where it stands there twice."""
+    """The text with an option's value as a placeholder, and the value; unchanged, and None, where the option is absent
+    or given twice."""
     spelled = "|".join(re.escape(name[:2]) + re.escape(name[2:]).replace(r"\-", "[-_]") for name in names if name)
-    pattern = re.compile(rf"(?<!\S)((?:{spelled})(?:=|\s+))({_VALUE}){_END}") if spelled else None
-    found = list(pattern.finditer(text)) if pattern else []
+    found = list(re.finditer(rf"(?<!\S)((?:{spelled})(?:=|\s+))({_VALUE}){_END}", text)) if spelled else []
     if len(found) != 1:
         return text, None
     match = found[0]
-    value: Scalar = match[2]
     try:
-        value = OPTIONS[key].read(match[2]) if key in SETTABLE else int(match[2])
+        value: Scalar = OPTIONS[key].read(match[2]) if key in SETTABLE else int(match[2])
     except ValueError:
         return text, None
     return f"{text[: match.start(2)]}{{{key}}}{text[match.end(2) :]}", value
+
+
+def _renders(template: str, values: Mapping[str, Scalar], argv: tuple[str, ...], script: str) -> bool:
+    """Whether a template gives the command again, `0.90` being 0.9."""
+
+    def same(left: str, right: str) -> bool:
+        try:
+            return left == right or float(left) == float(right)
+        except ValueError:
+            return False
+
+    rendered = render(template, values)
+    text = join_lines(rendered.text)
+    if rendered.missing or (shell_construct(text) != "") != bool(script):
+        return False
+    got, wanted = (text.split(" "), join_lines(script).split(" ")) if script else (list(split_words(text)), list(argv))
+    return len(got) == len(wanted) and all(map(same, got, wanted))
 
 
 def _with_host(script: str, runtime: Runtime, *, on_host: bool) -> tuple[str, bool]:
@@ -289,524 +290,280 @@ def _with_host(script: str, runtime: Runtime, *, on_host: bool) -> tuple[str, bo
     return f"{script[:at]} --host {{host}}{script[at:]}", True
 
 
-def _renders(template: str, values: Mapping[str, Scalar], argv: tuple[str, ...], script: str) -> bool:
-    rendered = render(template, values)
-    text = join_lines(rendered.text)
-    if rendered.missing or (shell_construct(text) != "") != bool(script):
-        return False
-    got, wanted = (text.split(" "), join_lines(script).split(" ")) if script else (list(split_words(text)), list(argv))
-    return len(got) == len(wanted) and all(map(_same, got, wanted))
-
-
-def _same(left: str, right: str) -> bool:
-    """Whether two words say the same: `0.90` is 0.9."""
-    if left == right:
-        return True
-    try:
-        return float(left) == float(right)
-    except ValueError:
-        return False
-
-
 def _shown(words: tuple[str, ...]) -> str:
     return truncate(clean_line(shlex.join(words)), 100)
 
 
-HOME: Final = "/~"
-"""What `~` and `$HOME` stand for in a command that was found: a folder of no machine."""
-
-_START = re.compile(
-    r"[ \t]*(?:[$>%][ \t]+)?(?:[A-Za-z_]\w*=(?:'[^'\n]*'|\"[^\"\n]*\"|[^\s'\"]*)[ \t]+)*"
-    r"(?:sudo[ \t]+(?:-[A-Za-z]+[ \t]+)*)?(?P<command>(?:/\S*/)?docker[ \t]+(?:container[ \t]+)?run(?=[ \t\\]|$))"
-)
-_ASSIGNMENT = re.compile(
-    r"[ \t]*(?:[$>%][ \t]+)?(?:export[ \t]+)?(?P<name>[A-Za-z_]\w*)="
-    r"(?:'(?P<single>[^'\n]*)'|\"(?P<double>[^\"\n$`\\]*)\"|(?P<plain>[^\s'\"$`\\;&|<>()]*))[ \t]*(?:#.*)?$"
-)
-_VARIABLE = re.compile(r"\$(?:(?P<name>[A-Za-z_]\w*)|\{(?P<braced>[A-Za-z_]\w*)(?::?-(?P<otherwise>[^{}$`'\"\\]*))?\})")
-_FILLED_IN = re.compile(r"\$(?:[A-Za-z_]\w*|\{[^}\n]{0,60}\}?|\([^)\n]{0,60}\)?)")
-_MADE_KEY = re.compile(r"(?P<name>[A-Za-z_-][\w-]*)(?P<between>[= ]\"?)(?:\$\([^()]*\)|`[^`]*`)")
-_IN_QUOTES = re.compile(r'[\\"$`]')
-# A backslash that stands alone was the end of a line, before the lines were put into one.
-_LOST_LINE_END = re.compile(r"(?<=\s)\\[ \t]+(?=\S)")
-_TRAILING_BLANKS = re.compile(r"\\[ \t]+$", re.MULTILINE)
+# --- the recipe -------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class FoundCommand:
-    """One command: its text from `docker` on, in one line as far as its quotes allow, and the line where it begins."""
+class _Import:
+    """One command on its way to a recipe. `template` is empty where the image's own start script decides."""
 
-    text: str
-    line: int
+    def __init__(self, spec: ContainerSpec, paths: HostPaths | None, left_out: tuple[str, ...]) -> None:
+        self.spec = spec
+        self.paths = paths
+        self.env = {variable.name: variable.value for variable in spec.env}
+        self.changes: list[str] = []
+        for why in left_out:
+            self.tell(why)
+        self.runtime, words = _server(spec)
+        self.template, self.defaults, self.keys = "", dict[str, Scalar](), tuple[str, ...]()
+        self.opened = False
+        if words:
+            argv, self.keys = _without_keys(spec, words)
+            self.model = spec.label(LABEL_MODEL) or _model(argv, self.runtime, self.env)
+            self.template, self.defaults = _template(argv, self.runtime, self.model)
+            if mask_secrets(self.template) != self.template:
+                raise UsageError(
+                    "The command holds what looks like a key or token.",
+                    "Remove it: spark-tui passes the Hugging Face token and an API key from a private file.",
+                )
+            if is_shell(argv):
+                on_host = spec.network == HOST_NETWORK
+                self.template, self.opened = _with_host(self.template, self.runtime, on_host=on_host)
+            given = self.defaults.pop("port", self.runtime.port)
+            self.port = given if isinstance(given, int) else 0
+        else:  # the image's start script takes everything from the environment
+            named = next((self.env[name] for name in _MODEL_VARIABLES if self.env.get(name)), "")
+            self.model = spec.label(LABEL_MODEL) or named
+            if not self.model:
+                raise _no_model(self.runtime)
+            ports = [port.container_port for port in spec.ports]
+            self.port = _digits(self.env.get("PORT", "")) or (ports[0] if len(ports) == 1 else self.runtime.port)
+        self.keyed = bool(self.keys) or bool(spec.label(LABEL_API_KEY_FILE))
 
+    def tell(self, change: str) -> None:
+        """Notes a change. What spark-tui itself adds to every launch is no news."""
+        if not self.spec.label(LABEL_PRESET):
+            self.changes.append(truncate(clean_line(change), 300))
 
-def find_commands(text: str) -> tuple[FoundCommand, ...]:
-    """Every `docker run` in a text, in order."""
-    return tuple(_commands(with_newlines(text).replace("\N{NO-BREAK SPACE}", " ")))
+    def recipe(self) -> CommandRecipe:
+        """The whole recipe. Raises UsageError for what a preset has no place for."""
+        spec = self.spec
+        env = self._environment()
+        if self.opened:
+            self.tell("--host {host} is added to its script: a launch says there how far the server can be reached.")
+        for option in self.keys:
+            self._tell_key(option)
+        network = {"bridge": "", "default": ""}.get(spec.network, spec.network)
+        if network == HOST_NETWORK and not self.template:
+            self.tell("--network host is left out: this image runs as it is, and its port is published instead.")
+            network = ""
+        elif network == HOST_NETWORK:
+            self.tell("On the host's network it listens to this machine alone; launch it with exposure=lan to open it.")
+        defaults: dict[str, Scalar] = {"port": self._host_port(), **self.defaults}
+        volumes = self._volumes()
+        self._tell_the_rest()
+        own: dict[str, Value] = {"source": "a docker run command"}
+        if not self.template:
+            own["runs_as_is"] = True
+        if self.keyed and self.runtime.key_way is not KeyWay.NONE:
+            own["wants_key"] = True
+        made: dict[str, Value] = {
+            "recipe_version": "2",
+            "model": self.model,
+            "runtime": self.runtime.id,
+            "container": spec.image,
+            "executor_config": self._options(network, volumes),
+            "metadata": {"spark_tui": own},
+            "defaults": defaults,
+            "env": env,
+            "command": self.template,
+        }
+        kept = {key: value for key, value in made.items() if value not in ("", {})}
+        name = spec.name or posixpath.basename(self.model.rstrip("/")).lower().removesuffix(".gguf")
+        return CommandRecipe(table_of(kept), name, tuple(dict.fromkeys(self.changes)))
 
+    def _environment(self) -> dict[str, Value]:
+        """The variables that may stand in a file; the store's place and the server's address are a launch's to say."""
+        kept: dict[str, Value] = {}
+        for name, text in self.env.items():
+            reference = text[1:] if text.startswith("$") else ""
+            secret = is_secret_name(name) or is_secret_name(reference)
+            if secret or holds_secret(text) or mask_secrets(text) != text:
+                self._tell_key(name)
+            elif name in CACHE_VARIABLES and posixpath.normpath(text).startswith((STORE_TARGET, HUB_CACHE)):
+                if text != STORE_TARGET:
+                    self.tell(f"{name} is left out: models lie in spark-tui's store, which is {STORE_TARGET} there.")
+            elif name == self.runtime.host_variable and not self.runtime.host_option:
+                self.tell(f"{name} is left out: a launch sets it from its port.")
+            else:
+                kept[name] = text
+        return kept
 
-def with_newlines(text: str) -> str:
-    """The text with one kind of line end: terminals paste a carriage return, other systems write both."""
-    return text.replace("\r\n", "\n").replace("\r", "\n")
-
-
-def _commands(text: str) -> Iterator[FoundCommand]:
-    text = _LOST_LINE_END.sub(" ", _TRAILING_BLANKS.sub(lambda match: match[0].rstrip(), text))
-    variables: dict[str, str] = {}
-    at, line = 0, 1
-    while at < len(text):
-        end = text.find("\n", at) % (len(text) + 1)
-        start = _START.match(text, at, end)
-        if start is not None:
-            variables |= _assigned(text[at : start.start("command")])
-            written, end = _whole(text, start.start("command"))
-            yield FoundCommand(_filled(join_lines(written), variables), line)
-        elif assignment := _ASSIGNMENT.match(text, at, end):
-            variables[assignment["name"]] = assignment["single"] or assignment["double"] or assignment["plain"] or ""
-        line += text.count("\n", at, end) + 1
-        at = end + 1
-
-
-def _assigned(before: str) -> dict[str, str]:
-    try:
-        words = shlex.split(before)
-    except ValueError:
-        return {}
-    return dict(word.split("=", 1) for word in words if "=" in word)
-
-
-def _whole(text: str, at: int) -> tuple[str, int]:
-    """A command from `at` to the end of its last line, without comments, and where that is."""
-    out: list[str] = []
-    quote = ""
-    while at < len(text):
-        char = text[at]
-        if char == "\\" and quote != "'":
-            out.append(text[at : at + 2])
-            at += 2
-            continue
-        if not quote and char == "#" and (at == 0 or text[at - 1].isspace()):
-            alone = "".join(out).rstrip(" \t").endswith(("\\\n", "\n"))
-            at = text.find("\n", at) % (len(text) + 1)
-            at += int(alone)  # a line of comment within a command; after words it ends with its line
-            continue
-        if char == "\n" and not quote:
-            break
-        if char in "'\"":
-            quote = "" if quote == char else quote or char
-        out.append(char)
-        at += 1
-    return "".join(out), min(at, len(text))
-
-
-def _filled(command: str, variables: Mapping[str, str]) -> str:
-    """The command with the variables that are known. Of one that holds a key the name stays, as plain text; what is
-    not known stays as it is, and is refused where the command is read."""
-    command = _MADE_KEY.sub(_without_made_key, command)
-    out: list[str] = []
-    quote = ""
-    at = 0
-    while at < len(command):
-        char = command[at]
-        found = _VARIABLE.match(command, at) if char == "$" and quote != "'" else None
-        value = _value(found, variables) if found else None
-        if found is not None and value is not None:
-            out.append(_IN_QUOTES.sub(r"\\\g<0>", value) if quote else shlex.quote(value))
-            at = found.end()
-            continue
-        if char == "\\" and quote != "'":
-            out.append(command[at : at + 2])
-            at += 2
-            continue
-        if char in "'\"":
-            quote = "" if quote == char else quote or char
-        if quote or char not in " \t" or out[-1:] != [" "]:
-            out.append(" " if char == "\t" and not quote else char)
-        at += 1
-    return "".join(out).strip()
-
-
-def with_home(command: str) -> str:
-    """A found command with `$HOME` filled in."""
-    return _filled(command, {"HOME": HOME})
-
-
-def _without_made_key(match: re.Match[str]) -> str:
-    """`HF_TOKEN=$(cat token)`: what it gives is a key, whatever it runs."""
-    return match["name"] + match["between"] + SECRET_MASK if is_secret_name(match["name"].lstrip("-")) else match[0]
-
-
-def unknown_variable(command: str) -> str:
-    """The first thing in a found command that only a shell can fill in: `$MODEL`, `$(id -u)`; empty for none."""
-    quote = ""
-    at = 0
-    while at < len(command):
-        char = command[at]
-        if char == "$" and quote != "'" and (found := _FILLED_IN.match(command, at)):
-            return found[0]
-        if char == "\\" and quote != "'":
-            at += 1
-        elif char in "'\"":
-            quote = "" if quote == char else quote or char
-        at += 1
-    return ""
-
-
-def _value(variable: re.Match[str], variables: Mapping[str, str]) -> str | None:
-    name = variable["name"] or variable["braced"]
-    return f"${name}" if is_secret_name(name) else variables.get(name, variable["otherwise"])
-
-
-HUB_CACHE: Final = "/root/.cache/huggingface"
-CACHE_VARIABLES: Final = ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "TRANSFORMERS_CACHE")
-
-
-@dataclass(frozen=True, slots=True)
-class SortedMounts:
-    """The model as a preset names it, the recipe's `volumes`, and what became of the other mounts, in words."""
-
-    model: str
-    volumes: tuple[str, ...]
-    changes: tuple[str, ...]
-
-
-@dataclass(slots=True)
-class _Sorting:
-    spec: ContainerSpec
-    model: str
-    env: Mapping[str, str]
-    paths: HostPaths | None
-    volumes: list[str] = field(default_factory=list)
-    changes: list[str] = field(default_factory=list)
-
-
-def sorted_mounts(spec: ContainerSpec, model: str, env: Mapping[str, str], paths: HostPaths | None) -> SortedMounts:
-    """What becomes of every mount. `model` is as the container sees it; without `paths` any folder may be mounted.
-
-    Raises UsageError for a folder or model outside the store.
-    """
-    work = _Sorting(spec, model, env, paths)
-    caches = {posixpath.normpath(env[name]) for name in CACHE_VARIABLES if env.get(name, "").startswith("/")}
-    for mount in spec.mounts:
-        target = posixpath.normpath(mount.target)
-        if target in {HUB_CACHE, f"{HUB_CACHE}/hub", STORE_TARGET, *caches}:
-            _replace_by_store(work, mount, target)
-        elif target in COMPILE_CACHES:
-            said = f"-v {_written(mount)} is left out: spark-tui keeps the compile caches of every image itself."
-            work.changes.append(said)
-        else:
-            _keep(work, mount, target)
-    if work.model.startswith("/") and not _lies_in(work.model, STORE_TARGET):
-        raise UsageError(
-            f"The model {work.model} lies in no folder of the model store.",
-            f"Put it into the store and name it as {STORE_TARGET}/FOLDER, or name it as it is called on the Hub.",
-        )
-    return SortedMounts(work.model, tuple(work.volumes), tuple(work.changes))
-
-
-def _replace_by_store(work: _Sorting, mount: Mount, target: str) -> None:
-    """The place of models: theirs becomes ours. Raises UsageError where the command names files by its old place."""
-    source = _on_host(mount.source, work.paths)
-    store = posixpath.normpath(work.paths.store) if work.paths else ""
-    others = (text for name, text in work.env.items() if name not in CACHE_VARIABLES)
-    if target != STORE_TARGET and any(f"{target}/" in text for text in (*work.spec.command, *others)):
-        raise UsageError(
-            f"The command names a file below {target}, and models lie in {STORE_TARGET} here.",
-            f"Put that file into the model store and name it below {STORE_TARGET}, or name a model as on the Hub.",
-        )
-    if (source, target) != (store, STORE_TARGET):
-        where = f" ({store})" if store else ""
-        work.changes.append(
-            f"{_short(source, work.paths)} is replaced by spark-tui's model store{where}, which is {STORE_TARGET} "
-            "there: what is not in it yet is fetched at the launch."
-        )
-
-
-def _keep(work: _Sorting, mount: Mount, target: str) -> None:
-    """Keeps a folder of the store; a model in it is named by its place there."""
-    inside = _on_host(mount.source, work.paths)
-    if work.paths:
-        store = posixpath.normpath(work.paths.store)
-        if not _lies_in(inside, store):
-            raise UsageError(
-                f"-v {_written(mount)} lies outside the model store ({store}).",
-                "Put those files into the store and mount them from there, or leave the mount out.",
+    def _tell_key(self, name: str) -> None:
+        """Says where a key belongs that was taken out."""
+        runtime = self.runtime
+        if name in _HUB_TOKENS or name.lstrip("-").replace("-", "_").lower() in ("hf_token", "hft"):
+            self.tell(
+                f"`{name}` is not kept in the file: set HF_TOKEN in your shell or log in with `hf auth login`; "
+                "spark-tui passes it on from a private file."
             )
-        inside = inside[len(store) :].strip("/") or "."
-    if any(mark in inside + target for mark in ": "):
-        raise UsageError(f"-v {_written(mount)} has a colon or blank in a path.", "Rename the folder.")
-    work.volumes.append(f"{inside}:{target}{':ro' if mount.read_only else ''}")
-    if _lies_in(work.model, target):
-        below = work.model[len(target) :].strip("/")
-        work.model = posixpath.normpath(posixpath.join(STORE_TARGET, inside, below))
+        elif name != runtime.key_variable and not name.endswith(("api-key", "api_key")):
+            self.tell(
+                f"`{name}` is left out: a preset holds no keys; the Hub's token and the API key alone are passed on."
+            )
+        elif runtime.key_way is KeyWay.NONE:
+            self.tell(f"`{name}` is left out: {runtime.title} knows no keys.")
+        else:
+            self.keyed = True
+            self.tell(
+                f"`{name}` is not kept in the file: spark-tui makes a key of its own at the first launch, "
+                "and keeps it in a private file."
+            )
+
+    def _host_port(self) -> int:
+        """The port on this machine. Raises UsageError for ports that a preset has no place for."""
+        port = self.port
+        if not self.runtime.host_option:
+            port = _digits(self.env.get(self.runtime.host_variable, "").rpartition(":")[2]) or port
+        if self.spec.network == HOST_NETWORK:
+            return port
+        chosen: PublishedPort | None = None
+        for published in self.spec.ports:
+            if published.container_port != port or published.protocol != "tcp" or chosen:
+                written = f"{published.host_port or ''}:{published.container_port}"
+                raise UsageError(
+                    f"-p {written} is not the server's port, which is {port}.",
+                    "A preset publishes one port. Leave it out, or let the server listen there: --port "
+                    f"{published.container_port}",
+                )
+            chosen = published
+        if chosen is None:
+            self.tell(f"It publishes no port: a launch publishes {port} on this machine.")
+            return port
+        host_port = chosen.host_port or port
+        if not chosen.host_ip.startswith("127."):
+            self.tell(f"Port {host_port} is open to this machine alone; launch it with exposure=lan to open it.")
+        if not self.template and host_port != port:
+            raise UsageError(
+                f"-p {host_port}:{port}: this image runs as it is, with one port on both sides.",
+                f"Write -p {port}:{port}, and change the port at the launch.",
+            )
+        return host_port
+
+    def _volumes(self) -> tuple[str, ...]:
+        """The recipe's `volumes`, with the model named by its place in the store.
+
+        Raises UsageError for a folder, file or model outside the store.
+        """
+        volumes: list[str] = []
+        places = {self.env.get(name, "") for name in CACHE_VARIABLES} | {HUB_CACHE, f"{HUB_CACHE}/hub", STORE_TARGET}
+        caches = {posixpath.normpath(place) for place in places if place.startswith("/")}
+        store = posixpath.normpath(self.paths.store) if self.paths else ""
+        for mount in self.spec.mounts:
+            target = posixpath.normpath(mount.target)
+            if target in caches:
+                self._replace_by_store(mount, target, store)
+            elif target in COMPILE_CACHES:
+                self.tell(
+                    f"-v {_written(mount)} is left out: spark-tui keeps the compile caches of every image itself."
+                )
+            else:
+                volumes.append(self._within_store(mount, target, store))
+        if self.model.startswith("/") and not _lies_in(self.model, STORE_TARGET):
+            raise UsageError(
+                f"The model {self.model} lies in no folder of the model store.",
+                f"Put it into the store and name it as {STORE_TARGET}/FOLDER, or name it as it is called on the Hub.",
+            )
+        return tuple(volumes)
+
+    def _on_host(self, source: str) -> str:
+        home = (self.paths.home if self.paths else "") or "~"
+        return posixpath.normpath(home + source[len(HOME) :] if _lies_in(source, HOME) else source)
+
+    def _replace_by_store(self, mount: Mount, target: str, store: str) -> None:
+        """A place of models: spark-tui's takes it. Refused where the command names files by the old place."""
+        others = (text for name, text in self.env.items() if name not in CACHE_VARIABLES)
+        if target != STORE_TARGET and any(f"{target}/" in text for text in (*self.spec.command, *others)):
+            raise UsageError(
+                f"The command names a file below {target}, and models lie in {STORE_TARGET} here.",
+                f"Put that file into the model store and name it below {STORE_TARGET}, or name a model as on the Hub.",
+            )
+        source = self._on_host(mount.source)
+        if (source, target) == (store, STORE_TARGET):
+            return
+        home, where = self.paths.home if self.paths else "", f" ({store})" if store else ""
+        shown = "~" + source[len(home) :] if home and _lies_in(source, home) else source
+        self.tell(
+            f"{shown} is replaced by spark-tui's model store{where}, which is {STORE_TARGET} there: what is not in it "
+            "yet is fetched at the launch."
+        )
+
+    def _within_store(self, mount: Mount, target: str, store: str) -> str:
+        """A folder of the store as a volume; a model in it is named by its place there."""
+        inside = self._on_host(mount.source)
+        if self.paths:
+            if not _lies_in(inside, store):
+                raise UsageError(
+                    f"-v {_written(mount)} lies outside the model store ({store}).",
+                    "Put those files into the store and mount them from there, or leave the mount out.",
+                )
+            inside = inside[len(store) :].strip("/") or "."
+        if any(mark in inside + target for mark in ": "):
+            raise UsageError(f"-v {_written(mount)} has a colon or blank in a path.", "Rename the folder.")
+        if _lies_in(self.model, target):
+            below = self.model[len(target) :].strip("/")
+            self.model = posixpath.normpath(posixpath.join(STORE_TARGET, inside, below))
+        return f"{inside}:{target}{':ro' if mount.read_only else ''}"
+
+    def _options(self, network: str, volumes: tuple[str, ...]) -> dict[str, Value]:
+        """`executor_config`: what the container is made with, in the words of Docker."""
+        spec = self.spec
+        on_gpu = tuple(device for device in spec.devices if device.startswith(_GPU_DEVICE))
+        if on_gpu:
+            self.tell(f"--device {on_gpu[0]} is --gpus all here.")
+        if spec.gpus is None and not on_gpu:
+            self.tell("It asks for no GPU (--gpus all), so its preset runs on the CPU.")
+        gpus = gpus_value(spec.gpus).strip('"') if spec.gpus else "all" if on_gpu else NO_GPU
+        options: dict[str, Value] = {
+            "gpus": gpus if gpus != "all" else None,
+            "ipc": spec.ipc,
+            "shm_size": docker_size(spec.shm_size) if spec.shm_size else None,
+            "network": network,
+            "user": spec.user,
+            "restart_policy": restart_value(spec.restart) if spec.restart.name != "no" else None,
+            "ulimit": [ulimit_value(limit) for limit in spec.ulimits],
+            "cap_add": list(spec.cap_add),
+            "devices": [device for device in spec.devices if device not in on_gpu],
+            "security_opt": list(spec.security_opt),
+            "privileged": True if spec.privileged else None,
+            "volumes": list(volumes),
+        }
+        entrypoint: dict[str, Value] = {}
+        if spec.entrypoint is not None:
+            entrypoint["entrypoint"] = "".join(spec.entrypoint[:1])
+        return entrypoint | {key: value for key, value in options.items() if value not in (None, [], "")}
+
+    def _tell_the_rest(self) -> None:
+        """What every launch decides, and what a preset has no place for. Raises UsageError for files of variables."""
+        spec = self.spec
+        if spec.env_files and not spec.label(LABEL_PRESET):
+            raise UsageError(
+                f"--env-file {spec.env_files[0].replace(HOME, '~')} is not read by a preset.",
+                "Write its variables out with -e NAME=VALUE, but no keys: spark-tui passes the Hub's token and an API "
+                "key.",
+            )
+        labels = [key for key, _ in spec.labels if not key.startswith(LABEL_PREFIX)]
+        if labels:
+            self.tell(f"Labels are left out: {', '.join(labels)}.")
+        if spec.init:
+            self.tell(
+                "--init is left out: the server is the container's first process, and gets the signal that stops it."
+            )
+        if spec.oom_score_adj not in (0, _OOM_SCORE_ADJ):
+            self.tell(f"--oom-score-adj {spec.oom_score_adj} is left out: every launch has {_OOM_SCORE_ADJ}.")
+
+
+def _digits(text: str) -> int:
+    return int(text) if text.isascii() and text.isdigit() else 0
 
 
 def _lies_in(path: str, folder: str) -> bool:
     return (path + "/").startswith(folder.rstrip("/") + "/")
 
 
-def _on_host(source: str, paths: HostPaths | None) -> str:
-    home = (paths.home if paths else "") or "~"
-    return posixpath.normpath(home + source[len(HOME) :] if _lies_in(source, HOME) else source)
-
-
 def _written(mount: Mount) -> str:
     source = "~" + mount.source[len(HOME) :] if _lies_in(mount.source, HOME) else mount.source
     return f"{source}:{mount.target}"
-
-
-def _short(path: str, paths: HostPaths | None) -> str:
-    home = paths.home if paths else ""
-    return "~" + path[len(home) :] if home and _lies_in(path, home) else path
-
-
-HOST: Final = "host"
-_HUB_TOKENS: Final = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_TOKEN", "HUGGINGFACE_HUB_TOKEN")
-_OOM_SCORE_ADJ: Final = 800  # what every launch sets
-_GPU_DEVICE: Final = "nvidia.com/gpu="
-_LEFT_TO_FILL = re.compile(r"<[A-Za-z][A-Za-z0-9_ -]*>")
-_TYPESET = re.compile("(?:^|\\s)[\u2012-\u2015]+[A-Za-z]|(?:^|[\\s=])[\u2018\u2019\u201c\u201d]")
-
-
-@dataclass(frozen=True, slots=True)
-class CommandRecipe:
-    """A command as a recipe of version 2. `name` is what its container or model is called."""
-
-    document: Table
-    name: str
-    changes: tuple[str, ...]
-
-
-@dataclass(slots=True)
-class _Work:
-    """One import. `paths` None: where the store lies is not known, and mounts are not held against it."""
-
-    spec: ContainerSpec
-    paths: HostPaths | None
-    changes: list[str] = field(default_factory=list)
-    keyed: bool = False
-
-    @property
-    def ours(self) -> bool:
-        """Made by spark-tui: what it adds to every launch is no news."""
-        return bool(self.spec.label(LABEL_PRESET))
-
-    def tell(self, change: str) -> None:
-        if not self.ours:
-            self.changes.append(truncate(clean_line(change), 300))
-
-
-def from_docker_run(text: str, paths: HostPaths | None = None) -> CommandRecipe:
-    """The recipe of one command, as `find_commands` gives it. Raises UsageError for what a preset cannot hold."""
-    read = read_argv(_words(text))
-    work = _Work(read.spec, paths)
-    for why in read.left_out:
-        work.tell(why)
-    return _recipe(work)
-
-
-def _words(text: str) -> tuple[str, ...]:
-    """The words of a command. Raises UsageError, with what posts and guides do to commands in words of its own."""
-    text = with_home(text)
-    if unknown := unknown_variable(text):
-        above = "" if unknown.startswith("$(") else f", or put {unknown.strip('${}')}=VALUE on a line above the command"
-        raise UsageError(
-            f"The command uses {unknown}, which only your shell can fill in.", f"Write its value out{above}."
-        )
-    if _TYPESET.search(text):
-        raise UsageError(
-            "The command has long dashes or curly quotes, which a post made of -- and of straight quotes.",
-            "Write them as they were: -- before an option, ' and \" around words.",
-        )
-    try:
-        return split_text(text, home=HOME)
-    except UsageError:
-        if left := _LEFT_TO_FILL.search(text):
-            raise UsageError(f"The command still has {left[0]} to be filled in.", "Replace it by a value.") from None
-        raise
-
-
-def _recipe(work: _Work) -> CommandRecipe:
-    spec = work.spec
-    if not is_image_reference(spec.image):
-        raise UsageError(
-            f"{_clip(spec.image)} is not the name of an image.",
-            "The image stands after the options: docker run -d ... IMAGE",
-        )
-    every = {variable.name: variable.value for variable in spec.env}
-    start = served(spec, every)
-    env = _env(work, every, start)
-    if start.opened:
-        work.tell("--host {host} is added to its script: a launch says there how far the server can be reached.")
-    for option in start.keys:
-        _tell_key(work, option, start)
-    network = _network(work, start)
-    defaults = {"port": _port(work, start, every), **{k: v for k, v in start.defaults.items() if k != "port"}}
-    found = sorted_mounts(spec, start.model, every, work.paths)
-    for change in found.changes:
-        work.tell(change)
-    _tell_the_rest(work)
-    own: dict[str, Value] = {"source": "a docker run command"}
-    if not start.template:
-        own["runs_as_is"] = True
-    if (work.keyed or start.keyed) and start.runtime.key_way is not KeyWay.NONE:
-        own["wants_key"] = True
-    made: dict[str, Value] = {
-        "recipe_version": "2",
-        "model": found.model,
-        "runtime": start.runtime.id,
-        "container": spec.image,
-        "executor_config": _options(work, network, found.volumes),
-        "metadata": {"spark_tui": own},
-        "defaults": defaults,
-        "env": env,
-        "command": start.template,
-    }
-    kept = {key: value for key, value in made.items() if value not in ("", {})}
-    name = spec.name or posixpath.basename(found.model.rstrip("/")).lower().removesuffix(".gguf")
-    return CommandRecipe(table_of(kept), name, tuple(dict.fromkeys(work.changes)))
-
-
-# --- environment --------------------------------------------------------------------------------------
-
-
-def _env(work: _Work, every: Mapping[str, str], start: Served) -> dict[str, Value]:
-    """The variables that may stand in a file; the store's place and the server's address are a launch's to say."""
-    kept: dict[str, Value] = {}
-    for name, text in every.items():
-        if _is_secret(name, text):
-            _tell_key(work, name, start)
-        elif name in CACHE_VARIABLES and posixpath.normpath(text).startswith((STORE_TARGET, HUB_CACHE)):
-            if text != STORE_TARGET:
-                work.tell(f"{name} is left out: models lie in spark-tui's store, which is {STORE_TARGET} there.")
-        elif name == start.runtime.host_variable and not start.runtime.host_option:
-            work.tell(f"{name} is left out: a launch sets it from its port.")
-        else:
-            kept[name] = text
-    return kept
-
-
-def _is_secret(name: str, text: str) -> bool:
-    reference = text[1:] if text.startswith("$") else ""
-    return is_secret_name(name) or holds_secret(text) or mask_secrets(text) != text or is_secret_name(reference)
-
-
-def _tell_key(work: _Work, name: str, start: Served) -> None:
-    """Says where a key belongs that was taken out."""
-    way = start.runtime.key_way
-    if name in _HUB_TOKENS or name.lstrip("-").replace("-", "_").lower() in ("hf_token", "hft"):
-        work.tell(
-            f"`{name}` is not kept in the file: set HF_TOKEN in your shell or log in with `hf auth login`; spark-tui "
-            "passes it on from a private file."
-        )
-    elif name == start.runtime.key_variable or name.endswith(("api-key", "api_key")):
-        if way is KeyWay.NONE:
-            work.tell(f"`{name}` is left out: {start.runtime.title} knows no keys.")
-            return
-        work.keyed = True
-        work.tell(
-            f"`{name}` is not kept in the file: spark-tui makes a key of its own at the first launch, "
-            "and keeps it in a private file."
-        )
-    else:
-        work.tell(f"`{name}` is left out: a preset holds no keys; the Hub's token and the API key alone are passed on.")
-
-
-# --- network ------------------------------------------------------------------------------------------
-
-
-def _network(work: _Work, start: Served) -> str:
-    network = {"bridge": "", "default": ""}.get(work.spec.network, work.spec.network)
-    if network == HOST and not start.template:
-        work.tell("--network host is left out: this image runs as it is, and its port is published instead.")
-        return ""
-    if network == HOST:
-        work.tell("On the host's network it listens to this machine alone; launch it with exposure=lan to open it.")
-    return network
-
-
-def _port(work: _Work, start: Served, env: Mapping[str, str]) -> int:
-    """The port on this machine. Raises UsageError for ports that a preset has no place for."""
-    port = start.port
-    if not start.runtime.host_option:
-        stated = env.get(start.runtime.host_variable, "").rpartition(":")[2]
-        port = int(stated) if stated.isascii() and stated.isdigit() else port
-    if work.spec.network == HOST:
-        return port
-    chosen: PublishedPort | None = None
-    for published in work.spec.ports:
-        if published.container_port != port or published.protocol != "tcp" or chosen:
-            raise UsageError(
-                f"-p {published.host_port or ''}:{published.container_port} is not the server's port, which is {port}.",
-                f"A preset publishes one port. Leave it out, or let the server listen there: --port "
-                f"{published.container_port}",
-            )
-        chosen = published
-    if chosen is None:
-        work.tell(f"It publishes no port: a launch publishes {port} on this machine.")
-        return port
-    if not chosen.host_ip.startswith("127."):
-        work.tell(
-            f"Port {chosen.host_port or port} is open to this machine alone; launch it with exposure=lan to open it."
-        )
-    if not start.template and chosen.host_port not in (0, port):
-        raise UsageError(
-            f"-p {chosen.host_port}:{port}: this image runs as it is, with one port on both sides.",
-            f"Write -p {port}:{port}, and change the port at the launch.",
-        )
-    return chosen.host_port or port
-
-
-def _clip(text: str) -> str:
-    return truncate(clean_line(text), 60)
-
-
-# --- the rest -----------------------------------------------------------------------------------------
-
-
-def _options(work: _Work, network: str, volumes: tuple[str, ...]) -> dict[str, Value]:
-    """`executor_config`: what the container is made with, in the words of Docker."""
-    spec = work.spec
-    on_gpu = tuple(device for device in spec.devices if device.startswith(_GPU_DEVICE))
-    if on_gpu:
-        work.tell(f"--device {on_gpu[0]} is --gpus all here.")
-    if spec.gpus is None and not on_gpu:
-        work.tell("It asks for no GPU (--gpus all), so its preset runs on the CPU.")
-    options: dict[str, Value] = {
-        "entrypoint": None if spec.entrypoint is None else "".join(spec.entrypoint[:1]),
-        "gpus": gpus_value(spec.gpus).strip('"') if spec.gpus else "all" if on_gpu else NO_GPU,
-        "ipc": spec.ipc,
-        "shm_size": docker_size(spec.shm_size) if spec.shm_size else None,
-        "network": network,
-        "user": spec.user,
-        "restart_policy": restart_value(spec.restart) if spec.restart.name != "no" else None,
-        "ulimit": [ulimit_value(limit) for limit in spec.ulimits],
-        "cap_add": list(spec.cap_add),
-        "devices": [device for device in spec.devices if device not in on_gpu],
-        "security_opt": list(spec.security_opt),
-        "privileged": True if spec.privileged else None,
-        "volumes": list(volumes),
-    }
-    usual = {"gpus": "all"}
-    return {
-        key: value
-        for key, value in options.items()
-        if value not in (None, []) and (value != "" or key == "entrypoint") and usual.get(key) != value
-    }
-
-
-def _tell_the_rest(work: _Work) -> None:
-    """What every launch decides, and what a preset has no place for. Raises UsageError for files of variables."""
-    spec = work.spec
-    if spec.env_files and not work.ours:
-        raise UsageError(
-            f"--env-file {spec.env_files[0].replace(HOME, '~')} is not read by a preset.",
-            "Write its variables out with -e NAME=VALUE, but no keys: spark-tui passes the Hub's token and an API key.",
-        )
-    labels = [key for key, _ in spec.labels if not key.startswith(LABEL_PREFIX)]
-    if labels:
-        work.tell(f"Labels are left out: {', '.join(labels)}.")
-    if spec.init:
-        work.tell("--init is left out: the server is the container's first process, and gets the signal that stops it.")
-    if spec.oom_score_adj not in (0, _OOM_SCORE_ADJ):
-        work.tell(f"--oom-score-adj {spec.oom_score_adj} is left out: every launch has {_OOM_SCORE_ADJ}.")

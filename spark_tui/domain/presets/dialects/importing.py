@@ -8,21 +8,22 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from spark_tui.domain.errors import PresetError, UsageError
 from spark_tui.domain.host.identity import HostPaths
 from spark_tui.domain.presets.command import missing_values
-from spark_tui.domain.presets.dialects.docker_run import find_commands, from_docker_run
-from spark_tui.domain.presets.dialects.eugr import Converted, from_eugr
+from spark_tui.domain.presets.dialects.docker_run import from_docker_run
+from spark_tui.domain.presets.dialects.recipe_files import Converted, from_eugr
 from spark_tui.domain.presets.dialects.yaml_text import EMPTY, comment, scalar, yaml_text
 from spark_tui.domain.presets.include import flattened
 from spark_tui.domain.presets.located import Node, Table
 from spark_tui.domain.presets.preset import Origin, Preset
 from spark_tui.domain.presets.recipe import Dialect, dialect_of, preset_from
 from spark_tui.domain.secret import mask_secrets
+from spark_tui.domain.shell import find_commands
 from spark_tui.domain.text import clean, clean_line, truncate
 
 MAX_SHOWN_LINES: Final = 12
@@ -83,39 +84,36 @@ def remote_of(git_config: str) -> str:
 
 
 def mod_note(mod: str, recipe: str, registry: Registry) -> ModNote:
-    """What is known of a mod. `recipe` is the recipe's path within the registry.
+    """What is known of a mod: its script without its first line and its switches. `recipe` is the recipe's path.
 
     Looked for where sparkrun 0.4.2 does: beside the recipe, then in the registry's folders of mods.
     """
-    for folder in _places(mod, posixpath.dirname(recipe), registry.mod_folders):
+    beside = posixpath.dirname(recipe)
+    parts = [part for part in mod.removeprefix("./").split("/") if part]
+    parts = parts[1:] if parts and parts[0].startswith("@") else parts
+    if not parts or mod.startswith(("/", "~")) or not all(_SAFE_NAME.fullmatch(part) for part in parts):
+        return ModNote(clean_line(mod))
+    name = "/".join(parts)
+    bare = name.removeprefix("mods/")
+    in_folders = (posixpath.join(folder, bare) for folder in registry.mod_folders)
+    for folder in (
+        posixpath.join(beside, name),
+        posixpath.join(beside, "mods", bare),
+        *in_folders,
+        name,
+        f"mods/{bare}",
+    ):
         script = posixpath.normpath(posixpath.join(folder, "run.sh"))
         if script in registry.scripts:
-            return _described(clean_line(mod), script, registry.scripts[script])
+            lines = [line.rstrip() for line in mask_secrets(clean(registry.scripts[script])).splitlines()]
+            kept = [line for line in lines if line.strip() and not line.startswith(("#!", "set -"))]
+            shown = tuple(truncate(line, _LINE_CHARS) for line in kept[:MAX_SHOWN_LINES])
+            return ModNote(clean_line(mod), script, shown, max(0, len(kept) - MAX_SHOWN_LINES))
     return ModNote(clean_line(mod))
 
 
-def _places(mod: str, beside: str, folders: tuple[str, ...]) -> list[str]:
-    parts = [part for part in mod.removeprefix("./").split("/") if part]
-    if parts and parts[0].startswith("@"):
-        parts = parts[1:]
-    if not parts or mod.startswith(("/", "~")) or not all(_SAFE_NAME.fullmatch(part) for part in parts):
-        return []
-    name = "/".join(parts)
-    bare = name.removeprefix("mods/")
-    near = [posixpath.join(beside, name), posixpath.join(beside, "mods", bare)]
-    return [*near, *(posixpath.join(folder, bare) for folder in folders), name, posixpath.join("mods", bare)]
-
-
-def _described(name: str, script: str, text: str) -> ModNote:
-    """The script without its first line and its switches: what a person needs to see what it does."""
-    lines = [line.rstrip() for line in mask_secrets(clean(text)).splitlines()]
-    kept = [line for line in lines if line.strip() and not line.startswith("#!") and not line.startswith("set -")]
-    shown = tuple(truncate(line, _LINE_CHARS) for line in kept[:MAX_SHOWN_LINES])
-    return ModNote(name, script, shown, max(0, len(kept) - MAX_SHOWN_LINES))
-
-
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]+")
-_TELLING: Final = ("model", "name")
+_NAMING: Final = ("model", "name")
 _SERVING: Final = ("container", "containers", "runtime", "command", "engines", "params")
 
 
@@ -172,9 +170,8 @@ def is_recipe(document: Node | None) -> bool:
     if not isinstance(document, Table):
         return False
     has = {entry.key for entry in document.entries}
-    return (
-        "recipe_version" in has or "include" in has or bool(has.intersection(_TELLING) and has.intersection(_SERVING))
-    )
+    serves = bool(has.intersection(_NAMING) and has.intersection(_SERVING))
+    return serves or "recipe_version" in has or "include" in has
 
 
 def with_commands(found: FoundFile) -> tuple[FoundFile, ...]:
@@ -248,15 +245,25 @@ def examine(
         preset = preset_from(converted.document, name=name, origin=Origin.USER, file=place)
     except PresetError as problem:
         return Examined(found.path, name, dialect, problem=problem)
-    mods = tuple(mod_note(mod, found.path, gathered.registry) for mod in preset.mods)
+    registry = gathered.registry
+    mods = tuple(mod_note(mod, found.path, registry) for mod in preset.mods)
     as_written = dialect is Dialect.SPARKRUN and found.document.get("include") is None
-    header = comment(tuple(_header(found, gathered.registry, dialect, converted, mods, as_written=as_written)))
+    where = registry.address or registry.root
+    where += f" ({registry.commit[:12]})" if registry.commit else ""
+    header = [
+        f"Imported by spark-tui: {found.path}" + (f" of {where}" if where else ""),
+        f"There it is an {dialect}." if dialect is Dialect.EUGR else f"It is a {dialect}.",
+        f"Licence there: {registry.licence or 'not stated'}.",
+        *([] if as_written else ["Rewritten, without its comments."]),
+        *(f"Changed: {change}" for change in converted.changes),
+        *(f"Not applied: {mod.name}" + (f" ({mod.script})" if mod.script else "") for mod in mods),
+    ]
     return Examined(
         path=found.path,
         name=name,
         dialect=dialect,
         preset=preset,
-        text=header + (found.text if as_written else yaml_text(converted.document)),
+        text=_comment(header) + (found.text if as_written else yaml_text(converted.document)),
         changes=converted.changes,
         kept=preset.unknown,
         hooks=preset.hooks,
@@ -274,16 +281,16 @@ def _examined_command(found: FoundFile, place: str, name: str, paths: HostPaths 
     except (UsageError, PresetError) as error:
         problem = PresetError(error.summary, error.remedy, file=place, line=found.line, detail=error.detail)
         return Examined(found.path, name or found.path, Dialect.DOCKER_RUN, problem=problem)
-    header = (
-        _line(f"Imported by spark-tui from a docker run command: {found.path}"),
-        *(_line(f"Changed: {change}") for change in recipe.changes),
-    )
+    header = [
+        f"Imported by spark-tui from a docker run command: {found.path}",
+        *(f"Changed: {change}" for change in recipe.changes),
+    ]
     return Examined(
         path=found.path,
         name=name,
         dialect=Dialect.DOCKER_RUN,
         preset=preset,
-        text=comment(header) + yaml_text(recipe.document),
+        text=_comment(header) + yaml_text(recipe.document),
         changes=recipe.changes,
         kept=preset.unknown,
         needs=missing_values(preset),
@@ -305,28 +312,5 @@ def _converted(found: FoundFile, document: Table, dialect: Dialect, gathered: Ga
     return Converted(document)
 
 
-def _header(
-    found: FoundFile,
-    registry: Registry,
-    dialect: Dialect,
-    converted: Converted,
-    mods: tuple[ModNote, ...],
-    *,
-    as_written: bool,
-) -> Iterator[str]:
-    """What the file's reader should know: where it is from, under which licence, and what was changed."""
-    where = registry.address or registry.root
-    where += f" ({registry.commit[:12]})" if registry.commit else ""
-    yield _line(f"Imported by spark-tui: {found.path}" + (f" of {where}" if where else ""))
-    yield _line(f"There it is an {dialect}." if dialect is Dialect.EUGR else f"It is a {dialect}.")
-    yield _line(f"Licence there: {registry.licence or 'not stated'}.")
-    if not as_written:
-        yield "Rewritten, without its comments."
-    for change in converted.changes:
-        yield _line(f"Changed: {change}")
-    for mod in mods:
-        yield _line(f"Not applied: {mod.name}" + (f" ({mod.script})" if mod.script else ""))
-
-
-def _line(text: str) -> str:
-    return truncate(clean_line(text), 300)
+def _comment(lines: list[str]) -> str:
+    return comment(tuple(truncate(clean_line(line), 300) for line in lines))

@@ -1,0 +1,239 @@
+"""A container as a file for other managers: Compose, systemd with Docker, and Podman's Quadlet.
+
+Each makes the container that `docker run` makes, and raises UsageError for one without a name, which is the service's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Final
+
+from spark_tui.domain.engine.container import ContainerSpec, Gpus, Mount, PublishedPort, RestartPolicy
+from spark_tui.domain.engine.docker_run import (
+    canonical,
+    needs_mount_option,
+    port_value,
+    render_lines,
+    restart_value,
+    ulimit_value,
+    volume_value,
+)
+from spark_tui.domain.errors import UsageError
+from spark_tui.domain.presets.dialects.yaml_text import Value, comment, node_of, yaml_text
+from spark_tui.domain.quantities import docker_size
+
+_BARE = re.compile(r"[A-Za-z0-9_./:=@,+-]+")
+_ESCAPES: Final = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"}
+DOCKER: Final = "/usr/bin/docker"
+CDI_KIND: Final = "nvidia.com/gpu"
+STOP_SECONDS: Final = 30
+RESTART_SECONDS: Final = 30
+MOST_STARTS: Final = 3
+STARTS_WITHIN_SECONDS: Final = 7200
+"""A restart loop leaks GPU mappings and stalls a Spark after some dozens of rounds (eugr/spark-vllm-docker#257)."""
+
+
+# --- Compose ----------------------------------------------------------------------------------------------
+
+
+def compose_text(spec: ContainerSpec, about: tuple[str, ...] = ()) -> str:
+    """A Compose file, for `docker compose up -d`. Keys stay in their private files (`env_file`), which must be there
+    when it is used."""
+    if not spec.name:
+        raise UsageError("A Compose service needs a name.", "Give one: --set name=NAME")
+    return comment(about) + yaml_text(node_of({"services": {spec.name: _compose_service(canonical(spec))}}))
+
+
+def _compose_service(spec: ContainerSpec) -> dict[str, Value]:
+    """The service, by the Compose Specification. Each `$` is doubled: Compose would fill in a variable."""
+    service: dict[str, Value] = {
+        "image": spec.image,
+        "container_name": spec.name,
+        "entrypoint": None if spec.entrypoint is None else list(spec.entrypoint),  # an empty list clears the image's
+        "command": list(spec.command) or None,
+        "environment": {variable.name: variable.value for variable in spec.env} or None,
+        "env_file": list(spec.env_files) or None,
+        "volumes": [_compose_mount(mount) for mount in spec.mounts] or None,
+        "ports": [_compose_port(port) for port in spec.ports] or None,
+        "deploy": _compose_gpus(spec.gpus) if spec.gpus else None,
+        "ipc": spec.ipc or None,
+        "shm_size": docker_size(spec.shm_size) if spec.shm_size else None,
+        "network_mode": spec.network or None,
+        "ulimits": {limit.name: {"soft": limit.soft, "hard": limit.hard} for limit in spec.ulimits} or None,
+        "restart": restart_value(spec.restart) if spec.restart != RestartPolicy() else None,
+        "user": spec.user or None,
+        "oom_score_adj": spec.oom_score_adj or None,
+        "cap_add": list(spec.cap_add) or None,
+        "devices": list(spec.devices) or None,
+        "security_opt": list(spec.security_opt) or None,
+        "privileged": spec.privileged or None,
+        "init": spec.init or None,
+        "labels": dict(spec.labels) or None,
+    }
+    return {key: _without_variables(value) for key, value in service.items() if value is not None}
+
+
+def _compose_gpus(gpus: Gpus) -> dict[str, Value]:
+    count: Value = "all" if gpus.count == -1 else gpus.count
+    which: dict[str, Value] = {"device_ids": list(gpus.device_ids)} if gpus.device_ids else {"count": count}
+    device: Value = {"driver": "nvidia", **which, "capabilities": ["gpu"]}
+    return {"resources": {"reservations": {"devices": [device]}}}
+
+
+def _compose_mount(mount: Mount) -> dict[str, Value]:
+    found: dict[str, Value] = {"type": "bind", "source": mount.source, "target": mount.target}
+    return {**found, "read_only": True} if mount.read_only else found
+
+
+def _compose_port(port: PublishedPort) -> dict[str, Value]:
+    found: dict[str, Value] = {"target": port.container_port}
+    if port.host_port:
+        found["published"] = str(port.host_port)
+    if port.host_ip:
+        found["host_ip"] = port.host_ip
+    return {**found, "protocol": port.protocol}
+
+
+def _without_variables(value: Value) -> Value:
+    if isinstance(value, str):
+        return value.replace("$", "$$")
+    if isinstance(value, dict):
+        return {key: _without_variables(item) for key, item in value.items()}
+    return [_without_variables(item) for item in value] if isinstance(value, list) else value
+
+
+# --- systemd ----------------------------------------------------------------------------------------------
+
+
+def systemd_text(spec: ContainerSpec, about: tuple[str, ...] = ()) -> str:
+    """The unit, for /etc/systemd/system/NAME.service. systemd restarts, so Docker does not; the ended container of an
+    earlier start is kept until the next one, with its log."""
+    if not spec.name:
+        raise UsageError("A service needs a container's name.", "Give one: --set name=NAME")
+    run = render_lines(replace(spec, restart=RestartPolicy()))
+    name = word(spec.name)
+    service = (
+        "Type=exec",
+        *_STARTING,
+        f"ExecStartPre=-{DOCKER} rm {name}",
+        f"ExecStart={command_line([(DOCKER, 'run'), *run[1:]])}",  # in the foreground: systemd watches it
+        f"ExecStop={DOCKER} stop -t {STOP_SECONDS} {name}",
+        f"TimeoutStopSec={2 * STOP_SECONDS}",
+    )
+    return comment(about) + _unit(
+        spec, ("Requires=docker.service",), "docker.service ", ("[Service]", *service), "multi-user.target"
+    )
+
+
+def quadlet_text(spec: ContainerSpec, about: tuple[str, ...] = ()) -> str:
+    """The `.container` file, for /etc/containers/systemd, from which Podman's generator makes a service. Raises
+    UsageError also for a mount with a colon in its path."""
+    if not spec.name:
+        raise UsageError("A Quadlet needs a container's name.", "Give one: --set name=NAME")
+    spec = canonical(spec)
+    keys = ("[Container]", *(f"{key}={value}" for key, value in _quadlet_keys(spec)))
+    return comment(about) + _unit(
+        spec, (), "", (*keys, "", "[Service]", *_STARTING), "multi-user.target default.target"
+    )
+
+
+_STARTING: Final = ("# A pull may take an hour.", "TimeoutStartSec=infinity")
+
+
+def _unit(spec: ContainerSpec, needs: tuple[str, ...], after: str, service: tuple[str, ...], wanted_by: str) -> str:
+    restart = "always" if spec.restart.name in ("always", "unless-stopped") else "on-failure"
+    # A description is read as it stands: specifiers are doubled, lines joined.
+    description = " ".join(f"{spec.name}: {spec.image}".replace("%", "%%").replace("\\", "/").split())
+    lines = (
+        "[Unit]",
+        f"Description={description}",
+        *needs,
+        "Wants=network-online.target",
+        f"After={after}network-online.target",
+        f"StartLimitIntervalSec={STARTS_WITHIN_SECONDS}",
+        f"StartLimitBurst={MOST_STARTS}",
+        "",
+        *service,
+        f"Restart={restart}",
+        f"RestartSec={RESTART_SECONDS}",
+        "",
+        "[Install]",
+        f"WantedBy={wanted_by}",
+    )
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _quadlet_keys(spec: ContainerSpec) -> Iterator[tuple[str, str]]:
+    yield "ContainerName", word(spec.name)
+    yield "Image", word(qualified(spec.image))
+    gpus = spec.gpus.device_ids if spec.gpus else ()
+    if spec.gpus and not gpus:
+        gpus = ("all",) if spec.gpus.count == -1 else tuple(map(str, range(spec.gpus.count)))
+    for device in (*(f"{CDI_KIND}={gpu}" for gpu in gpus), *spec.devices):
+        yield "AddDevice", word(device)
+    if spec.network:
+        yield "Network", word(spec.network)
+    for port in spec.ports:
+        yield "PublishPort", word(port_value(port))
+    if spec.shm_size:
+        yield "ShmSize", docker_size(spec.shm_size)
+    for limit in spec.ulimits:
+        yield "Ulimit", word(ulimit_value(limit))
+    for mount in spec.mounts:
+        if needs_mount_option(mount):
+            raise UsageError(f"A Quadlet cannot mount {mount.source}: its path has a colon.", "Rename that folder.")
+        yield "Volume", word(volume_value(mount))
+    for path in spec.env_files:
+        yield "EnvironmentFile", word(path)
+    for variable in spec.env:
+        yield "Environment", word(f"{variable.name}={variable.value}")
+    for key, value in spec.labels:
+        yield "Label", word(f"{key}={value}")
+    user, _, group = spec.user.partition(":")
+    if spec.user:
+        yield "User", word(user)
+    if ":" in spec.user:
+        yield "Group", word(group)
+    for capability in spec.cap_add:
+        yield "AddCapability", word(capability)
+    if spec.init:
+        yield "RunInit", "true"
+    # What Quadlet of Podman 4.9 has no key for.
+    if spec.entrypoint is not None:
+        yield "PodmanArgs", word(f"--entrypoint={''.join(spec.entrypoint)}")
+    if spec.ipc:
+        yield "PodmanArgs", word(f"--ipc={spec.ipc}")
+    if spec.oom_score_adj:
+        yield "PodmanArgs", word(f"--oom-score-adj={spec.oom_score_adj}")
+    for option in spec.security_opt:
+        yield "PodmanArgs", word(f"--security-opt={option}")
+    if spec.privileged:
+        yield "PodmanArgs", "--privileged"
+    if spec.command:
+        yield "Exec", " ".join(map(word, spec.command))
+
+
+def qualified(image: str) -> str:
+    """The image's full name: Podman asks which registry a short one is from, and a service cannot ask."""
+    first, slash, _ = image.partition("/")
+    if slash and ("." in first or ":" in first or first == "localhost"):
+        return image
+    return f"docker.io/{image}" if slash else f"docker.io/library/{image}"
+
+
+def command_line(words: Iterable[Iterable[str]]) -> str:
+    """Groups of words, one group a line."""
+    return " \\\n  ".join(" ".join(map(word, group)) for group in words)
+
+
+def word(text: str) -> str:
+    """One word of a unit's command line: quoted where needed, `%` (specifiers) and `$` (variables) doubled."""
+    text = text.replace("%", "%%").replace("$", "$$")
+    if "\0" in text:
+        raise UsageError("A word of the command has a NUL character.", "Remove it: no unit can carry it.")
+    if _BARE.fullmatch(text):
+        return text
+    plain = (f"\\x{ord(char):02x}" if ord(char) < 0x20 or ord(char) == 0x7F else char for char in text)
+    return '"' + "".join(_ESCAPES.get(char, shown) for char, shown in zip(text, plain, strict=True)) + '"'
