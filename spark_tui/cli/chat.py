@@ -9,20 +9,19 @@ from typing import Any
 
 import click
 
-from spark_tui.cli.chat_repl import FILE_MARK, Talk, converse, find_target
+from spark_tui.cli.chat_repl import Talk, converse, find_target
 from spark_tui.cli.command import F, command, engine_argument
 from spark_tui.cli.session import Session
 from spark_tui.core.context import Context
-from spark_tui.domain.chat.request import NO_SETTINGS, ChatSettings, check_together
+from spark_tui.domain.chat.request import NO_SETTINGS, check_together
 from spark_tui.domain.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True)
 class ChatOptions:
-    """What was typed after `chat`. `settings` are name and text of each parameter; a text that begins with `@` names a
-    file, for `system` and `schema`. `reasoning` shows the model's reasoning on standard error. `goes_on` is the id of
-    a conversation to go on with. `keep`: None keeps conversations, and single questions only when they go on with one.
-    """
+    """What was typed after `chat`. `settings` are name and text of each parameter; `goes_on` is the id of a
+    conversation to continue. `keep`: None saves conversations, and single questions only when they continue one.
+    `reasoning` shows the model's reasoning on standard error."""
 
     message: str | None = None
     settings: tuple[tuple[str, object], ...] = ()
@@ -67,7 +66,6 @@ _SETTINGS = (
 
 
 def _settings(function: F) -> F:
-    """Everything that can be set for an answer."""
     for option in reversed(_SETTINGS):
         function = option(function)
     return function
@@ -106,8 +104,18 @@ def chat(session: Session, name: str, images: tuple[str, ...], sounds: tuple[str
 
 
 def start_chat(session: Session, name: str, options: ChatOptions, *, ask: Callable[[str], str] | None = None) -> None:
-    """One question from `-m` and standard input, else a conversation; `ask` reads a person's next line."""
-    message = _message(session, options)
+    """One question from `-m` and standard input, piped text below the message; else a conversation, for which `ask`
+    reads the next line."""
+    typing = session.stdin is not None and session.stdin.isatty()
+    message = None
+    if not typing or options.message is not None:
+        piped = "" if typing or session.stdin is None else session.stdin.read()
+        parts = [part for part in (options.message or "", piped.rstrip("\n")) if part.strip()]
+        if not parts:
+            raise UsageError("The message is empty.", 'Give it with -m "...", or pipe it in.')
+        message = "\n\n".join(parts)
+    elif session.as_json:
+        raise UsageError("With --json a question is required.", "Give it with -m, or pipe it in.")
     talk = session.run(partial(_open, session, options, name, single=message is not None))
     talk.read = ask or talk.read
     try:
@@ -119,24 +127,16 @@ def start_chat(session: Session, name: str, options: ChatOptions, *, ask: Callab
         session.run(lambda _: talk.conversation.close())
 
 
-def _message(session: Session, options: ChatOptions) -> str | None:
-    """What to ask; None for a conversation. Piped text stands below the message."""
-    typing = session.stdin is not None and session.stdin.isatty()
-    if typing and options.message is None:
-        if session.as_json:
-            raise UsageError("With --json a question is required.", "Give it with -m, or pipe it in.")
-        return None
-    piped = "" if typing or session.stdin is None else session.stdin.read()
-    parts = [part for part in (options.message or "", piped.rstrip("\n")) if part.strip()]
-    if not parts:
-        raise UsageError("The message is empty.", 'Give it with -m "...", or pipe it in.')
-    return "\n\n".join(parts)
-
-
 async def _open(session: Session, options: ChatOptions, name: str, context: Context, *, single: bool) -> Talk:
     """A conversation with that engine, which must be serving."""
+    conversations = context.conversations
     target, defaults = await find_target(context, name, options.model)
-    typed, conversations = await _typed_settings(context, options), context.conversations
+    typed = NO_SETTINGS
+    for key, value in options.settings:
+        typed = await conversations.with_setting(typed, key, value)
+    if options.tools:
+        typed = replace(typed, tools=await conversations.tools(options.tools))
+    typed = typed.with_setting("tool_choice", options.tool_choice)
     if options.goes_on:
         conversation = await conversations.open(options.goes_on)
         conversation.settings = typed.over(conversation.settings)
@@ -151,15 +151,3 @@ async def _open(session: Session, options: ChatOptions, name: str, context: Cont
         for problem in defaults.problems:
             session.err.note(problem)
     return talk
-
-
-async def _typed_settings(context: Context, options: ChatOptions) -> ChatSettings:
-    """The settings of the command line, their files read. Raises ParameterError, UsageError."""
-    settings = NO_SETTINGS
-    for name, value in options.settings:
-        if name in ("system", "schema") and isinstance(value, str) and value.startswith(FILE_MARK):
-            value = await context.conversations.text(value.removeprefix(FILE_MARK))  # noqa: PLW2901
-        settings = settings.with_setting(name, value)
-    if options.tools:
-        settings = replace(settings, tools=await context.conversations.tools(options.tools))
-    return settings.with_setting("tool_choice", options.tool_choice)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import math
+import inspect
 import os
 import sys
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from spark_tui.cli.engines import find_container
 from spark_tui.cli.output import Interrupted, table_lines
@@ -19,7 +19,7 @@ from spark_tui.cli.session import Session
 from spark_tui.core.chat import ChatTarget, Conversation, advised, target_of
 from spark_tui.core.context import Context
 from spark_tui.domain.chat.conversation import Exchange, Room
-from spark_tui.domain.chat.message import Answer, Attachment
+from spark_tui.domain.chat.message import Answer, Attachment, probability
 from spark_tui.domain.chat.request import Defaults, check_taken, check_together
 from spark_tui.domain.engine.state import Health
 from spark_tui.domain.errors import ApiKeyRejected, EngineDead, EngineUnreachable, SparkError, UsageError
@@ -37,7 +37,6 @@ from spark_tui.present.chat import (
     tool_call_object,
 )
 
-FILE_MARK: Final = "@"
 UNSURE_TOKENS: Final = 5
 HISTORY_LINES: Final = 2000
 PROMPT, MORE, BLOCK = "> ", ". ", '"""'
@@ -45,7 +44,7 @@ PROMPT, MORE, BLOCK = "> ", ". ", '"""'
 
 class AnswerWriter:
     """Writes one answer from its snapshots: text to stdout, reasoning to stderr; with --json a line for each piece.
-    `carried` is an answer that continues: what it has by now was written before."""
+    `carried` is an answer that continues: its text was written before."""
 
     def __init__(self, session: Session, *, show_reasoning: bool, carried: Answer | None = None) -> None:
         self._session = session
@@ -57,24 +56,25 @@ class AnswerWriter:
 
     def show(self, answer: Answer) -> None:
         """Writes what is new."""
+        session = self._session
         reasoning, content = answer.reasoning[self._reasoning :], answer.content[self._content :]
         self._reasoning, self._content = len(answer.reasoning), len(answer.content)
-        if self._session.as_json:
+        if session.as_json:
             for kind, text in (("reasoning", reasoning), ("content", content)):
                 if text:
-                    self._session.out.json_line({"type": kind, "text": text})
+                    session.out.json_line({"type": kind, "text": text})
             return
         if reasoning:
             self._thinking = True
             if self._show_reasoning:
-                self._session.err.stream(clean(reasoning), "dim")
+                session.err.stream(clean(reasoning), "dim")
             else:
-                self._session.err.standing(f"reasoning ... {len(answer.reasoning):,} characters")
+                session.err.standing(f"reasoning ... {len(answer.reasoning):,} characters")
         if content:
             self._end_reasoning(answer)
             # Blank lines at the beginning, a habit of models, would push the answer down.
             shown = clean(content) if self._last else clean(content).lstrip("\n")
-            self._session.out.write(shown)
+            session.out.write(shown)
             self._last = shown or self._last
 
     def _end_reasoning(self, answer: Answer) -> None:
@@ -88,13 +88,13 @@ class AnswerWriter:
             self._session.err.say(f"(reasoned for {human_duration(answer.reasoning_seconds)})", "dim")
 
     def end(self) -> None:
-        """Closes the line, whatever ended the answer."""
+        """Closes the line, however the answer ended."""
         self._session.err.settle()
         if self._last and not self._last.endswith("\n"):
             self._session.out.line()
 
     def result(self, exchange: Exchange, conversation: str = "") -> None:
-        """What came, and how fast; `conversation` is the id under which it is saved."""
+        """Tool calls, figures and warnings; `conversation` is the id under which it is saved."""
         answer, err = exchange.answer, self._session.err
         if self._session.as_json:
             for call in answer.tool_calls:
@@ -104,8 +104,7 @@ class AnswerWriter:
         self._end_reasoning(answer)
         for call in answer.tool_calls:
             err.say(f"tool call: {call.name}({call.arguments})")
-        err.say("   ".join(answer_figures(exchange)), "dim")
-        for line in unsure(answer):
+        for line in ("   ".join(answer_figures(exchange)), *unsure(answer)):
             err.say(line, "dim")
         if answer.finish_reason == "length":
             err.note("Answer cut at the token limit. Raise it with --max-tokens, or /continue.")
@@ -117,7 +116,7 @@ def unsure(answer: Answer) -> list[str]:
     """The least probable tokens, each with its alternatives; empty without log probabilities."""
 
     def shown(token: str, logprob: float) -> str:
-        return f"{clean(token)!r} {math.exp(min(0.0, logprob)):.0%}"
+        return f"{clean(token)!r} {probability(logprob):.0%}"
 
     lines = []
     for each in sorted(answer.logprobs, key=lambda each: each.logprob)[:UNSURE_TOKENS]:
@@ -127,7 +126,7 @@ def unsure(answer: Answer) -> list[str]:
 
 
 async def find_target(context: Context, name: str, model: str = "") -> tuple[ChatTarget, Defaults]:
-    """The engine, and what its preset's chats begin with. Raises the error that says why it cannot be asked."""
+    """The engine, and the defaults of its preset. Raises the error that says why it cannot be asked."""
     container = await find_container(context, name)
     watch = await context.supervisor.watch(container.id)
     endpoint, restart = watch.endpoint, f"spark-tui restart {container.name}"
@@ -162,7 +161,7 @@ async def find_target(context: Context, name: str, model: str = "") -> tuple[Cha
 
 
 class Talk:
-    """One conversation with one engine. Its coroutines run on the core's loop; `read` asks the person for a line."""
+    """One conversation with one engine. Its coroutines run on the core's loop; `read` reads the user's next line."""
 
     def __init__(self, session: Session, conversation: Conversation, target: ChatTarget, defaults: Defaults) -> None:
         self.session = session
@@ -187,8 +186,8 @@ class Talk:
         attachments, self.attachments = self.attachments, ()
         await self.write(lambda: self.conversation.ask(question, self.target, attachments))
 
-    async def write(self, begin: Callable[[], AsyncGenerator[Answer, None]]) -> None:
-        """Writes an answer as it comes; what had come is kept whatever ends it."""
+    async def write(self, begin: Callable[[], AsyncGenerator[Answer, None]], _: Context | None = None) -> None:
+        """Writes an answer as it comes. Raises the error that ended it; its text is kept."""
         answers = begin()
         last = self.conversation.last
         writer = AnswerWriter(self.session, show_reasoning=self.show_reasoning, carried=last.answer if last else None)
@@ -197,13 +196,13 @@ class Talk:
                 async for answer in answers:
                     writer.show(answer)
         finally:
-            writer.show(self.conversation.exchanges[-1].answer)  # what came after the last look, when it was stopped
+            writer.show(self.conversation.exchanges[-1].answer)  # text since the last snapshot, when it was stopped
             writer.end()
             await self.flush()
         writer.result(self.conversation.exchanges[-1], self.conversation.id)
 
     async def flush(self) -> None:
-        """Waits until all is on the disk; a note says when that fails."""
+        """Waits until all is saved; a note says when that fails."""
         journal = self.conversation.journal
         moved = journal.moved_from if journal is not None else ""
         await self.conversation.settle()
@@ -215,7 +214,6 @@ class Talk:
             self.session.err.note(f"{journal.error.summary} {journal.error.remedy}")
 
     async def switch_to(self, conversation: Conversation) -> None:
-        """Closes the conversation and continues with another one."""
         await self.conversation.close()
         self.conversation = conversation
 
@@ -224,47 +222,35 @@ class Talk:
 
 
 class Leave(Exception):
-    """The person is done."""
-
-
-Work = Callable[[Talk, str, Context], Coroutine[Any, Any, None]]
+    """Ends the prompt."""
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
-    """A command of the prompt: its name, what may follow it, what it does. `at_prompt` works outside the core's loop:
-    it asks the person for more, or leaves."""
+class PromptCommand:
+    """`work` takes the talk, the text after the name, and the context. One that is no coroutine works outside the
+    core's loop, without the context: it reads more lines, or leaves."""
 
     name: str
     usage: str
     help: str
-    work: Work | None = None
-    at_prompt: Callable[[Talk, str], None] | None = None
+    work: Callable[..., Any]
 
 
-COMMANDS: Final[dict[str, Command]] = {}
+COMMANDS: Final[dict[str, PromptCommand]] = {}
+Work = TypeVar("Work", bound=Callable[..., Any])
 
 
 def command(name: str, usage: str, text: str) -> Callable[[Work], Work]:
-    """Registers the work of a command."""
+    """Registers a command of the prompt."""
 
     def register(work: Work) -> Work:
-        COMMANDS[name] = Command(name, usage, text, work)
+        COMMANDS[name] = PromptCommand(name, usage, text, work)
         return work
 
     return register
 
 
-def at_prompt(name: str, usage: str, text: str) -> Callable[[Callable[[Talk, str], None]], None]:
-    """Registers a command that works at the prompt."""
-
-    def register(work: Callable[[Talk, str], None]) -> None:
-        COMMANDS[name] = Command(name, usage, text, at_prompt=work)
-
-    return register
-
-
-def command_named(name: str) -> Command:
+def command_named(name: str) -> PromptCommand:
     """The command of that name, or the only one that begins so. Raises UsageError."""
     found = [COMMANDS[name]] if name in COMMANDS else [each for each in COMMANDS.values() if each.name.startswith(name)]
     if len(found) == 1 and name:
@@ -276,7 +262,7 @@ def command_named(name: str) -> Command:
     )
 
 
-@at_prompt("help", "", "these commands")
+@command("help", "", "these commands")
 def _help(talk: Talk, _: str) -> None:
     width = max(len(f"/{each.name} {each.usage}") for each in COMMANDS.values())
     for each in COMMANDS.values():
@@ -306,14 +292,11 @@ async def _set(talk: Talk, rest: str, context: Context) -> None:
 
 
 async def _change(talk: Talk, context: Context, name: str, text: str | None) -> None:
-    value = text
-    if name in ("system", "schema") and text is not None and text.startswith(FILE_MARK):
-        value = await context.conversations.text(text.removeprefix(FILE_MARK))
-    talk.conversation.settings = talk.conversation.settings.with_setting(name, value)
-    if name == "system":
-        talk.say(f"System prompt: {len(talk.conversation.settings.system):,} characters.")
-    else:
-        talk.say(f"{name}: {text or 'default'}")
+    settings = await context.conversations.with_setting(talk.conversation.settings, name, text)
+    talk.conversation.settings = settings
+    talk.say(
+        f"System prompt: {len(settings.system):,} characters." if name == "system" else f"{name}: {text or 'default'}"
+    )
 
 
 @command("think", "[on|off|show|hide]", "enable or disable reasoning; show or hide it")
@@ -361,7 +344,7 @@ async def _continue(talk: Talk, _: str, __: Context) -> None:
     await talk.write(lambda: talk.conversation.go_on(talk.target))
 
 
-@at_prompt("edit", "[N] [TEXT]", "edit and resend the last question, or number N")
+@command("edit", "[N] [TEXT]", "edit and resend the last question, or number N")
 def _edit(talk: Talk, rest: str) -> None:
     number, text = _number_and_text(talk.conversation, rest)
     if not text:
@@ -372,10 +355,7 @@ def _edit(talk: Talk, rest: str) -> None:
         talk.say("Not changed.")
         return
 
-    async def edit(_: Context) -> None:
-        await talk.write(lambda: talk.conversation.edit(number, text, talk.target))
-
-    talk.session.run(edit)
+    talk.session.run(partial(talk.write, partial(talk.conversation.edit, number, text, talk.target)))
 
 
 def _number_and_text(conversation: Conversation, rest: str) -> tuple[int, str]:
@@ -470,7 +450,7 @@ async def _load(talk: Talk, rest: str, context: Context) -> None:
     conversations = context.conversations
     known = {each.id for each in await conversations.summaries()} if conversations.kept else set()
     is_file = "/" in rest or rest.lower().endswith((".json", ".md")) or (rest not in known and "." in rest)
-    await talk.switch_to(await (conversations.take_in(rest) if is_file else conversations.open(rest)))
+    await talk.switch_to(await (conversations.import_file(rest) if is_file else conversations.open(rest)))
     talk.say(_headline(talk.conversation))
 
 
@@ -479,7 +459,7 @@ async def _save(talk: Talk, rest: str, context: Context) -> None:
     if not rest:
         kept = f"It is saved as {talk.conversation.id}." if talk.conversation.id else "It is not saved."
         raise UsageError("/save needs a file name.", f"NAME.md to read it, NAME.json to import it again. {kept}")
-    talk.say(f"Saved: {await context.conversations.put_out(talk.conversation.thread(), rest)}")
+    talk.say(f"Saved: {await context.conversations.export(talk.conversation.thread(), rest)}")
 
 
 @command("title", "[TEXT]", "show or set the title")
@@ -490,7 +470,7 @@ async def _title(talk: Talk, rest: str, _: Context) -> None:
     talk.say(talk.conversation.title or "No title yet.")
 
 
-@at_prompt("quit", "", "leave")
+@command("quit", "", "leave")
 def _quit(_: Talk, __: str) -> None:
     raise Leave
 
@@ -525,7 +505,7 @@ def converse(talk: Talk) -> None:
 
 
 def read_lines(ask: Callable[[str], str]) -> str:
-    """A person's next entry: one line; more where one ends in a backslash, or between two lines of `\"\"\"`."""
+    """The user's next entry: one line; more where one ends in a backslash, or between two lines of `\"\"\"`."""
     line = ask(PROMPT)
     if line.strip().startswith(BLOCK):
         lines = [line.strip().removeprefix(BLOCK)]
@@ -541,21 +521,17 @@ def read_lines(ask: Callable[[str], str]) -> str:
 
 
 def _take(talk: Talk, line: str) -> None:
-    """A command, or a question; then whatever tool calls the answer leaves open."""
+    """A command, or a question; then the tool calls that the answer leaves open."""
     if line.startswith("/") and not line.startswith("//"):
         name, _, rest = line[1:].partition(" ")
-        found = command_named(name)
-        if found.at_prompt is not None:
-            found.at_prompt(talk, rest.strip())
-        elif found.work is not None:
-            talk.session.run(partial(found.work, talk, rest.strip()))
+        work = command_named(name).work
+        if inspect.iscoroutinefunction(work):
+            talk.session.run(partial(work, talk, rest.strip()))
+        else:
+            work(talk, rest.strip())
     else:
         talk.session.run(partial(talk.ask, line[1:] if line.startswith("//") else line))
-    _answer_tools(talk)
-
-
-def _answer_tools(talk: Talk) -> None:
-    """The person types the results of tool calls: nothing is run. An empty first line leaves them unanswered."""
+    # The user types the results of tool calls: nothing is run. An empty first line leaves them unanswered.
     while talk.conversation.last is not None and (calls := talk.conversation.last.open_calls):
         results: list[str] = []
         for call in calls:
@@ -565,11 +541,8 @@ def _answer_tools(talk: Talk) -> None:
             if not result.strip():
                 return
             results.append(result)
-
-        async def send(_: Context, results: list[str] = results) -> None:
-            await talk.write(lambda: talk.conversation.answer_tools(results, talk.target))
-
-        talk.session.run(send)
+        answer = partial(talk.conversation.answer_tools, results, talk.target)
+        talk.session.run(partial(talk.write, answer))
 
 
 @contextlib.contextmanager

@@ -116,14 +116,14 @@ def export_conversation(session: Session, name: str, form: str, output: str, for
 def import_conversation(session: Session, path: str) -> None:
     """Import our own JSON or Markdown, or a JSON list of messages. Prints the new id."""
 
-    async def take_in(context: Context) -> tuple[str, str, int]:
-        made = await context.conversations.take_in(path)
+    async def import_file(context: Context) -> tuple[str, str, int]:
+        made = await context.conversations.import_file(path)
         try:
             return made.id, made.title, len(made.exchanges)
         finally:
             await made.close()
 
-    id_, title, count = session.run(take_in)
+    id_, title, count = session.run(import_file)
     if session.as_json:
         session.out.json({"id": id_, "title": title, "exchanges": count})
     else:

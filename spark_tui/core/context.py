@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from spark_tui.core.bench import Benchmark, Results
     from spark_tui.core.bench_ab import ABPlanner, ABRunner
     from spark_tui.core.cache import CacheControl
-    from spark_tui.core.chat import ChatTarget, EngineMeter
+    from spark_tui.core.chat import ChatTarget, ReadCounters
     from spark_tui.core.collectors import Collectors
     from spark_tui.core.config import Config
     from spark_tui.core.conversations import Conversations
@@ -180,7 +180,7 @@ PARTS: Final[Mapping[str, Part]] = {
             c.api, c.clock, c.presets, Path(c.paths.store),
             store=c.ports.conversations if c.ports.has("conversations") else None,
             files=c.ports.user_files if c.ports.has("user_files") else None,
-            meter=c.chat_meter, advise=c.chat_advice,
+            meter=c.chat_meter(), advise=c.chat_advice,
         ),
     ),
     "results": ("bench:Results", lambda make, c: make(c.ports.results, c.clock)),
@@ -338,8 +338,8 @@ class Context:
         views: tuple[EngineView, ...] = value_of(self.store.world.engines) or ()
         return advised(error, target, self.secrets.path(target.engine), views)
 
-    def chat_meter(self) -> EngineMeter | None:
-        """What an answer is measured with; None without metrics."""
+    def chat_meter(self) -> ReadCounters | None:
+        """Reads an engine's counters around an answer; None without metrics."""
         from spark_tui.core.chat import meter_on
 
         return meter_on(self.ports.metrics) if self.ports.has("metrics") else None

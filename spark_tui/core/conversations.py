@@ -1,17 +1,16 @@
-"""The conversations that are kept: the list, and each of them opened, forked, renamed, imported and exported."""
+"""Saved conversations: list, open, fork, rename, import and export."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from spark_tui.core.chat import Advise, Conversation, EngineMeter, Journal
+from spark_tui.core.chat import Advise, Conversation, Journal, ReadCounters
 from spark_tui.domain.chat import records
 from spark_tui.domain.chat.conversation import ChatThread, ConversationHit, ConversationSummary
 from spark_tui.domain.chat.formats import exported, imported
-from spark_tui.domain.chat.message import Attachment, MediaKind, ToolSpec
+from spark_tui.domain.chat.message import Attachment, ToolSpec
 from spark_tui.domain.chat.request import (
     MOST_BYTES,
     MOST_CHARS,
@@ -29,7 +28,7 @@ from spark_tui.domain.quantities import MIB
 from spark_tui.services.ports import Clock, ConversationStore, EngineApi, PresetSource, UserFiles
 
 LATEST = "last"
-"""In the place of an id: the conversation that was changed last."""
+"""Instead of an id: the conversation that was changed last."""
 MOST_IMPORT_BYTES = 64 * MIB
 MOST_PROMPT_BYTES = MIB
 FORK = " (fork)"
@@ -47,7 +46,7 @@ class Conversations:
         *,
         store: ConversationStore | None = None,
         files: UserFiles | None = None,
-        meter: Callable[[], EngineMeter | None] = lambda: None,
+        meter: ReadCounters | None = None,
         advise: Advise | None = None,
     ) -> None:
         self._api = api
@@ -59,114 +58,10 @@ class Conversations:
         self._meter = meter
         self._advise = advise
 
-    # --- one ------------------------------------------------------------------------------------------
-
-    def new(self, settings: ChatSettings = NO_SETTINGS, *, keep: bool = True) -> Conversation:
-        """One in which nothing was said yet; with `keep` it is written down from its first question on."""
-        return self._conversation(ChatThread(), settings, exists=False, keep=keep)
-
-    async def open(self, conversation: str) -> Conversation:
-        """One that is kept, by its id, a part of its id, or LATEST. Raises UsageError when there is none, or more than
-        one. Where another program writes in it, the next question begins a copy."""
-        thread = await self.read(conversation)
-        return self._conversation(thread, thread.settings, exists=True, keep=True)
-
-    async def read(self, conversation: str) -> ChatThread:
-        """What is kept of it; as `open`."""
-        return await self._store.read(await self._id(conversation))
-
-    async def fork(self, thread: ChatThread, number: int) -> Conversation:
-        """A new conversation that begins as `thread` does, up to exchange `number` and with it."""
-        kept = tuple(each for each in thread.exchanges if each.number <= number and not each.live)
-        if not kept:
-            raise UsageError("There is nothing to fork yet.", "Fork at an exchange that has its answer.")
-        title = thread.title if thread.title.endswith(FORK) else f"{thread.title}{FORK}"
-        begun = replace(
-            thread, id="", title=title, exchanges=kept, parent=thread.id,
-            sent_from=thread.sent_from if thread.sent_from <= number else 0,
-        )  # fmt: skip
-        return await self._begun(begun, thread.settings)
-
-    async def _begun(self, thread: ChatThread, settings: ChatSettings) -> Conversation:
-        """A conversation with a past, written down at once where conversations are kept."""
-        made = self._conversation(thread, settings, exists=False, keep=self._kept is not None)
-        if made.journal is not None:
-            made.journal.write()
-            await made.journal.flush()
-            if made.journal.error is not None:
-                raise made.journal.error
-        return made
-
-    def _conversation(self, thread: ChatThread, settings: ChatSettings, *, exists: bool, keep: bool) -> Conversation:
-        journal = Journal(self._kept, self._clock, thread, exists=exists) if keep and self._kept is not None else None
-        return Conversation(
-            self._api,
-            self._clock,
-            settings=settings,
-            thread=thread,
-            journal=journal,
-            meter=self._meter(),
-            advise=self._advise,
-        )
-
-    # --- all ------------------------------------------------------------------------------------------
-
     @property
     def kept(self) -> bool:
-        """Conversations are kept here."""
+        """Whether conversations can be saved at all."""
         return self._kept is not None
-
-    async def summaries(self) -> tuple[ConversationSummary, ...]:
-        """All of them, the one that was changed last first; `problems` says which files could not be read."""
-        return await self._store.summaries()
-
-    @property
-    def problems(self) -> tuple[str, ...]:
-        """Sentences on files that the last `summaries` could not read."""
-        return self._store.unreadable
-
-    async def search(self, text: str) -> tuple[ConversationHit, ...]:
-        """Where `text` was said, whatever its case."""
-        return await self._store.search(text)
-
-    async def rename(self, conversation: str, title: str) -> str:
-        """Calls it so, also while another program writes in it; returns its id."""
-        if not title.strip():
-            raise UsageError("A title must say something.", "Give one.")
-        found = await self._id(conversation)
-        await self._store.append(found, [records.title(" ".join(title.split()))], durable=True)
-        return found
-
-    async def delete(self, conversation: str) -> str:
-        """Removes it for good; returns its id. Raises RefusedError while another program writes in it."""
-        found = await self._id(conversation)
-        await self._store.delete(found)
-        return found
-
-    async def take_in(self, path: str) -> Conversation:
-        """A conversation from a file: our JSON or Markdown, or a list of messages. Raises UsageError."""
-        raw = await self.files.read(path, MOST_IMPORT_BYTES)
-        thread = imported(raw.decode("utf-8", "replace"), Path(path).name, self._clock.now())
-        return await self._begun(replace(thread, id=""), thread.settings)
-
-    async def put_out(self, thread: ChatThread, path: str, *, replace_it: bool = False) -> str:
-        """Writes it to a file, as JSON where its name ends so, else as Markdown; returns the path."""
-        form = "json" if path.lower().endswith(".json") else "markdown"
-        return await self.files.write(path, exported(thread, form), replace=replace_it)
-
-    async def _id(self, told: str) -> str:
-        summaries = await self._store.summaries()
-        if told == LATEST and summaries:
-            return summaries[0].id
-        found = [each.id for each in summaries if each.id == told] or [
-            each.id for each in summaries if told and (each.id.startswith(told) or each.id.endswith(told))
-        ]
-        if len(found) == 1:
-            return found[0]
-        if found:
-            raise UsageError(f"{len(found)} conversations are called {told}...", "Give more of the id.")
-        what = "There is no conversation yet." if told == LATEST else f"There is no conversation {told}."
-        raise UsageError(what, "spark-tui conversations lists them.")
 
     @property
     def _store(self) -> ConversationStore:
@@ -176,29 +71,138 @@ class Conversations:
 
     @property
     def files(self) -> UserFiles:
-        """Files that the person names. Raises RefusedError where there are none: in a simulation."""
+        """The user's own files. Raises RefusedError in a simulation."""
         if self._files is None:
             raise RefusedError("No files are read or written here.", "Leave out --demo.")
         return self._files
 
-    # --- what a question needs ------------------------------------------------------------------------
+    # --- one ------------------------------------------------------------------------------------------
+
+    def new(self, settings: ChatSettings = NO_SETTINGS, *, keep: bool = True) -> Conversation:
+        """An empty one; with `keep` it is saved from its first question on."""
+        return self._conversation(ChatThread(), settings, exists=False, keep=keep)
+
+    async def open(self, conversation: str) -> Conversation:
+        """A saved one by its id, a part of its id, or LATEST. Raises UsageError when there is none, or more than one.
+        Where another program writes in it, the next question begins a copy."""
+        thread = await self.read(conversation)
+        return self._conversation(thread, thread.settings, exists=True)
+
+    async def read(self, conversation: str) -> ChatThread:
+        """As `open`."""
+        return await self._store.read(await self._id(conversation))
+
+    async def fork(self, thread: ChatThread, number: int) -> Conversation:
+        """A new conversation that begins as `thread` does, up to and with exchange `number`."""
+        kept = tuple(each for each in thread.exchanges if each.number <= number and not each.live)
+        if not kept:
+            raise UsageError("There is nothing to fork yet.", "Fork at an exchange that has its answer.")
+        title = thread.title if thread.title.endswith(FORK) else f"{thread.title}{FORK}"
+        sent_from = thread.sent_from if thread.sent_from <= number else 0
+        return await self._begun(
+            replace(thread, id="", title=title, exchanges=kept, parent=thread.id, sent_from=sent_from)
+        )
+
+    async def import_file(self, path: str) -> Conversation:
+        """A conversation from a file: our JSON or Markdown, or a list of messages. Raises UsageError."""
+        raw = await self.files.read(path, MOST_IMPORT_BYTES)
+        thread = imported(raw.decode("utf-8", "replace"), Path(path).name, self._clock.now())
+        return await self._begun(replace(thread, id=""))
+
+    async def _begun(self, thread: ChatThread) -> Conversation:
+        """A new conversation with a past, saved at once where conversations are saved."""
+        made = self._conversation(thread, thread.settings, exists=False)
+        if made.journal is not None:
+            made.journal.write()
+            await made.journal.flush()
+            if made.journal.error is not None:
+                raise made.journal.error
+        return made
+
+    def _conversation(
+        self, thread: ChatThread, settings: ChatSettings, *, exists: bool, keep: bool = True
+    ) -> Conversation:
+        journal = Journal(self._kept, self._clock, thread, exists=exists) if keep and self._kept is not None else None
+        return Conversation(
+            self._api,
+            self._clock,
+            settings=settings,
+            thread=thread,
+            journal=journal,
+            meter=self._meter,
+            advise=self._advise,
+        )
+
+    # --- all ------------------------------------------------------------------------------------------
+
+    async def summaries(self) -> tuple[ConversationSummary, ...]:
+        """The latest change first; `problems` names unreadable files."""
+        return await self._store.summaries()
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Sentences on files that the last `summaries` could not read."""
+        return self._store.unreadable
+
+    async def search(self, text: str) -> tuple[ConversationHit, ...]:
+        """Messages and titles with `text`, whatever its case."""
+        return await self._store.search(text)
+
+    async def rename(self, conversation: str, title: str) -> str:
+        """Works also while another program writes in it; returns its id."""
+        if not title.strip():
+            raise UsageError("A title must say something.", "Give one.")
+        found = await self._id(conversation)
+        await self._store.append(found, [records.title(" ".join(title.split()))], durable=True)
+        return found
+
+    async def delete(self, conversation: str) -> str:
+        """Returns its id. Raises RefusedError while another program writes in it."""
+        found = await self._id(conversation)
+        await self._store.delete(found)
+        return found
+
+    async def export(self, thread: ChatThread, path: str, *, replace_it: bool = False) -> str:
+        """Writes a file, JSON where its name ends so, else Markdown; returns the path."""
+        form = "json" if path.lower().endswith(".json") else "markdown"
+        return await self.files.write(path, exported(thread, form), replace=replace_it)
+
+    async def _id(self, given: str) -> str:
+        ids = [each.id for each in await self._store.summaries()]
+        if given == LATEST and ids:
+            return ids[0]
+        found = [each for each in ids if each == given] or [
+            each for each in ids if given and (each.startswith(given) or each.endswith(given))
+        ]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise UsageError(f"{len(found)} conversations are called {given}...", "Give more of the id.")
+        what = "There is no conversation yet." if given == LATEST else f"There is no conversation {given}."
+        raise UsageError(what, "spark-tui conversations lists them.")
+
+    # --- for a question -------------------------------------------------------------------------------
 
     async def attachment(self, path: str) -> Attachment:
-        """A picture or a sound by its path. Raises UsageError, RefusedError."""
-        raw = await self.files.read(path, max(MOST_BYTES[MediaKind.IMAGE], MOST_BYTES[MediaKind.AUDIO]))
+        """An image or audio by its path. Raises UsageError, RefusedError."""
+        raw = await self.files.read(path, max(MOST_BYTES.values()))
         return attachment_of(raw, Path(path).name)
 
     async def tools(self, path: str) -> tuple[ToolSpec, ...]:
         """Tools from a JSON file. Raises UsageError."""
         return tools_from((await self.files.read(path, MOST_CHARS)).decode("utf-8", "replace"), Path(path).name)
 
-    async def text(self, path: str) -> str:
-        """A system prompt or a schema from a file."""
-        return (await self.files.read(path, MOST_PROMPT_BYTES)).decode("utf-8", "replace")
+    async def with_setting(self, settings: ChatSettings, name: str, given: object) -> ChatSettings:
+        """`settings` with one changed; `@FILE` reads a system prompt or a schema from a file. Raises ParameterError,
+        UsageError."""
+        if name in ("system", "schema") and isinstance(given, str) and given.startswith("@") and "\n" not in given:
+            raw = await self.files.read(given.removeprefix("@").strip(), MOST_PROMPT_BYTES)
+            given = raw.decode("utf-8", "replace")
+        return settings.with_setting(name, given)
 
     async def defaults(self, preset: str, model: str) -> Defaults:
-        """What chats of a preset begin with, its recipe's system prompt read from the store; none for one that is not
-        there. Never raises: what is wrong is in `problems`."""
+        """The settings with which chats of a preset begin, its recipe's system prompt read from the store. Never
+        raises: `problems` says what is missing."""
         found = self._presets.load().get(preset) if preset else None
         if found is None:
             return NO_DEFAULTS

@@ -256,7 +256,7 @@ def _one_of(names: tuple[str, ...]) -> Callable[[object], str]:
     return read
 
 
-def _flag(value: object) -> bool:
+def read_flag(value: object) -> bool:
     if isinstance(value, bool):
         return value
     word = value.strip().lower() if isinstance(value, str) else ""
@@ -272,11 +272,11 @@ _READERS: Final[Mapping[str, Callable[[object], object]]] = {
     "docker_host": _docker_host,
     "refresh_seconds": _within(REFRESH_RANGE, "seconds"),
     "exposure": _reach,
-    "read_only": _flag,
+    "read_only": read_flag,
     "guard_serving_gib": _within(GUARD_RANGE, "GiB"),
     "guard_loading_gib": _within(GUARD_RANGE, "GiB"),
-    "guard_auto": _flag,
-    "stop_crash_loops": _flag,
+    "guard_auto": read_flag,
+    "stop_crash_loops": read_flag,
     "theme": _one_of(THEME_NAMES),
     "glyphs": _one_of(GLYPH_NAMES),
     "keymap": read_keymap,

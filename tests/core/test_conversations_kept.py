@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from spark_tui.core.chat import ChatTarget, Conversation, EngineCounters, EngineMeter, advised, engine_side, meter_on
+from spark_tui.core.chat import ChatTarget, Conversation, EngineCounters, advised, engine_side, meter_on
 from spark_tui.core.conversations import Conversations
 from spark_tui.domain.chat.conversation import EngineSide, Exchange, Outcome
 from spark_tui.domain.chat.message import (
@@ -346,8 +346,8 @@ async def test_conversations_are_found_renamed_exported_imported_and_deleted() -
     [hit] = await kept.conversations.search("cuda")
     assert (hit.id, hit.title) == (name, "Kernel hunt")
     for path in ("/out/talk.json", "/out/talk.md"):
-        await kept.conversations.put_out(await kept.conversations.read("last"), path)
-        made = await kept.conversations.take_in(path)
+        await kept.conversations.export(await kept.conversations.read("last"), path)
+        made = await kept.conversations.import_file(path)
         assert said(made) == [("Why is it so?", "CUDA graphs.")]
         assert made.title == "Kernel hunt"
     assert len(await kept.conversations.summaries()) == 3
@@ -419,9 +419,7 @@ async def test_an_answer_is_measured_and_the_measure_is_kept() -> None:
     async def read(_: ChatTarget) -> EngineCounters | None:
         return next(readings)
 
-    conversations = Conversations(
-        kept.api, kept.clock, FixedPresets(), Path("/"), store=kept.store, meter=lambda: EngineMeter(read)
-    )
+    conversations = Conversations(kept.api, kept.clock, FixedPresets(), Path("/"), store=kept.store, meter=read)
     conversation = conversations.new()
     await kept.ask(conversation, "Why?")
     await settle()

@@ -15,7 +15,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import spark_tui.services.demo
-from spark_tui.domain.chat.message import Answer, Band, ChatParameters, ChatRequest, ContentDelta, Message, Role, band
+from spark_tui.domain.chat.message import (
+    Answer,
+    AnswerBuilder,
+    Band,
+    ChatParameters,
+    ChatRequest,
+    ContentDelta,
+    Message,
+    Role,
+    band,
+)
 from spark_tui.domain.engine.container import (
     LABEL_API_KEY_FILE,
     LABEL_SERVED_NAME,
@@ -51,7 +61,6 @@ from spark_tui.services.demo.host import DemoGpu, DemoHost
 from spark_tui.services.demo.recording import boot_script
 from spark_tui.services.demo.world import FAILED_NAME, SERVING_NAME, SERVING_PORT, VLLM_IMAGE, DemoWorld
 from spark_tui.services.ports import LogLine
-from tests.chat_reduce import advance
 from tests.fakes_host import FakeClock
 
 BOOT_SECONDS = boot_script().seconds / 20
@@ -100,15 +109,14 @@ class Spark:
         self, text: str, endpoint: Endpoint = STANDING, model: str = SERVING_NAME, **parameters: object
     ) -> Answer:
         """A question and its whole answer, with the times of this clock."""
-        answer = Answer(self.clock.monotonic())
 
         async def talk() -> Answer:
-            nonlocal answer
+            builder = AnswerBuilder(self.clock.monotonic())
             request = ChatRequest(model, (Message(Role.USER, text),), ChatParameters(**parameters))  # type: ignore[arg-type]
             async with aclosing(self.api.chat(endpoint, request)) as events:
                 async for event in events:
-                    answer = advance(answer, event, self.clock.monotonic())
-            return answer
+                    builder.add(event, self.clock.monotonic())
+            return builder.snapshot()
 
         task = asyncio.create_task(talk())
         await self.clock.until(task.done, step=0.05)

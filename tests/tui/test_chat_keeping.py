@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from dataclasses import replace
 
 import pytest
 from textual.events import Key
@@ -381,7 +382,7 @@ async def test_with_one_engine_there_is_nothing_to_compare() -> None:
 async def test_what_the_engines_metrics_tell_stands_under_the_answer() -> None:
     async with chatting() as kit:
         await kit.answered(usage=Usage(5, 9))
-        turn = kit.chat._conversation._turns[-1]
-        turn.measured(EngineSide(1.25, 30, 20))
+        conversation = kit.chat._conversation
+        conversation._past = (replace(conversation._past[0], engine_side=EngineSide(1.25, 30, 20)),)
         kit.chat._show_all()
         await kit.until_seen("queued 1.25 s", "drafts 67 % accepted")

@@ -10,12 +10,11 @@ from hypothesis import strategies as st
 from textual.content import Content
 
 from spark_tui.domain.chat.conversation import Exchange, Outcome
-from spark_tui.domain.chat.message import Answer, ContentDelta, ReasoningDelta, ToolCall, Usage
+from spark_tui.domain.chat.message import Answer, ToolCall, Usage
 from spark_tui.domain.errors import ContextOverflow
 from spark_tui.tui.format import UNICODE
 from spark_tui.tui.widgets.markdown import LiveMarkdown, LivePlain, lay_out, parse, share
 from spark_tui.tui.widgets.turn import Turn, TurnLines, error_lines, figures, reasoning_headline
-from tests.chat_reduce import advance
 
 WIDTH = 60
 
@@ -255,15 +254,6 @@ def test_reasoning_is_headed_by_what_is_known_of_it() -> None:
     assert reasoning_headline(turn(answer), open_=False).plain == "+ reasoned for 9.8 s, 412 tokens  ^t show"
     unknown = Answer(0.0, "Yes", "hm", first_token_at=1.0, answer_at=10.8)
     assert reasoning_headline(turn(unknown), open_=True).plain == "- reasoned for 9.8 s  ^t hide"
-
-
-def test_reasoning_ends_with_the_first_token_of_the_answer() -> None:
-    answer = advance(advance(Answer(0.0), ReasoningDelta("a"), 1.0), ReasoningDelta("b"), 4.0)
-    assert answer.reasoning_seconds == 3.0
-    for at, text in ((5.0, ""), (6.0, "c"), (9.0, "d")):
-        answer = advance(answer, ContentDelta(text), at)
-    assert answer.reasoning_seconds == 5.0
-    assert advance(Answer(0.0), ContentDelta("c"), 1.0).reasoning_seconds is None
 
 
 def test_an_error_says_what_to_do_and_shows_a_little_evidence() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import reduce
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,14 +12,11 @@ from spark_tui.domain.chat.message import (
     ChatEvent,
     ContentDelta,
     Finished,
-    Message,
     ReasoningDelta,
-    Role,
     ToolCall,
     ToolCallDelta,
     Usage,
 )
-from tests.chat_reduce import advance
 
 Timed = tuple[float, ChatEvent]
 
@@ -45,17 +40,17 @@ STREAM = st.lists(st.tuples(st.integers(0, 3), EVENTS), max_size=20)
 
 
 @given(STREAM, st.sets(st.integers(0, 20)))
-def test_collecting_and_reducing_give_the_same_answer_whenever_it_is_looked_at(
+def test_snapshots_taken_on_the_way_change_nothing_and_the_size_is_what_was_collected(
     stream: list[tuple[int, ChatEvent]], looks: set[int]
 ) -> None:
-    at, builder, reduced = 0.0, AnswerBuilder(0.0), Answer(0.0)
-    for number, (pause, event) in enumerate(stream):
-        at += pause
+    builder = AnswerBuilder(0.0)
+    for number, (at, event) in enumerate(stream):
         builder.add(event, at)
-        reduced = advance(reduced, event, at)
         if number in looks:
-            assert builder.snapshot() == reduced
-    assert builder.snapshot() == reduced
+            assert builder.snapshot() == answer(*stream[: number + 1])
+    whole = builder.snapshot()
+    assert whole == answer(*stream)
+    assert builder.size >= len(whole.content) + len(whole.reasoning)
 
 
 @given(STREAM)
@@ -65,16 +60,6 @@ def test_an_answer_never_loses_text(stream: list[tuple[int, ChatEvent]]) -> None
     assert told.reasoning == "".join(event.text for _, event in stream if isinstance(event, ReasoningDelta))
     arguments = sorted("".join(event.arguments for _, event in stream if isinstance(event, ToolCallDelta)))
     assert sorted("".join(call.arguments for call in told.tool_calls)) == arguments
-
-
-@given(STREAM)
-def test_the_size_is_what_was_collected(stream: list[tuple[int, ChatEvent]]) -> None:
-    builder = AnswerBuilder(0.0)
-    for at, event in stream:
-        builder.add(event, at)
-    told = builder.snapshot()
-    assert builder.size >= len(told.content) + len(told.reasoning)
-    assert AnswerBuilder.of(told).size <= builder.size
 
 
 def test_a_snapshot_is_the_same_object_while_nothing_came() -> None:
@@ -147,6 +132,8 @@ def test_prefill_is_what_was_not_cached_over_the_time_to_the_first_token(usage: 
 
 
 def test_reasoning_ends_where_the_answer_begins() -> None:
+    begun = ((1.0, ReasoningDelta("a")), (4.0, ReasoningDelta("b")), (5.0, ContentDelta("")), (6.0, ContentDelta("c")))
+    assert answer(*begun, (9.0, ContentDelta("d"))).reasoning_seconds == 5.0
     told = answer((1.0, ReasoningDelta("hm")), (3.0, ReasoningDelta("so")))
     assert told.reasoning_seconds == 2.0
     assert answer((1.0, ReasoningDelta("hm")), (3.0, ContentDelta("Yes")), (9.0, ContentDelta("."))).answer_at == 3.0
@@ -161,10 +148,3 @@ def test_a_tool_call_is_put_together_and_keeps_its_first_id() -> None:
         (1.3, ToolCallDelta(0, "", "", ': "Bern"}')),
     )
     assert told.tool_calls == (ToolCall("call-1", "weather", '{"city": "Bern"}'), ToolCall("other", "time", "{}"))
-    assert told.message() == Message(Role.ASSISTANT, "", "", told.tool_calls)
-
-
-def test_a_stored_answer_can_be_gone_on_with() -> None:
-    stream: list[Timed] = [(1.0, ReasoningDelta("a")), (2.0, ContentDelta("b")), (3.0, Finished("stop"))]
-    reduced = reduce(lambda so_far, timed: advance(so_far, timed[1], timed[0]), stream, Answer(0.0))
-    assert reduced == answer(*stream)

@@ -16,7 +16,6 @@ from spark_tui.domain.chat.request import (
     check_together,
     kind_of,
     tools_from,
-    tools_text,
 )
 from spark_tui.domain.errors import RefusedError, SparkError, UsageError
 
@@ -35,10 +34,6 @@ PNG = b"\x89PNG\r\n\x1a\n" + bytes(20)
 )
 def test_tools_are_read_as_people_keep_them(told: object) -> None:
     assert tools_from(json.dumps(told)) == (SPEC,)
-
-
-def test_tools_survive_a_file() -> None:
-    assert tools_from(tools_text((SPEC,))) == (SPEC,)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_tui.domain.chat.message import ChatParameters, ToolSpec
-from spark_tui.domain.chat.parameters import NAMES, ParameterError, changed, known_parameters, parameters_from, written
+from spark_tui.domain.chat.parameters import NAMES, ParameterError, changed, known_parameters, written
 from spark_tui.domain.chat.request import ChatSettings, defaults_of, filled_prompt, settings_from, settings_json
 from spark_tui.domain.presets.preset import Origin, Preset, PresetFacts, RequiredFile
 
@@ -88,7 +88,7 @@ def test_any_value_is_a_setting_or_an_error_that_names_it(name: str, told: objec
     except ParameterError as error:
         assert error.field == name
     else:
-        assert parameters_from(json.loads(json.dumps(found.given()))) == found
+        assert settings_from(json.loads(json.dumps(found.given()))).parameters == found
         text = written(found.given().get(name))
         assert changed(NOTHING, name, text) == found or name in ("stop", "temperature", "top_p", "min_p") or "e" in text
 

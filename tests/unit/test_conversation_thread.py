@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -272,6 +273,21 @@ def same(one: ChatThread, other: ChatThread) -> bool:
 def test_a_conversation_survives_its_file_with_all_it_knows() -> None:
     lines = [json.loads(json.dumps(line)) for line in records.records_of(FULL, lambda _: "kept")]
     assert same(read_back(lines), FULL)
+
+
+@pytest.mark.parametrize("old", [True, False], ids=["export", "file"])
+def test_files_of_earlier_versions_still_load(old: bool) -> None:
+    """Written by the code of version 1: a saved file with everything in it, and an export."""
+    path = Path("tests/fixtures/chat") / ("conversation-v1.json" if old else "conversation-v1.jsonl")
+    if old:
+        assert same(replace(imported(path.read_text(), "x", 0.0), id=FULL.id), FULL)
+        return
+    thread = read_back([json.loads(line) for line in path.read_text().splitlines()])
+    assert thread.damaged == 0
+    assert (thread.title, thread.last_number) == ("Renamed", 4)
+    *whole, looked = thread.exchanges
+    assert same(replace(thread, title=FULL.title, exchanges=tuple(whole), last_number=2), FULL)
+    assert (looked.answer.content, looked.answer.reasoning, looked.answer.tool_calls) == ("Let me look.", "hm", (CALL,))
 
 
 def test_an_export_can_be_imported_again_whole() -> None:

@@ -1,10 +1,10 @@
-"""A conversation as it stands: exchanges in order, and what of them is sent with the next question."""
+"""A conversation: exchanges in order, what of them is sent with the next question, and the room that it takes."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
@@ -19,8 +19,6 @@ QUEUED_SECONDS = 0.05
 
 
 class Outcome(StrEnum):
-    """How an answer ended, or that it has not."""
-
     LIVE = "live"
     COMPLETE = "complete"
     STOPPED = "stopped"
@@ -29,7 +27,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ToolAnswer:
-    """What a person typed as the result of a tool call. `call_id` is the call's, `name` the tool's."""
+    """The result of a tool call, typed by the user. `call_id` is the call's, `name` the tool's."""
 
     call_id: str
     name: str
@@ -38,8 +36,8 @@ class ToolAnswer:
 
 @dataclass(frozen=True, slots=True)
 class EngineSide:
-    """What the engine's own metrics say of the time of an answer. None: not told. `shared`: other requests ran too,
-    and the figures are of all of them. `queue_seconds` waited before the prompt was read."""
+    """The engine's own metrics during an answer; None: not reported. `shared`: other requests ran too, and the figures
+    are of all of them. `queue_seconds` is the wait before the prompt was read."""
 
     queue_seconds: float | None = None
     drafted_tokens: int | None = None
@@ -48,7 +46,7 @@ class EngineSide:
 
     @property
     def queued(self) -> float | None:
-        """Seconds in the queue, where there was one: less than QUEUED_SECONDS is none."""
+        """Seconds in the queue; None below QUEUED_SECONDS."""
         return self.queue_seconds if self.queue_seconds is not None and self.queue_seconds >= QUEUED_SECONDS else None
 
     @property
@@ -61,9 +59,9 @@ class EngineSide:
 class Exchange:
     """A question and its answer so far. `number` counts from 1 and is never used twice; `asked_at` is epoch seconds.
 
-    `error` is set when the outcome is FAILED. With `tool_answers` there is no question: the model's tool calls of the
-    exchange before were answered. `limit` is the engine's context in tokens, as far as it was known; `sent_from` the
-    number of the first exchange that was sent with it.
+    `error` is set when the outcome is FAILED. `tool_answers` replace the question: they answer the tool calls of the
+    exchange before. `limit` is the engine's context in tokens, None where unknown; `sent_from` the number of the first
+    exchange that was sent with it.
     """
 
     number: int
@@ -83,12 +81,10 @@ class Exchange:
 
     @property
     def live(self) -> bool:
-        """More may come."""
         return self.outcome is Outcome.LIVE
 
     @property
     def stopped(self) -> bool:
-        """The person ended it."""
         return self.outcome is Outcome.STOPPED
 
     @property
@@ -98,29 +94,28 @@ class Exchange:
 
     @property
     def unfinished(self) -> bool:
-        """The answer was stopped, broke off or was cut at the token limit, after its text had begun."""
+        """Stopped, broken off or cut at the token limit, after its text had begun."""
         ended = self.outcome in (Outcome.STOPPED, Outcome.FAILED) or self.answer.finish_reason == "length"
         return ended and not self.live and self.answered and not self.answer.tool_calls
 
     @property
+    def calls(self) -> tuple[ToolCall, ...]:
+        """The answer's tool calls; where a server gave no ids, with ids to tell their answers apart."""
+        return tuple(
+            call if call.id else ToolCall(f"call-{self.number}-{place}", call.name, call.arguments)
+            for place, call in enumerate(self.answer.tool_calls, 1)
+        )
+
+    @property
     def open_calls(self) -> tuple[ToolCall, ...]:
-        """The tool calls that wait for a person's answers, each with an id."""
-        return () if self.live or self.outcome is Outcome.FAILED else called(self)
-
-
-def called(exchange: Exchange) -> tuple[ToolCall, ...]:
-    """An answer's tool calls; where a server gave none, with ids by which their answers can be told apart."""
-    return tuple(
-        call if call.id else ToolCall(f"call-{exchange.number}-{place}", call.name, call.arguments)
-        for place, call in enumerate(exchange.answer.tool_calls, 1)
-    )
+        """The tool calls that wait for results."""
+        return () if self.live or self.outcome is Outcome.FAILED else self.calls
 
 
 @dataclass(frozen=True, slots=True)
 class ChatThread:
-    """A conversation as it is kept. Times are epoch seconds. `sent_from`: exchanges with a smaller number are shown
-    and no longer sent. `parent` is the id of the conversation that it was forked from. `damaged` counts the lines of
-    its file that could not be read."""
+    """A conversation as it is saved. Times are epoch seconds. Exchanges below number `sent_from` are shown and no
+    longer sent. `parent` is the id of the conversation that it was forked from. `damaged` counts unreadable lines."""
 
     id: str = ""
     title: str = ""
@@ -134,7 +129,7 @@ class ChatThread:
 
 
 def title_of(question: str, attachments: Sequence[Attachment] = ()) -> str:
-    """A title from the first question: its first line that says something."""
+    """The first line of the question that is not blank."""
     lines = (" ".join(clean_line(line).split()) for line in question.splitlines())
     first = next((line for line in lines if line), "")
     return truncate(first or next((each.name for each in attachments), "") or "(no title)", TITLE_CELLS)
@@ -142,9 +137,9 @@ def title_of(question: str, attachments: Sequence[Attachment] = ()) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ConversationSummary:
-    """One conversation in a list. Times are epoch seconds; `models` in the order in which they spoke; `size` bytes.
+    """One conversation in a list. Times are epoch seconds; `models` in the order of their answers; `size` is bytes.
 
-    `damaged` counts lines that could not be read. `in_use`: a program writes in it now, this one included.
+    `damaged` counts unreadable lines. `in_use`: a program writes in it now, this one included.
     """
 
     id: str
@@ -161,7 +156,7 @@ class ConversationSummary:
 
 @dataclass(frozen=True, slots=True)
 class ConversationHit:
-    """Where a word was found: the conversation, the exchange's number, and the text around it, cleaned."""
+    """A search result: the conversation, the exchange's number (0: the title), and the text around it, cleaned."""
 
     id: str
     title: str
@@ -174,69 +169,53 @@ class ConversationHit:
 
 @dataclass(frozen=True, slots=True)
 class Say:
-    """What is said next: a question, or the answers to the last exchange's tool calls."""
+    """A question, or the answers to the last exchange's tool calls."""
 
     question: str = ""
     attachments: tuple[Attachment, ...] = ()
     tool_answers: tuple[ToolAnswer, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _Round:
-    """A question and all that followed from it: an answer, or tool calls, their answers, and an answer."""
-
-    exchanges: list[Exchange] = field(default_factory=list)
-
-
 def history(
     exchanges: Sequence[Exchange], settings: ChatSettings, say: Say | None, *, sent_from: int = 0
 ) -> tuple[Message, ...]:
-    """The messages that say `say` now; None: the last exchange's answer is to go on where it ended.
+    """The messages that send `say` now; None continues the last exchange's answer.
 
-    A question without an answer is left out: many templates refuse two turns of one speaker in a row. So are tool
-    calls that nobody answered, and reasoning, which templates drop by themselves; it is sent within one round of tool
+    A question without an answer is left out: many templates refuse two messages of one speaker in a row. So are tool
+    calls without results, and reasoning, which templates drop by themselves; it is sent within one round of tool
     calls, where models build on it, and everywhere with `preserve_thinking`. A partial answer is kept.
     """
-    told = [Message(Role.SYSTEM, settings.system)] if settings.system.strip() else []
-    rounds = _rounds([exchange for exchange in exchanges if exchange.number >= sent_from])
-    keep = bool(settings.parameters.preserve_thinking)
-    now = rounds.pop() if rounds and (say is None or say.tool_answers) else None
-    for past in rounds:
-        told += _told(_whole(past), keep_reasoning=keep)
-    if now is not None:
-        told += _told(now.exchanges, keep_reasoning=True, answered=bool(say))
-    if say is not None:
-        told += _said(say)
-    return tuple(told)
-
-
-def _rounds(exchanges: Sequence[Exchange]) -> list[_Round]:
-    rounds: list[_Round] = []
+    messages = [Message(Role.SYSTEM, settings.system)] if settings.system.strip() else []
+    rounds: list[list[Exchange]] = []  # a question and all that followed from it: tool calls, their answers, an answer
     for exchange in exchanges:
+        if exchange.number < sent_from:
+            continue
         if not exchange.tool_answers or not rounds:
-            rounds.append(_Round())
-        rounds[-1].exchanges.append(exchange)
-    return rounds
+            rounds.append([])
+        rounds[-1].append(exchange)
+    now = rounds.pop() if rounds and (say is None or say.tool_answers) else []
+    for past in rounds:
+        while past and not past[-1].answered:
+            past.pop()
+        if past and not past[0].tool_answers:  # a round whose beginning is no longer sent has no question
+            messages += _messages(past, keep_reasoning=bool(settings.parameters.preserve_thinking))
+    messages += _messages(now, keep_reasoning=True, calls_answered=bool(say))
+    if say is not None:
+        messages += _said(say)
+    return tuple(messages)
 
 
-def _whole(past: _Round) -> list[Exchange]:
-    """A round up to its last answer; empty without one. One whose beginning is no longer sent has no question."""
-    kept = list(past.exchanges)
-    while kept and not kept[-1].answered:
-        kept.pop()
-    return kept if kept and not kept[0].tool_answers else []
-
-
-def _told(exchanges: Sequence[Exchange], *, keep_reasoning: bool, answered: bool = False) -> Iterator[Message]:
-    """Exchanges as messages; the last one's tool calls only where they are `answered`."""
-    for place, exchange in enumerate(exchanges):
-        last = place == len(exchanges) - 1
+def _messages(
+    exchanges: Sequence[Exchange], *, keep_reasoning: bool, calls_answered: bool = False
+) -> Iterator[Message]:
+    """Exchanges as messages; the last one's tool calls only where `calls_answered`."""
+    for exchange in exchanges:
         yield from _said(Say(exchange.question, exchange.attachments, exchange.tool_answers))
         yield Message(
             Role.ASSISTANT,
             exchange.answer.content,
             exchange.answer.reasoning if keep_reasoning else "",
-            called(exchange) if answered or not last else (),
+            exchange.calls if calls_answered or exchange is not exchanges[-1] else (),
         )
 
 
@@ -249,10 +228,12 @@ def _said(say: Say) -> Iterator[Message]:
         yield Message(Role.USER, "\n".join([*gone, say.question]), attachments=there)
 
 
+# --- room in the context ------------------------------------------------------------------------------------
+
 NEAR: Final = 0.85
-"""Of the context: from here on it is said."""
+"""Share of the context from which on a warning is shown."""
 ROOMY: Final = 0.6
-"""Of the context: what a proposal aims at, so that it is not needed again at once."""
+"""Share of the context that a proposal aims at, so that it is not needed again at once."""
 FRAME_TOKENS: Final = 8
 """The marks of a template around a message."""
 IMAGE_TOKENS: Final = 1_200
@@ -262,8 +243,6 @@ _OTHER_PER_TOKEN: Final = 1.4
 
 
 class Room(StrEnum):
-    """How it stands."""
-
     UNKNOWN = "unknown"
     ENOUGH = "enough"
     NEAR = "near"
@@ -272,7 +251,7 @@ class Room(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ContextUse:
-    """Tokens that the next request takes, as well as it can be known, and the engine's limit (None: not told)."""
+    """Tokens of the next request, counted or estimated, and the engine's limit (None: unknown)."""
 
     tokens: int
     limit: int | None
@@ -283,22 +262,16 @@ class ContextUse:
 
     @property
     def room(self) -> Room:
-        """How it stands."""
         if not self.limit:
             return Room.UNKNOWN
         if self.tokens + self.reserved > self.limit:
             return Room.OVER
         return Room.NEAR if self.tokens > NEAR * self.limit else Room.ENOUGH
 
-    @property
-    def share(self) -> float | None:
-        """Of the limit, from 0."""
-        return self.tokens / self.limit if self.limit else None
-
 
 @dataclass(frozen=True, slots=True)
 class Trim:
-    """A way to make room: send nothing before exchange `sent_from`. `tokens` is about what that frees."""
+    """A way to make room: send nothing before exchange `sent_from`, which frees about `tokens`."""
 
     sent_from: int
     left_out: int
@@ -326,41 +299,34 @@ def context_use(
     model: str,
     sent_from: int = 0,
 ) -> ContextUse:
-    """What asking `say` takes. The last count of that model is taken as it is; what came after it is estimated.
+    """Tokens of the request that sends `say`. The last count of that model is taken as it is; later text is estimated.
 
-    Where other exchanges are sent than were counted, the estimate has the measure of that count.
+    Where other exchanges are sent than were counted, the estimate is scaled by that count.
     """
     sent = [exchange for exchange in exchanges if exchange.number >= sent_from]
     reserved = settings.parameters.max_tokens or 0
-    counted = _last_counted(exchanges, model)
-    if counted is not None and counted.sent_from == sent_from:
-        more = sum(_size(each) for each in sent if each.number > counted.number) + _estimated(say)
-        return ContextUse(_count(counted) + more, limit, reserved, counted=not more)
+    counted = next(
+        (
+            each
+            for each in reversed(exchanges)
+            if each.model == model and not each.live and each.answer.usage and (each.answered or each.answer.tool_calls)
+        ),
+        None,
+    )
+    count = 0
+    if counted is not None and (usage := counted.answer.usage) is not None:
+        dropped = 0 if counted.settings.parameters.preserve_thinking else usage.reasoning_tokens or 0
+        count = usage.prompt_tokens + usage.completion_tokens - dropped
+        if counted.sent_from == sent_from:
+            more = sum(_size(each) for each in sent if each.number > counted.number) + _estimated(say)
+            return ContextUse(count + more, limit, reserved, counted=not more)
     tools = "".join(tool.name + tool.description + tool.parameters for tool in settings.tools)
     fixed = estimated_tokens(settings.system + tools)
-    measure = 1.0
+    scale = 1.0
     if counted is not None:
         then = [each for each in exchanges if counted.sent_from <= each.number <= counted.number]
-        measure = _count(counted) / max(1, fixed + sum(map(_size, then)))
-    return ContextUse(int((fixed + sum(map(_size, sent))) * measure) + _estimated(say), limit, reserved)
-
-
-def _last_counted(exchanges: Sequence[Exchange], model: str) -> Exchange | None:
-    """The last exchange whose tokens that model counted."""
-    for exchange in reversed(exchanges):
-        told = exchange.answered or exchange.answer.tool_calls
-        if exchange.model == model and told and not exchange.live and exchange.answer.usage is not None:
-            return exchange
-    return None
-
-
-def _count(counted: Exchange) -> int:
-    """What an exchange leaves in the context of the next one."""
-    usage = counted.answer.usage
-    if usage is None:
-        return 0
-    dropped = 0 if counted.settings.parameters.preserve_thinking else usage.reasoning_tokens or 0
-    return usage.prompt_tokens + usage.completion_tokens - dropped
+        scale = count / max(1, fixed + sum(map(_size, then)))
+    return ContextUse(int((fixed + sum(map(_size, sent))) * scale) + _estimated(say), limit, reserved)
 
 
 def _estimated(say: Say) -> int:
@@ -369,7 +335,7 @@ def _estimated(say: Say) -> int:
 
 
 def _size(exchange: Exchange) -> int:
-    """Tokens that an exchange takes in later requests: its text, without reasoning."""
+    """Tokens of an exchange in later requests: its text, without reasoning."""
     if not exchange.answered and not exchange.answer.tool_calls:
         return 0
     calls = "".join(call.name + call.arguments for call in exchange.answer.tool_calls)
@@ -378,10 +344,10 @@ def _size(exchange: Exchange) -> int:
 
 
 def proposals(exchanges: Sequence[Exchange], use: ContextUse, *, sent_from: int = 0) -> tuple[Trim, ...]:
-    """What could be left out so that the next question fits, mildest first; the last exchange always stays.
+    """The oldest exchanges to leave out so that the next question fits, fewest first; the last one always stays.
 
-    Cuts are only where a question begins: tool calls and their answers stay together. How much an exchange takes is
-    its share of what the engine counted.
+    Cuts are only where a question begins: tool calls and their answers stay together. An exchange's tokens are its
+    share of what the engine counted.
     """
     sent = [exchange for exchange in exchanges if exchange.number >= sent_from]
     if use.limit is None or len(sent) < 2:

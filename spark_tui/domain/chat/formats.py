@@ -1,4 +1,4 @@
-"""Conversations from files: our own JSON, the API's list of messages, and Markdown with a heading for each speaker."""
+"""Conversations as files: our own JSON, the API's list of messages, and Markdown with a heading for each speaker."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from spark_tui.domain.chat.conversation import ChatThread, Exchange, Outcome, title_of
-from spark_tui.domain.chat.message import Answer, ToolCall
+from spark_tui.domain.chat.message import Answer
 from spark_tui.domain.chat.records import FORMAT, thread_json, thread_of_json
 from spark_tui.domain.chat.request import ChatSettings
 from spark_tui.domain.errors import UsageError
@@ -24,7 +24,7 @@ _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})(.*)$")
 
 
 def to_markdown(exchanges: Sequence[Exchange], *, system: str = "", title: str = "") -> str:
-    """The exchanges in order, each with its times and counts; what is not known is left out or said to be unknown."""
+    """The exchanges in order, each with its times and counts; unknown ones are left out or called unknown."""
     models = ", ".join(dict.fromkeys(f"{_code(e.model)} on {_code(e.engine)}" for e in exchanges)) or "no model"
     parts = [f"# {clean_line(title)}", f"With {models}."] if title else [f"# Conversation with {models}"]
     if exchanges:
@@ -32,12 +32,7 @@ def to_markdown(exchanges: Sequence[Exchange], *, system: str = "", title: str =
     if system.strip():
         parts += ["## System", _body(system)]
     for exchange in exchanges:
-        parts += [
-            "## You",
-            *_question(exchange),
-            f"## {_code(exchange.model)}",
-            *_markdown_answer(exchange),
-        ]
+        parts += ["## You", *_question(exchange), f"## {_code(exchange.model)}", *_answer(exchange)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -51,25 +46,30 @@ def _question(exchange: Exchange) -> Iterator[str]:
         yield _body(exchange.question)
 
 
-def _markdown_answer(exchange: Exchange) -> Iterator[str]:
+def _answer(exchange: Exchange) -> Iterator[str]:
     answer = exchange.answer
     if answer.reasoning.strip():
-        yield _quoted(f"*{reasoned(answer)}*\n\n{_body(answer.reasoning)}")
+        quoted = f"*{reasoned(answer)}*\n\n{_body(answer.reasoning)}"
+        yield "\n".join(f"> {line}".rstrip() for line in quoted.split("\n"))
     if answer.content.strip():
         yield _body(answer.content)
     for call in answer.tool_calls:
-        yield from _tool_call(call)
+        yield f"Asks for tool {_code(call.name or '(no name)')}:"
+        try:
+            arguments = json.dumps(json.loads(call.arguments), ensure_ascii=False, indent=2)
+        except (ValueError, RecursionError):
+            arguments = call.arguments
+        yield _fenced(clean(arguments), "json")
     if exchange.error is not None:
         yield f"**Error:** {clean_line(exchange.error.summary)} {clean_line(exchange.error.remedy)}".rstrip()
     elif not answer.content.strip() and not answer.tool_calls:
         yield NO_ANSWER
-    words = [*filter(None, [ending(exchange)]), *figures(exchange)]
-    if words:
+    if words := [*filter(None, [ending(exchange)]), *figures(exchange)]:
         yield f"*{', '.join(words)}*"
 
 
 def ending(exchange: Exchange) -> str:
-    """How the answer ended, where that is not by itself: `stopped`, `cut at the token limit`."""
+    """How the answer ended: `stopped`, `cut at the token limit`; empty for a usual end."""
     reason = exchange.answer.finish_reason
     if exchange.outcome in (Outcome.STOPPED, Outcome.FAILED):
         return exchange.outcome.value
@@ -79,7 +79,7 @@ def ending(exchange: Exchange) -> str:
 
 
 def figures(exchange: Exchange) -> list[str]:
-    """What the answer cost: `ttft 0.41 s`, `41.8 tok/s`, `312 tokens (40 reasoning)`, `prompt 100 (88 cached)`."""
+    """Times and counts: `ttft 0.41 s`, `41.8 tok/s`, `312 tokens (40 reasoning)`, `prompt 100 (88 cached)`."""
     answer, usage, side = exchange.answer, exchange.answer.usage, exchange.engine_side
     measured = (
         ("ttft {:.2f} s", answer.ttft),
@@ -113,15 +113,6 @@ def reasoned(answer: Answer) -> str:
     return ", ".join(words)
 
 
-def _tool_call(call: ToolCall) -> Iterator[str]:
-    yield f"Asks for tool {_code(call.name or '(no name)')}:"
-    try:
-        arguments = json.dumps(json.loads(call.arguments), ensure_ascii=False, indent=2)
-    except (ValueError, RecursionError):
-        arguments = call.arguments
-    yield _fenced(clean(arguments), "json")
-
-
 def _fenced(text: str, language: str) -> str:
     longest = max((len(run) for run in re.findall("`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
@@ -132,13 +123,9 @@ def _code(text: str) -> str:
     return f"`{clean_line(text).replace('`', chr(39))}`"
 
 
-def _quoted(text: str) -> str:
-    return "\n".join(f"> {line}".rstrip() for line in text.split("\n"))
-
-
 def _body(text: str) -> str:
-    """Cleaned, with its last code fence closed: an answer that broke off must not swallow what follows. A line that
-    would be taken for one of our headings gets a backslash, which Markdown does not show."""
+    """Cleaned, with its last code fence closed: a broken-off answer must not swallow the next heading. A line that
+    looks like one of our headings gets a backslash, which Markdown does not show."""
     lines: list[str] = []
     fence = ""
     for line in clean(text).strip("\n").split("\n"):
@@ -159,6 +146,8 @@ def fence_after(line: str, fence: str) -> str:
     return "" if closes else fence
 
 
+# --- import -------------------------------------------------------------------------------------------------
+
 ELSEWHERE: Final = "imported"
 """The engine of an answer whose origin is unknown."""
 _FIGURES: Final = re.compile(r"\*[^*]*(?:tokens|ttft|stopped|failed)[^*]*\*")
@@ -167,19 +156,19 @@ _REASONED: Final = re.compile(r"> \*Reasoned[^*]*\*")
 
 
 def exported(thread: ChatThread, form: str) -> str:
-    """The conversation as `json` (all of it, to be imported again) or `markdown` (to be read)."""
+    """The conversation as `json` (complete, for an import) or `markdown` (to read)."""
     if form == "json":
         return json.dumps(thread_json(thread), ensure_ascii=False, indent=1) + "\n"
     return to_markdown(thread.exchanges, system=thread.settings.system, title=thread.title)
 
 
 def imported(text: str, name: str, at: float) -> ChatThread:
-    """A conversation from a file's text; `name` is the file's, `at` dates what has no date.
+    """A conversation from a file's text; `name` is the file's, `at` dates exchanges without a date.
 
-    Raises UsageError when it is none of the kinds that can be read.
+    Raises UsageError for any other text.
     """
-    start = text.lstrip("\ufeff \t\r\n")[:1]
-    thread = _of_json(text, at) if start in ("{", "[") else _of_markdown(text, at)
+    text = text.lstrip("\ufeff")
+    thread = _of_json(text, at) if text.lstrip()[:1] in ("{", "[") else _of_markdown(text, at)
     if not thread.exchanges:
         raise UsageError(
             f"There is no conversation in {name}.",
@@ -188,37 +177,33 @@ def imported(text: str, name: str, at: float) -> ChatThread:
     return replace(thread, title=thread.title or title_of(thread.exchanges[0].question))
 
 
-# --- JSON ---------------------------------------------------------------------------------------------------
-
-
 def _of_json(text: str, at: float) -> ChatThread:
     try:
-        told = json.loads(text.lstrip("\ufeff"))
+        given = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise UsageError("This is not JSON.", "Import a file as it was exported.", detail=str(error)) from None
-    if isinstance(told, Mapping) and told.get("format") == FORMAT:
-        return thread_of_json(told)
-    messages = told.get("messages") if isinstance(told, Mapping) else told
+    if isinstance(given, Mapping) and given.get("format") == FORMAT:
+        return thread_of_json(given)
+    messages = given.get("messages") if isinstance(given, Mapping) else given
     if not isinstance(messages, list):
         raise UsageError("This JSON is no conversation.", "Import our own export, or a list of messages.")
-    model = str(told.get("model") or "") if isinstance(told, Mapping) else ""
+    model = str(given.get("model") or "") if isinstance(given, Mapping) else ""
+
+    def text_of(content: Any) -> str:
+        if isinstance(content, list):  # parts, as in a request
+            return "\n".join(str(part.get("text") or "") for part in content if isinstance(part, Mapping)).strip("\n")
+        return content if isinstance(content, str) else ""
+
     said = (
-        (str(each.get("role")), _text_of(each.get("content")), _text_of(each.get("reasoning_content")))
+        (str(each.get("role")), text_of(each.get("content")), text_of(each.get("reasoning_content")))
         for each in messages
         if isinstance(each, Mapping)
     )
     return _thread(said, model, at)
 
 
-def _text_of(content: Any) -> str:
-    """A message's text; of a list of parts the texts."""
-    if isinstance(content, list):
-        return "\n".join(str(part.get("text") or "") for part in content if isinstance(part, Mapping)).strip("\n")
-    return content if isinstance(content, str) else ""
-
-
 def _thread(said: Iterable[tuple[str, str, str]], model: str, at: float) -> ChatThread:
-    """Exchanges from what was said in order: who, text, reasoning. A question without an answer stands alone."""
+    """Exchanges from messages in order: role or model, text, reasoning. A question without an answer stands alone."""
     system = ""
     question: str | None = None
     exchanges: list[Exchange] = []
@@ -241,9 +226,6 @@ def _thread(said: Iterable[tuple[str, str, str]], model: str, at: float) -> Chat
     return ChatThread(settings=ChatSettings(system), exchanges=tuple(exchanges), last_number=len(exchanges))
 
 
-# --- Markdown -----------------------------------------------------------------------------------------------
-
-
 def _of_markdown(text: str, at: float) -> ChatThread:
     title, said = "", list[tuple[str, str, str]]()
     for heading, body in _sections(text.replace("\r\n", "\n")):
@@ -251,18 +233,26 @@ def _of_markdown(text: str, at: float) -> ChatThread:
             found = re.match(r"# (.+)", body.lstrip())
             title = found[1].strip() if found and not found[1].startswith("Conversation with") else ""
             continue
-        system, person, _, model = heading.groups()
-        if system or person:
+        system, user, _, model = heading.groups()
+        if system or user:
             said.append(("system" if system else "user", body, ""))
-        else:
-            reasoning, answer = _answer(body)
-            said.append((model or "assistant", answer, reasoning))
+            continue
+        lines = body.split("\n")
+        while lines and (not lines[-1].strip() or _FIGURES.fullmatch(lines[-1]) or _ERROR.fullmatch(lines[-1])):
+            lines.pop()
+        quoted: list[str] = []
+        if lines and _REASONED.match(lines[0]):
+            while lines and lines[0].startswith(">"):
+                quoted.append(lines.pop(0).removeprefix(">").removeprefix(" "))
+        answer = "\n".join(lines).strip("\n")
+        reasoning = "\n".join(quoted[1:]).strip("\n")
+        said.append((model or "assistant", "" if answer == NO_ANSWER else answer, reasoning))
     return replace(_thread(said, "", at), title=title)
 
 
 def _sections(text: str) -> Iterator[tuple[re.Match[str] | None, str]]:
-    """Each heading of ours with the text below it; what stands before the first one has none. Headings in code are
-    code; a backslash before one makes it text."""
+    """Each heading of ours with the text below it; the text before the first one has none. Headings in code are code;
+    a backslash before one makes it text."""
     heading: re.Match[str] | None = None
     lines: list[str] = []
     fence = ""
@@ -275,16 +265,3 @@ def _sections(text: str) -> Iterator[tuple[re.Match[str] | None, str]]:
         else:
             lines.append(line[1:] if found is not None else line)
     yield heading, "\n".join(lines).strip("\n")
-
-
-def _answer(body: str) -> tuple[str, str]:
-    """Reasoning and text of an answer, without what `to_markdown` says about it."""
-    lines = body.split("\n")
-    while lines and (not lines[-1].strip() or _FIGURES.fullmatch(lines[-1]) or _ERROR.fullmatch(lines[-1])):
-        lines.pop()
-    quoted: list[str] = []
-    if lines and _REASONED.match(lines[0]):
-        while lines and lines[0].startswith(">"):
-            quoted.append(lines.pop(0).removeprefix(">").removeprefix(" "))
-    text = "\n".join(lines).strip("\n")
-    return "\n".join(quoted[1:]).strip("\n"), "" if text == NO_ANSWER else text

@@ -1,4 +1,4 @@
-"""Talking to a model: messages, stream events, and the reducer that turns events into an answer with its timings."""
+"""Messages, stream events, and the builder that turns events into an answer with its timings."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from spark_tui.domain.chat.parameters import SERVER_DEFAULTS
 from spark_tui.domain.chat.parameters import ChatParameters as ChatParameters  # asked for together with a request
@@ -14,12 +14,15 @@ from spark_tui.domain.text import clean
 
 
 class Role(StrEnum):
-    """Who speaks, in the API's words."""
-
     SYSTEM = "system"
     USER = "user"
     ASSISTANT = "assistant"
     TOOL = "tool"
+
+
+class MediaKind(StrEnum):
+    IMAGE = "image"
+    AUDIO = "audio"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,16 +34,9 @@ class ToolCall:
     arguments: str = ""
 
 
-class MediaKind(StrEnum):
-    """What can be sent beside text."""
-
-    IMAGE = "image"
-    AUDIO = "audio"
-
-
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """A picture or a sound that goes with a question. `media_type` is told by its bytes: `image/png`, `audio/wav`."""
+    """An image or audio sent with a question. `media_type` is read from its bytes: `image/png`, `audio/wav`."""
 
     kind: MediaKind
     media_type: str
@@ -50,7 +46,7 @@ class Attachment:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One turn. `reasoning` is sent as it stands: whoever writes the history decides whether it goes with it."""
+    """One message of a request. `reasoning` is sent where it is not empty."""
 
     role: Role
     content: str
@@ -71,10 +67,8 @@ class ToolSpec:
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """What is sent. `model` is a served name; `tool_choice` is `auto`, `none`, `required`, or a tool's name.
-
-    `go_on`: the last message is the assistant's own, and the answer goes on where it ends.
-    """
+    """`model` is a served name; `tool_choice` is `auto`, `none`, `required`, or a tool's name. With `go_on` the answer
+    continues the last message, which is the assistant's."""
 
     model: str
     messages: tuple[Message, ...]
@@ -89,14 +83,12 @@ class ChatRequest:
 
 @dataclass(frozen=True, slots=True)
 class ContentDelta:
-    """More of the answer."""
-
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class ReasoningDelta:
-    """More of the reasoning (`reasoning`, or `reasoning_content` of older and other servers)."""
+    """`reasoning`, or `reasoning_content` of older and other servers."""
 
     text: str
 
@@ -139,7 +131,7 @@ class TokenLogprobs:
 
 @dataclass(frozen=True, slots=True)
 class Logprobs:
-    """The log probabilities of the tokens that came last, where they were asked for."""
+    """The log probabilities of the latest tokens, where they were requested."""
 
     tokens: tuple[TokenLogprobs, ...]
 
@@ -155,7 +147,7 @@ PREFILL_TOKENS = 256
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer so far. Times are seconds on one monotonic clock. The text is raw: whoever shows it cleans it."""
+    """An answer so far. Times are seconds on one monotonic clock. The text is raw: clean it before it is shown."""
 
     started_at: float
     content: str = ""
@@ -166,12 +158,12 @@ class Answer:
     first_token_at: float | None = None
     last_token_at: float | None = None
     answer_at: float | None = None
-    """When the first token came that is not reasoning."""
+    """Time of the first token that is not reasoning."""
     first_tokens: int | None = None
     """Tokens made by `first_token_at`: parsers hold `<think>` and tool call marks back. None when the server counts
     only at the end."""
     carried: int = 0
-    """Characters at the beginning of the content that an earlier request had brought: this one went on from there."""
+    """Characters at the start of the content that came with an earlier request, which this one continues."""
     logprobs: tuple[TokenLogprobs, ...] = ()
 
     @property
@@ -196,8 +188,8 @@ class Answer:
         """Prompt tokens that were not cached, over the time to the first token; None until both are known, and for
         fewer than PREFILL_TOKENS, whose time is all latency.
 
-        A lower bound: the time holds the way there, the queue and the first decoded token too. Where the server does
-        not tell what it had in its prefix cache, all of the prompt counts.
+        A lower bound: the time includes the network, the queue and the first decoded token. Where the server does not
+        report its prefix cache, all of the prompt counts.
         """
         if self.usage is None or self.ttft is None or self.ttft <= 0:
             return None
@@ -212,23 +204,28 @@ class Answer:
             return None
         return max(0.0, until - self.first_token_at)
 
-    def message(self) -> Message:
-        """The answer as a turn of the conversation."""
-        return Message(Role.ASSISTANT, self.content, self.reasoning, self.tool_calls)
+
+@dataclass(slots=True)
+class _GrowingCall:
+    """Some servers repeat id and name with every piece, and some make up a new id each time: the first ones stay."""
+
+    id: str = ""
+    name: str = ""
+    arguments: list[str] = field(default_factory=list)
 
 
 class AnswerBuilder:
-    """Collects the pieces of one answer; joins them when it is looked at.
+    """Collects the pieces of one answer; joins them when a snapshot is taken.
 
     Growing strings in a frozen value copies all of them with each token: 7.2 s for 100,000 tokens, here 0.1 s.
     """
 
     def __init__(self, started_at: float, *, content: str = "", reasoning: str = "") -> None:
-        """`content` and `reasoning` are what an earlier request brought, where this one goes on from there."""
+        """`content` and `reasoning` came with an earlier request, which this one continues."""
         self._started_at = started_at
         self._carried = len(content)
-        self._content: list[str] = [content] if content else []
-        self._reasoning: list[str] = [reasoning] if reasoning else []
+        self._content = [content]
+        self._reasoning = [reasoning]
         self._logprobs: list[TokenLogprobs] = []
         self._calls: list[_GrowingCall] = []
         self._finish_reason = ""
@@ -240,20 +237,6 @@ class AnswerBuilder:
         self._snapshot: Answer | None = None
         self.size = len(content) + len(reasoning)
         """Characters collected, of text, reasoning and tool calls together."""
-
-    @classmethod
-    def of(cls, answer: Answer) -> AnswerBuilder:
-        """A builder that goes on from `answer`."""
-        builder = cls(answer.started_at)
-        builder._content, builder._reasoning = [answer.content], [answer.reasoning]
-        builder._calls = [_GrowingCall(call.id, call.name, [call.arguments]) for call in answer.tool_calls]
-        builder._finish_reason, builder._usage = answer.finish_reason, answer.usage
-        builder._first_token_at, builder._last_token_at = answer.first_token_at, answer.last_token_at
-        builder._answer_at, builder._first_tokens = answer.answer_at, answer.first_tokens
-        builder._carried, builder._logprobs = answer.carried, list(answer.logprobs)
-        builder.size = len(answer.content) + len(answer.reasoning)
-        builder.size += sum(len(call.id) + len(call.name) + len(call.arguments) for call in answer.tool_calls)
-        return builder
 
     def add(self, event: ChatEvent, at: float) -> None:
         """One more event, which arrived at `at`."""
@@ -267,20 +250,29 @@ class AnswerBuilder:
                 self._token(text, at, answering=False)
                 self._reasoning.append(text)
                 self.size += len(text)
-            case ToolCallDelta():
-                self._token(event.name or event.arguments, at, answering=True)
-                self._tool_call(event)
+            case ToolCallDelta(index, id_, name, arguments):
+                self._token(name or arguments, at, answering=True)
+                index = max(0, min(index, len(self._calls)))
+                if index == len(self._calls):
+                    self._calls.append(_GrowingCall())
+                call = self._calls[index]
+                call.id, call.name = call.id or id_, call.name or name
+                call.arguments.append(arguments)
+                self.size += len(id_) + len(name) + len(arguments)
             case Finished(reason):
                 self._finish_reason = reason
                 if self._first_token_at is not None:
                     self._last_token_at = at  # the end-of-text token has no text, and is counted
             case Usage():
-                self._count(event)
+                self._usage = event
+                first, last = self._first_token_at, self._last_token_at
+                if self._first_tokens is None and first is not None and first == last and not self._finish_reason:
+                    self._first_tokens = event.completion_tokens
             case Logprobs(tokens):
                 self._logprobs.extend(tokens)
 
     def _token(self, text: str, at: float, *, answering: bool) -> None:
-        if not text:  # the opening delta carries a role and an empty content: no token yet
+        if not text:  # the opening delta has a role and an empty content: no token yet
             return
         if self._first_token_at is None:
             self._first_token_at = at
@@ -288,27 +280,14 @@ class AnswerBuilder:
         if answering and self._answer_at is None:
             self._answer_at = at
 
-    def _tool_call(self, delta: ToolCallDelta) -> None:
-        index = max(0, min(delta.index, len(self._calls)))
-        if index == len(self._calls):
-            self._calls.append(_GrowingCall())
-        self._calls[index].add(delta)
-        self.size += len(delta.id) + len(delta.name) + len(delta.arguments)
-
-    def _count(self, usage: Usage) -> None:
-        self._usage = usage
-        first, last = self._first_token_at, self._last_token_at
-        if self._first_tokens is None and first is not None and first == last and not self._finish_reason:
-            self._first_tokens = usage.completion_tokens
-
     def snapshot(self) -> Answer:
-        """The answer so far."""
+        """The answer so far; the same object until the next event."""
         if self._snapshot is None:
             self._snapshot = Answer(
                 self._started_at,
                 _joined(self._content),
                 _joined(self._reasoning),
-                tuple(call.so_far() for call in self._calls),
+                tuple(ToolCall(call.id, call.name, _joined(call.arguments)) for call in self._calls),
                 self._finish_reason,
                 self._usage,
                 self._first_token_at,
@@ -321,34 +300,15 @@ class AnswerBuilder:
         return self._snapshot
 
 
-@dataclass(slots=True)
-class _GrowingCall:
-    """Some servers repeat id and name with every piece, and some make up a new id each time: the first ones stay."""
-
-    id: str = ""
-    name: str = ""
-    arguments: list[str] = field(default_factory=list)
-
-    def add(self, delta: ToolCallDelta) -> None:
-        self.id = self.id or delta.id
-        self.name = self.name or delta.name
-        if delta.arguments:
-            self.arguments.append(delta.arguments)
-
-    def so_far(self) -> ToolCall:
-        return ToolCall(self.id, self.name, _joined(self.arguments))
-
-
 def _joined(parts: list[str]) -> str:
-    """The parts as one string, which takes their place: the next look joins only what is new."""
-    text = "".join(parts)
-    parts[:] = [text] if text else []
-    return text
+    """The parts as one string, which replaces them: the next snapshot joins only what is new."""
+    parts[:] = ["".join(parts)]
+    return parts[0]
 
 
-SURE: Final = 0.9
+# --- token probabilities ------------------------------------------------------------------------------
+
 EVEN: Final = 0.5
-DOUBTFUL: Final = 0.1
 
 
 class Band(StrEnum):
@@ -360,23 +320,19 @@ class Band(StrEnum):
     RARE = "rare"
 
 
+_BANDS: Final = ((0.9, Band.SURE), (EVEN, Band.LIKELY), (0.1, Band.DOUBTFUL), (0.0, Band.RARE))
+
+
 def probability(logprob: float) -> float:
     """From 0 to 1; vLLM writes -9999 for a token that could not be."""
     return math.exp(min(0.0, logprob)) if not math.isnan(logprob) else 0.0
 
 
 def band(logprob: float) -> Band:
-    """Where a token's probability lies."""
-    share = probability(logprob)
-    if share >= SURE:
-        return Band.SURE
-    if share >= EVEN:
-        return Band.LIKELY
-    return Band.DOUBTFUL if share >= DOUBTFUL else Band.RARE
+    return next(name for least, name in _BANDS if probability(logprob) >= least)
 
 
-@dataclass(frozen=True, slots=True)
-class LogprobsSummary:
+class LogprobsSummary(NamedTuple):
     """`tokens` in all, those `below_even`, and the perplexity: e to the mean of the negative log probabilities."""
 
     tokens: int
@@ -392,23 +348,19 @@ def summary_of(tokens: Sequence[TokenLogprobs]) -> LogprobsSummary:
 
 
 def candidates(token: TokenLogprobs) -> tuple[tuple[str, float, bool], ...]:
-    """The tokens in that place, the likeliest first: text, log probability, and whether it is the one that was taken.
+    """The tokens in that place, the likeliest first: text, log probability, and whether it is the sampled one.
 
-    The one that was taken is always among them; servers tell it beside the likeliest ones or instead of the last.
+    The sampled one is always among them; servers report it beside the likeliest ones or instead of the last.
     """
-    told = {text: logprob for text, logprob in token.likeliest if text != token.token}
-    rows = [(token.token, token.logprob, True), *((text, logprob, False) for text, logprob in told.items())]
+    others = {text: logprob for text, logprob in token.likeliest if text != token.token}
+    rows = [(token.token, token.logprob, True), *((text, logprob, False) for text, logprob in others.items())]
     return tuple(sorted(rows, key=lambda row: (-row[1], not row[2])))
 
 
 def next_doubt(tokens: Sequence[TokenLogprobs], place: int, step: int) -> int:
     """The next token below even odds from `place` in the direction of `step` (1 or -1); `place` when there is none."""
-    here = place + step
-    while 0 <= here < len(tokens):
-        if probability(tokens[here].logprob) < EVEN:
-            return here
-        here += step
-    return place
+    ahead = range(place + step, len(tokens) if step > 0 else -1, step)
+    return next((each for each in ahead if probability(tokens[each].logprob) < EVEN), place)
 
 
 def written_token(text: str) -> str:

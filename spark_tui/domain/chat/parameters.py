@@ -6,14 +6,13 @@ Ranges are those of vLLM 0.32 (`SamplingParams._verify_args`, `ChatCompletionReq
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from spark_tui.domain.errors import UsageError
-from spark_tui.domain.settings import suggestion
+from spark_tui.domain.settings import read_flag, suggestion
 from spark_tui.domain.text import clean_line, truncate
 
 Value: TypeAlias = "float | int | bool | str | tuple[str, ...] | None"
@@ -23,18 +22,6 @@ EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 MOST_STOPS: Final = 16
 MOST_STOP_CHARS: Final = 200
 MOST_SCHEMA_CHARS: Final = 200_000
-_WORDS: Final = {
-    "on": True,
-    "true": True,
-    "yes": True,
-    "1": True,
-    "off": False,
-    "false": False,
-    "no": False,
-    "0": False,
-}
-_UNSET: Final = ("", "default", "auto")
-_NUMBER: Final = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?")
 
 
 class ParameterError(UsageError):
@@ -52,8 +39,8 @@ class ChatParameters:
     """Sampling and template settings; None, an empty text and an empty tuple leave the server's default.
 
     `thinking` and `preserve_thinking` go to the chat template (`enable_thinking`, `preserve_thinking`);
-    `thinking_budget` is the most tokens of reasoning (vLLM from 0.19, `thinking_token_budget`); `schema` is a JSON
-    schema, as JSON text, that the answer must follow; `logprobs` is how many likely tokens are told for each token.
+    `thinking_budget` limits the tokens of reasoning (vLLM from 0.19, `thinking_token_budget`); `schema` is a JSON
+    schema, as JSON text, that the answer must follow; `logprobs` is how many likely tokens come with each token.
     """
 
     temperature: float | None = None
@@ -86,9 +73,8 @@ class ChatParameters:
 SERVER_DEFAULTS: Final = ChatParameters()
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """One setting: how it is called, what it may be, and what it does."""
+class Setting(NamedTuple):
+    """`read` turns what was typed, or a JSON value, into the value; ValueError where it is outside of `range`."""
 
     name: str
     label: str
@@ -98,10 +84,10 @@ class Setting:
 
 
 def _number(low: float, high: float, *, open_low: bool = False) -> Callable[[object], Value]:
-    def read(told: object) -> Value:
-        is_number = isinstance(told, int | float) and not isinstance(told, bool)
-        is_written = isinstance(told, str) and _NUMBER.fullmatch(told.strip()) is not None
-        value = float(str(told)) if is_number or is_written else math.nan
+    def read(given: object) -> Value:
+        if isinstance(given, bool) or not isinstance(given, int | float | str):
+            raise ValueError
+        value = float(str(given))
         if not (low <= value <= high) or (open_low and value == low):
             raise ValueError
         return value
@@ -110,53 +96,43 @@ def _number(low: float, high: float, *, open_low: bool = False) -> Callable[[obj
 
 
 def _whole(low: int, high: int) -> Callable[[object], Value]:
-    def read(told: object) -> Value:
-        if isinstance(told, str) and re.fullmatch(r"[+-]?\d{1,19}", told.strip().replace(",", "").replace("_", "")):
-            told = int(told.strip().replace(",", "").replace("_", ""))
-        if isinstance(told, float) and told.is_integer():
-            told = int(told)
-        if not isinstance(told, int) or isinstance(told, bool) or not low <= told <= high:
+    def read(given: object) -> Value:
+        if isinstance(given, str) and re.fullmatch(r"[+-]?[\d,_]{1,25}", given.strip()):
+            given = int(given.strip().replace(",", "").replace("_", ""))
+        if isinstance(given, float) and given.is_integer():
+            given = int(given)
+        if not isinstance(given, int) or isinstance(given, bool) or not low <= given <= high:
             raise ValueError
-        return told
+        return given
 
     return read
 
 
-def _switch(told: object) -> Value:
-    if isinstance(told, bool):
-        return told
-    if isinstance(told, str) and told.strip().lower() in _WORDS:
-        return _WORDS[told.strip().lower()]
-    raise ValueError
-
-
-def _effort(told: object) -> Value:
-    if isinstance(told, str) and told.strip().lower() in EFFORTS:
-        return told.strip().lower()
-    raise ValueError
-
-
-def _stops(told: object) -> Value:
-    """One text, or a JSON list of texts; `\\n` in one is a line end."""
-    if isinstance(told, str):
-        text = told.strip()
-        parsed = _json(text) if text.startswith(("[", '"')) else told
-        told = [parsed] if isinstance(parsed, str) else parsed
-    if not isinstance(told, list | tuple) or len(told) > MOST_STOPS:
+def _effort(given: object) -> Value:
+    word = given.strip().lower() if isinstance(given, str) else ""
+    if word not in EFFORTS:
         raise ValueError
-    texts = tuple(text.replace("\\n", "\n") for text in told if isinstance(text, str) and text)
-    if len(texts) != len(told) or any(len(text) > MOST_STOP_CHARS for text in texts):
+    return word
+
+
+def _stops(given: object) -> Value:
+    """One text, or a JSON list of texts; `\\n` in one is a line end."""
+    if isinstance(given, str):
+        parsed = _json(given) if given.strip().startswith(("[", '"')) else given
+        given = [parsed] if isinstance(parsed, str) else parsed
+    if not isinstance(given, list | tuple) or len(given) > MOST_STOPS:
+        raise ValueError
+    texts = tuple(text.replace("\\n", "\n") for text in given if isinstance(text, str) and text)
+    if len(texts) != len(given) or any(len(text) > MOST_STOP_CHARS for text in texts):
         raise ValueError
     return texts
 
 
-def _schema(told: object) -> Value:
+def _schema(given: object) -> Value:
     """A JSON schema as text or as an object; kept as text."""
-    value = _json(told) if isinstance(told, str) else told
-    if not isinstance(value, Mapping):
-        raise ValueError
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    if len(text) > MOST_SCHEMA_CHARS:
+    value = _json(given) if isinstance(given, str) else given
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":")) if isinstance(value, Mapping) else ""
+    if not 0 < len(text) <= MOST_SCHEMA_CHARS:
         raise ValueError
     return text
 
@@ -180,13 +156,13 @@ SETTINGS: Final = (
     Setting("max_tokens", "max tokens", "the longest answer, reasoning included", "a whole number, 1 or more",
             _whole(1, 100_000_000)),
     Setting("thinking", "thinking", "whether a reasoning model reasons (enable_thinking of its template)",
-            "on or off", _switch),
+            "on or off", read_flag),
     Setting("reasoning_effort", "effort", "how long it reasons (gpt-oss, Mistral and others)",
             f"one of {', '.join(EFFORTS)}", _effort),
     Setting("thinking_budget", "budget", "the most tokens of reasoning (vLLM from 0.19)", "a whole number, 0 or more",
             _whole(0, 100_000_000)),
-    Setting("preserve_thinking", "keep thinking", "send the reasoning of earlier answers too", "on or off", _switch),
-    Setting("presence_penalty", "presence", "above 0 speaks of new things", "a number from -2 to 2", _number(-2, 2)),
+    Setting("preserve_thinking", "keep thinking", "send the reasoning of earlier answers too", "on or off", read_flag),
+    Setting("presence_penalty", "presence", "above 0 encourages new topics", "a number from -2 to 2", _number(-2, 2)),
     Setting("frequency_penalty", "frequency", "above 0 repeats words less", "a number from -2 to 2", _number(-2, 2)),
     Setting("repetition_penalty", "repetition", "above 1 repeats less, of the prompt too",
             "a number above 0, at most 10", _number(0, 10, open_low=True)),
@@ -213,49 +189,33 @@ _ALIASES: Final = {
 }
 
 
-def setting(name: str) -> Setting:
-    """The setting of that name, or of an alias. Raises ParameterError for one that there is not."""
+def changed(parameters: ChatParameters, name: str, given: object) -> ChatParameters:
+    """With the setting of that name or alias read from text or from a JSON value; None, an empty text, `default` and
+    `auto` leave it to the server.
+
+    Raises ParameterError, which names the setting and its range.
+    """
     plain = name.strip().lower().replace("-", "_").replace(" ", "_")
     plain = _ALIASES.get(plain, plain)
     found = next((each for each in SETTINGS if each.name == plain), None)
-    if found is not None:
-        return found
-    near = suggestion(plain, (*NAMES, *_ALIASES))
-    raise ParameterError(
-        name,
-        f"There is no chat setting {_short(name)}.",
-        f"Did you mean {near}?" if near else f"The settings are: {', '.join(NAMES)}.",
-    )
-
-
-def changed(parameters: ChatParameters, name: str, told: object) -> ChatParameters:
-    """With that setting read from text or from a JSON value; nothing, `default` and null leave it to the server.
-
-    Raises ParameterError, which names the setting and what it may be.
-    """
-    found = setting(name)
-    unset = told is None or (isinstance(told, str) and told.strip().lower() in _UNSET)
+    if found is None:
+        near = suggestion(plain, (*NAMES, *_ALIASES))
+        remedy = f"Did you mean {near}?" if near else f"The settings are: {', '.join(NAMES)}."
+        raise ParameterError(name, f"There is no chat setting {_short(name)}.", remedy)
+    unset = given is None or (isinstance(given, str) and given.strip().lower() in ("", "default", "auto"))
     try:
-        value: Any = getattr(SERVER_DEFAULTS, found.name) if unset else found.read(told)
+        value: Any = getattr(SERVER_DEFAULTS, plain) if unset else found.read(given)
     except ValueError:
         raise ParameterError(
-            found.name,
-            f"{found.name} must be {found.range}; it is {_short(str(told))}.",
+            plain,
+            f"{plain} must be {found.range}; it is {_short(str(given))}.",
             "Correct it, or use `default` for the server default.",
         ) from None
-    return replace(parameters, **{found.name: value})
-
-
-def parameters_from(told: Mapping[str, object]) -> ChatParameters:
-    """All settings in a JSON object. Raises ParameterError for the first that is unknown or out of range."""
-    parameters = SERVER_DEFAULTS
-    for name, value in told.items():
-        parameters = changed(parameters, str(name), value)
-    return parameters
+    return replace(parameters, **{plain: value})
 
 
 def known_parameters(pairs: Iterable[tuple[str, object]]) -> tuple[ChatParameters, tuple[str, ...]]:
-    """Those of the pairs that can be used, and a sentence for each that cannot: recipes hold what they like."""
+    """The pairs that can be used, and a sentence for each that cannot: recipes hold what they like."""
     parameters, problems = SERVER_DEFAULTS, []
     for name, value in pairs:
         try:

@@ -1,4 +1,4 @@
-"""Records and exported files back into conversations. What a crash left half written is passed over."""
+"""Conversations as JSON: the lines of a saved file, and one object for an export. Reading skips damaged lines."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import base64
 import binascii
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
-from typing import Any, Final, TypeAlias
+from dataclasses import asdict, fields, replace
+from typing import Any, Final, TypeAlias, TypeVar
 
 from spark_tui.domain.chat.conversation import ChatThread, EngineSide, Exchange, Outcome, ToolAnswer, title_of
 from spark_tui.domain.chat.message import Answer, Attachment, MediaKind, TokenLogprobs, ToolCall, Usage
@@ -15,30 +15,35 @@ from spark_tui.domain.chat.request import NO_SETTINGS, ChatSettings, settings_fr
 from spark_tui.domain.errors import SparkError, UsageError
 
 Record: TypeAlias = dict[str, Any]
+T = TypeVar("T", ToolCall, ToolAnswer, Usage, EngineSide)
 
 FORMAT: Final = "spark-tui-conversation"
 VERSION: Final = 1
-TIMES: Final = ("first_token_at", "last_token_at", "answer_at")
+TIMES: Final = ("first_token", "last_token", "answer")
+INTERRUPTED: Final = SparkError(
+    "spark-tui ended while this answer came.", "The partial answer is kept. Continue it, or ask again."
+)
+
+# --- write --------------------------------------------------------------------------------------------------
 
 
 def header(thread: ChatThread) -> Record:
     """The first line of a file."""
-    told: Record = {"type": "conversation", "version": VERSION, "id": thread.id, "created_at": thread.created_at}
-    return told | ({"parent": thread.parent} if thread.parent else {})
+    record: Record = {"type": "conversation", "version": VERSION, "id": thread.id, "created_at": thread.created_at}
+    return record | ({"parent": thread.parent} if thread.parent else {})
 
 
 def title(text: str) -> Record:
-    """From here on it is called so."""
     return {"type": "title", "title": text}
 
 
 def settings(chosen: ChatSettings) -> Record:
-    """From here on these hold."""
+    """The settings of the next exchanges."""
     return {"type": "settings", "settings": settings_json(chosen)}
 
 
 def cut(number: int) -> Record:
-    """The exchanges from that number on are taken back."""
+    """Removes the exchanges from that number on."""
     return {"type": "cut", "number": number}
 
 
@@ -48,121 +53,93 @@ def trim(number: int) -> Record:
 
 
 def part(number: int, content: str, reasoning: str) -> Record:
-    """Text that came while an answer was coming."""
-    told: Record = {"type": "part", "number": number}
-    return told | ({"content": content} if content else {}) | ({"reasoning": reasoning} if reasoning else {})
+    """More text of an answer that is coming."""
+    record: Record = {"type": "part", "number": number}
+    return record | ({"content": content} if content else {}) | ({"reasoning": reasoning} if reasoning else {})
 
 
 def asked(exchange: Exchange, files: Iterable[str]) -> Record:
-    """A question on its way; `files` are the names under which its attachments are kept. What an earlier request
-    brought of the answer stands here too."""
-    told: Record = {
+    """A question, and the text that an earlier request brought of its answer; `files` are the names of its saved
+    attachments."""
+    attachments = [
+        {"file": file, "kind": each.kind.value, "media_type": each.media_type, "name": each.name}
+        for file, each in zip(files, exchange.attachments, strict=True)
+    ]
+    carried = exchange.answer.carried
+    record = {
         "type": "asked",
         "number": exchange.number,
         "question": exchange.question,
         "engine": exchange.engine,
         "model": exchange.model,
         "asked_at": exchange.asked_at,
+        "attachments": attachments,
+        "tool_answers": [asdict(each) for each in exchange.tool_answers],
+        "limit": exchange.limit,
+        "sent_from": exchange.sent_from or None,
+        "content": exchange.answer.content[:carried] if carried else None,
+        "carried": carried or None,
     }
-    kept = [
-        {"file": file, "kind": each.kind.value, "media_type": each.media_type, "name": each.name}
-        for file, each in zip(files, exchange.attachments, strict=True)
-    ]
-    answers = [{"call_id": a.call_id, "name": a.name, "content": a.content} for a in exchange.tool_answers]
-    more: Record = {"attachments": kept, "tool_answers": answers, "limit": exchange.limit}
-    if exchange.sent_from:
-        more["sent_from"] = exchange.sent_from
-    if exchange.answer.carried:
-        more |= {"content": exchange.answer.content[: exchange.answer.carried], "carried": exchange.answer.carried}
-    return told | {key: value for key, value in more.items() if value not in ([], None)}
+    return {key: value for key, value in record.items() if value not in ([], None)}
 
 
 def answered(exchange: Exchange, content_from: int = 0, reasoning_from: int = 0) -> Record:
-    """How an answer ended, with its text from those places on: what stands before is in earlier records."""
-    answer = exchange.answer
-    told: Record = {
+    """How an answer ended, with its text from those places on: earlier text is in earlier records."""
+    answer, error, side = exchange.answer, exchange.error, exchange.engine_side
+    record: Record = {
         "type": "answered",
         "number": exchange.number,
         "outcome": exchange.outcome.value,
         "content": answer.content[content_from:],
         "reasoning": answer.reasoning[reasoning_from:],
-        "tool_calls": [{"id": c.id, "name": c.name, "arguments": c.arguments} for c in answer.tool_calls],
+        "tool_calls": [asdict(each) for each in answer.tool_calls],
         "finish_reason": answer.finish_reason,
-        "usage": _usage_json(answer.usage),
+        "usage": _known(answer.usage) if answer.usage is not None else None,
         "first_tokens": answer.first_tokens,
         "chances": [[c.token, c.logprob, [list(each) for each in c.likeliest]] for c in answer.logprobs],
-        "error": _error_json(exchange.error),
-        "engine_side": _side_json(exchange.engine_side),
+        "error": {key: getattr(error, key) for key in ("id", "summary", "remedy", "detail")} if error else None,
+        "engine_side": _known(side) or None if side is not None else None,
     }
     for name in TIMES:
-        at = getattr(answer, name)
-        told[f"{name.removesuffix('_at')}_seconds"] = None if at is None else round(at - answer.started_at, 6)
-    return {key: value for key, value in told.items() if value not in ("", [], None)}
+        at = getattr(answer, f"{name}_at")
+        record[f"{name}_seconds"] = None if at is None else round(at - answer.started_at, 6)
+    return {key: value for key, value in record.items() if value not in ("", [], None)}
 
 
-def _usage_json(usage: Usage | None) -> Record | None:
-    if usage is None:
-        return None
-    told = {
-        "prompt_tokens": usage.prompt_tokens,
-        "completion_tokens": usage.completion_tokens,
-        "reasoning_tokens": usage.reasoning_tokens,
-        "cached_tokens": usage.cached_tokens,
-    }
-    return {key: value for key, value in told.items() if value is not None}
-
-
-def _error_json(error: SparkError | None) -> Record | None:
-    if error is None:
-        return None
-    return {"id": error.id, "summary": error.summary, "remedy": error.remedy, "detail": error.detail}
-
-
-def _side_json(side: EngineSide | None) -> Record | None:
-    if side is None:
-        return None
-    told = {
-        "queue_seconds": side.queue_seconds,
-        "drafted_tokens": side.drafted_tokens,
-        "accepted_tokens": side.accepted_tokens,
-        "shared": side.shared or None,
-    }
-    return {key: value for key, value in told.items() if value is not None} or None
+def _known(value: Usage | EngineSide) -> Record:
+    return {key: each for key, each in asdict(value).items() if each is not None and each is not False}
 
 
 def records_of(thread: ChatThread, files: Callable[[Attachment], str]) -> list[Record]:
     """A whole conversation as the lines of a new file."""
-    told = [header(thread), title(thread.title)]
+    lines = [header(thread), title(thread.title)]
     current = NO_SETTINGS
     for exchange in thread.exchanges:
         if exchange.settings != current:
-            told.append(settings(exchange.settings))
+            lines.append(settings(exchange.settings))
             current = exchange.settings
-        told.append(asked(exchange, [files(each) for each in exchange.attachments]))
+        lines.append(asked(exchange, [files(each) for each in exchange.attachments]))
         if not exchange.live:
-            told.append(answered(exchange, exchange.answer.carried))
+            lines.append(answered(exchange, exchange.answer.carried))
     if thread.settings != current:
-        told.append(settings(thread.settings))
+        lines.append(settings(thread.settings))
     if thread.sent_from:
-        told.append(trim(thread.sent_from))
-    return told
-
-
-# --- one object ---------------------------------------------------------------------------------------------
+        lines.append(trim(thread.sent_from))
+    return lines
 
 
 def thread_json(thread: ChatThread) -> Record:
-    """A whole conversation as one object, its pictures and sounds within; `chat_reader.thread_of_json` reads it."""
+    """A whole conversation as one object, attachments included; `thread_of_json` reads it."""
     exchanges = []
     for exchange in thread.exchanges:
-        told = asked(exchange, ["" for _ in exchange.attachments]) | answered(exchange, exchange.answer.carried)
-        for kept, attachment in zip(told.get("attachments", []), exchange.attachments, strict=True):
+        record = asked(exchange, ["" for _ in exchange.attachments]) | answered(exchange, exchange.answer.carried)
+        for kept, attachment in zip(record.get("attachments", []), exchange.attachments, strict=True):
             kept.pop("file")
             kept["data"] = base64.b64encode(attachment.data).decode("ascii")
         if exchange.answer.carried:
-            told["content"] = exchange.answer.content
-        told.pop("type")
-        exchanges.append(told | {"settings": settings_json(exchange.settings)})
+            record["content"] = exchange.answer.content
+        record.pop("type")
+        exchanges.append(record | {"settings": settings_json(exchange.settings)})
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -175,224 +152,188 @@ def thread_json(thread: ChatThread) -> Record:
     }
 
 
-Load: TypeAlias = Callable[[str], bytes]
-"""The bytes of a kept file by its name; empty when it is gone."""
+# --- read ---------------------------------------------------------------------------------------------------
 
-INTERRUPTED: Final = SparkError(
-    "spark-tui ended while this answer came.", "The partial answer is kept. Continue it, or ask again."
-)
+_DAMAGE: Final = (KeyError, TypeError, ValueError, AttributeError)
 
 
 class ThreadReader:
-    """Puts a conversation together from its records. Nothing makes it fail: what it cannot read, it counts."""
+    """Puts a conversation together from its records. Never fails: unreadable records are counted in `damaged`.
 
-    def __init__(self, load: Load) -> None:
+    `load` gives the bytes of a saved attachment by its name; empty when it is gone.
+    """
+
+    def __init__(self, load: Callable[[str], bytes]) -> None:
         self._load = load
         self._thread = ChatThread()
         self._exchanges: dict[int, Exchange] = {}
         self.damaged = 0
 
-    def read(self, record: object) -> None:
-        """One more record."""
+    def read(self, record: Any) -> None:
         try:
             self._read(record)
-        except (KeyError, TypeError, ValueError, AttributeError, UsageError):
+        except (*_DAMAGE, UsageError):
             self.damaged += 1
 
-    def _read(self, told: Any) -> None:
-        match told["type"]:
+    def _read(self, record: Any) -> None:
+        thread = self._thread
+        match record["type"]:
             case "conversation":
                 self._thread = replace(
-                    self._thread, id=_text(told, "id"), created_at=_float(told, "created_at"),
-                    parent=_text(told, "parent"),
+                    thread, id=_text(record, "id"), created_at=_float(record, "created_at"),
+                    parent=_text(record, "parent"),
                 )  # fmt: skip
             case "title":
-                self._thread = replace(self._thread, title=_text(told, "title"))
+                self._thread = replace(thread, title=_text(record, "title"))
             case "settings":
-                self._thread = replace(self._thread, settings=settings_from(told["settings"]))
+                self._thread = replace(thread, settings=settings_from(record["settings"]))
             case "trim":
-                self._thread = replace(self._thread, sent_from=_whole(told, "number"))
+                self._thread = replace(thread, sent_from=_whole(record, "number"))
             case "cut":
-                number = _whole(told, "number")
+                number = _whole(record, "number")
                 self._exchanges = {n: e for n, e in self._exchanges.items() if n < number}
             case "asked":
-                self._asked(told)
+                exchange = _asked(record, thread.settings, self._load)
+                self._exchanges[exchange.number] = exchange
+                self._thread = replace(thread, last_number=max(thread.last_number, exchange.number))
             case "part" | "answered":
-                self._answer(told)
-
-    def _asked(self, told: Mapping[str, Any]) -> None:
-        exchange = _asked_exchange(told, self._thread.settings, self._load)
-        self._exchanges[exchange.number] = exchange
-        self._thread = replace(self._thread, last_number=max(self._thread.last_number, exchange.number))
-
-    def _answer(self, told: Mapping[str, Any]) -> None:
-        exchange = self._exchanges.get(_whole(told, "number"))
-        if exchange is not None:  # one that was taken back while its answer was on its way to the disk
-            self._exchanges[exchange.number] = _with_answer(exchange, told)
+                found = self._exchanges.get(_whole(record, "number"))
+                if found is not None:  # removed while its answer was on its way to the disk
+                    self._exchanges[found.number] = _with_answer(found, record)
 
     def thread(self) -> ChatThread:
         """What was read. An answer without its end was interrupted."""
-        exchanges = tuple(
-            replace(each, outcome=Outcome.FAILED, error=INTERRUPTED) if each.live else each
-            for _, each in sorted(self._exchanges.items())
-        )
+        exchanges = tuple(_ended(each) for _, each in sorted(self._exchanges.items()))
         title = self._thread.title
         if not title and exchanges:
             title = title_of(exchanges[0].question, exchanges[0].attachments)
         return replace(self._thread, title=title, exchanges=exchanges, damaged=self.damaged)
 
 
-def _asked_exchange(told: Mapping[str, Any], chosen: ChatSettings, load: Load) -> Exchange:
-    content = _text(told, "content")
-    limit = told.get("limit")
+def thread_of_json(given: Mapping[str, Any]) -> ChatThread:
+    """The conversation in an object of `thread_json`. Raises UsageError that names the unreadable exchange."""
+    exchanges: list[Exchange] = []
+    entries = given.get("exchanges")
+    if not isinstance(entries, list):
+        raise UsageError("There are no exchanges in it.", "Import a file that spark-tui exported.")
+    for place, entry in enumerate(entries, 1):
+        try:
+            _whole(entry, "number")
+            chosen, carried = settings_from(entry.get("settings") or {}), _optional(entry, "carried") or 0
+            exchange = _asked({**entry, "number": place, "content": ""}, chosen, lambda _: b"")
+            exchange = _with_answer(exchange, {"type": "answered", "outcome": Outcome.COMPLETE.value, **entry})
+            exchanges.append(_ended(replace(exchange, answer=replace(exchange.answer, carried=carried))))
+        except (*_DAMAGE, binascii.Error) as error:
+            raise UsageError(
+                f"Exchange {place} of it cannot be read.", "Import a file as it was exported.", detail=repr(error)
+            ) from None
+    numbers = [entry["number"] for entry in entries]
+
+    def renumbered(number: Any) -> int:
+        """The new number of an exchange: they are counted from 1 again; 0 for none."""
+        return bisect_left(numbers, number) + 1 if isinstance(number, int) and number > 0 else 0
+
+    created = given.get("created_at")
+    return ChatThread(
+        title=str(given.get("title") or ""),
+        created_at=float(created) if isinstance(created, int | float) else 0.0,
+        settings=settings_from(given.get("settings") or {}),
+        exchanges=tuple(replace(each, sent_from=renumbered(each.sent_from)) for each in exchanges),
+        sent_from=renumbered(given.get("sent_from")),
+        last_number=len(exchanges),
+    )
+
+
+def _ended(exchange: Exchange) -> Exchange:
+    return replace(exchange, outcome=Outcome.FAILED, error=INTERRUPTED) if exchange.live else exchange
+
+
+def _asked(record: Mapping[str, Any], chosen: ChatSettings, load: Callable[[str], bytes]) -> Exchange:
+    content, limit = _text(record, "content"), record.get("limit")
+    attachments = tuple(
+        Attachment(
+            MediaKind(each["kind"]), _text(each, "media_type"), _text(each, "name"),
+            base64.b64decode(each["data"], validate=True) if "data" in each else load(_text(each, "file")),
+        )
+        for each in record.get("attachments", ())
+    )  # fmt: skip
     return Exchange(
-        _whole(told, "number"), _text(told, "question"), _text(told, "engine"), _text(told, "model"),
-        _float(told, "asked_at"), Answer(0.0, content, carried=len(content)),
-        attachments=tuple(_attachment(each, load) for each in told.get("attachments", ())),
-        tool_answers=tuple(
-            ToolAnswer(_text(each, "call_id"), _text(each, "name"), _text(each, "content"))
-            for each in told.get("tool_answers", ())
-        ),
-        settings=chosen,
-        limit=limit if isinstance(limit, int) else None,
-        sent_from=_whole(told, "sent_from") if "sent_from" in told else 0,
+        _whole(record, "number"), _text(record, "question"), _text(record, "engine"), _text(record, "model"),
+        _float(record, "asked_at"), Answer(0.0, content, carried=len(content)), attachments=attachments,
+        tool_answers=tuple(_typed(ToolAnswer, each) for each in record.get("tool_answers", ())), settings=chosen,
+        limit=limit if isinstance(limit, int) else None, sent_from=_optional(record, "sent_from") or 0,
     )  # fmt: skip
 
 
-def _attachment(told: Mapping[str, Any], load: Load) -> Attachment:
-    data = base64.b64decode(told["data"], validate=True) if "data" in told else load(_text(told, "file"))
-    return Attachment(MediaKind(told["kind"]), _text(told, "media_type"), _text(told, "name"), data)
-
-
-def _with_answer(exchange: Exchange, told: Mapping[str, Any]) -> Exchange:
+def _with_answer(exchange: Exchange, record: Mapping[str, Any]) -> Exchange:
     before = exchange.answer
-    answer = replace(
-        before,
-        content=before.content + _text(told, "content"),
-        reasoning=before.reasoning + _text(told, "reasoning"),
-    )
-    if told["type"] == "part":
+    content, reasoning = before.content + _text(record, "content"), before.reasoning + _text(record, "reasoning")
+    answer = replace(before, content=content, reasoning=reasoning)
+    if record["type"] == "part":
         return replace(exchange, answer=answer)
-    times: dict[str, Any] = {name: _seconds(told, f"{name.removesuffix('_at')}_seconds") for name in TIMES}
-    calls = (ToolCall(_text(c, "id"), _text(c, "name"), _text(c, "arguments")) for c in told.get("tool_calls", ()))
+    usage, side, error = record.get("usage"), record.get("engine_side"), record.get("error")
+    times: dict[str, Any] = {f"{name}_at": _seconds(record, f"{name}_seconds") for name in TIMES}
     answer = replace(
         answer,
-        tool_calls=tuple(calls),
-        finish_reason=_text(told, "finish_reason"),
-        usage=_usage(told.get("usage")),
-        first_tokens=_optional(told, "first_tokens"),
-        logprobs=tuple(_chance(*each) for each in told.get("chances", ())),
+        tool_calls=tuple(_typed(ToolCall, each) for each in record.get("tool_calls", ())),
+        finish_reason=_text(record, "finish_reason"),
+        usage=None if usage is None else _typed(Usage, usage),
+        first_tokens=_optional(record, "first_tokens"),
+        logprobs=tuple(
+            TokenLogprobs(str(token), float(logprob), tuple((str(other), float(at)) for other, at in likeliest))
+            for token, logprob, likeliest in record.get("chances", ())
+        ),
         **times,
     )
     return replace(
         exchange,
         answer=answer,
-        outcome=Outcome(told["outcome"]),
-        error=_error(told.get("error")),
-        engine_side=_side(told.get("engine_side")),
+        outcome=Outcome(record["outcome"]),
+        error=None
+        if error is None
+        else SparkError(_text(error, "summary"), _text(error, "remedy"), detail=_text(error, "detail")),
+        engine_side=None if side is None else _typed(EngineSide, side),
     )
 
 
-def _chance(token: str, logprob: float, likeliest: Iterable[tuple[str, float]]) -> TokenLogprobs:
-    return TokenLogprobs(str(token), float(logprob), tuple((str(other), float(at)) for other, at in likeliest))
+def _typed(kind: type[T], data: Mapping[str, Any]) -> T:
+    """A value of that class from a JSON object, each field by its annotation. Raises KeyError, TypeError."""
+    return kind(**{each.name: _READERS[str(each.type)](data, each.name) for each in fields(kind)})
 
 
-def _usage(told: Any) -> Usage | None:
-    if told is None:
-        return None
-    counts = ("prompt_tokens", "completion_tokens", "reasoning_tokens", "cached_tokens")
-    prompt, completion, reasoning, cached = (_optional(told, name) for name in counts)
-    if prompt is None or completion is None:
-        raise ValueError("a usage without counts")
-    return Usage(prompt, completion, reasoning, cached)
-
-
-def _side(told: Any) -> EngineSide | None:
-    if told is None:
-        return None
-    return EngineSide(
-        _seconds(told, "queue_seconds"),
-        _optional(told, "drafted_tokens"),
-        _optional(told, "accepted_tokens"),
-        bool(told.get("shared")),
-    )
-
-
-def _error(told: Any) -> SparkError | None:
-    if told is None:
-        return None
-    return SparkError(_text(told, "summary"), _text(told, "remedy"), detail=_text(told, "detail"))
-
-
-def _text(told: Mapping[str, Any], key: str) -> str:
-    value = told.get(key, "")
+def _text(data: Mapping[str, Any], key: str) -> str:
+    value = data.get(key, "")
     if not isinstance(value, str):
         raise TypeError(key)
     return value
 
 
-def _float(told: Mapping[str, Any], key: str) -> float:
-    value = told[key]
+def _float(data: Mapping[str, Any], key: str) -> float:
+    value = data[key]
     if not isinstance(value, int | float) or isinstance(value, bool) or not -1e12 < value < 1e12:
         raise TypeError(key)
     return float(value)
 
 
-def _seconds(told: Mapping[str, Any], key: str) -> float | None:
-    return None if told.get(key) is None else _float(told, key)
-
-
-def _whole(told: Mapping[str, Any], key: str) -> int:
-    value = told[key]
+def _whole(data: Mapping[str, Any], key: str) -> int:
+    value = data[key]
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise TypeError(key)
     return value
 
 
-def _optional(told: Mapping[str, Any], key: str) -> int | None:
-    return None if told.get(key) is None else _whole(told, key)
+def _seconds(data: Mapping[str, Any], key: str) -> float | None:
+    return None if data.get(key) is None else _float(data, key)
 
 
-# --- one object ---------------------------------------------------------------------------------------------
+def _optional(data: Mapping[str, Any], key: str) -> int | None:
+    return None if data.get(key) is None else _whole(data, key)
 
 
-def thread_of_json(told: Mapping[str, Any]) -> ChatThread:
-    """The conversation in an object of `thread_json`. Raises UsageError that names the exchange which is not sound."""
-    exchanges: list[Exchange] = []
-    entries = told.get("exchanges")
-    if not isinstance(entries, list):
-        raise UsageError("There are no exchanges in it.", "Import a file that spark-tui exported.")
-    for place, entry in enumerate(entries, 1):
-        try:
-            exchanges.append(_whole_exchange(entry, place))
-        except (KeyError, TypeError, ValueError, AttributeError, binascii.Error) as error:
-            raise UsageError(
-                f"Exchange {place} of it cannot be read.", "Import a file as it was exported.", detail=repr(error)
-            ) from None
-    numbers = [entry["number"] for entry in entries]
-    chosen = settings_from(told.get("settings") or {})
-    created = told.get("created_at")
-    return ChatThread(
-        title=str(told.get("title") or ""),
-        created_at=float(created) if isinstance(created, int | float) else 0.0,
-        settings=chosen,
-        exchanges=tuple(replace(each, sent_from=_place_of(each.sent_from, numbers)) for each in exchanges),
-        sent_from=_place_of(told.get("sent_from"), numbers),
-        last_number=len(exchanges),
-    )
-
-
-def _place_of(number: Any, numbers: list[int]) -> int:
-    """Exchanges are counted anew: where the one of that number is now; 0 for none."""
-    return bisect_left(numbers, number) + 1 if isinstance(number, int) and number > 0 else 0
-
-
-def _whole_exchange(told: Mapping[str, Any], place: int) -> Exchange:
-    chosen = settings_from(told.get("settings") or {})
-    _whole(told, "number")
-    carried = _optional(told, "carried") or 0
-    exchange = _asked_exchange({**told, "number": place, "content": ""}, chosen, lambda _: b"")
-    exchange = _with_answer(exchange, {"type": "answered", "outcome": Outcome.COMPLETE.value, **told})
-    if exchange.live:
-        exchange = replace(exchange, outcome=Outcome.FAILED, error=INTERRUPTED)
-    return replace(exchange, answer=replace(exchange.answer, carried=carried))
+_READERS: Final[Mapping[str, Callable[[Mapping[str, Any], str], Any]]] = {
+    "str": _text,
+    "int": _whole,
+    "int | None": _optional,
+    "float | None": _seconds,
+    "bool": lambda data, key: bool(data.get(key)),
+}

@@ -1,4 +1,4 @@
-"""A question as the chat API wants it: ChatRequest -> JSON. Only what was set is sent; the rest is the server's."""
+"""A question as the chat API wants it, the files and tools that go with it, and a conversation's settings."""
 
 from __future__ import annotations
 
@@ -7,24 +7,18 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from typing import Any, Final
 
 from spark_tui.domain.chat.message import Attachment, ChatParameters, ChatRequest, MediaKind, Message, Role, ToolSpec
-from spark_tui.domain.chat.parameters import (
-    SERVER_DEFAULTS,
-    ParameterError,
-    changed,
-    known_parameters,
-    parameters_from,
-)
+from spark_tui.domain.chat.parameters import SERVER_DEFAULTS, ParameterError, changed, known_parameters
 from spark_tui.domain.errors import RefusedError, UsageError
 from spark_tui.domain.presets.preset import Preset
 from spark_tui.domain.quantities import MIB, human_bytes
 from spark_tui.domain.text import clean_line, truncate
 
-_CHOICES: Final = ("auto", "none", "required")
+TOOL_CHOICES: Final = ("auto", "none", "required")
 _NUMBERS: Final = (
     "temperature", "top_p", "top_k", "min_p", "max_tokens", "seed",
     "presence_penalty", "frequency_penalty", "repetition_penalty",
@@ -32,10 +26,10 @@ _NUMBERS: Final = (
 
 
 def request_body(request: ChatRequest) -> dict[str, Any]:
-    """The body for `/v1/chat/completions`. Raises UsageError for what JSON cannot carry.
+    """The body for `/v1/chat/completions`: only what was set. Raises UsageError for what JSON cannot carry.
 
-    Usage is asked for on every chunk (vLLM, SGLang and TensorRT-LLM do so; others send it once, at the end): an
-    answer that is stopped or breaks off still has its counts.
+    Usage is requested on every chunk (vLLM, SGLang and TensorRT-LLM send it; others once, at the end): an answer that
+    is stopped or breaks off still has its counts.
     """
     body: dict[str, Any] = {
         "model": request.model,
@@ -44,27 +38,40 @@ def request_body(request: ChatRequest) -> dict[str, Any]:
         "stream_options": {"include_usage": True, "continuous_usage_stats": True},
         **_parameters(request.parameters),
     }
-    if request.go_on:  # vLLM and SGLang; llama.cpp goes on from a last message of the assistant by itself
+    if request.go_on:  # vLLM and SGLang; llama.cpp continues a last message of the assistant by itself
         body |= {"add_generation_prompt": False, "continue_final_message": True}
     if request.tools:
         body["tools"] = [_tool(tool) for tool in request.tools]
-    if request.tools and request.tool_choice:
-        body["tool_choice"] = _choice(request.tool_choice)
+        if choice := request.tool_choice:
+            named = {"type": "function", "function": {"name": choice}}
+            body["tool_choice"] = choice if choice in TOOL_CHOICES else named
     return body
+
+
+def request_bytes(request: ChatRequest) -> bytes:
+    """The body as UTF-8. A model's escapes or a terminal can bring in half surrogate pairs: two halves become the
+    character, a single one U+FFFD."""
+    text = json.dumps(request_body(request), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    if text.isascii():
+        return text.encode()
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace").encode()
 
 
 def _parameters(parameters: ChatParameters) -> dict[str, Any]:
     """What was set, by the API's names."""
     body: dict[str, Any] = {}
+    given = parameters.given()
     for name in _NUMBERS:
-        value = getattr(parameters, name)
+        value: Any = given.get(name)
+        if value is not None and not math.isfinite(value):
+            raise UsageError(f"{name} cannot be {value}.", "Give a number, or leave it out for the model's default.")
         if value is not None:
-            body[name] = _number(name, value)
+            body[name] = value
     if parameters.stop:
         body["stop"] = list(parameters.stop)
     template = {"enable_thinking": parameters.thinking, "preserve_thinking": parameters.preserve_thinking}
-    if told := {name: value for name, value in template.items() if value is not None}:
-        body["chat_template_kwargs"] = told
+    if chosen := {name: value for name, value in template.items() if value is not None}:
+        body["chat_template_kwargs"] = chosen
     if parameters.reasoning_effort:
         body["reasoning_effort"] = parameters.reasoning_effort
     if parameters.thinking_budget is not None:
@@ -77,41 +84,22 @@ def _parameters(parameters: ChatParameters) -> dict[str, Any]:
     return body
 
 
-def request_bytes(request: ChatRequest) -> bytes:
-    """The body as UTF-8. Half surrogate pairs, which a model's escapes or a terminal can bring in, are mended:
-    two halves become the character, a single one U+FFFD."""
-    text = json.dumps(request_body(request), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    if text.isascii():
-        return text.encode()
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace").encode()
-
-
-def _number(name: str, value: float) -> float:
-    if value != value or value in (math.inf, -math.inf):
-        raise UsageError(f"{name} cannot be {value}.", "Give a number, or leave it out for the model's own default.")
-    return value
-
-
 def _message(message: Message) -> dict[str, Any]:
-    told: dict[str, Any] = {"role": message.role.value, "content": _content(message)}
+    content: str | list[dict[str, Any]] = message.content
+    if message.attachments:  # images and audio first, as most templates want them
+        text = [{"type": "text", "text": message.content}] if message.content else []
+        content = [*(_part(attachment) for attachment in message.attachments), *text]
+    body: dict[str, Any] = {"role": message.role.value, "content": content}
     if message.reasoning:  # every server reads this name: vLLM's own `reasoning` is younger
-        told["reasoning_content"] = message.reasoning
+        body["reasoning_content"] = message.reasoning
     if message.tool_calls:
-        told["tool_calls"] = [
+        body["tool_calls"] = [
             {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments or "{}"}}
             for call in message.tool_calls
         ]
     if message.role is Role.TOOL:
-        told["tool_call_id"] = message.tool_call_id
-    return told
-
-
-def _content(message: Message) -> str | list[dict[str, Any]]:
-    """Text, or with attachments a list of parts: pictures and sounds first, as most templates want them."""
-    if not message.attachments:
-        return message.content
-    text = [{"type": "text", "text": message.content}] if message.content else []
-    return [*(_part(attachment) for attachment in message.attachments), *text]
+        body["tool_call_id"] = message.tool_call_id
+    return body
 
 
 def _part(attachment: Attachment) -> dict[str, Any]:
@@ -130,19 +118,17 @@ def _tool(tool: ToolSpec) -> dict[str, Any]:
     }
 
 
-def _read_json(text: str, problem: str) -> Any:
+def _read_json(text: str, problem: str, remedy: str = "Write it as a JSON schema.") -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise UsageError(problem, "Write it as a JSON schema.", detail=str(error)) from None
+        raise UsageError(problem, remedy, detail=str(error)) from None
 
 
-def _choice(choice: str) -> Any:
-    return choice if choice in _CHOICES else {"type": "function", "function": {"name": choice}}
-
+# --- attachments --------------------------------------------------------------------------------------------
 
 MOST_BYTES: Final = {MediaKind.IMAGE: 20 * MIB, MediaKind.AUDIO: 25 * MIB}
-"""Of one file: what the hosted APIs allow. A larger picture is scaled down by the model's processor anyway."""
+"""Of one file: what the hosted APIs allow. A larger image is scaled down by the model's processor anyway."""
 MOST_OF_A_QUESTION: Final = 64 * MIB
 MOST_FILES: Final = 16
 
@@ -170,19 +156,19 @@ def kind_of(data: bytes) -> tuple[MediaKind, str] | None:
 
 
 def attachment_of(data: bytes, name: str) -> Attachment:
-    """A file's bytes as something to send. Raises UsageError for another kind of file, RefusedError for its size."""
-    shown = truncate(clean_line(name), 80)
+    """A file's bytes as an attachment. Raises UsageError for another kind of file, RefusedError for its size."""
+    shown, found = truncate(clean_line(name), 80), kind_of(data)
     if not data:
         raise UsageError(f"{shown} is empty.", f"Choose another: {READABLE}.")
-    found = kind_of(data)
     if found is None:
         raise UsageError(f"{shown} is neither an image nor a sound that can be sent.", f"These can: {READABLE}.")
     kind, media_type = found
     if len(data) > MOST_BYTES[kind]:
+        image = kind is MediaKind.IMAGE
         raise RefusedError(
             f"{shown} has {human_bytes(len(data))}; {human_bytes(MOST_BYTES[kind])} are the most for "
-            f"{'an image' if kind is MediaKind.IMAGE else 'a sound'}.",
-            "Make it smaller: the model sees far fewer pixels than that." if kind is MediaKind.IMAGE else "Shorten it.",
+            f"{'an image' if image else 'a sound'}.",
+            "Make it smaller: the model sees far fewer pixels than that." if image else "Shorten it.",
         )
     return Attachment(kind, media_type, shown, data)
 
@@ -200,20 +186,18 @@ def check_together(attachments: tuple[Attachment, ...]) -> None:
 
 
 def check_taken(attachments: tuple[Attachment, ...], modalities: tuple[str, ...], model: str) -> None:
-    """Raises RefusedError when the model is known not to take one of these. `modalities` empty: not known, it is tried.
-
-    They are those of the preset: `text`, `image`, `video`, `audio`.
-    """
-    if not modalities:
-        return
+    """Raises RefusedError when the model is known not to take one of these. `modalities` are the preset's (`text`,
+    `image`, `video`, `audio`); empty is unknown, and everything is tried."""
     for kind in dict.fromkeys(each.kind for each in attachments):
-        if kind.value not in modalities:
+        if modalities and kind.value not in modalities:
             raise RefusedError(
                 f"{model} does not take {'images' if kind is MediaKind.IMAGE else 'sounds'}: it takes "
                 f"{', '.join(modalities)}.",
                 "Ask without them, or choose another model. Nothing was sent.",
             )
 
+
+# --- tools --------------------------------------------------------------------------------------------------
 
 MOST_TOOLS: Final = 128
 MOST_CHARS: Final = 1_000_000
@@ -227,33 +211,29 @@ def tools_from(text: str, source: str = "") -> tuple[ToolSpec, ...]:
     """The tools in a JSON file: a list of them, `{"tools": [...]}` as in a request, or a single one.
 
     Both the API's `{"type": "function", "function": {...}}` and the bare `{"name": ..., "parameters": ...}` are read.
-    Raises UsageError that names the tool and what is wrong with it; `source` is the file's name.
+    Raises UsageError that names the tool and its fault; `source` is the file's name.
     """
     place = f"{source}: " if source else ""
     if len(text) > MOST_CHARS:
         raise UsageError(f"{place}the tools are far too long.", _REMEDY)
-    try:
-        told = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"{place}this is not JSON.", _REMEDY, detail=str(error)) from None
-    if isinstance(told, Mapping):
-        told = told.get("tools", [told])
-    if not isinstance(told, list) or not told:
+    given = _read_json(text, f"{place}this is not JSON.", _REMEDY)
+    if isinstance(given, Mapping):
+        given = given.get("tools", [given])
+    if not isinstance(given, list) or not given:
         raise UsageError(f"{place}there are no tools in it.", _REMEDY)
-    if len(told) > MOST_TOOLS:
-        raise UsageError(f"{place}there are {len(told)} tools; {MOST_TOOLS} are the most.", "Keep those that are used.")
-    tools = tuple(_tool_spec(entry, f"{place}tool {number}") for number, entry in enumerate(told, 1))
+    if len(given) > MOST_TOOLS:
+        raise UsageError(f"{place}there are {len(given)} tools; {MOST_TOOLS} are the most.", "Keep the used ones.")
+    tools = tuple(_tool_spec(entry, f"{place}tool {number}") for number, entry in enumerate(given, 1))
     names = [tool.name for tool in tools]
-    twice = next((name for name in names if names.count(name) > 1), "")
-    if twice:
+    if twice := next((name for name in names if names.count(name) > 1), ""):
         raise UsageError(f"{place}two tools are called {twice}.", "Give each a name of its own.")
     return tools
 
 
-def _tool_spec(told: object, place: str) -> ToolSpec:
-    if not isinstance(told, Mapping):
+def _tool_spec(given: object, place: str) -> ToolSpec:
+    if not isinstance(given, Mapping):
         raise UsageError(f"{place} is not an object.", _REMEDY)
-    function: Any = told.get("function", told)
+    function: Any = given.get("function", given)
     if not isinstance(function, Mapping):
         raise UsageError(f"{place}: `function` is not an object.", _REMEDY)
     name, description = function.get("name"), function.get("description", "")
@@ -268,22 +248,9 @@ def _tool_spec(told: object, place: str) -> ToolSpec:
     return ToolSpec(name, description, json.dumps(parameters, ensure_ascii=False))
 
 
-def tools_text(tools: tuple[ToolSpec, ...]) -> str:
-    """The tools as the JSON that `tools_from` reads."""
-    return json.dumps(
-        [
-            {
-                "type": "function",
-                "function": {"name": t.name, "description": t.description, "parameters": json.loads(t.parameters)},
-            }
-            for t in tools
-        ],
-        ensure_ascii=False,
-    )
-
+# --- settings -----------------------------------------------------------------------------------------------
 
 MOST_SYSTEM_CHARS: Final = 400_000
-TOOL_CHOICES: Final = ("auto", "none", "required")
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,16 +262,23 @@ class ChatSettings:
     tools: tuple[ToolSpec, ...] = ()
     tool_choice: str = ""
 
-    def with_setting(self, name: str, told: object) -> ChatSettings:
-        """With one setting changed by its name: `system`, `tool_choice`, or a parameter.
-
-        Raises ParameterError, which names the setting and what it may be.
-        """
+    def with_setting(self, name: str, given: object) -> ChatSettings:
+        """With `system`, `tool_choice` or a parameter changed. Raises ParameterError, which names the setting and its
+        range."""
         if name == "system":
-            return replace(self, system=_system(told))
+            text = "" if given is None else given
+            if not isinstance(text, str) or len(text) > MOST_SYSTEM_CHARS:
+                raise ParameterError("system", "The system prompt must be a text, and not endless.", "Shorten it.")
+            return replace(self, system=text)
         if name == "tool_choice":
-            return replace(self, tool_choice=_tool_choice(told, self.tools))
-        return replace(self, parameters=changed(self.parameters, name, told))
+            choices = (*TOOL_CHOICES, *(tool.name for tool in self.tools))
+            choice = "" if given in (None, "", "default") else given
+            if not isinstance(choice, str) or (choice and choice not in choices):
+                raise ParameterError(
+                    name, f"tool_choice must be one of {', '.join(choices)}.", "Correct it, or set `default`."
+                )
+            return replace(self, tool_choice=choice)
+        return replace(self, parameters=changed(self.parameters, name, given))
 
     def over(self, defaults: ChatSettings) -> ChatSettings:
         """These, and what is not set here from `defaults`."""
@@ -319,53 +293,26 @@ class ChatSettings:
 NO_SETTINGS: Final = ChatSettings()
 
 
-def _system(told: object) -> str:
-    text = "" if told is None else told
-    if not isinstance(text, str) or len(text) > MOST_SYSTEM_CHARS:
-        raise ParameterError("system", "The system prompt must be a text, and not endless.", "Shorten it.")
-    return text
-
-
-def _tool_choice(told: object, tools: tuple[ToolSpec, ...]) -> str:
-    names = tuple(tool.name for tool in tools)
-    if told in (None, "", "default"):
-        return ""
-    if isinstance(told, str) and told in (*TOOL_CHOICES, *names):
-        return told
-    raise ParameterError(
-        "tool_choice",
-        f"tool_choice must be one of {', '.join((*TOOL_CHOICES, *names))}.",
-        "Correct it, or set `default`.",
-    )
-
-
-# --- as JSON ------------------------------------------------------------------------------------------------
-
-
 def settings_json(settings: ChatSettings) -> dict[str, Any]:
-    """Only what is set, for a file."""
-    told: dict[str, Any] = {}
-    if settings.system:
-        told["system"] = settings.system
+    """Only what is set, for a file; the tools as the JSON text that `tools_from` reads."""
+    given: dict[str, Any] = {"system": settings.system} if settings.system else {}
     for name, value in settings.parameters.given().items():
-        told[name] = list(value) if isinstance(value, tuple) else value
+        given[name] = list(value) if isinstance(value, tuple) else value
     if settings.tools:
-        told["tools"] = tools_text(settings.tools)
+        given["tools"] = json.dumps([_tool(tool) for tool in settings.tools], ensure_ascii=False)
     if settings.tool_choice:
-        told["tool_choice"] = settings.tool_choice
-    return told
+        given["tool_choice"] = settings.tool_choice
+    return given
 
 
-def settings_from(told: Mapping[str, Any]) -> ChatSettings:
+def settings_from(given: Mapping[str, Any]) -> ChatSettings:
     """Settings of a file. Raises ParameterError, or UsageError for its tools."""
-    rest = {name: value for name, value in told.items() if name not in ("system", "tools", "tool_choice")}
-    tools = told.get("tools")
-    found = ChatSettings(
-        _system(told.get("system")),
-        parameters_from(rest),
-        tools_from(tools, "tools") if isinstance(tools, str) and tools else (),
-    )
-    return found.with_setting("tool_choice", told.get("tool_choice"))
+    rest = dict(given)
+    tools, choice = rest.pop("tools", None), rest.pop("tool_choice", None)
+    settings = ChatSettings(tools=tools_from(tools, "tools") if isinstance(tools, str) and tools else ())
+    for name, value in rest.items():
+        settings = settings.with_setting(str(name), value)
+    return settings.with_setting("tool_choice", choice)
 
 
 # --- of a preset --------------------------------------------------------------------------------------------
@@ -373,7 +320,7 @@ def settings_from(told: Mapping[str, Any]) -> ChatSettings:
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """What a preset's chats begin with, and what the model takes; `problems` are sentences for the person.
+    """The settings with which a preset's chats begin, and what the model takes; `problems` are sentences to show.
 
     `prompt_file` is the system prompt of the recipe, a path below the store's root, where it names one.
     """
@@ -381,14 +328,14 @@ class Defaults:
     settings: ChatSettings = NO_SETTINGS
     modalities: tuple[str, ...] = ()
     prompt_file: str = ""
-    problems: tuple[str, ...] = field(default=())
+    problems: tuple[str, ...] = ()
 
 
 NO_DEFAULTS: Final = Defaults()
 
 
 def defaults_of(preset: Preset) -> Defaults:
-    """The sampling that the model's makers recommend, and where its system prompt is."""
+    """The sampling that the model's authors recommend, and where its system prompt is."""
     parameters, problems = known_parameters(preset.facts.sampling)
     prompt = next((each.target for each in preset.facts.required_files if each.for_chat), "")
     return Defaults(ChatSettings(parameters=parameters), preset.facts.modalities, prompt, problems)

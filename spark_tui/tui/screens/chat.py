@@ -513,7 +513,7 @@ class ChatScreen(FrameScreen):
         if path is None:
             return
         try:
-            written = await self.context.conversations.put_out(self._conversation.thread(), path)
+            written = await self.context.conversations.export(self._conversation.thread(), path)
         except SparkError as error:
             self.spark.report(error)
         else:

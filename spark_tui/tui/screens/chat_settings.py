@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import ClassVar
 
 from textual import work
@@ -23,7 +22,6 @@ from spark_tui.present.chat import SettingRow, setting_rows
 from spark_tui.tui import format as fmt
 from spark_tui.tui.widgets.page import told
 
-FILE_MARK = "@"
 HELP = {
     "system": "the system prompt; `@FILE` reads one",
     "tools": "a JSON file of tools; you type their results; `off` for none",
@@ -122,13 +120,9 @@ class ChatSettingsPanel(ModalScreen[ChatSettings | None]):
         settings = ChatSettings(tools=await self._tools())
         for key in (*(setting.name for setting in SETTINGS), "tool_choice"):
             text = self.query_one(f"#field-{key}", Input).value.strip()
-            if text.startswith(FILE_MARK) and key == "schema":
-                text = await self._conversations.text(text.removeprefix(FILE_MARK))
-            settings = settings.with_setting(key, text)
+            settings = await self._conversations.with_setting(settings, key, text)
         system = self.query_one("#field-system", TextArea).text
-        if system.startswith(FILE_MARK) and "\n" not in system:
-            system = await self._conversations.text(system.removeprefix(FILE_MARK).strip())
-        return replace(settings, system=system)
+        return await self._conversations.with_setting(settings, "system", system)
 
     async def _tools(self) -> tuple[ToolSpec, ...]:
         text = self.query_one("#field-tools", Input).value.strip()
