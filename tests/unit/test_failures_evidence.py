@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from spark_tui.domain.finding import Finding
 from spark_tui.domain.logs.causes.cause import CauseId
-from spark_tui.domain.logs.causes.diagnosis import explain_failure
+from spark_tui.domain.logs.causes.diagnosis import explain_failure, recognise
 from spark_tui.domain.logs.causes.memory import utilization_that_fits
-from spark_tui.domain.logs.causes.table import recognise
 from spark_tui.domain.logs.sizing import HIGHEST_UTILIZATION
 from spark_tui.domain.logs.timeline import EMPTY_TIMELINE, Outcome
 from spark_tui.domain.logs.tracker import LogTracker

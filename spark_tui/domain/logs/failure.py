@@ -2,7 +2,7 @@
 
 The useful line is seldom the last one: a worker's exception comes first, then the engine core reports that it could
 not start, then the API server that the engine core could not. The last exception of the worker, or else of the engine
-core, is the cause; what follows from it never replaces it.
+core, is the cause; its consequences never replace it.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from enum import IntEnum
+from typing import Final
 
+from spark_tui.domain.logs.causes.diagnosis import recognise
 from spark_tui.domain.logs.causes.memory import OUT_OF_MEMORY
-from spark_tui.domain.logs.causes.table import recognise
 from spark_tui.domain.logs.line import LineKind, LogRecord, exception_name, parse_line, shown
 from spark_tui.domain.logs.rules.rule import Broken
 from spark_tui.domain.logs.timeline import Failure, PhaseId
@@ -54,37 +55,39 @@ _PYDANTIC_TAIL = re.compile(r" \[type=\w+, input_value=.*$")
 
 
 class FailureReader:
-    """Reads exceptions and the words around them; `failure` is the best answer so far."""
+    """Reads exceptions and the lines around them; `failure` is the best answer so far.
+
+    Its feeder appends each line to `recent`, hands over the next `room` lines with `below`, and sets `phase`.
+    """
 
     def __init__(self) -> None:
         self.hopeless = False
         """The start is over, also where the reason is only a guess."""
         self.phase: PhaseId | None = None
-        """What runs now; whoever feeds the reader says so."""
+        """The running phase."""
         self.asked: dict[str, str] = {}
         """The engine's settings, as its log gives them."""
+        self.recent: deque[str] = deque(maxlen=KEPT_BEFORE)
+        """The last lines as they came, at most MAX_KEPT characters of each."""
+        self.room = 0
+        """How many of the next lines `below` takes."""
+        self._serving = False
         self._chosen: Failure | None = None
         self._complete: Failure | None = None
         self._weight = 0
         self._worker: LogRecord | None = None
         self._worker_proven = False
         self._stray: LogRecord | None = None
-        self._block = ""
+        self._block: Broken | None = None
         self._main_traceback = False
         self._wants_detail = False
-        self.recent: deque[str] = deque(maxlen=KEPT_BEFORE)
-        """The last lines as they came, at most MAX_KEPT characters of each; whoever feeds the reader fills it."""
         self._before: tuple[str, ...] = ()
         self._after: list[str] = []
-        self.room = 0
-        """How many of the next lines `below` wants to see."""
 
     @property
     def failure(self) -> Failure | None:
-        """The line that decides, with the few around it that do."""
-        if self._chosen is None:
-            return None
-        if self._complete is None:
+        """The deciding line, with the few around it that help."""
+        if self._chosen is not None and self._complete is None:
             lines = deciding_lines(self._chosen.line, self._before, self._after)
             self._complete = replace(self._chosen, lines=lines, asked=tuple(sorted(self.asked.items())))
         return self._complete
@@ -94,125 +97,83 @@ class FailureReader:
         """There is a failure, and the log proves it."""
         return self._chosen is not None and not self._chosen.guess
 
-    # --- lines around it -------------------------------------------------------------------------------
-
     def below(self, text: str) -> None:
-        """One of the few lines below the one that decides."""
+        """One of the few lines below the deciding one. pydantic names a field on the first, and its error on the
+        next."""
         self.room -= 1
         self._after.append(text[:MAX_KEPT])
         self._complete = None
         if self._wants_detail and len(self._after) == 2:
-            self._field_error()
-
-    # --- exceptions -----------------------------------------------------------------------------------
-
-    def exception(self, record: LogRecord, *, serving: bool) -> None:
-        """A line that names an exception."""
-        if any(words in record.message for words in _CONSEQUENCES):
-            self.hopeless = self.hopeless or "Engine core initialization failed" in record.message
-            self._decide(record, _Weight.CONSEQUENCE, guess=True)
-        elif exception_name(record.message).endswith(_INTERRUPTED):
-            return
-        elif is_worker(record.process):
-            self._worker = record
-            if self._block == "start" and self._weight < _Weight.START_FAILED:
-                self._decide(record, _Weight.START_FAILED)
-        elif is_core(record.process) or record.source.startswith("core.py:"):
-            self._core_exception(record)
-        elif not record.source:
-            self._stray = record
-            if serving:
-                return
-            weight = _Weight.API_SERVER if self._main_traceback else _Weight.STRAY_EXCEPTION
-            self._decide(record, weight, guess=not self._main_traceback, last_wins=True)
-
-    def _core_exception(self, record: LogRecord) -> None:
-        """In its block the engine core names its own exception, unless it only repeats what a worker said."""
-        if self._block == "start":
-            own = self._chosen is not None and not is_worker(self._chosen.process)
-            self._decide(record, _Weight.START_FAILED, last_wins=own or not self._worker_proven)
-        elif self._block == "fatal":
-            self._decide(record, _Weight.FATAL_ERROR, last_wins=True)
-
-    def detail(self, message: str) -> None:
-        """`  Value error, ...` below pydantic's ValidationError says what its first line does not."""
-        if self._wants_detail and _DETAIL.match(message):
-            self._replace_line(_PYDANTIC_TAIL.sub("", message))
-
-    def _field_error(self) -> None:
-        """pydantic names a field on one line, and what is wrong with it on the next."""
-        said = second_line(self._after)
-        if said:
-            self._replace_line(_PYDANTIC_TAIL.sub("", said))
+            field, error = (parse_line(line).message for line in self._after)
+            if re.fullmatch(r"[\w.]{1,80}", field) and error.startswith("  "):
+                self._replace_line(f"{field}: {error.strip()}")
 
     def _replace_line(self, line: str) -> None:
         self._wants_detail = False
         if self._chosen is not None:
-            self._chosen, self._complete = replace(self._chosen, line=shown(line)), None
+            line = shown(_PYDANTIC_TAIL.sub("", line))
+            self._chosen, self._complete = replace(self._chosen, line=line), None
 
-    def traceback(self, record: LogRecord) -> None:
-        """The head of a traceback."""
-        if not is_core(record.process) and not is_worker(record.process):
-            self._main_traceback = False
+    # --- lines that decide ----------------------------------------------------------------------------
 
-    def frame(self, message: str) -> None:
-        """A frame: one of the engine's own script means that its main process is ending."""
-        if _MAIN.search(message) and any(program in message for program in _PROGRAMS):
-            self._main_traceback = True
-
-    # --- words around them ----------------------------------------------------------------------------
-
-    def worker_failed(self) -> None:
-        """`WorkerProc failed to start.` or `hit an exception`: its traceback follows."""
-        self._worker, self._worker_proven = None, True
-
-    def sign(self, sign: Broken, record: LogRecord) -> None:
-        """A line that reports a failure of a process."""
+    def read(self, sign: Broken, record: LogRecord) -> None:
+        """A line around a failure."""
+        worker = self._worker
         match sign:
-            case Broken.START_FAILED:  # a worker's exception stands above it, the core's own below
-                self._block = "start"
-                if self._worker is not None:
-                    self._decide(self._worker, _Weight.START_FAILED)
-            case Broken.FATAL:  # its exception follows
-                self._block = "fatal"
-                if self._worker is not None:
-                    self._decide(self._worker, _Weight.WORKER_AT_RUN_TIME)
-            case Broken.PROCESS_DIED if self._worker is not None and self._worker_proven:
-                self._decide(self._worker, _Weight.WORKER_AT_RUN_TIME)
+            case Broken.EXCEPTION:
+                self._exception(record)
+            case Broken.TRACEBACK:
+                if not (_is_core(record.process) or _is_worker(record.process)):
+                    self._main_traceback = False
+            case Broken.FRAME:  # of the engine's own script: its main process is ending
+                if _MAIN.search(record.message) and any(program in record.message for program in _PROGRAMS):
+                    self._main_traceback = True
+            case Broken.DETAIL:  # `  Value error, ...` below pydantic's ValidationError
+                message = record.message.lstrip()
+                if self._wants_detail and _DETAIL.match(message):
+                    self._replace_line(message)
+            case Broken.WORKER_FAILED:  # its traceback follows
+                self._worker, self._worker_proven = None, True
+            case Broken.START_FAILED | Broken.FATAL:  # a worker's exception comes before, the core's own after
+                self._block = sign
+                if worker is not None:
+                    start = sign is Broken.START_FAILED
+                    self._decide(worker, _Weight.START_FAILED if start else _Weight.WORKER_AT_RUN_TIME)
+            case Broken.PROCESS_DIED if worker is not None and self._worker_proven:
+                self._decide(worker, _Weight.WORKER_AT_RUN_TIME)
             case Broken.PROCESS_DIED:
                 self._decide(record, _Weight.PROCESS_DIED)
             case Broken.CHILD_DIED:  # SGLang's main process ends: the child's exception, if any, is the reason
                 self._decide(self._stray or record, _Weight.ENGINE_GONE)
             case Broken.ENGINE_GONE:
                 self._decide(record, _Weight.ENGINE_GONE)
-            case _:  # a program that is not Python says why it ends: the first one decides
+            case Broken.USAGE:
+                self._decide(record, _Weight.USAGE)
+            case Broken.NATIVE:  # a program that is not Python says why it ends: the first such line decides
                 self._decide(record, _Weight.NATIVE)
 
-    def usage(self, record: LogRecord) -> None:
-        """argparse refused the arguments."""
-        self._decide(record, _Weight.USAGE)
-
-    def survived(self) -> None:
-        """The server is ready: whatever was raised before did not matter."""
-        if not self.certain:
-            self._chosen = self._complete = None
-            self._weight, self.room = 0, 0
-
-    def ended(self, exit_code: int) -> None:
-        """The container has ended although the log gave no reason."""
-        if self._chosen is not None:
-            self._chosen, self._complete = replace(self._chosen, exit_code=exit_code), None
+    def _exception(self, record: LogRecord) -> None:
+        """In its block the engine core names its own exception, unless it only repeats a worker's."""
+        if any(words in record.message for words in _CONSEQUENCES):
+            self.hopeless = self.hopeless or "Engine core initialization failed" in record.message
+            self._decide(record, _Weight.CONSEQUENCE, guess=True)
+        elif exception_name(record.message).endswith(_INTERRUPTED):
             return
-        words = None
-        if exit_code == 137:  # SIGKILL: GB10 reports OOMKilled=false even when memory was the reason
-            line = "killed (exit code 137): out of memory, or stopped by force"
-        else:
-            words = last_words(self.recent)
-            line = words.message if words else f"exited with code {exit_code}"
-        self._before, self._after = tuple(self.recent), []
-        process = words.process if words else ""
-        self._chosen = Failure(shown(line), process, guess=True, phase=self.phase, exit_code=exit_code)
-        self._complete = None
+        elif _is_worker(record.process):
+            self._worker = record
+            if self._block is Broken.START_FAILED and self._weight < _Weight.START_FAILED:
+                self._decide(record, _Weight.START_FAILED)
+        elif _is_core(record.process) or record.source.startswith("core.py:"):
+            if self._block is Broken.START_FAILED:
+                own = self._chosen is not None and not _is_worker(self._chosen.process)
+                self._decide(record, _Weight.START_FAILED, last_wins=own or not self._worker_proven)
+            elif self._block is Broken.FATAL:
+                self._decide(record, _Weight.FATAL_ERROR, last_wins=True)
+        elif not record.source:
+            self._stray = record
+            if not self._serving:
+                weight = _Weight.API_SERVER if self._main_traceback else _Weight.STRAY_EXCEPTION
+                self._decide(record, weight, guess=not self._main_traceback, last_wins=True)
 
     def _decide(self, record: LogRecord, weight: _Weight, *, guess: bool = False, last_wins: bool = False) -> None:
         if weight < self._weight or (weight == self._weight and not last_wins):
@@ -223,18 +184,39 @@ class FailureReader:
         self._chosen = Failure(shown(record.message), record.process, guess, phase=self.phase)
         self._complete = None
 
+    def survived(self) -> None:
+        """The server is ready: earlier exceptions did not matter."""
+        self._serving = True
+        if not self.certain:
+            self._chosen = self._complete = None
+            self._weight, self.room = 0, 0
 
-def is_worker(process: str) -> bool:
+    def ended(self, exit_code: int) -> None:
+        """The container has ended. Without a reason in the log its last line is a guess."""
+        if self._chosen is not None:
+            self._chosen, self._complete = replace(self._chosen, exit_code=exit_code), None
+            return
+        last = None if exit_code == 137 else last_words(self.recent)
+        if exit_code == 137:  # SIGKILL: GB10 reports OOMKilled=false even when memory was the reason
+            line = "killed (exit code 137): out of memory, or stopped by force"
+        else:
+            line = last.message if last else f"exited with code {exit_code}"
+        self._before, self._after, self._complete = tuple(self.recent), [], None
+        process = last.process if last else ""
+        self._chosen = Failure(shown(line), process, guess=True, phase=self.phase, exit_code=exit_code)
+
+
+def _is_worker(process: str) -> bool:
     """`Worker`, `Worker_TP0`, `VllmWorker-0`, `RayWorkerProc`."""
     return "Worker" in process
 
 
-def is_core(process: str) -> bool:
+def _is_core(process: str) -> bool:
     """`EngineCore`, `EngineCore_DP0`."""
     return process.startswith("EngineCore")
 
 
-# --- the lines around it -----------------------------------------------------------------------------------
+# --- the lines around it ------------------------------------------------------------------------------
 
 MAX_SEARCHED = 600
 MAX_BEFORE, MAX_AFTER = 4, 3
@@ -247,7 +229,7 @@ _STEP = re.compile(
     r"|_dummy_sampler_run)\b"
 )
 _OUT_OF_MEMORY = re.compile(OUT_OF_MEMORY)
-# Words of libraries that stand above the exception and say more than it does.
+# Lines of libraries above the exception that say more than it does.
 _SAYS_WHY = re.compile(
     r"not enough GPU memory|[Oo]ut of memory|NV_ERR_NO_MEMORY|NCCL WARN|ibv_\w+ failed|ptxas (?:fatal|error)"
     r"|no kernel image|only supports sm|error: linker|Cannot access gated repo|[45]\d\d Client Error"
@@ -255,25 +237,60 @@ _SAYS_WHY = re.compile(
     r"|error loading model|failed to (?:open|load|initialize)|unknown model architecture|what\(\): "
     r"|died unexpectedly|Failed to (?:load model|initialize executor)|Fatal Python error|panicked at"
 )
-_GOES_ON = re.compile(
+_CONTINUES = re.compile(
     r"Make sure|(?:[45]\d\d) Client Error|Cannot access|Access to model|Repository Not Found|Revision Not Found"
     r"|Please|If you|If this|Check your|`?ptxas`?|ptxas |what\(\): |For debugging|.{0,40}Error"
+)
+# Of a whole line: what stands before a colon may have been taken for its source.
+_NOISE: Final = re.compile(
+    r"nanobind:|resource_tracker:|warnings\.warn\(|Shutting down|Waiting for application shutdown"
+    r"|Application shutdown complete|Finished server process|\[shutdown\]"
 )
 
 
 def deciding_lines(line: str, before: Sequence[str], after: Sequence[str]) -> tuple[str, ...]:
-    """The line that decides and, in the log's order, the few around it that say more. Cleaned, masked, no doubles."""
-    above = _above(line, before)
-    below = _below(after)
-    return tuple(dict.fromkeys([*above, line, *below]))
+    """The deciding line and, in the log's order, the few around it that say more. Cleaned, masked, no doubles.
+
+    Above: chained exceptions, library messages and the frame of the step, nearest ones first chosen. Below: the rest
+    of an exception that has several lines, as the Hub's have.
+    """
+    above: list[str] = []
+    wants_frame, chained = _OUT_OF_MEMORY.search(line) is not None, False
+    raised = bool(exception_name(line)) or line.startswith(("Value error, ", "Assertion failed, "))
+    needle = line[:60]  # the last line that holds it, unless it was decided upon later
+    place = next((at for at in reversed(range(len(before))) if needle and needle in before[at]), len(before))
+    for text in reversed(before[:place]):
+        if len(above) == MAX_BEFORE:
+            break
+        if wants_frame and "File " in text and _STEP.search(text):
+            wants_frame = False
+            above.append(shown(parse_line(text).message))
+        elif "rror" in text[:MAX_SEARCHED] or "above exception" in text or _SAYS_WHY.search(text[:MAX_SEARCHED]):
+            record = parse_line(text)
+            message = shown(record.message)
+            linked, chained = chained, message.startswith(_CHAINED)
+            loud = record.kind is not LineKind.TRACEBACK and (not record.level or record.severity >= 30)
+            if (raised and linked and record.kind is LineKind.EXCEPTION) or (loud and _SAYS_WHY.search(message)):
+                above.append(message)
+    below: list[str] = []
+    for text in after:
+        record = parse_line(text)
+        message = record.message.strip()
+        if record.kind is LineKind.BLANK or record.level in ("INFO", "DEBUG", "WARNING") or _NOISE.search(text):
+            continue  # other processes keep writing
+        if not _CONTINUES.match(message) or len(below) == MAX_AFTER:
+            break
+        if record.kind is not LineKind.EXCEPTION:
+            below.append(shown(message))
+    return tuple(dict.fromkeys([*(text for text in reversed(above) if text != line), line, *below]))
 
 
 def last_words(recent: Iterable[str]) -> LogRecord | None:
-    """Of a log that gives no reason, the line that most likely does: one that is known, an error, the last one."""
+    """Of a log that gives no reason, the line that most likely does: a recognised one, an error, the last one."""
     error = last = None
     for text in reversed(list(recent)):
         record = parse_line(text)
-        if record.kind in (LineKind.BLANK, LineKind.PROGRESS, LineKind.ACCESS) or _is_noise(text):
+        if record.kind in (LineKind.BLANK, LineKind.PROGRESS, LineKind.ACCESS) or _NOISE.search(text):
             continue
         last = last or record
         if record.level in ("", "ERROR", "CRITICAL") and recognise(record.message):
@@ -281,84 +298,3 @@ def last_words(recent: Iterable[str]) -> LogRecord | None:
         if error is None and record.severity >= 40 and record.kind is not LineKind.TRACEBACK:
             error = record
     return error or last
-
-
-def second_line(after: Sequence[str]) -> str:
-    """`max_model_len` and `  Input should be a valid integer` below pydantic's head, as one sentence."""
-    field, said = (parse_line(text).message for text in after[:2])
-    if re.fullmatch(r"[\w.]{1,80}", field) and said.startswith("  "):
-        return f"{field}: {said.strip()}"
-    return ""
-
-
-def _above(line: str, before: Sequence[str]) -> list[str]:
-    """Chained exceptions, library words and the telling frame above the deciding line, nearest ones first chosen."""
-    found: list[str] = []
-    wants_frame, raised, chained = _OUT_OF_MEMORY.search(line) is not None, is_raised(line), False
-    for text in reversed(before[: _place_of(line, before)]):
-        if len(found) == MAX_BEFORE:
-            break
-        if wants_frame and "File " in text and _STEP.search(text):
-            wants_frame = False
-            found.append(shown(parse_line(text).message))
-        elif "rror" in text[:MAX_SEARCHED] or "above exception" in text or _SAYS_WHY.search(text[:MAX_SEARCHED]):
-            record = parse_line(text)
-            said = shown(record.message)
-            linked, chained = chained, said.startswith(_CHAINED)
-            if (raised and linked and record.kind is LineKind.EXCEPTION) or (
-                record.kind is not LineKind.TRACEBACK
-                and (not record.level or record.severity >= 30)
-                and _SAYS_WHY.search(said)
-            ):
-                found.append(said)
-    return [said for said in reversed(found) if said != line]
-
-
-def is_raised(line: str) -> bool:
-    """The line names an exception, or is pydantic's sentence below one."""
-    return bool(exception_name(line)) or line.startswith(("Value error, ", "Assertion failed, "))
-
-
-def _place_of(line: str, before: Sequence[str]) -> int:
-    """Where the deciding line stands: the last of them, unless it was decided upon later."""
-    needle = line[:60]
-    for at in range(len(before) - 1, -1, -1):
-        if needle and needle in before[at]:
-            return at
-    return len(before)
-
-
-def _below(after: Sequence[str]) -> list[str]:
-    """The rest of an exception that has several lines, as the Hub's have."""
-    found: list[str] = []
-    for text in after:
-        record = parse_line(text)
-        if record.kind is LineKind.BLANK:
-            continue
-        message = record.message.strip()
-        if record.level in ("INFO", "DEBUG", "WARNING") or _is_noise(text):  # others go on writing
-            continue
-        if not _GOES_ON.match(message):
-            break
-        if record.kind is not LineKind.EXCEPTION:
-            found.append(shown(message))
-        if len(found) == MAX_AFTER:
-            break
-    return found
-
-
-_NOISE = (
-    "nanobind:",
-    "resource_tracker:",
-    "warnings.warn(",
-    "Shutting down",
-    "Waiting for application shutdown",
-    "Application shutdown complete",
-    "Finished server process",
-    "[shutdown]",
-)
-
-
-def _is_noise(text: str) -> bool:
-    """Of a whole line: what stands before a colon may have been taken for its source."""
-    return any(words in text for words in _NOISE)

@@ -1,9 +1,10 @@
-"""One line of an engine's log, taken apart: who says it, when, how loud, and what."""
+"""One line of an engine's log, parsed: process, time, level, source and message."""
 
 from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final, NamedTuple
@@ -108,54 +109,8 @@ _BY_FIRST: Final = {
 _DIGITS: Final = dict.fromkeys("0123456789", "0")
 _WORDS = {"WARN": "WARNING", "FATAL": "CRITICAL", "TRACE": "DEBUG", "VERBOSE": "DEBUG", "error": "ERROR"}
 _INITIALS = {"V": "DEBUG", "D": "DEBUG", "I": "INFO", "W": "WARNING", "E": "ERROR", "F": "CRITICAL", "C": "CRITICAL"}
-_KNOWN = frozenset(LEVELS.split("|"))
 _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"?')
 _ESCAPED = re.compile(r'\\(["\\])')
-
-
-class Foreign(NamedTuple):
-    """A foreign line taken apart, as a LogRecord has it. `access`: it is one HTTP request."""
-
-    process: str
-    level: str
-    time: str
-    source: str
-    message: str
-    access: bool = False
-
-
-def parse_foreign(message: str) -> Foreign | None:
-    """The line as one of the known loggers writes it; None for any other."""
-    first = message[:1]
-    for pattern in _BY_FIRST.get(_DIGITS.get(first, first)) or _BY_FIRST["a"]:
-        match = pattern.match(message)
-        if match:
-            found = match.groupdict()
-            source = found.get("source") or ""
-            said = message[match.end() :]
-            return Foreign(
-                (found.get("process") or "").replace("RANK ", "rank"),
-                level_of(found.get("level") or ""),
-                found.get("time") or "",
-                source,
-                (_unquoted(said) if said[:1] == '"' else said) or message,
-                source == "GIN",
-            )
-    return None
-
-
-def level_of(word: str) -> str:
-    """A level in any spelling as one of DEBUG INFO WARNING ERROR CRITICAL; empty for what is none."""
-    if word.endswith("Warning"):
-        return "WARNING"
-    word = _INITIALS.get(word) or _WORDS.get(word, word)
-    return word if word in _KNOWN else ""
-
-
-def _unquoted(said: str) -> str:
-    """`"model weights" device=CUDA0` -> `model weights device=CUDA0`."""
-    match = _QUOTED.match(said)
-    return said if match is None else _ESCAPED.sub(r"\1", match[1]) + said[match.end() :]
 
 
 # vLLM's `05-21 21:02:50`, with a year, without its hyphen (torch), with slashes (Go), TensorRT-LLM's `05/21/2026-...`.
@@ -167,7 +122,7 @@ _YEAR_SECONDS = timedelta(days=366).total_seconds()
 
 
 class LogClock:
-    """The first line with a time decides which clock it is; the two are never mixed."""
+    """Docker's stamps or the log's own times: the first line with a time decides, the two are never mixed."""
 
     def __init__(self) -> None:
         self.real: bool | None = None
@@ -177,22 +132,21 @@ class LogClock:
 
     def read(self, stamp: str | float | None, log_time: str) -> float | None:
         """Seconds, None for a line without a time. `stamp` is RFC 3339, or already in seconds."""
-        at = stamp if isinstance(stamp, (float, int)) else _from_rfc3339(stamp)
+        at = stamp if isinstance(stamp, (float, int)) else None
+        if isinstance(stamp, str) and stamp:
+            with suppress(ValueError):
+                at = datetime.fromisoformat(stamp).timestamp()
         if self.real is None and (at is not None or log_time):
             self.real = at is not None
         if not self.real:
-            at = self._from_log(log_time)
+            if self._read[0] != log_time:  # most lines have the second of the line before them
+                self._read = (log_time, self._seconds(log_time))
+            at = self._read[1]
         if at is not None:
             self._latest = at
         return at
 
-    def _from_log(self, text: str) -> float | None:
-        """Most lines have the second of the line before them."""
-        if self._read[0] != text:
-            self._read = (text, self._calculated(text))
-        return self._read[1]
-
-    def _calculated(self, text: str) -> float | None:
+    def _seconds(self, text: str) -> float | None:
         match = _LOG_TIME.search(text)
         if match is None:
             since = _SINCE_START.match(text)
@@ -208,16 +162,6 @@ class LogClock:
         return seconds
 
 
-def _from_rfc3339(stamp: str | None) -> float | None:
-    if not stamp:
-        return None
-    try:
-        return datetime.fromisoformat(stamp).timestamp()
-    except ValueError:
-        return None
-
-
-_LEVELS = "DEBUG|INFO|WARNING|ERROR|CRITICAL"
 _CLOCK = r"\d\d:\d\d:\d\d(?:\.\d{1,9})?"
 _FROM = r"\S{1,80} [^\s:\[\]]{1,120}"
 """Host and program, as syslog names them."""
@@ -230,7 +174,7 @@ OUTER: Final = re.compile(
     r"|<\d{1,3}>1 \S{20,40} \S{1,80} \S{1,120} \S{1,20} \S{1,80} (?:-|\[[^\]]{0,200}\]) "
     # compose `vllm-1  | `, a swarm's `vllm.1.k2j@spark    | `; other names only before what an engine begins with
     r"|[\w.@\-]{0,120}?(?:[\-_]\d{1,3}|\.\d{1,3}\.\w{1,40}(?:@[\w.\-]{1,80})?) +\| "
-    rf"|[\w.@\-]{{1,80}} +\| (?=[({{\[]|(?:{_LEVELS})\b|Traceback |  File |[\w.]{{1,80}}(?:Error|Exception): "
+    rf"|[\w.@\-]{{1,80}} +\| (?=[({{\[]|(?:{LEVELS})\b|Traceback |  File |[\w.]{{1,80}}(?:Error|Exception): "
     r"|[\w.\-]{1,80} +\|)"
     # kubectl --prefix
     r"|\[pod/[\w.\-/]{1,200}\] "
@@ -240,7 +184,7 @@ OUTER: Final = re.compile(
 )
 """`stamp` is an RFC 3339 time among what it takes, if there is one."""
 OWN_BEGINNINGS: Final = ("(", "INFO", "WARN", "ERRO", "DEBU", "CRIT", " ", "[0", "[1", "[2", "[T", "[r")
-"""How nearly every line of an engine begins. Nobody has put anything in front of such a line: `OUTER` need not look."""
+"""How nearly every line of an engine begins: no need to try `OUTER` on such a line."""
 
 
 class LineKind(StrEnum):
@@ -279,17 +223,11 @@ class LogRecord(NamedTuple):
     @property
     def severity(self) -> int:
         """10 DEBUG, 20 INFO, 30 WARNING, 40 ERROR, 50 CRITICAL; a bare traceback counts as an error, 0 is unknown."""
-        return severity_of(self.level, self.kind)
+        return SEVERITIES[self.level] if self.level else _BARE.get(self.kind, 0)
 
 
 SEVERITIES: Final = {"DEBUG": 10, "INFO": 20, "WARNING": 30, "ERROR": 40, "CRITICAL": 50}
 _BARE = {LineKind.TRACEBACK: 40, LineKind.EXCEPTION: 40, LineKind.ACCESS: 20, LineKind.PROGRESS: 20}
-
-
-def severity_of(level: str, kind: LineKind) -> int:
-    """See `LogRecord.severity`."""
-    return SEVERITIES[level] if level else _BARE.get(kind, 0)
-
 
 # `(Worker pid=7)`, Ray's `(RayWorker pid=7, ip=10.0.0.2)` and `(pid=7)`, Ray Serve's long names, nested ones, and
 # vllm-omni's `[Stage-0]` behind them.
@@ -304,17 +242,9 @@ _ACCESS = re.compile(r'[\w.:\[\]\-]{3,60} - "[A-Z]{3,7} \S{1,2000} HTTP/[\d.]{1,
 _BAR = re.compile(r"[^|]{0,200}: +\d{1,3}% Completed \| \d+/\d+ \[|[^|]{0,200}?\d{1,3}%\|[^|]{0,2000}\| *[\d.]+\w?/")
 _COUNTER = re.compile(r"[^|]{0,200}: \d+\w* \[\d\d:\d\d[,\]]")
 EXCEPTION_ENDS: Final = (
-    "Error",
-    "Exception",
-    "Interrupt",
-    "Exit",
-    "ExceptionGroup",
-    "NotFound",
-    "OutOfResources",
-    "Timeout",
-    "TimeoutExpired",
-    "InvalidComponent",
-)
+    "Error", "Exception", "Interrupt", "Exit", "ExceptionGroup", "NotFound", "OutOfResources", "Timeout",
+    "TimeoutExpired", "InvalidComponent",
+)  # fmt: skip
 """How the names of exceptions end; most of Python's do in one of the first two."""
 _EXCEPTION = re.compile(
     rf"(?:[|+ ]*\| )?(Exception|[A-Za-z_][\w.]{{0,150}}(?:{'|'.join(EXCEPTION_ENDS)}))"
@@ -330,7 +260,7 @@ _TRACEBACK_HEADS = (
 
 
 def parse_line(text: str) -> LogRecord:
-    """Takes a line apart. Any text gives a record; what is not understood is the message. Never raises.
+    """Parses a line. Any text gives a record; what is not understood is the message. Never raises.
 
     Of a line with carriage returns, what a terminal would show counts: a progress bar's last state, also when its
     line has not ended yet.
@@ -356,67 +286,85 @@ def parse_line(text: str) -> LogRecord:
         rest = last_overwrite(rest)
         head = _HEAD.match(rest)
     if head:
-        return _record(process, pid, head[1], head[2], head[3], rest[head.end() :])
+        return _record(process, pid, head, rest[head.end() :])
     return _bare(process, pid, time, rest)
 
 
-def _record(process: str, pid: int | None, level: str, time: str, source: str, message: str) -> LogRecord:
-    message = clean_line(last_overwrite(message)).rstrip()
-    kind = LineKind.RECORD
+def _record(process: str, pid: int | None, head: re.Match[str], message: str) -> LogRecord:
+    """A line behind vLLM's head."""
+    level, message, kind = head[1], clean_line(last_overwrite(message)).rstrip(), LineKind.RECORD
     if not message:
         kind = LineKind.BLANK
     elif message[0] in " T" or level in ("ERROR", "CRITICAL"):
         kind = _shape(message) or (LineKind.CONTINUATION if message[0] == " " else LineKind.RECORD)
         if kind is LineKind.CONTINUATION and level in ("ERROR", "CRITICAL"):
             kind = LineKind.TRACEBACK  # the code below a `File` line
-    return LogRecord(process, pid, level, time, source, message, kind)
+    return LogRecord(process, pid, level, head[2], head[3], message, kind)
 
 
 def _bare(process: str, pid: int | None, time: str, rest: str) -> LogRecord:
-    """A line without vLLM's head."""
-    if rest.startswith("{"):
-        record = _from_json(rest, process, pid)
-        if record:
-            return record
+    """A line without vLLM's head in front: JSON, uvicorn's, another logger's, or plain text."""
+    record = _from_json(rest, process, pid) if rest.startswith("{") else None
+    if record:
+        return record
     message = clean_line(rest).rstrip()
     if not message:
         return LogRecord(process, pid, "", time, "", "", LineKind.BLANK)
     colon = _COLON.match(message)
     if colon:
-        said = message[colon.end() :]
-        kind = LineKind.ACCESS if _ACCESS.match(said) else LineKind.RECORD
+        text = message[colon.end() :]
+        kind = LineKind.ACCESS if _ACCESS.match(text) else LineKind.RECORD
         source = "uvicorn" if colon.end() == _UVICORN_INDENT else ""
-        return LogRecord(process, pid, colon[1], time, source, said, kind)
+        return LogRecord(process, pid, colon[1], time, source, text, kind)
     inner = _HEAD.search(message, 0, 400) if ".py:" in message or ".rs:" in message else None
     if inner:  # VLLM_LOGGING_PREFIX, or a line glued to the bar before it
-        before = message[: inner.start()]
+        before, text = message[: inner.start()], message[inner.end() :]
         glued = _PREFIX.search(before)
         if glued and not process:
             process, pid, before = glued[1], int(glued[2]), before[: glued.start()]
-        said = message[inner.end() :]
-        said = said if "%|" in before else before + said
-        return _record(process, pid, inner[1], inner[2], inner[3], said)
+        return _record(process, pid, inner, text if "%|" in before else before + text)
+    plain = LogRecord(process, pid, "", time, "", message, LineKind.PLAIN)
     if "%" in message and _BAR.match(message):
-        return LogRecord(process, pid, "", time, "", message, LineKind.PROGRESS)
-    return _foreign(process, pid, time, message)
-
-
-def _foreign(process: str, pid: int | None, time: str, message: str) -> LogRecord:
-    kind = _shape(message)
-    if kind:
-        return LogRecord(process, pid, "", time, "", message, kind)
+        return plain._replace(kind=LineKind.PROGRESS)
+    if shape := _shape(message):
+        return plain._replace(kind=shape)
     if message.startswith("    "):
-        return LogRecord(process, pid, "", time, "", message, LineKind.CONTINUATION)
-    found = parse_foreign(message)
-    if found:
-        access = found.access or _ACCESS.match(found.message)
-        kind = LineKind.ACCESS if access else _shape(found.message) or LineKind.RECORD
-        name = process or found.process
-        return LogRecord(name, pid, found.level, found.time or time, found.source, found.message, kind)
+        return plain._replace(kind=LineKind.CONTINUATION)
+    first = message[0]
+    for pattern in _BY_FIRST.get(_DIGITS.get(first, first)) or _BY_FIRST["a"]:
+        match = pattern.match(message)
+        if match:
+            return _foreign(plain, match)
     if _COUNTER.match(message):
-        return LogRecord(process, pid, "", time, "", message, LineKind.PROGRESS)
-    kind = LineKind.CONTINUATION if message[0] == " " else LineKind.PLAIN
-    return LogRecord(process, pid, "", time, "", message, kind)
+        return plain._replace(kind=LineKind.PROGRESS)
+    return plain._replace(kind=LineKind.CONTINUATION) if first == " " else plain
+
+
+def _foreign(plain: LogRecord, match: re.Match[str]) -> LogRecord:
+    """A line of one of the known loggers."""
+    found, text = match.groupdict(""), plain.message[match.end() :]
+    quoted = _QUOTED.match(text) if text[:1] == '"' else None
+    if quoted:  # `"model weights" device=CUDA0` -> `model weights device=CUDA0`
+        text = _ESCAPED.sub(r"\1", quoted[1]) + text[quoted.end() :]
+    source, message = found.get("source", ""), text or plain.message
+    access = source == "GIN" or _ACCESS.match(message)
+    return LogRecord(
+        plain.process or found.get("process", "").replace("RANK ", "rank"),
+        plain.pid,
+        level_of(found.get("level", "")),
+        found.get("time", "") or plain.time,
+        source,
+        message,
+        LineKind.ACCESS if access else _shape(message) or LineKind.RECORD,
+    )
+
+
+def level_of(word: str) -> str:
+    """A level in any spelling as one of DEBUG INFO WARNING ERROR CRITICAL; empty for what is none."""
+    if word.endswith("Warning"):
+        return "WARNING"
+    word = _INITIALS.get(word) or _WORDS.get(word, word)
+    return word if word in SEVERITIES else ""
 
 
 def _shape(message: str) -> LineKind | None:
@@ -434,10 +382,6 @@ def exception_name(message: str) -> str:
     return match[1] if match else ""
 
 
-_CARRIED = ("log", "MESSAGE")
-"""Where Docker's json-file driver and journald's JSON put a line that they carry."""
-
-
 def _from_json(text: str, process: str, pid: int | None) -> LogRecord | None:
     """python-json-logger's and the usual other shapes; None when it is no such record."""
     try:
@@ -446,36 +390,32 @@ def _from_json(text: str, process: str, pid: int | None) -> LogRecord | None:
         return None
     if not isinstance(found, dict):
         return None
-    carried = next((found[key] for key in _CARRIED if isinstance(found.get(key), str)), None)
+
+    def text_of(*keys: str) -> str | None:
+        return next((found[key] for key in keys if isinstance(found.get(key), str)), None)
+
+    carried = text_of("log", "MESSAGE")  # a line inside Docker's json-file driver's or journald's JSON
     if carried is not None and "message" not in found:
         inner = parse_line(carried)
-        return inner if inner.time else inner._replace(time=clean_line(_text(found, "time")))
-    message = next((found[key] for key in ("message", "msg", "event") if isinstance(found.get(key), str)), None)
+        return inner if inner.time else inner._replace(time=clean_line(text_of("time") or ""))
+    message = text_of("message", "msg", "event")
     if message is None:
         return None
     if isinstance(found.get("exc_info"), str):
         message += "\n" + found["exc_info"]
     number = found.get("process", pid)
-    logger = _text(found, "name", "logger")
+    logger = text_of("name", "logger") or ""
     message = clean(message).rstrip()
     kind = LineKind.ACCESS if logger == "uvicorn.access" else LineKind.RECORD
     return LogRecord(
-        clean_line(_text(found, "vllm_process_name", "processName") or process),
+        clean_line(text_of("vllm_process_name", "processName") or process),
         number if isinstance(number, int) else pid,
-        level_of(_text(found, "levelname", "level", "severity").upper()),
-        clean_line(_text(found, "asctime", "timestamp", "time", "ts")),
+        level_of((text_of("levelname", "level", "severity") or "").upper()),
+        clean_line(text_of("asctime", "timestamp", "time", "ts") or ""),
         clean_line(logger),
         message,
         kind if message else LineKind.BLANK,
     )
-
-
-def _text(found: dict[str, object], *keys: str) -> str:
-    for key in keys:
-        value = found.get(key)
-        if isinstance(value, str):
-            return value
-    return ""
 
 
 NUMBER: Final = r"(-?\d{1,12}(?:\.\d{1,12})?)"

@@ -1,18 +1,16 @@
-"""What an engine's log has told about its start: phases with their times, facts, and how it ended.
+"""An engine's start by its log: phases with their times, facts, how it ended, and the recorder of the phases.
 
-All values are frozen and hold no clock: two equal timelines look the same on screen.
+The values are frozen and hold no clock: two equal timelines look the same on screen.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
 
 class PhaseState(StrEnum):
-    """Where a phase stands."""
-
     PENDING = "pending"
     RUNNING = "running"
     DONE = "done"
@@ -21,7 +19,7 @@ class PhaseState(StrEnum):
 
 
 class Outcome(StrEnum):
-    """What the log says of the whole start."""
+    """How the whole start went, by the log."""
 
     UNKNOWN = "unknown"
     STARTING = "starting"
@@ -78,17 +76,16 @@ class Phase:
 
     @property
     def label(self) -> str:
-        """What it is called on screen."""
         return LABELS[self.id][0]
 
     @property
     def short_label(self) -> str:
-        """The same, where room is dear."""
+        """Where there is little room."""
         return LABELS[self.id][1]
 
 
 class Topic(StrEnum):
-    """What a kept line of the log speaks of."""
+    """What a kept line of the log is about."""
 
     WEIGHT_ONLY = "weight_only"
     EMULATION = "emulation"
@@ -236,21 +233,212 @@ class BootTimeline:
     """From the container's start to the server being ready."""
 
     def phase(self, phase_id: str) -> Phase:
-        """The phase of that id; KeyError when there is none."""
-        for phase in self.phases:
-            if phase.id == phase_id:
-                return phase
-        raise KeyError(phase_id)
+        """The phase of that id."""
+        return next(phase for phase in self.phases if phase.id == phase_id)
 
     @property
     def current(self) -> Phase | None:
-        """The phase that runs now."""
+        """The running phase."""
         return next((phase for phase in self.phases if phase.state is PhaseState.RUNNING), None)
 
     @property
     def failed(self) -> Phase | None:
-        """The phase in which it failed."""
+        """The phase that failed."""
         return next((phase for phase in self.phases if phase.state is PhaseState.FAILED), None)
 
 
 EMPTY_TIMELINE: Final = BootTimeline(tuple(Phase(phase_id) for phase_id in PhaseId))
+
+
+_ORDER: Final = tuple(PhaseId)
+
+
+@dataclass(slots=True)
+class _Slot:
+    started: float | None = None
+    seconds: float | None = None
+    progress: float | None = None
+    detail: str = ""
+    done: bool = False
+    proven: bool = False
+    ruled_out: bool = False
+    elsewhere: float = 0.0
+    """Seconds within it that belong to other phases."""
+    begun: float | None = None
+    """When it last took over from a phase that waits for it."""
+    measured: float = 0.0
+    """Seconds of it that were measured so, until its own line replaces them."""
+    left: float | None = None
+    estimated_at: float | None = None
+
+    def close(self) -> None:
+        self.done, self.progress, self.left, self.estimated_at = True, None, None, None
+
+
+class PhaseRecorder:
+    """One phase runs at a time, and time is never counted twice.
+
+    A phase may be entered on suspicion (`proven=False`): it is the likely one after the last marker. When the next
+    marker is of another phase, that one takes over the time, also when it comes earlier in the order. A proven
+    phase is never left backwards: a slower rank's lines do not turn the clock back. Once it is ready nothing begins
+    again.
+    """
+
+    def __init__(self) -> None:
+        self._slots = {phase_id: _Slot() for phase_id in _ORDER}
+        self.current: PhaseId | None = None
+        self.now: float | None = None
+        """The time of the latest line that had one, in seconds."""
+        self._held: PhaseId | None = None
+        self._end: PhaseState | None = None
+
+    @property
+    def over(self) -> bool:
+        """It has failed or was stopped: no marker counts any more."""
+        return self._end is not None
+
+    def tick(self, at: float | None) -> None:
+        """Takes the time of a line; order between stdout and stderr is only approximate, so it never decreases."""
+        if at is not None and (self.now is None or at > self.now):
+            self.now = at
+
+    def enter(self, phase_id: PhaseId, *, proven: bool = True) -> None:
+        """A marker says that this phase runs now."""
+        if phase_id is not self.current:
+            self.release()
+        slot = self._slots[phase_id]
+        if self.over or self._slots[PhaseId.READY].done or phase_id is self.current:
+            slot.proven = slot.proven or (proven and not self.over)
+            return
+        started = self.now
+        if self.current is not None:
+            running = self._slots[self.current]
+            backwards = _ORDER.index(phase_id) < _ORDER.index(self.current)
+            if running.proven and (backwards or (slot.done and not proven)):
+                return
+            if running.proven:
+                self._close(running)
+            else:
+                started = running.started
+                self._slots[self.current] = _Slot(ruled_out=running.ruled_out)
+        if slot.started is None:
+            slot.started = started
+        slot.done, slot.seconds, slot.proven, slot.ruled_out = False, None, proven, False
+        self.current = phase_id
+
+    def finish(self, phase_id: PhaseId, then: PhaseId, detail: str = "", *, proven: bool = False) -> None:
+        """A marker says that this phase has ended; `then` is the likely next one, or the certain one (`proven`)."""
+        self.enter(phase_id)
+        if self.current is phase_id:
+            self._slots[phase_id].detail = detail
+            self.enter(then, proven=False)
+        if proven and self.current is then:
+            self._slots[then].proven = True
+
+    def report(
+        self, phase_id: PhaseId, detail: str | None = None, progress: float | None = None, left: float | None = None
+    ) -> None:
+        """How far the running phase is; `left` is how many seconds it still takes by its own bar or rate."""
+        if self.current is phase_id:
+            slot = self._slots[phase_id]
+            slot.progress, slot.left = progress, left
+            slot.estimated_at = None if left is None else self.now
+            slot.detail = slot.detail if detail is None else detail
+
+    def describe(self, phase_id: PhaseId, detail: str) -> None:
+        """Replaces the detail of a phase, when a later line knows better."""
+        if not self.over:
+            self._slots[phase_id].detail = detail
+
+    def hold(self, phase_id: PhaseId) -> None:
+        """The running phase waits for an earlier one: weights for their download. The time is the other one's."""
+        if self.over or self._held is not None or self.current in (None, phase_id):
+            return
+        slot = self._slots[phase_id]
+        slot.started = slot.started if slot.started is not None else self.now
+        slot.begun, slot.done, slot.proven, slot.ruled_out = self.now, False, True, False
+        self._held, self.current = self.current, phase_id
+
+    def release(self) -> None:
+        """The phase that another waited for is over; nothing when none is held."""
+        if self._held is None or self.current is None:
+            return
+        slot = self._slots[self.current]
+        took = max(0.0, self.now - slot.begun) if self.now is not None and slot.begun is not None else 0.0
+        slot.measured += took
+        slot.seconds = (slot.seconds or 0.0) + took
+        slot.close()
+        self._slots[self._held].elsewhere += took
+        self.current, self._held = self._held, None
+
+    def rule_out(self, *phase_ids: PhaseId) -> None:
+        """These phases will not happen."""
+        for phase_id in phase_ids:
+            self._slots[phase_id].ruled_out = True
+
+    def note_past(self, phase_id: PhaseId, seconds: float, within: PhaseId) -> None:
+        """A phase was silent while it ran: it took `seconds` of the time counted for `within` so far. They replace
+        what was measured from outside meanwhile."""
+        slot = self._slots[phase_id]
+        seconds -= slot.measured
+        slot.seconds, slot.measured = (slot.seconds or 0.0) + seconds, 0.0
+        slot.done = slot.proven = True
+        if slot.started is None and self.now is not None:
+            slot.started = self.now - seconds
+        self._slots[within].elsewhere += seconds
+
+    def mark(self, phase_id: PhaseId, seconds: float | None = None) -> None:
+        """The phase is done, an instant rather than a span unless `seconds` says otherwise."""
+        self.release()
+        if self.current is not None and self.current is not phase_id:
+            self._close(self._slots[self.current])
+        slot = self._slots[phase_id]
+        slot.started = slot.started if slot.started is not None else self.now
+        slot.seconds, slot.done, slot.proven = seconds, True, True
+        self.current = None
+
+    def end(self, state: PhaseState) -> None:
+        """The running phase has FAILED, or is SKIPPED because the engine was stopped."""
+        self._end, self._held = state, None
+        if self.current is not None:
+            slot = self._slots[self.current]
+            detail, progress = slot.detail, slot.progress
+            self._close(slot)
+            slot.done, slot.detail, slot.progress = False, detail, progress
+
+    def since_start(self, phase_id: PhaseId) -> float | None:
+        """Seconds from the first phase's start to this one's."""
+        first = next((s.started for s in self._slots.values() if s.started is not None), None)
+        end = self._slots[phase_id].started
+        return None if first is None or end is None else round(end - first, 3)
+
+    def begin_at(self, at: float) -> None:
+        """The container started at `at`, before its first line."""
+        slot = self._slots[PhaseId.CONTAINER]
+        if slot.started is None or at < slot.started:
+            slot.started = at
+
+    def phases(self, *, real_clock: bool) -> tuple[Phase, ...]:
+        """The phases as values; without a real clock there are durations but no times. A phase that never ran is
+        skipped where a later one is certain."""
+        reached = max((index for index, slot in enumerate(self._slots.values()) if slot.proven), default=0)
+        found = []
+        for index, (phase_id, slot) in enumerate(self._slots.items()):
+            started = slot.started
+            if phase_id is self.current:
+                state = self._end or PhaseState.RUNNING
+                if started is not None and phase_id is not PhaseId.DOWNLOAD:
+                    started += slot.elsewhere  # what it spent waiting for others is not its own time
+            elif slot.done:
+                state = PhaseState.DONE
+            else:
+                state = PhaseState.SKIPPED if index < reached or slot.ruled_out else PhaseState.PENDING
+            seconds = None if slot.seconds is None else round(slot.seconds, 3)
+            phase = Phase(phase_id, state, started, seconds, slot.progress, slot.detail, slot.left, slot.estimated_at)
+            found.append(phase if real_clock else replace(phase, started_at=None, estimated_at=None))
+        return tuple(found)
+
+    def _close(self, slot: _Slot) -> None:
+        slot.close()
+        if slot.started is not None and self.now is not None:
+            slot.seconds = max(0.0, self.now - slot.started - slot.elsewhere)

@@ -1,28 +1,40 @@
-"""Turns an engine's log into the story of its start and the statistics of its serving, line by line.
+"""Turns an engine's log into the timeline of its start and the statistics of its serving, line by line.
 
-Most lines cost one regular expression match and one look into a table: only lines whose first word has a rule are
-taken apart, once.
+Most lines cost one regular expression match and one table lookup: only lines whose first word has a rule are parsed,
+once.
 """
 
 from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
 from spark_tui.domain.logs.failure import MAX_KEPT, FailureReader
 from spark_tui.domain.logs.line import EXCEPTION_ENDS, OUTER, OWN_BEGINNINGS, LineKind, LogClock, LogRecord, parse_line
-from spark_tui.domain.logs.phases import PhaseRecorder
 from spark_tui.domain.logs.rules import rule as r
-from spark_tui.domain.logs.rules.tables import TABLES, UNKNOWN
+from spark_tui.domain.logs.rules.llama_cpp import LLAMA_CPP, OLLAMA
+from spark_tui.domain.logs.rules.sglang import SGLANG
+from spark_tui.domain.logs.rules.trtllm import TRTLLM
+from spark_tui.domain.logs.rules.vllm import VLLM
 from spark_tui.domain.logs.serving import ServingHistory, ServingSample
 from spark_tui.domain.logs.starts import FROM_CACHE, Transfer
-from spark_tui.domain.logs.timeline import EMPTY_TIMELINE, BootTimeline, Outcome, PhaseId
+from spark_tui.domain.logs.timeline import EMPTY_TIMELINE, BootTimeline, Outcome, PhaseId, PhaseRecorder, PhaseState
 from spark_tui.domain.secret import mask_secrets
 from spark_tui.domain.text import clean_line, last_overwrite, strip_sequences, truncate
 
+TABLES: Final[dict[str, r.Table]] = {
+    "vllm": r.joined(r.COMMON, r.PYTHON_ENGINE, VLLM),
+    "sglang": r.joined(r.COMMON, r.PYTHON_ENGINE, SGLANG),
+    "trtllm": r.joined(r.COMMON, r.PYTHON_ENGINE, TRTLLM),
+    "llama-cpp": r.joined(r.COMMON, LLAMA_CPP),
+    "ollama": r.joined(r.COMMON, OLLAMA, LLAMA_CPP),
+}
+"""Rules by the id of a runtime."""
+UNKNOWN: Final = r.joined(r.COMMON, r.PYTHON_ENGINE, VLLM, SGLANG, TRTLLM, LLAMA_CPP, OLLAMA)
+"""For a log of an unknown runtime, until a line that an engine prints once per start names it."""
 MAX_NEWS: Final = 200
 MAX_SILENCE_SECONDS: Final = 600.0
 """A container that writes nothing for longer has lost the head of its log."""
@@ -37,6 +49,8 @@ _HEAD: Final = re.compile(
 )
 _MESSAGE_TAGS: Final = re.compile(r"(?:\[[^\[\]]{1,60}\] )+")
 _EXCEPTION_WORDS: Final = (*EXCEPTION_ENDS, *(f"{end}:" for end in EXCEPTION_ENDS), "):")
+_BESIDE_FAILURE: Final = (r.Broken.TRACEBACK, r.Broken.FRAME, r.Broken.DETAIL, r.Broken.WORKER_FAILED)
+"""Lines that help to read a failure, and are none themselves."""
 _MAX_WORD: Final = 200
 _USAGE: Final = re.compile(r"(?:[\w.\-]{1,40} ){0,2}[\w.\-]{1,40}: error: ")
 _DULL: Final = frozenset(("", "Route:", "█", "▀▀", "▄▄", "█▄█▀", "non-default", "Found", "Engine", "Available"))
@@ -46,7 +60,7 @@ class LogTracker:
     """Feed it every line of a log, from the container's first one; `timeline()` and `samples` are what they say so far.
 
     `started_at` is when the container started, seconds since the epoch, where it is known; `runtime` chooses the
-    rules, all of them until a line tells. A second banner in the same log begins a new story.
+    rules, all of them until a line names it. A second banner in the same log begins a new timeline.
     """
 
     def __init__(self, started_at: float | None = None, runtime: str = "") -> None:
@@ -74,17 +88,15 @@ class LogTracker:
 
     # --- lines in -------------------------------------------------------------------------------------
 
-    def feed(self, stamp: float | None, text: str) -> None:
-        """One line; `stamp` in seconds since the epoch, None where Docker gave none."""
-        self._line(stamp, text)
-
     def feed_many(self, lines: Iterable[tuple[str, str]]) -> None:
-        """Lines as `(stamp, text)`; the stamp is RFC 3339 or empty and read only when it is needed."""
-        line = self._line
+        """Lines as `(stamp, text)`."""
+        feed = self.feed
         for stamp, text in lines:
-            line(stamp, text)
+            feed(stamp, text)
 
-    def _line(self, stamp: str | float | None, text: str) -> None:
+    def feed(self, stamp: str | float | None, text: str) -> None:
+        """One line; `stamp` is seconds since the epoch, or RFC 3339 and read only when it is needed; None or empty
+        where Docker gave none."""
         self._line_number += 1
         if "\x1b" in text:
             text = strip_sequences(text)
@@ -100,7 +112,7 @@ class LogTracker:
             return
         level, word = head[1], head[2]
         if word in self._rules or word.endswith(_EXCEPTION_WORDS) or word.isdigit():
-            if word != "File" or ", in <module>" in text:  # of a traceback's frames only the outermost tells
+            if word != "File" or ", in <module>" in text:  # of a traceback's frames only the outermost counts
                 self._read(stamp, text)
         elif level is not None:
             if level != "D" and not self._ready and word not in _DULL:
@@ -112,7 +124,7 @@ class LogTracker:
             self._first(stamp, parse_line(text))
 
     def _first(self, stamp: str | float | None, record: LogRecord) -> None:
-        """The first line that a container writes, whatever it says."""
+        """The first line of a container."""
         if record.kind is LineKind.BLANK:
             return
         self._begun = True
@@ -127,7 +139,7 @@ class LogTracker:
         self._dirty = True
 
     def _read(self, stamp: str | float | None, text: str) -> None:
-        """Takes a line apart and takes in what the rules say about it."""
+        """Parses a line and takes in the facts of its rules."""
         record = parse_line(text)
         message = record.message.lstrip()
         if not self._begun:
@@ -139,12 +151,12 @@ class LogTracker:
                 self._answers()
             return
         if record.kind is LineKind.EXCEPTION:
-            self._exception(record)
+            self._broken(r.Broken.EXCEPTION, record)
             return
         if _USAGE.match(message):
             if self._ready:
                 self._new_start(record)
-            self._fail(self.failures.usage, record)
+            self._broken(r.Broken.USAGE, record)
             return
         message = message[tags.end() :] if (tags := _MESSAGE_TAGS.match(message)) else message
         word = next(iter(message[:_MAX_WORD].split(maxsplit=1)), "")
@@ -154,7 +166,7 @@ class LogTracker:
             if "\n" in record.message:  # a JSON record holds its traceback in one line
                 for inner in record.message.split("\n")[1:]:
                     if (kind := parse_line(inner).kind) is LineKind.EXCEPTION:
-                        self._exception(record._replace(message=inner, kind=kind))
+                        self._broken(r.Broken.EXCEPTION, record._replace(message=inner, kind=kind))
         if not self._ready and word not in _DULL and record.kind is LineKind.RECORD and record.level != "DEBUG":
             self._unread_news.append(text)
             self._dirty = True
@@ -162,7 +174,7 @@ class LogTracker:
     # --- facts ----------------------------------------------------------------------------------------
 
     def _apply(self, rules: Iterable[r.Rule], message: str, record: LogRecord, at: float | None) -> None:
-        """Lets the rules of a word look at the line, one after the other."""
+        """Takes in what the rules of a word say about the line."""
         for rule in rules:
             known = self._known
             known.record, known.line, known.phase = record, self._line_number, self.phases.current
@@ -179,7 +191,7 @@ class LogTracker:
         elif isinstance(fact, r.Enter):
             phases.enter(fact.phase)
         elif isinstance(fact, r.Report):
-            phases.report(fact.phase, detail=fact.detail, progress=fact.progress, left=fact.left)
+            phases.report(*fact)
         elif isinstance(fact, r.Sign):
             self._sign(fact)
         elif isinstance(fact, r.Interval):
@@ -205,9 +217,9 @@ class LogTracker:
             if fact.first:
                 self._new_start(record)
         elif isinstance(fact, r.Describe):
-            phases.describe(fact.phase, fact.detail)
+            phases.describe(*fact)
         elif isinstance(fact, r.Past):
-            phases.note_past(fact.phase, fact.seconds, fact.within)
+            phases.note_past(*fact)
         elif isinstance(fact, r.RuledOut):
             phases.rule_out(fact.phase)
         else:
@@ -263,7 +275,7 @@ class LogTracker:
             self.phases.mark(PhaseId.READY)
 
     def _answers(self) -> None:
-        """It serves requests, although its word that it is ready was not seen: the log was rotated, or is late."""
+        """It serves requests, although its ready line was not seen: the log was rotated, or is late."""
         if self.phases.current is PhaseId.SERVER:
             self._ready_now()
         elif not self._seen_banner and not self._ready and not self.phases.over:
@@ -277,44 +289,27 @@ class LogTracker:
 
     # --- failures -------------------------------------------------------------------------------------
 
-    def _exception(self, record: LogRecord) -> None:
-        self._fail(lambda line: self.failures.exception(line, serving=self._ready), record)
-
     def _broken(self, sign: r.Broken, record: LogRecord) -> None:
-        failures = self.failures
-        match sign:
-            case r.Broken.TRACEBACK:
-                failures.traceback(record)
-            case r.Broken.FRAME:
-                failures.frame(record.message)
-            case r.Broken.DETAIL:
-                failures.detail(record.message.lstrip())
-            case r.Broken.WORKER_FAILED:
-                failures.worker_failed()
-            case _:
-                self._fail(lambda line: failures.sign(sign, line), record)
-
-    def _fail(self, read: Callable[[LogRecord], None], record: LogRecord) -> None:
         """Lets the failure reader read a line; one that ends the start ends the running phase."""
-        if self._stopped:
-            return
-        self.failures.phase = self.phases.current
-        read(record)
-        if self.failures.certain or self.failures.hopeless:
-            self.phases.fail()
-        self._dirty = True
+        if sign in _BESIDE_FAILURE:
+            self.failures.read(sign, record)
+        elif not self._stopped:
+            self.failures.phase = self.phases.current
+            self.failures.read(sign, record)
+            if self.failures.certain or self.failures.hopeless:
+                self.phases.end(PhaseState.FAILED)
+            self._dirty = True
 
     def _stop(self) -> None:
-        """It was asked to stop; what breaks now breaks because of that."""
+        """It was asked to stop; later failures follow from that."""
         if not self._stopped and self.failures.failure is None:
             self._stopped = True
-            self.phases.stop()
+            self.phases.end(PhaseState.SKIPPED)
 
-    # --- told from outside ----------------------------------------------------------------------------
+    # --- from outside -------------------------------------------------------------------------------
 
     def download(self, done: int, total: int | None, at: float | None = None) -> None:
-        """What was seen in the cache folder: bytes of the weights, and how many they will be (None: not known). `at` is
-        when, in seconds since the epoch.
+        """The cache folder: bytes of the weights, and how many they will be (None: not known), `at` epoch seconds.
 
         The log itself is silent while weights download. Before shards are read, missing bytes mean that the engine
         waits for them; in other phases only growing ones do.
@@ -334,7 +329,7 @@ class LogTracker:
         self._dirty = True
 
     def _downloading(self, detail: str, progress: float | None, left: float | None) -> None:
-        """Weights are on their way; the phase that needs them waits."""
+        """Weights are downloading; the phase that needs them waits."""
         if self.phases.current in (*_BEFORE_WEIGHTS, PhaseId.WEIGHTS):
             self.phases.hold(PhaseId.DOWNLOAD)
         self.phases.report(PhaseId.DOWNLOAD, detail=detail, progress=progress, left=left)
@@ -360,7 +355,7 @@ class LogTracker:
             return
         self.failures.phase = self.phases.current
         self.failures.ended(exit_code)
-        self.phases.fail()
+        self.phases.end(PhaseState.FAILED)
 
     # --- results --------------------------------------------------------------------------------------
 
@@ -373,25 +368,22 @@ class LogTracker:
         """What is known now. The same object until something changes, an equal one if it only seemed to."""
         if self._dirty:
             self._dirty = False
+            if self.failures.certain or (self.failures.failure is not None and self.phases.over):
+                outcome = Outcome.FAILED
+            elif self._stopped or self._ready:
+                outcome = Outcome.STOPPED if self._stopped else Outcome.READY
+            else:
+                outcome = Outcome.UNKNOWN if self.phases.current is None else Outcome.STARTING
             self._timeline = BootTimeline(
                 phases=self.phases.phases(real_clock=bool(self._clock.real)),
                 facts=replace(self._known.facts),
-                outcome=self._outcome(),
+                outcome=outcome,
                 ready=self._ready,
                 failure=self.failures.failure,
                 news=self._latest_news(),
                 seconds=self.phases.since_start(PhaseId.READY) if self._ready else None,
             )
         return self._timeline
-
-    def _outcome(self) -> Outcome:
-        if self.failures.certain or (self.failures.failure is not None and self.phases.over):
-            return Outcome.FAILED
-        if self._stopped:
-            return Outcome.STOPPED
-        if self._ready:
-            return Outcome.READY
-        return Outcome.UNKNOWN if self.phases.current is None else Outcome.STARTING
 
     def _latest_news(self) -> str:
         """The last line worth showing while it loads."""

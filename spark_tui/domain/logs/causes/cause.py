@@ -75,7 +75,7 @@ Explain: TypeAlias = Callable[[re.Match[str], FailureContext], Finding]
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class CauseRule:
     """`pattern` is searched in one line; `explain` gets its match. `sure` is False where the words only suggest it.
 
     `by_phase`: the id depends on what the engine was doing (out of memory has three names).
@@ -88,9 +88,9 @@ class Rule:
     by_phase: bool = False
 
 
-def rule(cause: CauseId, pattern: str, explain: Explain, sure: bool = True) -> Rule:
+def rule(cause: CauseId, pattern: str, explain: Explain, sure: bool = True) -> CauseRule:
     """A rule from the pattern's text."""
-    return Rule(cause, re.compile(pattern), explain, sure)
+    return CauseRule(cause, re.compile(pattern), explain, sure)
 
 
 def fix(summary: str, remedy: str, change: Change = ()) -> Finding:

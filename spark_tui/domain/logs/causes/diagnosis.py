@@ -1,6 +1,6 @@
-"""Why an engine failed: from the lines that decide, the exit code, Docker and the kernel to one finding.
+"""Why an engine failed: from the deciding lines, the exit code, Docker and the kernel to one finding.
 
-The deciding line was chosen by the `FailureReader`; here it gets its meaning. An exit code explains what no line does.
+The `FailureReader` chooses the deciding line; the rules give it its meaning. An exit code explains what no line does.
 """
 
 from __future__ import annotations
@@ -11,13 +11,55 @@ from dataclasses import replace
 from typing import Final
 
 from spark_tui.domain.finding import Finding, Severity
-from spark_tui.domain.logs.causes.cause import CauseId, FailureContext, Rule, fix
-from spark_tui.domain.logs.causes.memory import while_loading
-from spark_tui.domain.logs.causes.table import recognise
+from spark_tui.domain.logs.causes.cause import CauseId, CauseRule, FailureContext, fix, rule, says
+from spark_tui.domain.logs.causes.host import HOST_RULES
+from spark_tui.domain.logs.causes.memory import MEMORY_RULES, while_loading
+from spark_tui.domain.logs.causes.model import MODEL_RULES
+from spark_tui.domain.logs.causes.settings import GENERAL_RULES, SETTINGS_RULES
 from spark_tui.domain.logs.line import shown
 from spark_tui.domain.logs.timeline import BootTimeline, Failure, Outcome
 from spark_tui.domain.secret import mask_secrets
 from spark_tui.domain.text import clean_line, truncate
+
+# Recognised although no stable id was given to them: their sentences are sure, their id is `unknown`.
+_UNNAMED_RULES: Final[tuple[CauseRule, ...]] = (
+    rule(
+        CauseId.UNKNOWN,
+        r"No space left on device(?:: '([^']{1,200})')?",
+        lambda match, _context: fix(
+            f"The disk is full{f' ({match[1]})' if match[1] else ''}.",
+            "Give the container more shared memory (`--ipc=host`, or a larger shm_size)."
+            if "/shm" in (match[1] or "")
+            else "Free disk space: `spark-tui models` shows the model store, `docker system df` what Docker uses.",
+        ),
+    ),
+    rule(
+        CauseId.UNKNOWN,
+        r"PermissionError: .{0,60}Permission denied(?:: '([^']{1,300})')?",
+        says(
+            "The container's user has no access to {0}.",
+            "Files downloaded by an earlier container may belong to root: `sudo chown -R $USER` the host folder.",
+        ),
+    ),
+)
+RULES: Final[tuple[CauseRule, ...]] = (
+    *SETTINGS_RULES,
+    *MODEL_RULES,
+    *_UNNAMED_RULES,
+    *MEMORY_RULES,
+    *HOST_RULES,
+    *GENERAL_RULES,
+)
+
+
+def recognise(line: str) -> tuple[CauseRule, re.Match[str]] | None:
+    """The first rule that knows the line, with its match."""
+    for known in RULES:
+        match = known.pattern.search(line)
+        if match:
+            return known, match
+    return None
+
 
 MAX_NOTES: Final = 5
 _STOP_CODES: Final = (130, 143)
@@ -144,7 +186,7 @@ def _recognised(line: str, context: FailureContext, lines: tuple[str, ...]) -> F
     return replace(rule.explain(words, context), id=_id(rule, context), evidence=lines, guess=not rule.sure)
 
 
-def _id(rule: Rule, context: FailureContext) -> CauseId:
+def _id(rule: CauseRule, context: FailureContext) -> CauseId:
     """Want of memory has three names, by when it happened."""
     if not rule.by_phase:
         return rule.id

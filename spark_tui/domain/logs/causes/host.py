@@ -8,9 +8,9 @@ from typing import Final
 from spark_tui.domain.finding import Finding
 from spark_tui.domain.logs.causes.cause import (
     CauseId,
+    CauseRule,
     Explain,
     FailureContext,
-    Rule,
     first_group,
     fix,
     rule,
@@ -117,7 +117,7 @@ def too_new_for_driver(match: re.Match[str], _context: FailureContext) -> Findin
     )
 
 
-HOST_RULES: Final[tuple[Rule, ...]] = (
+HOST_RULES: Final[tuple[CauseRule, ...]] = (
     rule(
         CauseId.DRIVER_TOO_OLD,
         r"NVIDIA driver on your system is too old(?: \(found version (\d{1,8})\))?|driver version is insufficient|"

@@ -7,7 +7,7 @@ import re
 from typing import Final
 
 from spark_tui.domain.finding import Finding
-from spark_tui.domain.logs.causes.cause import CauseId, FailureContext, Rule, fix, rule, says, setting
+from spark_tui.domain.logs.causes.cause import CauseId, CauseRule, FailureContext, fix, rule, says, setting
 from spark_tui.domain.logs.line import NUMBER
 from spark_tui.domain.logs.sizing import HIGHEST_UTILIZATION, default_utilization
 from spark_tui.domain.logs.timeline import PhaseId
@@ -161,7 +161,7 @@ OUT_OF_MEMORY: Final = (
     r"|\bMemoryError\b|Cannot allocate memory|NV_ERR_NO_MEMORY|unable to allocate \w+ (?:backend )?buffer"
 )
 
-MEMORY_RULES: Final[tuple[Rule, ...]] = (
+MEMORY_RULES: Final[tuple[CauseRule, ...]] = (
     rule(
         CauseId.FREE_MEMORY_BELOW_UTILIZATION,
         rf"Free memory on device (?:[\w:]{{1,20}} )?\({NUMBER}/{NUMBER} GiB\) on startup is less than "
@@ -203,6 +203,6 @@ MEMORY_RULES: Final[tuple[Rule, ...]] = (
         r"model requires more system memory \(([\d.]{1,12} \w{1,3})\) than is available \(([\d.]{1,12} \w{1,3})\)",
         says("The model needs {0} of memory; {1} are available.", f"{FREE_MEMORY}, or choose a smaller model."),
     ),
-    Rule(CauseId.OUT_OF_MEMORY_LOADING, re.compile(OUT_OF_MEMORY), out_of_memory, by_phase=True),
+    CauseRule(CauseId.OUT_OF_MEMORY_LOADING, re.compile(OUT_OF_MEMORY), out_of_memory, by_phase=True),
 )
 """In the order in which they are tried."""

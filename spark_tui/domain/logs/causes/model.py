@@ -8,8 +8,8 @@ from typing import Final
 from spark_tui.domain.finding import Finding
 from spark_tui.domain.logs.causes.cause import (
     CauseId,
+    CauseRule,
     FailureContext,
-    Rule,
     first_group,
     fix,
     nearest,
@@ -124,7 +124,7 @@ _WRONG_QUANT: Final = says(
     "image with a newer vLLM may support it.",
 )
 
-MODEL_RULES: Final[tuple[Rule, ...]] = (
+MODEL_RULES: Final[tuple[CauseRule, ...]] = (
     rule(
         CauseId.GATED_REPO,
         r"gated repo|GatedRepoError|Access to model \S{1,200} is restricted|awaiting a review",

@@ -6,7 +6,17 @@ import re
 from typing import Final
 
 from spark_tui.domain.finding import Change, Finding
-from spark_tui.domain.logs.causes.cause import CauseId, Explain, FailureContext, Rule, fix, nearest, rule, says, setting
+from spark_tui.domain.logs.causes.cause import (
+    CauseId,
+    CauseRule,
+    Explain,
+    FailureContext,
+    fix,
+    nearest,
+    rule,
+    says,
+    setting,
+)
 from spark_tui.domain.logs.line import NUMBER
 from spark_tui.domain.logs.sizing import version_of
 from spark_tui.domain.text import truncate
@@ -155,7 +165,7 @@ _UNSUPPORTED: Final = _quotes(
     "Not supported for this model", "Remove the named feature from the preset, or use an image with a newer vLLM."
 )
 
-SETTINGS_RULES: Final[tuple[Rule, ...]] = (
+SETTINGS_RULES: Final[tuple[CauseRule, ...]] = (
     rule(
         CauseId.MAX_MODEL_LEN_TOO_LONG,
         rf"User-specified max_model_len \((\d{{1,12}})\) is greater than the derived max_model_len "
@@ -234,7 +244,7 @@ SETTINGS_RULES: Final[tuple[Rule, ...]] = (
 )
 """Sentences that name one setting."""
 
-GENERAL_RULES: Final[tuple[Rule, ...]] = (
+GENERAL_RULES: Final[tuple[CauseRule, ...]] = (
     rule(CauseId.BAD_ARGUMENT, r"^(?:[\w.\-/]{1,60} ){0,2}[\w.\-/]{1,60}: error: (.{1,400})", _USAGE),
     rule(CauseId.BAD_ARGUMENT, r"^Error: ((?:Invalid value|Got unexpected|Missing ).{1,300})", _USAGE),
     rule(CauseId.BAD_ARGUMENT, r"^error: (.{1,300})", _USAGE, sure=False),

@@ -1,12 +1,14 @@
-"""Rules for llama.cpp's server, in outline. Texts were read in builds b3500 to b10689.
+"""Rules for llama.cpp's server, texts of builds b3500 to b10689, and for Ollama, texts of 0.2 to 0.12, in outline.
 
-It writes the function's name in front of each line; with `--log-timestamps` also its own time and level.
+llama.cpp writes the function's name in front of each line; with `--log-timestamps` also its own time and level.
+Ollama's log holds its runner's lines, which are llama.cpp's. It is ready as soon as it listens; a model is loaded
+with the first request for it, which is its warm-up.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from spark_tui.domain.logs.line import NUMBER, number
@@ -17,8 +19,10 @@ from spark_tui.domain.logs.rules.rule import (
     Known,
     NewStart,
     Report,
+    Rule,
     Sign,
     Table,
+    Warm,
     found,
     learn,
     table,
@@ -108,4 +112,26 @@ LLAMA_CPP: Final[Table] = table(
         (Enter(P.ENGINE_READY),) if "warming up the model" in message[:80] else ()
     )),
     ("print_info:", found(r"print_info: (arch|file type|file size|general\.name) += (.{1,120})", info)),
+)  # fmt: skip
+
+
+def _by_go(pattern: str, facts: Callable[[re.Match[str]], Iterable[Fact]]) -> Rule:
+    """A rule for lines that a program in Go wrote."""
+    return found(pattern, lambda match, known: facts(match) if ".go:" in known.record.source else ())
+
+
+def ollama_memory(match: re.Match[str]) -> Iterator[Fact]:
+    """`model weights device=CUDA0 size="18.8 GiB"`, `kv cache device=CUDA0 size="936.0 MiB"`."""
+    gib = round(number(match[2]) / (1024 if match[3] == "MiB" else 1), 2)
+    yield learn(load_gib=gib) if match[1] == "model weights" else learn(kv_gib=gib)
+
+
+OLLAMA: Final[Table] = table(
+    ("server", _by_go(r"server config env=", lambda _m: (NewStart("ollama"), Enter(P.CONFIG)))),
+    ("Listening", _by_go(
+        r"Listening on (\S{1,100}) \(version ([\w.\-+]{1,60})\)",
+        lambda m: (learn(version=m[2], url=f"http://{m[1]}"), Enter(P.SERVER), Sign.READY),
+    )),
+    ("model kv", _by_go(rf'(model weights|kv cache) .*?size="{NUMBER} (MiB|GiB)"', ollama_memory)),
+    ("llama", _by_go(rf"llama runner started in {NUMBER} seconds", lambda m: (Warm(number(m[1])),))),
 )  # fmt: skip

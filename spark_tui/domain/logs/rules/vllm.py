@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from spark_tui.domain.logs.line import COUNT, GIB, NUMBER, LineKind, number
-from spark_tui.domain.logs.rules.common import tuning
 from spark_tui.domain.logs.rules.rule import (
     Asked,
     Broken,
@@ -30,6 +29,7 @@ from spark_tui.domain.logs.rules.rule import (
     learn,
     shown,
     table,
+    tuning,
     when,
 )
 from spark_tui.domain.logs.timeline import Kernel, Topic
