@@ -6,7 +6,7 @@ that rules cite is vlaicu.io/posts/dgx-vllm (2026-06).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -15,20 +15,14 @@ from spark_tui.domain.errors import SparkError
 from spark_tui.domain.finding import Change, Finding
 from spark_tui.domain.presets.command import command_of
 from spark_tui.domain.presets.overrides import with_change
-from spark_tui.domain.presets.rules import access, image, memory, model, quantization, serving, speculation
-from spark_tui.domain.presets.rules.context import LaunchContext, Rule
-from spark_tui.domain.text import clean_line, truncate
+from spark_tui.domain.presets.rules import image, memory, model, serving, speculation
+from spark_tui.domain.presets.rules.context import LaunchContext
 
-EVIDENCE_CELLS: Final = 200
-SENTENCE_CELLS: Final = 400
-
-RULES: Final[Mapping[str, Rule]] = {
-    **access.RULES,
-    **quantization.RULES,
-    **speculation.RULES,
-    **model.RULES,
-    **memory.RULES,
+RULES: Final[Mapping[str, Callable[[LaunchContext], Finding | None]]] = {
     **serving.RULES,
+    **model.RULES,
+    **speculation.RULES,
+    **memory.RULES,
     **image.RULES,
 }
 """Every rule by its id. Of findings of one severity the earlier rule's comes first."""
@@ -37,22 +31,15 @@ RULES: Final[Mapping[str, Rule]] = {
 def check(launch: LaunchContext) -> tuple[Finding, ...]:
     """All findings of a launch, the worst first, in text that is safe to show. A change was tried, and ends its
     finding."""
-    found = [_tried(finding, launch) for rule in RULES.values() if (finding := rule(launch)) is not None]
-    return tuple(sorted(found, key=lambda finding: finding.severity.rank))
-
-
-def _tried(finding: Finding, launch: LaunchContext) -> Finding:
-    return replace(
-        finding,
-        summary=truncate(clean_line(finding.summary), SENTENCE_CELLS),
-        evidence=tuple(truncate(clean_line(text), EVIDENCE_CELLS) for text in finding.evidence),
-        remedy=truncate(clean_line(finding.remedy), SENTENCE_CELLS),
-        change=finding.change if finding.change and _ends(finding.id, finding.change, launch) else (),
-    )
+    found = [finding for rule in RULES.values() if (finding := rule(launch)) is not None]
+    tried = (each if _ends(each.id, each.change, launch) else replace(each, change=()) for each in found)
+    return tuple(sorted(tried, key=lambda finding: finding.severity.rank))
 
 
 def _ends(id_: str, change: Change, launch: LaunchContext) -> bool:
     """Whether a change is taken and ends the finding: a shell script, for one, has no place for unforeseen options."""
+    if not change:
+        return False
     plan = launch.plan
     try:
         overrides = with_change(launch.overrides, change)

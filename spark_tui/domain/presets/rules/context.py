@@ -1,15 +1,16 @@
-"""What the rules look at: a planned launch, what is known around it, and the settings read out of its command."""
+"""What the rules look at: a planned launch, what is known around it, and the settings read out of its command; and the
+decorator that registers a rule."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final, TypeAlias
 
 from spark_tui.domain.engine.container import ContainerSpec, ImageFacts
-from spark_tui.domain.finding import Change, Finding
+from spark_tui.domain.finding import Change, Finding, Severity
 from spark_tui.domain.host.identity import NOMINAL_MEMORY
 from spark_tui.domain.models.checkpoint import CheckpointFacts
 from spark_tui.domain.presets.image import Version, name_of, newest_possible
@@ -19,6 +20,11 @@ from spark_tui.domain.presets.overrides import Overrides
 from spark_tui.domain.presets.plan import LaunchPlan
 from spark_tui.domain.presets.preset import Preset, RequiredFile
 from spark_tui.domain.presets.speculation import CONFIG, Speculation, speculation_of
+from spark_tui.domain.text import clean_line, truncate
+
+ERROR, WARNING, INFO = Severity.ERROR, Severity.WARNING, Severity.INFO
+EVIDENCE_CELLS: Final = 200
+SENTENCE_CELLS: Final = 400
 
 # How the models of the guide are recognised: patterns over the model's names, in lower case and with `-` for `_`.
 QWEN3_5: Final = r"qwen-?3\.5"
@@ -53,8 +59,8 @@ class LaunchContext:
 
     `engine_version` is what an earlier start of this image logged. `sparks` counts the machines that serve together,
     `memory_total` is this machine's memory in bytes. `neighbours_utilization` sums the memory shares of the engines
-    that run already. `missing_files` are required files that the store lacks. `has_system_prompt`: one is sent with
-    each chat.
+    that run already. `missing_files` are required files that are not in the store. `has_system_prompt`: one is sent
+    with each chat.
     """
 
     plan: LaunchPlan
@@ -72,12 +78,10 @@ class LaunchContext:
 
     @property
     def preset(self) -> Preset:
-        """The preset that is launched."""
         return self.plan.preset
 
     @property
     def spec(self) -> ContainerSpec:
-        """The container that is launched."""
         return self.plan.spec
 
     @property
@@ -90,38 +94,30 @@ class LaunchContext:
         """vLLM on the GPU: what most rules are about."""
         return self.preset.engine == "vllm" and not self.preset.cpu_only
 
-    @property
-    def may_be_spark(self) -> bool:
-        """Not known to be another machine."""
-        return self.is_spark is not False
-
     # --- what its command says ------------------------------------------------------------------------
 
     @cached_property
     def env(self) -> Mapping[str, str]:
-        """The container's variables."""
         return {variable.name: variable.value for variable in self.spec.env}
 
     @cached_property
-    def _parsed(self) -> tuple[Invocation, Mapping[str, str]]:
-        """The command, and the options that the image's start script takes from its environment: none where the
-        command starts the server itself."""
-        found = parse((*(self.spec.entrypoint or ()), *self.spec.command), self.preset.server.id)
-        variables = _BY_ENVIRONMENT.get(name_of(self.spec.image), {})
-        if not variables or any(word.rpartition("/")[2] == "vllm" for word in found.words):
-            return found, {}
-        more = parse(("sh", "-c", self.env.get("VLLM_EXTRA_ARGS", "")))
-        return replace(found, arguments=(*found.arguments, *more.arguments)), variables
-
-    @property
-    def invocation(self) -> Invocation:
-        """The server's command."""
-        return self._parsed[0]
-
-    @property
     def variables(self) -> Mapping[str, str]:
-        """Options that the image's start script takes from its environment, by key."""
-        return self._parsed[1]
+        """The variables from which the image's start script builds the command, by option; none where the command
+        starts the server itself."""
+        found = _BY_ENVIRONMENT.get(name_of(self.spec.image), {})
+        words = (*(self.spec.entrypoint or ()), *self.spec.command)
+        if found and any(word.rpartition("/")[2] == "vllm" for word in parse(words, self.preset.server.id).words):
+            return {}
+        return found
+
+    @cached_property
+    def invocation(self) -> Invocation:
+        """The server's command, with the arguments that a start script appends."""
+        found = parse((*(self.spec.entrypoint or ()), *self.spec.command), self.preset.server.id)
+        if not self.variables:
+            return found
+        more = parse(("sh", "-c", self.env.get("VLLM_EXTRA_ARGS", "")))
+        return replace(found, arguments=(*found.arguments, *more.arguments))
 
     @cached_property
     def speculation(self) -> Speculation | None:
@@ -157,7 +153,7 @@ class LaunchContext:
         return (self.value(key) or "").lower()
 
     def number(self, key: str) -> float | None:
-        """An option as a number, None where it is absent or none."""
+        """An option as a number, None where it is absent or no number."""
         return number_in(self.value(key) or "")
 
     def integer(self, key: str) -> int | None:
@@ -169,12 +165,19 @@ class LaunchContext:
         """Whether a switch is on; None where the command does not say."""
         return self.invocation.switch(key)
 
+    def json(self, key: str) -> Mapping[str, Any]:
+        """A JSON option as a mapping; empty for what is no object."""
+        return self.invocation.json(key)
+
     # --- what changes it ------------------------------------------------------------------------------
+
+    def _variable(self, key: str) -> str:
+        return self.variables.get(key, "") if self.invocation.value(key) is None else ""
 
     def setting(self, key: str, value: object) -> Change:
         """The change that sets an option, where this image takes it from."""
         variable = self._variable(key)
-        return ((f"env.{variable}", str(value)),) if variable else ((key, str(value)),)
+        return ((f"env.{variable}" if variable else key, str(value)),)
 
     def without(self, key: str) -> Change:
         """The change that removes an option from the command, or empties its variable."""
@@ -196,13 +199,6 @@ class LaunchContext:
         """The change that ends speculation, in every spelling."""
         return (("env.DFLASH_DRAFTER", ""),) if self.env.get("DFLASH_DRAFTER") else ((METHOD, OFF),)
 
-    def _variable(self, key: str) -> str:
-        return self.variables.get(key, "") if self.invocation.value(key) is None else ""
-
-    def json(self, key: str) -> Mapping[str, Any]:
-        """A JSON option as a mapping; empty for what is no object."""
-        return self.invocation.json(key)
-
 
 def given_settings(plan: LaunchPlan) -> dict[str, str]:
     """The settable options as a planned command and its environment have them, by key; absent ones are left out."""
@@ -217,22 +213,51 @@ def given_settings(plan: LaunchPlan) -> dict[str, str]:
     return found
 
 
-Rule: TypeAlias = Callable[[LaunchContext], Finding | None]
+# --- rules ------------------------------------------------------------------------------------------------
 
 
-class Rules(dict[str, Rule]):
-    """Rules by id, in the order in which they are written. Scripts may rely on the ids."""
+@dataclass(frozen=True, slots=True)
+class RuleMatch:
+    """What a rule saw, the change that ends it, and what differs this time from the rule's own words."""
 
-    def add(self, *, any_engine: bool = False, spark: bool = False) -> Callable[[Rule], Rule]:
+    evidence: str
+    change: Change = ()
+    severity: Severity | None = None
+    summary: str = ""
+    remedy: str = ""
+
+
+Matches: TypeAlias = Iterator[RuleMatch]
+Rule: TypeAlias = Callable[[LaunchContext], Matches]
+"""A pure function of a launch that yields at most one match."""
+
+
+class RuleTable(dict[str, Callable[[LaunchContext], Finding | None]]):
+    """Rules by id, in the order in which they are written; each gives its finding in text that is safe to show.
+    Scripts may rely on the ids."""
+
+    def add(
+        self, severity: Severity, summary: str, remedy: str = "", *, any_engine: bool = False, spark: bool = False
+    ) -> Callable[[Rule], Rule]:
         """Registers a rule under its function's name: for vLLM on the GPU unless `any_engine`; `spark`: only where the
         machine may be a Spark."""
 
         def register(rule: Rule) -> Rule:
-            def guarded(launch: LaunchContext) -> Finding | None:
-                skipped = not (any_engine or launch.is_vllm) or (spark and not launch.may_be_spark)
-                return None if skipped else rule(launch)
+            def find(launch: LaunchContext) -> Finding | None:
+                skipped = (spark and launch.is_spark is False) or not (any_engine or launch.is_vllm)
+                match = None if skipped else next(rule(launch), None)
+                if match is None:
+                    return None
+                return Finding(
+                    rule.__name__,
+                    match.severity or severity,
+                    truncate(clean_line(match.summary or summary), SENTENCE_CELLS),
+                    (truncate(clean_line(match.evidence), EVIDENCE_CELLS),),
+                    truncate(clean_line(match.remedy or remedy), SENTENCE_CELLS),
+                    match.change,
+                )
 
-            self[rule.__name__] = guarded
+            self[rule.__name__] = find
             return rule
 
         return register

@@ -1,4 +1,4 @@
-"""Rules about how the model is served: parsers, required files, and the machines that serve it."""
+"""Rules about how the model is served: who reaches it, parsers, required files, and the machines that serve it."""
 
 from __future__ import annotations
 
@@ -6,15 +6,25 @@ import posixpath
 from collections.abc import Mapping
 from typing import Final
 
-from spark_tui.domain.finding import Finding, Severity
-from spark_tui.domain.presets.plan import STORE_TARGET
+from spark_tui.domain.engine.runtimes import KeyWay, is_known
+from spark_tui.domain.presets.command import HOST_NETWORK, LOOPBACK_NAMES
+from spark_tui.domain.presets.plan import STORE_TARGET, key_wanted
 from spark_tui.domain.presets.preset import RequiredFile
-from spark_tui.domain.presets.rules.context import LaunchContext, Rules
+from spark_tui.domain.presets.rules.context import (
+    ERROR,
+    INFO,
+    WARNING,
+    LaunchContext,
+    Matches,
+    RuleMatch,
+    RuleTable,
+)
+from spark_tui.domain.settings import ExposureChoice
 
-RULES = Rules()
+RULES: Final = RuleTable()
 
 # family -> its name in a model, its reasoning parser, its tool parser (the guide, section 7).
-_FAMILIES: Final = (
+_FAMILIES: Final[tuple[tuple[str, str, str, str], ...]] = (
     ("Qwen", r"qwen", "qwen3", "qwen3_coder"),
     ("Gemma 4", r"gemma-?4|diffusiongemma", "gemma4", "gemma4"),
     ("Nemotron 3", r"nemotron-?3|nemotron-cascade", "nemotron_v3", "qwen3_coder"),
@@ -23,76 +33,93 @@ _FAMILIES: Final = (
     ("gpt-oss", r"gpt-oss", "openai_gptoss", "openai"),
 )
 _REASONING_OF: Final[Mapping[str, str]] = {parser: family for family, _, parser, _ in _FAMILIES}
-_TOOLS_OF: Final[Mapping[str, str]] = {
-    "gemma4": "Gemma 4",
-    "mistral": "Mistral",
-    "poolside_v1": "Laguna",
-    "openai": "gpt-oss",
-    "qwen3_coder": "Qwen",
-}
-_BORROWED: Final = (("Nemotron 3", "qwen3_coder"),)
+_BORROWED: Final = ("Nemotron 3", "qwen3_coder")
+"""The tool parser of another family, which is right for this one."""
+_TOOLS_OF: Final[Mapping[str, str]] = {each[3]: each[0] for each in _FAMILIES if each[0] != _BORROWED[0]}
 _NANO_PLUGIN: Final = "/models/nano_v3_reasoning_parser.py"
+
+# --- access -----------------------------------------------------------------------------------------------
+
+
+@RULES.add(WARNING, "Anyone on the network can use this engine (no API key).", any_engine=True)
+def lan_without_key(launch: LaunchContext) -> Matches:
+    """Anyone on the network could use the engine, and read its metrics."""
+    on_host, host = launch.spec.network == HOST_NETWORK, launch.value("host")
+    shared = host not in LOOPBACK_NAMES if on_host else launch.overrides.exposure is ExposureChoice.LAN
+    if not shared or key_wanted(launch.preset, launch.overrides):
+        return
+    takes_key = is_known(launch.preset.engine) and launch.preset.server.key_way is not KeyWay.NONE
+    yield RuleMatch(
+        f"--host {host or 'unset'} on the host's network" if on_host else "exposure=lan with api_key=no",
+        (("api_key", "yes"),) if takes_key else (("exposure", "local"),),
+        remedy="Set api_key=yes, or exposure=local." if takes_key else "Set exposure=local.",
+    )
+
+
+@RULES.add(ERROR, "The model is gated, and there is no Hugging Face token.", any_engine=True)
+def gated_without_token(launch: LaunchContext) -> Matches:
+    """The Hub answers 401 for a gated model; downloaded weights need no token."""
+    model = launch.preset.model
+    if launch.preset.facts.gated is True and launch.has_hf_token is False and launch.checkpoint is None:
+        remedy = f"Accept its licence at huggingface.co/{model}, then set HF_TOKEN or log in with hf."
+        yield RuleMatch(f"{model}: gated", remedy=remedy)
+
+
+# --- parsers ----------------------------------------------------------------------------------------------
 
 
 def _family(launch: LaunchContext) -> tuple[str, str, str, str] | None:
     return next((family for family in _FAMILIES if launch.named(family[1])), None)
 
 
-@RULES.add()
-def tool_choice_without_parser(launch: LaunchContext) -> Finding | None:
+@RULES.add(
+    ERROR,
+    "--enable-auto-tool-choice needs a --tool-call-parser.",
+    "Set the tool_call_parser that the model's card names.",
+)
+def tool_choice_without_parser(launch: LaunchContext) -> Matches:
     """vLLM exits at the start over the one without the other."""
-    if not launch.switch("enable_auto_tool_choice") or launch.value("tool_call_parser") is not None:
-        return None
-    family = _family(launch)
-    return Finding(
-        "tool_choice_without_parser",
-        Severity.ERROR,
-        "--enable-auto-tool-choice needs a --tool-call-parser.",
-        ("--enable-auto-tool-choice alone",),
-        f"Set tool_call_parser={family[3]}." if family else "Set the tool_call_parser that the model's card names.",
-        launch.setting("tool_call_parser", family[3]) if family else (),
-    )
+    if launch.switch("enable_auto_tool_choice") and launch.value("tool_call_parser") is None:
+        family = _family(launch)
+        yield RuleMatch(
+            "--enable-auto-tool-choice alone",
+            launch.setting("tool_call_parser", family[3]) if family else (),
+            remedy=f"Set tool_call_parser={family[3]}." if family else "",
+        )
 
 
-@RULES.add()
-def tool_parser_without_choice(launch: LaunchContext) -> Finding | None:
+@RULES.add(
+    WARNING,
+    "A tool parser without --enable-auto-tool-choice: requests with tools are refused.",
+    "Set enable_auto_tool_choice=true.",
+)
+def tool_parser_without_choice(launch: LaunchContext) -> Matches:
     """Requests with tools then answer 400: `"auto" tool choice requires --enable-auto-tool-choice`."""
     parser = launch.value("tool_call_parser")
-    if parser is None or launch.switch("enable_auto_tool_choice"):
-        return None
-    return Finding(
-        "tool_parser_without_choice",
-        Severity.WARNING,
-        "A tool parser without --enable-auto-tool-choice: requests with tools are refused.",
-        (f"--tool-call-parser {parser}",),
-        "Set enable_auto_tool_choice=true.",
-        launch.setting("enable_auto_tool_choice", "true"),
-    )
+    if parser is not None and not launch.switch("enable_auto_tool_choice"):
+        yield RuleMatch(f"--tool-call-parser {parser}", launch.setting("enable_auto_tool_choice", "true"))
 
 
-@RULES.add()
-def parser_of_another_model(launch: LaunchContext) -> Finding | None:
+@RULES.add(WARNING, "A parser is for another model family.")
+def parser_of_another_model(launch: LaunchContext) -> Matches:
     """Follow the model's recipe: another family's parser leaves reasoning and calls in the text."""
     family = _family(launch)
     if family is None:
-        return None
+        return
     name, _, reasoning, tools = family
     asked = (("reasoning_parser", _REASONING_OF, reasoning), ("tool_call_parser", _TOOLS_OF, tools))
     wrong = [
         (key, given, owners[given], own)
         for key, owners, own in asked
-        if owners.get(given := launch.value(key) or "", name) != name and (name, given) not in _BORROWED
+        if owners.get(given := launch.value(key) or "", name) != name and (name, given) != _BORROWED
     ]
-    if not wrong:
-        return None
-    return Finding(
-        "parser_of_another_model",
-        Severity.WARNING,
-        f"A parser is for another model family ({wrong[0][2]}).",
-        (", ".join(f"{key} {given}" for key, given, _, _ in wrong) + f" with {launch.preset.model}",),
-        "Set " + " and ".join(f"{key}={own}" for key, _, _, own in wrong) + ".",
-        tuple(pair for key, _, _, own in wrong for pair in launch.setting(key, own)),
-    )
+    if wrong:
+        yield RuleMatch(
+            ", ".join(f"{key} {given}" for key, given, _, _ in wrong) + f" with {launch.preset.model}",
+            tuple(pair for key, _, _, own in wrong for pair in launch.setting(key, own)),
+            summary=f"A parser is for another model family ({wrong[0][2]}).",
+            remedy="Set " + " and ".join(f"{key}={own}" for key, _, _, own in wrong) + ".",
+        )
 
 
 # --- required files ---------------------------------------------------------------------------------------
@@ -104,102 +131,86 @@ def _plugins(launch: LaunchContext) -> tuple[str, ...]:
 
 
 def _is_plugin(launch: LaunchContext, file: RequiredFile) -> bool:
-    return any(path == posixpath.join(STORE_TARGET, file.target) for path in _plugins(launch))
+    return posixpath.join(STORE_TARGET, file.target) in _plugins(launch)
 
 
 def _how_to_download(launch: LaunchContext) -> str:
     return f"A launch downloads it first; or run: spark-tui models pull {launch.preset.name}"
 
 
-@RULES.add(any_engine=True)
-def parser_plugin_missing(launch: LaunchContext) -> Finding | None:
-    """A parser from a file: the file must be named, and lie in the store."""
+@RULES.add(ERROR, "The parser nano_v3 is a file of the model, and the command does not name it.", any_engine=True)
+def parser_plugin_missing(launch: LaunchContext) -> Matches:
+    """A parser from a file: the file must be named, and be in the store."""
     absent = tuple(file.target for file in launch.missing_files or () if _is_plugin(launch, file))
     if absent:
-        return Finding(
-            "parser_plugin_missing",
-            Severity.INFO,
-            "The parser file of the command is not in the model store.",
-            (", ".join(absent),),
-            _how_to_download(launch),
+        summary = "The parser file of the command is not in the model store."
+        yield RuleMatch(", ".join(absent), (), INFO, summary, _how_to_download(launch))
+    elif launch.is_vllm and launch.value("reasoning_parser") == "nano_v3" and not _plugins(launch):
+        yield RuleMatch(
+            "--reasoning-parser nano_v3 without --reasoning-parser-plugin",
+            launch.setting("reasoning_parser_plugin", _NANO_PLUGIN),
+            remedy=f"Set reasoning_parser_plugin={_NANO_PLUGIN}, and download that file into the store.",
         )
-    if not launch.is_vllm or launch.value("reasoning_parser") != "nano_v3" or _plugins(launch):
-        return None
-    return Finding(
-        "parser_plugin_missing",
-        Severity.ERROR,
-        "The parser nano_v3 is a file of the model, and the command does not name it.",
-        ("--reasoning-parser nano_v3 without --reasoning-parser-plugin",),
-        f"Set reasoning_parser_plugin={_NANO_PLUGIN}, and download that file into the store.",
-        launch.setting("reasoning_parser_plugin", _NANO_PLUGIN),
-    )
 
 
-@RULES.add(any_engine=True)
-def required_file_missing(launch: LaunchContext) -> Finding | None:
+@RULES.add(INFO, "Files that this preset needs to start are not in the model store.", any_engine=True)
+def required_file_missing(launch: LaunchContext) -> Matches:
     """What the command runs or reads; parser files have the rule above, a system prompt its model's."""
     missing = launch.missing_files or ()
     absent = tuple(file.target for file in missing if not file.for_chat and not _is_plugin(launch, file))
-    if not absent:
-        return None
-    return Finding(
-        "required_file_missing",
-        Severity.INFO,
-        "Files that this preset needs to start are not in the model store.",
-        (", ".join(absent),),
-        _how_to_download(launch),
-    )
+    if absent:
+        yield RuleMatch(", ".join(absent), remedy=_how_to_download(launch))
 
 
-@RULES.add(any_engine=True)
-def mistral_without_system_prompt(launch: LaunchContext) -> Finding | None:
+@RULES.add(
+    INFO,
+    "Mistral-Small-4 needs its system prompt to behave as meant.",
+    "Send its text as the system message of each chat.",
+    any_engine=True,
+)
+def mistral_without_system_prompt(launch: LaunchContext) -> Matches:
     """The card: it behaves as meant with the repository's SYSTEM_PROMPT.txt."""
     missing = launch.missing_files
     prompt = next((file for file in launch.preset.facts.required_files if file.for_chat), None)
     downloaded = prompt is not None and missing is not None and prompt not in missing
     if not launch.named(r"mistral-small-4") or launch.has_system_prompt or downloaded:
-        return None
-    return Finding(
-        "mistral_without_system_prompt",
-        Severity.INFO,
-        "Mistral-Small-4 needs its system prompt to behave as meant.",
-        (f"no {prompt.target} in the model store" if prompt is not None else "SYSTEM_PROMPT.txt of its repository",),
-        _how_to_download(launch) if prompt is not None else "Send its text as the system message of each chat.",
-    )
+        return
+    if prompt is not None:
+        yield RuleMatch(f"no {prompt.target} in the model store", remedy=_how_to_download(launch))
+    else:
+        yield RuleMatch("SYSTEM_PROMPT.txt of its repository")
 
 
 # --- machines ---------------------------------------------------------------------------------------------
 
 
-@RULES.add(spark=True)
-def parallel_beyond_machines(launch: LaunchContext) -> Finding | None:
+@RULES.add(
+    WARNING,
+    "The model is spread over more GPUs than there are.",
+    "Set tensor_parallel=1, or link more Sparks.",
+    spark=True,
+)
+def parallel_beyond_machines(launch: LaunchContext) -> Matches:
     """A Spark has one GPU: tensor and pipeline parallel need as many Sparks."""
     sizes = {key: max(1, launch.integer(key) or 1) for key in ("tensor_parallel", "pipeline_parallel")}
     size, sparks = sizes["tensor_parallel"] * sizes["pipeline_parallel"], launch.sparks or 1
     if size <= sparks:
-        return None
-    certain = launch.sparks is not None and launch.is_spark is True
+        return
     machines = "1 Spark" if sparks == 1 else f"{sparks} Sparks"
-    return Finding(
-        "parallel_beyond_machines",
-        Severity.ERROR if certain else Severity.WARNING,
-        "The model is spread over more GPUs than there are.",
-        (f"tensor times pipeline parallel: {size} GPUs; {machines} with one GPU each",),
-        "Set tensor_parallel=1, or link more Sparks.",
+    yield RuleMatch(
+        f"tensor times pipeline parallel: {size} GPUs; {machines} with one GPU each",
         tuple(pair for key, ways in sizes.items() if ways > 1 for pair in launch.setting(key, 1)),
+        ERROR if launch.sparks is not None and launch.is_spark is True else None,
     )
 
 
-@RULES.add()
-def nccl_interface(launch: LaunchContext) -> Finding | None:
+@RULES.add(
+    WARNING,
+    "NCCL may choose the slow network between the Sparks.",
+    "Set env.NCCL_SOCKET_IFNAME to the QSFP port (see ibdev2netdev), for example enP2p1s0f1np1.",
+)
+def nccl_interface(launch: LaunchContext) -> Matches:
     """The guide, section 12: over Ethernet instead of the QSFP port it is 10 to 20 times slower."""
     size = launch.integer("tensor_parallel") or 1
-    if size <= 1 or size > (launch.sparks or 1) or launch.env.get("NCCL_SOCKET_IFNAME"):
-        return None
-    return Finding(
-        "nccl_interface",
-        Severity.WARNING,
-        "NCCL may choose the slow network between the Sparks.",
-        (f"--tensor-parallel-size {size} without NCCL_SOCKET_IFNAME",),
-        "Set env.NCCL_SOCKET_IFNAME to the QSFP port (see ibdev2netdev), for example enP2p1s0f1np1.",
-    )
+    if 1 < size <= (launch.sparks or 1) and not launch.env.get("NCCL_SOCKET_IFNAME"):
+        yield RuleMatch(f"--tensor-parallel-size {size} without NCCL_SOCKET_IFNAME")
