@@ -132,7 +132,7 @@ def restart(session: Session, name: str, wait: bool, grace_seconds: int) -> None
 
         async def settle() -> None:
             between.append(container.name)
-            came_back = await context.budget.await_return()
+            came_back = await context.memory_gate.await_return()
             if came_back:
                 session.err.say(came_back)
 

@@ -268,7 +268,7 @@ def fit(session: Session, name: str, settings: tuple[str, ...]) -> None:
             await context.supervisor.look()
         except UnreachableError as error:
             session.err.note(f"{error.summary} Other engines are unknown.")
-        return await context.fitting.fit(preset, overrides)
+        return await context.checks.fit(preset, overrides)
 
     found = session.run(work)
     if session.as_json:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from spark_tui.core.doctor import Doctor
     from spark_tui.core.downloads import Downloads, Fetching, Hub
     from spark_tui.core.engines import EngineSupervisor
-    from spark_tui.core.fit import Fitting, LaunchBudget
+    from spark_tui.core.fit import LaunchChecks, MemoryGate
     from spark_tui.core.guard import Guard, GuardLauncher, LoadGuard, OnEntry
     from spark_tui.core.health import HealthWatch
     from spark_tui.core.history import History
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from spark_tui.core.library import Library
     from spark_tui.core.memory import BreakdownReader, GuardStatus, MemoryInspector, MemoryWatch
     from spark_tui.core.metrics import EngineMetricsCollector
-    from spark_tui.core.preflight import Preflight, PresetChecks
+    from spark_tui.core.preflight import Preflight
     from spark_tui.core.secure import Securing
     from spark_tui.core.store import AlarmBoard
     from spark_tui.core.wiring import GuardPorts, Ports
@@ -135,9 +135,6 @@ PARTS: Final[Mapping[str, Part]] = {
         ),
     ),
     # models
-    "fitting": (
-        "fit:Fitting", lambda make, c: make(c.checkpoints, c.preflight, c.host, c.store, lambda: c.history.starts)
-    ),
     "library": (
         "library:Library",
         lambda make, c: make(c.ports.models, c.docker, c.presets, c.store, c.clock, c.paths.store, c.paths.home),
@@ -155,19 +152,19 @@ PARTS: Final[Mapping[str, Part]] = {
     # launching
     "preflight": ("preflight:Preflight", lambda make, c: make(c.docker, c.host, c.secrets, c.paths)),
     "checks": (
-        "preflight:PresetChecks",
+        "fit:LaunchChecks",
         lambda make, c: make(
-            c.docker, c.host, c.secrets, c.preflight, c.checkpoints, c.store, Path(c.paths.store)
+            c.docker, c.host, c.secrets, c.preflight, c.checkpoints, c.store, lambda: c.history.starts
         ),
     ),
-    "budget": (
-        "fit:LaunchBudget",
-        lambda make, c: make(c.fitting, c.cache, c.supervisor, c.store, c.clock, c.collectors.collect_ready),
+    "memory_gate": (
+        "fit:MemoryGate",
+        lambda make, c: make(c.checks, c.cache, c.supervisor, c.store, c.clock, c.collectors.collect_ready),
     ),
     "launcher": (
         "launch:Launcher",
         lambda make, c: make(
-            c.docker, c.api, c.archive, c.supervisor, c.preflight, c.clock, c.load_guard, c.budget, c.fetching,
+            c.docker, c.api, c.archive, c.supervisor, c.preflight, c.clock, c.load_guard, c.memory_gate, c.fetching,
             c.guard_launcher,
         ),
     ),
@@ -223,14 +220,13 @@ class Context:
     health: HealthWatch
     restart_breaker: RestartBreaker
     doctor: Doctor
-    fitting: Fitting
     library: Library
     hub: Hub
     downloads: Downloads
     fetching: Fetching | None
     preflight: Preflight
-    checks: PresetChecks
-    budget: LaunchBudget
+    checks: LaunchChecks
+    memory_gate: MemoryGate
     launcher: Launcher
     jobs: JobRunner
     securing: Securing

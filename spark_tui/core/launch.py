@@ -10,21 +10,21 @@ import asyncio
 import itertools
 import json
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
+from contextlib import aclosing, nullcontext
 from dataclasses import dataclass, replace
 
 from spark_tui.core.downloads import Fetching
 from spark_tui.core.engines import EngineSupervisor, EngineWatch
-from spark_tui.core.fit import LaunchBudget
+from spark_tui.core.fit import MemoryGate
 from spark_tui.core.guard import GuardLauncher, LoadGuard
 from spark_tui.core.jobs import JobView, Report, Step, StepReporter, StepState, put
 from spark_tui.core.poller import pause
 from spark_tui.core.preflight import Preflight, PreflightStatus
 from spark_tui.core.store import Store
 from spark_tui.domain.chat.message import ChatParameters, ChatRequest, Message, Role
-from spark_tui.domain.engine.container import LABEL_SPEC_HASH, ContainerFacts, PullProgress
+from spark_tui.domain.engine.container import LABEL_SPEC_HASH, ContainerFacts
 from spark_tui.domain.engine.runtimes import runtime_named
-from spark_tui.domain.engine.state import Endpoint, EngineState
+from spark_tui.domain.engine.state import EngineState
 from spark_tui.domain.errors import EngineExited, RefusedError, SparkError
 from spark_tui.domain.finding import Severity
 from spark_tui.domain.logs.view import EngineView
@@ -33,41 +33,6 @@ from spark_tui.domain.presets.plan import LaunchPlan
 from spark_tui.domain.presets.preset import Preset
 from spark_tui.domain.quantities import human_bytes, human_duration
 from spark_tui.services.ports import Clock, ContainerEngine, EngineApi, LogArchive, LogLine
-
-
-class Warming:
-    """Makes first requests. One object serves many engines."""
-
-    def __init__(self, api: EngineApi, clock: Clock) -> None:
-        self._api = api
-        self._clock = clock
-
-    async def warm(self, watch: EngineWatch, steps: StepReporter) -> None:
-        """Step `warm`. A failure of it is reported and does not undo the launch."""
-        endpoint, served = watch.endpoint, watch.view().served_name
-        if endpoint is None or not served:
-            steps.skip("warm", "no served name")
-            return
-        runtime = runtime_named(watch.view().runtime)
-        steps.begin("warm", runtime.first_request)
-        started, patience = self._clock.monotonic(), runtime.first_request_seconds
-        try:
-            async with asyncio.timeout(patience):
-                await self._first_request(endpoint, served)
-        except TimeoutError:
-            steps.fail("warm", f"no answer within {human_duration(patience)}")
-        except SparkError as error:
-            steps.fail("warm", str(error))
-        else:
-            watch.mark_warm(self._clock.monotonic() - started)
-            steps.done("warm", "")
-
-    async def _first_request(self, endpoint: Endpoint, served: str) -> None:
-        request = ChatRequest(served, (Message(Role.USER, "ping"),), ChatParameters(max_tokens=3))
-        async with aclosing(self._api.chat(endpoint, request)) as events:
-            async for _ in events:
-                pass
-
 
 STEPS: tuple[tuple[str, str], ...] = (
     ("preflight", "Check"),
@@ -83,6 +48,7 @@ STEPS: tuple[tuple[str, str], ...] = (
 
 DEFAULT_READY_TIMEOUT_SECONDS = 3600.0
 LAST_LINES_SECONDS = 5.0
+MAX_JOBS = 20
 
 
 def pending_steps() -> tuple[Step, ...]:
@@ -116,7 +82,7 @@ class LaunchResult:
 
 
 class Launcher:
-    """Runs launches. One object serves many."""
+    """Runs launches. One object serves many. `fetching` None: there is no Hub, and engines fetch by themselves."""
 
     def __init__(
         self,
@@ -126,21 +92,21 @@ class Launcher:
         supervisor: EngineSupervisor,
         preflight: Preflight,
         clock: Clock,
-        load_guard: LoadGuard | None = None,
-        budget: LaunchBudget | None = None,
-        fetching: Fetching | None = None,
-        guard_launcher: GuardLauncher | None = None,
+        load_guard: LoadGuard | None,
+        gate: MemoryGate,
+        fetching: Fetching | None,
+        guard_launcher: GuardLauncher | None,
     ) -> None:
         self._docker = docker
+        self._api = api
         self._archive = archive
         self._supervisor = supervisor
         self._preflight = preflight
         self._clock = clock
         self._guard_launcher = guard_launcher
         self._load_guard = load_guard
-        self._budget = budget
+        self._gate = gate
         self._fetching = fetching
-        self._warming = Warming(api, clock)
 
     async def launch(self, request: LaunchRequest, report: Report) -> LaunchResult:
         """Brings the preset up. Raises the error of the step that failed, after reporting that step as failed."""
@@ -152,9 +118,10 @@ class Launcher:
                 replace_running=request.replace_running,
                 fetches=request.fetch and self._fetching is not None,
             )
-            if self._budget is not None and not status.runs:
-                await self._budget.check(status.plan, force=request.force)
-            steps.detail("preflight", status.summary)
+            if not status.runs:
+                await self._gate.check(status.plan, force=request.force)
+            where = f"{status.plan.spec.name} on port {status.plan.host_port}"
+            steps.detail("preflight", f"{where}: already running" if status.runs else where)
         await self._fetch(status, request, steps)
         await self._pull(status, steps)
         plan = await self._preflight.finish(status, request.preset, request.overrides)
@@ -164,11 +131,9 @@ class Launcher:
         if self._guard_launcher is not None:
             await self._guard_launcher.ensure()
         if request.wait:
-            patience = request.preset.ready_timeout_seconds or DEFAULT_READY_TIMEOUT_SECONDS
-            async with self._guarded(plan.spec.name):
-                await self._until_ready(watch, steps, patience)
+            await self._until_ready(watch, steps, request.preset.ready_timeout_seconds)
             if request.warm:
-                await self._warming.warm(watch, steps)
+                await self._warm(watch, steps)
             else:
                 steps.skip("warm", "not requested")
         return LaunchResult(container_id, plan, watch.view(), status.runs)
@@ -179,22 +144,17 @@ class Launcher:
         for id_ in ("preflight", "fetch", "pull", "memory", "create", "start"):
             steps.skip(id_, "done earlier")
         watch = await self._supervisor.watch(name)
-        async with self._guarded(name):
-            await self._until_ready(watch, steps, DEFAULT_READY_TIMEOUT_SECONDS)
+        await self._until_ready(watch, steps)
         if watch.container.ours:
-            await self._warming.warm(watch, steps)
+            await self._warm(watch, steps)
         return watch.view()
-
-    def _guarded(self, name: str) -> AbstractAsyncContextManager[None]:
-        """Memory is kept free while it loads."""
-        return self._load_guard.during(name) if self._load_guard is not None else nullcontext()
 
     def let_go(self) -> None:
         """This program is closing: downloads of a launch continue without it."""
         if self._fetching is not None:
             self._fetching.let_go()
 
-    # --- model and image ------------------------------------------------------------------------------
+    # --- before the container -------------------------------------------------------------------------
 
     async def _fetch(self, status: PreflightStatus, request: LaunchRequest, steps: StepReporter) -> None:
         """Brings the model, its drafter and its plugin files into the store, as far as they are not there."""
@@ -213,26 +173,29 @@ class Launcher:
         if status.image is not None:
             steps.skip("pull", "image downloaded")
             return
-        async with steps.running("pull"), aclosing(self._docker.pull(status.reference)) as progress:
-            async for so_far in progress:
-                steps.detail("pull", _pull_text(so_far), _fraction(so_far.current_bytes, so_far.total_bytes))
-
-    # --- memory ---------------------------------------------------------------------------------------
+        reference = status.plan.preset.reference
+        async with steps.running("pull"), aclosing(self._docker.pull(reference)) as progress:
+            async for each in progress:
+                done, total = each.current_bytes, each.total_bytes
+                text = f"{human_bytes(done)} of {human_bytes(total)}" if total else each.status
+                steps.detail("pull", text, done / total if total else None)
 
     async def _make_room(self, status: PreflightStatus, request: LaunchRequest, steps: StepReporter) -> None:
-        """Ends the engine that is replaced, awaits its memory, and holds the launch against what there is then."""
-        if status.runs or self._budget is None:
-            steps.skip("memory", "already running" if status.runs else "not checked")
+        """Ends the engine that is replaced, awaits its memory, and checks that the launch fits into what is free
+        then."""
+        if status.runs:
+            steps.skip("memory", "already running")
             return
         async with steps.running("memory"):
             existing = status.existing
             if existing is not None and existing.running:
                 steps.detail("memory", f"stopping {existing.name}")
                 await self._supervisor.stop(existing.name)
-            came_to = await self._budget.make_room(
-                status.plan, lambda text: steps.detail("memory", text), force=request.force
-            )
-            steps.detail("memory", came_to)
+
+            def say(text: str) -> None:
+                steps.detail("memory", text)
+
+            say(await self._gate.make_room(status.plan, say, force=request.force))
 
     # --- container ------------------------------------------------------------------------------------
 
@@ -242,7 +205,8 @@ class Launcher:
             steps.skip("create", "exists")
             steps.skip("start", "already running")
             return existing.id
-        if existing is not None and existing.spec_hash == _hash_label(plan):
+        same = existing is not None and existing.spec_hash == plan.spec.label(LABEL_SPEC_HASH)
+        if existing is not None and same:
             steps.skip("create", "exists with the same settings")
             container_id = existing.id
         else:
@@ -250,19 +214,16 @@ class Launcher:
                 if existing is not None:
                     steps.detail("create", await self._clear(existing))
                 container_id = await self._docker.create(plan.spec)
+        name = plan.spec.name  # errors show it
         async with steps.running("start"):
-            new = existing is None or existing.id != container_id
-            await self._start(plan.spec.name, remove_on_failure=new)  # by name: errors show it
+            try:
+                await self._docker.start(name)
+            except SparkError:
+                # A container that never ran holds the name and no log worth keeping.
+                if not same:
+                    await self._docker.remove(name, force=True)
+                raise
         return container_id
-
-    async def _start(self, name: str, *, remove_on_failure: bool) -> None:
-        try:
-            await self._docker.start(name)
-        except SparkError:
-            # A container that never ran holds the name and no log worth keeping.
-            if remove_on_failure:
-                await self._docker.remove(name, force=True)
-            raise
 
     async def _clear(self, existing: ContainerFacts) -> str:
         """Makes room for a container of the same name; the old one's log is kept."""
@@ -278,19 +239,22 @@ class Launcher:
 
     # --- boot -----------------------------------------------------------------------------------------
 
-    async def _until_ready(self, watch: EngineWatch, steps: StepReporter, patience: float) -> None:
-        async with steps.running("follow"):
-            await self._follow(watch, steps, patience)
-        view = watch.view()
-        models = ", ".join(model.id for model in view.models)
-        steps.done("ready", f"{models or 'serving'} at {view.base_url}")
+    async def _until_ready(self, watch: EngineWatch, steps: StepReporter, patience: float | None = None) -> None:
+        """Steps `follow` and `ready`; memory is kept free while it loads."""
+        patience = patience or DEFAULT_READY_TIMEOUT_SECONDS
+        name = watch.view().name
+        async with self._load_guard.during(name) if self._load_guard is not None else nullcontext():
+            async with steps.running("follow"):
+                await self._follow(watch, steps, patience)
+            view = watch.view()
+            models = ", ".join(model.id for model in view.models)
+            steps.done("ready", f"{models or 'serving'} at {view.base_url}")
 
     async def _follow(self, watch: EngineWatch, steps: StepReporter, patience: float) -> None:
         deadline = self._clock.monotonic() + patience
-        view = watch.view()
-        while view.state is not EngineState.SERVING:
+        while (view := watch.view()).state is not EngineState.SERVING:
             if view.state in (EngineState.FAILED, EngineState.STOPPED):
-                # The reason stands in the log, which may still be on its way.
+                # The reason is in the log, which may still be on its way.
                 await pause(self._clock, LAST_LINES_SECONDS, watch.log_read)
                 raise _exited(watch.view())
             phase = view.timeline.current
@@ -303,49 +267,43 @@ class Launcher:
                     f"It is still running: read its log, or stop it with: spark-tui down {view.name}",
                     detail=view.timeline.news,
                 )
-            view = await _either(watch.moved(), self._clock.sleep(min(left, 5.0)), watch)
+            tasks = [asyncio.ensure_future(watch.moved()), asyncio.ensure_future(self._clock.sleep(min(left, 5.0)))]
+            try:
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for task in tasks:
+                    task.cancel()
 
-
-def _hash_label(plan: LaunchPlan) -> str:
-    return plan.spec.label(LABEL_SPEC_HASH)
+    async def _warm(self, watch: EngineWatch, steps: StepReporter) -> None:
+        """Step `warm`: the slow first request. A failure of it is reported and does not undo the launch."""
+        view, endpoint = watch.view(), watch.endpoint
+        if endpoint is None or not view.served_name:
+            steps.skip("warm", "no served name")
+            return
+        runtime = runtime_named(view.runtime)
+        steps.begin("warm", runtime.first_request)
+        started, patience = self._clock.monotonic(), runtime.first_request_seconds
+        request = ChatRequest(view.served_name, (Message(Role.USER, "ping"),), ChatParameters(max_tokens=3))
+        try:
+            async with asyncio.timeout(patience), aclosing(self._api.chat(endpoint, request)) as events:
+                async for _ in events:
+                    pass
+        except TimeoutError:
+            steps.fail("warm", f"no answer within {human_duration(patience)}")
+        except SparkError as error:
+            steps.fail("warm", str(error))
+        else:
+            watch.mark_warm(self._clock.monotonic() - started)
+            steps.done("warm", "")
 
 
 def _exited(view: EngineView) -> EngineExited:
     failure = view.timeline.failure
-    code = view.container.exit_code
-    summary = f"{view.name} ended before it was ready (exit code {code})."
+    summary = f"{view.name} ended before it was ready (exit code {view.container.exit_code})."
     if failure is None:
         return EngineExited(summary, f"Read its log: spark-tui logs {view.name}", detail=view.timeline.news)
-    return EngineExited(
-        f"{summary} {failure.line}",
-        f"The whole log: spark-tui logs {view.name}",
-        detail=failure.line,
-    )
-
-
-def _pull_text(progress: PullProgress) -> str:
-    total = progress.total_bytes
-    if not total:
-        return progress.status
-    return f"{human_bytes(progress.current_bytes)} of {human_bytes(total)}"
-
-
-def _fraction(part: int, whole: int) -> float | None:
-    return part / whole if whole else None
-
-
-async def _either(moved: Awaitable[object], sleep: Awaitable[object], watch: EngineWatch) -> EngineView:
-    """Waits for the engine to move, or for the time, and returns its view."""
-    tasks = [asyncio.ensure_future(moved), asyncio.ensure_future(sleep)]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-    return watch.view()
-
-
-MAX_JOBS = 20
+    remedy = f"The whole log: spark-tui logs {view.name}"
+    return EngineExited(f"{summary} {failure.line}", remedy, detail=failure.line)
 
 
 class JobRunner:
@@ -361,19 +319,11 @@ class JobRunner:
     def launch(self, request: LaunchRequest) -> str:
         """Starts a launch and returns the job's id. Raises RefusedError when that engine is being launched already."""
         name = request.overrides.name or request.preset.name
-
-        async def work(report: Report) -> None:
-            await self._launcher.launch(request, report)
-
-        return self._begin(name, work)
+        return self._begin(name, lambda report: self._launcher.launch(request, report))
 
     def resume(self, name: str) -> str:
         """Follows an engine that starts already, to ready and warm."""
-
-        async def work(report: Report) -> None:
-            await self._launcher.resume(name, report)
-
-        return self._begin(name, work)
+        return self._begin(name, lambda report: self._launcher.resume(name, report))
 
     async def resume_starting(self) -> None:
         """Picks up our containers that were starting when this program was last closed, once it is known which do."""
@@ -384,10 +334,8 @@ class JobRunner:
 
     def running(self, name: str) -> JobView | None:
         """The job that launches that engine now."""
-        for job in self._store.world.jobs:
-            if job.title == name and job.id in self._tasks:
-                return job
-        return None
+        jobs = self._store.world.jobs
+        return next((job for job in jobs if job.title == name and job.id in self._tasks), None)
 
     async def cancel(self, name: str) -> None:
         """Cancels a launch: what it created and started is stopped; the container stays for its log."""
@@ -402,14 +350,14 @@ class JobRunner:
             await self._supervisor.stop(name)
 
     async def close(self) -> None:
-        """Stops following; containers and downloads go on."""
+        """Stops following; containers and downloads continue."""
         self._launcher.let_go()
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _begin(self, name: str, work: Callable[[Report], Awaitable[None]]) -> str:
+    def _begin(self, name: str, work: Callable[[Report], Awaitable[object]]) -> str:
         if self.running(name) is not None:
             raise RefusedError(f"{name} is being launched already.", "Wait for it, or cancel it first.")
         job = JobView(str(next(self._numbers)), name, pending_steps())
@@ -418,42 +366,38 @@ class JobRunner:
         self._tasks[job.id] = asyncio.create_task(self._run(job.id, name, work))
         return job.id
 
-    async def _run(self, job_id: str, name: str, work: Callable[[Report], Awaitable[None]]) -> None:
-        def report(step: Step) -> None:
-            self._change(job_id, lambda job: replace(job, steps=put(job.steps, step)))
-
-        def end(state: StepState, error: SparkError | None = None) -> None:
-            summary, remedy, detail = (error.summary, error.remedy, error.detail) if error else ("", "", "")
-            self._change(job_id, lambda job: replace(job, state=state, error=summary, remedy=remedy, detail=detail))
+    async def _run(self, job_id: str, name: str, work: Callable[[Report], Awaitable[object]]) -> None:
+        def change(make: Callable[[JobView], JobView]) -> None:
+            self._store.update(jobs=tuple(make(job) if job.id == job_id else job for job in self._store.world.jobs))
 
         try:
-            await work(report)
-        except SparkError as error:
-            end(StepState.FAILED, error)
+            await work(lambda step: change(lambda job: replace(job, steps=put(job.steps, step))))
+        except SparkError as failure:
+            error = failure
+            change(
+                lambda job: replace(
+                    job, state=StepState.FAILED, error=error.summary, remedy=error.remedy, detail=error.detail
+                )
+            )
             self._supervisor.say(f"launch of {name} failed: {error.summary}", Severity.ERROR, error.remedy)
         except asyncio.CancelledError:
-            end(StepState.CANCELLED)
+            change(lambda job: replace(job, state=StepState.CANCELLED))
             raise
         else:
-            end(StepState.DONE)
+            change(lambda job: replace(job, state=StepState.DONE))
         finally:
             self._tasks.pop(job_id, None)
-
-    def _change(self, job_id: str, change: Callable[[JobView], JobView]) -> None:
-        jobs = tuple(change(job) if job.id == job_id else job for job in self._store.world.jobs)
-        self._store.update(jobs=jobs)
 
 
 def launched_with(container: ContainerFacts) -> dict[str, str]:
     """The changes to its preset that a container was launched with. Raises RefusedError for a label that is not
     ours."""
-    problem = RefusedError(
-        f"The settings of {container.name} cannot be read from its label.", "Launch it again from its preset."
-    )
     try:
         pairs = json.loads(container.overrides or "{}")
     except ValueError:
-        raise problem from None
+        pairs = None
     if not isinstance(pairs, dict) or not all(isinstance(value, str) for value in pairs.values()):
-        raise problem
+        raise RefusedError(
+            f"The settings of {container.name} cannot be read from its label.", "Launch it again from its preset."
+        )
     return pairs

@@ -3,47 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
-from spark_tui.core.store import Store
 from spark_tui.domain.engine.container import LABEL_SPEC_HASH, ContainerFacts, DaemonFacts, ImageFacts
 from spark_tui.domain.engine.runtimes import ModelName
 from spark_tui.domain.engine.state import api_port
-from spark_tui.domain.errors import NameInUse, PortInUse, RefusedError, SparkError, WrongArchitecture
-from spark_tui.domain.finding import Finding
+from spark_tui.domain.errors import NameInUse, PortInUse, RefusedError, WrongArchitecture
 from spark_tui.domain.host.identity import HostPaths
-from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.presets.diff import Diff, diff
-from spark_tui.domain.presets.fetching import fetch_command, needed_to_start
-from spark_tui.domain.presets.invocation import parse
+from spark_tui.domain.presets.fetching import fetch_command
 from spark_tui.domain.presets.overrides import Overrides
 from spark_tui.domain.presets.plan import LaunchPlan, key_wanted, local_model_path, plan
 from spark_tui.domain.presets.preset import Preset, RequiredFile
-from spark_tui.domain.presets.rules.check import check
-from spark_tui.domain.presets.rules.context import LaunchContext
-from spark_tui.domain.reading import value_of
 from spark_tui.domain.secret import Secret, secret_variables
 from spark_tui.services.executors import in_thread
-from spark_tui.services.ports import CheckpointSource, ContainerEngine, HostProbe, SecretStore
+from spark_tui.services.ports import ContainerEngine, HostProbe, SecretStore
+
+_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
 @dataclass(frozen=True, slots=True)
 class PreflightStatus:
     """What preflight found. `runs`: the engine runs already with just these settings."""
 
-    reference: str
     image: ImageFacts | None
     existing: ContainerFacts | None
     daemon: DaemonFacts
     plan: LaunchPlan
     runs: bool = False
-
-    @property
-    def summary(self) -> str:
-        """One line for the step."""
-        where = f"{self.plan.spec.name} on port {self.plan.host_port}"
-        return f"{where}: already running" if self.runs else where
 
 
 class Preflight:
@@ -56,14 +44,12 @@ class Preflight:
         self._paths = paths
 
     async def plan(self, preset: Preset, overrides: Overrides) -> LaunchPlan:
-        """The plan with the downloaded image, without checking anything else and without writing any key.
-
-        Works without a Docker daemon: the image's entrypoint is then assumed from its name, and the plan notes it.
-        """
+        """The plan with the downloaded image, without checking anything else and without writing any key."""
         return self.dry_plan(preset, overrides, await self._docker.image(preset.reference))
 
     def dry_plan(self, preset: Preset, overrides: Overrides, image: ImageFacts | None = None) -> LaunchPlan:
-        """The plan without asking Docker; `image` as it was found before, if it was."""
+        """The plan without asking Docker; `image` as it was found before, if it was: else its entrypoint is assumed
+        from its name, and the plan notes it."""
         env_file = self._env_file(preset, overrides, write=False)
         return plan(preset, overrides, self._paths, image=image, env_file=env_file)
 
@@ -73,21 +59,17 @@ class Preflight:
         """Raises the error of the first check that fails; changes nothing. `fetches`: the launch itself brings what the
         preset needs in the model store."""
         daemon = await self._docker.daemon()
-        image = await self._docker.image(preset.reference)
-        if image is not None:
-            _check_architecture(image, daemon)
+        image = await self._image(preset, daemon)
         proposal = self.dry_plan(preset, overrides, image)
         if not fetches:
             self._check_files(preset)
         self._check_model(proposal, fetches=fetches)
         containers = await self._docker.containers()
         existing = next((c for c in containers if c.name == proposal.spec.name), None)
-        status = PreflightStatus(preset.reference, image, existing, daemon, proposal)
-        if existing is not None:
-            status = _check_existing(status, existing, replace_running=replace_running)
-        if not status.runs:
-            await self._check_port(proposal, containers, existing)
-        return status
+        runs = existing is not None and _runs_already(proposal, existing, replace_running=replace_running)
+        if not runs:
+            await self._check_port(proposal.host_port, containers, existing)
+        return PreflightStatus(image, existing, daemon, proposal, runs)
 
     async def finish(self, status: PreflightStatus, preset: Preset, overrides: Overrides) -> LaunchPlan:
         """The plan to carry out, with its keys written. A new one is made only where the image was pulled since: its
@@ -95,22 +77,33 @@ class Preflight:
         self._check_files(preset)
         decided, env_file = status.plan, self._env_file(preset, overrides, write=True)
         if status.image is None or decided.spec.env_files != ((env_file,) if env_file else ()):
-            image = await self._docker.image(preset.reference)
-            if image is not None:
-                _check_architecture(image, status.daemon)
+            image = await self._image(preset, status.daemon)
             decided = plan(preset, overrides, self._paths, image=image, env_file=env_file)
         self._host.make_folders([Path(folder) for folder in decided.directories])
         return decided
 
-    # --- keys -----------------------------------------------------------------------------------------
+    async def _image(self, preset: Preset, daemon: DaemonFacts) -> ImageFacts | None:
+        """The downloaded image. Raises WrongArchitecture."""
+        image = await self._docker.image(preset.reference)
+        if image is not None and image.architecture and daemon.architecture:
+            built, here = (_ARCHITECTURES.get(each, each) for each in (image.architecture, daemon.architecture))
+            if built != here:
+                raise WrongArchitecture(
+                    f"The image {image.reference} is built for {image.architecture}, "
+                    f"this machine is {daemon.architecture}.",
+                    "Choose a tag that is built for this processor (on a DGX Spark: arm64).",
+                )
+        return image
 
     def _env_file(self, preset: Preset, overrides: Overrides, *, write: bool) -> str | None:
         """The container's private file of keys. Its path depends on the name alone, so that plans compare."""
         name = overrides.name or preset.name
         values = {variable: Secret(text) for variable, text in secret_variables(preset.env).items()}
         token = self._secrets.hf_token()
-        if token and _uses_hub(preset) and "HF_TOKEN" not in values:
-            values["HF_TOKEN"] = token
+        # A drafter may be fetched from the Hub within the container, where the model is not.
+        uses_hub = local_model_path(preset.model) is None or preset.facts.runs_as_is
+        if token and uses_hub and preset.server.model_name is not ModelName.TAG:
+            values.setdefault("HF_TOKEN", token)
         if key_wanted(preset, overrides):
             kept = self._secrets.api_key(str(self._secrets.path(name)))
             values[preset.server.key_variable] = kept or self._secrets.new_key()
@@ -130,7 +123,7 @@ class Preflight:
         return self._host.has_folder(path) if file.is_folder else self._host.has_file(path)
 
     def _check_files(self, preset: Preset) -> None:
-        missing = [file for file in needed_to_start(preset) if not self.has_file(file)]
+        missing = [file for file in self.missing_files(preset) if not file.for_chat]
         if missing:
             names = ", ".join(file.target for file in missing)
             raise RefusedError(
@@ -151,9 +144,8 @@ class Preflight:
             )
 
     async def _check_port(
-        self, proposal: LaunchPlan, containers: tuple[ContainerFacts, ...], existing: ContainerFacts | None
+        self, port: int, containers: tuple[ContainerFacts, ...], existing: ContainerFacts | None
     ) -> None:
-        port = proposal.host_port
         for other in containers:
             if other.running and other != existing and port in _host_ports(other):
                 raise PortInUse(
@@ -169,123 +161,26 @@ class Preflight:
             )
 
 
-def _uses_hub(preset: Preset) -> bool:
-    """Whether anything is fetched from the Hub within the container: a drafter may be, where the model is not."""
-    if preset.server.model_name is ModelName.TAG:
-        return False
-    return local_model_path(preset.model) is None or preset.facts.runs_as_is
+def _host_ports(container: ContainerFacts) -> set[int | None]:
+    return {api_port(container), *(port.host_port for port in container.ports)}
 
 
-def _host_ports(container: ContainerFacts) -> set[int]:
-    ports = {port.host_port for port in container.ports}
-    own = api_port(container)
-    return ports | {own} if own is not None else ports
-
-
-def _check_architecture(image: ImageFacts, daemon: DaemonFacts) -> None:
-    if not image.architecture or not daemon.architecture:
-        return
-    if _normal(image.architecture) != _normal(daemon.architecture):
-        raise WrongArchitecture(
-            f"The image {image.reference} is built for {image.architecture}, this machine is {daemon.architecture}.",
-            "Choose a tag that is built for this processor (on a DGX Spark: arm64).",
-        )
-
-
-def _normal(architecture: str) -> str:
-    return {"x86_64": "amd64", "aarch64": "arm64"}.get(architecture, architecture)
-
-
-def _check_existing(status: PreflightStatus, existing: ContainerFacts, *, replace_running: bool) -> PreflightStatus:
+def _runs_already(proposal: LaunchPlan, existing: ContainerFacts, *, replace_running: bool) -> bool:
+    """Whether a container of that name serves with just these settings. Raises NameInUse for one that must not be
+    replaced."""
     name = existing.name
     if not existing.ours:
         raise NameInUse(
             f"A container named {name} exists ({existing.status.value}), not made by spark-tui.",
             f"Launch under another name, for example {name}-2, or remove it yourself: docker rm {name}",
         )
-    same = existing.spec_hash == status.plan.spec.label(LABEL_SPEC_HASH)
-    if existing.running and same:
-        return replace(status, runs=True)
-    if existing.running and not replace_running:
+    same = existing.spec_hash == proposal.spec.label(LABEL_SPEC_HASH)
+    if existing.running and not same and not replace_running:
         raise NameInUse(
             f"{name} is already running with other settings.",
             f"Stop it first (spark-tui down {name}), or launch with --replace.",
         )
-    return status
-
-
-class PresetChecks:
-    """Runs the rules on presets with what this machine knows. `store_root` is the model store's folder."""
-
-    def __init__(
-        self,
-        docker: ContainerEngine,
-        host: HostProbe,
-        secrets: SecretStore,
-        preflight: Preflight,
-        checkpoints: CheckpointSource,
-        store: Store,
-        store_root: Path,
-    ) -> None:
-        self._docker = docker
-        self._host = host
-        self._secrets = secrets
-        self._preflight = preflight
-        self._checkpoints = checkpoints
-        self._store = store
-        self._root = store_root
-
-    async def check(self, preset: Preset, overrides: Overrides) -> tuple[Finding, ...]:
-        """All findings, the worst first. Raises SparkError when the preset cannot be planned at all."""
-        try:
-            image = await self._docker.image(preset.reference)
-        except SparkError:  # a Docker that does not answer leaves it unknown
-            image = None
-        return await self.check_with(image, preset, overrides)
-
-    async def check_with(self, image: ImageFacts | None, preset: Preset, overrides: Overrides) -> tuple[Finding, ...]:
-        """The same with the image as it was found before; None: it is not here, or not known."""
-        plan = self._preflight.dry_plan(preset, overrides, image)
-        read = await in_thread(self._checkpoints.read, plan.model, preset.model_revision)
-        return check(replace(self.context(plan, overrides), image=image, checkpoint=value_of(read)))
-
-    def context(self, plan: LaunchPlan, overrides: Overrides) -> LaunchContext:
-        """What is known without asking Docker and without reading the checkpoint."""
-        world = self._store.world
-        engines = value_of(world.engines)
-        return LaunchContext(
-            plan=plan,
-            overrides=overrides,
-            engine_version=_version_seen(engines or (), plan.preset.reference),
-            is_spark=world.identity.is_spark if world.identity.hostname else None,
-            sparks=1,
-            memory_total=memory.total if (memory := value_of(world.memory)) is not None else None,
-            has_hf_token=self._secrets.hf_token() is not None,
-            neighbours_utilization=None if engines is None else _shares(engines, plan.spec.name),
-            missing_files=tuple(file for file in plan.preset.facts.required_files if not self._is_here(file)),
-        )
-
-    def _is_here(self, file: RequiredFile) -> bool:
-        path = self._root / file.target
-        return self._host.has_folder(path) if file.is_folder else self._host.has_file(path)
-
-
-def _version_seen(engines: tuple[EngineView, ...], image: str) -> str:
-    """What an engine of that image said of its version."""
-    return next((view.version for view in engines if view.container.image == image and view.version), "")
-
-
-def _shares(engines: tuple[EngineView, ...], name: str) -> float | None:
-    """The memory shares of the other engines that run; None where one of them does not tell its own."""
-    total = 0.0
-    for view in engines:
-        if not view.container.running or view.name == name or view.runtime != "vllm":
-            continue
-        share = parse(view.container.argv, view.runtime).number("gpu_memory_utilization")
-        if share is None:
-            return None
-        total += share
-    return total
+    return existing.running and same
 
 
 def container_of(preset: Preset, containers: Sequence[ContainerFacts], name: str = "") -> ContainerFacts | None:

@@ -5,18 +5,16 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Final
 
-from spark_tui.domain.presets.fit import Fit, FitChange, Part
-from spark_tui.domain.presets.fit import Verdict as FitVerdict
-from spark_tui.domain.presets.fit_figures import fit_lines
+from spark_tui.domain.presets.fit import Fit, FitChange, Verdict, fit_lines
 from spark_tui.present.json import Object
 from spark_tui.present.logs import pairs_text
 from spark_tui.present.page import Cell, Page, Row, Section, Tone
 
 FIT_TONES: Final = {
-    FitVerdict.READY: Tone.GOOD,
-    FitVerdict.SLOW: Tone.WARNING,
-    FitVerdict.BLOCKED: Tone.BAD,
-    FitVerdict.UNKNOWN: Tone.QUIET,
+    Verdict.READY: Tone.GOOD,
+    Verdict.SLOW: Tone.WARNING,
+    Verdict.BLOCKED: Tone.BAD,
+    Verdict.UNKNOWN: Tone.QUIET,
 }
 
 
@@ -51,7 +49,7 @@ def fit_change(change: FitChange) -> str:
 
 def fit_figures(fit: Fit) -> Page:
     """What it takes and what the machine has, line by line."""
-    lines = fit_lines(fit)
+    lines = tuple(fit_lines(fit))
     widest = max((len(line.value) for line in lines), default=0)
     rows = tuple(Row(f"{line.label.strip()}  {line.note}".rstrip(), f"{line.value:>{widest}}") for line in lines)
     notes = tuple(Section(rows=(Row(note, tone=Tone.QUIET),)) for note in fit.notes)
@@ -66,8 +64,13 @@ def fit_object(name: str, found: Fit) -> Object:
         "verdict": found.verdict.value,
         "reasons": list(found.reasons),
         "notes": list(found.notes),
-        "changes": [_change(change) for change in found.changes],
-        "parts": [_part(part) for part in (*found.parts, *found.outside)],
+        "changes": [
+            {"summary": each.summary, "set": dict(each.pairs), "gains_bytes": each.gains} for each in found.changes
+        ],
+        "parts": [
+            {"id": part.id.value, "bytes": part.size, "basis": part.basis.value, "note": part.note}
+            for part in (*found.parts, *found.outside)
+        ],
         "unknown": [part.id.value for part in found.unknown],
         "context_tokens": found.context,
         "sequences": found.sequences,
@@ -100,11 +103,3 @@ def fit_object(name: str, found: Fit) -> Object:
         },
         "decode": None if decode is None else asdict(decode),
     }
-
-
-def _part(part: Part) -> Object:
-    return {"id": part.id.value, "bytes": part.size, "basis": part.basis.value, "note": part.note}
-
-
-def _change(change: FitChange) -> Object:
-    return {"summary": change.summary, "set": dict(change.pairs), "gains_bytes": change.gains}

@@ -178,7 +178,7 @@ async def test_a_restart_starts_again_only_when_memory_stands_still() -> None:
     await launched(kit)
     available(kit, 40)
     supervisor = kit.context.supervisor
-    task = asyncio.create_task(supervisor.restart("qwen", settle=kit.context.budget.await_return))
+    task = asyncio.create_task(supervisor.restart("qwen", settle=kit.context.memory_gate.await_return))
     await kit.clock.advance(1)
     available(kit, 100)
     await kit.clock.advance(CALM_SECONDS)

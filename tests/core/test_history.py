@@ -213,10 +213,10 @@ async def test_a_fit_uses_what_an_earlier_start_measured() -> None:
     start = past(kit, 1.0, 1.0, sizes=StartSizes(weights_gib=21.5, kv_gib=30.0, graphs_gib=0.4))
     kit.history = FakeHistory(start)
     kit.context = kit.opened()
-    before = await kit.context.fitting.fit(PRESET, Overrides())
+    before = await kit.context.checks.fit(PRESET, Overrides())
     assert before.part(PartId.WEIGHTS).size is None  # type: ignore[union-attr]
     await kit.context.history.load()
-    found = await kit.context.fitting.fit(PRESET, Overrides())
+    found = await kit.context.checks.fit(PRESET, Overrides())
     weights = found.part(PartId.WEIGHTS)
     assert weights is not None
     assert (weights.size, weights.basis) == (int(21.5 * GIB), FitBasis.MEASURED)

@@ -108,5 +108,5 @@ async def test_a_pinned_image_is_looked_for_and_pulled_by_its_digest() -> None:
     digest = "sha256:" + "0f" * 32
     preset = replace(PRESET, facts=PresetFacts(image_digest=digest))
     status = await kit.context.preflight.check(preset, Overrides())
-    assert status.reference == f"{PRESET.image}@{digest}"
+    assert status.plan.spec.image == f"{PRESET.image}@{digest}"
     assert status.image is None

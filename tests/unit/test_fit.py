@@ -14,8 +14,7 @@ from spark_tui.domain.host.identity import HostPaths
 from spark_tui.domain.host.memory import MemInfo
 from spark_tui.domain.models.checkpoint import CheckpointFacts, WeightSummary
 from spark_tui.domain.models.known import facts_of, known_model
-from spark_tui.domain.presets.fit import Basis, Fit, Neighbour, PartId, Verdict, fit
-from spark_tui.domain.presets.fit_figures import fit_lines, slices
+from spark_tui.domain.presets.fit import Basis, Fit, Neighbour, PartId, Verdict, fit, fit_lines, slices
 from spark_tui.domain.presets.fit_request import Measured, request_of
 from spark_tui.domain.presets.overrides import overrides_from_pairs
 from spark_tui.domain.presets.plan import LaunchPlan, plan
@@ -349,8 +348,8 @@ def test_slices_add_up_to_the_pool_and_unknown_is_never_zero(
 ) -> None:
     found = fit(CASES[name], None, memory(available, min(free, available)), returns=back)
     cut = slices(found)
-    assert not cut or sum(piece.size for piece in cut) == POOL
-    assert all(piece.size >= 0 for piece in cut)
+    assert not cut or sum(size for _, size in cut) == POOL
+    assert all(size >= 0 for _, size in cut)
     assert found.at_least == sum(part.size or 0 for part in found.parts)
     assert (found.need is None) == any(part.size is None for part in found.parts)
     for row, part in zip(fit_lines(found), found.parts, strict=False):
@@ -389,7 +388,7 @@ def test_a_64_gb_spark_has_shares_of_its_own_memory() -> None:
     assert (found.verdict, found.total, found.claim) == (Verdict.READY, SMALL, math.ceil(SMALL * 0.6))
     large = fit(planned(BUILTIN["gpt-oss-120b"]), None, memory(57, total=SMALL))
     assert large.verdict is Verdict.BLOCKED
-    assert sum(piece.size for piece in slices(large)) == SMALL
+    assert sum(size for _, size in slices(large)) == SMALL
 
 
 def test_rules_leave_a_64_gb_spark_its_headroom() -> None:

@@ -11,9 +11,17 @@ from typing import Final
 from spark_tui.domain.finding import Change, Finding, Severity
 from spark_tui.domain.host.memory import MemInfo
 from spark_tui.domain.models.checkpoint import CheckpointFacts, WeightFormat
-from spark_tui.domain.models.known import KnownModel, facts_of, known_model, loaded_weights
+from spark_tui.domain.models.known import facts_of, known_model, loaded_weights
 from spark_tui.domain.models.kv import KvLayout, kv_layout
-from spark_tui.domain.models.weights import DecodeCeiling, bytes_of, ceiling_of, decode_read, format_in
+from spark_tui.domain.models.weights import (
+    MEASURED_BANDWIDTH,
+    PAPER_BANDWIDTH,
+    DecodeCeiling,
+    bytes_of,
+    ceiling_of,
+    decode_read,
+    format_in,
+)
 from spark_tui.domain.presets.fit_request import FitRequest, Measured, measured_layout, request_of
 from spark_tui.domain.presets.plan import LaunchPlan
 from spark_tui.domain.presets.preset import Preset
@@ -62,8 +70,6 @@ class Basis(StrEnum):
     CONFIG = "from the model's config"
     LOG = "from a published log"
     RECIPE = "from the recipe"
-    ASKED = "as asked"
-    NOW = "read now"
     RULE = "rule of thumb"
     UNKNOWN = "not known"
 
@@ -119,7 +125,6 @@ class KvFit:
 
     room: int
     each: int
-    needed: int
     concurrency: float
     tokens: int
     longest: int
@@ -181,7 +186,6 @@ class Fit:
         return tuple(part for part in (*self.parts, *self.outside) if part.size is None)
 
     def part(self, which: PartId) -> Part | None:
-        """One part."""
         return next((part for part in (*self.parts, *self.outside) if part.id is which), None)
 
 
@@ -202,21 +206,20 @@ def fit(
     are an earlier start's figures. `returns` is what an engine that this launch replaces releases when it ends, in
     bytes. Pure, and never raises.
     """
-    facts, basis = layers_of(checkpoint, plan.preset)
+    preset = plan.preset
+    facts, basis = _layers(checkpoint, preset)
     asked = request_of(plan, facts)
     layout = kv_layout(facts, asked.kv) if facts is not None else None
     if layout is None and measured is not None:
         layout, basis = measured_layout(measured, asked), Basis.MEASURED
-    fixed = (
-        _weights(checkpoint, plan.preset, measured),
-        *(_drafter(asked, drafter) if measured is None or measured.weights is None else ()),
-        *_overhead(asked, measured),
-    )
+    fixed = [_weights(checkpoint, preset, measured)]
+    if asked.drafter and (measured is None or measured.weights is None):
+        fixed.append(_drafter(asked.drafter, drafter))
+    fixed += _overhead(asked, measured)
     parts = (*fixed, *_cache_parts(asked, layout, basis))
     base = None if any(part.size is None for part in fixed) else sum(part.size or 0 for part in fixed)
     each = None if layout is None or asked.context is None else layout.sequence_bytes(asked.context)
     host_bytes = HOST_BYTES if asked.on_gpu else _HOST_BYTES_CPU
-    decode = _decode(checkpoint, plan.preset)
     whole = Fit(
         Verdict.UNKNOWN,
         parts=parts,
@@ -229,9 +232,9 @@ def fit(
         utilization=asked.utilization,
         context=asked.context,
         sequences=asked.sequences,
-        decode=decode,
-        notes=tuple(_notes(plan, asked, checkpoint, facts, basis, neighbours, decode)),
+        decode=_decode(checkpoint, preset),
     )
+    whole = replace(whole, notes=tuple(_notes(whole, asked, checkpoint, facts, basis)))
     if isinstance(memory, Missing):
         unread = Finding("fit_memory_unread", Severity.UNKNOWN, f"Memory could not be read: {memory.reason}.")
         return replace(whole, findings=(unread,))
@@ -241,45 +244,39 @@ def fit(
 # --- what it needs ----------------------------------------------------------------------------------------
 
 
-def public_model(preset: Preset) -> KnownModel | None:
-    """The public config of a preset's model, by its name."""
-    return known_model(_names(preset))
-
-
 def _names(preset: Preset) -> str:
+    """All that may name a model of which the config is public."""
     return " ".join((preset.model, preset.facts.title, preset.facts.quantization))
 
 
-def layers_of(checkpoint: CheckpointFacts | None, preset: Preset) -> tuple[CheckpointFacts | None, Basis]:
+def _layers(checkpoint: CheckpointFacts | None, preset: Preset) -> tuple[CheckpointFacts | None, Basis]:
     """Facts about the layers: the checkpoint's own where it is downloaded and understood, else the public config's."""
     if checkpoint is not None and checkpoint.attention is not None and checkpoint.states is not None:
         return checkpoint, Basis.FILES
-    known = public_model(preset)
+    known = known_model(_names(preset))
     return (facts_of(known), Basis.CONFIG) if known is not None else (checkpoint, Basis.UNKNOWN)
 
 
 def _weights(checkpoint: CheckpointFacts | None, preset: Preset, measured: Measured | None) -> Part:
     """The weights once loaded, by the best source there is."""
-
-    def part(size: int | None, basis: Basis, note: str = "") -> Part:
-        return Part(PartId.WEIGHTS, "Weights", size, basis, note)
-
-    if measured is not None and measured.weights is not None:
-        return part(measured.weights, Basis.MEASURED, measured.source)
     summary = checkpoint.weights if checkpoint is not None else None
-    if summary is not None and summary.complete:
-        return part(round(summary.size * _RESIDENT), Basis.FILES, f"{summary.tensors:,} tensors")
-    known, facts = public_model(preset), preset.facts
+    known, facts, form = known_model(_names(preset)), preset.facts, _declared_format(preset)
     logged = loaded_weights(known, _names(preset)) if known is not None else None
-    if logged is not None:
-        return part(logged.size, Basis.LOG, logged.source)
-    if facts.weights_bytes is not None:
-        return part(round(facts.weights_bytes * _RESIDENT), Basis.RECIPE)
-    form = _declared_format(preset)
-    if facts.total_parameters and form is not None:
-        billions = f"{facts.total_parameters / 1e9:.3g} B parameters in {form}; parts in BF16 come on top"
-        return part(bytes_of(facts.total_parameters, form), Basis.RULE, billions)
-    return part(None, Basis.UNKNOWN, "not in the checkpoint or the recipe")
+    size: int | None
+    if measured is not None and measured.weights is not None:
+        size, basis, note = measured.weights, Basis.MEASURED, measured.source
+    elif summary is not None and summary.complete:
+        size, basis, note = round(summary.size * _RESIDENT), Basis.FILES, f"{summary.tensors:,} tensors"
+    elif logged is not None:
+        size, basis, note = logged.size, Basis.LOG, logged.source
+    elif facts.weights_bytes is not None:
+        size, basis, note = round(facts.weights_bytes * _RESIDENT), Basis.RECIPE, ""
+    elif facts.total_parameters and form is not None:
+        size, basis = bytes_of(facts.total_parameters, form), Basis.RULE
+        note = f"{facts.total_parameters / 1e9:.3g} B parameters in {form}; parts in BF16 come on top"
+    else:
+        size, basis, note = None, Basis.UNKNOWN, "not in the checkpoint or the recipe"
+    return Part(PartId.WEIGHTS, "Weights", size, basis, note)
 
 
 def _declared_format(preset: Preset) -> WeightFormat | None:
@@ -287,48 +284,46 @@ def _declared_format(preset: Preset) -> WeightFormat | None:
     return format_in(preset.facts.quantization) if preset.facts.quantization else WeightFormat.BF16
 
 
-def _drafter(asked: FitRequest, drafter: CheckpointFacts | None) -> tuple[Part, ...]:
+def _drafter(name: str, drafter: CheckpointFacts | None) -> Part:
     """The weights of a second checkpoint that drafts."""
-    if not asked.drafter:
-        return ()
     summary = drafter.weights if drafter is not None else None
     if summary is None or not summary.complete:
-        return (Part(PartId.DRAFTER, "Drafter", None, Basis.UNKNOWN, f"{asked.drafter} is not in the store"),)
-    return (Part(PartId.DRAFTER, "Drafter", round(summary.size * _RESIDENT), Basis.FILES),)
+        return Part(PartId.DRAFTER, "Drafter", None, Basis.UNKNOWN, f"{name} is not in the store")
+    return Part(PartId.DRAFTER, "Drafter", round(summary.size * _RESIDENT), Basis.FILES)
 
 
-def _overhead(asked: FitRequest, measured: Measured | None) -> tuple[Part, ...]:
+def _overhead(asked: FitRequest, measured: Measured | None) -> Iterator[Part]:
     """Workspace for activations, what CUDA takes outside of tensors, and CUDA graphs."""
     tokens = asked.kv.batched_tokens
     if not asked.on_gpu:
-        return (Part(PartId.WORKSPACE, "Workspace", _WORKSPACE_BYTES, Basis.RULE),)
+        yield Part(PartId.WORKSPACE, "Workspace", _WORKSPACE_BYTES, Basis.RULE)
+        return
+    if measured is not None and measured.overhead is not None and measured.batched_tokens == tokens:
+        yield Part(PartId.WORKSPACE, "Workspace and CUDA", measured.overhead, Basis.MEASURED, measured.source)
+    else:
+        workspace = _WORKSPACE_BYTES + _WORKSPACE_PER_TOKEN * tokens
+        yield Part(PartId.WORKSPACE, "Workspace", workspace, Basis.RULE, f"for {tokens:,} batched tokens")
+        yield Part(PartId.RUNTIME, "CUDA outside of tensors", RUNTIME_BYTES, Basis.RULE)
     if measured is not None and measured.graphs is not None and measured.graphs >= 0:
-        graphs = Part(PartId.GRAPHS, "CUDA graphs", measured.graphs, Basis.MEASURED, measured.source)
+        yield Part(PartId.GRAPHS, "CUDA graphs", measured.graphs, Basis.MEASURED, measured.source)
     else:
         note = f"{asked.graphs} batch sizes" if asked.graphs else "off"
-        graphs = Part(PartId.GRAPHS, "CUDA graphs", GRAPH_BYTES * asked.graphs, Basis.RULE, note)
-    if measured is not None and measured.overhead is not None and measured.batched_tokens == tokens:
-        both = Part(PartId.WORKSPACE, "Workspace and CUDA", measured.overhead, Basis.MEASURED, measured.source)
-        return both, graphs
-    workspace = _WORKSPACE_BYTES + _WORKSPACE_PER_TOKEN * tokens
-    return (
-        Part(PartId.WORKSPACE, "Workspace", workspace, Basis.RULE, f"for {tokens:,} batched tokens"),
-        Part(PartId.RUNTIME, "CUDA outside of tensors", RUNTIME_BYTES, Basis.RULE),
-        graphs,
-    )
+        yield Part(PartId.GRAPHS, "CUDA graphs", GRAPH_BYTES * asked.graphs, Basis.RULE, note)
 
 
-def _cache_parts(asked: FitRequest, layout: KvLayout | None, basis: Basis) -> tuple[Part, ...]:
+def _cache_parts(asked: FitRequest, layout: KvLayout | None, basis: Basis) -> Iterator[Part]:
     """The cache for one sequence of the asked length: states apart from keys and values."""
     label = "KV cache, one sequence"
     if layout is None or asked.context is None:
         why = "its layers are not known" if layout is None else "no context length given"
-        return (Part(PartId.KV, label, None, Basis.UNKNOWN, why),)
+        yield Part(PartId.KV, label, None, Basis.UNKNOWN, why)
+        return
     whole = layout.sequence_bytes(asked.context)
     state = min(layout.state_bytes, whole)
     note = f"{short_tokens(asked.context)} tokens in {layout.cache_dtype}"
-    parts = (Part(PartId.KV, label, whole - state, basis, note),)
-    return (*parts, Part(PartId.STATE, "State, one sequence", state, basis)) if layout.state_bytes else parts
+    yield Part(PartId.KV, label, whole - state, basis, note)
+    if layout.state_bytes:
+        yield Part(PartId.STATE, "State, one sequence", state, basis)
 
 
 def _decode(checkpoint: CheckpointFacts | None, preset: Preset) -> DecodeCeiling | None:
@@ -336,7 +331,7 @@ def _decode(checkpoint: CheckpointFacts | None, preset: Preset) -> DecodeCeiling
     read = decode_read(checkpoint) if checkpoint is not None else None
     if read is not None:
         return ceiling_of(read.size)
-    known = public_model(preset)
+    known = known_model(_names(preset))
     is_moe = known is not None and facts_of(known).is_moe
     active = preset.facts.active_parameters or (None if is_moe else preset.facts.total_parameters)
     form = _declared_format(preset)
@@ -345,19 +340,17 @@ def _decode(checkpoint: CheckpointFacts | None, preset: Preset) -> DecodeCeiling
 
 
 def _notes(
-    plan: LaunchPlan,
+    whole: Fit,
     asked: FitRequest,
     checkpoint: CheckpointFacts | None,
     facts: CheckpointFacts | None,
     basis: Basis,
-    neighbours: Sequence[Neighbour],
-    decode: DecodeCeiling | None,
 ) -> Iterator[str]:
-    recipe, summary = plan.preset.facts, checkpoint.weights if checkpoint is not None else None
+    recipe, summary = asked.launch.preset.facts, checkpoint.weights if checkpoint is not None else None
     declared = recipe.weights_bytes
     if declared and summary is not None and summary.complete and not 0.8 < summary.size / declared < 1.25:
         yield f"The recipe has {human_bytes(declared)} of weights; the checkpoint has {human_bytes(summary.size)}."
-    for other in neighbours:
+    for other in whole.neighbours:
         if other.will_take is None:
             yield f"{other.name} is still loading; its further memory is unknown."
     if checkpoint is None:
@@ -372,7 +365,7 @@ def _notes(
     if longest and asked.context and asked.context > longest:
         yield f"The model's context is {longest:,} tokens; {asked.context:,} are asked for."
     fastest = max((speed.tokens_per_second for speed in recipe.published), default=0.0)
-    if decode is not None and not asked.kv.draft_tokens and fastest > decode.measured:
+    if whole.decode is not None and not asked.kv.draft_tokens and fastest > whole.decode.measured:
         yield (
             f"Published: {fastest:.0f} tok/s, above the decode ceiling. Possible where the image also quantizes "
             "attention and output head, or for several streams together."
@@ -398,38 +391,29 @@ def _against(
         claim = base + max(0, int((available - base) * asked.free_share))
     else:
         claim = whole.need_all
-    room = None if claim is None or base is None else (asked.kv_bytes or max(0, claim - base))
     most = math.floor((available - host - RESERVE_BYTES) / mem.total * 100) / 100
-    found = replace(
+    needed, kv = None, None
+    if layout is not None and asked.context is not None:
+        each = layout.sequence_bytes(asked.context)
+        if whole.need is not None:
+            few = whole.need + (min(asked.sequences, FEW_SEQUENCES) - 1) * each
+            needed = math.ceil(few / mem.total * 100) / 100
+        if claim is not None and base is not None:
+            room = asked.kv_bytes or max(0, claim - base)
+            capacity, longest = layout.capacity(room, asked.context), layout.longest(room, asked.context)
+            about = (layout.bytes_per_token, layout.state_bytes, layout.cache_dtype)
+            kv = KvFit(room, each, capacity.concurrency, capacity.tokens, longest, *about)
+    return replace(
         whole,
         total=mem.total,
         available=available,
         claim=claim,
         left=None if claim is None else available - claim - host,
         cache_to_drop=0 if claim is None else max(0, min(claim, available) - free),
-        utilization_most=max(0.0, most) if asked.is_vllm else None,
+        utilization_needed=needed,
+        utilization_most=max(0.0, most) if asked.launch.is_vllm else None,
+        kv=kv,
     )
-    if layout is None or asked.context is None:
-        return found
-    each = layout.sequence_bytes(asked.context)
-    if whole.need is not None:
-        few = whole.need + (min(asked.sequences, FEW_SEQUENCES) - 1) * each
-        found = replace(found, utilization_needed=math.ceil(few / mem.total * 100) / 100)
-    if room is None:
-        return found
-    capacity = layout.capacity(room, asked.context)
-    kv = KvFit(
-        room=room,
-        each=each,
-        needed=each * asked.sequences,
-        concurrency=capacity.concurrency,
-        tokens=capacity.tokens,
-        longest=layout.longest(room, asked.context),
-        bytes_per_token=layout.bytes_per_token,
-        state_bytes=layout.state_bytes,
-        dtype=layout.cache_dtype,
-    )
-    return replace(found, kv=kv)
 
 
 # --- verdict ----------------------------------------------------------------------------------------------
@@ -460,38 +444,29 @@ def _judged(whole: Fit, asked: FitRequest, layout: KvLayout | None) -> Fit:
 
 
 def _blocking(whole: Fit, asked: FitRequest) -> Iterator[Finding]:
-    available, total, kv = whole.available or 0, whole.total or 0, whole.kv
-    start = math.ceil(total * asked.utilization) if asked.utilization is not None and asked.is_vllm else None
-    if start is not None and start > available:
-        yield _error(
-            "fit_share_unavailable",
-            f"vLLM will refuse to start: it needs {gib(start)} GiB free ({asked.utilization:g} of {gib(total)}), "
-            f"{gib(available)} GiB are available.",
-        )
+    """Why it would not start, or would take the machine down: the memory, then the share within it."""
+    available, claim, kv = whole.available or 0, whole.claim, whole.kv
+    share = asked.utilization if asked.launch.is_vllm else None
+    start = math.ceil((whole.total or 0) * share) if share is not None else 0
+    id_, text = "fit_memory", ""
+    if start > available:
+        id_, of = "fit_share_unavailable", f"({share:g} of {gib(whole.total or 0)})"
+        text = f"vLLM will refuse to start: it needs {gib(start)} GiB free {of}, {gib(available)} GiB are available."
     elif whole.left is not None and whole.left < 0:
-        yield _error(
-            "fit_memory",
-            f"It may freeze the machine: it takes {gib(available - whole.left)} GiB with its processes, "
-            f"{gib(available)} GiB are available.",
-        )
-    elif whole.claim is None and whole.at_least > available:
-        yield _error("fit_memory", f"Needs at least {gib(whole.at_least)} GiB; {gib(available)} GiB are available.")
-    has_share = (asked.utilization is not None or asked.free_share is not None) and whole.claim is not None
-    if has_share and kv is None and whole.at_least > (whole.claim or 0):
-        yield _error(
-            "fit_share_small",
-            f"The share of {gib(whole.claim or 0)} GiB is too small: it needs at least {gib(whole.at_least)} GiB.",
-        )
+        takes = f"it takes {gib(available - whole.left)} GiB with its processes"
+        text = f"It may freeze the machine: {takes}, {gib(available)} GiB are available."
+    elif claim is None and whole.at_least > available:
+        text = f"Needs at least {gib(whole.at_least)} GiB; {gib(available)} GiB are available."
+    if text:
+        yield Finding(id_, Severity.ERROR, text)
+    has_share = (asked.utilization is not None or asked.free_share is not None) and claim is not None
+    if has_share and kv is None and whole.at_least > (claim or 0):
+        text = f"The share of {gib(claim or 0)} GiB is too small: it needs at least {gib(whole.at_least)} GiB."
+        yield Finding("fit_share_small", Severity.ERROR, text)
     elif (has_share or asked.kv_bytes is not None) and kv is not None and kv.concurrency < 1:
-        yield _error(
-            "fit_context",
-            f"The KV cache is too small: one sequence of {whole.context or 0:,} tokens takes {gib(kv.each)} GiB, "
-            f"{gib(kv.room)} GiB are left for it.",
-        )
-
-
-def _error(id_: str, summary: str) -> Finding:
-    return Finding(id_, Severity.ERROR, summary)
+        one = f"one sequence of {whole.context or 0:,} tokens takes {gib(kv.each)} GiB"
+        text = f"The KV cache is too small: {one}, {gib(kv.room)} GiB are left for it."
+        yield Finding("fit_context", Severity.ERROR, text)
 
 
 def _slowing(whole: Fit, asked: FitRequest) -> Iterator[Finding]:
@@ -500,12 +475,9 @@ def _slowing(whole: Fit, asked: FitRequest) -> Iterator[Finding]:
         text = f"Leaves {gib(whole.left)} GiB to the system; {gib(RESERVE_BYTES, 0)} should stay free."
         yield Finding("fit_reserve", Severity.WARNING, text)
     if kv is not None and 1 <= kv.concurrency < min(asked.sequences, FEW_SEQUENCES):
-        yield Finding(
-            "fit_sequences",
-            Severity.WARNING,
-            f"The KV cache holds {kv.concurrency:.1f} sequences of full length, {asked.sequences} are allowed: more "
-            "wait or are preempted.",
-        )
+        held = f"The KV cache holds {kv.concurrency:.1f} sequences of full length"
+        text = f"{held}, {asked.sequences} are allowed: more wait or are preempted."
+        yield Finding("fit_sequences", Severity.WARNING, text)
     if decode is not None and decode.measured < SLOW_TOKENS_PER_SECOND and not asked.kv.draft_tokens:
         text = f"One stream decodes at most {decode.measured:.1f} tok/s: {decode.reads / 1e9:.1f} GB read per token."
         yield Finding("fit_decode", Severity.WARNING, text)
@@ -521,16 +493,16 @@ def _changes(whole: Fit, asked: FitRequest, layout: KvLayout | None) -> Iterator
         yield FitChange(f"Free page cache: {gib(size)} GiB needed.", gains=size)
     if whole.left is not None and whole.left < RESERVE_BYTES:
         yield from _lower_share(whole, asked, layout)
-        holding = sorted((n for n in whole.neighbours if n.holds), key=lambda n: -(n.holds or 0))
-        for other in holding:
-            yield FitChange(f"Stop {other.name} (frees {gib(other.holds or 0)} GiB).", gains=other.holds)
+        for other in sorted(whole.neighbours, key=lambda each: -(each.holds or 0)):
+            if other.holds:
+                yield FitChange(f"Stop {other.name} (frees {gib(other.holds)} GiB).", gains=other.holds)
     else:
         yield from _raise_share(whole, asked)
         yield from _smaller_cache(whole, asked, layout)
 
 
 def _setting(asked: FitRequest, key: str, value: object) -> Change:
-    return asked.launch.setting(key, value) if asked.engine == "vllm" else ()
+    return asked.launch.setting(key, value) if asked.launch.preset.engine == "vllm" else ()
 
 
 def _share(asked: FitRequest, value: float) -> Change:
@@ -587,3 +559,87 @@ def _smaller_cache(whole: Fit, asked: FitRequest, layout: KvLayout | None) -> It
 def _rounded(tokens: int) -> int:
     """Whole thousands of tokens, as people write lengths; short ones as they are."""
     return tokens // 1024 * 1024 or tokens
+
+
+# --- figures ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class FitLine:
+    """One row of figures: what, how much, and where the figure comes from."""
+
+    label: str
+    value: str
+    note: str = ""
+
+
+def fit_lines(fit: Fit) -> Iterator[FitLine]:
+    """The figures, top to bottom: what it needs, what it takes, what the machine has. Unknown parts show `?`, and sums
+    with them `at least`."""
+    yield from map(_part_line, fit.parts)
+    if fit.need is None:
+        yield FitLine("Needs at least", _size(fit.at_least), "without the unknown parts")
+    else:
+        yield FitLine("Needs", _size(fit.need), "for one sequence of full length")
+        if fit.need_all is not None and fit.sequences > 1:
+            yield FitLine("Needs for all", _size(fit.need_all), f"{fit.sequences} sequences of full length")
+    if fit.total is not None:
+        yield FitLine("Available now", _size(fit.available), f"of {gib(fit.total)} GiB")
+        for other in fit.neighbours:
+            state = "running" if other.will_take == 0 else "still loading"
+            yield FitLine(f"  {other.name}", _size(other.holds), state)
+        if fit.claim is not None:
+            share = "" if fit.utilization is None else f"{fit.utilization:g} of the memory"
+            if share and fit.utilization_needed is not None and fit.utilization_needed <= 1:
+                share += f"; {fit.utilization_needed:.2f} would be enough"
+            yield FitLine("Takes", _size(fit.claim), share)
+        yield from map(_part_line, fit.outside)
+        if fit.cache_to_drop:
+            yield FitLine("Page cache to free", _size(fit.cache_to_drop), "before it starts")
+        if fit.left is not None:
+            yield FitLine("Left free", _size(fit.left))
+    kv, decode = fit.kv, fit.decode
+    if kv is not None:
+        grows = f"{human_bytes(kv.bytes_per_token)} per token in {kv.dtype}" if kv.bytes_per_token else kv.dtype
+        state = f", and {human_bytes(kv.state_bytes)} of state per sequence" if kv.state_bytes else ""
+        yield FitLine("KV cache", _size(kv.room), grows + state)
+        yield FitLine("Sequences", f"{kv.concurrency:.1f}", f"of {fit.context or 0:,} tokens at once")
+    if decode is not None:
+        speeds = f"{MEASURED_BANDWIDTH / 1e9:.0f} GB/s (measured), {decode.paper:.0f} at {PAPER_BANDWIDTH / 1e9:.0f}"
+        read = f"{'at least ' if decode.bound else ''}{decode.reads / 1e9:.1f} GB read per token"
+        yield FitLine("Decode ceiling", f"{decode.measured:.0f} tok/s", f"one stream at {speeds} (data sheet): {read}")
+
+
+def _part_line(part: Part) -> FitLine:
+    basis = {Basis.RULE: "estimate", Basis.UNKNOWN: "unknown"}.get(part.basis, part.basis.value)
+    note = f"{basis}: {part.note}" if part.note and part.basis is not Basis.UNKNOWN else part.note or basis
+    return FitLine(part.label, _size(part.size), note)
+
+
+def _size(size: int | None) -> str:
+    return "?" if size is None else f"{gib(size)} GiB"
+
+
+def slices(fit: Fit) -> tuple[tuple[str, int], ...]:
+    """The whole memory as it would be once this launch serves, as pairs of a PartId's value (or `others`, `left`) and
+    bytes, which add up to the total exactly; empty when memory or what the engine takes is not known. What does not
+    fit is cut off at the end."""
+    if fit.total is None or fit.available is None or fit.claim is None:
+        return ()
+    inside = [
+        (part.id.value, part.size) for part in fit.parts if part.size and part.id not in (PartId.KV, PartId.STATE)
+    ]
+    pieces = [
+        ("others", fit.total - fit.available),
+        *inside,
+        (PartId.KV.value, max(0, fit.claim - sum(size for _, size in inside))),
+        *((part.id.value, part.size or 0) for part in fit.outside),
+    ]
+    found: list[tuple[str, int]] = []
+    room = fit.total
+    for name, size in pieces:
+        cut = min(size, room)
+        room -= cut
+        if cut:
+            found.append((name, cut))
+    return (*found, ("left", room))

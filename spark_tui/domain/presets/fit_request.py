@@ -21,8 +21,6 @@ DEFAULT_BATCHED_TOKENS: Final = 2048
 DEFAULT_UTILIZATION: Final = 0.92
 """From vLLM 0.20.2 on; 0.9 before."""
 _LARGEST_GRAPH: Final = 512
-_ONE_CACHE: Final = ("llama-cpp", "ollama")
-_WITH_GRAPHS: Final = ("vllm", "sglang", "trtllm")
 _FREE_SHARE: Final = 0.9
 """TensorRT-LLM's default share of the memory that is free after the weights, for its cache."""
 
@@ -41,8 +39,7 @@ class FitRequest:
     `drafter` names a second checkpoint that drafts.
     """
 
-    engine: str
-    on_gpu: bool
+    launch: LaunchContext
     context: int | None
     sequences: int
     utilization: float | None
@@ -51,75 +48,52 @@ class FitRequest:
     kv: KvSettings
     graphs: int
     drafter: str
-    launch: LaunchContext
 
     @property
-    def is_vllm(self) -> bool:
-        """vLLM on the GPU: it claims a share and checks it when it starts."""
-        return self.engine == "vllm" and self.on_gpu
+    def on_gpu(self) -> bool:
+        return not self.launch.preset.cpu_only
 
 
 def request_of(plan: LaunchPlan, facts: CheckpointFacts | None) -> FitRequest:
     """Reads a plan. The model's own length counts where the command names none."""
     launch, preset = LaunchContext(plan), plan.preset
-    engine, on_gpu = preset.engine, not preset.cpu_only
-    sequences, length = _positive(launch.integer("max_num_seqs")), _positive(launch.integer("max_model_len"))
-    if length is None and engine == "ollama":
-        text = launch.env.get("OLLAMA_CONTEXT_LENGTH", "")
-        length = int(text) if text.isascii() and text.isdigit() and len(text) < 16 else None
+    engine, is_vllm = preset.engine, preset.engine == "vllm"
+    sequences, length = launch.integer("max_num_seqs") or 0, launch.integer("max_model_len") or 0
+    text = launch.env.get("OLLAMA_CONTEXT_LENGTH", "")
+    if length <= 0 and engine == "ollama" and text.isascii() and text.isdigit() and len(text) < 16:
+        length = int(text)
     own = facts.max_position_embeddings if facts is not None else None
-    is_vllm = engine == "vllm"
     spec = launch.speculation
     is_own = spec is not None and spec.is_mtp and not spec.drafter
-    tokens = (spec.tokens or 1) if spec is not None else 0
-    share = _share(launch.number("gpu_memory_utilization"), DEFAULT_UTILIZATION if is_vllm and on_gpu else None)
-    free = _share(launch.number("kv_cache_free_gpu_memory_fraction"), _FREE_SHARE) if engine == "trtllm" else None
+    draft_tokens = (spec.tokens or 1) if spec is not None else 0
+    share, free = launch.number("gpu_memory_utilization"), launch.number("kv_cache_free_gpu_memory_fraction")
+    default_share = DEFAULT_UTILIZATION if launch.is_vllm else None
+    mode = launch.value("mamba_cache_mode")
+    state_mode = StateMode(mode) if mode in tuple(StateMode) and mode != StateMode.NONE else StateMode.ALIGN
     return FitRequest(
-        engine=engine,
-        on_gpu=on_gpu,
-        context=length or own or preset.facts.context_tokens,
-        sequences=1 if sequences is None or engine in _ONE_CACHE else sequences,
-        utilization=share,
-        free_share=free,
+        launch,
+        context=length if length > 0 else own or preset.facts.context_tokens,
+        sequences=1 if sequences <= 0 or engine in ("llama-cpp", "ollama") else sequences,
+        utilization=share if share is not None and 0 < share <= 1 else default_share,
+        free_share=None if engine != "trtllm" else free if free is not None and 0 < free <= 1 else _FREE_SHARE,
         kv_bytes=launch.integer("kv_cache_memory_bytes") if is_vllm else None,
         kv=KvSettings(
             cache_dtype=launch.value("kv_cache_dtype") or "auto",
             block_tokens=launch.integer("block_size") or DEFAULT_BLOCK,
             batched_tokens=launch.integer("max_num_batched_tokens") or DEFAULT_BATCHED_TOKENS,
-            state_mode=_state_mode(launch),
+            state_mode=StateMode.NONE if launch.switch("enable_prefix_caching") is False else state_mode,
             state_dtype=launch.value("mamba_ssm_cache_dtype") or "auto",
-            draft_tokens=tokens,
+            draft_tokens=draft_tokens,
             mtp=is_own,
         ),
-        graphs=_graphs(launch, sequences or (DEFAULT_SEQUENCES if is_vllm else 1), tokens)
-        if engine in _WITH_GRAPHS
-        else 0,
+        graphs=_graphs(launch, max(sequences, 0) or (DEFAULT_SEQUENCES if is_vllm else 1), draft_tokens),
         drafter="" if spec is None or is_own else spec.drafter,
-        launch=launch,
     )
-
-
-def _positive(number: int | None) -> int | None:
-    return number if number is not None and number > 0 else None
-
-
-def _share(given: float | None, default: float | None) -> float | None:
-    return given if given is not None and 0 < given <= 1 else default
-
-
-def _state_mode(launch: LaunchContext) -> StateMode:
-    if launch.switch("enable_prefix_caching") is False:
-        return StateMode.NONE
-    try:
-        mode = StateMode(launch.value("mamba_cache_mode") or StateMode.ALIGN)
-    except ValueError:
-        return StateMode.ALIGN
-    return StateMode.ALIGN if mode is StateMode.NONE else mode
 
 
 def _graphs(launch: LaunchContext, sequences: int, draft_tokens: int) -> int:
     """How many batch sizes are captured: 1, 2, 4, then each 8th to 256 and each 16th beyond (vLLM 0.20 to 0.33)."""
-    if launch.switch("enforce_eager"):
+    if launch.preset.engine not in ("vllm", "sglang", "trtllm") or launch.switch("enforce_eager"):
         return 0
     given = launch.integer("max_cudagraph_capture_size")
     largest = given if given is not None else min(2 * sequences * (1 + draft_tokens), _LARGEST_GRAPH)
@@ -157,10 +131,8 @@ def measured_by(sizes: StartSizes, total: int, source: str) -> Measured | None:
     overhead = None
     if weights is not None and cache is not None and total and sizes.utilization:
         overhead = max(0, int(total * sizes.utilization) - weights - cache - max(0, estimated or 0))
-    return Measured(
-        weights, cache, graphs, overhead, sizes.batched_tokens, source, sizes.kv_tokens, sizes.context,
-        sizes.cache_dtype,
-    )  # fmt: skip
+    rest = (sizes.kv_tokens, sizes.context, sizes.cache_dtype)
+    return Measured(weights, cache, graphs, overhead, sizes.batched_tokens, source, *rest)
 
 
 def measured_before(starts: Iterable[StartRecord], plan: LaunchPlan, total: int) -> Measured | None:
@@ -172,25 +144,20 @@ def measured_before(starts: Iterable[StartRecord], plan: LaunchPlan, total: int)
         for start in sorted(starts, key=lambda start: -start.at)
         if (start.preset, start.model, start.image) == names and start.sizes.weights_gib is not None
     ]
-    fingerprint = plan.spec.label(LABEL_SPEC_HASH)
-    same = next((start for start in found if fingerprint and start.settings == fingerprint), None)
-    if same is not None:
-        return measured_by(same.sizes, total, SOURCE)
-    launch = LaunchContext(plan)
-    alike = next((start.sizes for start in found if _same_weights(start.sizes, launch)), None)
-    if alike is None:
-        return None
-    measured = measured_by(alike, total, SOURCE)
-    eager, sequences = bool(launch.switch("enforce_eager")), launch.integer("max_num_seqs")
-    if measured is None or (alike.eager == eager and alike.sequences == sequences):  # then the graphs are the same
-        return measured
-    return replace(measured, graphs=None, overhead=None)  # the overhead is what the graphs and the rest have left over
-
-
-def _same_weights(sizes: StartSizes, launch: LaunchContext) -> bool:
-    """A drafter's weights are among them."""
-    asked = launch.value("quantization") or sizes.quantization
-    return asked == sizes.quantization and bool(sizes.speculation) == (launch.speculation is not None)
+    fingerprint, launch = plan.spec.label(LABEL_SPEC_HASH), LaunchContext(plan)
+    quantization, drafts = launch.value("quantization"), launch.speculation is not None
+    for start in found:
+        if fingerprint and start.settings == fingerprint:
+            return measured_by(start.sizes, total, SOURCE)
+    for sizes in (start.sizes for start in found):
+        # A drafter's weights are among them.
+        if quantization in (None, "", sizes.quantization) and bool(sizes.speculation) == drafts:
+            measured = measured_by(sizes, total, SOURCE)
+            graphs = (bool(launch.switch("enforce_eager")), launch.integer("max_num_seqs"))
+            if measured is None or graphs == (sizes.eager, sizes.sequences):
+                return measured
+            return replace(measured, graphs=None, overhead=None)  # the overhead is what graphs and the rest leave over
+    return None
 
 
 def measured_layout(measured: Measured, request: FitRequest) -> KvLayout | None:

@@ -395,7 +395,7 @@ class HomeScreen(FrameScreen):
                 case "Stop":
                     await supervisor.stop(name)
                 case "Restart":
-                    await supervisor.restart(name, settle=self.context.budget.await_return)
+                    await supervisor.restart(name, settle=self.context.memory_gate.await_return)
                 case "Remove":
                     await supervisor.remove(name)
                 case "Cancel":

@@ -209,7 +209,7 @@ class LaunchForm(FormScreen[str]):
         self._read_model()
         overrides = self.overrides
         try:
-            fit = await self._core.fitting.fit(self._preset, overrides)
+            fit = await self._core.checks.fit(self._preset, overrides)
             findings = await self._core.checks.check_with(self._image.image, self._preset, overrides)
             found = Judgement(overrides, fit, findings)
         except SparkError:  # a launch that cannot be planned: the field says so

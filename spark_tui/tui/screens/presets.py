@@ -127,7 +127,7 @@ class PresetsScreen(ListScreen):
             except SparkError as error:
                 checked[preset.name] = error
             with contextlib.suppress(SparkError):  # the Checks page shows it
-                fits[preset.name] = await self.context.fitting.fit(preset, Overrides())
+                fits[preset.name] = await self.context.checks.fit(preset, Overrides())
             await asyncio.sleep(0)
         if (checked, fits) != (self._checked, self._fits):
             self._checked, self._fits = checked, fits
