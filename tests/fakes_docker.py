@@ -38,7 +38,7 @@ from spark_tui.domain.errors import (
     SparkError,
     StreamBroken,
 )
-from spark_tui.services.demo.simulator import SimulatedDocker
+from spark_tui.services.demo.docker import SimulatedDocker
 from spark_tui.services.ports import LogLine
 
 EPOCH = 1_799_996_400.0

@@ -1,22 +1,161 @@
-"""The simulated Docker engine."""
+"""A Docker engine in memory: `SimulatedDocker` behind the demo and behind the tests' fake, and the demo's own.
+
+What containers do, and when, is the subclass's: the demo replays recordings by its clock, a test moves its fake on by
+hand and makes calls fail.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable
-from typing import Final
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from datetime import datetime
+from typing import Final, Generic, Protocol, TypeVar
 
 from spark_tui.domain.engine.container import (
+    ContainerEvent,
+    ContainerFacts,
     ContainerSpec,
     DaemonFacts,
     ImageFacts,
     LayerProgress,
     PullProgress,
 )
-from spark_tui.domain.errors import PortInUse
+from spark_tui.domain.errors import ContainerNotFound, DockerError, ImageNotFound, NameInUse, PortInUse, SparkError
 from spark_tui.domain.presets.image import repository
 from spark_tui.domain.quantities import MIB
-from spark_tui.services.demo.simulator import SimulatedDocker
 from spark_tui.services.demo.world import VLLM_IMAGE, DemoContainer, DemoWorld, noise
+from spark_tui.services.ports import LogLine
+
+BATCH_LINES: Final = 200
+"""A log is handed out in batches of at most this many lines."""
+
+
+class SimulatedContainer(Protocol):
+    """As Docker reports it, and what it has written."""
+
+    @property
+    def facts(self) -> ContainerFacts: ...
+
+    @property
+    def lines(self) -> Sequence[LogLine]: ...
+
+
+C = TypeVar("C", bound=SimulatedContainer)
+
+
+class SimulatedDocker(ABC, Generic[C]):
+    """The part of the ContainerEngine port that does not depend on time."""
+
+    def __init__(self) -> None:
+        self.all_containers: dict[str, C] = {}
+        """The containers by id."""
+        self.journal: list[ContainerEvent | SparkError] = []
+        """All events so far; an error breaks the streams of those who follow."""
+
+    @abstractmethod
+    async def _called(self, method: str, argument: str = "") -> None:
+        """Before every call: brings the containers up to now, or raises."""
+
+    @abstractmethod
+    def _image(self, reference: str) -> ImageFacts | None:
+        """A local image."""
+
+    @abstractmethod
+    def _created(self, spec: ContainerSpec, image: ImageFacts) -> str:
+        """Makes the container and returns its id."""
+
+    @abstractmethod
+    def _removed(self, found: C) -> None:
+        """Ends and forgets it."""
+
+    @abstractmethod
+    def _run_of(self, found: C) -> object:
+        """What stands for its present start; None while it does not run."""
+
+    @abstractmethod
+    async def _changed(self, found: C | None) -> None:
+        """Returns when that container, or for None any of them, may have changed."""
+
+    def find(self, container: str) -> C:
+        """By name, id or the beginning of an id. Raises ContainerNotFound."""
+        for id_, found in self.all_containers.items():
+            if container in (found.facts.name, id_) or (len(container) >= 12 and id_.startswith(container)):
+                return found
+        known = ", ".join(sorted(found.facts.name for found in self.all_containers.values())) or "none"
+        raise ContainerNotFound(f"No container named {container}.", f"Containers: {known}.")
+
+    async def containers(self) -> tuple[ContainerFacts, ...]:
+        await self._called("containers")
+        return tuple(sorted((found.facts for found in self.all_containers.values()), key=lambda facts: facts.name))
+
+    async def inspect(self, container: str) -> ContainerFacts:
+        await self._called("inspect", container)
+        return self.find(container).facts
+
+    async def image(self, reference: str) -> ImageFacts | None:
+        await self._called("image", reference)
+        return self._image(reference)
+
+    async def create(self, spec: ContainerSpec) -> str:
+        await self._called("create", spec.name)
+        if any(found.facts.name == spec.name for found in self.all_containers.values()):
+            raise NameInUse(f"A container named {spec.name} exists.", f"Remove it: docker rm {spec.name}")
+        image = self._image(spec.image)
+        if image is None:
+            raise ImageNotFound(f"The image {spec.image} is not downloaded.", "Pull it first.")
+        return self._created(spec, image)
+
+    async def remove(self, container: str, *, force: bool = False) -> None:
+        await self._called("remove", container)
+        found = self.find(container)
+        if found.facts.running and not force:
+            raise DockerError(f"{found.facts.name} is running.", "Stop it first.")
+        self._removed(found)
+
+    async def events(self) -> AsyncGenerator[ContainerEvent, None]:
+        await self._called("events")
+        position = len(self.journal)
+        while True:
+            while position < len(self.journal):
+                position += 1
+                event = self.journal[position - 1]
+                if isinstance(event, SparkError):
+                    raise event
+                yield event
+            await self._changed(None)
+
+    async def logs(
+        self, container: str, *, tail: int | None = None, follow: bool = True, since: str = ""
+    ) -> AsyncGenerator[Sequence[LogLine], None]:
+        await self._called("logs", container)
+        found = self.find(container)
+        run, moment = self._run_of(found), _microseconds(since)
+        position = sum(_microseconds(line.stamp) <= moment for line in found.lines) if moment else 0
+        if tail is not None:
+            position = max(position, len(found.lines) - tail)
+        while True:
+            while position < len(found.lines):
+                batch = found.lines[position : position + BATCH_LINES]
+                position += len(batch)
+                yield batch
+            if not follow or run is None or self._run_of(found) is not run:
+                return
+            await self._changed(found)
+
+    async def close(self) -> None:
+        pass
+
+
+def _microseconds(stamp: str) -> int:
+    """Since the epoch; 0 for an empty or unreadable stamp."""
+    try:
+        at = datetime.fromisoformat(stamp if stamp[-1:] == "Z" or "+" in stamp else f"{stamp}Z")
+    except ValueError:
+        return 0
+    return round(at.timestamp() * 1_000_000)
+
+
+# --- the demo ---------------------------------------------------------------------------------------------
 
 PULL_SECONDS: Final = 5.0
 STOP_SECONDS: Final = 1.5
@@ -24,6 +163,11 @@ _FRAME_SECONDS: Final = 0.1
 _LAYERS_MIB: Final = (29, 4, 1, 412, 2210, 98, 1630, 3870, 640, 7, 212, 33)
 """A vLLM image for arm64: some 9 GB in a few large layers."""
 _AT_ONCE: Final = 3
+_LAST_WORDS: Final = (
+    (0.2, "(APIServer pid=1) INFO <<time>> [launcher.py:111] Shutting down FastAPI HTTP server."),
+    (1.2, "(APIServer pid=1) INFO:     Shutting down"),
+    (1.3, "(APIServer pid=1) INFO:     Application shutdown complete."),
+)
 
 # `vllm/vllm-openai` images start the server themselves, NGC images a shell.
 _ENTRYPOINTS: Final = (
@@ -42,26 +186,23 @@ class DemoDocker(SimulatedDocker[DemoContainer]):
         self.all_containers, self.journal = world.containers, world.journal
 
     async def daemon(self) -> DaemonFacts:
-        """The daemon of a stock DGX OS."""
         return DaemonFacts("29.2.1", "1.52", "linux", "arm64", "/var/lib/docker")
 
     async def pull(self, reference: str) -> AsyncGenerator[PullProgress, None]:
         """Pulls an image in five seconds; closing the iterator leaves it absent."""
         began = self._clock.now()
         names = [self._world.fingerprint("layer", reference, index)[:12] for index in range(len(_LAYERS_MIB))]
-        while (share := (self._clock.now() - began) / PULL_SECONDS) < 1:
+        share = 0.0
+        while share < 1:
             layers = tuple(_layer(name, index, share) for index, name in enumerate(names))
             yield PullProgress(reference, layers, f"Pulling from {reference.partition(':')[0]}")
             await self._clock.sleep(_FRAME_SECONDS)
-        layers = tuple(
-            LayerProgress(name, "Pull complete", mib * MIB, mib * MIB)
-            for name, mib in zip(names, _LAYERS_MIB, strict=True)
-        )
+            share = (self._clock.now() - began) / PULL_SECONDS
         self._downloaded.add(_tagged(reference))
+        layers = tuple(_layer(name, index, 2.0) for index, name in enumerate(names))
         yield PullProgress(reference, layers, f"Status: Downloaded newer image for {_tagged(reference)}")
 
     async def start(self, container: str) -> None:
-        """Starts it; a running one is no error."""
         now = self._world.settle()
         found = self.find(container)
         if found.run is not None:
@@ -85,11 +226,8 @@ class DemoDocker(SimulatedDocker[DemoContainer]):
         served = run.serves(now)
         if served and not found.stopping:
             found.log.cut()
-            found.log.write(
-                now + 0.2, "(APIServer pid=1) INFO <<time>> [launcher.py:111] Shutting down FastAPI HTTP server."
-            )
-            found.log.write(now + 1.2, "(APIServer pid=1) INFO:     Shutting down")
-            found.log.write(now + 1.3, "(APIServer pid=1) INFO:     Application shutdown complete.")
+            for after, text in _LAST_WORDS:
+                found.log.write(now + after, text)
         found.stopping = True
         self._world.note(found, "kill", now)
         await self._clock.sleep(min(STOP_SECONDS, grace_seconds))
@@ -100,7 +238,6 @@ class DemoDocker(SimulatedDocker[DemoContainer]):
         found.stopping = False
 
     async def restart(self, container: str, grace_seconds: int = 30) -> None:
-        """Stop and start."""
         await self.stop(container, grace_seconds)
         await self.start(container)
 
@@ -138,13 +275,12 @@ class DemoDocker(SimulatedDocker[DemoContainer]):
         return container.run
 
     async def _changed(self, container: DemoContainer | None) -> None:
-        world, moment = self._world, self._world.next_exit()
+        followed = self._world.containers.values() if container is None else (container,)
+        moments = [each.run.exits_at for each in followed if each.run is not None]
         if container is not None:
-            run = container.run
-            moments = (container.log.next_at(), run.exits_at if run is not None else None)
-            moment = min((each for each in moments if each is not None), default=None)
-        await world.until(moment)
-        world.settle()
+            moments.append(container.log.next_at())
+        await self._world.until(min((each for each in moments if each is not None), default=None))
+        self._world.settle()
 
 
 def _layer(name: str, index: int, share: float) -> LayerProgress:

@@ -50,7 +50,8 @@ _UP_SECONDS: Final = 6 * 86_400.0 + 4 * 3600
 _DESKTOP: Final = (GpuProcess(2747, 18 * MIB, compute=False), GpuProcess(2911, 6 * MIB, compute=False))
 _IDLE: Final = Telemetry(4.4, 38, 208, 0, 0)
 _WITH_CONTEXT: Final = Telemetry(13.9, 52, 2411, 0, 0)  # loaded and idle: P0, full clock
-_BUSY_STAGES: Final = {"load": Telemetry(18.6, 54, 2411, 14, 0), "compile": Telemetry(38.2, 61, 2418, 71, 0)}
+_BUSY_STAGES: Final = {"compile": Telemetry(38.2, 61, 2418, 71, 0), "load": Telemetry(18.6, 54, 2411, 14, 0)}
+"""The busier first."""
 
 
 class DemoHost:
@@ -63,10 +64,8 @@ class DemoHost:
         self._cache = _CACHE_AT_START
         self._pages = sum(run.held(world.began_at).pages for run in world.runs)
         self._pressure = 0.0
-        self.made: list[Path] = []
 
     def identity(self) -> HostIdentity:
-        """A DGX Spark."""
         return HostIdentity(
             "spark-demo", "DGX Spark", "6.17.0-1014-nvidia", "aarch64", 20, is_spark=True, memory=TOTAL_BYTES
         )
@@ -84,7 +83,6 @@ class DemoHost:
         return Ok(self._pressure, now)
 
     def uptime(self) -> Reading[float]:
-        """Up for days."""
         now = self._world.clock.now()
         return Ok(_UP_SECONDS + now - self._world.began_at, now)
 
@@ -96,28 +94,21 @@ class DemoHost:
         return "another process" if taken else None
 
     def has_folder(self, path: Path) -> bool:
-        """Every model folder is there."""
         return True
 
-    def has_file(self, path: Path) -> bool:
-        """And so is every file that a preset needs."""
-        return True
+    has_file = has_folder
 
     def make_folders(self, paths: Sequence[Path]) -> None:
         """Nothing is written to the real disk."""
-        self.made.extend(path for path in paths if path not in self.made)
 
     def free_disk(self, path: Path) -> Reading[int]:
-        """Much of 4 TB."""
         return Ok(DISK_FREE, self._world.clock.now())
 
     def container_of(self, pid: int) -> str:
-        """The simulated container of a simulated process."""
         held = ((each.id, run.pid) for each in self._world.containers.values() for run in each.runs)
         return next((identity for identity, its in held if its == pid), "")
 
     def shared_files(self) -> Reading[tuple[SharedFile, ...]]:
-        """Nothing is left behind."""
         return Ok((), self._world.clock.now())
 
     def drop(self) -> None:
@@ -152,7 +143,7 @@ class DemoGpu:
         return Ok(gpu_at(self._world, now), now)
 
     async def close(self) -> None:
-        """Nothing to end."""
+        pass
 
 
 def memory_at(world: DemoWorld, at: float, cache: int = _CACHE_AT_START) -> MemInfo:
@@ -161,7 +152,8 @@ def memory_at(world: DemoWorld, at: float, cache: int = _CACHE_AT_START) -> MemI
     cache = max(0, min(cache, TOTAL_BYTES - used - _FLOOR_BYTES))
     free = TOTAL_BYTES - used - cache
     files = max(0, cache - _BUFFERS - _SLAB)
-    known = used - _SHMEM - _cuda(world, at) - _DRIVER
+    cuda = sum(run.held(at).cuda for run in world.runs if run.started_at <= at)
+    known = used - _SHMEM - cuda - _DRIVER
     return MemInfo(
         total=TOTAL_BYTES,
         free=free,
@@ -185,11 +177,16 @@ def memory_at(world: DemoWorld, at: float, cache: int = _CACHE_AT_START) -> MemI
 
 
 def gpu_at(world: DemoWorld, at: float) -> GpuReading:
-    """The GPU at a moment."""
-    sample = _activity(world, at)
-    engines = tuple(
-        GpuProcess(run.pid, held) for run in world.runs if run.started_at <= at and (held := run.held(at).cuda) > 0
-    )
+    """The GPU at a moment, by the busiest activity."""
+    stages = [run.stage(at) for run in world.runs]
+    if world.chats or any(run.traffic for run, stage in zip(world.runs, stages, strict=True) if stage == "serve"):
+        sample = _recorded(world, at)
+    elif busy := next((stage for stage in _BUSY_STAGES if stage in stages), ""):
+        sample = _BUSY_STAGES[busy]
+    else:
+        sample = _WITH_CONTEXT if "serve" in stages or "fetch" in stages else _IDLE
+    held = {run.pid: run.held(at).cuda for run in world.runs if run.started_at <= at}
+    engines = tuple(GpuProcess(pid, size) for pid, size in held.items() if size > 0)
     return GpuReading(
         name="NVIDIA GB10",
         utilization_percent=sample.utilization_percent,
@@ -207,23 +204,6 @@ def _used(world: DemoWorld, at: float) -> int:
     held = [run.held(at) for run in world.runs if run.started_at <= at]
     drift = _recorded(world, at).drift_bytes if any(run.stage(at) == "serve" for run in world.runs) else 0
     return BASE_BYTES + drift + sum(each.cpu + each.cuda for each in held)
-
-
-def _cuda(world: DemoWorld, at: float) -> int:
-    """Bytes that CUDA processes hold."""
-    return sum(run.held(at).cuda for run in world.runs if run.started_at <= at)
-
-
-def _activity(world: DemoWorld, now: float) -> Telemetry:
-    """The busiest activity."""
-    stages = {run.stage(now): run for run in world.runs}
-    serving = [run for run in world.runs if run.stage(now) == "serve"]
-    if world.chats or any(run.traffic for run in serving):
-        return _recorded(world, now)
-    for stage in ("compile", "load"):
-        if stage in stages:
-            return _BUSY_STAGES[stage]
-    return _WITH_CONTEXT if serving or "fetch" in stages else _IDLE
 
 
 def _recorded(world: DemoWorld, at: float) -> Telemetry:
@@ -250,7 +230,6 @@ class DemoVitals:
         self._world = world
 
     def look(self) -> Vitals:
-        """Rates that follow the engines."""
         now = self._world.clock.now()
         loading = any(run.stage(now) == "load" for run in self._world.runs)
         loads = (ClusterLoad("X925", 10, 31.0 if loading else 12.0), ClusterLoad("A725", 10, 4.0))
@@ -265,7 +244,6 @@ class DemoVitals:
         return Vitals(Ok(loads, now), Ok(heat, now), Ok((disk,), now), Ok(links, now), Ok(faults, now))
 
     def processes(self, gpu: Sequence[GpuProcess], limit: int) -> Reading[tuple[HostProcess, ...]]:
-        """The engines and a desktop."""
         now = self._world.settle()
         held = {process.pid: process.memory for process in gpu}
         containers = {run.pid: each.id for each in self._world.containers.values() for run in each.runs}
@@ -280,7 +258,6 @@ class DemoVitals:
         return Ok(heaviest([*engines, *_VITALS_DESKTOP], limit), now)
 
     def container_memory(self, pid: int) -> Reading[ContainerMemory]:
-        """The processor's side of an engine."""
         now = self._world.settle()
         run = next((run for run in self._world.runs if run.pid == pid), None)
         if run is None:
@@ -296,47 +273,36 @@ class DemoDoctorProbe:
     """The DoctorProbe port."""
 
     def user(self) -> tuple[str, bool]:
-        """The simulated person."""
         return "spark", False
 
     def driver(self) -> Reading[str]:
-        """A current one."""
         return Ok("580.142")
 
     def kernel_number(self, name: str) -> Reading[int]:
-        """DGX OS's values."""
         return Ok(_NUMBERS.get(name, 0))
 
     def earlyoom(self) -> Reading[str]:
-        """As other tools set it up."""
         return Ok("/usr/bin/earlyoom -m 2 -s 80 --prefer (vllm|sglang|ray|python3)")
 
     def engine_processes(self) -> Reading[tuple[EngineProcess, ...]]:
-        """None."""
         return Ok(())
 
     def clock_synchronised(self) -> Reading[bool]:
-        """Yes."""
         return Ok(True)
 
     def docker_group(self) -> tuple[bool, bool]:
-        """In it."""
         return True, False
 
     def toolkit(self) -> Reading[str]:
-        """Installed."""
         return Ok("/usr/bin/nvidia-ctk")
 
     def cdi(self) -> Reading[tuple[str, ...]]:
-        """Generated."""
         return Ok(("/var/run/cdi/nvidia.yaml",))
 
     def registries(self) -> Reading[tuple[str, ...]]:
-        """No login."""
         return Ok(())
 
     def folder(self, path: Path) -> Reading[StoreState]:
-        """The store has a leftover of a container in it."""
         foreign = path.name == "vllm"
         return Ok(
             StoreState(
@@ -346,11 +312,9 @@ class DemoDoctorProbe:
         )  # fmt: skip
 
     def links(self) -> tuple[Reading[tuple[Link, ...]], str]:
-        """A cable."""
         return Ok((Link("enP7s7", wireless=False, speed=10_000), Link("wlP9s9", wireless=True))), "enP7s7"
 
     def taken(self, ports: Sequence[int]) -> tuple[int, ...]:
-        """All are free."""
         return ()
 
 
@@ -361,44 +325,35 @@ class DemoDropper:
         self._host = host
 
     async def access(self) -> Access:
-        """By sudo, without a password."""
         return Access(sudo=TEE_DROP, sudo_compact=TEE_COMPACT, has_sudo=True)
 
     async def drop(self, route: Route) -> bool:
-        """Gives the simulated cache up."""
         self._host.drop()
         return True
 
     async def compact(self, route: Route) -> None:
-        """Simulated memory is in one piece."""
+        pass
 
     def on_terminal(self, argv: Sequence[str]) -> int:
-        """Nothing is run."""
         return 0
 
     async def check_grant(self, text: str) -> str:
-        """Sound."""
         return ""
 
     def write_grant(self, text: str) -> int:
-        """Nothing is written."""
         return 0
 
     def remove_grant(self) -> int:
-        """Nothing is removed."""
         return 0
 
     def write_files(self, files: Sequence[SystemFile]) -> int:
-        """Nothing is written."""
         return 0
 
     def remove_files(self, paths: Sequence[str]) -> int:
-        """Nothing is removed."""
         return 0
 
     def user(self) -> tuple[str, int]:
-        """The demo's person."""
         return "spark", 1000
 
     async def close(self) -> None:
-        """Nothing to end."""
+        pass

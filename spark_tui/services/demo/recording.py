@@ -1,13 +1,14 @@
-"""The recorded data: a start-up log with its times, a failed start, an hour and a half of telemetry."""
+"""The recorded data: a start-up log with its times, a failed start, an hour and a half of telemetry, answers."""
 
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from spark_tui.domain.quantities import GIB
 
@@ -28,31 +29,18 @@ BESIDE_KV_GIB: Final = 0.8 * POOL_GIB - 64.69
 
 
 @dataclass(frozen=True, slots=True)
-class ScriptLine:
-    """One line of a recorded log: seconds after the container's start, text with marks."""
-
-    offset: float
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
 class Script:
-    """A recorded log."""
+    """A recorded log: seconds after the container's start, text with marks."""
 
-    lines: tuple[ScriptLine, ...]
+    lines: tuple[tuple[float, str], ...]
 
     @property
     def seconds(self) -> float:
         """From the container's start to the last line."""
-        return self.lines[-1].offset
-
-    def when(self, words: str) -> float:
-        """The offset of the first line that holds `words`."""
-        return next(line.offset for line in self.lines if words in line.text)
+        return self.lines[-1][0]
 
 
-@dataclass(frozen=True, slots=True)
-class BootMarks:
+class BootMarks(NamedTuple):
     """Offsets of the recorded start at which memory moves, seconds."""
 
     engine: float
@@ -76,6 +64,20 @@ class Telemetry:
     drift_bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class CannedAnswer:
+    """An answer and the reasoning before it. `about` are words of a question that it fits."""
+
+    about: frozenset[str]
+    reasoning: str
+    content: str
+
+
+def _script(name: str) -> Script:
+    rows = (row.partition("\t") for row in (_DATA / name).read_text(encoding="utf-8").splitlines())
+    return Script(tuple((float(at), _ESCAPE.sub(lambda found: _ESCAPES[found[0]], text)) for at, _, text in rows))
+
+
 @cache
 def boot_script() -> Script:
     """The recorded start."""
@@ -90,18 +92,19 @@ def failure_script() -> Script:
 
 @cache
 def boot_marks() -> BootMarks:
-    """Read off the recorded start."""
-    when = boot_script().when
-    return BootMarks(
-        engine=when("Initializing a V1 LLM engine"),
-        fetch=when("Starting to load model"),
-        load=when("checkpoint shards:   0% Completed"),
-        loaded=when("Model loading took"),
-        compile=when("Using cache directory"),
-        kv=when("Available KV cache memory"),
-        graphs=when("Graph capturing finished"),
-        ready=when("Application startup complete"),
+    """Read off the recorded start, by the first line with these words."""
+    words = (
+        "Initializing a V1 LLM engine",
+        "Starting to load model",
+        "checkpoint shards:   0% Completed",
+        "Model loading took",
+        "Using cache directory",
+        "Available KV cache memory",
+        "Graph capturing finished",
+        "Application startup complete",
     )
+    lines = boot_script().lines
+    return BootMarks(*(next(at for at, text in lines if each in text) for each in words))
 
 
 @cache
@@ -115,6 +118,13 @@ def telemetry() -> tuple[tuple[float, Telemetry], ...]:
         (float(at), Telemetry(float(power), int(temp), int(mhz), int(load), int((float(mem) - middle) * 1024**2)))
         for at, power, temp, mhz, load, mem in rows
     )
+
+
+@cache
+def answers() -> tuple[CannedAnswer, ...]:
+    """The answers of the simulated chat."""
+    tables = tomllib.loads((_DATA / "answers.toml").read_text(encoding="utf-8"))["answer"]
+    return tuple(CannedAnswer(frozenset(each["about"].split()), each["reasoning"], each["content"]) for each in tables)
 
 
 def fill(text: str, values: Mapping[str, str], speed: float = 1.0) -> str:
@@ -134,11 +144,3 @@ def fill(text: str, values: Mapping[str, str], speed: float = 1.0) -> str:
         return f"{seconds:.{len(decimals or '')}f}"
 
     return _MARK.sub(replaced, text)
-
-
-def _script(name: str) -> Script:
-    lines = []
-    for row in (_DATA / name).read_text(encoding="utf-8").splitlines():
-        offset, _, text = row.partition("\t")
-        lines.append(ScriptLine(float(offset), _ESCAPE.sub(lambda found: _ESCAPES[found[0]], text)))
-    return Script(tuple(lines))

@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from math import inf
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from spark_tui.domain.engine.container import (
     LABEL_API_KEY_FILE,
@@ -124,11 +124,12 @@ WORKSPACE_BYTES: Final = int(5.2 * GIB)
 """What PyTorch's allocator keeps after its profiling run."""
 RELEASE_SECONDS: Final = 8.0
 """Memory comes back late after an engine has ended; on a real Spark it can be minutes."""
+FIXED_CUDA_BYTES: Final = CONTEXT_BYTES + WEIGHTS_BYTES + WORKSPACE_BYTES + GRAPHS_BYTES
+"""Of an engine that serves, without its KV cache."""
 LEAST_KV_BYTES: Final = 2 * GIB
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(NamedTuple):
     """Bytes held at a moment: by processes, by CUDA; and file pages read since the start."""
 
     cpu: int = 0
@@ -160,7 +161,7 @@ class Run:
     @property
     def ready_at(self) -> float:
         """When the server answers, should it live so long; never when it fails."""
-        return float("inf") if self.fails else self.started_at + boot_marks().ready / self.speed
+        return inf if self.fails else self.started_at + boot_marks().ready / self.speed
 
     def serves(self, now: float) -> bool:
         """The server answers now."""
@@ -177,41 +178,24 @@ class Run:
             return "start"
         return "fetch" if at < marks.load else "load" if at < marks.loaded else "compile"
 
-    def full_size(self) -> int:
-        """The most it will hold."""
-        return self.cpu_bytes + (0 if self.fails else fixed_cuda() + self.kv_bytes)
-
     def held(self, now: float) -> Held:
-        """What it holds at `now`."""
-        if self.ended_at is None or now < self.ended_at:
-            return self._held_at((now - self.started_at) * self.speed)
-        at_end = self._held_at((self.ended_at - self.started_at) * self.speed)
-        left = 1 - _ramp(now, self.ended_at, self.ended_at + RELEASE_SECONDS)
-        return Held(0, int(at_end.cuda * left), at_end.pages)
-
-    def _held_at(self, at: float) -> Held:
-        marks = boot_marks()
+        """What it holds at `now`; CUDA memory comes back late after its end."""
+        marks, until = boot_marks(), now if self.ended_at is None else min(now, self.ended_at)
+        at = (until - self.started_at) * self.speed
         cpu = int(self.cpu_bytes * _ramp(at, 0, marks.engine))
-        if self.fails:
-            return Held(cpu)
-        cuda = (
-            CONTEXT_BYTES * _ramp(at, marks.engine, marks.engine + 2)
-            + WEIGHTS_BYTES * _ramp(at, marks.load, marks.loaded)
-            + WORKSPACE_BYTES * _ramp(at, marks.compile, marks.kv)
-            + self.kv_bytes * _ramp(at, marks.kv, marks.kv + 3)
-            + GRAPHS_BYTES * _ramp(at, marks.kv + 10, marks.graphs)
-        )
-        return Held(cpu, int(cuda), int(CHECKPOINT_BYTES * _ramp(at, marks.fetch, marks.loaded)))
-
-
-def fixed_cuda() -> int:
-    """CUDA memory of an engine that serves, without its KV cache."""
-    return CONTEXT_BYTES + WEIGHTS_BYTES + WORKSPACE_BYTES + GRAPHS_BYTES
-
-
-def kv_wanted(utilization: float) -> int:
-    """The KV cache that vLLM would make at this utilization, by the recorded engine's figures."""
-    return max(LEAST_KV_BYTES, int((utilization * POOL_GIB - BESIDE_KV_GIB) * GIB))
+        cuda, pages = 0.0, 0
+        if not self.fails:
+            cuda = (
+                CONTEXT_BYTES * _ramp(at, marks.engine, marks.engine + 2)
+                + WEIGHTS_BYTES * _ramp(at, marks.load, marks.loaded)
+                + WORKSPACE_BYTES * _ramp(at, marks.compile, marks.kv)
+                + self.kv_bytes * _ramp(at, marks.kv, marks.kv + 3)
+                + GRAPHS_BYTES * _ramp(at, marks.kv + 10, marks.graphs)
+            )
+            pages = int(CHECKPOINT_BYTES * _ramp(at, marks.fetch, marks.loaded))
+        if self.ended_at is None or now < self.ended_at:
+            return Held(cpu, int(cuda), pages)
+        return Held(0, int(cuda * (1 - _ramp(now, self.ended_at, self.ended_at + RELEASE_SECONDS))), pages)
 
 
 def noise(*what: object) -> float:
@@ -245,21 +229,25 @@ class DemoLog:
 
     def __init__(self) -> None:
         self.lines: list[LogLine] = []
-        self._times: list[int] = []  # microseconds, strictly rising: stamps of two lines differ
+        self._last = 0  # microseconds, strictly rising: stamps of two lines differ
         self._due: list[tuple[float, int, str]] = []
         self._order = itertools.count()
         self._traffic: tuple[float, int] | None = None
 
-    # --- what will be written -------------------------------------------------------------------------
-
     def write(self, at: float, text: str) -> None:
-        """Plans one line; marks of time are filled in."""
-        heapq.heappush(self._due, (at, next(self._order), fill(text, _times(at))))
+        """Plans one line; marks of time are filled in, in the three ways in which the recorded programs write it."""
+        moment, micros = time.gmtime(at), int(at % 1 * _MICROSECOND)
+        times = {
+            "time": time.strftime("%m-%d %H:%M:%S", moment),
+            "iso": time.strftime("%Y-%m-%d %H:%M:%S", moment) + f",{micros // 1000:03d}",
+            "glog": time.strftime("%m%d %H:%M:%S", moment) + f".{micros:06d}",
+        }
+        heapq.heappush(self._due, (at, next(self._order), fill(text, times)))
 
     def replay(self, run: Run, values: Mapping[str, str]) -> None:
         """Plans a whole recorded log from the run's start on, and the traffic of one that has some."""
-        for line in run.script.lines:
-            self.write(run.started_at + line.offset / run.speed, fill(line.text, values, run.speed))
+        for offset, text in run.script.lines:
+            self.write(run.started_at + offset / run.speed, fill(text, values, run.speed))
         self._traffic = (run.ready_at + STATS_SECONDS, 1) if run.traffic else None
 
     def cut(self) -> None:
@@ -273,35 +261,27 @@ class DemoLog:
         share = min(1.0, STATS_SECONDS / max(seconds, 0.1))
         self.write(at + 2.0, _stats(prompt_tokens / STATS_SECONDS, tokens * share / STATS_SECONDS, 0, 0.4))
 
-    # --- what has been written ------------------------------------------------------------------------
-
     def flush(self, now: float) -> None:
         """Everything up to `now` is written."""
         while self._traffic is not None and self._traffic[0] <= now:
             at, number = self._traffic
-            self._write_traffic(at, number)
+            rate = decode_rate(number)
+            if number % REQUEST_INTERVALS == 0:
+                self.write(at - 4.2, _access(52114))
+            self.write(at, _stats(prompt_rate(number), rate, streams(number), kv_percent(number)))
+            self.write(at, _speculation(rate, accepted_length(number)))
             self._traffic = (at + STATS_SECONDS, number + 1)
         while self._due and self._due[0][0] <= now:
             at, _, text = heapq.heappop(self._due)
-            moment = max(round(at * _MICROSECOND), self._times[-1] + 1 if self._times else 0)
-            self._times.append(moment)
-            self.lines.append(LogLine(_stamp(moment), text))
+            self._last = max(round(at * _MICROSECOND), self._last + 1)
+            seconds, micros = divmod(self._last, _MICROSECOND)  # Docker's RFC 3339 stamps have nanoseconds
+            stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{micros:06d}000Z"
+            self.lines.append(LogLine(stamp, text))
 
     def next_at(self) -> float | None:
         """When the next line will be written; None when none is planned."""
-        planned = [self._due[0][0]] if self._due else []
-        if self._traffic is not None:
-            planned.append(self._traffic[0])
+        planned = [at for at, *_ in self._due[:1]] + ([self._traffic[0]] if self._traffic is not None else [])
         return min(planned, default=None)
-
-    def _write_traffic(self, at: float, number: int) -> None:
-        rate = decode_rate(number)
-        if number % REQUEST_INTERVALS == 0:
-            self.write(
-                at - 4.2, '(APIServer pid=1) INFO:     172.18.0.1:52114 - "POST /v1/chat/completions HTTP/1.1" 200 OK'
-            )
-        self.write(at, _stats(prompt_rate(number), rate, streams(number), kv_percent(number)))
-        self.write(at, _speculation(rate, accepted_length(number)))
 
 
 def streams(number: int) -> int:
@@ -358,23 +338,6 @@ def _speculation(rate: float, length: float) -> str:
     )
 
 
-def _times(at: float) -> Mapping[str, str]:
-    """The three ways in which the recorded programs write the time; the container's clock is UTC."""
-    moment = time.gmtime(at)
-    micros = int(at % 1 * _MICROSECOND)
-    return {
-        "time": time.strftime("%m-%d %H:%M:%S", moment),
-        "iso": time.strftime("%Y-%m-%d %H:%M:%S", moment) + f",{micros // 1000:03d}",
-        "glog": time.strftime("%m%d %H:%M:%S", moment) + f".{micros:06d}",
-    }
-
-
-def _stamp(moment: int) -> str:
-    """Docker's RFC 3339 stamp with nanoseconds."""
-    seconds, micros = divmod(moment, _MICROSECOND)
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{micros:06d}000Z"
-
-
 RECORDED_MODEL: Final = "rdtand/Qwen3.6-35B-A3B-PrismaQuant-4.75bit-vllm"
 STORE: Final = "/home/spark/vllm"
 DISK_FREE: Final = 2_448_240_345_088
@@ -419,7 +382,6 @@ class DemoContainer:
 
     @property
     def model(self) -> str:
-        """What it serves."""
         words = [*self.argv, "", ""]
         positional = words[words.index("serve") + 1] if "serve" in words else ""
         named = dict(self.labels).get(LABEL_MODEL) or self.argument("--model")
@@ -432,7 +394,6 @@ class DemoContainer:
 
     @property
     def max_model_len(self) -> int:
-        """Context length in tokens."""
         given = self.argument("--max-model-len")
         return int(given) if given.isdecimal() else _DEFAULT_LENGTH
 
@@ -446,12 +407,10 @@ class DemoContainer:
 
     @property
     def lines(self) -> list[LogLine]:
-        """What it has written."""
         return self.log.lines
 
     @property
     def facts(self) -> ContainerFacts:
-        """As Docker reports it."""
         last = self.runs[-1] if self.runs else None
         alive = self.run is not None
         status = ContainerStatus.RUNNING if alive else ContainerStatus.EXITED if last else ContainerStatus.CREATED
@@ -509,33 +468,18 @@ class DemoWorld:
 
     def _furnish(self) -> None:
         """What is there when the demo opens: an engine that has served for hours, and a start that failed."""
-        serving = self.add(
-            ContainerSpec(
-                SERVING_NAME,
-                VLLM_IMAGE,
-                (RECORDED_MODEL, *_arguments(max_model_len=262144, kv_cache_dtype="fp8", gpu_memory_utilization=0.5)),
-                ports=(PublishedPort(8000, SERVING_PORT, LOOPBACK),),
-                labels=(
-                    (LABEL_PRESET, SERVING_NAME),
-                    (LABEL_MODEL, RECORDED_MODEL),
-                    (LABEL_SERVED_NAME, SERVING_NAME),
-                ),
-            ),
-            ("vllm", "serve"),
-            self.began_at - _SERVED_HOURS * 3600,
-        )
-        self.begin(serving, serving.created_at, speed=1.0, traffic=True)
-        failed = self.add(
-            ContainerSpec(
-                FAILED_NAME,
-                VLLM_IMAGE,
-                (RECORDED_MODEL, *_arguments(gpu_memory_utilization=0.91)),
-                ports=(PublishedPort(8000, 8000, LOOPBACK),),
-            ),
-            ("vllm", "serve"),
-            self.began_at - _FAILED_HOURS * 3600,
-        )
-        self.begin(failed, failed.created_at, speed=1.0, free_bytes=int(109.53 * GIB))
+        labels = ((LABEL_PRESET, SERVING_NAME), (LABEL_MODEL, RECORDED_MODEL), (LABEL_SERVED_NAME, SERVING_NAME))
+        served = ("--max-model-len", "262144", "--kv-cache-dtype", "fp8", "--gpu-memory-utilization", "0.5")
+        failed = ("--gpu-memory-utilization", "0.91")
+        for name, port, hours, own, options in (
+            (SERVING_NAME, SERVING_PORT, _SERVED_HOURS, labels, served),
+            (FAILED_NAME, 8000, _FAILED_HOURS, (), failed),
+        ):
+            command = (RECORDED_MODEL, "--served-model-name", SERVING_NAME, *options)
+            spec = ContainerSpec(name, VLLM_IMAGE, command, ports=(PublishedPort(8000, port, LOOPBACK),), labels=own)
+            container, fails = self.add(spec, ("vllm", "serve"), self.began_at - hours * 3600), name == FAILED_NAME
+            free = int(109.53 * GIB) if fails else None
+            self.begin(container, container.created_at, speed=1.0, traffic=not fails, free_bytes=free)
         self.settle()
         self.journal.clear()
 
@@ -550,11 +494,6 @@ class DemoWorld:
                 self.end(container, run.exits_at, 1)
             container.log.flush(now)
         return now
-
-    def next_exit(self) -> float | None:
-        """When the next container ends by itself; None when none will."""
-        runs = [container.run for container in self.containers.values()]
-        return min((run.exits_at for run in runs if run is not None and run.exits_at is not None), default=None)
 
     async def until(self, at: float | None) -> None:
         """Returns at that time, or when somebody does something; None waits for the latter."""
@@ -573,8 +512,7 @@ class DemoWorld:
     def note(self, container: DemoContainer, action: str, at: float, exit_code: int | None = None) -> None:
         """A line of the event stream; wakes whoever waits."""
         self.journal.append(ContainerEvent(action, container.id, container.name, at, exit_code))
-        for waiter in self._waiters:
-            waiter.set()
+        self.wake()
 
     def wake(self) -> None:
         """Something was written or changed."""
@@ -632,18 +570,40 @@ class DemoWorld:
 
         `free_bytes` says what was free in a start that failed in the past.
         """
-        room = self._room(at)
-        left = room - fixed_cuda() - CPU_BYTES
-        fits = free_bytes is None and left >= LEAST_KV_BYTES
-        kv = min(kv_wanted(container.utilization), left) if fits else 0
+        others = [
+            run.cpu_bytes + (0 if run.fails else FIXED_CUDA_BYTES + run.kv_bytes)
+            for run in self.runs
+            if run.ended_at is None
+        ]
+        late = [run.held(at).cuda for run in self.runs if run.ended_at is not None]
+        # Beside all that live, once they are full-grown.
+        room = max(0, TOTAL_BYTES - BASE_BYTES - HEADROOM_BYTES - sum(others) - sum(late))
+        left = room - FIXED_CUDA_BYTES - CPU_BYTES
+        fits, utilization = free_bytes is None and left >= LEAST_KV_BYTES, container.utilization
+        # The KV cache that vLLM would make at this utilization, by the recorded engine's figures.
+        wanted = max(LEAST_KV_BYTES, int((utilization * POOL_GIB - BESIDE_KV_GIB) * GIB))
+        kv, pid = min(wanted, left) if fits else 0, 4000 + 173 * len(self.runs)
         script = boot_script() if fits else failure_script()
-        pid = 4000 + 173 * len(self.runs)
         run = Run(at, speed, script, pid, kv, min(CPU_BYTES, room), fails=not fits, traffic=traffic)
-        free = free_bytes if free_bytes is not None else room
         container.runs.append(run)
         container.exit_code = None
         self.runs.append(run)
-        container.log.replay(run, _values(container, kv, free))
+        kv_gib, want_gib, length = round(kv / GIB, 2), utilization * POOL_GIB, container.max_model_len
+        tokens, free = int(kv_gib * KV_TOKENS_PER_GIB), room if free_bytes is None else free_bytes
+        values = {  # in place of the recorded engine's own
+            "model": container.model,
+            "served": container.served_name,
+            "key": "'api_key': ['***'], " if container.needs_key else "",
+            "len": str(length),
+            "len,": f"{length:,}",
+            "util": f"{utilization:g}",
+            "kv_gib": f"{kv_gib:g}",
+            "kv_tokens": f"{tokens:,}",
+            "concurrency": f"{tokens / length:.2f}",
+            "free_gib": f"{min(free / GIB, want_gib - 1.21):.2f}",
+            "want_gib": f"{want_gib:.2f}",
+        }
+        container.log.replay(run, values)
         self.note(container, "start", at)
 
     def end(self, container: DemoContainer, at: float, exit_code: int) -> None:
@@ -654,33 +614,3 @@ class DemoWorld:
             container.log.cut()
             run.ended_at, container.exit_code = at, exit_code
             self.note(container, "die", at, exit_code)
-
-    def _room(self, at: float) -> int:
-        """Bytes left for a new engine beside all that live, once they are full-grown."""
-        others = sum(run.full_size() for run in self.runs if run.ended_at is None)
-        late = sum(run.held(at).cuda for run in self.runs if run.ended_at is not None)
-        return max(0, TOTAL_BYTES - BASE_BYTES - HEADROOM_BYTES - others - late)
-
-
-def _arguments(**options: object) -> tuple[str, ...]:
-    words = {"served_model_name": SERVING_NAME, **options}
-    return tuple(word for key, value in words.items() for word in (f"--{key.replace('_', '-')}", str(value)))
-
-
-def _values(container: DemoContainer, kv_bytes: int, free_bytes: int) -> Mapping[str, str]:
-    """What a replay writes in place of the recorded engine's own values."""
-    kv_gib, want_gib = round(kv_bytes / GIB, 2), container.utilization * POOL_GIB
-    tokens, length = int(kv_gib * KV_TOKENS_PER_GIB), container.max_model_len
-    return {
-        "model": container.model,
-        "served": container.served_name,
-        "key": "'api_key': ['***'], " if container.needs_key else "",
-        "len": str(length),
-        "len,": f"{length:,}",
-        "util": f"{container.utilization:g}",
-        "kv_gib": f"{kv_gib:g}",
-        "kv_tokens": f"{tokens:,}",
-        "concurrency": f"{tokens / length:.2f}",
-        "free_gib": f"{min(free_bytes / GIB, want_gib - 1.21):.2f}",
-        "want_gib": f"{want_gib:.2f}",
-    }
