@@ -6,17 +6,18 @@ import asyncio
 import heapq
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from spark_tui.domain.engine.runtimes import KEY_VARIABLES
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.host.detectors import SharedFile
+from spark_tui.domain.host.drop_caches import Access, Route, SystemFile
 from spark_tui.domain.host.identity import HostIdentity
 from spark_tui.domain.host.memory import MemInfo
 from spark_tui.domain.host.vitals import GpuReading
 from spark_tui.domain.quantities import GIB
-from spark_tui.domain.reading import Missing, Ok, Reading
+from spark_tui.domain.reading import Missing, Ok, Reading, value_of
 from spark_tui.domain.secret import Secret
 from spark_tui.services.ports import LogLine
 
@@ -168,6 +169,66 @@ class FakeGpu:
 
     async def close(self) -> None:
         self.closed = True
+
+
+@dataclass
+class FakeDropper:
+    """A CacheDropper that empties the host's cache: what is allowed, what fails, and what was written, by path."""
+
+    host: FakeHost = field(default_factory=FakeHost)
+    allowed: Access = field(default_factory=Access)
+    errors: list[SparkError] = field(default_factory=list)
+    dropped: list[Route] = field(default_factory=list)
+    compacted: list[Route] = field(default_factory=list)
+    gate: asyncio.Event | None = None
+    objection: str = ""
+    code: int = 0
+    who: tuple[str, int] = ("spark0", 1000)
+    files: dict[str, str] = field(default_factory=dict)
+    terminal: list[tuple[str, ...]] = field(default_factory=list)
+
+    async def access(self) -> Access:
+        return self.allowed
+
+    async def drop(self, route: Route) -> bool:
+        if self.gate is not None:
+            await self.gate.wait()
+        if self.errors:
+            raise self.errors.pop(0)
+        self.dropped.append(route)
+        self.empty()
+        return True
+
+    def empty(self) -> None:
+        """All but a GiB of the cache is free."""
+        if (mem := value_of(self.host.memory_value)) is not None:
+            self.host.memory_value = Ok(replace(mem, free=mem.free + mem.cached - GIB, cached=GIB))
+
+    async def compact(self, route: Route) -> None:
+        self.compacted.append(route)
+
+    def on_terminal(self, argv: Sequence[str]) -> int:
+        self.terminal.append(tuple(argv))
+        self.empty()
+        return self.code
+
+    async def check_grant(self, text: str) -> str:
+        return self.objection
+
+    def write_files(self, files: Sequence[SystemFile]) -> int:
+        self.files.update({file.path: file.text for file in files})
+        return self.code
+
+    def remove_files(self, paths: Sequence[str]) -> int:
+        for path in paths:
+            self.files.pop(path, None)
+        return self.code
+
+    def user(self) -> tuple[str, int]:
+        return self.who
+
+    async def close(self) -> None:
+        return None
 
 
 @dataclass

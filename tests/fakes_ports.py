@@ -12,12 +12,12 @@ from typing import Any, Final
 from spark_tui.core import wiring
 from spark_tui.domain.errors import MetricsUnavailable, RefusedError, UsageError
 from spark_tui.domain.history import HistoryOff, HistoryState
-from spark_tui.domain.host.drop_caches import Access
 from spark_tui.domain.host.vitals import Vitals
 from spark_tui.domain.models.download import Limits, LocalFiles
 from spark_tui.domain.models.store import StoreContents
 from spark_tui.domain.reading import Missing
 from spark_tui.services.bench.results import MemoryResults
+from tests.fakes_host import FakeDropper
 
 NAMES: Final = ("clock", "docker", "api", "host", "gpu", "presets", "secrets", "archive")
 _NOTHING: Final = Missing("nothing here")
@@ -135,41 +135,7 @@ class NoHistory(Absent):
         return None
 
 
-class NoDropper(Absent):
-    """Nothing may be dropped."""
-
-    async def access(self) -> Access:
-        return Access()
-
-    async def drop(self, route: Any) -> bool:
-        raise AssertionError("no route is open")
-
-    async def compact(self, route: Any) -> None:
-        raise AssertionError("no route is open")
-
-    def on_terminal(self, argv: Sequence[str]) -> int:
-        return 1
-
-    async def check_grant(self, text: str) -> str:
-        return "there is no sudo here"
-
-    def write_grant(self, text: str) -> int:
-        return 1
-
-    def remove_grant(self) -> int:
-        return 1
-
-    def write_files(self, files: Sequence[Any]) -> int:
-        return 1
-
-    def remove_files(self, paths: Sequence[str]) -> int:
-        return 1
-
-    def user(self) -> tuple[str, int]:
-        return "", 0
-
-
 _ABSENT: Final[dict[str, Any]] = {
     "checkpoints": NoCheckpoints, "models": NoModels, "hub": NoHub, "downloader": NoDownloads, "metrics": NoMetrics,
-    "vitals": NoVitals, "history": NoHistory, "dropper": NoDropper, "results": MemoryResults,
+    "vitals": NoVitals, "history": NoHistory, "dropper": FakeDropper, "results": MemoryResults,
 }  # fmt: skip

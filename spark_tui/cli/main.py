@@ -38,7 +38,7 @@ COMMANDS: Final = {
     "secure": ("engines", "Give an engine that is open to the network an API key."),
     "down": ("engines", "Stop an engine."),
     "drop-caches": ("memory", "Free the page cache, which CUDA counts as used."),
-    "guard": ("guard", "Stop an engine before the machine runs out of memory and freezes."),
+    "guard": ("memory", "Stop an engine before the machine runs out of memory and freezes."),
     "doctor": ("doctor", "Check this machine: what is wrong and how to fix it."),
     "config": ("config", "Show and change settings."),
     "serve": ("serve", "Open the control centre in a browser, behind a token."),

@@ -1,16 +1,20 @@
-"""memory: what holds unified memory. drop-caches: frees the page cache, and the grant that allows it."""
+"""memory: what holds unified memory. drop-caches: frees the page cache. guard: the watchdog that keeps some free."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+import signal
+import sys
+import threading
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 import click
 
 from spark_tui.cli.command import command, yes_option
 from spark_tui.cli.session import Session, confirm
-from spark_tui.core.cache import DropPlan, OnTerminal
+from spark_tui.core.cache import DropPlan
 from spark_tui.core.context import Context
 from spark_tui.core.store import World
 from spark_tui.domain.errors import RefusedError, SparkError, UsageError
@@ -25,11 +29,12 @@ from spark_tui.domain.host.drop_caches import (
     sudoers_grant,
     unit_files,
 )
+from spark_tui.domain.host.guard import UNIT_NAME, GuardEntry, unit_text
 from spark_tui.domain.host.memory import MemInfo
 from spark_tui.domain.quantities import gib
 from spark_tui.domain.reading import reason_of, value_of
 from spark_tui.present import memory as show
-from spark_tui.present.json import moment
+from spark_tui.present.json import Object, moment
 
 HEADING_EVERY: Final = 20
 """Lines of `--watch` between two headings."""
@@ -89,20 +94,15 @@ async def _watch(session: Session, context: Context) -> None:
         else:
             if count % HEADING_EVERY == 0:
                 session.out.line(_cells(_COLUMNS))
-            session.out.line(_watched(world, mem, found, now))
+            sizes = (mem.available, found.engine_memory, found.apps, found.driver, mem.cache, mem.free, mem.swap_used)
+            pressure, state = value_of(world.pressure), world.memory_state
+            at, level = datetime.fromtimestamp(now).astimezone().strftime("%H:%M:%S"), show.LEVELS[state.severity]
+            figures = ["n/a" if size is None else gib(size) for size in sizes]
+            figures.append("n/a" if pressure is None else f"{pressure:.1f}")
+            figures.append(level if state.severity is Severity.OK else f"{level}: {state.summary}")
+            session.out.line(_cells((at, *figures)))
         count += 1
         await context.clock.sleep(context.settings.refresh_seconds)
-
-
-def _watched(world: World, mem: MemInfo, found: MemoryBreakdown, now: float) -> str:
-    pressure, state = value_of(world.pressure), world.memory_state
-    sizes = (mem.available, found.engine_memory, found.apps, found.driver, mem.cache, mem.free, mem.swap_used)
-    figures = ["n/a" if size is None else gib(size) for size in sizes]
-    psi = "n/a" if pressure is None else f"{pressure:.1f}"
-    level = show.LEVELS[state.severity]
-    if state.severity is not Severity.OK:
-        level = f"{level}: {state.summary}"
-    return _cells((datetime.fromtimestamp(now).astimezone().strftime("%H:%M:%S"), *figures, psi, level))
 
 
 def _cells(words: tuple[str, ...]) -> str:
@@ -131,7 +131,7 @@ def drop_caches(session: Session, image: str, install: bool, uninstall: bool, po
     if image and (install or uninstall):
         raise click.UsageError("--image cannot be combined with --install or --uninstall.")
     if install:
-        _install_unit(session, yes=yes) if polkit else _install_grant(session, yes=yes)
+        _install(session, polkit=polkit, yes=yes)
     elif uninstall:
         _uninstall(session, polkit=polkit)
     else:
@@ -154,8 +154,15 @@ def _drop(session: Session, image: str, *, yes: bool) -> None:
         session.err.note(plan.warning)
         if not confirm(session, "Drop the cache now?", yes=yes):
             raise RefusedError("Nothing was dropped.", "Skip the question with --yes.")
-    consent = plan.route is None and _consents(session, plan, yes=yes)
-    terminal = _at_terminal(session)
+    terminal = session.stdin is not None and session.stdin.isatty() and not session.as_json
+    consent = False
+    if plan.route is None and plan.consent is not None and (yes or terminal):
+        # A container that acts on the kernel is root in all but name: a person agrees each time.
+        session.err.note(
+            f"No permission without a password. A container of {plan.consent.image} can do it, with write access to "
+            "one file of the kernel, or with all privileges if that is refused. It runs one command."
+        )
+        consent = confirm(session, "Run it?", yes=yes)
 
     async def drop(context: Context) -> DropResult:
         async def on_terminal(argv: Sequence[str]) -> int:
@@ -164,8 +171,7 @@ def _drop(session: Session, image: str, *, yes: bool) -> None:
             return context.cache.dropper.on_terminal(argv)
 
         context.cache.warned()
-        asking: OnTerminal | None = on_terminal if terminal else None
-        return await context.cache.drop(image=image, consent=consent, on_terminal=asking)
+        return await context.cache.drop(image=image, consent=consent, on_terminal=on_terminal if terminal else None)
 
     result = session.run(drop)
     if session.as_json:
@@ -174,105 +180,204 @@ def _drop(session: Session, image: str, *, yes: bool) -> None:
         session.out.line(result.sentence)
 
 
-def _consents(session: Session, plan: DropPlan, *, yes: bool) -> bool:
-    """A container that acts on the kernel is root in all but name: a person agrees each time."""
-    route = plan.consent
-    if route is None or (not yes and not _at_terminal(session)):
-        return False
-    session.err.note(
-        f"No permission without a password. A container of {route.image} can do it, with write access to one file of "
-        "the kernel, or with all privileges if that is refused. It runs one command."
-    )
-    return confirm(session, "Run it?", yes=yes)
+def _writable(session: Session) -> Callable[[Context], Coroutine[Any, Any, Context]]:
+    """The core; raises RefusedError in read-only mode."""
+
+    async def opened(context: Context) -> Context:
+        session.refuse_if_read_only(context)
+        return context
+
+    return opened
 
 
-def _at_terminal(session: Session) -> bool:
-    return session.stdin is not None and session.stdin.isatty() and not session.as_json
-
-
-# --- the permission to drop it ----------------------------------------------------------------------------
-
-
-def _user(session: Session, context: Context) -> tuple[str, int]:
-    session.refuse_if_read_only(context)
-    name, uid = context.cache.dropper.user()
-    if uid == 0:
-        raise UsageError("root needs no grant.", "Run it as the user who needs it; sudo asks when it must.")
-    return name, uid
-
-
-def _show_files(session: Session, files: Sequence[tuple[str, str, str]], question: str, *, yes: bool) -> None:
-    """Path, mode and text of what is to be written. Raises RefusedError for a no."""
-    for path, mode, text in files:
-        session.err.say(f"{path}, {mode}, root's:")
+def _show_files(session: Session, files: Sequence[tuple[str, str]], question: str, *, yes: bool) -> None:
+    """Heading and text of what is to be written. Raises RefusedError for a no."""
+    for heading, text in files:
+        session.err.say(f"{heading}:")
         for line in text.splitlines():
             session.err.say(f"    {line}")
     if not confirm(session, question, yes=yes):
         raise RefusedError("Nothing was written.", "Skip the question with --yes.")
 
 
-def _install_grant(session: Session, *, yes: bool) -> None:
-    """Shows the sudo rule, has it checked, and writes it through sudo."""
-
-    async def prepare(context: Context) -> tuple[Context, str]:
-        text = sudoers_grant(*_user(session, context))
-        problem = await context.cache.dropper.check_grant(text)
-        if problem:
-            raise SparkError("visudo refuses the grant.", "Nothing was written.", detail=problem)
-        return context, text
-
-    context, text = session.run(prepare)
-    _show_files(session, [(GRANT_FILE, "0440", text)], "Write it?", yes=yes)
-    code = context.cache.dropper.write_grant(text)
-    if code != 0:
-        raise SparkError(f"The grant was not written: sudo exited {code}.", "Check your permission: sudo -v")
-    if session.as_json:
-        session.out.json({"id": "drop-caches-grant", "file": GRANT_FILE, "installed": True})
-    else:
-        session.err.say("Written. `spark-tui drop-caches` and the key D need no password now.")
-
-
-def _install_unit(session: Session, *, yes: bool) -> None:
-    """Shows the systemd unit and the polkit rule for this user, and writes both through sudo."""
+def _install(session: Session, *, polkit: bool, yes: bool) -> None:
+    """Shows the sudo rule, or the systemd unit and the polkit rule, and writes them through sudo."""
 
     async def prepare(context: Context) -> tuple[Context, tuple[SystemFile, ...]]:
-        name, _ = _user(session, context)
-        try:
-            return context, unit_files(name)
-        except ValueError as error:
-            raise UsageError(
-                f"A polkit rule cannot name this user: {error}.", "Use the sudo rule: spark-tui drop-caches --install"
-            ) from error
+        session.refuse_if_read_only(context)
+        dropper = context.cache.dropper
+        name, uid = dropper.user()
+        if uid == 0:
+            raise UsageError("root needs no grant.", "Run it as the user who needs it; sudo asks when it must.")
+        if polkit:
+            try:
+                return context, unit_files(name)
+            except ValueError as error:
+                raise UsageError(
+                    f"A polkit rule cannot name this user: {error}.",
+                    "Use the sudo rule: spark-tui drop-caches --install",
+                ) from error
+        grant = sudoers_grant(name, uid)
+        problem = await dropper.check_grant(grant.text)
+        if problem:
+            raise SparkError("visudo refuses the grant.", "Nothing was written.", detail=problem)
+        return context, (grant,)
 
     context, files = session.run(prepare)
-    _show_files(session, [(file.path, "0644", file.text) for file in files], "Write both?", yes=yes)
-    code = context.cache.dropper.write_files(files)
-    if code != 0:
+    shown = [(f"{file.path}, {file.mode}, root's", file.text) for file in files]
+    _show_files(session, shown, "Write both?" if polkit else "Write it?", yes=yes)
+    if code := context.cache.dropper.write_files(files):
+        undo = ". Undo: spark-tui drop-caches --uninstall --polkit" if polkit else ""
         raise SparkError(
-            f"The unit was not written: sudo exited {code}.",
-            "Check your permission: sudo -v. Undo: spark-tui drop-caches --uninstall --polkit",
+            f"The {'unit' if polkit else 'grant'} was not written: sudo exited {code}.",
+            f"Check your permission: sudo -v{undo}",
         )
     if session.as_json:
-        session.out.json({"id": "drop-caches-unit", "files": [UNIT_FILE, RULE_FILE], "installed": True})
+        session.out.json(_grant_object(polkit=polkit, installed=True))
     else:
-        session.err.say("Written. `spark-tui drop-caches` and the key D start that unit now, without sudo.")
+        now = "start that unit now, without sudo" if polkit else "need no password now"
+        session.err.say(f"Written. `spark-tui drop-caches` and the key D {now}.")
 
 
 def _uninstall(session: Session, *, polkit: bool) -> None:
     """Removes the sudo rule, or unit and polkit rule, through sudo."""
 
-    async def open_(context: Context) -> Context:
-        session.refuse_if_read_only(context)
-        return context
-
-    dropper = session.run(open_).cache.dropper
     paths = (RULE_FILE, UNIT_FILE) if polkit else (GRANT_FILE,)
-    code = dropper.remove_files(paths) if polkit else dropper.remove_grant()
-    what = "unit" if polkit else "grant"
-    if code != 0:
+    if code := session.run(_writable(session)).cache.dropper.remove_files(paths):
+        what = "unit" if polkit else "grant"
         raise SparkError(f"The {what} was not removed: sudo exited {code}.", f"By hand: sudo rm {' '.join(paths)}")
     if session.as_json:
-        files = {"files": [UNIT_FILE, RULE_FILE]} if polkit else {"file": GRANT_FILE}
-        session.out.json({"id": f"drop-caches-{what}", **files, "installed": False})
+        session.out.json(_grant_object(polkit=polkit, installed=False))
     else:
         session.err.say(f"Removed: {' and '.join(paths)}")
+
+
+def _grant_object(*, polkit: bool, installed: bool) -> Object:
+    if polkit:
+        return {"id": "drop-caches-unit", "files": [UNIT_FILE, RULE_FILE], "installed": installed}
+    return {"id": "drop-caches-grant", "file": GRANT_FILE, "installed": installed}
+
+
+# --- guard ------------------------------------------------------------------------------------------------
+
+_GUARD_EXAMPLES = """\
+  spark-tui guard                               in the foreground, until Ctrl-C
+  spark-tui guard --install                     as a systemd user unit
+  spark-tui guard --status                      is it running, and what it did
+"""
+
+
+@command("guard", _GUARD_EXAMPLES)
+@click.option("--every-engine", is_flag=True, help="May also stop engines that spark-tui did not launch.")
+@click.option("--while-engines-run", is_flag=True, help="Exit two minutes after the last engine.")
+@click.option("--status", is_flag=True, help="Print whether it is running and what it did.")
+@click.option("--install", is_flag=True, help="Install a systemd user unit, which is shown first.")
+@click.option("--uninstall", is_flag=True, help="Stop and remove that unit.")
+@yes_option
+def guard(
+    session: Session,
+    every_engine: bool,
+    while_engines_run: bool,
+    status: bool,
+    install: bool,
+    uninstall: bool,
+    yes: bool,
+) -> None:
+    """Stop an engine before the machine runs out of memory and freezes.
+
+    Checks memory ten times a second when it is short. First a graceful stop, then a kill; the reason is recorded.
+    A launch starts one by itself (setting guard_auto), which exits some time after the last engine.
+    """
+    if install + uninstall + status > 1:
+        raise click.UsageError("Use one of --status, --install and --uninstall.")
+    if status:
+        session.run(lambda context: _guard_status(session, context))
+    elif install:
+        _install_unit(session, every_engine=every_engine, yes=yes)
+    elif uninstall:
+        units = session.run(_writable(session)).guarding.units
+        was, path = units.uninstall(UNIT_NAME), str(units.path(UNIT_NAME))
+        if session.as_json:
+            session.out.json({"id": "guard-unit", "file": path, "installed": False, "was_installed": was})
+        else:
+            session.err.say(f"Removed: {path}" if was else "No guard unit is installed.")
+    else:
+        _guard(session, every_engine=every_engine, while_engines_run=while_engines_run)
+
+
+def _guard(session: Session, *, every_engine: bool, while_engines_run: bool) -> None:
+    """Guards until Ctrl-C or SIGTERM. What it does is written to standard output, line by line."""
+
+    def write(entry: GuardEntry) -> None:
+        if session.as_json:
+            session.out.json_line(show.guard_entry_object(entry))
+        else:
+            session.out.line(show.guard_text(entry))
+
+    stop = threading.Event()
+    context = session.opened()
+    try:
+        session.refuse_if_read_only(context)
+        journal = context.guarding.journal
+        if not journal.claim():
+            raise RefusedError("A guard is already running.", "See what it did: spark-tui guard --status")
+        before = {each: signal.signal(each, lambda *_: stop.set()) for each in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            watch = context.new_guard(write, only_ours=not every_engine, while_engines_run=while_engines_run)
+            policy, engine = context.guard_policy, "any engine" if every_engine else "an engine of spark-tui"
+            session.err.say(
+                f"Guarding: stops {engine} below {gib(policy.serving_floor)} GiB of available memory "
+                f"({gib(policy.loading_floor)} while one loads), or earlier if memory falls fast. "
+                "Ctrl-C stops the guard."
+            )
+            missing = context.guarding.actuator.prepare()
+            if missing:
+                session.err.note(f"Reduced protection: {missing}. Complete as root or as a system service.")
+            watch.run(stop)
+        finally:
+            for each, handler in before.items():
+                signal.signal(each, handler)
+            journal.release()
+        if watch.problem:
+            session.err.note(watch.problem)
+        session.err.say("The guard has stopped.")
+    finally:
+        asyncio.run(context.close())
+
+
+async def _guard_status(session: Session, context: Context) -> None:
+    guarding, policy = context.guarding, context.guard_policy
+    running, entries = guarding.journal.running(), guarding.journal.entries()
+    if session.as_json:
+        session.out.json(
+            {
+                "id": "guard",
+                "running": running,
+                "unit_installed": guarding.units.path(UNIT_NAME).exists(),
+                "serving_floor_bytes": policy.serving_floor,
+                "loading_floor_bytes": policy.loading_floor,
+                "entries": [show.guard_entry_object(entry) for entry in entries],
+            }
+        )
+    else:
+        start = "start it: spark-tui guard, or as a unit: spark-tui guard --install"
+        session.out.line(f"guard  {'running' if running else f'not running; {start}'}")
+        session.out.lines(show.guard_text(entry) for entry in entries)
+
+
+def _install_unit(session: Session, *, every_engine: bool, yes: bool) -> None:
+    """Shows the unit, then writes, enables and starts it."""
+    context = session.run(_writable(session))
+    units = context.guarding.units
+    words = [sys.executable, "-P", "-m", "spark_tui", "guard"]  # -P: never import from the unit's working folder
+    words += ["--config", session.options.config] if session.options.config else []
+    words += ["--every-engine"] if every_engine else []
+    # A unit knows nothing of the shell that it was installed from.
+    address = context.settings.docker_host or session.environment.get("DOCKER_HOST", "")
+    text, path = unit_text(words, [("DOCKER_HOST", address)] if address else []), str(units.path(UNIT_NAME))
+    _show_files(session, [(path, text)], "Write, enable and start it?", yes=yes)
+    units.install(UNIT_NAME, text)
+    if session.as_json:
+        session.out.json({"id": "guard-unit", "file": path, "installed": True})
+    else:
+        session.err.say("The guard is running. To keep it running after logout: loginctl enable-linger")

@@ -100,6 +100,7 @@ class CacheControl:
         """How a drop would be done. Raises RefusedError while an engine measures memory."""
         self._refuse_while_measuring()
         found = routes(await self.dropper.access(), await self._image(image))
+        by_kind = {route.kind: route for route in found}
         fresh = [view.name for view in self._serving() if view.container.id not in self._warned]
         warning = ""
         if fresh:
@@ -112,8 +113,8 @@ class CacheControl:
         return DropPlan(
             warning=warning,
             route=next((route for route in found if route.silent), None),
-            consent=next((route for route in found if route.kind is RouteKind.CONTAINER), None),
-            terminal=next((route for route in found if route.kind is RouteKind.TERMINAL), None),
+            consent=by_kind.get(RouteKind.CONTAINER),
+            terminal=by_kind.get(RouteKind.TERMINAL),
             droppable=mem.droppable if mem is not None else None,
         )
 
@@ -124,9 +125,12 @@ class CacheControl:
     def _serving(self) -> tuple[EngineView, ...]:
         return tuple(view for view in self._supervisor.views() if view.state is EngineState.SERVING)
 
+    def _measuring(self) -> list[str]:
+        views = self._supervisor.views()
+        return [view.name for view in views if view.container.running and measuring(view.timeline)]
+
     def _refuse_while_measuring(self) -> None:
-        busy = [view.name for view in self._supervisor.views() if view.container.running and measuring(view.timeline)]
-        if busy:
+        if busy := self._measuring():
             raise RefusedError(
                 f"{', '.join(busy)} is measuring free memory for its KV cache; freeing memory now fails its start.",
                 "Wait until it is ready: a minute or two.",
@@ -153,23 +157,16 @@ class CacheControl:
             result = await self._first_that_works(ways, on_terminal)
         self.warned()
         self._store.say(result.sentence)
-        self._store.update(last_drop=result)
         return result
 
     async def drop_quietly(self) -> DropResult | None:
         """For the load-time guard: by silent ways only, without an event. None where there is none, where an engine
         measures memory, or where a drop is under way. Raises SparkError when a way fails."""
-        if self._busy.locked():
-            return None
-        if any(view.container.running and measuring(view.timeline) for view in self._supervisor.views()):
+        if self._busy.locked() or self._measuring():
             return None
         async with self._busy:
             ways = tuple(route for route in routes(await self.dropper.access()) if route.silent)
-            if not ways:
-                return None
-            result = await self._first_that_works(ways, None)
-        self._store.update(last_drop=result)
-        return result
+            return await self._first_that_works(ways, None) if ways else None
 
     async def compact_quietly(self) -> bool:
         """Compacts memory where that is permitted; false where it is not."""
@@ -182,31 +179,28 @@ class CacheControl:
         before, began = self._memory(), self._clock.monotonic()
         failures: list[SparkError] = []
         for route in ways:
-            if route.kind is RouteKind.TERMINAL and on_terminal is None:
-                continue
+            synced = True
             try:
-                synced = await self._by(route, on_terminal)
+                if route.image:
+                    await self._in_container(route)
+                elif route.kind is not RouteKind.TERMINAL:
+                    synced = await self.dropper.drop(route)
+                elif on_terminal is None:
+                    continue
+                elif code := await on_terminal(route.argv):
+                    raise NoWayToDrop(f"sudo ended with exit code {code}.", f"In a shell: {BY_HAND}")
             except SparkError as error:
                 failures.append(error)
             else:
-                return DropResult(route.kind, before, self._memory(), self._clock.monotonic() - began, synced)
+                seconds = self._clock.monotonic() - began
+                result = DropResult(route.kind, before, self._memory(), seconds, synced)
+                self._store.update(last_drop=result)
+                return result
         raise NoWayToDrop(
             "The page cache could not be freed." if failures else "Freeing the page cache needs root.",
             f"Once: {BY_HAND}. Permanently: spark-tui drop-caches --install",
             detail="; ".join(f"{error.summary} {error.detail}".strip() for error in failures),
         )
-
-    async def _by(self, route: Route, on_terminal: OnTerminal | None) -> bool:
-        """Whether dirty pages were written in time. Raises SparkError."""
-        if route.image:
-            await self._in_container(route)
-            return True
-        if route.kind is RouteKind.TERMINAL and on_terminal is not None:
-            code = await on_terminal(route.argv)
-            if code != 0:
-                raise NoWayToDrop(f"sudo ended with exit code {code}.", f"In a shell: {BY_HAND}")
-            return True
-        return await self.dropper.drop(route)
 
     async def _in_container(self, route: Route) -> None:
         """A container that lives for one command. One left by an interrupted drop is removed first."""
@@ -224,20 +218,15 @@ class CacheControl:
                     )
                 await self._clock.sleep(_LOOK_SECONDS)
             if facts.exit_code != 0:
+                async with aclosing(self._docker.logs(identity, follow=False, tail=5)) as batches:
+                    last = [line.text async for batch in batches for line in batch]
                 raise NoWayToDrop(
                     f"The container ended with exit code {facts.exit_code}.",
                     f"The image {route.image} needs a shell. Choose another with --image, or type: {BY_HAND}",
-                    detail=await self._last_lines(identity),
+                    detail="\n".join(last),
                 )
         finally:
             await self._docker.remove(identity, force=True)
-
-    async def _last_lines(self, identity: str) -> str:
-        lines: list[str] = []
-        async with aclosing(self._docker.logs(identity, follow=False, tail=5)) as batches:
-            async for batch in batches:
-                lines.extend(line.text for line in batch)
-        return "\n".join(lines)
 
     def _memory(self) -> MemInfo:
         reading = self._host.memory()

@@ -94,16 +94,13 @@ class GuardPorts:
 
 
 def _guarding(process: Any, p: Any) -> GuardPorts:
-    from spark_tui.services.docker.socket import DockerSocket
-    from spark_tui.services.guard.actuator import SystemGuardActuator
-    from spark_tui.services.guard.journal import FileGuardJournal
-    from spark_tui.services.guard.units import SystemdUserUnits
-
-    docker, journal = DockerSocket(p.docker_environ), FileGuardJournal(p.folders.guard)
+    guard = import_module("spark_tui.services.guard")
+    docker = import_module("spark_tui.services.docker.socket").DockerSocket(p.docker_environ)
+    journal = guard.FileGuardJournal(p.folders.guard)
     return GuardPorts(
-        SystemGuardActuator(docker, p.dropper),
+        guard.SystemGuardActuator(docker, p.dropper.drop_silently, p.dropper.compact_silently),
         journal,
-        SystemdUserUnits(p.folders.home, p.environ),
+        guard.SystemdUserUnits(p.folders.home, p.environ),
         process(p.settings, p.docker_environ, journal, p.folders.guard / "guard.log", docker.local),
     )
 
@@ -129,7 +126,7 @@ REAL: Final[Mapping[str, Adapter]] = {
     "vitals": ("host.vitals:HostVitals", None),
     "gpu": ("host.nvml:NvmlGpu", lambda make, p: make(p.clock)),
     "dropper": ("host.drop_caches:SystemCacheDropper", None),
-    "guarding": ("guard.process:GuardProcess", _guarding),
+    "guarding": ("guard:GuardProcess", _guarding),
     "doctor_probe": ("host.doctor:FileDoctorProbe", lambda make, p: make(p.environ)),
     "presets": ("presets.store:PresetFiles", lambda make, p: make(p.builtin_presets, p.settings.presets)),
     "recipes": ("presets.imports:FolderRecipeStore", lambda make, p: make(p.settings.presets)),

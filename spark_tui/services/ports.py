@@ -212,20 +212,13 @@ class CacheDropper(Protocol):
         """Runs a command on the person's own terminal, where sudo may ask, and returns its exit code. Blocks."""
 
     async def check_grant(self, text: str) -> str:
-        """What `visudo -cf` says against a grant; empty when it is sound."""
-
-    def write_grant(self, text: str) -> int:
-        """Writes `/etc/sudoers.d/spark-tui-dropcaches`, 0440 and root's, through sudo on the terminal. Blocks."""
-
-    def remove_grant(self) -> int:
-        """Removes that file, the same way. Blocks."""
+        """The complaint of `visudo -cf` about a sudo rule; empty when it is sound."""
 
     def write_files(self, files: Sequence[SystemFile]) -> int:
-        """Writes root's files in order, 0644, through sudo on the terminal, and has systemd read its units again.
-        Returns the first exit code that is not 0. Blocks."""
+        """Puts each in place in one step, root's and with its mode. Returns the exit code of the first that failed."""
 
     def remove_files(self, paths: Sequence[str]) -> int:
-        """Removes them, the same way. Blocks."""
+        """Removes them. Returns the exit code."""
 
     def user(self) -> tuple[str, int]:
         """Name and number of the user whom a grant is for."""

@@ -17,8 +17,8 @@ from spark_tui.domain.quantities import GIB
 from spark_tui.domain.reading import Missing, Ok
 from spark_tui.services.ports import LogLine
 from tests.core.kit import Kit
-from tests.core.test_cache import LOADED, MEASURING, FakeDropper
-from tests.fakes_host import IDLE_MEMORY, FakeClock, FakeHost
+from tests.core.test_cache import LOADED, MEASURING
+from tests.fakes_host import IDLE_MEMORY, FakeClock, FakeDropper, FakeHost
 from tests.gb10_fixtures import crash_timeline, interpolated
 
 OLD = GuardedEngine("1" * 64, "old", 11, started_at=10.0)

@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -157,7 +158,7 @@ def grant(sudo: None) -> Iterator[str]:
         pytest.skip(f"{path} is this machine's own")
     name = pwd.getpwuid(NOBODY).pw_name
     try:
-        assert SystemCacheDropper().write_grant(sudoers_grant(name, NOBODY)) == 0
+        assert SystemCacheDropper().write_files([sudoers_grant(name, NOBODY)]) == 0
         yield name
     finally:
         path.unlink(missing_ok=True)
@@ -235,17 +236,18 @@ def test_the_grant_is_root_s_and_read_only_and_allows_nothing_else(grant: str) -
 
 
 async def test_the_grant_is_sound_and_a_broken_one_is_refused(sudo: None, dropper: SystemCacheDropper) -> None:
-    assert await dropper.check_grant(sudoers_grant("nobody", NOBODY)) == ""
-    assert await dropper.check_grant(sudoers_grant("first.last@corp", 4711)) == ""
+    assert await dropper.check_grant(sudoers_grant("nobody", NOBODY).text) == ""
+    assert await dropper.check_grant(sudoers_grant("first.last@corp", 4711).text) == ""
     assert await dropper.check_grant("nobody ALL=(root NOPASSWD: /usr/bin/tee\n") != ""
     with contextlib.ExitStack() as stack:
         stack.callback(Path(GRANT_FILE).unlink, missing_ok=True)
-        assert dropper.write_grant("nobody ALL=(root NOPASSWD: /usr/bin/tee\n") != 0
+        broken = replace(sudoers_grant("nobody", NOBODY), text="nobody ALL=(root NOPASSWD: /usr/bin/tee\n")
+        assert dropper.write_files([broken]) != 0
         assert not Path(GRANT_FILE).exists(), "what visudo refuses is never put in place"
 
 
 def test_a_grant_is_taken_away_again(grant: str, dropper: SystemCacheDropper) -> None:
-    assert dropper.remove_grant() == 0
+    assert dropper.remove_files([GRANT_FILE]) == 0
     assert not Path(GRANT_FILE).exists()
     assert as_nobody()["sudo"] == []
 

@@ -21,6 +21,7 @@ from spark_tui.services.host.procfs import ProcfsHost, folder_error
 
 GB10 = Path(__file__).parent.parent / "fixtures" / "gb10"
 THIS = Path("/proc/meminfo").exists()
+IDENTITY = "ab" * 32
 
 
 def put(root: Path, path: str, text: str) -> None:
@@ -295,3 +296,45 @@ def test_a_folder_that_may_not_be_made_says_how_to_make_it(tmp_path: Path) -> No
 def test_a_full_disk_is_its_own_error() -> None:
     error = folder_error(Path("/store"), OSError(errno.ENOSPC, "No space left on device"))
     assert isinstance(error, NoSpaceLeft)
+
+
+# --- shared memory ----------------------------------------------------------------------------------------
+
+
+def test_shared_files_tell_who_has_them_open(tmp_path: Path) -> None:
+    shm = tmp_path / "dev/shm"
+    shm.mkdir(parents=True)
+    (shm / "psm_aa").write_bytes(b"x" * 8192)
+    (shm / "psm_bb").write_bytes(b"x" * 8192)
+    (shm / "folder").mkdir()
+    for kind in ("fd", "map_files"):
+        (tmp_path / "proc/7" / kind).mkdir(parents=True)
+    reading = ProcfsHost(tmp_path).shared_files()
+    assert isinstance(reading, Ok)
+    assert [(file.name, file.open) for file in reading.value] == [("psm_aa", False), ("psm_bb", False)]
+    assert all(file.size >= 4096 for file in reading.value)
+    assert isinstance(ProcfsHost(tmp_path / "nowhere").shared_files(), Missing)
+
+
+@pytest.mark.skipif(not os.access("/dev/shm", os.W_OK), reason="no shared memory here")
+def test_a_file_that_this_very_process_maps_is_in_use() -> None:
+    path = Path(f"/dev/shm/psm_{os.getpid():08x}")
+    try:
+        with path.open("wb") as file:
+            file.write(b"x" * 8192)
+            file.flush()
+            reading = ProcfsHost().shared_files()
+            assert isinstance(reading, Ok)
+            assert {each.name: each.open for each in reading.value}[path.name] is True
+    finally:
+        path.unlink()
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "expected"), [(f"0::/system.slice/docker-{IDENTITY}.scope\n", IDENTITY), ("0::/\n", "")]
+)
+def test_a_process_knows_its_container(tmp_path: Path, cgroup: str, expected: str) -> None:
+    (tmp_path / "proc/7").mkdir(parents=True)
+    (tmp_path / "proc/7/cgroup").write_text(cgroup)
+    assert ProcfsHost(tmp_path).container_of(7) == expected
+    assert ProcfsHost(tmp_path).container_of(8) == ""

@@ -1,4 +1,4 @@
-"""The ways to drop the page cache, their order, and what is said about the outcome."""
+"""The ways to drop the page cache, their order, the files of a grant, and what is said about the result."""
 
 from __future__ import annotations
 
@@ -7,21 +7,28 @@ import pytest
 from spark_tui.core.cache import measuring, one_shot
 from spark_tui.domain.engine.container import Mount
 from spark_tui.domain.host.drop_caches import (
+    GRANT_FILE,
+    RULE_FILE,
     SYSCTL_DROP,
     TEE_COMPACT,
     TEE_DROP,
+    UNIT,
+    UNIT_FILE,
     Access,
     DropResult,
     RouteKind,
     compact_route,
     routes,
     sudoers_grant,
+    unit_files,
 )
 from spark_tui.domain.host.memory import MemInfo
 from spark_tui.domain.logs.timeline import BootTimeline, EngineFacts, Phase, PhaseId, PhaseState
 from spark_tui.domain.quantities import GIB
 
 K = RouteKind
+ALL = Access(True, TEE_DROP, TEE_COMPACT, True, True)
+BY_SHELL = "sync; echo 3 > /proc/sys/vm/drop_caches"
 
 
 @pytest.mark.parametrize(
@@ -32,11 +39,7 @@ K = RouteKind
         (Access(root=True, has_sudo=True), "vllm:1", (K.ROOT, K.CONTAINER, K.PRIVILEGED)),
         (Access(sudo=TEE_DROP, has_sudo=True), "", (K.SUDO, K.TERMINAL)),
         (Access(unit=True, has_sudo=True), "", (K.UNIT, K.TERMINAL)),
-        (
-            Access(sudo=TEE_DROP, unit=True, has_sudo=True),
-            "vllm:1",
-            (K.SUDO, K.UNIT, K.CONTAINER, K.PRIVILEGED, K.TERMINAL),
-        ),
+        (Access(False, TEE_DROP, (), True, True), "i", (K.SUDO, K.UNIT, K.CONTAINER, K.PRIVILEGED, K.TERMINAL)),
         (Access(), "vllm:1", (K.CONTAINER, K.PRIVILEGED)),
         (Access(has_sudo=True), "", (K.TERMINAL,)),
     ],
@@ -49,22 +52,23 @@ def test_the_ways_come_in_the_order_of_what_they_ask_of_a_person(
     assert [route.silent for route in found] == sorted((route.silent for route in found), reverse=True)
 
 
-def test_the_exact_commands_that_are_run() -> None:
-    assert routes(Access(root=True))[0].argv == ("/usr/bin/tee", "/proc/sys/vm/drop_caches")
-    granted = routes(Access(sudo=TEE_DROP))[0]
-    assert granted.argv == ("sudo", "-n", "/usr/bin/tee", "/proc/sys/vm/drop_caches")
-    assert granted.stdin == "3"
-    by_sysctl = routes(Access(sudo=SYSCTL_DROP))[0]
-    assert by_sysctl.argv == ("sudo", "-n", "/usr/sbin/sysctl", "-w", "vm.drop_caches=3")
-    assert by_sysctl.stdin == ""
-    assert "--no-ask-password" in routes(Access(unit=True))[0].argv
-    [terminal] = routes(Access(has_sudo=True))
-    assert terminal.argv == ("sudo", "sh", "-c", "sync; echo 3 > /proc/sys/vm/drop_caches")
+@pytest.mark.parametrize(
+    ("access", "argv", "stdin"),
+    [
+        (Access(root=True), TEE_DROP, "3"),
+        (Access(sudo=TEE_DROP), ("sudo", "-n", "/usr/bin/tee", "/proc/sys/vm/drop_caches"), "3"),
+        (Access(sudo=SYSCTL_DROP), ("sudo", "-n", "/usr/sbin/sysctl", "-w", "vm.drop_caches=3"), ""),
+        (Access(unit=True), ("systemctl", "start", "--no-ask-password", "--quiet", UNIT), ""),
+        (Access(has_sudo=True), ("sudo", "sh", "-c", BY_SHELL), ""),
+    ],
+    ids=["root", "tee", "sysctl", "unit", "terminal"],
+)
+def test_the_exact_commands_that_are_run(access: Access, argv: tuple[str, ...], stdin: str) -> None:
+    assert (routes(access)[0].argv, routes(access)[0].stdin) == (argv, stdin)
 
 
 def test_no_command_carries_a_password_or_lets_sudo_read_one() -> None:
-    everything = Access(True, TEE_DROP, TEE_COMPACT, True, True)
-    for route in (*routes(everything, "x"), *routes(Access(has_sudo=True))):
+    for route in (*routes(ALL, "x"), *routes(Access(has_sudo=True))):
         assert not {"-S", "--stdin", "-A", "--askpass"} & set(route.argv)
 
 
@@ -74,7 +78,7 @@ def test_the_container_is_given_one_file_and_is_privileged_only_as_the_last_reso
     assert plain.command == ("-c", "sync; echo 3 > /drop_caches")
     assert (plain.privileged, plain.network, plain.user) == (False, "none", "0:0")
     assert (privileged.privileged, privileged.network, privileged.mounts) == (True, "none", ())
-    assert privileged.command == ("-c", "sync; echo 3 > /proc/sys/vm/drop_caches")
+    assert privileged.command == ("-c", BY_SHELL)
     for spec in (plain, privileged):
         assert (spec.entrypoint, spec.env, spec.ports, spec.gpus) == (("sh",), (), (), None)
 
@@ -93,36 +97,51 @@ def test_memory_is_compacted_only_where_that_is_granted(access: Access, argv: tu
     assert (route and route.argv) == argv
 
 
+# --- grants ---------------------------------------------------------------------------------------------
+
+ODD = ("ALL", "bob ALL=(ALL) NOPASSWD: ALL #", "dom\\user", "first.last@corp", "x\ny", "%sudo", "", "a" * 33)
+
+
 @pytest.mark.parametrize(
-    ("user", "who"),
-    [
-        ("spark0", "spark0"),
-        ("a_b-c", "a_b-c"),
-        ("ALL", "#1000"),
-        ("bob ALL=(ALL) NOPASSWD: ALL #", "#1000"),
-        ("dom\\user", "#1000"),
-        ("first.last@corp", "#1000"),
-        ("x\ny", "#1000"),
-        ("%sudo", "#1000"),
-        ("", "#1000"),
-        ("a" * 33, "#1000"),
-    ],
+    ("user", "who"), [("spark0", "spark0"), ("a_b-c", "a_b-c"), *((user, "#1000") for user in ODD)]
 )
-def test_the_grant_names_one_user_and_two_exact_commands(user: str, who: str) -> None:
-    rules = [line for line in sudoers_grant(user, 1000).splitlines() if not line.startswith("# ")]
-    assert rules == [
+def test_the_sudo_rule_names_one_user_and_two_exact_commands(user: str, who: str) -> None:
+    file = sudoers_grant(user, 1000)
+    assert (file.path, file.mode, file.check) == (GRANT_FILE, "0440", "visudo -cqf")
+    assert [line for line in file.text.splitlines() if not line.startswith("# ")] == [
         f"{who} ALL=(root) NOPASSWD: /usr/bin/tee /proc/sys/vm/drop_caches",
         f"{who} ALL=(root) NOPASSWD: /usr/bin/tee /proc/sys/vm/compact_memory",
     ]
 
 
-# --- when -----------------------------------------------------------------------------------------------
+def test_the_polkit_rule_lets_one_user_start_the_unit_of_the_route() -> None:
+    unit, rule = unit_files("spark0")
+    assert (unit.path, rule.path, unit.mode) == (UNIT_FILE, RULE_FILE, "0644")
+    assert unit.path.endswith(f"/{UNIT}")
+    assert BY_SHELL in unit.text
+    conditions = [line.strip(" &(){").removeprefix("if (") for line in rule.text.splitlines() if "==" in line]
+    assert conditions == [
+        'action.id == "org.freedesktop.systemd1.manage-units"',
+        f'action.lookup("unit") == "{UNIT}"',
+        'action.lookup("verb") == "start"',
+        'subject.user == "spark0"',
+    ]
+    assert rule.text.count("polkit.Result.YES") == 1
+    assert rule.text.count("{") == rule.text.count("}")
 
 
-def timeline(phase: PhaseId | None, **facts: float) -> BootTimeline:
-    state = PhaseState.RUNNING
-    phases = tuple(Phase(each, state if each is phase else PhaseState.PENDING) for each in PhaseId)
-    return BootTimeline(phases, EngineFacts(**facts))  # type: ignore[arg-type]
+@pytest.mark.parametrize("name", ["", 'a"b', "a\\", "a b", "a\nb", "-a", "x" * 100, "*", "a;b", "ü"])
+def test_a_name_that_could_break_out_of_the_rule_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="not a plain user name"):
+        unit_files(name)
+
+
+@pytest.mark.parametrize("name", ["spark0", "first.last@corp.example", "_svc-1"])
+def test_usual_names_are_taken_as_they_are(name: str) -> None:
+    assert f'"{name}"' in unit_files(name)[1].text
+
+
+# --- when, and the result -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -141,55 +160,31 @@ def timeline(phase: PhaseId | None, **facts: float) -> BootTimeline:
 def test_an_engine_measures_from_its_compilation_until_its_kv_cache_is_sized(
     phase: PhaseId | None, facts: dict[str, float], expected: bool
 ) -> None:
-    assert measuring(timeline(phase, **facts)) is expected
+    states = ((each, PhaseState.RUNNING if each is phase else PhaseState.PENDING) for each in PhaseId)
+    timeline = BootTimeline(tuple(Phase(*pair) for pair in states), EngineFacts(**facts))  # type: ignore[arg-type]
+    assert measuring(timeline) is expected
 
 
-# --- what came of it ------------------------------------------------------------------------------------
-
-
-def memory(free: float, available: float) -> MemInfo:
-    return MemInfo(total=121 * GIB, free=int(free * GIB), available=int(available * GIB))
+SAME, OTHERS = "Available memory is unchanged ({} GiB).", "Available memory {} GiB to {} (other processes changed)."
+LATE = " Unwritten pages stayed: the disk was too slow."
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "synced", "sentence"),
+    ("before", "after", "synced", "freed", "available"),
     [
-        (
-            (41.5, 115.6),
-            (103.3, 115.7),
-            True,
-            "Freed 61.8 GiB of page cache in 2s: 41.5 -> 103.3 GiB free. Available memory is unchanged (115.7 GiB).",
-        ),
-        (
-            (100.0, 110.0),
-            (100.1, 110.0),
-            True,
-            "Almost nothing to free: 100.0 -> 100.1 GiB free. Available memory is unchanged (110.0 GiB).",
-        ),
-        (
-            (20.0, 30.0),
-            (60.0, 68.0),
-            True,
-            "Freed 40.0 GiB of page cache in 2s: 20.0 -> 60.0 GiB free. Available memory rose 38.0 GiB "
-            "to 68.0 (other processes changed).",
-        ),
-        (
-            (20.0, 30.0),
-            (25.0, 30.0),
-            False,
-            "Freed 5.0 GiB of page cache in 2s: 20.0 -> 25.0 GiB free. Available memory is unchanged (30.0 GiB). "
-            "Unwritten pages stayed: the disk was too slow.",
-        ),
+        ((41.5, 115.6), (103.3, 115.7), True, "Freed 61.8 GiB of page cache in 2s", SAME.format("115.7")),
+        ((99.9, 110.0), (100.0, 110.0), True, "Almost nothing to free", SAME.format("110.0")),
+        ((20.0, 30.0), (15.0, 25.0), True, "Almost nothing to free", OTHERS.format("fell 5.0", "25.0")),
+        ((20.0, 30.0), (60.0, 68.0), True, "Freed 40.0 GiB of page cache in 2s", OTHERS.format("rose 38.0", "68.0")),
+        ((20.0, 30.0), (25.0, 30.0), False, "Freed 5.0 GiB of page cache in 2s", SAME.format("30.0") + LATE),
     ],
 )
-def test_the_outcome_in_words(
-    before: tuple[float, float], after: tuple[float, float], synced: bool, sentence: str
+def test_the_result_in_words(
+    before: tuple[float, float], after: tuple[float, float], synced: bool, freed: str, available: str
 ) -> None:
+    def memory(free: float, available: float) -> MemInfo:
+        return MemInfo(total=121 * GIB, free=int(free * GIB), available=int(available * GIB))
+
     result = DropResult(RouteKind.ROOT, memory(*before), memory(*after), 2.0, synced)
-    assert result.sentence == sentence
-
-
-def test_less_free_memory_afterwards_is_nothing_released_and_no_negative_figure() -> None:
-    result = DropResult(RouteKind.ROOT, memory(20, 30), memory(15, 25), 1.0)
-    assert result.released == 0
-    assert "Almost nothing" in result.sentence
+    assert result.sentence == f"{freed}: {before[0]:.1f} -> {after[0]:.1f} GiB free. {available}"
+    assert result.released == max(0, result.after.free - result.before.free)

@@ -32,7 +32,6 @@ MOUNTED: Final = "/drop_caches"
 WORTH_BYTES: Final = 256 * MIB
 """Less than this is not worth a drop."""
 _MOVED_BYTES: Final = GIB
-_PLAIN_USER: Final = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
 
 
 class RouteKind(StrEnum):
@@ -109,30 +108,33 @@ def compact_route(access: Access) -> Route | None:
 
 # --- grants ---------------------------------------------------------------------------------------------
 
-
-def sudoers_grant(user: str, uid: int) -> str:
-    """The text of `/etc/sudoers.d/spark-tui-dropcaches`: exactly two commands, without a wildcard. A user whose name
-    would need quoting is named by number."""
-    who = user if _PLAIN_USER.fullmatch(user) else f"#{uid}"
-    return (
-        "# Made by spark-tui (spark-tui drop-caches --uninstall removes it): lets this user\n"
-        "# free the page cache and compact free memory, and nothing else.\n"
-        f"{who} ALL=(root) NOPASSWD: {' '.join(TEE_DROP)}\n"
-        f"{who} ALL=(root) NOPASSWD: {' '.join(TEE_COMPACT)}\n"
-    )
-
-
 UNIT_FILE: Final = f"/etc/systemd/system/{UNIT}"
 RULE_FILE: Final = "/etc/polkit-1/rules.d/50-spark-tui-drop-caches.rules"
+_PLAIN_USER: Final = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
 _RULE_USER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}(?:@[A-Za-z0-9.-]{1,64})?")
 
 
 @dataclass(frozen=True, slots=True)
 class SystemFile:
-    """A file of root's, mode 0644."""
+    """A file of root's. `check` is a command that finds the draft sound before it is put in place."""
 
     path: str
     text: str
+    mode: str = "0644"
+    check: str = "true"
+
+
+def sudoers_grant(user: str, uid: int) -> SystemFile:
+    """The sudo rule: exactly two commands, without a wildcard. A user whose name would need quoting is named by
+    number."""
+    who = user if _PLAIN_USER.fullmatch(user) else f"#{uid}"
+    text = f"""\
+# Made by spark-tui (spark-tui drop-caches --uninstall removes it): lets this user
+# free the page cache and compact free memory, and nothing else.
+{who} ALL=(root) NOPASSWD: {" ".join(TEE_DROP)}
+{who} ALL=(root) NOPASSWD: {" ".join(TEE_COMPACT)}
+"""
+    return SystemFile(GRANT_FILE, text, "0440", "visudo -cqf")
 
 
 def unit_files(user: str) -> tuple[SystemFile, SystemFile]:

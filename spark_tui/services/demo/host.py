@@ -340,12 +340,6 @@ class DemoDropper:
     async def check_grant(self, text: str) -> str:
         return ""
 
-    def write_grant(self, text: str) -> int:
-        return 0
-
-    def remove_grant(self) -> int:
-        return 0
-
     def write_files(self, files: Sequence[SystemFile]) -> int:
         return 0
 

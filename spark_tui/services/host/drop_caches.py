@@ -12,14 +12,13 @@ import pwd
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.host.drop_caches import (
     BY_HAND,
-    GRANT_FILE,
     GRANTS,
     TEE_COMPACT,
     UNIT,
@@ -38,7 +37,6 @@ ASK_SECONDS: Final = 5.0
 _END_SECONDS: Final = 0.5
 _UNIT_FOLDERS: Final = ("etc/systemd/system", "usr/local/lib/systemd/system", "usr/lib/systemd/system")
 _SYSTEM_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_SYSTEM_MODE, _GRANT_MODE = "0644", "0440"
 
 # $1: path, $2: mode, $3: a command that checks the draft. sudo skips files with a dot in their name, systemd and polkit
 # those that end in neither `.service` nor `.rules`: the draft does nothing.
@@ -70,7 +68,6 @@ class SystemCacheDropper:
         self._pool = CallPool("drop-caches", 2)
 
     async def access(self) -> Access:
-        """What this user may do now."""
         return await self._pool.run(self.access_now)
 
     async def drop(self, route: Route) -> bool:
@@ -78,27 +75,39 @@ class SystemCacheDropper:
         return await self._pool.run(self.drop_now, route)
 
     async def compact(self, route: Route) -> None:
-        """Compacts free memory; raises SparkError."""
         await self._pool.run(_perform, route, "Memory could not be compacted")
 
     async def check_grant(self, text: str) -> str:
-        """The complaint of `visudo -cf` about a grant; empty when it is sound."""
-        return await self._pool.run(_checked, text)
+        """The complaint of `visudo -cf` about a sudo rule; empty when it is sound."""
+
+        def check() -> str:
+            visudo = _program("visudo")
+            if visudo is None:
+                raise DropRefused("visudo is not installed.", "Install sudo: sudo apt install sudo")
+            with tempfile.NamedTemporaryFile("w", prefix="spark-tui-", suffix=".sudoers", encoding="ascii") as draft:
+                draft.write(text)
+                draft.flush()
+                code, last = _run((visudo, "-cf", draft.name))
+            return "" if code == 0 else last or "visudo did not answer"
+
+        return await self._pool.run(check)
 
     async def close(self) -> None:
-        """Ends its threads."""
         self._pool.close()
 
     # --- blocking: for the guard's own thread, and for the pool -----------------------------------------
 
     def access_now(self) -> Access:
-        """What this user may do now. Asks sudo, which never prompts here."""
+        """What this user may do now. sudo is asked for exact commands, and never prompts here."""
         has_sudo, root = _program("sudo") is not None, os.geteuid() == 0
-        ask = has_sudo and not root
+
+        def granted(command: Sequence[str]) -> bool:
+            return has_sudo and not root and _run(("sudo", "-n", "-l", *command))[0] == 0
+
         return Access(
             root=root,
-            sudo=next((command for command in GRANTS if _granted(command)), ()) if ask else (),
-            sudo_compact=TEE_COMPACT if ask and _granted(TEE_COMPACT) else (),
+            sudo=next(filter(granted, GRANTS), ()),
+            sudo_compact=TEE_COMPACT if granted(TEE_COMPACT) else (),
             unit=_program("systemctl") is not None
             and any((self._root / folder / UNIT).is_file() for folder in _UNIT_FOLDERS),
             has_sudo=has_sudo,
@@ -148,49 +157,26 @@ class SystemCacheDropper:
         except KeyError:  # a user of no local database
             return "", uid
 
-    def write_grant(self, text: str) -> int:
-        """Puts the grant in place in one step, 0440 and root's, once visudo has found it sound there too."""
-        return self._write(GRANT_FILE, text, _GRANT_MODE, "visudo -cqf")
-
-    def remove_grant(self) -> int:
-        """Removes the grant."""
-        return self.on_terminal((*_as_root(), "rm", "-f", GRANT_FILE))
-
     def write_files(self, files: Sequence[SystemFile]) -> int:
-        """Puts each file in place in one step, 0644 and root's, then has systemd reload its units."""
+        """Puts each in place in one step, once its check has found it sound there. The text goes through a pipe: no
+        file of this user's could be changed on the way. Where one is a unit, systemd reloads them."""
         for file in files:
-            if code := self._write(file.path, file.text, _SYSTEM_MODE, "true"):
+            words = ("sh", "-c", _WRITE_SCRIPT, "sh", file.path, file.mode, file.check)
+            if code := self.on_terminal((*_as_root(), *words), file.text):
                 return code
-        return self.on_terminal((*_as_root(), "systemctl", "daemon-reload"))
+        return self._reload(file.path for file in files)
 
     def remove_files(self, paths: Sequence[str]) -> int:
-        """Removes them, and has systemd reload its units."""
-        code = self.on_terminal((*_as_root(), "rm", "-f", *paths))
-        return code or self.on_terminal((*_as_root(), "systemctl", "daemon-reload"))
+        """Removes them; where one is a unit, systemd reloads them."""
+        return self.on_terminal((*_as_root(), "rm", "-f", *paths)) or self._reload(paths)
 
-    def _write(self, path: str, text: str, mode: str, check: str) -> int:
-        """The text goes through a pipe: no file of this user's could be changed on the way."""
-        return self.on_terminal((*_as_root(), "sh", "-c", _WRITE_SCRIPT, "sh", path, mode, check), text)
+    def _reload(self, paths: Iterable[str]) -> int:
+        units = any(path.endswith(".service") for path in paths)
+        return self.on_terminal((*_as_root(), "systemctl", "daemon-reload")) if units else 0
 
 
 def _as_root() -> tuple[str, ...]:
     return () if os.geteuid() == 0 else ("sudo",)
-
-
-def _checked(text: str) -> str:
-    visudo = _program("visudo")
-    if visudo is None:
-        raise DropRefused("visudo is not installed.", "Install sudo: sudo apt install sudo")
-    with tempfile.NamedTemporaryFile("w", prefix="spark-tui-", suffix=".sudoers", encoding="ascii") as draft:
-        draft.write(text)
-        draft.flush()
-        code, last = _run((visudo, "-cf", draft.name))
-    return "" if code == 0 else last or "visudo did not answer"
-
-
-def _granted(command: Sequence[str]) -> bool:
-    """Whether sudo lists exactly this command as permitted, without a prompt."""
-    return _run(("sudo", "-n", "-l", *command))[0] == 0
 
 
 def _perform(route: Route, failed: str) -> None:

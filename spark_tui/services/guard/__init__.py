@@ -1,1 +1,0 @@
-"""The guard of services."""
