@@ -13,6 +13,7 @@ import queue
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Final
 
 from spark_tui.core.cache import CacheControl, measuring
@@ -29,14 +30,12 @@ from spark_tui.domain.host.guard import (
     GuardEntry,
     GuardState,
     Policy,
-    Sample,
     Scene,
     decide,
     ended,
     sample_of,
     victim,
 )
-from spark_tui.domain.host.memory import MemInfo
 from spark_tui.domain.reading import Ok, value_of
 from spark_tui.services.executors import in_thread
 from spark_tui.services.ports import Clock, GuardActuator, GuardJournal, GuardStarter, HostProbe
@@ -44,17 +43,13 @@ from spark_tui.services.ports import Clock, GuardActuator, GuardJournal, GuardSt
 ENGINES_SECONDS: Final = 2.0
 """How often Docker is asked what runs; not while memory is short, when it has other things to do."""
 IDLE_SECONDS: Final = 120.0
-"""So long after the last engine a guard that is there for them alone ends: one that is restarted is back by then."""
+"""A guard that runs for engines alone ends this long after the last one: a restarted engine is back by then."""
 AWAY_SECONDS: Final = 600.0
-"""So long a Docker that does not answer counts as one that will."""
+"""A Docker that does not answer is waited for this long."""
 LOAD_SECONDS: Final = 1.0
 
 OnEntry = Callable[[GuardEntry], None]
 """Called from the guard's second thread."""
-
-
-def ignore(entry: GuardEntry) -> None:
-    """No listener."""
 
 
 class Guard:
@@ -71,7 +66,7 @@ class Guard:
         only_ours: bool = True,
         while_engines_run: bool = False,
         end_loops: bool = True,
-        on_entry: OnEntry = ignore,
+        on_entry: OnEntry = lambda _: None,
     ) -> None:
         self._host = host
         self._actuator = actuator
@@ -96,52 +91,35 @@ class Guard:
 
     def tick(self) -> Decision:
         """One look at memory, and the act that it calls for. Raises nothing that memory or Docker may cause."""
-        reading = self._host.memory()
+        reading, policy, pressure = self._host.memory(), self._policy, None
         if not isinstance(reading, Ok):
-            return Decision(next_in=self._policy.calm_interval)
-        sample = sample_of(reading.value, self._clock.monotonic(), self._pressure(reading.value))
+            return Decision(next_in=policy.calm_interval)
+        if reading.value.usable < policy.thrash_below:  # read only where it may count
+            pressure = value_of(self._host.memory_pressure())
+        sample = sample_of(reading.value, self._clock.monotonic(), pressure)
         if self._state.stopping_since is not None and self._target is None:
             self._state = ended(self._state, sample.at)
-        self._state, decision = decide(self._state, sample, self._policy, self._scene())
-        if decision.act is not Act.NOTHING:
-            self._act(decision)
-        return decision
-
-    def _pressure(self, mem: MemInfo) -> float | None:
-        """Read only where it may count."""
-        if mem.usable >= self._policy.thrash_below:
-            return None
-        pressure = self._host.memory_pressure()
-        return pressure.value if isinstance(pressure, Ok) else None
-
-    def _scene(self) -> Scene:
         loading = sum(engine.loading for engine in self.engines)
-        # Of two engines that load, each may be measuring memory: then the cache is left alone.
-        return Scene(self._victim() is not None, loading > 0, measuring=loading > 1)
-
-    def _victim(self) -> GuardedEngine | None:
         alive = [engine for engine in self.engines if engine.id not in self._ended]
-        return self._target or victim(alive, only_ours=self._only_ours)
-
-    def _act(self, decision: Decision) -> None:
+        target = self._target or victim(alive, only_ours=self._only_ours)
+        # Of two engines that load, each may be measuring memory: then the cache is left alone.
+        scene = Scene(target is not None, loading > 0, measuring=loading > 1)
+        self._state, decision = decide(self._state, sample, policy, scene)
         match decision.act:
-            case Act.STOP:
-                self._target = self._victim()
-                self._end(decision, self._target, lambda one: self._actuator.stop(one, int(self._policy.grace)))
-            case Act.KILL:
-                target, self._target = self._victim(), None
-                self._end(decision, target, self._actuator.kill)
-                if target is not None:
-                    self._ended.add(target.id)
+            case Act.STOP if target is not None:
+                self._target = target
+                self._note(decision, target, self._actuator.stop(target, int(policy.grace)))
+            case Act.KILL if target is not None:
+                self._target = None
+                self._note(decision, target, self._actuator.kill(target))
+                self._ended.add(target.id)
             case Act.DROP_CACHE:
                 self._relieve(decision, self._actuator.drop_cache)
             case Act.COMPACT:
                 self._relieve(decision, self._actuator.compact)
+        return decision
 
-    def _end(self, decision: Decision, engine: GuardedEngine | None, work: Callable[[GuardedEngine], str]) -> None:
-        if engine is None:
-            return
-        how = work(engine)
+    def _note(self, decision: Decision, engine: GuardedEngine, how: str) -> None:
         entry = GuardEntry(self._clock.now(), decision.act.value, engine.name, decision.reason, how)
         self._chores.put(lambda: self._keep(entry))
 
@@ -150,7 +128,7 @@ class Guard:
         if self._dropping:
             return
         self._dropping = True
-        at, act, reason = self._clock.now(), decision.act.value, decision.reason
+        entry = GuardEntry(self._clock.now(), decision.act.value, "", decision.reason)
 
         def chore() -> None:
             try:
@@ -158,14 +136,14 @@ class Guard:
             finally:
                 self._dropping = False
             if done:
-                self._keep(GuardEntry(at, act, "", reason))
+                self._keep(entry)
 
         self._chores.put(chore)
 
     # --- the slow path --------------------------------------------------------------------------------
 
     def refresh(self) -> None:
-        """Asks Docker what runs. What it cannot tell is kept as it was: a daemon that hangs is no empty box."""
+        """Asks Docker what runs. Without an answer all stays as it was: a daemon that hangs is no empty machine."""
         try:
             self.engines = self._actuator.engines()
             self.problem = ""
@@ -181,14 +159,12 @@ class Guard:
 
     def idle(self) -> bool:
         """Whether there has been nothing to guard for a while."""
-        now, work = self._clock.monotonic(), self._has_work()
+        now = self._clock.monotonic()
+        owned = [each.ours for each in self.engines] + [each.ours for each in self._actuator.restarting()]
+        work = any(owned) or (bool(owned) and not self._only_ours)
         if work and not self.problem:
             self._busy_at = now
         return now - self._busy_at > (AWAY_SECONDS if work else IDLE_SECONDS)
-
-    def _has_work(self) -> bool:
-        guarded = any(engine.ours or not self._only_ours for engine in self.engines)
-        return guarded or any(facts.ours or not self._only_ours for facts in self._actuator.restarting())
 
     def _keep(self, entry: GuardEntry) -> None:
         try:
@@ -247,7 +223,10 @@ class LoadGuard:
         self._cache = cache
         self._supervisor = supervisor
         self._clock = clock
-        self._policy = policy or Policy()
+        # Without the power to end engines: that is the watchdog's.
+        self._policy = replace(
+            policy or Policy(), serving_floor=0, loading_floor=0, fall_below=0, kill_floor=0, thrash_below=0
+        )
 
     @asynccontextmanager
     async def during(self, name: str) -> AsyncIterator[None]:
@@ -266,46 +245,24 @@ class LoadGuard:
         while True:
             reading = self._host.memory()
             if isinstance(reading, Ok):
-                sample: Sample = sample_of(reading.value, self._clock.monotonic())
-                scene = Scene(loading=True, measuring=self._others_measure(name))
-                state, decision = _load_step(state, sample, self._policy, scene)
+                sample = sample_of(reading.value, self._clock.monotonic())
+                others = (view for view in self._supervisor.views() if view.name != name and view.container.running)
+                scene = Scene(loading=True, measuring=any(measuring(view.timeline) for view in others))
+                state, decision = decide(state, sample, self._policy, scene)
                 try:
-                    await self._relieve(decision, name)
+                    if decision.act is Act.COMPACT:
+                        await self._cache.compact_quietly()
+                    elif decision.act is Act.DROP_CACHE and (result := await self._cache.drop_quietly()) is not None:
+                        self._supervisor.say(f"{name} loads, {decision.reason}. {result.sentence}")
                 except SparkError as error:
                     self._supervisor.say(f"the load guard of {name} has ended: {error.summary}", remedy=error.remedy)
                     return
             await self._clock.sleep(LOAD_SECONDS)
 
-    def _others_measure(self, name: str) -> bool:
-        views = self._supervisor.views()
-        return any(view.name != name and view.container.running and measuring(view.timeline) for view in views)
-
-    async def _relieve(self, decision: Decision, name: str) -> None:
-        if decision.act is Act.DROP_CACHE:
-            result = await self._cache.drop_quietly()
-            if result is not None:
-                self._supervisor.say(f"{name} loads, {decision.reason}. {result.sentence}")
-        elif decision.act is Act.COMPACT:
-            await self._cache.compact_quietly()
-
-
-def _load_step(state: GuardState, sample: Sample, policy: Policy, scene: Scene) -> tuple[GuardState, Decision]:
-    """The guard's decision without its power to end engines: that is the watchdog's."""
-    calm = Policy(
-        serving_floor=0,
-        loading_floor=0,
-        fall_below=0,
-        kill_floor=0,
-        thrash_below=0,
-        load_free_floor=policy.load_free_floor,
-        drop_every=policy.drop_every,
-    )
-    return decide(state, sample, calm, scene)
-
 
 LOOK_SECONDS: Final = 5.0
 AGAIN_SECONDS: Final = 300.0
-"""So long after a guard was asked for another is not: one that ends at once would end again."""
+"""Between two attempts to start one: a guard that ends at once would end again."""
 
 
 class GuardLauncher:

@@ -266,7 +266,7 @@ def test_memory_that_comes_back_late_costs_no_second_engine() -> None:
         state, decision = decide(state, Sample(at, int(1.5 * GIB), GIB, 0), POLICY, SERVING)
         assert decision.act is Act.NOTHING
     state, _ = decide(state, Sample(60.0, 60 * GIB, 60 * GIB, 0), POLICY, SERVING)
-    assert not state.acted
+    assert (state.stopping_since, state.killed_at) == (None, None)
 
 
 def test_a_second_fall_after_a_kill_ends_a_second_engine() -> None:

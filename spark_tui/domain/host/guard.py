@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from math import inf
 from typing import Final
 
 from spark_tui.domain.host.drop_caches import WORTH_BYTES
@@ -76,21 +77,17 @@ class Policy:
     thrash_seconds: float = 20.0
     settle: float = 90.0
     aftermath: float = 3.0
-    load_free_floor: int = 8 * GIB  # the per-second guard of the field report that ended one box's failed loads
+    load_free_floor: int = 8 * GIB  # the per-second guard of the field report that ended one machine's failed loads
     drop_every: float = 5.0
     calm_interval: float = 0.5
     near_interval: float = 0.1
     near_factor: float = 2.0
 
-    def floor(self, *, loading: bool) -> int:
-        """The floor that counts."""
-        return self.loading_floor if loading else self.serving_floor
-
 
 @dataclass(frozen=True, slots=True)
 class Sample:
     """One look at memory, `at` in monotonic seconds; bytes. `pressure` is PSI `some avg10`, None when not known;
-    `droppable` None when the kernel does not tell."""
+    `droppable` None when the kernel does not report it."""
 
     at: float
     usable: int
@@ -127,11 +124,6 @@ class GuardState:
     dropped_at: float | None = None
     compacted: bool = True
 
-    @property
-    def acted(self) -> bool:
-        """An engine was asked to end, and memory has not come back yet."""
-        return self.stopping_since is not None or self.killed_at is not None
-
 
 @dataclass(frozen=True, slots=True)
 class Decision:
@@ -147,9 +139,26 @@ START: Final = GuardState()
 
 def decide(state: GuardState, sample: Sample, policy: Policy, scene: Scene) -> tuple[GuardState, Decision]:
     """One step. The same samples give the same decisions."""
-    rate = _rate(state.last, sample)
-    state = _counted(state, sample, rate, policy, scene)
-    act, reason = _verdict(state, sample, rate, policy, scene)
+    last, usable = state.last, sample.usable
+    span = sample.at - last.at if last is not None else 0.0
+    rate = max(0.0, (last.usable - usable) / span) if last is not None and span > 0 else 0.0
+    lasts = usable / rate if rate > 0 else inf
+    floor = policy.loading_floor if scene.loading else policy.serving_floor
+    waits = sample.pressure is not None and sample.pressure >= THRASHING_PERCENT and usable < policy.thrash_below
+    since = state.thrashing_since if state.thrashing_since is not None else sample.at
+    state = replace(
+        state,
+        last=sample,
+        low=state.low + 1 if usable < floor else 0,
+        falling=state.falling + 1 if lasts < policy.horizon and usable < policy.fall_below else 0,
+        thrashing_since=since if waits else None,
+    )
+    # Memory comes back late: a minute is usual, and meanwhile the next engine must not be ended for it.
+    back = usable > policy.near_factor * max(policy.serving_floor, policy.loading_floor)
+    settled = state.killed_at is not None and sample.at - state.killed_at > policy.settle
+    if back or settled:
+        state = replace(state, stopping_since=None, killed_at=None)
+    act, reason = _act(state, sample, rate, lasts, floor, policy, scene) if scene.engines else (Act.NOTHING, "")
     match act:
         case Act.STOP:
             state = replace(state, stopping_since=sample.at, killed_at=None, low=0, falling=0, thrashing_since=None)
@@ -159,7 +168,9 @@ def decide(state: GuardState, sample: Sample, policy: Policy, scene: Scene) -> t
             state = replace(state, dropped_at=sample.at, compacted=False)
         case Act.COMPACT:
             state = replace(state, compacted=True)
-    return state, Decision(act, reason, _interval(state, sample, rate, policy, scene))
+    # Look closely near the floor, in a fast fall, and until an engine that was asked to end has ended.
+    watched = usable < policy.near_factor * floor or lasts < 5 * policy.horizon or state.stopping_since is not None
+    return state, Decision(act, reason, policy.near_interval if watched and scene.engines else policy.calm_interval)
 
 
 def ended(state: GuardState, at: float) -> GuardState:
@@ -167,107 +178,43 @@ def ended(state: GuardState, at: float) -> GuardState:
     return replace(state, stopping_since=None, killed_at=at, low=0, falling=0, thrashing_since=None)
 
 
-def _rate(last: Sample | None, sample: Sample) -> float:
-    """Bytes per second that went away since the last sample; not below zero."""
-    span = sample.at - last.at if last is not None else 0.0
-    return max(0.0, (last.usable - sample.usable) / span) if last is not None and span > 0 else 0.0
-
-
-def _counted(state: GuardState, sample: Sample, rate: float, policy: Policy, scene: Scene) -> GuardState:
-    """The streaks after this sample; memory that is back arms the guard again."""
-    low = state.low + 1 if sample.usable < policy.floor(loading=scene.loading) else 0
-    ends_soon = rate > 0 and sample.usable < policy.fall_below and sample.usable / rate < policy.horizon
-    falling = state.falling + 1 if ends_soon else 0
-    thrashes = (
-        sample.pressure is not None and sample.pressure >= THRASHING_PERCENT and sample.usable < policy.thrash_below
-    )
-    since = (state.thrashing_since if state.thrashing_since is not None else sample.at) if thrashes else None
-    state = replace(state, last=sample, low=low, falling=falling, thrashing_since=since)
-    if state.acted and _recovered(state, sample, policy):
-        state = replace(state, stopping_since=None, killed_at=None)
-    return state
-
-
-def _recovered(state: GuardState, sample: Sample, policy: Policy) -> bool:
-    """Memory is back; or so much time has passed since the end that what is missing belongs to somebody else.
-
-    It comes back late: a minute is usual, and in the meantime the next engine must not be ended for it.
-    """
-    if sample.usable > policy.near_factor * max(policy.serving_floor, policy.loading_floor):
-        return True
-    return state.killed_at is not None and sample.at - state.killed_at > policy.settle
-
-
-def _verdict(state: GuardState, sample: Sample, rate: float, policy: Policy, scene: Scene) -> tuple[Act, str]:
-    if not scene.engines:
-        return Act.NOTHING, ""
+def _act(
+    state: GuardState, sample: Sample, rate: float, lasts: float, floor: int, policy: Policy, scene: Scene
+) -> tuple[Act, str]:
+    """What this sample calls for, and why. At `rate` bytes per second memory `lasts` so many seconds."""
+    usable, fall = sample.usable, ""
+    if state.falling >= policy.fall_strikes:
+        fall = f"memory fell at {gib(rate)} GiB/s with {gib(usable)} GiB left: gone in {lasts:.1f} s"
     if state.killed_at is not None:
-        reason = _fall(state, sample, rate, policy)
-        again = reason and sample.at - state.killed_at > policy.aftermath
-        return (Act.STOP, reason) if again else (Act.NOTHING, "")
+        again = fall and sample.at - state.killed_at > policy.aftermath
+        return (Act.STOP, fall) if again else (Act.NOTHING, "")
     if state.stopping_since is not None:
-        return _impatience(state.stopping_since, sample, rate, policy)
-    reason = _danger(state, sample, rate, policy, scene)
-    if reason:
-        hopeless = rate > 0 and sample.usable / rate < policy.last_seconds
-        return (Act.KILL if hopeless or sample.usable < policy.kill_floor else Act.STOP), reason
-    return _relief(state, sample, policy, scene)
-
-
-def _danger(state: GuardState, sample: Sample, rate: float, policy: Policy, scene: Scene) -> str:
-    """Why an engine has to end; empty when none has to."""
+        waited = sample.at - state.stopping_since
+        if usable < policy.kill_floor:
+            return Act.KILL, f"{gib(usable)} GiB usable, {waited:.1f} s after it was asked to stop"
+        if lasts < policy.last_seconds:
+            return Act.KILL, f"memory still fell at {gib(rate)} GiB/s, {waited:.1f} s after it was asked to stop"
+        if waited >= policy.grace:
+            return Act.KILL, f"it had not given its memory back {waited:.0f} s after it was asked to stop"
+        return Act.NOTHING, ""
     if state.low >= policy.low_strikes:
         when = "while an engine loads" if scene.loading else "while serving"
-        return (
-            f"{gib(sample.usable)} GiB usable, {policy.low_strikes} looks in a row below the floor of "
-            f"{gib(policy.floor(loading=scene.loading))} GiB {when}"
-        )
-    if fall := _fall(state, sample, rate, policy):
-        return fall
-    if state.thrashing_since is not None and sample.at - state.thrashing_since >= policy.thrash_seconds:
-        return (
-            f"{sample.pressure:.0f} % of the time spent waiting for memory for {policy.thrash_seconds:.0f} s, "
-            f"{gib(sample.usable)} GiB usable"
-        )
-    return ""
-
-
-def _fall(state: GuardState, sample: Sample, rate: float, policy: Policy) -> str:
-    if state.falling < policy.fall_strikes:
-        return ""
-    seconds = sample.usable / max(rate, 1.0)
-    return f"memory fell at {gib(rate)} GiB/s with {gib(sample.usable)} GiB left: gone in {seconds:.1f} s"
-
-
-def _impatience(since: float, sample: Sample, rate: float, policy: Policy) -> tuple[Act, str]:
-    """Whether the graceful stop that was asked for is taking too long."""
-    waited = sample.at - since
-    if sample.usable < policy.kill_floor:
-        return Act.KILL, f"{gib(sample.usable)} GiB usable, {waited:.1f} s after it was asked to stop"
-    if rate > 0 and sample.usable / rate < policy.last_seconds:
-        return Act.KILL, f"memory still fell at {gib(rate)} GiB/s, {waited:.1f} s after it was asked to stop"
-    if waited >= policy.grace:
-        return Act.KILL, f"it had not given its memory back {waited:.0f} s after it was asked to stop"
-    return Act.NOTHING, ""
-
-
-def _relief(state: GuardState, sample: Sample, policy: Policy, scene: Scene) -> tuple[Act, str]:
-    """While an engine loads: the driver allocates from free memory, which the checkpoint's pages take up."""
-    if not scene.loading or scene.measuring or sample.free >= policy.load_free_floor:
+        looks = f"{policy.low_strikes} looks in a row below the floor of {gib(floor)} GiB"
+        reason = f"{gib(usable)} GiB usable, {looks} {when}"
+    elif fall:
+        reason = fall
+    elif state.thrashing_since is not None and sample.at - state.thrashing_since >= policy.thrash_seconds:
+        waiting = f"{sample.pressure:.0f} % of the time spent waiting for memory for {policy.thrash_seconds:.0f} s"
+        reason = f"{waiting}, {gib(usable)} GiB usable"
+    elif not scene.loading or scene.measuring or sample.free >= policy.load_free_floor:
         return Act.NOTHING, ""
-    free = f"{gib(sample.free)} GiB free while an engine loads"
-    waited = state.dropped_at is None or sample.at - state.dropped_at >= policy.drop_every
-    if waited and (sample.droppable is None or sample.droppable >= WORTH_BYTES):
-        return Act.DROP_CACHE, f"{free}, below {gib(policy.load_free_floor)}"
-    return (Act.COMPACT, free) if not state.compacted else (Act.NOTHING, "")
-
-
-def _interval(state: GuardState, sample: Sample, rate: float, policy: Policy, scene: Scene) -> float:
-    """Look closely near the floor, in a fast fall, and until an engine that was asked to end has ended."""
-    close = sample.usable < policy.near_factor * policy.floor(loading=scene.loading)
-    fast = rate > 0 and sample.usable / rate < 5 * policy.horizon
-    watched = close or fast or state.stopping_since is not None
-    return policy.near_interval if watched and scene.engines else policy.calm_interval
+    else:  # the driver allocates from free memory, which the checkpoint's pages take up
+        free = f"{gib(sample.free)} GiB free while an engine loads"
+        due = state.dropped_at is None or sample.at - state.dropped_at >= policy.drop_every
+        if due and (sample.droppable is None or sample.droppable >= WORTH_BYTES):
+            return Act.DROP_CACHE, f"{free}, below {gib(policy.load_free_floor)}"
+        return (Act.NOTHING, "") if state.compacted else (Act.COMPACT, free)
+    return (Act.KILL if lasts < policy.last_seconds or usable < policy.kill_floor else Act.STOP), reason
 
 
 def victim(engines: Sequence[GuardedEngine], *, only_ours: bool = True) -> GuardedEngine | None:
