@@ -13,8 +13,9 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple, TypeVar
 
+from spark_tui.domain.errors import RefusedError
 from spark_tui.domain.finding import Finding, Severity
 from spark_tui.domain.quantities import human_bytes, human_duration
 from spark_tui.domain.settings import Settings, Source
@@ -104,13 +105,13 @@ class StoredFile:
 
     @property
     def size(self) -> int | None:
-        """Bytes that are there; None when nothing is."""
+        """None without data."""
         return None if self.payload is None else self.payload.size
 
 
 @dataclass(frozen=True, slots=True)
 class Partial:
-    """A download that has not ended. `name` is the blob's, `have` bytes of it are on the disk. `writing`: somebody
+    """A download that has not ended. `name` is the blob's, `have` bytes of it are on the disk. `writing`: a process
     holds its lock now, or has written to it within the last minute."""
 
     name: str
@@ -256,6 +257,7 @@ def disk_of(models: Iterable[StoredModel]) -> int:
     return own + sum(each.disk for each in shared)
 
 
+Checked = TypeVar("Checked", StoredRevision, StoredModel)
 MOST_NAMES: Final = 100
 MOVING: Final = "changed during the scan"
 _MOST_REASONS: Final = 8
@@ -268,8 +270,7 @@ _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _BROKEN: Final = (Trouble.LOST, Trouble.LOOP, Trouble.OUTSIDE, Trouble.SIZE)
 
 
-@dataclass(frozen=True, slots=True)
-class Judgement:
+class Judgement(NamedTuple):
     """How whole a set of files is, why, and what is to be fetched (again)."""
 
     completeness: Completeness
@@ -304,35 +305,28 @@ def expected_files(tree: Mapping[str, object]) -> dict[str, Expected] | None:
     found = {}
     for name, entry in files.items():
         if isinstance(entry, dict):
-            found[str(name)] = _expected(entry)
+            sha = entry.get("lfs_sha256")
+            size = entry.get("lfs_size") if sha is not None else entry.get("size")
+            blob = sha if sha is not None else entry.get("blob_id")
+            known = size if isinstance(size, int) and not isinstance(size, bool) and size >= 0 else None
+            found[str(name)] = Expected(known, *digest_of(blob if isinstance(blob, str) else ""))
     return found
-
-
-def _expected(entry: Mapping[str, object]) -> Expected:
-    sha = entry.get("lfs_sha256")
-    size = entry.get("lfs_size") if sha is not None else entry.get("size")
-    told = size if isinstance(size, int) and not isinstance(size, bool) and size >= 0 else None
-    name = sha if sha is not None else entry.get("blob_id")
-    digest, algorithm = digest_of(name) if isinstance(name, str) else ("", Algorithm.NONE)
-    return Expected(told, digest, algorithm)
 
 
 def with_expected(files: Iterable[StoredFile], expected: Mapping[str, Expected] | None) -> tuple[StoredFile, ...]:
     """Files with what is known of their content: by the tree listing, else by the name of their blob; with the sizes
     compared."""
-    return tuple(_told(file, (expected or {}).get(file.name)) for file in files)
-
-
-def _told(file: StoredFile, told: Expected | None) -> StoredFile:
-    if told is None:
-        if file.expected is None and file.blob:
-            digest, algorithm = digest_of(file.blob)
-            if digest:
-                return replace(file, expected=Expected(None, digest, algorithm))
-        return file
-    differs = told.size is not None and file.size is not None and told.size != file.size
-    trouble = Trouble.SIZE if differs and not file.trouble else file.trouble
-    return replace(file, expected=told, trouble=trouble)
+    found = []
+    for file in files:
+        known = (expected or {}).get(file.name)
+        if known is not None:
+            differs = known.size is not None and file.size is not None and known.size != file.size
+            trouble = Trouble.SIZE if differs and not file.trouble else file.trouble
+            file = replace(file, expected=known, trouble=trouble)  # noqa: PLW2901
+        elif file.expected is None and (digest := digest_of(file.blob))[0]:
+            file = replace(file, expected=Expected(None, *digest))  # noqa: PLW2901
+        found.append(file)
+    return tuple(found)
 
 
 # --- completeness -----------------------------------------------------------------------------------------
@@ -346,65 +340,53 @@ def is_weights(name: str) -> bool:
 def judge(files: Sequence[StoredFile], *, tree: Mapping[str, Expected] | None, kind: RepoKind) -> Judgement:
     """How whole a revision is. `tree` is what the Hub lists for it, where that is known.
 
-    A file of the listing that nobody asked for (a second copy of the weights, pictures) is not missed: weights, the
+    A file of the listing that was not asked for (a second copy of the weights, pictures) is not missed: weights, the
     config and the tokenizer are.
     """
     broken = [file for file in files if file.trouble in _BROKEN]
     if broken:
-        reasons = _some(_why_broken(file) for file in broken)
-        return Judgement(Completeness.CORRUPT, reasons, tuple(file.name for file in broken[:MOST_NAMES]))
+        reasons = []
+        for file in broken:
+            whole = file.expected.size if file.expected is not None else None
+            cut = file.trouble is Trouble.SIZE and whole is not None and file.size is not None
+            why = f"has {human_bytes(file.size or 0)} of {human_bytes(whole or 0)}" if cut else file.trouble
+            reasons.append(f"{shown(file.name)} {why}")
+        return Judgement(Completeness.CORRUPT, _some(reasons), tuple(file.name for file in broken[:MOST_NAMES]))
     if any(file.trouble is Trouble.UNREADABLE for file in files):
-        names = _some(f"{shown(file.name)} {file.trouble}" for file in files if file.trouble)
-        return Judgement(Completeness.UNKNOWN, names)
-    here = {file.name for file in files if file.payload is not None}
+        return Judgement(
+            Completeness.UNKNOWN, _some(f"{shown(each.name)} {each.trouble}" for each in files if each.trouble)
+        )
     if kind is not RepoKind.MODEL:
         return Judgement(Completeness.COMPLETE)
-    missing = sorted(_missing_by_listing(here, tree) if tree else _missing_shards(here))
+    here = {file.name for file in files if file.payload is not None}
+    # Without a listing by the shards' own names, and an index whose weights are absent.
+    missing = sorted((needed(tree, here) if tree else _shards_of(here)) - here)
     if missing:
-        return Judgement(Completeness.PARTIAL, _why_missing(missing, tree), tuple(missing[:MOST_NAMES]))
-    if not any(is_weights(name) for name in here):
+        size = sum(tree[name].size or 0 for name in missing if name in tree) if tree else 0
+        first, bytes_ = shown(missing[0]), f" ({human_bytes(size)})" if size else ""
+        why = f"{len(missing)} files missing{bytes_}: {first} ..." if missing[1:] else f"{first} is missing{bytes_}"
+        return Judgement(Completeness.PARTIAL, (why,), tuple(missing[:MOST_NAMES]))
+    weights = sorted(name for name in here if is_weights(name))
+    if not weights:
         return Judgement(Completeness.PARTIAL, ("no weights downloaded",))
-    empty = [name for name in sorted(here) if is_weights(name) and _is_empty(files, name)]
+    sizes = {file.name: file.size for file in files}
+    empty = [name for name in weights if sizes[name] == 0]
     if empty:
         return Judgement(Completeness.CORRUPT, _some(f"{shown(name)} is empty" for name in empty), tuple(empty))
     return Judgement(Completeness.COMPLETE)
 
 
 def in_motion(model: StoredModel) -> StoredModel:
-    """A model that would not hold still: nothing of it is called corrupt, for what a single moment shows as damage
-    may be a download or a deletion at work. It is partial until it is read in peace."""
-    doubted = model.completeness is Completeness.CORRUPT
-    return replace(
-        model,
-        revisions=tuple(_doubted(each) for each in model.revisions),
-        completeness=Completeness.PARTIAL if doubted else model.completeness,
-        reasons=(MOVING,) if doubted else model.reasons,
-        findings=(*model.findings, Finding("changing", Severity.INFO, MOVING)),
-    )
+    """A model that changed during every scan: nothing of it is called corrupt, for what a single moment shows as damage
+    may be a download or a deletion at work. It counts as partial until a scan succeeds."""
 
+    def doubted(each: Checked) -> Checked:
+        corrupt = each.completeness is Completeness.CORRUPT
+        return replace(each, completeness=Completeness.PARTIAL, reasons=(MOVING,)) if corrupt else each
 
-def _doubted(revision: StoredRevision) -> StoredRevision:
-    if revision.completeness is not Completeness.CORRUPT:
-        return revision
-    return replace(revision, completeness=Completeness.PARTIAL, reasons=(MOVING,))
-
-
-def _is_empty(files: Sequence[StoredFile], name: str) -> bool:
-    return any(file.name == name and file.size == 0 for file in files)
-
-
-def _why_broken(file: StoredFile) -> str:
-    told = file.expected.size if file.expected is not None else None
-    if file.trouble is Trouble.SIZE and told is not None and file.size is not None:
-        return f"{shown(file.name)} has {human_bytes(file.size)} of {human_bytes(told)}"
-    return f"{shown(file.name)} {file.trouble}"
-
-
-def _why_missing(missing: list[str], tree: Mapping[str, Expected] | None) -> tuple[str, ...]:
-    size = sum(tree[name].size or 0 for name in missing if name in tree) if tree else 0
-    many = f"{len(missing)} files missing" if len(missing) > 1 else f"{shown(missing[0])} is missing"
-    first = f": {shown(missing[0])} ..." if len(missing) > 1 else ""
-    return (f"{many}{f' ({human_bytes(size)})' if size else ''}{first}",)
+    moving = Finding("changing", Severity.INFO, MOVING)
+    revisions = tuple(doubted(each) for each in model.revisions)
+    return replace(doubted(model), revisions=revisions, findings=(*model.findings, moving))
 
 
 def _some(reasons: Iterable[str]) -> tuple[str, ...]:
@@ -428,15 +410,6 @@ def needed(names: Iterable[str], here: Iterable[str] = ()) -> set[str]:
     return wanted | {name for name in listed if kind and name.endswith("." + kind)}
 
 
-def _missing_by_listing(here: set[str], tree: Mapping[str, Expected]) -> set[str]:
-    return {name for name in needed(tree, here) if name not in here}
-
-
-def _missing_shards(here: set[str]) -> set[str]:
-    """By the shards' own names, and an index whose weights are absent."""
-    return {name for name in _shards_of(here) if name not in here}
-
-
 def _shards_of(names: Iterable[str]) -> set[str]:
     """All shards of the sets of which some are here: `model-00002-of-00009.safetensors` -> nine names."""
     sets = {(found["stem"], found["of"], found["kind"]) for name in names if (found := _SHARD.fullmatch(name))}
@@ -453,9 +426,8 @@ def _shards_of(names: Iterable[str]) -> set[str]:
 
 def current_commit(revisions: Sequence[StoredRevision]) -> str:
     """The revision that an engine gets when it names none: `main`, else the only one, else the newest."""
-    main = next((each for each in revisions if "main" in each.refs), None)
     newest = max(revisions, key=lambda each: each.modified, default=None)
-    found = main or newest
+    found = next((each for each in revisions if "main" in each.refs), newest)
     return found.commit if found is not None else ""
 
 
@@ -466,13 +438,12 @@ def without_reference(revisions: Sequence[StoredRevision]) -> tuple[StoredRevisi
     """
     if not any(each.refs for each in revisions):
         return tuple(revisions)
-    return tuple(_unreferenced(each) if not each.refs else each for each in revisions)
-
-
-def _unreferenced(revision: StoredRevision) -> StoredRevision:
-    if revision.completeness is not Completeness.COMPLETE:
-        return revision
-    return replace(revision, completeness=Completeness.UNREFERENCED, reasons=("old revision (no branch or tag)",))
+    old, why = Completeness.UNREFERENCED, ("old revision (no branch or tag)",)
+    return tuple(
+        each if each.refs or each.completeness is not Completeness.COMPLETE
+        else replace(each, completeness=old, reasons=why)
+        for each in revisions
+    )  # fmt: skip
 
 
 class Verdict(StrEnum):
@@ -618,6 +589,13 @@ class DeletePlan:
         }[self.extent]
         kept = f" Keeps {human_bytes(self.stays)} used by other models." if self.stays else ""
         return f"Deletes {what}. Frees {human_bytes(self.freed)}.{kept}"
+
+    def check(self) -> None:
+        """Raises RefusedError for the first obstacle."""
+        if self.obstacles:
+            first = self.obstacles[0]
+            remedy = first.remedy or "Nothing was changed."
+            raise RefusedError(f"{self.model} is not deleted: {first.summary}.", remedy)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,25 +7,18 @@ nothing that is not a plain file is opened.
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
-import stat
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 from spark_tui.domain.models.checkpoint import CheckpointFacts, CheckpointProblem, licence_in
-from spark_tui.domain.models.weights import (
-    CONFIG,
-    LENGTH_BYTES,
-    SafetensorsHeader,
-    header_length,
-    parse_header,
-    read_checkpoint,
-)
+from spark_tui.domain.models.weights import CONFIG, SafetensorsHeader, read_checkpoint
 from spark_tui.domain.reading import Missing, Reading
 from spark_tui.domain.text import clean_line, truncate
+from spark_tui.services.store.scan import opened, read_header, read_small, read_up_to
 
 MOST_FILES: Final = 4_000
 _MOST_README_BYTES: Final = 256 * 1024
@@ -45,7 +38,7 @@ class StoreCheckpoints:
         """One checkpoint: by its Hub name, or by a path within the store (`/models/NAME` as containers see it).
 
         Missing says why: not in the store, without its config, unreadable. A checkpoint with some of its files is
-        there, with `weights.complete` false and findings that name what lacks. Never raises.
+        there, with `weights.complete` false and findings that name the missing ones. Never raises.
         """
         try:
             folder = self._folder(model, revision)
@@ -65,26 +58,18 @@ class StoreCheckpoints:
         if "\0" in model:
             return Missing("the model's name is not one")
         if model.startswith(("/", "~")):
-            return self._local(model)
+            root = self._store.resolve()
+            inside = model.removeprefix(_STORE_TARGET + "/")
+            folder = (Path(model).expanduser() if inside == model else root / inside.lstrip("/")).resolve()
+            if not folder.is_relative_to(root):
+                return Missing("outside of the model store")
+            return folder if folder.is_dir() else Missing("not in the model store")
         if _REPO.fullmatch(model) is None or ".." in model:
             return Missing("the model's name is not that of a repository")
         repo = self._store / "hub" / f"models--{model.replace('/', '--')}"
-        own = self._store / model.rpartition("/")[2]
-        if repo.is_dir():
-            found = _snapshot(repo, revision)
-            if not isinstance(found, Missing) or not (own / CONFIG).is_file():
-                return found
-        if (own / CONFIG).is_file():  # fetched with --local-dir
-            return own
-        return Missing("not in the model store")
-
-    def _local(self, model: str) -> Path | Missing:
-        inside = model.removeprefix(_STORE_TARGET).lstrip("/") if model.startswith(_STORE_TARGET + "/") else None
-        root = self._store.resolve()
-        folder = (root / inside if inside is not None else Path(model).expanduser()).resolve()
-        if not folder.is_relative_to(root):
-            return Missing("outside of the model store")
-        return folder if folder.is_dir() else Missing("not in the model store")
+        own = self._store / model.rpartition("/")[2]  # downloaded with --local-dir
+        found = _snapshot(repo, revision) if repo.is_dir() else Missing("not in the model store")
+        return own if isinstance(found, Missing) and (own / CONFIG).is_file() else found
 
 
 def _snapshot(repo: Path, revision: str) -> Path | Missing:
@@ -105,91 +90,51 @@ def _snapshot(repo: Path, revision: str) -> Path | Missing:
     return Missing("download not started" if not snapshots.is_dir() else f"revision {wanted} is not downloaded")
 
 
-# --- one folder ---------------------------------------------------------------------------------------------
-
-
 class FolderFiles:
-    """The files of one folder, which others may have put there: a pipe or a device is refused, not waited for."""
+    """The CheckpointFiles of one folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def names(self) -> Iterator[str]:
-        """See CheckpointFiles."""
         return (entry.name for entry in _entries(self._folder))
 
     def head(self, path: str, most: int) -> bytes | CheckpointProblem | None:
-        """See CheckpointFiles."""
         try:
-            with _opened(self._folder / path) as descriptor:
-                return _read(descriptor, most)
+            with opened(str(self._folder / path)) as descriptor:
+                return read_up_to(descriptor, most)
         except FileNotFoundError:
             return None
         except OSError as error:
             return CheckpointProblem(path, f"cannot be read: {_words(error)}")
 
     def headers(self, paths: Sequence[str]) -> list[SafetensorsHeader | CheckpointProblem]:
-        """See CheckpointFiles."""
-        return [self._header(path) for path in paths]
-
-    def _header(self, path: str) -> SafetensorsHeader | CheckpointProblem:
-        shown = truncate(clean_line(path), 80)
-        try:
-            with _opened(self._folder / path) as descriptor:
-                first = os.read(descriptor, LENGTH_BYTES)
-                length = header_length(first, shown)
-                if isinstance(length, CheckpointProblem):
-                    return length
-                size = os.fstat(descriptor).st_size
-                return parse_header(first + _read(descriptor, length), file=shown, file_size=size)
-        except FileNotFoundError:
-            return CheckpointProblem(shown, "is not downloaded")
-        except OSError as error:
-            return CheckpointProblem(shown, f"cannot be read: {_words(error)}")
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[int]:
-    """A descriptor of a plain file; its time of last use stays as it is where that is allowed."""
-    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
-    try:
-        descriptor = os.open(path, flags | os.O_NOATIME)
-    except PermissionError:  # somebody else's file
-        descriptor = os.open(path, flags)
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(22, "not a file")
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-def _read(descriptor: int, most: int) -> bytes:
-    """Up to so many bytes from here on."""
-    parts: list[bytes] = []
-    left = most
-    while left > 0 and (part := os.read(descriptor, min(left, 1 << 20))):
-        parts.append(part)
-        left -= len(part)
-    return b"".join(parts)
+        found: list[SafetensorsHeader | CheckpointProblem] = []
+        for path in paths:
+            name = truncate(clean_line(path), 80)
+            try:
+                with opened(str(self._folder / path)) as descriptor:
+                    found.append(read_header(descriptor, name))
+            except FileNotFoundError:
+                found.append(CheckpointProblem(name, "is not downloaded"))
+            except OSError as error:
+                found.append(CheckpointProblem(name, f"cannot be read: {_words(error)}"))
+        return found
 
 
 def _text(path: Path, most: int = 256) -> str | None:
-    try:
-        with _opened(path) as descriptor:
-            return _read(descriptor, most).decode("utf-8", "replace")
-    except OSError:
-        return None
+    data = read_small(str(path), most)
+    return None if data is None else data.decode("utf-8", "replace")
 
 
 def _entries(folder: Path) -> Iterator[Path]:
     with os.scandir(folder) as found:
-        for _, entry in zip(range(MOST_FILES), found, strict=False):
+        for entry in itertools.islice(found, MOST_FILES):
             yield folder / entry.name
 
 
 def _stamp(folder: Path) -> tuple[tuple[str, int, int], ...]:
-    """Names, sizes and times of its files, links followed: what tells that something has changed."""
+    """Names, sizes and times of its files, links followed: equal while nothing has changed."""
     found = []
     for path in _entries(folder):
         try:

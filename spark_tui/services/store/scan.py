@@ -1,22 +1,28 @@
-"""One repository of the Hub's cache: `models--ORG--NAME/{refs,snapshots,blobs,trees}` becomes a StoredModel."""
+"""One folder, or one repository of the Hub's cache (`models--ORG--NAME/{refs,snapshots,blobs,trees}`), as it is.
+
+Nothing here raises: what cannot be read is a finding.
+"""
 
 # A store has tens of thousands of names, and Path objects take several times as long as strings.
-# ruff: noqa: PTH112, PTH113, PTH115, PTH116, PTH118, PTH119, PTH120, PTH208
+# ruff: noqa: PTH207, PTH112, PTH113, PTH115, PTH116, PTH118, PTH119, PTH120
 
 from __future__ import annotations
 
 import errno
+import glob
 import os
 import pwd
 import re
 import shlex
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Final
 
 from spark_tui.domain.finding import Finding, Severity
+from spark_tui.domain.models.checkpoint import CheckpointProblem
 from spark_tui.domain.models.config import MOST_BYTES, BadJson, read_object
 from spark_tui.domain.models.store import (
     Completeness,
@@ -41,6 +47,7 @@ from spark_tui.domain.models.store import (
     with_expected,
     without_reference,
 )
+from spark_tui.domain.models.weights import LENGTH_BYTES, SafetensorsHeader, header_length, parse_header
 from spark_tui.domain.quantities import human_bytes
 from spark_tui.domain.text import clean_line
 from spark_tui.services.files import is_locked
@@ -58,8 +65,8 @@ Mark = tuple[str, int, int]
 
 @dataclass(slots=True)
 class Survey:
-    """What is collected while one model is looked at. `marks` tell later whether anything has changed; `settled` is
-    false when the result must not be kept.
+    """What is collected while one model is read. `marks` decide later whether anything has changed; `settled` is false
+    when the result must not be kept.
 
     `root` is the store and `base` the model's own place, both without links; `now` in seconds since the epoch."""
 
@@ -82,7 +89,7 @@ class Survey:
         self.newest = max(self.newest, status.st_ctime_ns)
 
     def owned(self, status: os.stat_result) -> None:
-        """Counts what belongs to somebody else."""
+        """Counts what belongs to another user."""
         if status.st_uid != self.uid and self.uid != 0:
             self.foreign += 1
             self.owner = status.st_uid
@@ -92,12 +99,6 @@ class Survey:
         found = Finding(id_, Severity.WARNING, summary, remedy=remedy, subject=path)
         if found not in self.findings:
             self.findings.append(found)
-
-    def finding_of_owner(self) -> None:
-        """Adds a warning when files belong to somebody else."""
-        if self.foreign:
-            words = f"{self.foreign:,} files and folders belong to {clean_line(user_name(self.owner))}"
-            self.finding("foreign_files", f"{words} (downloaded by a container)", chown_command(self.base), self.base)
 
     def list(self, folder: str) -> list[os.DirEntry[str]]:
         """A folder's entries in name order, the folder remembered; none where there is no such folder, and a finding
@@ -114,9 +115,8 @@ class Survey:
             return []
         except OSError as error:
             self.settled = False
-            self.finding(
-                "unreadable", f"{self.words(folder)} cannot be read: {reason(error)}", remedy_for(error, folder), folder
-            )
+            remedy = chown_command(folder) if error.errno in (errno.EACCES, errno.EPERM) else ""
+            self.finding("unreadable", f"{self.words(folder)} cannot be read: {reason(error)}", remedy, folder)
             return []
         self.entries += len(entries)
         if self.entries > MOST_ENTRIES:
@@ -156,6 +156,15 @@ def walk(survey: Survey, folder: str, prefix: str = "", depth: int = 0) -> Itera
             yield prefix + entry.name, entry
 
 
+def entries_of(folder: str) -> list[os.DirEntry[str]]:
+    """A folder's entries; none where it cannot be read."""
+    try:
+        with os.scandir(folder) as found:
+            return list(found)
+    except OSError:
+        return []
+
+
 def data_behind(survey: Survey, path: str, *, is_link: bool) -> tuple[Payload | None, Trouble]:
     """The data that a name leads to, and what is wrong with it. A big file is remembered.
 
@@ -166,27 +175,20 @@ def data_behind(survey: Survey, path: str, *, is_link: bool) -> tuple[Payload | 
         if is_link and not inside(os.path.realpath(path), survey.root):
             return None, Trouble.OUTSIDE
     except OSError as error:
-        trouble = trouble_of(error)
-        return None, Trouble.ABSENT if trouble is Trouble.LOST and not os.path.lexists(path) else trouble
+        if error.errno == errno.ELOOP:
+            return None, Trouble.LOOP
+        if error.errno in (errno.ENOENT, errno.ENOTDIR):
+            return None, Trouble.LOST if os.path.lexists(path) else Trouble.ABSENT
+        return None, Trouble.UNREADABLE
     if not stat.S_ISREG(status.st_mode):
-        if stat.S_ISDIR(status.st_mode):
-            survey.finding("folder_link", f"{survey.words(path)} is a link to a folder (not followed)", path=path)
-        else:
-            survey.finding("not_a_file", f"{survey.words(path)} is not a regular file", path=path)
+        folder = stat.S_ISDIR(status.st_mode)
+        words = "is a link to a folder (not followed)" if folder else "is not a regular file"
+        survey.finding("folder_link" if folder else "not_a_file", f"{survey.words(path)} {words}", path=path)
         return None, Trouble.UNREADABLE
     survey.owned(status)
     if status.st_size >= BIG:
         survey.mark(path, status)
     return payload_of(status), Trouble.NONE
-
-
-def trouble_of(error: OSError) -> Trouble:
-    """What an error of `stat` says of a name."""
-    if error.errno == errno.ELOOP:
-        return Trouble.LOOP
-    if error.errno in (errno.ENOENT, errno.ENOTDIR):
-        return Trouble.LOST
-    return Trouble.UNREADABLE
 
 
 def unchanged(base: str, marks: list[Mark]) -> float | None:
@@ -204,35 +206,48 @@ def unchanged(base: str, marks: list[Mark]) -> float | None:
     return used
 
 
-def open_quietly(path: str) -> int:
-    """A descriptor for reading that leaves the time of the last use as it is, where that is allowed: looking at a
-    model is no use of it. Raises OSError."""
+@contextmanager
+def opened(path: str) -> Iterator[int]:
+    """A descriptor of a plain file: a pipe or a device is refused, not waited for. The time of the last use stays as it
+    is where that is allowed: looking at a model is no use of it. Raises OSError."""
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
     try:
-        return os.open(path, flags | os.O_NOATIME)
-    except PermissionError:  # somebody else's file
-        return os.open(path, flags)
+        descriptor = os.open(path, flags | os.O_NOATIME)
+    except PermissionError:  # another user's file
+        descriptor = os.open(path, flags)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "not a file")
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def read_up_to(descriptor: int, most: int) -> bytes:
+    """Up to `most` bytes from the descriptor's place on."""
+    parts: list[bytes] = []
+    while most > 0 and (part := os.read(descriptor, min(most, 1 << 20))):
+        parts.append(part)
+        most -= len(part)
+    return b"".join(parts)
 
 
 def read_small(path: str, most: int) -> bytes | None:
     """A plain file's beginning; None where there is none, or it is no file, or it may not be read."""
     try:
-        descriptor = open_quietly(path)
+        with opened(path) as descriptor:
+            return read_up_to(descriptor, most)
     except OSError:
         return None
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return None
-        parts: list[bytes] = []
-        left = most
-        while left > 0 and (part := os.read(descriptor, min(left, 1 << 20))):
-            parts.append(part)
-            left -= len(part)
-        return b"".join(parts)
-    except OSError:
-        return None
-    finally:
-        os.close(descriptor)
+
+
+def read_header(descriptor: int, file: str = "") -> SafetensorsHeader | CheckpointProblem:
+    """The header of a safetensors file. Raises OSError."""
+    first = os.read(descriptor, LENGTH_BYTES)
+    length = header_length(first, file)
+    if isinstance(length, CheckpointProblem):
+        return length
+    return parse_header(first + read_up_to(descriptor, length), file=file, file_size=os.fstat(descriptor).st_size)
 
 
 def inside(path: str, root: str) -> bool:
@@ -245,11 +260,6 @@ def reason(error: OSError) -> str:
     return clean_line(error.strerror or str(error)).lower()
 
 
-def remedy_for(error: OSError, path: str) -> str:
-    """What to type where permission lacks."""
-    return chown_command(path) if error.errno in (errno.EACCES, errno.EPERM) else ""
-
-
 def chown_command(path: str) -> str:
     """The command that gives a folder back to the person."""
     if not path.isprintable():
@@ -259,9 +269,9 @@ def chown_command(path: str) -> str:
 
 @cache
 def user_name(uid: int) -> str:
-    """A user's name, or `user 1234` where it has none here."""
+    """A user's name, or `user 1234` where it has none; for the screen."""
     try:
-        return pwd.getpwuid(uid).pw_name
+        return clean_line(pwd.getpwuid(uid).pw_name)
     except KeyError:
         return f"user {uid}"
 
@@ -275,19 +285,11 @@ _MOST_REF_BYTES: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Blob:
-    """One entry of `blobs`."""
-
-    payload: Payload | None
-    trouble: Trouble = Trouble.NONE
-
-
-@dataclass(frozen=True, slots=True)
 class Repo:
-    """Everything that is read of one repository; `files` by commit."""
+    """All that is read of one repository: `files` by commit, `blobs` by name, `refs` as branch or tag -> commit."""
 
     files: Mapping[str, tuple[StoredFile, ...]]
-    blobs: Mapping[str, Blob]
+    blobs: Mapping[str, StoredFile]
     refs: Mapping[str, str]
     trees: Mapping[str, Mapping[str, Expected]]
     partials: tuple[Partial, ...]
@@ -301,31 +303,12 @@ def repo_id(name: str) -> tuple[RepoKind, str] | None:
 
 
 def read_repo(survey: Survey, *, hub: str, digests: bool = True) -> Repo:
-    """Looks at one repository. Never raises: what cannot be read is a finding.
-
-    Without `digests`, files are not told by the names of their blobs what their content must be.
-    """
+    """Reads one repository. With `digests`, files without a listing get theirs from the names of their blobs."""
     base = survey.base
     survey.list(base)
-    refs = _refs(survey)
-    names = _snapshots(survey)
-    blobs, partials = _blobs(survey, hub)
-    files = {commit: tuple(_file(survey, blobs, name, entry) for name, entry in found) for commit, found in names}
-    trees = {commit: tree for commit in files if (tree := read_tree(f"{base}/trees/{commit}.json")) is not None}
-    survey.list(f"{base}/trees")
-    told = {
-        commit: with_expected(found, trees.get(commit)) if digests or commit in trees else found
-        for commit, found in files.items()
-    }
-    return Repo(told, blobs, refs, trees, partials)
-
-
-def _refs(survey: Survey) -> dict[str, str]:
-    """Branch or tag -> commit."""
     refs: dict[str, str] = {}
-    for name, entry in walk(survey, f"{survey.base}/refs"):
-        data = read_small(entry.path, _MOST_REF_BYTES)
-        commit = (data or b"").decode("utf-8", "replace").strip()
+    for name, entry in walk(survey, f"{base}/refs"):
+        commit = (read_small(entry.path, _MOST_REF_BYTES) or b"").decode("utf-8", "replace").strip()
         if not is_commit(commit):
             survey.finding("bad_reference", f"reference {shown(name)} does not name a commit", path=entry.path)
             continue
@@ -334,40 +317,49 @@ def _refs(survey: Survey) -> dict[str, str]:
             survey.mark(entry.path, entry.stat(follow_symlinks=False))
         except OSError:
             survey.settled = False
-    return refs
-
-
-def _snapshots(survey: Survey) -> list[tuple[str, list[tuple[str, os.DirEntry[str]]]]]:
-    found = []
-    for entry in survey.list(f"{survey.base}/snapshots"):
+    snapshots = []
+    for entry in survey.list(f"{base}/snapshots"):
         if entry.is_dir(follow_symlinks=False):
-            found.append((entry.name, list(walk(survey, entry.path))))
+            snapshots.append((entry.name, list(walk(survey, entry.path))))
         else:
             survey.finding("not_a_folder", f"snapshots/{shown(entry.name)} is not a folder", path=entry.path)
-    return found
+    blobs, partials = _blobs(survey, hub)
+    files = {commit: tuple(_file(survey, blobs, name, entry) for name, entry in found) for commit, found in snapshots}
+    trees = {commit: tree for commit in files if (tree := read_tree(f"{base}/trees/{commit}.json")) is not None}
+    survey.list(f"{base}/trees")
+    known = {
+        commit: with_expected(found, trees.get(commit)) if digests or commit in trees else found
+        for commit, found in files.items()
+    }
+    return Repo(known, blobs, refs, trees, partials)
 
 
-def _blobs(survey: Survey, hub: str) -> tuple[dict[str, Blob], tuple[Partial, ...]]:
-    blobs: dict[str, Blob] = {}
+def _blobs(survey: Survey, hub: str) -> tuple[dict[str, StoredFile], tuple[Partial, ...]]:
+    """Everything in `blobs` by name: data, links into the cache's shared blobs, and what is being downloaded."""
+    blobs: dict[str, StoredFile] = {}
     partials = []
-    store = f"{hub}/blobs/" if is_shared_store(hub) else None
+    shared = is_shared_store(hub)
     for entry in survey.list(f"{survey.base}/blobs"):
         if entry.name.endswith(INCOMPLETE):
-            partials.append(_partial(survey, entry, hub))
+            try:
+                status = entry.stat(follow_symlinks=False)
+            except OSError:
+                continue  # it has just been completed
+            survey.settled = False  # it grows without its folder changing
+            survey.owned(status)
+            name = entry.name.removesuffix(INCOMPLETE).partition(".")[0]
+            lock = f"{hub}/.locks/{os.path.basename(survey.base)}/{name}.lock"
+            writing = is_locked(lock) or survey.now - status.st_mtime < _WRITING_SECONDS
+            partials.append(Partial(name, status.st_blocks * _BLOCK, status.st_mtime, writing))
         elif entry.is_symlink():
-            blobs[entry.name] = _shared(survey, entry, store)
+            payload, trouble = data_behind(survey, entry.path, is_link=True)
+            if payload is not None and shared and shared_target(entry.path, f"{hub}/blobs/") is not None:
+                payload = replace(payload, shared=True)
+            blobs[entry.name] = StoredFile(entry.name, payload, trouble=trouble)
         elif entry.is_file(follow_symlinks=False):
-            blobs[entry.name] = Blob(*data_behind(survey, entry.path, is_link=False))
-    return blobs, tuple(each for each in partials if each is not None)
-
-
-def _shared(survey: Survey, entry: os.DirEntry[str], store: str | None) -> Blob:
-    """A blob that is a link: into the cache's shared blobs, or a stray one."""
-    payload, trouble = data_behind(survey, entry.path, is_link=True)
-    if payload is None or store is None:
-        return Blob(payload, trouble)
-    target = shared_target(entry.path, store)
-    return Blob(replace(payload, shared=target is not None), trouble)
+            payload, trouble = data_behind(survey, entry.path, is_link=False)
+            blobs[entry.name] = StoredFile(entry.name, payload, trouble=trouble)
+    return blobs, tuple(partials)
 
 
 def shared_target(path: str, store: str) -> str | None:
@@ -385,20 +377,7 @@ def is_shared_store(hub: str) -> bool:
     return read_small(f"{hub}/blobs/{SHARED_MARKER}", 16) == b"1\n"
 
 
-def _partial(survey: Survey, entry: os.DirEntry[str], hub: str) -> Partial | None:
-    try:
-        status = entry.stat(follow_symlinks=False)
-    except OSError:
-        return None  # it has just been completed
-    survey.settled = False  # it grows without its folder changing
-    survey.owned(status)
-    name = entry.name.removesuffix(INCOMPLETE).partition(".")[0]
-    lock = f"{hub}/.locks/{os.path.basename(survey.base)}/{name}.lock"
-    writing = is_locked(lock) or survey.now - status.st_mtime < _WRITING_SECONDS
-    return Partial(name, status.st_blocks * 512, status.st_mtime, writing)
-
-
-def _file(survey: Survey, blobs: Mapping[str, Blob], name: str, entry: os.DirEntry[str]) -> StoredFile:
+def _file(survey: Survey, blobs: Mapping[str, StoredFile], name: str, entry: os.DirEntry[str]) -> StoredFile:
     if not entry.is_symlink():
         payload, trouble = data_behind(survey, entry.path, is_link=False)
         return StoredFile(name, payload, "", None, trouble)
@@ -434,89 +413,81 @@ def read_tree(path: str) -> dict[str, Expected] | None:
         return None
 
 
-# --- the model --------------------------------------------------------------------------------------------
-
-
 def scan_repo(survey: Survey, *, kind: RepoKind, name: str, hub: str) -> StoredModel:
     """One repository as the store shows it."""
     repo = read_repo(survey, hub=hub, digests=False)
-    revisions = without_reference([_revision(survey, repo, commit, kind) for commit in repo.files])
+    found = []
+    for commit, files in repo.files.items():
+        refs = tuple(sorted(ref for ref, target in repo.refs.items() if target == commit))
+        path = f"{survey.base}/snapshots/{commit}"
+        found.append(_revision(commit, path, refs, files, repo.trees.get(commit), kind))
+    revisions = without_reference(found)
     commit = current_commit(revisions)
     current = next((each for each in revisions if each.commit == commit), None)
-    payloads = unique(
-        [blob.payload for blob in repo.blobs.values() if blob.payload is not None]
-        + [file.payload for files in repo.files.values() for file in files if file.payload is not None]
-    )
-    completeness, reasons = _whole(repo, current, survey)
-    used = max((each.used for each in payloads if each.size), default=None)
-    idle = sum(each.have for each in repo.partials if not each.writing)
-    survey.finding_of_owner()
-    if any(not each.writing for each in repo.partials):
-        words = f"unfinished download ({human_bytes(idle)})"
+    gone = sorted(ref for ref, target in repo.refs.items() if target not in repo.files)
+    if current is not None:
+        state = current.completeness, current.reasons
+        if gone and current.completeness is Completeness.COMPLETE:
+            state = Completeness.PARTIAL, (f"{', '.join(map(shown, gone))} names a missing revision",)
+    elif repo.partials:
+        state = Completeness.PARTIAL, ("unfinished download",)
+    elif repo.blobs:
+        state = Completeness.UNREFERENCED, ("unused data only (no revision)",)
+    elif not survey.settled:
+        state = Completeness.UNKNOWN, ("cannot be read",)
+    else:
+        state = Completeness.PARTIAL, ("download not started",)
+    used = {file.blob for files in repo.files.values() for file in files}
+    unused = unique(blob.payload for name, blob in repo.blobs.items() if name not in used and blob.payload is not None)
+    _report_owner(survey)
+    idle = [each.have for each in repo.partials if not each.writing]
+    if idle:
+        words = f"unfinished download ({human_bytes(sum(idle))})"
         survey.finding("interrupted_download", words, "Resume the download, or delete the unfinished files.")
-    return StoredModel(
-        id=name,
-        layout=Layout.CACHE,
-        path=survey.base,
-        kind=kind,
-        revisions=revisions,
-        commit=commit,
-        completeness=completeness,
-        reasons=reasons,
+    held = [*repo.blobs.values(), *(file for files in repo.files.values() for file in files)]
+    model = StoredModel(name, Layout.CACHE, survey.base, kind, revisions, commit, *state, partials=repo.partials)
+    return _summed(survey, model, held, loose=sum(each.disk for each in unused))
+
+
+def _revision(
+    commit: str, path: str, refs: tuple[str, ...], files: Sequence[StoredFile], tree: Mapping[str, Expected] | None,
+    kind: RepoKind,
+) -> StoredRevision:  # fmt: skip
+    completeness, reasons, missing = judge(files, tree=tree, kind=kind)
+    payloads = unique(file.payload for file in files if file.payload is not None)
+    return StoredRevision(
+        commit, path, refs, len(files), sum(each.size for each in payloads),
+        sum(tree[name].size or 0 for name in needed(tree, [file.name for file in files])) if tree else None,
+        completeness, reasons, missing, max((each.modified for each in payloads), default=0.0),
+    )  # fmt: skip
+
+
+def _report_owner(survey: Survey) -> None:
+    if survey.foreign:
+        words = f"{survey.foreign:,} files and folders belong to {user_name(survey.owner)} (downloaded by a container)"
+        survey.finding("foreign_files", words, chown_command(survey.base), survey.base)
+
+
+def _summed(
+    survey: Survey, model: StoredModel, files: Iterable[StoredFile], *, loose: int = 0, more: int = 0
+) -> StoredModel:
+    """A model with the sums over its files and what the survey has found. `more`: bytes of disk besides."""
+    payloads = unique(file.payload for file in files if file.payload is not None)
+    return replace(
+        model,
         size=sum(each.size for each in payloads),
-        disk=sum(each.disk for each in payloads) + sum(each.have for each in repo.partials),
-        loose=_loose(repo),
-        partials=repo.partials,
+        disk=sum(each.disk for each in payloads) + model.partial_bytes + more,
+        loose=loose,
         shared=tuple(each for each in payloads if each.shared or each.links > 1),
-        used=used,
+        used=max((each.used for each in payloads if each.size), default=None),
         modified=max((each.modified for each in payloads), default=None),
         foreign=survey.foreign,
-        owner=clean_line(user_name(survey.owner)) if survey.foreign else "",
+        owner=user_name(survey.owner) if survey.foreign else "",
         findings=tuple(survey.findings),
     )
 
 
-def _revision(survey: Survey, repo: Repo, commit: str, kind: RepoKind) -> StoredRevision:
-    files, tree = repo.files[commit], repo.trees.get(commit)
-    found = judge(files, tree=tree, kind=kind)
-    payloads = unique(file.payload for file in files if file.payload is not None)
-    here = [file.name for file in files]
-    return StoredRevision(
-        commit=commit,
-        path=f"{survey.base}/snapshots/{commit}",
-        refs=tuple(sorted(ref for ref, target in repo.refs.items() if target == commit)),
-        files=len(files),
-        size=sum(each.size for each in payloads),
-        expected=sum(tree[name].size or 0 for name in needed(tree, here)) if tree else None,
-        completeness=found.completeness,
-        reasons=found.reasons,
-        missing=found.missing,
-        modified=max((each.modified for each in payloads), default=0.0),
-    )
-
-
-def _whole(repo: Repo, current: StoredRevision | None, survey: Survey) -> tuple[Completeness, tuple[str, ...]]:
-    """How whole the repository is: as its current revision, or by what there is without one."""
-    if current is not None:
-        gone = sorted(ref for ref, commit in repo.refs.items() if commit not in repo.files)
-        if gone and current.completeness is Completeness.COMPLETE:
-            return Completeness.PARTIAL, (f"{', '.join(map(shown, gone))} names a missing revision",)
-        return current.completeness, current.reasons
-    if repo.partials:
-        return Completeness.PARTIAL, ("unfinished download",)
-    if repo.blobs:
-        return Completeness.UNREFERENCED, ("unused data only (no revision)",)
-    if not survey.settled:
-        return Completeness.UNKNOWN, ("cannot be read",)
-    return Completeness.PARTIAL, ("download not started",)
-
-
-def _loose(repo: Repo) -> int:
-    """Disk space of blobs that no revision uses."""
-    used = {file.blob for files in repo.files.values() for file in files}
-    blobs = (blob.payload for name, blob in repo.blobs.items() if name not in used)
-    return sum(each.disk for each in unique(payload for payload in blobs if payload is not None))
-
+# --- a folder ---------------------------------------------------------------------------------------------
 
 CONTAINER_ROOT: Final = "/models"
 _PAPERS: Final = ".cache/huggingface/"
@@ -525,18 +496,6 @@ _METADATA: Final = ".metadata"
 _GIT: Final = ".git/"
 _TELLING: Final = ("config.json", "params.json", "model_index.json", "adapter_config.json")
 _MOST_METADATA_BYTES: Final = 1024
-
-
-@dataclass(frozen=True, slots=True)
-class Folder:
-    """Everything that is read of one folder."""
-
-    files: tuple[StoredFile, ...]
-    commit: str
-    tree: Mapping[str, Expected] | None
-    partials: tuple[Partial, ...]
-    papers: int
-    git: int
 
 
 def is_model_folder(names: Iterable[str]) -> bool:
@@ -549,130 +508,67 @@ def has_papers(path: str) -> bool:
     return os.path.isdir(f"{path}/{_DOWNLOADS}")
 
 
-def read_folder(survey: Survey) -> Folder:
-    """Looks at one folder. Never raises: what cannot be read is a finding."""
-    if os.path.isfile(survey.base):
-        return _single(survey)
+def scan_folder(survey: Survey, name: str) -> tuple[StoredModel, tuple[StoredFile, ...]]:
+    """One folder, or one file, as the store shows it, with its files; `name` is its path within the store."""
     files, papers, partials = [], [], []
     git = paper_bytes = 0
-    for name, entry in walk(survey, survey.base):
+    if os.path.isfile(survey.base):
+        payload, trouble = data_behind(survey, survey.base, is_link=False)
+        files.append(StoredFile(os.path.basename(survey.base), payload, trouble=trouble))
+    for path, entry in walk(survey, survey.base):
         payload, trouble = data_behind(survey, entry.path, is_link=entry.is_symlink())
-        if name.startswith(_GIT):
+        if path.startswith(_GIT):
             git += payload.disk if payload else 0
-        elif not name.startswith(_PAPERS):
-            files.append(StoredFile(name, payload, "", None, trouble))
-        else:
-            paper_bytes += payload.disk if payload and not name.endswith(INCOMPLETE) else 0
-            papers.append(name)
-            if name.endswith(INCOMPLETE) and payload is not None:
-                partials.append(_folder_partial(survey, entry.path, payload.disk, payload.modified))
-    told = _metadata(survey, papers)
-    commit = next((commit for commit, _ in told.values()), "")
+        elif not path.startswith(_PAPERS):
+            files.append(StoredFile(path, payload, trouble=trouble))
+        elif not path.endswith(INCOMPLETE):
+            paper_bytes += payload.disk if payload else 0
+            papers.append(path)
+        elif payload is not None:
+            survey.settled = False
+            folder, _, etag = entry.path.removesuffix(INCOMPLETE).rpartition("/")
+            locks = glob.iglob(f"{glob.escape(folder)}/*.lock")
+            writing = survey.now - payload.modified < _WRITING_SECONDS or any(is_locked(lock) for lock in locks)
+            parts = etag.split(".")
+            partials.append(Partial(parts[min(1, len(parts) - 1)], payload.disk, payload.modified, writing))
+
+    etags = _metadata(survey, papers)
+    commit = next((commit for commit, _ in etags.values()), "")
     tree = read_tree(f"{survey.base}/{_PAPERS}trees/{commit}.json") if commit else None
-    known = tree if tree is not None else {name: _expected(etag) for name, (_, etag) in told.items()}
-    found = tuple(_forgiven(file) for file in with_expected(files, known))
-    _tell_changed(survey, with_expected(files, known))
-    return Folder(found, commit, tree, tuple(partials), paper_bytes, git)
+    expected = (
+        tree if tree is not None else {path: Expected(None, *digest_of(etag)) for path, (_, etag) in etags.items()}
+    )
+    known, edited = [], []
+    for file in with_expected(files, expected):
+        if file.trouble is Trouble.SIZE and not is_weights(file.name):  # small files of a folder may be edited
+            edited.append(shown(file.name))
+            known.append(replace(file, trouble=Trouble.NONE))
+        else:
+            known.append(file)
+    if edited:
+        survey.finding("edited", f"edited since download: {', '.join(edited[:5])}", path=survey.base)
 
-
-def _single(survey: Survey) -> Folder:
-    payload, trouble = data_behind(survey, survey.base, is_link=False)
-    file = StoredFile(os.path.basename(survey.base), payload, "", None, trouble)
-    return Folder((file,), "", None, (), 0, 0)
+    revision = _revision(commit, survey.base, (), known, tree, RepoKind.MODEL)
+    if partials and revision.completeness is Completeness.COMPLETE:
+        revision = replace(revision, completeness=Completeness.PARTIAL, reasons=("unfinished download",))
+    _report_owner(survey)
+    if git > 1 << 30:
+        words = f".git holds {human_bytes(git)}, usually a second copy of the weights"
+        survey.finding("git_copy", words, "Delete .git if you no longer pull into it.", f"{survey.base}/.git")
+    model = StoredModel(
+        f"{CONTAINER_ROOT}/{name}", Layout.FOLDER, survey.base, RepoKind.MODEL, (revision,), commit,
+        revision.completeness, revision.reasons, partials=tuple(partials),
+    )  # fmt: skip
+    return _summed(survey, model, known, more=paper_bytes + git), tuple(known)
 
 
 def _metadata(survey: Survey, papers: Iterable[str]) -> dict[str, tuple[str, str]]:
-    """File name -> (commit, etag), from the papers."""
+    """File name -> (commit, etag), as `hf download --local-dir` writes them."""
     found = {}
     for name in papers:
-        if not (name.startswith(_DOWNLOADS) and name.endswith(_METADATA)):
-            continue
-        lines = (
-            (read_small(f"{survey.base}/{name}", _MOST_METADATA_BYTES) or b"").decode("utf-8", "replace").split("\n")
-        )
-        if len(lines) >= 2 and is_commit(lines[0].strip()):
-            found[name[len(_DOWNLOADS) : -len(_METADATA)]] = (lines[0].strip(), lines[1].strip())
+        if name.startswith(_DOWNLOADS) and name.endswith(_METADATA):
+            text = (read_small(f"{survey.base}/{name}", _MOST_METADATA_BYTES) or b"").decode("utf-8", "replace")
+            commit, more, rest = text.partition("\n")
+            if is_commit(commit.strip()) and more:
+                found[name[len(_DOWNLOADS) : -len(_METADATA)]] = (commit.strip(), rest.partition("\n")[0].strip())
     return found
-
-
-def _expected(etag: str) -> Expected:
-    digest, algorithm = digest_of(etag)
-    return Expected(None, digest, algorithm)
-
-
-def _forgiven(file: StoredFile) -> StoredFile:
-    """Small files of an own folder are there to be edited; weights are not."""
-    if file.trouble is Trouble.SIZE and not is_weights(file.name):
-        return replace(file, trouble=Trouble.NONE)
-    return file
-
-
-def _tell_changed(survey: Survey, files: Iterable[StoredFile]) -> None:
-    changed = [shown(file.name) for file in files if file.trouble is Trouble.SIZE and not is_weights(file.name)]
-    if changed:
-        survey.finding("edited", f"edited since download: {', '.join(changed[:5])}", path=survey.base)
-
-
-def _folder_partial(survey: Survey, path: str, have: int, modified: float) -> Partial:
-    survey.settled = False
-    folder, _, name = path.rpartition("/")
-    etag = name.removesuffix(INCOMPLETE).split(".")
-    locks = (f"{folder}/{entry}" for entry in _names(folder) if entry.endswith(".lock"))
-    writing = survey.now - modified < _WRITING_SECONDS or any(is_locked(lock) for lock in locks)
-    return Partial(etag[1] if len(etag) > 1 else etag[0], have, modified, writing)
-
-
-def _names(folder: str) -> list[str]:
-    try:
-        return os.listdir(folder)
-    except OSError:
-        return []
-
-
-# --- the model --------------------------------------------------------------------------------------------
-
-
-def scan_folder(survey: Survey, name: str) -> StoredModel:
-    """One folder as the store shows it; `name` is its path within the store."""
-    found = read_folder(survey)
-    judged = judge(found.files, tree=found.tree, kind=RepoKind.MODEL)
-    completeness, reasons = judged.completeness, judged.reasons
-    if found.partials and completeness is Completeness.COMPLETE:
-        completeness, reasons = Completeness.PARTIAL, ("unfinished download",)
-    payloads = unique(file.payload for file in found.files if file.payload is not None)
-    here = [file.name for file in found.files]
-    size = sum(each.size for each in payloads)
-    revision = StoredRevision(
-        commit=found.commit,
-        path=survey.base,
-        files=len(found.files),
-        size=size,
-        expected=sum(found.tree[each].size or 0 for each in needed(found.tree, here)) if found.tree else None,
-        completeness=completeness,
-        reasons=reasons,
-        missing=judged.missing,
-        modified=max((each.modified for each in payloads), default=0.0),
-    )
-    extra = found.papers + found.git + sum(each.have for each in found.partials)
-    survey.finding_of_owner()
-    if found.git > 1 << 30:
-        words = f".git holds {human_bytes(found.git)}, usually a second copy of the weights"
-        survey.finding("git_copy", words, "Delete .git if you no longer pull into it.", f"{survey.base}/.git")
-    return StoredModel(
-        id=f"{CONTAINER_ROOT}/{name}",
-        layout=Layout.FOLDER,
-        path=survey.base,
-        revisions=(revision,),
-        commit=found.commit,
-        completeness=completeness,
-        reasons=reasons,
-        size=size,
-        disk=sum(each.disk for each in payloads) + extra,
-        partials=found.partials,
-        shared=tuple(each for each in payloads if each.links > 1),
-        used=max((each.used for each in payloads if each.size), default=None),
-        modified=max((each.modified for each in payloads), default=None),
-        foreign=survey.foreign,
-        owner=clean_line(user_name(survey.owner)) if survey.foreign else "",
-        findings=tuple(survey.findings),
-    )

@@ -14,6 +14,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -45,11 +46,11 @@ from spark_tui.services.store.delete import Deletion
 from spark_tui.services.store.scan import (
     Mark,
     Survey,
+    entries_of,
     has_papers,
     is_model_folder,
     is_shared_store,
     payload_of,
-    read_folder,
     read_repo,
     reason,
     repo_id,
@@ -78,63 +79,57 @@ class PrivateFiles(Protocol):
         """Puts a private file in place; raises OSError."""
 
 
+class _Kept(msgspec.Struct, frozen=True):
+    version: int
+    models: dict[str, tuple[list[Mark], StoredModel]]
+
+
 class KeptScans:
-    """Models by their path, with the marks that tell whether they still hold."""
+    """Models by their path, with the marks that decide whether they still hold."""
 
     def __init__(self, files: PrivateFiles | None, root: str, uid: int) -> None:
         self._files = files
-        name = f"store-{hashlib.sha256(f'{root}:{uid}'.encode('utf-8', 'surrogateescape')).hexdigest()[:16]}"
-        self._name = name
-        self._kept: dict[str, tuple[list[Mark], StoredModel]] | None = None
+        self._name = f"store-{hashlib.sha256(f'{root}:{uid}'.encode('utf-8', 'surrogateescape')).hexdigest()[:16]}"
         self._changed = False
+
+    @cached_property
+    def _models(self) -> dict[str, tuple[list[Mark], StoredModel]]:
+        if self._files is not None:
+            with suppress(OSError, msgspec.MsgspecError, RecursionError):  # an older version's, or damaged: replaced
+                data = self._files.read(self._files.file(self._name, ".json"), _MOST_BYTES)
+                found = msgspec.json.decode(data or b"", type=_Kept)
+                return found.models if found.version == VERSION else {}
+        return {}
 
     def get(self, path: str) -> StoredModel | None:
         """The model at a path as it was, when nothing of it has changed; with when it was last used."""
-        kept = self._all().get(path)
-        if kept is None:
-            return None
-        used = unchanged(path, kept[0])
-        if used is None:
+        kept = self._models.get(path)
+        used = unchanged(path, kept[0]) if kept is not None else None
+        if kept is None or used is None:
             return None
         model = kept[1]
         return replace(model, used=used) if used > (model.used or 0.0) else model
 
-    def put(self, path: str, model: StoredModel, marks: list[Mark], newest: int, now: float) -> None:
-        """Keeps a model, unless it has changed just now."""
-        if newest > now * 1e9 - _SETTLED_NS:
-            self.drop(path)
-            return
-        self._all()[path] = (marks, model)
-        self._changed = True
+    def put(self, survey: Survey, model: StoredModel | None) -> None:
+        """Keeps a model under the survey's path, unless it changes or has changed just now: then it is dropped."""
+        if model is None or not survey.settled or survey.newest > survey.now * 1e9 - _SETTLED_NS:
+            self.drop(survey.base)
+        else:
+            self._models[survey.base] = (survey.marks, model)
+            self._changed = True
 
     def drop(self, path: str) -> None:
         """Forgets a model."""
-        self._changed = self._all().pop(path, None) is not None or self._changed
+        self._changed = self._models.pop(path, None) is not None or self._changed
 
     def save(self, paths: set[str]) -> None:
         """Writes what has changed, without models that are gone. Raises OSError."""
-        for path in set(self._all()) - paths:
+        for path in set(self._models) - paths:
             self.drop(path)
         if self._changed and self._files is not None:
-            data = msgspec.json.encode(_Kept(VERSION, self._all()))
+            data = msgspec.json.encode(_Kept(VERSION, self._models))
             self._files.write(self._files.file(self._name, ".json"), [data])
             self._changed = False
-
-    def _all(self) -> dict[str, tuple[list[Mark], StoredModel]]:
-        if self._kept is None:
-            self._kept = {}
-            if self._files is not None:
-                # An older version's or a damaged file is written anew.
-                with suppress(OSError, msgspec.MsgspecError, RecursionError):
-                    data = self._files.read(self._files.file(self._name, ".json"), _MOST_BYTES)
-                    found = msgspec.json.decode(data or b"", type=_Kept)
-                    self._kept = found.models if found.version == VERSION else {}
-        return self._kept
-
-
-class _Kept(msgspec.Struct, frozen=True):
-    version: int
-    models: dict[str, tuple[list[Mark], StoredModel]]
 
 
 _NOT_MODELS: Final = ("hub", "xet", "blobs", "assets", "datasets", "modules", "token", "stored_tokens", "lost+found")
@@ -177,15 +172,12 @@ class FolderModelStore:
     # --- the port -------------------------------------------------------------------------------------
 
     async def scan(self, *, others: bool = True) -> StoreContents:
-        """What is in the store now."""
         return await self._calls.run(self.scan_now, others=others)
 
     async def files(self, model: str, revision: str = "") -> tuple[StoredFile, ...]:
-        """Every file of a revision, in name order."""
         return (await self._calls.run(self._look, model, revision))[2]
 
     async def verify(self, model: str, revision: str = "") -> AsyncGenerator[VerifyProgress, None]:
-        """Compares each file with what the Hub says of it."""
         place, found, files = await self._calls.run(self._look, model, revision)
         named = f"{model}@{found.commit}" if found.commit else model
         work = Verification(model, found.commit, found.path, files, single=place.path.endswith(".gguf"))
@@ -195,15 +187,12 @@ class FolderModelStore:
                     yield progress
 
     async def plan_delete(self, model: str, extent: Extent, revision: str = "") -> DeletePlan:
-        """What a deletion would take and give back."""
-        return await self._calls.run(self._plan, model, extent, revision)
+        return (await self._calls.run(self._plan, model, extent, revision))[1]
 
     async def delete(self, plan: DeletePlan) -> Deleted:
-        """Does it."""
         return await self._calls.run(self._delete, plan)
 
     async def close(self) -> None:
-        """Ends its threads."""
         self._streams.close()
         self._calls.close()
 
@@ -212,52 +201,48 @@ class FolderModelStore:
     def scan_now(self, *, others: bool = True) -> StoreContents:
         """The scan itself, which blocks."""
         with self._busy:
-            return self._scan(others=others)
-
-    def _scan(self, *, others: bool) -> StoreContents:
-        start = time.perf_counter()
-        findings: list[Finding] = []
-        models = [self._model(place, self._root) for place in self._places(findings)]
-        found = tuple(sorted((model for model in models if model is not None), key=lambda model: model.id.lower()))
-        orphans = tuple(self._orphans(f"{self._root}/{_HUB}", found))
-        elsewhere = tuple(self._others()) if others else ()
-        paths = {model.path for model in (*found, *(each for other in elsewhere for each in other.models))}
-        if others:
+            start = time.perf_counter()
+            findings: list[Finding] = []
+            models = [self._model(place, self._root) for place in self._places(findings)]
+            found = tuple(sorted((model for model in models if model is not None), key=lambda model: model.id.lower()))
+            orphans = tuple(self._orphans(f"{self._root}/{_HUB}", found))
+            elsewhere = tuple(self._others()) if others else ()
+            if others:
+                try:
+                    paths = {model.path for model in (*found, *(each for other in elsewhere for each in other.models))}
+                    self._kept.save(paths)
+                except OSError as error:
+                    findings.append(Finding("scan_not_saved", Severity.INFO, f"cannot save the scan: {reason(error)}"))
+            findings += self._about_root(orphans)
+            path = self._root
+            while not os.path.isdir(path) and path != "/":
+                path = os.path.dirname(path)
             try:
-                self._kept.save(paths)
-            except OSError as error:
-                findings.append(Finding("scan_not_saved", Severity.INFO, f"cannot save the scan: {reason(error)}"))
-        findings += self._about_root(orphans)
-        return StoreContents(
-            self._given, found, orphans, elsewhere, tuple(findings), self._free(), time.perf_counter() - start
-        )
+                free = shutil.disk_usage(path).free
+            except OSError:
+                free = None
+            seconds = time.perf_counter() - start
+            return StoreContents(self._given, found, orphans, elsewhere, tuple(findings), free, seconds)
 
     def _model(self, place: Place, root: str) -> StoredModel | None:
-        """One model: as it was kept, or looked into. What changes meanwhile is looked at again."""
+        """One model: as it was kept, or scanned. What changes meanwhile is scanned again."""
         kept = self._kept.get(place.path)
         if kept is not None:
             return kept
         for attempt in range(_TRIES):
             survey = Survey(root, place.path, self._uid, self._now())
-            model = self._scanned(survey, place)
+            repo, model = repo_id(place.name), None
+            if not place.hub:
+                model, _ = scan_folder(survey, place.name)
+            elif repo is not None:
+                model = scan_repo(survey, kind=repo[0], name=repo[1], hub=place.hub)
             if model is None or not _moved(survey):
                 break
             if attempt == _TRIES - 1:
                 survey.settled = False
                 model = in_motion(model)
-        if model is None or not survey.settled:
-            self._kept.drop(place.path)
-        else:
-            self._kept.put(place.path, model, survey.marks, survey.newest, survey.now)
+        self._kept.put(survey, model)
         return model
-
-    def _scanned(self, survey: Survey, place: Place) -> StoredModel | None:
-        if not place.hub:
-            return scan_folder(survey, place.name)
-        told = repo_id(place.name)
-        if told is None:
-            return None
-        return scan_repo(survey, kind=told[0], name=told[1], hub=place.hub)
 
     def _places(self, findings: list[Finding]) -> Iterator[Place]:
         """Every repository and folder of the store."""
@@ -295,7 +280,7 @@ class FolderModelStore:
         except OSError:
             names = []
             if depth == 0:
-                yield Place(path, name)  # it cannot be looked into, which its scan tells
+                yield Place(path, name)  # unreadable, which its scan reports
         if is_model_folder(names) or has_papers(path):
             yield Place(path, name)
         elif depth == 0:
@@ -308,10 +293,10 @@ class FolderModelStore:
         if not is_shared_store(hub):
             return
         used = {payload.key for model in models for payload in model.shared}
-        for prefix in _entries(f"{hub}/blobs"):
+        for prefix in entries_of(f"{hub}/blobs"):
             if len(prefix.name) != 2 or not prefix.is_dir(follow_symlinks=False):
                 continue
-            for entry in _entries(prefix.path):
+            for entry in entries_of(prefix.path):
                 if len(entry.name) == 64 and entry.is_file(follow_symlinks=False):
                     payload = payload_of(entry.stat(follow_symlinks=False), shared=True)
                     if payload.key not in used:
@@ -336,32 +321,19 @@ class FolderModelStore:
 
     def _others(self) -> Iterator[OtherCache]:
         """Other Hub caches: those that the environment names, and the default one."""
-        for hub in self._other_hubs():
-            findings: list[Finding] = []
-            models = [self._model(place, hub) for place in self._repos(hub, findings)]
-            found = tuple(model for model in models if model is not None)
-            if found:
-                yield OtherCache(hub, found, disk_of(found), tuple(findings))
-
-    def _other_hubs(self) -> list[str]:
         environ = self._environ
-        named = [environ.get("HF_HUB_CACHE", ""), environ.get("HUGGINGFACE_HUB_CACHE", "")]
-        homes = [environ.get("HF_HOME", "")]
         base = environ.get("XDG_CACHE_HOME", "") or (f"{self._home}/.cache" if self._home else "")
-        homes += [f"{base}/huggingface"] if base else []
-        candidates = [*named, *(f"{home}/{_HUB}" for home in homes if home)]
-        own = os.path.realpath(f"{self._root}/{_HUB}")
-        real = dict.fromkeys(os.path.realpath(path) for path in candidates if path.startswith("/"))
-        return [path for path in real if path not in (own, self._root) and os.path.isdir(path)]
-
-    def _free(self) -> int | None:
-        path = self._root
-        while not os.path.isdir(path) and path != "/":
-            path = os.path.dirname(path)
-        try:
-            return shutil.disk_usage(path).free
-        except OSError:
-            return None
+        homes = [environ.get("HF_HOME", ""), f"{base}/huggingface" if base else ""]
+        named = [environ.get("HF_HUB_CACHE", ""), environ.get("HUGGINGFACE_HUB_CACHE", "")]
+        candidates = (*named, *(f"{home}/{_HUB}" for home in homes if home))
+        own = (os.path.realpath(f"{self._root}/{_HUB}"), self._root)
+        for hub in dict.fromkeys(os.path.realpath(path) for path in candidates if path.startswith("/")):
+            if hub not in own and os.path.isdir(hub):
+                findings: list[Finding] = []
+                models = (self._model(place, hub) for place in self._repos(hub, findings))
+                found = tuple(model for model in models if model is not None)
+                if found:
+                    yield OtherCache(hub, found, disk_of(found), tuple(findings))
 
     # --- one model ------------------------------------------------------------------------------------
 
@@ -371,9 +343,8 @@ class FolderModelStore:
         model = contents.find(name)
         if model is None:
             near = suggestion(name, [each.id for each in contents.models])
-            shown = clean_line(name)
             hint = f"Did you mean {clean_line(near)}?" if near else "See what is there: spark-tui models list"
-            raise UsageError(f"There is no model {shown} in {clean_line(self._given)}.", hint)
+            raise UsageError(f"There is no model {clean_line(name)} in {clean_line(self._given)}.", hint)
         hub = os.path.dirname(model.path) if model.layout is Layout.CACHE else ""
         name = os.path.basename(model.path) if hub else model.id.removeprefix("/models/")
         return Place(model.path, name, hub), model
@@ -383,28 +354,25 @@ class FolderModelStore:
         found = revision_of(model, revision)
         survey = Survey(self._root, place.path, self._uid, self._now())
         if place.hub:
-            repo = read_repo(survey, hub=place.hub)
-            files = repo.files.get(found.commit, ())
+            files = read_repo(survey, hub=place.hub).files.get(found.commit, ())
         else:
-            files = read_folder(survey).files
+            _, files = scan_folder(survey, place.name)
         here = {file.name for file in files}
         absent = (StoredFile(name, trouble=Trouble.ABSENT) for name in found.missing if name not in here)
         return place, found, tuple(sorted((*files, *absent), key=lambda file: file.name))
 
-    def _plan(self, name: str, extent: Extent, revision: str) -> DeletePlan:
+    def _plan(self, name: str, extent: Extent, revision: str) -> tuple[Deletion, DeletePlan]:
         place, model = self._find(name)
         deletion = Deletion(self._root, place.path, place.hub, self._uid, self._now())
         found = revision_of(model, revision) if extent is Extent.REVISION else None
-        return deletion.plan(model, extent, found)
+        return deletion, deletion.plan(model, extent, found)
 
     def _delete(self, plan: DeletePlan) -> Deleted:
-        place, model = self._find(plan.model)
-        if model.path != plan.path:
+        deletion, now = self._plan(plan.model, plan.extent, plan.revision)
+        if now.path != plan.path:
             raise SparkError(f"{plan.model} is not where it was.", "Review the new state, then decide.")
-        deletion = Deletion(self._root, place.path, place.hub, self._uid, self._now())
-        found = revision_of(model, plan.revision) if plan.extent is Extent.REVISION else None
-        done = deletion.carry_out(deletion.plan(model, plan.extent, found), plan)
-        self._kept.drop(place.path)
+        done = deletion.carry_out(now, plan)
+        self._kept.drop(now.path)
         return done
 
 
@@ -438,12 +406,4 @@ def _listed(folder: str, findings: list[Finding]) -> list[str]:
     except OSError as error:
         words = f"{clean_line(folder)} cannot be read: {reason(error)}"
         findings.append(Finding("unreadable", Severity.WARNING, words, subject=folder))
-        return []
-
-
-def _entries(folder: str) -> list[os.DirEntry[str]]:
-    try:
-        with os.scandir(folder) as found:
-            return list(found)
-    except OSError:
         return []

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import stat
 import threading
 import time
 from collections import deque
@@ -14,9 +13,8 @@ from typing import Final
 
 from spark_tui.domain.models.checkpoint import CheckpointProblem
 from spark_tui.domain.models.store import Algorithm, FileCheck, StoredFile, Trouble, Verdict, VerifyProgress
-from spark_tui.domain.models.weights import LENGTH_BYTES, header_length, parse_header
 from spark_tui.services.executors import Closed, Handover
-from spark_tui.services.store.scan import open_quietly, reason
+from spark_tui.services.store.scan import opened, read_header, reason
 
 MOST_THREADS: Final = 4
 CHUNK: Final = 1 << 20
@@ -26,16 +24,16 @@ _REPORT_SECONDS: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One payload to hash, and all files of the revision that are it. `told`: a digest to compare it with is known."""
+    """One payload to hash, and all files of the revision that are it. `known`: a digest is known."""
 
     path: str
     files: tuple[StoredFile, ...]
     size: int
-    told: bool
+    known: bool
 
 
 class Cancelled(Exception):
-    """Nobody waits for the result any more."""
+    """The verification was cancelled."""
 
 
 class Verification:
@@ -47,7 +45,7 @@ class Verification:
         self._model = model
         self._commit = commit
         self._jobs, self._checks = _planned(base, files, single=single)
-        self._total = sum(job.size for job in self._jobs if job.told)
+        self._total = sum(job.size for job in self._jobs if job.known)
         self._done = 0
         self._name = ""
         self._failure: BaseException | None = None
@@ -113,13 +111,10 @@ class Verification:
         """(a verdict that stands without digests, the digests, the evidence)."""
         expected = {file.expected.algorithm for file in job.files if file.expected is not None}
         wanted = sorted(algorithm for algorithm in expected if algorithm)
-        descriptor = open_quietly(job.path)
-        try:
+        with opened(job.path) as descriptor:
             status = os.fstat(descriptor)
             payload = job.files[0].payload
-            if not stat.S_ISREG(status.st_mode) or payload is None:
-                return Verdict.UNREADABLE, {}, "not a file"
-            if f"{status.st_dev}:{status.st_ino}" != payload.key or status.st_size != job.size:
+            if payload is None or f"{status.st_dev}:{status.st_ino}" != payload.key or status.st_size != job.size:
                 return Verdict.CHANGED, {}, "it is another file by now"
             if not wanted:
                 return _structure(descriptor, job)
@@ -129,8 +124,6 @@ class Verification:
             if read != job.size or after.st_mtime_ns != status.st_mtime_ns:
                 return Verdict.CHANGED, {}, "it was written to meanwhile"
             return None, {algorithm: each.hexdigest() for algorithm, each in hashes.items()}, ""
-        finally:
-            os.close(descriptor)
 
     def _read(self, descriptor: int, hashes: list[hashlib._Hash], size: int) -> int:
         """Feeds a whole file to the hashes; returns how many bytes it had."""
@@ -145,7 +138,8 @@ class Verification:
             for each in hashes:
                 each.update(view[:count])
             done += count
-            self._count(count)
+            with self._lock:
+                self._done += count
             if big and done - dropped >= _BEHIND:
                 os.posix_fadvise(descriptor, dropped, done - dropped, os.POSIX_FADV_DONTNEED)
                 dropped = done
@@ -153,22 +147,18 @@ class Verification:
             os.posix_fadvise(descriptor, dropped, 0, os.POSIX_FADV_DONTNEED)
         return done
 
-    def _count(self, size: int) -> None:
-        with self._lock:
-            self._done += size
-
 
 def _planned(base: str, files: tuple[StoredFile, ...], *, single: bool) -> tuple[deque[Job], list[FileCheck]]:
     """Payloads to hash, the largest first, each once; and the files that need no reading."""
     by_key: dict[str, list[StoredFile]] = {}
     checks = []
     for file in files:
-        told = file.expected.size if file.expected is not None else None
+        whole = file.expected.size if file.expected is not None else None
         if file.payload is None:
             unread = file.trouble is Trouble.UNREADABLE
             checks.append(FileCheck(file.name, Verdict.UNREADABLE if unread else Verdict.ABSENT, detail=file.trouble))
-        elif told is not None and told != file.payload.size:
-            words = f"{file.payload.size:,} of {told:,} bytes"
+        elif whole is not None and whole != file.payload.size:
+            words = f"{file.payload.size:,} of {whole:,} bytes"
             checks.append(FileCheck(file.name, Verdict.SIZE, file.payload.size, detail=words))
         else:
             by_key.setdefault(file.payload.key, []).append(file)
@@ -176,8 +166,8 @@ def _planned(base: str, files: tuple[StoredFile, ...], *, single: bool) -> tuple
     for same in by_key.values():
         payload = same[0].payload
         size = payload.size if payload is not None else 0
-        told = any(file.expected is not None and file.expected.algorithm for file in same)
-        jobs.append(Job(base if single else f"{base}/{same[0].name}", tuple(same), size, told))
+        known = any(file.expected is not None and file.expected.algorithm for file in same)
+        jobs.append(Job(base if single else f"{base}/{same[0].name}", tuple(same), size, known))
     return deque(sorted(jobs, key=lambda job: -job.size)), checks
 
 
@@ -192,11 +182,9 @@ def _new_hash(algorithm: Algorithm, size: int) -> hashlib._Hash:
 def _compared(
     file: StoredFile, size: int, verdict: Verdict | None, digests: dict[Algorithm, str], detail: str
 ) -> FileCheck:
-    if verdict is not None or file.expected is None:
+    algorithm = file.expected.algorithm if file.expected is not None else Algorithm.NONE
+    if verdict is not None or file.expected is None or not algorithm:
         return FileCheck(file.name, verdict or Verdict.UNTOLD, size, detail=detail)
-    algorithm = file.expected.algorithm
-    if not algorithm:
-        return FileCheck(file.name, Verdict.UNTOLD, size)
     found = digests[algorithm]
     if found == file.expected.digest:
         return FileCheck(file.name, Verdict.MATCHES, size, algorithm)
@@ -208,18 +196,7 @@ def _structure(descriptor: int, job: Job) -> tuple[Verdict | None, dict[Algorith
     """Without a digest, a safetensors file can still be seen to be cut short."""
     if not job.files[0].name.endswith(".safetensors"):
         return Verdict.UNTOLD, {}, ""
-    first = os.read(descriptor, LENGTH_BYTES)
-    length = header_length(first)
-    found = length if isinstance(length, CheckpointProblem) else _header(descriptor, first, length, job.size)
+    found = read_header(descriptor)
     if isinstance(found, CheckpointProblem):
         return Verdict.DAMAGED, {}, found.reason
     return Verdict.UNTOLD, {}, "its header and length agree"
-
-
-def _header(descriptor: int, first: bytes, length: int, size: int) -> object:
-    parts = [first]
-    left = length
-    while left > 0 and (part := os.read(descriptor, min(left, CHUNK))):
-        parts.append(part)
-        left -= len(part)
-    return parse_header(b"".join(parts), file_size=size)
