@@ -147,11 +147,8 @@ def _note_plans(session: Session, plans: Sequence[DownloadPlan]) -> None:
         for note in plan.notes:
             session.err.note(note)
         if plan.left_out:
-            size = human_bytes(sum(each.size or 0 for each in plan.left_out))
-            count = len(plan.left_out)
-            session.err.note(
-                f"{plan.request.title}: {count} files ({size}) left out, no engine reads them. Add: --all-files"
-            )
+            count = f"{len(plan.left_out)} files ({show.left_out_size(plan)})"
+            session.err.note(f"{plan.request.title}: {count} left out, no engine reads them. Add: --all-files")
 
 
 def _print_plans(session: Session, plans: Sequence[DownloadPlan]) -> None:
@@ -166,8 +163,8 @@ def _print_plans(session: Session, plans: Sequence[DownloadPlan]) -> None:
             session.out.lines(f"  {show.size_or_unknown(size):>9}  {clean_line(name)}" for name, size in plan.choices)
             continue
         for file in plan.files:
-            state = "downloaded" if file.left == 0 else f"{human_bytes(file.here)} downloaded" if file.here else ""
-            session.out.line(f"  {show.size_or_unknown(file.size):>9}  {clean_line(file.path)}  {state}".rstrip())
+            line = f"  {show.size_or_unknown(file.size):>9}  {clean_line(file.path)}  {show.downloaded_text(file)}"
+            session.out.line(line.rstrip())
         size = show.size_or_unknown(plan.total)
         session.out.line(f"  {size:>9}  in {len(plan.files)} files; to download {show.plan_room(plan)}")
     _note_plans(session, plans)

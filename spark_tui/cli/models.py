@@ -16,9 +16,8 @@ from spark_tui.cli.output import bar, bulleted
 from spark_tui.cli.session import Session, typed
 from spark_tui.core.context import Context
 from spark_tui.domain.errors import ExitCode, RefusedError, SparkError, UsageError
-from spark_tui.domain.models.checkpoint import CheckpointFacts, WeightFormat
 from spark_tui.domain.models.hub import RepoFacts, SearchHit, SearchQuery, Sort
-from spark_tui.domain.models.inspection import Inspection, inspect
+from spark_tui.domain.models.inspection import Inspection, inspected
 from spark_tui.domain.models.store import (
     Completeness,
     Deleted,
@@ -30,10 +29,10 @@ from spark_tui.domain.models.store import (
     VerifyProgress,
     fetch_again,
 )
-from spark_tui.domain.models.weights import format_in
+from spark_tui.domain.models.weights import formats_typed
 from spark_tui.domain.presets.model_use import LibraryEntry, LibraryView
 from spark_tui.domain.quantities import human_bytes
-from spark_tui.domain.reading import Reading, reason_of, value_of
+from spark_tui.domain.reading import Missing, Reading, reason_of, value_of
 from spark_tui.domain.settings import Settings
 from spark_tui.domain.text import clean_line
 from spark_tui.present import models as show
@@ -135,7 +134,7 @@ def models_search(
     The format is read from the config where the Hub has it, else guessed from tags and name: inspect before you pull.
     """
     query = SearchQuery(
-        " ".join(words), tuple(_format(word) for word in formats), publisher, size_typed(max_size, "--max-size"), fits,
+        " ".join(words), formats_typed(formats), publisher, size_typed(max_size, "--max-size"), fits,
         unknown=not (fits or max_size), gguf=gguf, sort=Sort[sort.upper()], limit=limit,
     )  # fmt: skip
 
@@ -153,13 +152,6 @@ def models_search(
     for hit in hits:
         if hit.formats.doubt:
             session.err.note(f"{hit.repo} is {hit.formats.doubt}.")
-
-
-def _format(word: str) -> WeightFormat:
-    found = format_in(word)
-    if found is None:
-        raise UsageError(f"{word!r} is not a weight format.", "Examples: nvfp4, fp8, mxfp4, bf16, int4")
-    return found
 
 
 # --- inspect ----------------------------------------------------------------------------------------------
@@ -184,21 +176,19 @@ def models_inspect(session: Session, name: str, revision: str, files: bool, hub:
         _inspect_on_hub(session, name, revision, files=files)
         return
 
-    async def look(
-        context: Context,
-    ) -> tuple[LibraryEntry, tuple[StoredFile, ...], Reading[CheckpointFacts], Inspection | None]:
+    async def look(context: Context) -> tuple[LibraryEntry, tuple[StoredFile, ...], Reading[Inspection]]:
         entry = await _entry(context, name)
         listed = await context.library.files(entry.model.id, revision) if entry.model.revisions else ()
         wanted = entry.model.revision(revision)
         commit = wanted.commit if wanted is not None and wanted.refs != () else revision
         facts = await context.in_thread(context.checkpoints.read, entry.model.id, commit)
-        return entry, listed, facts, _inspection(facts, entry.model.id, context.hub.memory)
+        return entry, listed, inspected(facts, entry.model.id, context.hub.memory)
 
-    entry, listed, facts, found = session.run(look)
+    entry, listed, found = session.run(look)
     model = entry.model
     if session.as_json:
         shape = show.entry_object(entry) | {"files": [show.file_object(each) for each in listed]}
-        session.out.json(shape | show.checkpoint_field(found, reason_of(facts)))
+        session.out.json(shape | show.checkpoint_field(found))
         return
     about = (
         ("model", model.id),
@@ -209,23 +199,28 @@ def models_inspect(session: Session, name: str, revision: str, files: bool, hub:
         ("used by", ", ".join(use.name for use in entry.uses)),
     )
     problems = (*model.reasons, *(each.summary for each in model.findings))
-    session.out.page(show.checkpoint_page(found, about, problems))
+    _print_inspection(session, found, about, problems)
     if files:
         session.out.line()
         session.out.page(show.files_page(listed))
-    if found is None:
-        session.err.note(f"No format information: {reason_of(facts)}.")
+
+
+def _print_inspection(
+    session: Session, found: Reading[Inspection], about: Sequence[tuple[str, str]], problems: Sequence[str]
+) -> None:
+    session.out.page(show.checkpoint_page(value_of(found), about, problems))
+    if isinstance(found, Missing):
+        session.err.note(f"No format information: {found.reason}.")
 
 
 def _inspect_on_hub(session: Session, repo: str, revision: str, *, files: bool) -> None:
-    async def look(context: Context) -> tuple[RepoFacts, Reading[CheckpointFacts]]:
+    async def look(context: Context) -> tuple[RepoFacts, Reading[Inspection]]:
         card = await context.hub.repo(repo, revision or "main")
-        return card, await context.hub.inspect(card)
+        return card, inspected(await context.hub.inspect(card), card.repo, card.memory)
 
-    card, facts = session.run(look)
-    found = _inspection(facts, card.repo, card.memory)
+    card, found = session.run(look)
     if session.as_json:
-        session.out.json(show.repo_object(card) | show.checkpoint_field(found, reason_of(facts)))
+        session.out.json(show.repo_object(card) | show.checkpoint_field(found))
         return
     about = (
         ("model", card.repo),
@@ -236,17 +231,10 @@ def _inspect_on_hub(session: Session, repo: str, revision: str, *, files: bool) 
         ("base model", ", ".join(card.base_models)),
         ("terms", card.licence_link),
     )
-    session.out.page(show.checkpoint_page(found, about, (card.formats.doubt,) if card.formats.doubt else ()))
+    _print_inspection(session, found, about, (card.formats.doubt,) if card.formats.doubt else ())
     if files:
         session.out.line()
         session.out.lines(f"{show.size_or_unknown(each.size):>10}  {clean_line(each.path)}" for each in card.files)
-    if found is None:
-        session.err.note(f"No format information: {reason_of(facts)}.")
-
-
-def _inspection(facts: Reading[CheckpointFacts], name: str, memory: int) -> Inspection | None:
-    value = value_of(facts)
-    return None if value is None else inspect(value, name, memory)
 
 
 async def _entry(context: Context, name: str) -> LibraryEntry:
@@ -348,9 +336,7 @@ def models_rm(
     if dry_run:
         _print_plan(session, plan)
         return
-    if plan.obstacles:
-        first = plan.obstacles[0]
-        raise RefusedError(f"{plan.model} is not deleted: {first.summary}.", first.remedy or "Nothing was changed.")
+    plan.check()
     session.err.say(plan.sentence)
     if not yes and not typed(session, f"Type {clean_line(plan.name)} to delete: ", plan.name):
         raise RefusedError(f"{plan.model} was not deleted.", "Type its name when asked, or use --yes.")

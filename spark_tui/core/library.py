@@ -204,9 +204,7 @@ class Library:
         if typed != plan.name:
             raise RefusedError(f"{plan.model} was not deleted.", f"To confirm, type exactly: {plan.name}")
         fresh = await self.plan_delete(plan.model, plan.extent, plan.revision, unchecked=unchecked)
-        if fresh.obstacles:
-            first = fresh.obstacles[0]
-            raise RefusedError(f"{plan.model} is not deleted: {first.summary}.", first.remedy or "Nothing was changed.")
+        fresh.check()
         await self.cancel_verify(plan.model)
         done = await self._models.delete(plan)
         self._store.say(f"{plan.model}: deleted, {human_bytes(done.freed)} freed")

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.finding import Finding
 from spark_tui.domain.models.checkpoint import WeightFormat
-from spark_tui.domain.models.download import Download, DownloadPhase, DownloadPlan, FileProgress, FileState
+from spark_tui.domain.models.download import Download, DownloadPhase, DownloadPlan, FileProgress, FileState, PlannedFile
 from spark_tui.domain.models.hub import Fits, FormatBasis, Gating, RepoFacts, SearchHit
 from spark_tui.domain.models.inspection import Inspection
 from spark_tui.domain.models.store import (
@@ -19,7 +18,6 @@ from spark_tui.domain.models.store import (
     OtherCache,
     StoredFile,
     StoredModel,
-    StoredRevision,
     Verdict,
     VerifyProgress,
 )
@@ -75,14 +73,6 @@ _PHASE_ORDER: Final = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
-    """A checkpoint by its own files; without `found`, `why` says why they give no answer."""
-
-    found: Inspection | None = None
-    why: str = ""
-
-
 def size_or_unknown(size: int | None) -> str:
     """`12.8 GiB`; `?` where it is not known."""
     return UNKNOWN if size is None else human_bytes(size)
@@ -101,8 +91,8 @@ def models_text(count: int) -> str:
 # --- the store --------------------------------------------------------------------------------------------
 
 
-def matches(entry: LibraryEntry, look: Look | None, words: Sequence[str]) -> bool:
-    """Whether every word occurs in what identifies the model, in its state, or in who uses it."""
+def matches(entry: LibraryEntry, look: Reading[Inspection] | None, words: Sequence[str]) -> bool:
+    """Whether every word occurs in what identifies the model, in its state, or in the names of its users."""
     model = entry.model
     texts = (model.id, model.path, model.completeness.value, model.layout.value, format_word(look))
     text = " ".join((*texts, *(use.name for use in entry.uses))).lower()
@@ -111,12 +101,12 @@ def matches(entry: LibraryEntry, look: Look | None, words: Sequence[str]) -> boo
 
 def in_order(entries: Iterable[LibraryEntry]) -> list[LibraryEntry]:
     """The cache first, then folders; by name without the publisher."""
-    return sorted(
-        entries,
-        key=lambda each: (
-            each.model.layout is Layout.FOLDER, each.model.id.lower().rpartition("/")[2], each.model.id,
-        ),
-    )  # fmt: skip
+
+    def key(entry: LibraryEntry) -> tuple[bool, str, str]:
+        id_ = entry.model.id
+        return entry.model.layout is Layout.FOLDER, id_.lower().rpartition("/")[2], id_
+
+    return sorted(entries, key=key)
 
 
 def open_downloads(downloads: Iterable[Download]) -> list[Download]:
@@ -134,16 +124,14 @@ def download_of(model: StoredModel, downloads: Iterable[Download]) -> Download |
     return None
 
 
-def format_word(look: Look | None) -> str:
-    """The main weight format by the checkpoint's own word: `NVFP4`, `FP8+`, `BF16`."""
-    if look is None or look.found is None:
+def format_word(look: Reading[Inspection] | None) -> str:
+    """The main weight format by the checkpoint's config: `NVFP4`, `FP8+`, `BF16`; empty before it is read."""
+    if look is None or (found := value_of(look)) is None:
         return "" if look is None else UNKNOWN
-    found = look.found.facts.quantization
-    if found is None or not found.method:
-        return {"bfloat16": "BF16", "float16": "FP16", "float32": "F32"}.get(look.found.facts.dtype, UNKNOWN)
-    if not found.formats:
-        return UNKNOWN
-    return found.formats[0].value.partition(" ")[0] + "+" * (len(found.formats) > 1)
+    form = found.facts.quantization
+    if form is None or not form.method:
+        return {"bfloat16": "BF16", "float16": "FP16", "float32": "F32"}.get(found.facts.dtype, UNKNOWN)
+    return form.formats[0].value.partition(" ")[0] + "+" * (len(form.formats) > 1) if form.formats else UNKNOWN
 
 
 def state_cell(entry: LibraryEntry, download: Download | None = None) -> Cell:
@@ -182,13 +170,6 @@ def age(seconds: float) -> str:
     return f"{days}d" if days < 60 else f"{days // 30}mo" if days < 730 else f"{days // 365}y"
 
 
-def users(entry: LibraryEntry) -> str:
-    """`qwen36, nemotron and 2 more`: engines before presets."""
-    names = [use.name for use in entry.uses]
-    more = f" and {len(names) - _MOST_USERS} more" if len(names) > _MOST_USERS else ""
-    return ", ".join(names[:_MOST_USERS]) + more
-
-
 def store_table(entries: Iterable[LibraryEntry], now: float) -> Table:
     """Every model of the store in a row."""
     columns = (
@@ -201,16 +182,17 @@ def store_table(entries: Iterable[LibraryEntry], now: float) -> Table:
     rows = []
     for entry in entries:
         model = entry.model
-        rows.append(
-            cells(
-                Cell(model.id, Tone.STRONG),
-                Cell("downloading" if model.writing else model.completeness.value, STATE_TONES[model.completeness]),
-                human_bytes(model.size or model.partial_bytes) if model.size or model.partials else "-",
-                "-" if model.used is None else age(now - model.used),
-                users(entry),
-            )
-        )
+        state = Cell("downloading" if model.writing else model.completeness.value, STATE_TONES[model.completeness])
+        size = human_bytes(model.size or model.partial_bytes) if model.size or model.partials else "-"
+        names = [use.name for use in entry.uses]  # engines before presets
+        more = f" and {len(names) - _MOST_USERS} more" if len(names) > _MOST_USERS else ""
+        users = ", ".join(names[:_MOST_USERS]) + more
+        rows.append(cells(Cell(model.id, Tone.STRONG), state, size, _read_ago(model, now), users))
     return Table(columns, tuple(rows))
+
+
+def _read_ago(model: StoredModel, now: float) -> str:
+    return "-" if model.used is None else age(now - model.used)
 
 
 def name_text(id_: str) -> str:
@@ -224,8 +206,8 @@ OTHER, FINDING = "other:", "finding:"
 
 
 def list_table(
-    view: LibraryView, entries: Iterable[LibraryEntry], looks: Mapping[str, Look], downloads: Iterable[Download],
-    now: float, *, rest: bool, empty: str,
+    view: LibraryView, entries: Iterable[LibraryEntry], looks: Mapping[str, Reading[Inspection]],
+    downloads: Sequence[Download], now: float, *, rest: bool, empty: str,
 ) -> Table:  # fmt: skip
     """A row for each model under its layout; with `rest` also for other caches and for findings of the store."""
     columns = (
@@ -236,33 +218,29 @@ def list_table(
         Column("read", right=True, keep=4),
         Column("used by", keep=3, least=12),
     )
-    downloads = tuple(downloads)
     rows, ids, groups = [], [], []
+
+    def add(id_: str, group: str, *row: str | Cell) -> None:
+        rows.append(cells(*row, *("" for _ in columns[len(row) :])))
+        ids.append(id_)
+        groups.append(group)
+
     for entry in entries:
         model, uses = entry.model, [use.name for use in entry.uses]
         size = model.size or model.partial_bytes
-        users_cell = f"{uses[0]}{f' +{len(uses) - 1}' if len(uses) > 1 else ''}" if uses else ""
-        rows.append(
-            cells(
-                name_text(model.id),
-                state_cell(entry, download_of(model, downloads)),
-                format_word(looks.get(model.id)),
-                human_bytes(size) if size else "-",
-                Cell("-" if model.used is None else age(now - model.used), Tone.QUIET),
-                Cell(users_cell, Tone.GOOD if entry.engines else Tone.PLAIN),
-            )
-        )
-        ids.append(model.id)
-        groups.append("Folders" if model.layout is Layout.FOLDER else "Hub cache")
+        users = f"{uses[0]}{f' +{len(uses) - 1}' if len(uses) > 1 else ''}" if uses else ""
+        add(
+            model.id, "Folders" if model.layout is Layout.FOLDER else "Hub cache", name_text(model.id),
+            state_cell(entry, download_of(model, downloads)), format_word(looks.get(model.id)),
+            human_bytes(size) if size else "-", Cell(_read_ago(model, now), Tone.QUIET),
+            Cell(users, Tone.GOOD if entry.engines else Tone.PLAIN),
+        )  # fmt: skip
     for number, other in enumerate(view.contents.others if rest else ()):
         name = Cell(f"{models_text(len(other.models))} in {other.path}", Tone.QUIET)
-        rows.append(cells(name, "", "", Cell(human_bytes(other.disk), Tone.QUIET), "", ""))
-        ids.append(f"{OTHER}{number}")
-        groups.append("Other caches (not visible to engines)")
+        group = "Other caches (not visible to engines)"
+        add(f"{OTHER}{number}", group, name, "", "", Cell(human_bytes(other.disk), Tone.QUIET))
     for number, finding in enumerate(view.contents.findings if rest else ()):
-        rows.append(cells(Cell(f"! {finding.summary}", Tone.WARNING), "", "", "", "", ""))
-        ids.append(f"{FINDING}{number}")
-        groups.append("Findings")
+        add(f"{FINDING}{number}", "Findings", Cell(f"! {finding.summary}", Tone.WARNING))
     return Table(columns, tuple(rows), tuple(ids), empty, tuple(groups))
 
 
@@ -337,26 +315,29 @@ def other_cache_page(other: OtherCache) -> Page:
 
 
 def model_page(
-    entry: LibraryEntry, look: Look | None, download: Download | None, now: float, engines_unknown: str = ""
-) -> Page:
-    """State and why, verification, download, performance, sizes, who uses it."""
+    entry: LibraryEntry, look: Reading[Inspection] | None, download: Download | None, now: float,
+    engines_unknown: str = "",
+) -> Page:  # fmt: skip
+    """State and why, verification, download, performance, sizes, engines and presets that use it."""
     model = entry.model
     state = [Row("downloading" if model.writing else _STATES[model.completeness], tone=STATE_TONES[model.completeness])]
     state += [Row(reason, "-") for reason in model.reasons]
-    sections = [
+    found = value_of(look) if look is not None else None
+    expected = performance(found) if found is not None else Section()
+    if isinstance(look, Missing):
+        expected = Section(rows=(Row(f"Performance unknown: {look.reason}.", tone=Tone.QUIET),))
+    return _page(
         Section(rows=(*state, *_check_rows(entry))),
         Section(rows=tuple(_progress_rows(download)) if download is not None else ()),
         Section(rows=tuple(finding_rows(model.findings))),
-    ]
-    if look is not None and look.found is not None:
-        sections.append(performance(look.found))
-    elif look is not None and look.why:
-        sections.append(Section(rows=(Row(f"Performance unknown: {look.why}.", tone=Tone.QUIET),)))
-    return tuple(
-        each
-        for each in (*sections, Section(rows=(*_sizes(model, now), *_uses(entry, engines_unknown))))
-        if each != Section()
+        expected,
+        Section(rows=(*_sizes(model, now), *_uses(entry, engines_unknown))),
     )
+
+
+def _page(*sections: Section) -> Page:
+    """The sections that hold something."""
+    return tuple(each for each in sections if each != Section())
 
 
 def performance(found: Inspection) -> Section:
@@ -396,7 +377,11 @@ def _sizes(model: StoredModel, now: float) -> list[Row]:
     if model.loose:
         pairs.append(("unused", f"{human_bytes(model.loose)} not used by any revision"))
     if len(model.revisions) > 1:
-        pairs += [("revision", _revision_text(each, model)) for each in model.revisions]
+        for each in model.revisions:
+            refs = f" {', '.join(each.refs)}" if each.refs else ""
+            current = ", current" if each.commit == model.commit else ""
+            text = f"{each.short}{refs}: {each.completeness}, {human_bytes(each.size)}{current}"
+            pairs.append(("revision", text))
     elif model.commit:
         refs = ", ".join(model.revisions[0].refs) if model.revisions else ""
         pairs.append(("revision", f"{model.commit[:12]} {refs}".strip()))
@@ -407,18 +392,9 @@ def _sizes(model: StoredModel, now: float) -> list[Row]:
     return list(labelled((*pairs, ("path", model.path))))
 
 
-def _revision_text(revision: StoredRevision, model: StoredModel) -> str:
-    refs = f" {', '.join(revision.refs)}" if revision.refs else ""
-    current = ", current" if revision.commit == model.commit else ""
-    return f"{revision.short}{refs}: {revision.completeness}, {human_bytes(revision.size)}{current}"
-
-
 def _uses(entry: LibraryEntry, engines_unknown: str) -> list[Row]:
-    rows = [
-        Row(use.words, "engine", Tone.PLAIN if use.sure else Tone.WARNING)
-        for use in entry.uses
-        if use.kind.value != "preset"
-    ]
+    others = (use for use in entry.uses if use.kind.value != "preset")
+    rows = [Row(use.words, "engine", Tone.PLAIN if use.sure else Tone.WARNING) for use in others]
     if engines_unknown:
         rows.append(Row(f"unknown: {engines_unknown}", "engines", Tone.WARNING))
     if entry.presets:
@@ -458,20 +434,20 @@ def checkpoint_page(
     found: Inspection | None, about: Sequence[tuple[str, str]] = (), problems: Iterable[str] = ()
 ) -> Page:
     """Performance, `about` it, what it is by its own files, the weights of 16 bits, and findings."""
-    sections = [performance(found)] if found is not None else []
-    sections.append(Section(rows=labelled((*about, *(inspection_rows(found) if found is not None else ())))))
+    known = inspection_rows(found) if found is not None else ()
+    wide = Section()
     if found is not None and found.wide and found.read is not None:
         columns = (Column("MODULE"), Column("STORED", right=True), Column("READ PER TOKEN", right=True))
         rows = (cells(each.module.value, human_bytes(each.stored), human_bytes(each.read)) for each in found.wide)
-        sections.append(Section("Weights of 16 bits and more", table=Table(columns, tuple(rows))))
-    sections.append(problem_section((*problems, *(found.facts.findings if found is not None else ()))))
-    return tuple(each for each in sections if each != Section())
-
-
-def problem_section(problems: Iterable[str]) -> Section:
-    """What is wrong or in doubt."""
-    rows = tuple(Row(text, "!", Tone.WARNING) for text in problems)
-    return Section("Findings", rows) if rows else Section()
+        wide = Section("Weights of 16 bits and more", table=Table(columns, tuple(rows)))
+    problems = (*problems, *(found.facts.findings if found is not None else ()))
+    warnings = tuple(Row(text, "!", Tone.WARNING) for text in problems)
+    return _page(
+        performance(found) if found is not None else Section(),
+        Section(rows=labelled((*about, *known))),
+        wide,
+        Section("Findings", warnings) if warnings else Section(),
+    )
 
 
 # --- downloads --------------------------------------------------------------------------------------------
@@ -549,16 +525,10 @@ def downloads_table(downloads: Iterable[Download]) -> Table:
     rows = []
     for each in downloads:
         done = percent(each.fraction) if each.fraction is not None else human_bytes(each.done) if each.done else "-"
-        rows.append(
-            cells(
-                Cell(each.id, Tone.STRONG),
-                Cell(each.phase.value, PHASE_TONES.get(each.phase, Tone.WARNING)),
-                done,
-                size_or_unknown(each.total),
-                "-" if each.speed is None else f"{human_bytes(each.speed)}/s",
-                human_duration(each.eta) if each.eta and each.phase.active else "-",
-            )
-        )
+        state = Cell(each.phase.value, PHASE_TONES.get(each.phase, Tone.WARNING))
+        speed = "-" if each.speed is None else f"{human_bytes(each.speed)}/s"
+        left = human_duration(each.eta) if each.eta and each.phase.active else "-"
+        rows.append(cells(Cell(each.id, Tone.STRONG), state, done, size_or_unknown(each.total), speed, left))
     return Table(columns, tuple(rows), empty="No downloads.")
 
 
@@ -576,32 +546,34 @@ def plan_page(plan: DownloadPlan, checkpoint: Reading[Inspection] | None) -> Pag
     if plan.facts is not None:
         sections.append(Section(rows=tuple(card_rows(plan.facts))))
     sections.append(Section(rows=tuple(Row(note, "!", Tone.WARNING) for note in plan.notes)))
-    if isinstance(checkpoint, Missing):
-        sections.append(Section(rows=(Row(f"No format information: {checkpoint.reason}.", tone=Tone.QUIET),)))
-    elif checkpoint is None:
-        text = "Reading its config and the headers of its weights..."
-        sections += [Section(rows=(Row(text, tone=Tone.QUIET),))] if plan.facts is not None else []
+    if checkpoint is None or isinstance(checkpoint, Missing):
+        reading = "Reading its config and the headers of its weights..." if plan.facts is not None else ""
+        text = reading if checkpoint is None else f"No format information: {checkpoint.reason}."
+        sections.append(Section(rows=(Row(text, tone=Tone.QUIET),) if text else ()))
     else:
         rows = labelled(inspection_rows(checkpoint.value))
         sections += [performance(checkpoint.value), Section("From its own files", rows)]
-    rows_of_files = [
-        cells(
-            size_or_unknown(file.size),
-            file.path,
-            Cell(
-                "downloaded" if file.left == 0 else f"{human_bytes(file.here)} downloaded" if file.here else "",
-                Tone.QUIET,
-            ),
-        )
-        for file in plan.files[:MOST_FILES]
-    ]
     if plan.files:
-        sections += _file_sections(rows_of_files, len(plan.files), f"Files: {len(plan.files)}")
+        files = [
+            cells(size_or_unknown(file.size), file.path, Cell(downloaded_text(file), Tone.QUIET))
+            for file in plan.files[:MOST_FILES]
+        ]
+        sections += _file_sections(files, len(plan.files), f"Files: {len(plan.files)}")
     if plan.left_out:
-        size = human_bytes(sum(each.size or 0 for each in plan.left_out))
         out = [cells(size_or_unknown(each.size), each.path, each.why) for each in plan.left_out[:MOST_FILES]]
-        sections += _file_sections(out, len(plan.left_out), f"Left out: {len(plan.left_out)} files, {size}")
-    return tuple(each for each in sections if each != Section())
+        title = f"Left out: {len(plan.left_out)} files, {left_out_size(plan)}"
+        sections += _file_sections(out, len(plan.left_out), title)
+    return _page(*sections)
+
+
+def downloaded_text(file: PlannedFile) -> str:
+    """`downloaded`, `1.2 GiB downloaded`; empty before a byte of it is."""
+    return "downloaded" if file.left == 0 else f"{human_bytes(file.here)} downloaded" if file.here else ""
+
+
+def left_out_size(plan: DownloadPlan) -> str:
+    """`43.1 GiB`: of the files that are not downloaded."""
+    return human_bytes(sum(each.size or 0 for each in plan.left_out))
 
 
 def refusal_page(error: SparkError) -> Page:
@@ -705,6 +677,7 @@ def hit_rows(hit: SearchHit) -> tuple[Row, ...]:
 NO_HEADERS: Final = "the headers of its weights are not all here"
 _NEVER: Final = "nothing of it has been read, or the file system does not keep it"
 _NOT_TOLD: Final = "the Hub does not say"
+_NO_LISTING: Final = "the Hub's listing is not here"
 
 
 def store_object(view: LibraryView) -> Object:
@@ -727,7 +700,7 @@ def store_object(view: LibraryView) -> Object:
 
 
 def entry_object(entry: LibraryEntry, unknown: str = "") -> Object:
-    """A model with who uses it. `unknown` is why engines are unknown."""
+    """A model with the engines and presets that use it. `unknown` is why engines are unknown."""
     engines = None if unknown else [{"id": use.name, "sure": use.sure} for use in entry.engines]
     found = model_object(entry.model) | {"engines": engines, "presets": list(entry.presets)}
     return found | {"engines_reason": unknown} if unknown else found
@@ -749,23 +722,22 @@ def model_object(model: StoredModel) -> Object:
         "partial_bytes": model.partial_bytes,
         **maybe("used_at", moment(model.used), _NEVER),
         **maybe("commit", model.commit, "unknown"),
-        "revisions": [_revision_object(each) for each in model.revisions],
+        "revisions": [
+            {
+                **maybe("commit", each.commit, "unknown"),
+                "refs": list(each.refs),
+                "state": each.completeness.value,
+                "reasons": list(each.reasons),
+                "files": each.files,
+                "size_bytes": each.size,
+                **maybe("expected_bytes", each.expected, _NO_LISTING),
+                "missing": list(each.missing),
+                "path": each.path,
+            }
+            for each in model.revisions
+        ],
         "foreign_files": model.foreign,
         "findings": [finding_object(each) for each in model.findings],
-    }
-
-
-def _revision_object(revision: StoredRevision) -> Object:
-    return {
-        **maybe("commit", revision.commit, "unknown"),
-        "refs": list(revision.refs),
-        "state": revision.completeness.value,
-        "reasons": list(revision.reasons),
-        "files": revision.files,
-        "size_bytes": revision.size,
-        **maybe("expected_bytes", revision.expected, "the Hub's listing is not here"),
-        "missing": list(revision.missing),
-        "path": revision.path,
     }
 
 
@@ -780,7 +752,7 @@ def file_object(file: StoredFile) -> Object:
     return {
         "name": file.name,
         **maybe("size_bytes", file.size, file.trouble or "there is no data"),
-        **maybe("expected_bytes", expected.size if expected else None, "the Hub's listing is not here"),
+        **maybe("expected_bytes", expected.size if expected else None, _NO_LISTING),
         **maybe("digest", expected.digest if expected else "", "unknown"),
         "algorithm": expected.algorithm.value if expected else "",
         "trouble": file.trouble.value,
@@ -872,24 +844,42 @@ def checkpoint_object(found: Inspection) -> Object:
     }
 
 
-def checkpoint_field(found: Inspection | None, why: str) -> Object:
+def checkpoint_field(found: Reading[Inspection]) -> Object:
     """The checkpoint of a model, or why there is none."""
-    if found is None:
-        return {"checkpoint": None, "checkpoint_reason": why}
-    return {"checkpoint": checkpoint_object(found)}
+    return read("checkpoint", found, checkpoint_object)
 
 
 def hit_object(hit: SearchHit) -> Object:
     """One repository of a search. `weights_bytes` are its tensors; `storage_bytes` all that it takes on the Hub."""
+    return {
+        **_repo_object(hit),
+        **maybe("parameters", hit.parameters, _NOT_TOLD),
+        **maybe("storage_bytes", hit.storage, _NOT_TOLD),
+        "gguf": hit.gguf,
+    }
+
+
+def repo_object(facts: RepoFacts) -> Object:
+    """One revision's card."""
+    return {
+        **_repo_object(facts),
+        "commit": facts.commit,
+        "page": facts.page,
+        "licence_link": facts.licence_link,
+        **maybe("size_bytes", facts.size, _NOT_TOLD),
+        "base_models": list(facts.base_models),
+        "library": facts.library,
+    }
+
+
+def _repo_object(hit: SearchHit) -> Object:
     return {
         "id": hit.repo,
         "publisher": hit.publisher,
         "formats": [form.value for form in hit.formats.found],
         "formats_by": hit.formats.basis.value,
         "formats_doubt": hit.formats.doubt,
-        **maybe("parameters", hit.parameters, _NOT_TOLD),
         **maybe("weights_bytes", hit.weights, _NOT_TOLD),
-        **maybe("storage_bytes", hit.storage, _NOT_TOLD),
         "fits_one_spark": hit.fits.value,
         "access": hit.gating.value,
         "private": hit.private,
@@ -898,39 +888,13 @@ def hit_object(hit: SearchHit) -> Object:
         **maybe("modified_at", moment(hit.modified), _NOT_TOLD),
         "task": hit.task,
         "licence": hit.licence,
-        "gguf": hit.gguf,
-    }
-
-
-def repo_object(facts: RepoFacts) -> Object:
-    """One revision's card."""
-    return {
-        "id": facts.repo,
-        "commit": facts.commit,
-        "page": facts.page,
-        "publisher": facts.publisher,
-        "access": facts.gating.value,
-        "private": facts.private,
-        "licence": facts.licence,
-        "licence_link": facts.licence_link,
-        "formats": [form.value for form in facts.formats.found],
-        "formats_by": facts.formats.basis.value,
-        "formats_doubt": facts.formats.doubt,
-        **maybe("size_bytes", facts.size, _NOT_TOLD),
-        **maybe("weights_bytes", facts.weights, _NOT_TOLD),
-        "fits_one_spark": facts.fits.value,
-        **maybe("downloads", facts.downloads, _NOT_TOLD),
-        **maybe("likes", facts.likes, _NOT_TOLD),
-        **maybe("modified_at", moment(facts.modified), _NOT_TOLD),
-        "base_models": list(facts.base_models),
-        "task": facts.task,
-        "library": facts.library,
     }
 
 
 def plan_object(plan: DownloadPlan) -> Object:
     """A dry run of a download."""
     refusal = plan.refusal
+    why = None if refusal is None else {"id": refusal.id, "summary": refusal.summary, "remedy": refusal.remedy}
     return {
         "id": plan.request.id,
         "repo": plan.request.repo,
@@ -949,9 +913,7 @@ def plan_object(plan: DownloadPlan) -> Object:
         ],
         "choices": [{"name": name, **maybe("size_bytes", size, _NOT_TOLD)} for name, size in plan.choices],
         "notes": list(plan.notes),
-        "refusal": None
-        if refusal is None
-        else {"id": refusal.id, "summary": refusal.summary, "remedy": refusal.remedy},
+        "refusal": why,
     }
 
 

@@ -19,6 +19,7 @@ from spark_tui.domain.models.weights import (
     read_share,
 )
 from spark_tui.domain.quantities import GIB, human_bytes, short_tokens
+from spark_tui.domain.reading import Missing, Ok, Reading, reason_of, value_of
 
 SPARK_MEMORY: Final = 119 * GIB
 """Bytes that system and engines have of a DGX Spark with 128 GB, for where the machine itself was not read: MemTotal
@@ -78,6 +79,12 @@ def inspect(facts: CheckpointFacts, name: str = "", memory: int = SPARK_MEMORY) 
         kv=kv_layout(facts, KvSettings()),
     )
     return replace(found, verdict=tuple(_verdict(found, name, memory)))
+
+
+def inspected(facts: Reading[CheckpointFacts], name: str = "", memory: int = SPARK_MEMORY) -> Ok[Inspection] | Missing:
+    """The inspection of a reading; Missing with the reading's reason where it has no facts."""
+    value = value_of(facts)
+    return Missing(reason_of(facts)) if value is None else Ok(inspect(value, name, memory))
 
 
 def _active(facts: CheckpointFacts) -> int | None:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol, TypeGuard
 
+from spark_tui.domain.errors import UsageError
 from spark_tui.domain.models.checkpoint import (
     CheckpointFacts,
     CheckpointProblem,
@@ -294,6 +295,17 @@ _WORDS: Final = (
 def format_in(words: str) -> WeightFormat | None:
     """The format that a recipe's words name: `NVFP4 (ModelOpt)` -> NVFP4."""
     return next((form for pattern, form in _WORDS if re.search(pattern, words.lower())), None)
+
+
+def formats_typed(words: Iterable[str]) -> tuple[WeightFormat, ...]:
+    """The formats that a person has typed, each once. Raises UsageError."""
+    found: dict[WeightFormat, None] = {}
+    for word in words:
+        form = format_in(word)
+        if form is None:
+            raise UsageError(f"{word!r} is not a weight format.", "Examples: nvfp4, fp8, mxfp4, bf16, int4")
+        found[form] = None
+    return tuple(found)
 
 
 # --- a whole checkpoint ---------------------------------------------------------------------------------------

@@ -13,9 +13,9 @@ from textual.events import DescendantFocus, Resize
 from textual.widgets import TabbedContent
 
 from spark_tui.core.actions import Scope, key_of
-from spark_tui.domain.errors import RefusedError, SparkError, UsageError
+from spark_tui.domain.errors import SparkError, UsageError
 from spark_tui.domain.models.download import Download, DownloadPhase, DownloadRequest, Limits
-from spark_tui.domain.models.inspection import inspect
+from spark_tui.domain.models.inspection import Inspection, inspected
 from spark_tui.domain.models.store import (
     Completeness,
     DeletePlan,
@@ -29,10 +29,10 @@ from spark_tui.domain.models.store import (
 )
 from spark_tui.domain.presets.model_use import LibraryEntry, LibraryView
 from spark_tui.domain.quantities import docker_size, human_bytes, parse_bytes
-from spark_tui.domain.reading import NOT_READ_YET, Missing, Stale, reason_of, value_of
+from spark_tui.domain.reading import NOT_READ_YET, Missing, Reading, Stale, reason_of, value_of
 from spark_tui.domain.text import clean_line
 from spark_tui.present import models as present
-from spark_tui.present.models import FINDING, OTHER, Look
+from spark_tui.present.models import FINDING, OTHER
 from spark_tui.present.page import Page, Row, Section, Tone
 from spark_tui.tui import format as fmt
 from spark_tui.tui.frame import bindings
@@ -94,7 +94,7 @@ class ModelsScreen(ListScreen):
     def on_mount(self) -> None:
         """Binds the lists to the store and to the downloads."""
         self._search = HubSearch()
-        self._looks: dict[str, tuple[StoredModel, Look]] = {}
+        self._looks: dict[str, tuple[StoredModel, Reading[Inspection]]] = {}
         self._files: dict[str, tuple[StoredModel, tuple[StoredFile, ...] | SparkError]] = {}
         self._looked_at: tuple[object, ...] = ()
         self._on_download = False
@@ -108,7 +108,7 @@ class ModelsScreen(ListScreen):
         self.show_rows()
 
     def on_resize(self, event: Resize) -> None:
-        """In a short list the disk has no line of its own."""
+        """A short list has no disk line."""
         self.call_after_refresh(self.show_rows)
 
     def on_screen_suspend(self) -> None:
@@ -162,8 +162,8 @@ class ModelsScreen(ListScreen):
     def _download_for(self, entry: LibraryEntry) -> Download | None:
         return present.download_of(entry.model, self.downloads)
 
-    def look_at(self, model: StoredModel) -> Look | None:
-        """The checkpoint by its own files, as far as they have been read."""
+    def look_at(self, model: StoredModel) -> Reading[Inspection] | None:
+        """The checkpoint by its own files; None before they are read."""
         kept = self._looks.get(model.id)
         return kept[1] if kept is not None else None
 
@@ -179,12 +179,9 @@ class ModelsScreen(ListScreen):
         if view is not None:
             found = [each for each in view.entries if present.matches(each, self.look_at(each.model), words)]
             looks = {id_: look for id_, (_, look) in self._looks.items()}
-            now = self.context.clock.now()
-            self.rows.show_table(
-                present.list_table(
-                    view, present.in_order(found), looks, self.downloads, now, rest=not words, empty=self._empty()
-                )
-            )
+            ordered, now = present.in_order(found), self.context.clock.now()
+            table = present.list_table(view, ordered, looks, self.downloads, now, rest=not words, empty=self._empty())
+            self.rows.show_table(table)
             free = f", {human_bytes(view.contents.free)} free" if short and view.contents.free is not None else ""
             self.show_count(len(found), len(view.entries), free)
         else:
@@ -207,9 +204,10 @@ class ModelsScreen(ListScreen):
 
     def _empty(self) -> str:
         library = self.spark.library
+        if library == NOT_READ_YET:
+            return "Scanning models..."
         if isinstance(library, Missing):
-            problem = f"The store cannot be read: {library.reason}. Check the setting `store`."
-            return "Scanning models..." if library == NOT_READ_YET else problem
+            return f"The store cannot be read: {library.reason}. Check the setting `store`."
         if self.filter_words:
             return "No model matches. Esc clears the filter."
         search, presets = key_of("search_hub"), key_of("show_presets")
@@ -221,8 +219,10 @@ class ModelsScreen(ListScreen):
     def show_selected(self) -> None:
         """The pages of the model, download, cache or finding under the cursor."""
         view, entry, download = self.library, self.entry, self.chosen_download
-        title, about, look = "", self._other_page(), None
+        title, key = "", self.rows.key
+        about: Page = ()
         files: Page = ()
+        inspection: Page = ()
         if download is not None:
             title, files = download.request.title, present.download_files_page(download)
             about = (*present.download_page(download), _hints(download))
@@ -230,30 +230,26 @@ class ModelsScreen(ListScreen):
             title, look, fills = entry.model.id, self.look_at(entry.model), self._download_for(entry)
             unknown = view.engines_unknown if view is not None else ""
             about = (*present.model_page(entry, look, fills, self.context.clock.now(), unknown), _hints(fills, entry))
-            files = self._files_page(entry)
+            _, listed = self._files.get(entry.model.id, (None, None))
+            if isinstance(listed, SparkError):
+                files = present.refusal_page(listed)
+            else:
+                files = NOT_READ if listed is None else present.files_page(listed, entry.check)
+            inspection = NOT_READ
+            if isinstance(look, Missing):
+                inspection = _sentence(f"No format information: {look.reason}.", Tone.WARNING)
+            elif look is not None:
+                inspection = present.checkpoint_page(look.value)
+        elif view is not None and key.startswith(OTHER):
+            about = present.other_cache_page(view.contents.others[int(key.removeprefix(OTHER))])
+        elif view is not None and key.startswith(FINDING):
+            found = present.finding_rows((view.contents.findings[int(key.removeprefix(FINDING))],))
+            about = (*(() if view.entries else _sentence(self._empty(), Tone.PLAIN)), Section(rows=tuple(found)))
         self.page("overview").show(about)
         self.page("files").show(files)
-        self.page("inspect").show(_inspection(look) if entry is not None else ())
+        self.page("inspect").show(inspection)
         self.show_title(title)
         self.name_keys()
-
-    def _files_page(self, entry: LibraryEntry) -> Page:
-        kept = self._files.get(entry.model.id)
-        if kept is None:
-            return _sentence("Not read yet.")
-        if isinstance(kept[1], SparkError):
-            return (Section(rows=(Row(kept[1].summary, tone=Tone.BAD), Row(kept[1].remedy))),)
-        return present.files_page(kept[1], entry.check)
-
-    def _other_page(self) -> Page:
-        view, key = self.library, self.rows.key
-        if view is not None and key.startswith(OTHER):
-            return present.other_cache_page(view.contents.others[int(key.removeprefix(OTHER))])
-        if view is not None and key.startswith(FINDING):
-            found = present.finding_rows((view.contents.findings[int(key.removeprefix(FINDING))],))
-            steps = () if view.entries else _sentence(self._empty(), Tone.PLAIN)
-            return (*steps, Section(rows=tuple(found)))
-        return ()
 
     def on_row_list_moved(self, message: RowList.Moved) -> None:
         """Another model, or another download."""
@@ -309,13 +305,7 @@ class ModelsScreen(ListScreen):
         if kept is not None and kept[0] == model:
             return False
         facts = await self.context.in_thread(self.context.checkpoints.read, model.id, model.commit)
-        value = value_of(facts)
-        look = (
-            Look(inspect(value, model.id, self.context.hub.memory))
-            if value is not None
-            else Look(None, reason_of(facts))
-        )
-        self._looks[model.id] = (model, look)
+        self._looks[model.id] = (model, inspected(facts, model.id, self.context.hub.memory))
         return True
 
     # --- keys: download -------------------------------------------------------------------------------
@@ -402,8 +392,8 @@ class ModelsScreen(ListScreen):
             ("keep", f"Cancel, keep {human_bytes(download.done)} to resume later"),
             ("discard", "Cancel, delete partial files"),
         )
-        title = f"Cancel the download of {download.request.title}?"
-        answer = await self.app.push_screen_wait(ChoiceDialog(title, choices))
+        title = download.request.title
+        answer = await self.app.push_screen_wait(ChoiceDialog(f"Cancel the download of {title}?", choices))
         if answer not in ("keep", "discard"):
             return
         try:
@@ -411,7 +401,7 @@ class ModelsScreen(ListScreen):
         except SparkError as error:
             self.spark.report(error)
             return
-        self._toast(f"{download.request.title}: cancelled{f', {human_bytes(freed)} freed' if freed else ''}.")
+        self._toast(f"{title}: cancelled{f', {human_bytes(freed)} freed' if freed else ''}.")
         await self.context.library.refresh()
         self.show_rows()
 
@@ -451,16 +441,26 @@ class ModelsScreen(ListScreen):
     @work(exit_on_error=False, exclusive=True, group="ask")
     async def action_delete_model(self) -> None:
         """Shows what is freed, and deletes when the name was typed."""
+        from spark_tui.tui.screens.modals import ConfirmScreen
+
         view, entry = self.library, self.entry
         if view is None or entry is None:
             self._toast(NO_MODEL)
             return
-        unchecked = bool(view.engines_unknown)
+        unknown = view.engines_unknown
         try:
-            plan = await self._delete_plan(entry, unchecked=unchecked)
-            if plan is not None and await self._confirmed(plan, view.engines_unknown):
-                done = await self.context.library.delete(plan, plan.name, unchecked=unchecked)
-                self._toast(f"{plan.model}: {human_bytes(done.freed)} freed.")
+            plan = await self._delete_plan(entry, unchecked=bool(unknown))
+            if plan is not None:
+                plan.check()
+                warning = f" Cannot list engines: {unknown}" if unknown else ""
+                title = f"Delete {plan.model}, free {human_bytes(plan.freed)}?"
+                confirm = ConfirmScreen(
+                    title, f"{plan.sentence}{warning}", verb="Delete", type_to_confirm=clean_line(plan.name),
+                    because="This cannot be undone.",
+                )  # fmt: skip
+                if await self.app.push_screen_wait(confirm) is True:
+                    done = await self.context.library.delete(plan, plan.name, unchecked=bool(unknown))
+                    self._toast(f"{plan.model}: {human_bytes(done.freed)} freed.")
         except SparkError as error:
             self.spark.report(error)
         self.show_rows()
@@ -485,20 +485,6 @@ class ModelsScreen(ListScreen):
             choices.append((str(number), f"{names.get(plan.extent, revision)}, frees {human_bytes(plan.freed)}"))
         answer = await self.app.push_screen_wait(ChoiceDialog(f"Delete how much of {model.id}?", choices))
         return plans[int(answer)] if answer is not None else None
-
-    async def _confirmed(self, plan: DeletePlan, unknown: str) -> bool:
-        """Whether its name was typed. Raises RefusedError for what is in use."""
-        from spark_tui.tui.screens.modals import ConfirmScreen
-
-        if plan.obstacles:
-            first = plan.obstacles[0]
-            raise RefusedError(f"{plan.model} is not deleted: {first.summary}.", first.remedy or "Nothing was changed.")
-        warning = f" Cannot list engines: {unknown}" if unknown else ""
-        confirm = ConfirmScreen(
-            f"Delete {plan.model}, free {human_bytes(plan.freed)}?", f"{plan.sentence}{warning}", verb="Delete",
-            type_to_confirm=clean_line(plan.name), because="This cannot be undone.",
-        )  # fmt: skip
-        return await self.app.push_screen_wait(confirm) is True
 
     def action_copy_fix(self) -> None:
         """Copies the command that a person has to run."""
@@ -565,12 +551,7 @@ def _sentence(text: str, tone: Tone = Tone.QUIET) -> Page:
     return (Section(rows=(Row(text, tone=tone),)),)
 
 
-def _inspection(look: Look | None) -> Page:
-    if look is None:
-        return _sentence("Not read yet.")
-    if look.found is None:
-        return _sentence(f"No format information: {look.why}.", Tone.WARNING)
-    return present.checkpoint_page(look.found)
+NOT_READ = _sentence("Not read yet.")
 
 
 def _hints(download: Download | None, entry: LibraryEntry | None = None) -> Section:

@@ -1,4 +1,4 @@
-"""The Hub, from the Models screen: search it, look at a repository, and begin to fetch it."""
+"""The Hub, from the Models screen: search it, open a repository, and start a download."""
 
 from __future__ import annotations
 
@@ -16,13 +16,12 @@ from textual.widgets import Input, Static
 
 from spark_tui.core.context import Context
 from spark_tui.domain.errors import SparkError, UsageError
-from spark_tui.domain.models.checkpoint import WeightFormat
 from spark_tui.domain.models.download import DownloadPlan, DownloadRequest
 from spark_tui.domain.models.hub import SearchHit, SearchQuery, Sort
-from spark_tui.domain.models.inspection import Inspection, inspect
-from spark_tui.domain.models.weights import format_in
+from spark_tui.domain.models.inspection import Inspection, inspected
+from spark_tui.domain.models.weights import formats_typed
 from spark_tui.domain.quantities import human_bytes, parse_bytes
-from spark_tui.domain.reading import Missing, Ok, Reading, value_of
+from spark_tui.domain.reading import Missing, Reading
 from spark_tui.present import models as present
 from spark_tui.present.page import Row, Section, Tone
 from spark_tui.tui import format as fmt
@@ -37,7 +36,7 @@ FITS = {True: "fits: yes or unknown", False: "all sizes"}
 
 @dataclass(slots=True)
 class HubSearch:
-    """The last search, so that it stands there when the dialog is opened again."""
+    """The last search: the dialog shows it when it is opened again."""
 
     words: str = ""
     formats: str = ""
@@ -49,32 +48,17 @@ class HubSearch:
     key: str = ""
 
     def query(self) -> SearchQuery:
-        """What to ask. Raises UsageError for what cannot be understood."""
-        formats = tuple(dict.fromkeys(_format(word) for word in self.formats.replace(",", " ").split()))
-        return SearchQuery(
-            self.words.strip(), formats, self.publisher.strip(), _size(self.most), self.fits,
-            sort=self.sort,
-        )  # fmt: skip
-
-
-def _format(word: str) -> WeightFormat:
-    found = format_in(word)
-    if found is None:
-        raise UsageError(f"{word!r} is not a weight format.", "Examples: nvfp4, fp8, mxfp4, bf16, int4")
-    return found
-
-
-def _size(text: str) -> int | None:
-    if not text.strip():
-        return None
-    try:
-        return parse_bytes(text)
-    except ValueError as error:
-        raise UsageError(f"Up to: {error}.", "Examples: 70g, 500m") from None
+        """What to ask the Hub. Raises UsageError."""
+        try:
+            most = parse_bytes(self.most) if self.most.strip() else None
+        except ValueError as error:
+            raise UsageError(f"Up to: {error}.", "Examples: 70g, 500m") from None
+        formats = formats_typed(self.formats.replace(",", " ").split())
+        return SearchQuery(self.words.strip(), formats, self.publisher.strip(), most, self.fits, sort=self.sort)
 
 
 class SearchDialog(ModalScreen[str | None]):
-    """Returns the id of a started download; None when the person leaves."""
+    """Returns the id of a started download; None without one."""
 
     CSS_PATH = "models_hub.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -113,7 +97,7 @@ class SearchDialog(ModalScreen[str | None]):
 
     def on_mount(self) -> None:
         """The last results, or an empty field."""
-        self._tell_ways()
+        self._show_options()
         if self._search.hits is None:
             self.query_one("#by-words", Input).focus()
         else:
@@ -147,19 +131,18 @@ class SearchDialog(ModalScreen[str | None]):
         hits, now = self._search.hits or (), self._core.clock.now()
         self.query_one(RowList).show_table(replace(present.hits_table(hits, now), empty=NOTHING))
         self.query_one("#search").border_title = f"Search the Hub: {len(hits)} found" if hits else "Search the Hub"
-        self._tell_hit()
+        self._show_hit()
 
     def on_row_list_moved(self, event: RowList.Moved) -> None:
-        """Another hit."""
         self._search.key = event.key or self._search.key
-        self._tell_hit()
+        self._show_hit()
 
     def on_descendant_focus(self, _: DescendantFocus) -> None:
         """More about the hit, once the list is used."""
         if self.focused is self.query_one(RowList):
-            self._tell_hit()
+            self._show_hit()
 
-    def _tell_hit(self) -> None:
+    def _show_hit(self) -> None:
         hit = self._hit()
         lines = page_lines((Section(rows=present.hit_rows(hit)),), 2000) if hit is not None else ()
         self._foot(Content("\n").join(lines))
@@ -171,7 +154,7 @@ class SearchDialog(ModalScreen[str | None]):
     def _foot(self, content: Content) -> None:
         self.query_one("#search-foot", Static).update(content)
 
-    def _tell_ways(self) -> None:
+    def _show_options(self) -> None:
         text = f"F2 {FITS[self._search.fits]}   F3 order: {SORTS[self._search.sort]}"
         self.query_one("#search-ways", Static).update(text)
 
@@ -180,16 +163,16 @@ class SearchDialog(ModalScreen[str | None]):
     def action_toggle_fits(self) -> None:
         """Leaves out what one Spark cannot hold, or does not."""
         self._search.fits = not self._search.fits
-        self._asked_otherwise()
+        self._search_again()
 
     def action_next_sort(self) -> None:
         """Another order."""
         order = list(SORTS)
         self._search.sort = order[(order.index(self._search.sort) + 1) % len(order)]
-        self._asked_otherwise()
+        self._search_again()
 
-    def _asked_otherwise(self) -> None:
-        self._tell_ways()
+    def _search_again(self) -> None:
+        self._show_options()
         if self._search.hits is not None:
             self._ask()
 
@@ -207,9 +190,9 @@ class SearchDialog(ModalScreen[str | None]):
         if hit is None:
             self._ask()
         else:
-            self.app.push_screen(FetchDialog(self._core, DownloadRequest(hit.repo)), self._looked)
+            self.app.push_screen(FetchDialog(self._core, DownloadRequest(hit.repo)), self._started)
 
-    def _looked(self, id_: str | None) -> None:
+    def _started(self, id_: str | None) -> None:
         if id_ is not None:
             self.dismiss(id_)
 
@@ -265,10 +248,7 @@ class FetchDialog(ModalScreen[str | None]):
         if facts is None or self._checkpoint is not None:
             return
         try:
-            read = await self._core.hub.inspect(facts)
-            value = value_of(read)
-            missing = read if isinstance(read, Missing) else Missing("not read")
-            self._checkpoint = missing if value is None else Ok(inspect(value, facts.repo, facts.memory))
+            self._checkpoint = inspected(await self._core.hub.inspect(facts), facts.repo, facts.memory)
         except SparkError as error:
             self._checkpoint = Missing(error.summary)
         self._show()
@@ -281,7 +261,12 @@ class FetchDialog(ModalScreen[str | None]):
             page.show(present.refusal_page(plan))
         else:
             page.show(present.plan_page(plan, self._checkpoint))
-            self._show_choices(plan)
+            rows = self.query_one(RowList)
+            rows.display = bool(plan.choices)
+            if plan.choices:
+                rows.styles.height = min(len(plan.choices), 12)
+                rows.show_table(present.choices_table(plan))
+                rows.focus()
         self.query_one("#fetch-keys", Static).update(self._keys())
 
     def _keys(self) -> str:
@@ -293,14 +278,6 @@ class FetchDialog(ModalScreen[str | None]):
         able = not self._core.settings.read_only and plan.refusal is None and not plan.whole
         size = f" {human_bytes(plan.left)}" if plan.left else ""
         return f"{f'Enter download{size}   ' if able else ''}a all files   y copy address   Esc back"
-
-    def _show_choices(self, plan: DownloadPlan) -> None:
-        rows = self.query_one(RowList)
-        rows.display = bool(plan.choices)
-        if plan.choices:
-            rows.styles.height = min(len(plan.choices), 12)
-            rows.show_table(present.choices_table(plan))
-            rows.focus()
 
     # --- keys -----------------------------------------------------------------------------------------
 
