@@ -23,7 +23,6 @@ from spark_tui.domain.settings import (
 
 
 def folders_for(options: Options, environment: Mapping[str, str]) -> Folders:
-    """The person's folders."""
     home = Path(environment.get("HOME") or Path.home())
     folders = folders_of(environment, home)
     return replace(folders, config=_typed(options.config, home)) if options.config else folders
@@ -61,10 +60,8 @@ def open_context(options: Options, environment: Mapping[str, str]) -> Context:
         return build_demo(demo_settings(options, environment))
     folders = folders_for(options, environment)
     settings = read_settings(folders, environment)
-    if options.store:
-        settings = _changed(settings, "store", str(_typed(options.store, folders.home)))
-    if options.docker_host:
-        settings = _changed(settings, "docker_host", options.docker_host)
-    if options.read_only:
-        settings = _changed(settings, "read_only", True)
+    store = str(_typed(options.store, folders.home)) if options.store else ""
+    for key, value in (("store", store), ("docker_host", options.docker_host), ("read_only", options.read_only)):
+        if value:
+            settings = _changed(settings, key, value)
     return build(settings.resolved(folders.home), folders, environment)

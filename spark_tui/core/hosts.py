@@ -37,7 +37,7 @@ class HostView:
 
 
 class Hosts:
-    """The hosts of the settings. In read-only mode what is opened there is read-only too."""
+    """The hosts of the settings. In read-only mode the remote control centre is read-only too."""
 
     def __init__(self, known: remote.Hosts, shell: RemoteShell, *, read_only: bool = False) -> None:
         self.known = known
@@ -45,7 +45,7 @@ class Hosts:
         self._read_only = read_only
 
     async def look(self) -> AsyncGenerator[HostView, None]:
-        """Asks all at once; each comes when it has answered, or when it is clear that it does not."""
+        """Asks all at once; yields each answer or failure as it comes."""
         asked = [asyncio.ensure_future(self.ask(host)) for host in self.known]
         try:
             for answer in asyncio.as_completed(asked):
@@ -56,35 +56,29 @@ class Hosts:
             await asyncio.gather(*asked, return_exceptions=True)
 
     async def ask(self, host: RemoteHost) -> HostView:
-        """The status of one. Raises nothing: a failure is the answer."""
+        """The status of one. Never raises: a failure is the answer."""
         try:
             ended = await self._shell.ask(host, QUESTION)
         except SparkError as error:
             return HostView(host, problem=error)
         status = read_status(ended.out)
-        if status is None:
-            return HostView(host, problem=no_answer(host, ended.code, ended.out, ended.err))
-        return HostView(host, status)
+        problem = no_answer(host, ended.code, ended.out, ended.err) if status is None else None
+        return HostView(host, status, problem)
 
     async def open(self, host: RemoteHost) -> None:
-        """Its control centre, on this terminal, until the person leaves it. Raises SparkError when it did not open."""
+        """Runs its control centre on this terminal. Raises SparkError when it did not open."""
         code = await self._shell.on_terminal(host, self._arguments(()))
+        remedy = f"See why: spark-tui --host {host.name}"
         if code == SSH_FAILED:
-            raise HostUnreachable(
-                f"ssh did not connect to {host.name}, or was cut off.",
-                f"See why: spark-tui --host {host.name}",
-            )
+            raise HostUnreachable(f"ssh did not connect to {host.name}, or was cut off.", remedy)
         if code in NOT_FOUND:
             raise not_installed(host)
         if code not in (ExitCode.DONE, ExitCode.INTERRUPTED):
-            raise HostNotReady(
-                f"{host.name}: spark-tui ended with exit code {code}.",
-                f"See why: spark-tui --host {host.name}",
-            )
+            raise HostNotReady(f"{host.name}: spark-tui ended with exit code {code}.", remedy)
 
     def become(self, name: str, arguments: Sequence[str], *, terminal: bool) -> NoReturn:
-        """This process becomes the command there. Raises UsageError for an unknown name, UnreachableError without
-        ssh."""
+        """Replaces this process by the command on that host. Raises UsageError for an unknown name, UnreachableError
+        without ssh."""
         self._shell.become(find_host(self.known, name), self._arguments(arguments), terminal=terminal)
 
     def _arguments(self, given: Sequence[str]) -> tuple[str, ...]:

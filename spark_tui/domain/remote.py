@@ -49,10 +49,15 @@ Hosts: TypeAlias = tuple[RemoteHost, ...]
 
 
 def read_hosts(value: object) -> Hosts:
-    """Hosts from a TOML table (`lab = "nv@spark-2"`, `lab = { ssh = "nv@spark-2", command = "~/bin/spark-tui" }`),
-    from text (`lab=nv@spark-2 attic=nv@10.0.0.7,~/bin/spark-tui`), or from some that were read. Raises ValueError."""
+    """Hosts from a TOML table (`lab = "nv@spark-2"`, `lab = { ssh = "nv@spark-2", command = "~/bin/spark-tui" }`), from
+    text (`lab=nv@spark-2 attic=nv@10.0.0.7,~/bin/spark-tui`), or as they were read. Raises ValueError."""
+    found: list[RemoteHost] = []
     if isinstance(value, str):
-        found = [_of_text(word) for word in _words(value)]
+        for word in _words(value):
+            name, equals, given = word.partition("=")
+            if not equals:
+                raise ValueError(f"must be hosts by name, such as lab=nv@spark-2; it has {word[:80]!r}")
+            found.append(read_host(name, given))
     elif isinstance(value, Mapping):
         found = [_of_entry(name, given) for name, given in value.items()]
     elif isinstance(value, tuple) and all(isinstance(each, RemoteHost) for each in value):
@@ -90,8 +95,7 @@ def host_plain(host: RemoteHost) -> str | dict[str, str]:
 
 
 def find_host(hosts: Hosts, name: str) -> RemoteHost:
-    """The host of that name, else the one that `name` is the address of (`nv@spark-2`, `10.0.0.7`). Raises UsageError,
-    with what was probably meant."""
+    """The host of that name, else of that address (`nv@spark-2`, `10.0.0.7`). Raises UsageError, with a suggestion."""
     known = {each.name: each for each in hosts}
     if name in known:
         return known[name]
@@ -102,12 +106,8 @@ def find_host(hosts: Hosts, name: str) -> RemoteHost:
             raise UsageError(f"--host {error}.", "Write it as for ssh: spark-tui --host nv@spark-2") from None
     near = next(iter(difflib.get_close_matches(name, known, 1)), "")
     there = f" Known: {', '.join(known)}." if known else ""
-    raise UsageError(
-        f"Unknown host {name[:60]!r}.{there}",
-        f"Did you mean `{near}`?"
-        if near
-        else "Use an ssh address (--host USER@ADDRESS), or add it: spark-tui config set hosts.NAME USER@ADDRESS",
-    )
+    add = "Use an ssh address (--host USER@ADDRESS), or add it: spark-tui config set hosts.NAME USER@ADDRESS"
+    raise UsageError(f"Unknown host {name[:60]!r}.{there}", f"Did you mean `{near}`?" if near else add)
 
 
 def check_name(name: str) -> str:
@@ -122,13 +122,6 @@ def _words(text: str) -> list[str]:
         return shlex.split(text)
     except ValueError:
         raise ValueError(f"must have its quotes closed; it is {text[:80]!r}") from None
-
-
-def _of_text(word: str) -> RemoteHost:
-    name, equals, given = word.partition("=")
-    if not equals:
-        raise ValueError(f"must be hosts by name, such as lab=nv@spark-2; it has {word[:80]!r}")
-    return read_host(name, given)
 
 
 def _of_entry(name: object, given: object) -> RemoteHost:
@@ -193,7 +186,7 @@ NOT_FOUND: Final = (126, 127)
 """POSIX shells: found and cannot be run, not found."""
 _MOST: Final = 300
 _MOST_ENGINES: Final = 100
-_NOT_TOLD: Final = "not reported"
+_NOT_REPORTED: Final = "not reported"
 
 
 class HostUnreachable(UnreachableError):
@@ -210,7 +203,7 @@ class HostNotReady(SparkError):
 
 @dataclass(frozen=True, slots=True)
 class RemoteEngine:
-    """An engine of another machine. `model` is empty and `port` None where it does not tell."""
+    """An engine of another machine. `model` is empty and `port` None where unknown."""
 
     name: str
     state: str
@@ -219,7 +212,6 @@ class RemoteEngine:
 
     @property
     def serving(self) -> bool:
-        """It answers requests."""
         return self.state == "SERVING"
 
 
@@ -234,22 +226,41 @@ class RemoteStatus:
 
 
 def read_status(out: str) -> RemoteStatus | None:
-    """The answer to `status --json`; None when this is none. A shell there may have said something before it."""
-    given = _object(out)
-    if given is None or "memory" not in given or "engines" not in given:
-        return None
-    host, memory = given.get("host"), given.get("memory")
-    reason = _text(given.get("memory_reason")) or _NOT_TOLD
-    return RemoteStatus(
-        _text(host.get("id")) if isinstance(host, Mapping) else "",
-        _bytes(memory, "available_bytes", reason),
-        _bytes(memory, "total_bytes", reason),
-        _engines(given),
-    )
+    """The answer to `status --json`, which may follow other lines of that shell; None for any other text."""
+    starts = [0, *(at + 1 for at, char in enumerate(out) if char == "\n" and out.startswith("{", at + 1))]
+    for start in starts[:_MOST_ENGINES]:
+        try:
+            given, _ = json.JSONDecoder().raw_decode(out[start:].lstrip())
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(given, Mapping):
+            return _status(given) if "memory" in given and "engines" in given else None
+    return None
+
+
+def _status(given: Mapping[str, Any]) -> RemoteStatus:
+    host, memory, listed = given.get("host"), given.get("memory"), given.get("engines")
+    reason = _text(given.get("memory_reason")) or _NOT_REPORTED
+
+    def count(key: str) -> Reading[int]:
+        value = memory.get(key) if isinstance(memory, Mapping) else None
+        return Ok(value) if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else Missing(reason)
+
+    def engine(each: Mapping[str, Any]) -> RemoteEngine:
+        port = each.get("port")
+        known = isinstance(port, int) and not isinstance(port, bool) and 0 < port < 65536
+        model = _text(each.get("served_name")) or _text(each.get("model"))
+        return RemoteEngine(_text(each.get("id")), _text(each.get("state")), model, port if known else None)
+
+    engines: Reading[tuple[RemoteEngine, ...]] = Missing(_text(given.get("engines_reason")) or _NOT_REPORTED)
+    if isinstance(listed, list):
+        engines = Ok(tuple(engine(each) for each in listed[:_MOST_ENGINES] if isinstance(each, Mapping)))
+    hostname = _text(host.get("id")) if isinstance(host, Mapping) else ""
+    return RemoteStatus(hostname, count("available_bytes"), count("total_bytes"), engines)
 
 
 def no_answer(host: RemoteHost, code: int, out: str, err: str) -> SparkError:
-    """Why `host` gave no status: the exit code of ssh, what came on standard output and on standard error."""
+    """Why `host` gave no status: by ssh's exit code, standard output and standard error."""
     said = last_line(err)
     if code == SSH_FAILED:
         return HostUnreachable(
@@ -267,7 +278,6 @@ def no_answer(host: RemoteHost, code: int, out: str, err: str) -> SparkError:
 
 
 def not_installed(host: RemoteHost, detail: str = "") -> SparkError:
-    """The shell there does not find the command."""
     usual = host.command == DEFAULT_COMMAND
     where = "not on the PATH of ssh" if usual else f"no {host.command}"
     return HostNotReady(
@@ -279,7 +289,6 @@ def not_installed(host: RemoteHost, detail: str = "") -> SparkError:
 
 
 def too_slow(host: RemoteHost, seconds: float) -> SparkError:
-    """It has not answered in time."""
     return HostUnreachable(
         f"{host.name} has not answered for {seconds:g} s.",
         f"Check that it is on and reachable: ssh {host.destination}",
@@ -287,7 +296,7 @@ def too_slow(host: RemoteHost, seconds: float) -> SparkError:
 
 
 def memory_words(status: RemoteStatus) -> str:
-    """`96.3 of 119.7 GiB`, or why that is not known."""
+    """`96.3 of 119.7 GiB`, or why it is unknown."""
     available, total = value_of(status.available), value_of(status.total)
     if available is None:
         return f"n/a: {reason_of(status.available)}"
@@ -306,7 +315,7 @@ def serving_words(status: RemoteStatus) -> str:
 
 
 def last_line(text: str) -> str:
-    """The last line that says something, for the screen, without its full stop."""
+    """The last line that is not blank, cleaned, without its full stop."""
     lines = [line for line in (clean_line(each).strip() for each in text.splitlines()) if line]
     return truncate(lines[-1], _MOST).rstrip(".") if lines else ""
 
@@ -324,38 +333,6 @@ def _ssh_remedy(host: RemoteHost, err: str) -> str:
     if "Could not resolve hostname" in err:
         return f"Correct its address: spark-tui config set hosts.{_settings_name(host)} USER@ADDRESS"
     return f"See the message of ssh: {by_hand}"
-
-
-def _object(out: str) -> Mapping[str, Any] | None:
-    """The JSON object that the text is, or that begins on one of its lines."""
-    starts = [0, *(at + 1 for at, char in enumerate(out) if char == "\n" and out.startswith("{", at + 1))]
-    for start in starts[:_MOST_ENGINES]:
-        try:
-            found, _ = json.JSONDecoder().raw_decode(out[start:].lstrip())
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(found, Mapping):
-            return found
-    return None
-
-
-def _engines(given: Mapping[str, Any]) -> Reading[tuple[RemoteEngine, ...]]:
-    listed = given.get("engines")
-    if not isinstance(listed, list):
-        return Missing(_text(given.get("engines_reason")) or _NOT_TOLD)
-    return Ok(tuple(_engine(each) for each in listed[:_MOST_ENGINES] if isinstance(each, Mapping)))
-
-
-def _engine(given: Mapping[str, Any]) -> RemoteEngine:
-    port = given.get("port")
-    model = _text(given.get("served_name")) or _text(given.get("model"))
-    number = port if isinstance(port, int) and not isinstance(port, bool) and 0 < port < 65536 else None
-    return RemoteEngine(_text(given.get("id")), _text(given.get("state")), model, number)
-
-
-def _bytes(memory: object, key: str, reason: str) -> Reading[int]:
-    count = memory.get(key) if isinstance(memory, Mapping) else None
-    return Ok(count) if isinstance(count, int) and not isinstance(count, bool) and count >= 0 else Missing(reason)
 
 
 def _text(value: object) -> str:

@@ -27,8 +27,6 @@ _DOCKER_SCHEMES: Final = ("unix://", "tcp://", "http://", "https://")
 
 
 class ExposureChoice(StrEnum):
-    """Who may reach the port."""
-
     LOCAL = "local"
     LAN = "lan"
 
@@ -112,8 +110,6 @@ def folders_of(environ: Mapping[str, str], home: Path) -> Folders:
 
 
 class Source(StrEnum):
-    """Kinds of places, weakest first."""
-
     DEFAULT = "default"
     FILE = "file"
     ENVIRONMENT = "environment"
@@ -132,13 +128,12 @@ class Origin:
 class Settings:
     """All settings. Paths are absolute once `resolved`; `~` is the person's home until then.
 
-    `store` holds the models, `caches` the engines' compiled kernels, `presets` the person's own recipes. An empty
-    `docker_host` leaves the choice to Docker's own rules. `exposure` is what a launch form offers first.
+    `store` holds the models, `caches` the engines' compiled kernels, `presets` the user's own recipes. An empty
+    `docker_host` leaves the choice to Docker's own rules. `exposure` is the launch form's default.
     Below `guard_serving_gib` of usable memory the memory guard ends an engine, below `guard_loading_gib` while one
     loads; with `guard_auto` a launch starts a guard where none runs. `stop_crash_loops` lets the control centre and
-    the guard stop an engine of ours that Docker starts again and again although it cannot start. `theme` and
-    `glyphs` are by the terminal where they are `auto`; `keymap` has a person's own keys by action id. `hosts` are
-    other machines, each with its own spark-tui.
+    the guard stop an engine of ours that Docker restarts again and again. `auto` as `theme` or `glyphs` follows the
+    terminal; `keymap` has the user's own keys by action id. `hosts` are other machines with a spark-tui.
     """
 
     store: Path = Path("~/vllm")
@@ -159,7 +154,6 @@ class Settings:
     origins: tuple[tuple[str, Origin], ...] = field(default=(), compare=False, repr=False)
 
     def origin(self, key: str) -> Origin:
-        """Where the value of `key` came from."""
         return dict(self.origins).get(key, Origin(Source.DEFAULT))
 
     def changed(self, origin: Origin, **values: Any) -> Settings:
@@ -178,7 +172,6 @@ KEYS: Final = tuple(each.name for each in fields(Settings) if each.name != "orig
 
 
 def defaults(folders: Folders) -> Settings:
-    """The default settings."""
     return Settings(presets=folders.config / "presets", caches=folders.cache / "kernels").resolved(folders.home)
 
 
@@ -225,8 +218,6 @@ def _docker_host(value: object) -> str:
 
 
 def _within(bounds: tuple[float, float], unit: str) -> Callable[[object], float]:
-    """Reads a number of that unit between these bounds, which are in it."""
-
     def read(value: object) -> float:
         low, high = bounds
         try:
@@ -238,13 +229,6 @@ def _within(bounds: tuple[float, float], unit: str) -> Callable[[object], float]
         return number
 
     return read
-
-
-def _reach(value: object) -> ExposureChoice:
-    try:
-        return ExposureChoice(str(value))
-    except ValueError:
-        raise ValueError(f"must be {' or '.join(ExposureChoice)}; it is {value!r}") from None
 
 
 def _one_of(names: tuple[str, ...]) -> Callable[[object], str]:
@@ -271,7 +255,7 @@ _READERS: Final[Mapping[str, Callable[[object], object]]] = {
     "caches": _path,
     "docker_host": _docker_host,
     "refresh_seconds": _within(REFRESH_RANGE, "seconds"),
-    "exposure": _reach,
+    "exposure": lambda value: ExposureChoice(_one_of(tuple(ExposureChoice))(value)),
     "read_only": read_flag,
     "guard_serving_gib": _within(GUARD_RANGE, "GiB"),
     "guard_loading_gib": _within(GUARD_RANGE, "GiB"),

@@ -1,4 +1,4 @@
-"""Conversations as append-only JSON lines: one private file each, and beside it a folder of pictures and sounds.
+"""Conversations as append-only JSON lines: one private file each, and beside it a folder of images and audio.
 
 Two locks keep processes apart: the one that writes in a conversation holds `<id>.lock` for as long as it is open, and
 every append takes the file itself for a moment. Both are the kernel's: they end with the process that held them.
@@ -6,6 +6,7 @@ every append takes the file itself for a moment. Both are the kernel's: they end
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import json
@@ -25,7 +26,12 @@ from spark_tui.domain.errors import RefusedError, SparkError, UsageError
 from spark_tui.domain.quantities import MIB, human_bytes
 from spark_tui.domain.text import clean_line, truncate
 from spark_tui.services.executors import CallPool
-from spark_tui.services.files import FILE_MODE, FOLDER_MODE, PrivateFolder, is_locked
+from spark_tui.services.files import FILE_MODE, PrivateFolder, is_locked
+
+MOST_BYTES: Final = 256 * MIB
+"""Of one conversation; a context of a million tokens is about 4 MB."""
+_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+_CHUNK: Final = 1 << 20
 
 
 class Claims:
@@ -39,56 +45,36 @@ class Claims:
         return self._folder / f"{name}.lock"
 
     def take(self, name: str) -> bool:
-        """Whether it is ours now; false while another process has it. Raises OSError."""
-        if name in self._held:
-            return True
+        """False while another process has it. Raises OSError."""
         path = self._path(name)
-        while True:
+        while name not in self._held:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                with contextlib.suppress(FileNotFoundError):  # its last holder may have just removed it
+                    if os.path.samestat(os.fstat(descriptor), path.lstat()):
+                        self._held[name] = descriptor
+                        return True
             except BlockingIOError:
-                os.close(descriptor)
                 return False
-            except OSError:
-                os.close(descriptor)
-                raise
-            if _is_at(descriptor, path):
-                self._held[name] = descriptor
-                return True
-            os.close(descriptor)  # whoever held it has just removed it
+            finally:
+                if name not in self._held:
+                    os.close(descriptor)
+        return True
 
     def release(self, name: str) -> None:
-        """Ends a claim, if there is one."""
         descriptor = self._held.pop(name, None)
         if descriptor is not None:
             self._path(name).unlink(missing_ok=True)
             os.close(descriptor)
 
     def release_all(self) -> None:
-        """Ends all claims."""
         for name in tuple(self._held):
             self.release(name)
 
     def in_use(self, name: str) -> bool:
         """Whether any process has it, this one included."""
         return name in self._held or is_locked(self._path(name))
-
-
-def _is_at(descriptor: int, path: Path) -> bool:
-    try:
-        there = path.lstat()
-    except FileNotFoundError:
-        return False
-    mine = os.fstat(descriptor)
-    return (mine.st_dev, mine.st_ino) == (there.st_dev, there.st_ino)
-
-
-MOST_BYTES: Final = 256 * MIB
-"""Of one conversation; a context of a million tokens is about 4 MB."""
-EXCERPT: Final = 60
-_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
-_CHUNK: Final = 1 << 20
 
 
 class FileConversations:
@@ -100,71 +86,51 @@ class FileConversations:
         self._pool = CallPool("conversations", 1)
         self._claims = Claims(folder)
         self._known: dict[str, tuple[tuple[int, int], ConversationSummary]] = {}
-        self._unreadable: tuple[str, ...] = ()
-
-    # --- the port -------------------------------------------------------------------------------------
-
-    @property
-    def unreadable(self) -> tuple[str, ...]:
-        """See the port."""
-        return self._unreadable
+        self.unreadable: tuple[str, ...] = ()
 
     async def summaries(self) -> tuple[ConversationSummary, ...]:
-        """See the port. What has not changed since the last look is not read again."""
+        """What has not changed since the last time is not read again."""
         return await self._pool.run(self._summaries)
 
     async def read(self, conversation: str) -> ChatThread:
-        """See the port."""
         return await self._pool.run(self._read, conversation)
 
     async def search(self, text: str, most: int = 50) -> tuple[ConversationHit, ...]:
-        """See the port."""
         return await self._pool.run(self._search, text, most)
 
     async def new_id(self, at: float) -> str:
-        """See the port."""
         return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(at))}-{os.urandom(3).hex()}"
 
     async def claim(self, conversation: str) -> bool:
-        """See the port."""
         return await self._pool.run(self._claim, conversation)
 
     async def release(self, conversation: str) -> None:
-        """See the port."""
         await self._pool.run(self._claims.release, conversation)
 
     async def append(self, conversation: str, records: Sequence[Mapping[str, Any]], *, durable: bool = False) -> None:
-        """See the port."""
-        data = b"".join(_line(record) for record in records)
-        await self._pool.run(self._append, conversation, data, durable)
+        lines = (f"{json.dumps(record, separators=(',', ':'))}\n" for record in records)
+        await self._pool.run(self._append, conversation, "".join(lines).encode("ascii"), durable)
 
     async def keep(self, conversation: str, data: bytes) -> str:
-        """See the port."""
         return await self._pool.run(self._keep, conversation, data)
 
     async def delete(self, conversation: str) -> None:
-        """See the port."""
         await self._pool.run(self._delete, conversation)
 
     async def close(self) -> None:
-        """See the port."""
         await self._pool.run(self._claims.release_all)
         self._pool.close()
-
-    # --- paths ----------------------------------------------------------------------------------------
 
     def _path(self, conversation: str) -> Path:
         if _ID.fullmatch(conversation) is None:
             raise _no_such(conversation)
         return self._folder / f"{conversation}.jsonl"
 
-    def _beside(self, conversation: str) -> Path:
-        return self._path(conversation).with_suffix(".files")
-
-    # --- reading --------------------------------------------------------------------------------------
+    # --- read -----------------------------------------------------------------------------------------
 
     def _read(self, conversation: str, *, with_files: bool = True) -> ChatThread:
-        path, folder = self._path(conversation), PrivateFolder(self._beside(conversation))
+        path = self._path(conversation)
+        folder = PrivateFolder(path.with_suffix(".files"))
 
         def load(name: str) -> bytes:
             if not with_files or _ID.fullmatch(name) is None:
@@ -180,8 +146,7 @@ class FileConversations:
                 reader.read(json.loads(line))
             except (ValueError, RecursionError):
                 reader.damaged += 1
-        thread = reader.thread()
-        return thread if thread.id == conversation else _renamed(thread, conversation)
+        return replace(reader.thread(), id=conversation)  # the file may have been copied under another name
 
     def _lines(self, path: Path) -> Iterator[bytes]:
         """The file's lines; a last one without an end counts as one, and is read if it is whole."""
@@ -190,7 +155,7 @@ class FileConversations:
         except FileNotFoundError:
             raise _no_such(path.stem) from None
         except OSError as error:
-            raise cannot("read", path, error) from error
+            raise _cannot("read", path, error) from error
         with os.fdopen(descriptor, "rb") as file:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
@@ -204,121 +169,76 @@ class FileConversations:
 
     def _summaries(self) -> tuple[ConversationSummary, ...]:
         found, problems = list[ConversationSummary](), list[str]()
-        for path in self._paths():
+        with _os_errors("read", self._folder):
+            paths = [path for path in self._folder.glob("*.jsonl") if _ID.fullmatch(path.stem)]
+        for path in paths:
             try:
                 found.append(self._summary(path))
             except SparkError as error:
                 problems.append(error.summary)
             except FileNotFoundError:
-                continue  # deleted while we looked
-        self._unreadable = tuple(problems)
-        self._known = {id_: known for id_, known in self._known.items() if any(each.id == id_ for each in found)}
+                continue  # deleted meanwhile
+        self.unreadable = tuple(problems)
+        ids = {each.id for each in found}
+        self._known = {id_: known for id_, known in self._known.items() if id_ in ids}
         return tuple(sorted(found, key=lambda each: (each.changed_at, each.id), reverse=True))
 
-    def _paths(self) -> list[Path]:
-        try:
-            return [path for path in self._folder.glob("*.jsonl") if _ID.fullmatch(path.stem)]
-        except OSError as error:
-            raise cannot("read", self._folder, error) from error
-
     def _summary(self, path: Path) -> ConversationSummary:
-        status = path.lstat()
+        status, in_use = path.lstat(), self._claims.in_use(path.stem)
         stamp = (status.st_mtime_ns, status.st_size)
         known = self._known.get(path.stem)
-        if known is not None and known[0] == stamp:
-            summary = known[1]
-        else:
+        if known is None or known[0] != stamp:
             thread = self._read(path.stem, with_files=False)
-            summary = ConversationSummary(
-                path.stem,
-                thread.title,
-                thread.created_at,
-                status.st_mtime,
-                len(thread.exchanges),
-                tuple(dict.fromkeys(each.model for each in thread.exchanges)),
-                tuple(dict.fromkeys(each.engine for each in thread.exchanges)),
-                status.st_size,
-                thread.damaged,
-            )
-            self._known[path.stem] = stamp, summary
-        return _with_use(summary, self._claims.in_use(path.stem))
+            known = self._known[path.stem] = stamp, thread.summary(status.st_mtime, size=status.st_size)
+        return known[1] if known[1].in_use is in_use else replace(known[1], in_use=in_use)
 
     def _search(self, text: str, most: int) -> tuple[ConversationHit, ...]:
-        wanted, hits = text.casefold(), list[ConversationHit]()
-        if not wanted.strip():
-            return ()
-        for summary in self._summaries():
-            for hit in self._hits(summary, wanted):
-                hits.append(hit)
-                if len(hits) >= most:
-                    return tuple(hits)
-        return tuple(hits)
+        hits: list[ConversationHit] = []
+        for summary in self._summaries() if text.strip() else ():
+            hits.extend(self._read(summary.id, with_files=False).hits(text))
+            if len(hits) >= most:
+                break
+        return tuple(hits[:most])
 
-    def _hits(self, summary: ConversationSummary, wanted: str) -> Iterator[ConversationHit]:
-        thread = self._read(summary.id, with_files=False)
-        if wanted in thread.title.casefold():
-            yield ConversationHit(summary.id, thread.title, 0, clean_line(thread.title))
-        for exchange in thread.exchanges:
-            for text in (exchange.question, exchange.answer.content):
-                if wanted in text.casefold():
-                    yield ConversationHit(summary.id, thread.title, exchange.number, _excerpt(text, wanted))
-                    break
-
-    # --- writing --------------------------------------------------------------------------------------
+    # --- write ----------------------------------------------------------------------------------------
 
     def _append(self, conversation: str, data: bytes, durable: bool) -> None:
         path = self._path(conversation)
-        try:
-            self._prepare()
+        with _os_errors("write", path):
+            self._private.prepare()
             flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
             descriptor = os.open(path, flags, FILE_MODE)
             try:
-                self._append_to(descriptor, data, durable)
+                os.fchmod(descriptor, FILE_MODE)
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+                size = os.fstat(descriptor).st_size
+                if size and os.pread(descriptor, 1, size - 1) != b"\n":
+                    data = b"\n" + data  # a line that a crash tore off: the next ones must not become part of it
+                try:
+                    written = 0
+                    while written < len(data):
+                        written += os.write(descriptor, data[written : written + _CHUNK])
+                except OSError:
+                    os.ftruncate(descriptor, size)
+                    raise
+                if durable:
+                    os.fsync(descriptor)
             finally:
                 os.close(descriptor)
-        except OSError as error:
-            raise cannot("write", path, error) from error
-
-    @staticmethod
-    def _append_to(descriptor: int, data: bytes, durable: bool) -> None:
-        os.fchmod(descriptor, FILE_MODE)
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        size = os.fstat(descriptor).st_size
-        if size and os.pread(descriptor, 1, size - 1) != b"\n":
-            data = b"\n" + data  # a line that a crash tore off: what comes now must not become part of it
-        written = 0
-        try:
-            while written < len(data):
-                written += os.write(descriptor, data[written : written + _CHUNK])
-        except OSError:
-            os.ftruncate(descriptor, size)
-            raise
-        if durable:
-            os.fsync(descriptor)
 
     def _keep(self, conversation: str, data: bytes) -> str:
-        folder = PrivateFolder(self._beside(conversation))
+        folder = PrivateFolder(self._path(conversation).with_suffix(".files"))
         name = hashlib.sha256(data).hexdigest()[:40]
-        try:
-            self._prepare()
+        with _os_errors("write", folder.path):
+            self._private.prepare()
             if not (folder.path / name).exists():
                 folder.write(folder.path / name, [data])
-        except OSError as error:
-            raise cannot("write", folder.path, error) from error
         return name
 
     def _claim(self, conversation: str) -> bool:
-        path = self._path(conversation)
-        try:
-            self._prepare()
+        with _os_errors("write", self._path(conversation)):
+            self._private.prepare()
             return self._claims.take(conversation)
-        except OSError as error:
-            raise cannot("write", path, error) from error
-
-    def _prepare(self) -> None:
-        self._folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
-        if stat.S_IMODE(self._folder.stat().st_mode) != FOLDER_MODE:
-            self._folder.chmod(FOLDER_MODE)
 
     def _delete(self, conversation: str) -> None:
         path = self._path(conversation)
@@ -327,34 +247,11 @@ class FileConversations:
         if not self._claim(conversation):
             raise RefusedError("Another spark-tui writes in this conversation.", "Close it there first.")
         try:
-            path.unlink(missing_ok=True)
-            shutil.rmtree(self._beside(conversation), ignore_errors=True)
-        except OSError as error:
-            raise cannot("delete", path, error) from error
+            with _os_errors("delete", path):
+                path.unlink(missing_ok=True)
+                shutil.rmtree(path.with_suffix(".files"), ignore_errors=True)
         finally:
             self._claims.release(conversation)
-        self._known.pop(conversation, None)
-
-
-def _line(record: Mapping[str, Any]) -> bytes:
-    return f"{json.dumps(record, separators=(',', ':'))}\n".encode("ascii")
-
-
-def _renamed(thread: ChatThread, conversation: str) -> ChatThread:
-    """A file that was copied under another name is the conversation of that name."""
-    return replace(thread, id=conversation)
-
-
-def _with_use(summary: ConversationSummary, in_use: bool) -> ConversationSummary:
-    return summary if summary.in_use is in_use else replace(summary, in_use=in_use)
-
-
-def _excerpt(text: str, wanted: str) -> str:
-    """The text around the first hit, on one line."""
-    at = max(0, text.casefold().find(wanted))
-    start, end = max(0, at - EXCERPT // 2), at + len(wanted) + EXCERPT
-    piece = " ".join(clean_line(text[start:end]).split())
-    return f"{'... ' if start else ''}{piece}{' ...' if end < len(text) else ''}"
 
 
 def _no_such(conversation: str) -> UsageError:
@@ -363,7 +260,15 @@ def _no_such(conversation: str) -> UsageError:
     )
 
 
-def cannot(what: str, path: Path, error: OSError) -> SparkError:
+@contextlib.contextmanager
+def _os_errors(what: str, path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise _cannot(what, path, error) from error
+
+
+def _cannot(what: str, path: Path, error: OSError) -> SparkError:
     remedy = {
         28: "The disk is full: free space. spark-tui keeps running and writes later.",
         30: "The file system is read-only.",

@@ -66,7 +66,7 @@ class PrivateFolder:
     def write(self, path: Path, chunks: Iterable[bytes]) -> Path:
         """Puts the file in place in one step: a reader sees the old one or the new one. A link in its place is
         replaced, never followed. Raises OSError, and then nothing has changed."""
-        self._prepare()
+        self.prepare()
         beside = path.with_name(f".{path.name}.{os.urandom(6).hex()}")
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(beside, flags, FILE_MODE)
@@ -106,7 +106,8 @@ class PrivateFolder:
         finally:
             os.close(descriptor)
 
-    def _prepare(self) -> None:
+    def prepare(self) -> None:
+        """Makes the folder, and private. Raises OSError."""
         self.path.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
         status = self.path.stat()
         if status.st_uid != os.geteuid() and os.geteuid() != 0:
@@ -168,15 +169,12 @@ class SystemUserFiles:
         self._pool = CallPool("person-files", 1)
 
     async def read(self, path: str, most: int) -> bytes:
-        """See the port."""
         return await self._pool.run(self._read, path, most)
 
     async def write(self, path: str, text: str, *, replace: bool = False) -> str:
-        """See the port."""
         return await self._pool.run(self._write, path, text, replace)
 
     async def close(self) -> None:
-        """See the port."""
         self._pool.close()
 
     def _read(self, path: str, most: int) -> bytes:

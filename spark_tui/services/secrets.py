@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import re
 import secrets
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from spark_tui.domain.engine.runtimes import KEY_VARIABLES
 from spark_tui.domain.errors import SparkError, UsageError
 from spark_tui.domain.secret import Secret
+from spark_tui.services.files import PrivateFolder
 
 _TOKEN_VARIABLES: Final = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 _KEY_BYTES: Final = 24
@@ -22,23 +23,10 @@ _BREAKS_LINE: Final = re.compile("[\x00\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
 _log = logging.getLogger(__name__)
 
 
-class Folder(Protocol):
-    """Private files, as `services.files.PrivateFolder` keeps them."""
-
-    def file(self, name: str, suffix: str = "") -> Path:
-        """Where the file for `name` is, or would be."""
-
-    def write(self, path: Path, chunks: Iterable[bytes]) -> Path:
-        """Puts a private file in place; raises OSError."""
-
-    def read(self, path: Path) -> bytes | None:
-        """A file directly in the folder, or None; raises OSError."""
-
-
 class FileSecrets:
     """The SecretStore port. `environ` and `home` say where the Hugging Face token is looked for."""
 
-    def __init__(self, folder: Folder, environ: Mapping[str, str], home: Path) -> None:
+    def __init__(self, folder: PrivateFolder, environ: Mapping[str, str], home: Path) -> None:
         self._folder = folder
         self._environ = environ
         self._home = home
@@ -51,37 +39,42 @@ class FileSecrets:
         A token file that cannot be read (a container that ran as root may have made it) is passed over and noted in
         the log: public models need no token.
         """
+
+        def cleaned(token: str) -> str:  # as huggingface_hub does it: editors and shells add line ends
+            return token.replace("\r", "").replace("\n", "").strip()
+
         for name in _TOKEN_VARIABLES:
-            token = _stripped(self._environ.get(name, ""))
-            if token:
+            if token := cleaned(self._environ.get(name, "")):
                 return Secret(token)
         for path in self._token_files():
-            token = _stripped(_token_in(path))
+            try:
+                with path.open("rb") as file:
+                    token = cleaned(file.read(_MOST_TOKEN).decode("utf-8", "replace"))
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            except OSError as error:
+                _log.warning("The Hugging Face token in %s cannot be read: %s", path, error.strerror or error)
+                continue
             if token:
                 return Secret(token)
         return None
 
     def _token_files(self) -> Iterator[Path]:
-        given = self._environ.get("HF_TOKEN_PATH", "")
-        if given:
-            yield self._expanded(given)
-        for variable, below in (("HF_HOME", ""), ("XDG_CACHE_HOME", "huggingface")):
-            folder = self._environ.get(variable, "")
-            if folder:
-                yield self._expanded(folder) / below / "token"
+        for variable, below in (("HF_TOKEN_PATH", ""), ("HF_HOME", "token"), ("XDG_CACHE_HOME", "huggingface/token")):
+            given = self._environ.get(variable, "")
+            if given:
+                path = self._home / given[2:] if given.startswith("~/") else Path(given)
+                yield path / below if below else path
         yield self._home / ".cache/huggingface/token"
-
-    def _expanded(self, path: str) -> Path:
-        return self._home / path[2:] if path.startswith("~/") else Path(path)
 
     # --- engines --------------------------------------------------------------------------------------
 
     def path(self, name: str) -> Path:
-        """Where the env file of the container `name` is, or would be."""
+        """The env file of the container `name`, which may be absent."""
         return self._folder.file(name, ".env")
 
     def api_key(self, path: str) -> Secret | None:
-        """The engine key kept in an env file that we wrote, or None.
+        """The engine key in an env file of ours, or None.
 
         The path comes from a container's label, which anyone may have written: nothing outside our own folder is
         opened.
@@ -128,19 +121,3 @@ def _line(variable: str, value: Secret) -> bytes:
         return f"{variable}={value.reveal()}\n".encode()
     except UnicodeEncodeError:
         raise UsageError(f"The value of {variable} is not UTF-8 text.", "Enter it again.") from None
-
-
-def _token_in(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            return file.read(_MOST_TOKEN).decode("utf-8", "replace")
-    except (FileNotFoundError, NotADirectoryError):
-        return ""
-    except OSError as error:
-        _log.warning("The Hugging Face token in %s cannot be read: %s", path, error.strerror or error)
-        return ""
-
-
-def _stripped(token: str) -> str:
-    """As huggingface_hub cleans it: editors and shells add line ends."""
-    return token.replace("\r", "").replace("\n", "").strip()

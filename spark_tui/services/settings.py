@@ -1,4 +1,4 @@
-"""Settings from a TOML file and from the environment. Whatever is not understood is named, with its place."""
+"""Settings from a TOML file and from the environment. Every mistake is named with its place."""
 
 from __future__ import annotations
 
@@ -31,12 +31,23 @@ _AT_LINE: Final = re.compile(r" \(at line (\d+), column \d+\)$")
 
 
 def load_settings(environ: Mapping[str, str], folders: Folders) -> Settings:
-    """Defaults, then the settings file, then `SPARK_TUI_*` variables; the later counts.
+    """Defaults, then the settings file, then `SPARK_TUI_*` variables; the last one wins.
 
-    Raises SettingsError for what cannot be read, is unknown, or is out of range: a misspelt `read_only` must not
-    be taken for no wish at all.
+    Raises SettingsError for unreadable, unknown and out-of-range settings: a misspelt `read_only` must not be ignored.
     """
-    settings = _from_environment(_from_file(defaults(folders), folders.settings_file), environ)
+    settings, path = defaults(folders), folders.settings_file
+    text = _text(path)
+    if text is not None:
+        settings = _from_text(settings, text, path)
+    known = {variable_of(key): key for key in KEYS}
+    for name in sorted(environ):
+        key = known.get(name)
+        if key is not None:
+            settings = _changed(settings, Origin(Source.ENVIRONMENT, name), name, key, environ[name])
+        elif name.startswith(ENV_PREFIX):
+            near = suggestion(name.removeprefix(ENV_PREFIX).lower(), likeness=_TYPO)
+            if near:
+                raise SettingsError(f"There is no setting {clean_line(name)}.", f"Did you mean {variable_of(near)}?")
     return settings.resolved(folders.home)
 
 
@@ -114,43 +125,20 @@ class SettingsFile:
     def save(self, text: str) -> None:
         """Puts it in place in one step; a link stays a link, and the file keeps its mode. Raises SettingsError."""
         target = self.path.resolve()
+        beside = target.with_name(f".{target.name}.{os.urandom(6).hex()}")
         try:
             target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _replace(target, text)
+            beside.write_text(text, encoding="utf-8")
+            if target.exists():
+                beside.chmod(target.stat().st_mode & 0o777)
+            beside.replace(target)
         except OSError as error:
             raise SettingsError(
                 f"{self.path} cannot be written: {error.strerror or error}.", f"Make {target.parent} a folder of yours."
             ) from error
-
-
-def _replace(target: Path, text: str) -> None:
-    beside = target.with_name(f".{target.name}.{os.urandom(6).hex()}")
-    try:
-        beside.write_text(text, encoding="utf-8")
-        if target.exists():
-            beside.chmod(target.stat().st_mode & 0o777)
-        beside.replace(target)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            beside.unlink()
-        raise
-
-
-# --- file -------------------------------------------------------------------------------------------------
-
-
-def _from_file(settings: Settings, path: Path) -> Settings:
-    text = _text(path)
-    return settings if text is None else _from_text(settings, text, path)
-
-
-def _from_text(settings: Settings, text: str, path: Path) -> Settings:
-    for key, value in _parsed(text, path).items():
-        place = f"{path}:{_line_of(key, text)}".removesuffix(":0")
-        if key not in KEYS:
-            raise _unknown(place, key)
-        settings = _changed(settings, Origin(Source.FILE, place), f"{place}: {key}", key, value)
-    return settings
+        finally:
+            with contextlib.suppress(OSError):
+                beside.unlink(missing_ok=True)
 
 
 def _text(path: Path) -> str | None:
@@ -173,19 +161,26 @@ def _text(path: Path) -> str | None:
         raise SettingsError(f"{path}:{line} is not UTF-8 text.", "Save it as UTF-8.") from None
 
 
-def _parsed(text: str, path: Path) -> dict[str, Any]:
+def _from_text(settings: Settings, text: str, path: Path) -> Settings:
     try:
-        return tomllib.loads(text)
+        values: dict[str, Any] = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        words = str(error)
-        at = _AT_LINE.search(words)
+        at = _AT_LINE.search(str(error))
         place = f"{path}:{at[1]}" if at else f"{path}"
-        problem = clean_line(_AT_LINE.sub("", words))
+        problem = clean_line(_AT_LINE.sub("", str(error)))
         raise SettingsError(
             f"{place} is not valid TOML: {problem}.", "Write one `name = value` a line, texts in quotes."
         ) from None
     except RecursionError:
         raise SettingsError(f"{path} is nested too deeply.", "Write one `name = value` a line.") from None
+    for key, value in values.items():
+        place = f"{path}:{_line_of(key, text)}".removesuffix(":0")
+        if key not in KEYS:
+            near = suggestion(key)
+            remedy = f"Did you mean `{near}`?" if near else f"The settings are: {', '.join(KEYS)}."
+            raise SettingsError(f"{place}: there is no setting `{truncate(clean_line(key), 60)}`.", remedy)
+        settings = _changed(settings, Origin(Source.FILE, place), f"{place}: {key}", key, value)
+    return settings
 
 
 def _line_of(key: str, text: str) -> int:
@@ -193,29 +188,6 @@ def _line_of(key: str, text: str) -> int:
     name = re.escape(key)
     wanted = re.compile(rf"\s*(?:\[+\s*)?[\"']?{name}[\"']?\s*(?:[=.\]])")
     return next((number for number, line in enumerate(text.splitlines(), 1) if wanted.match(line)), 0)
-
-
-def _unknown(place: str, key: str) -> SettingsError:
-    shown = truncate(clean_line(key), 60)
-    near = suggestion(key)
-    remedy = f"Did you mean `{near}`?" if near else f"The settings are: {', '.join(KEYS)}."
-    return SettingsError(f"{place}: there is no setting `{shown}`.", remedy)
-
-
-# --- environment ------------------------------------------------------------------------------------------
-
-
-def _from_environment(settings: Settings, environ: Mapping[str, str]) -> Settings:
-    known = {variable_of(key): key for key in KEYS}
-    for name in sorted(environ):
-        key = known.get(name)
-        if key is not None:
-            settings = _changed(settings, Origin(Source.ENVIRONMENT, name), name, key, environ[name])
-        elif name.startswith(ENV_PREFIX):
-            near = suggestion(name.removeprefix(ENV_PREFIX).lower(), likeness=_TYPO)
-            if near:
-                raise SettingsError(f"There is no setting {clean_line(name)}.", f"Did you mean {variable_of(near)}?")
-    return settings
 
 
 def _changed(settings: Settings, origin: Origin, what: str, key: str, value: object) -> Settings:

@@ -1,4 +1,4 @@
-"""Other boxes through the person's own ssh program: its keys, its agent, its configuration."""
+"""Other machines through the user's own ssh program: its keys, its agent, its configuration."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class SshHosts:
         self._seconds = seconds
 
     async def ask(self, host: RemoteHost, arguments: Sequence[str]) -> Ended:
-        """See the port. In a session of its own, so that nothing can ask on the terminal."""
+        """In a session of its own, so that nothing can ask on the terminal."""
         try:
             child = await asyncio.create_subprocess_exec(
                 *host.ssh(arguments, *_QUIET),
@@ -51,7 +51,7 @@ class SshHosts:
         return Ended(code, out, err)
 
     async def on_terminal(self, host: RemoteHost, arguments: Sequence[str]) -> int:
-        """See the port. A Ctrl-C is for ssh alone."""
+        """A Ctrl-C is for ssh alone."""
         with _interrupts_ignored():
             try:
                 child = await asyncio.create_subprocess_exec(*host.ssh(arguments, "-t"), env=self._environ)
@@ -65,7 +65,6 @@ class SshHosts:
         return code if code >= 0 else 128 - code
 
     def become(self, host: RemoteHost, arguments: Sequence[str], *, terminal: bool) -> NoReturn:
-        """See the port."""
         words = host.ssh(arguments, *(("-t",) if terminal else ()))
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and ssh would inherit that
         try:
@@ -75,7 +74,7 @@ class SshHosts:
 
 
 async def _beginning(stream: asyncio.StreamReader | None) -> str:
-    """All of it up to a limit; what comes after that is read and dropped."""
+    """The text up to a limit; the rest is read and dropped."""
     kept = bytearray()
     while stream is not None and (chunk := await stream.read(_CHUNK)):
         kept += chunk[: _MOST_BYTES - len(kept)]
@@ -83,7 +82,7 @@ async def _beginning(stream: asyncio.StreamReader | None) -> str:
 
 
 async def _end(child: asyncio.subprocess.Process) -> None:
-    """Nothing of it is left: ssh may have children, which hop from box to box."""
+    """Ends the whole session: ssh may have children, which connect to further hosts."""
     for sign in (signal.SIGTERM, signal.SIGKILL):
         if child.returncode is not None:
             return

@@ -15,6 +15,7 @@ from spark_tui.domain.quantities import human_count
 from spark_tui.domain.text import clean_line, truncate
 
 TITLE_CELLS = 60
+EXCERPT = 60
 QUEUED_SECONDS = 0.05
 
 
@@ -113,29 +114,6 @@ class Exchange:
 
 
 @dataclass(frozen=True, slots=True)
-class ChatThread:
-    """A conversation as it is saved. Times are epoch seconds. Exchanges below number `sent_from` are shown and no
-    longer sent. `parent` is the id of the conversation that it was forked from. `damaged` counts unreadable lines."""
-
-    id: str = ""
-    title: str = ""
-    created_at: float = 0.0
-    settings: ChatSettings = NO_SETTINGS
-    exchanges: tuple[Exchange, ...] = ()
-    sent_from: int = 0
-    parent: str = ""
-    last_number: int = 0
-    damaged: int = 0
-
-
-def title_of(question: str, attachments: Sequence[Attachment] = ()) -> str:
-    """The first line of the question that is not blank."""
-    lines = (" ".join(clean_line(line).split()) for line in question.splitlines())
-    first = next((line for line in lines if line), "")
-    return truncate(first or next((each.name for each in attachments), "") or "(no title)", TITLE_CELLS)
-
-
-@dataclass(frozen=True, slots=True)
 class ConversationSummary:
     """One conversation in a list. Times are epoch seconds; `models` in the order of their answers; `size` is bytes.
 
@@ -162,6 +140,52 @@ class ConversationHit:
     title: str
     number: int
     excerpt: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChatThread:
+    """A conversation as it is saved. Times are epoch seconds. Exchanges below number `sent_from` are shown and no
+    longer sent. `parent` is the id of the conversation that it was forked from. `damaged` counts unreadable lines."""
+
+    id: str = ""
+    title: str = ""
+    created_at: float = 0.0
+    settings: ChatSettings = NO_SETTINGS
+    exchanges: tuple[Exchange, ...] = ()
+    sent_from: int = 0
+    parent: str = ""
+    last_number: int = 0
+    damaged: int = 0
+
+    def summary(self, changed_at: float, *, size: int = 0, in_use: bool = False) -> ConversationSummary:
+        models = tuple(dict.fromkeys(each.model for each in self.exchanges))
+        engines = tuple(dict.fromkeys(each.engine for each in self.exchanges))
+        return ConversationSummary(
+            self.id, self.title, self.created_at, changed_at, len(self.exchanges), models, engines, size,
+            self.damaged, in_use,
+        )  # fmt: skip
+
+    def hits(self, text: str) -> Iterator[ConversationHit]:
+        """The title and the exchanges with `text`, whatever its case."""
+        wanted = text.casefold()
+        if wanted in self.title.casefold():
+            yield ConversationHit(self.id, self.title, 0, clean_line(self.title))
+        for exchange in self.exchanges:
+            for said in (exchange.question, exchange.answer.content):
+                at = said.casefold().find(wanted)
+                if at >= 0:
+                    start, end = max(0, at - EXCERPT // 2), at + len(wanted) + EXCERPT
+                    piece = " ".join(clean_line(said[start:end]).split())
+                    excerpt = f"{'... ' if start else ''}{piece}{' ...' if end < len(said) else ''}"
+                    yield ConversationHit(self.id, self.title, exchange.number, excerpt)
+                    break
+
+
+def title_of(question: str, attachments: Sequence[Attachment] = ()) -> str:
+    """The first line of the question that is not blank."""
+    lines = (" ".join(clean_line(line).split()) for line in question.splitlines())
+    first = next((line for line in lines if line), "")
+    return truncate(first or next((each.name for each in attachments), "") or "(no title)", TITLE_CELLS)
 
 
 # --- what is sent -------------------------------------------------------------------------------------------

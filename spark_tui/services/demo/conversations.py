@@ -14,7 +14,6 @@ from spark_tui.domain.chat.records import ThreadReader
 from spark_tui.domain.engine.runtimes import KEY_VARIABLES
 from spark_tui.domain.errors import SparkError, UsageError
 from spark_tui.domain.secret import Secret
-from spark_tui.domain.text import clean_line
 from spark_tui.services.demo.world import DemoWorld
 
 
@@ -31,21 +30,15 @@ class MemoryConversations:
     _numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
     _order: dict[str, int] = field(default_factory=dict)
 
-    @property
-    def unreadable(self) -> tuple[str, ...]:
-        return ()
+    unreadable: tuple[str, ...] = ()
 
     async def summaries(self) -> tuple[ConversationSummary, ...]:
-        return tuple(self._summary(id_) for id_ in sorted(self.lines, key=lambda id_: -self._order[id_]))
-
-    def _summary(self, id_: str) -> ConversationSummary:
-        thread = self._thread(id_)
-        return ConversationSummary(
-            id_, thread.title, thread.created_at, thread.created_at + self._order[id_], len(thread.exchanges),
-            tuple(dict.fromkeys(each.model for each in thread.exchanges)),
-            tuple(dict.fromkeys(each.engine for each in thread.exchanges)),
-            in_use=id_ in self.claimed | self.elsewhere,
-        )  # fmt: skip
+        found = []
+        for id_ in sorted(self.lines, key=lambda id_: -self._order[id_]):
+            thread = self._thread(id_)
+            in_use = id_ in self.claimed | self.elsewhere
+            found.append(thread.summary(thread.created_at + self._order[id_], in_use=in_use))
+        return tuple(found)
 
     async def read(self, conversation: str) -> ChatThread:
         return self._thread(conversation)
@@ -59,16 +52,8 @@ class MemoryConversations:
         return reader.thread()
 
     async def search(self, text: str, most: int = 50) -> tuple[ConversationHit, ...]:
-        hits = []
-        for summary in await self.summaries():
-            for exchange in self._thread(summary.id).exchanges:
-                said = f"{exchange.question} {exchange.answer.content}"
-                if text.casefold() in said.casefold():
-                    at = said.casefold().find(text.casefold())
-                    hits.append(
-                        ConversationHit(summary.id, summary.title, exchange.number, clean_line(said[at : at + 60]))
-                    )
-        return tuple(hits[:most])
+        found = (hit for each in await self.summaries() for hit in self._thread(each.id).hits(text))
+        return tuple(itertools.islice(found, most))
 
     async def new_id(self, at: float) -> str:
         return f"demo-{next(self._numbers)}"
@@ -113,24 +98,20 @@ class DemoSecrets:
         self._made = 0
 
     def hf_token(self) -> Secret | None:
-        """None: a demo needs none, and must not look for the person's own."""
+        """None: a demo must not look for the user's own."""
         return None
 
     def api_key(self, path: str) -> Secret | None:
-        """The key kept for that container, or None."""
         kept = self._files.get(Path(path), {})
         return next((kept[name] for name in KEY_VARIABLES if name in kept), None)
 
     def path(self, name: str) -> Path:
-        """Where the file would be."""
         return _FOLDER / f"{name.replace('/', '-')}.env"
 
     def env_file(self, name: str, values: dict[str, Secret]) -> Path:
-        """Remembers the values."""
         self._files[self.path(name)] = dict(values)
         return self.path(name)
 
     def new_key(self) -> Secret:
-        """A key that no real engine knows."""
         self._made += 1
         return Secret(f"demo-{self._world.fingerprint('key', self._made)[:40]}")

@@ -1,4 +1,4 @@
-"""Other boxes: what each serves, and the choice of one to open."""
+"""Other hosts: what each serves, and the choice of one to open."""
 
 from __future__ import annotations
 
@@ -41,7 +41,6 @@ class HostsDialog(ModalScreen[RemoteHost | None]):
         self._views: dict[str, HostView] = {}
 
     def compose(self) -> ComposeResult:
-        """The hosts, and the one under the cursor in words; without any, how to name one."""
         with Vertical(classes="dialog", id="hosts") as dialog:
             dialog.border_title = "Other hosts"
             if self._hosts.known:
@@ -52,7 +51,6 @@ class HostsDialog(ModalScreen[RemoteHost | None]):
             yield Page(id="host-page")
 
     def on_mount(self) -> None:
-        """All of them, asked at once."""
         if not self._hosts.known:
             self.query_one("#host-page", Page).show(HOW_TO_ADD)
             return
@@ -62,7 +60,6 @@ class HostsDialog(ModalScreen[RemoteHost | None]):
         self.action_ask()
 
     def action_ask(self) -> None:
-        """What they serve now."""
         if self._hosts.known:
             self._views.clear()
             self._show()
@@ -74,27 +71,22 @@ class HostsDialog(ModalScreen[RemoteHost | None]):
             self._views[view.host.name] = view
             self._show()
 
-    def on_row_list_moved(self) -> None:
-        """Another one in words."""
-        self._show_chosen()
-
     def action_open(self) -> None:
-        """The one under the cursor, whether it has answered or not: by hand a password can be typed."""
+        """Also one that has not answered: ssh on the terminal can ask for a password."""
         host = self._chosen()
         if host is not None:
             self.dismiss(host)
 
     def action_leave(self) -> None:
-        """None of them."""
         self.dismiss(None)
 
     # --- what is shown --------------------------------------------------------------------------------
 
     def _show(self) -> None:
         self.query_one(RowList).show_table(host_table(self._hosts.known, self._views))
-        self._show_chosen()
+        self.on_row_list_moved()
 
-    def _show_chosen(self) -> None:
+    def on_row_list_moved(self) -> None:
         host = self._chosen()
         if host is not None:
             self.query_one("#host-page", Page).show(host_page(host, self._views.get(host.name)))
