@@ -13,6 +13,9 @@ from spark_tui.domain.finding import Change, Finding, Severity
 from spark_tui.domain.logs.timeline import EngineFacts, PhaseId
 from spark_tui.domain.text import truncate
 
+MAX_QUOTED = 200
+_HUB_NAME = re.compile(r"https?://[\w.\-]{1,100}/(?:api/models/)?([\w.\-]{1,100}/[\w.\-]{1,100})")
+
 
 class CauseId(StrEnum):
     """Stable names of causes: scripts may rely on them."""
@@ -70,6 +73,12 @@ class FailureContext:
         """` (0.32.0)`, to stand behind the engine's name; empty when the log does not say."""
         return f" ({self.facts.version})" if self.facts.version else ""
 
+    @property
+    def model(self) -> str:
+        """The model as the Hub's address or the engine names it."""
+        found = _HUB_NAME.search(self.text)
+        return (found[1] if found else self.facts.model) or "the model"
+
 
 Explain: TypeAlias = Callable[[re.Match[str], FailureContext], Finding]
 
@@ -88,9 +97,29 @@ class CauseRule:
     by_phase: bool = False
 
 
-def rule(cause: CauseId, pattern: str, explain: Explain, sure: bool = True) -> CauseRule:
-    """A rule from the pattern's text."""
-    return CauseRule(cause, re.compile(pattern), explain, sure)
+def rule(
+    cause: CauseId, pattern: str, explain: Explain | str, remedy: str = "", *, change: Change = (), sure: bool = True
+) -> CauseRule:
+    """A rule from the pattern's text. `explain` is a function, or the summary; summary and remedy may hold fields.
+
+    `{0}` is the first group (`-` where it is absent), `{any}` the first one that is not empty, `{match}` the whole
+    match, `{model}` and `{version}` the engine's.
+    """
+    if not isinstance(explain, str):
+        return CauseRule(cause, re.compile(pattern), explain, sure)
+    summary = explain
+
+    def filled(match: re.Match[str], context: FailureContext) -> Finding:
+        groups = tuple(truncate(group.strip(), MAX_QUOTED) if group else "-" for group in match.groups())
+        fields = {
+            "any": first_group(match).strip("\"' "),
+            "match": truncate(match[0], 120),
+            "model": context.model,
+            "version": context.version,
+        }
+        return fix(" ".join(summary.format(*groups, **fields).split()), remedy.format(*groups, **fields), change)
+
+    return CauseRule(cause, re.compile(pattern), filled, sure)
 
 
 def fix(summary: str, remedy: str, change: Change = ()) -> Finding:
@@ -101,16 +130,6 @@ def fix(summary: str, remedy: str, change: Change = ()) -> Finding:
 def setting(summary: str, remedy: str, key: str, value: object) -> Finding:
     """A cause that one setting removes."""
     return fix(summary, remedy, ((key, f"{value:g}" if isinstance(value, float) else str(value)),))
-
-
-def says(summary: str, remedy: str) -> Explain:
-    """A cause that does not depend on the line, but for its groups: `{0}` is the first one, `-` where it is absent."""
-
-    def explain(match: re.Match[str], _context: FailureContext) -> Finding:
-        groups = tuple(truncate(group, 120) if group else "-" for group in match.groups())
-        return fix(summary.format(*groups), remedy.format(*groups))
-
-    return explain
 
 
 def first_group(match: re.Match[str]) -> str:

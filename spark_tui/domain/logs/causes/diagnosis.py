@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from spark_tui.domain.finding import Finding, Severity
-from spark_tui.domain.logs.causes.cause import CauseId, CauseRule, FailureContext, fix, rule, says
+from spark_tui.domain.logs.causes.cause import CauseId, CauseRule, FailureContext, fix, rule
 from spark_tui.domain.logs.causes.host import HOST_RULES
 from spark_tui.domain.logs.causes.memory import MEMORY_RULES, while_loading
 from spark_tui.domain.logs.causes.model import MODEL_RULES
@@ -36,10 +36,8 @@ _UNNAMED_RULES: Final[tuple[CauseRule, ...]] = (
     rule(
         CauseId.UNKNOWN,
         r"PermissionError: .{0,60}Permission denied(?:: '([^']{1,300})')?",
-        says(
-            "The container's user has no access to {0}.",
-            "Files downloaded by an earlier container may belong to root: `sudo chown -R $USER` the host folder.",
-        ),
+        "The container's user has no access to {0}.",
+        "Files downloaded by an earlier container may belong to root: `sudo chown -R $USER` the host folder.",
     ),
 )
 RULES: Final[tuple[CauseRule, ...]] = (

@@ -9,21 +9,19 @@ from spark_tui.domain.finding import Finding
 from spark_tui.domain.logs.causes.cause import (
     CauseId,
     CauseRule,
-    Explain,
     FailureContext,
     first_group,
     fix,
     rule,
-    says,
     setting,
 )
 from spark_tui.domain.logs.sizing import version_of
-from spark_tui.domain.text import truncate
 
 _GB10_IMAGE: Final = (
     "Use an image built for GB10 (CUDA 13, sm_121, arm64): the vLLM nightly track (cu130-nightly), or NVIDIA's from "
     "NGC."
 )
+_EAGER: Final = (("enforce_eager", "true"),)
 _SIGNALS: Final = {
     4: "illegal instruction (SIGILL)",
     6: "abort (SIGABRT)",
@@ -32,6 +30,7 @@ _SIGNALS: Final = {
     11: "segmentation fault (SIGSEGV)",
     15: "SIGTERM",
 }
+_MOUNT: Final = "Check the path and the preset's volumes: files of the host must be mounted."
 # Packages by the name under which Python imports them.
 _PACKAGES: Final = {"cv2": "opencv-python-headless", "PIL": "pillow", "sklearn": "scikit-learn", "yaml": "pyyaml"}
 
@@ -50,24 +49,6 @@ def missing_module(match: re.Match[str], _context: FailureContext) -> Finding:
     )
 
 
-def missing_file(match: re.Match[str], _context: FailureContext) -> Finding:
-    """A file that the command names."""
-    return fix(
-        " ".join(f"File {first_group(match) or 'named in the command'} not found in the container.".split()),
-        "Check the path and the preset's volumes: files of the host must be mounted.",
-    )
-
-
-def missing_command(match: re.Match[str], _context: FailureContext) -> Finding:
-    """The shell or Docker does not find what it should run."""
-    name = (first_group(match) or "the command").strip("\"' ")
-    return fix(
-        f"Command `{name}` not found in the image.",
-        "Check the preset's image and command: vllm-openai images run `vllm serve` themselves and take only its "
-        "arguments, NGC images need the whole command.",
-    )
-
-
 def fp4_kernel(_match: re.Match[str], context: FailureContext) -> Finding:
     """CUTLASS for sm_120 does not run on GB10."""
     version = version_of(context.facts)
@@ -76,20 +57,6 @@ def fp4_kernel(_match: re.Match[str], context: FailureContext) -> Finding:
         remedy = f"{_GB10_IMAGE} Until then linear_backend=marlin works, slower."
         return setting(summary, remedy, "linear_backend", "marlin")
     return fix(summary, _GB10_IMAGE)
-
-
-def no_kernel(match: re.Match[str], _context: FailureContext) -> Finding:
-    """No kernel of the image takes this format on this machine."""
-    kind = first_group(match)
-    return fix(
-        f"No kernel in this image can run the model's {f'{kind} ' if kind else ''}layers on this machine.",
-        f"{_GB10_IMAGE} If the preset pins a backend (moe_backend, linear_backend), remove it.",
-    )
-
-
-def eagerly(summary: str, remedy: str) -> Explain:
-    """A failed kernel: an eager start tells compiled kernels and CUDA graphs apart from the rest."""
-    return lambda match, _context: setting(f"{summary}: {truncate(match[0], 120)}.", remedy, "enforce_eager", "true")
 
 
 def process_died(match: re.Match[str], _context: FailureContext) -> Finding:
@@ -131,18 +98,14 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
         r"libcuda\.so(?:\.1)?: cannot open|no CUDA-capable device|could not select device driver|"
         r"nvidia-container-cli: initialization error|Driver Not Loaded|CUDA_ERROR_NO_DEVICE|"
         r"Unexpected error from cudaGetDeviceCount|CUDA unknown error|No supported (?:CUDA )?devices? found",
-        says(
-            "No GPU visible in the container.",
-            "Check that `nvidia-smi` works on the host, and that the preset requests GPUs (`--gpus all`).",
-        ),
+        "No GPU visible in the container.",
+        "Check that `nvidia-smi` works on the host, and that the preset requests GPUs (`--gpus all`).",
     ),
     rule(
         CauseId.ARCH_NOT_COMPILED,
         r"exec format error|Exec format error",
-        says(
-            "The image is built for another processor architecture.",
-            "A Spark needs arm64 (aarch64) images: choose the arm64 tag, or a multi-platform one.",
-        ),
+        "The image is built for another processor architecture.",
+        "A Spark needs arm64 (aarch64) images: choose the arm64 tag, or a multi-platform one.",
     ),
     rule(
         CauseId.ARCH_NOT_COMPILED,
@@ -150,7 +113,8 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
         r"No supported CUDA architectures found|only supports sm_?\d{2,4}|Unsupported gpu architecture 'compute_|"
         r"Failed to open: \S{0,300}sm_?\d{2,4}\w?_\S{0,120}|sm_?\d{2,4}a? is not supported|Illegal instruction|"
         r"is not compatible with the current PyTorch installation",
-        says("The image has no code for this GPU (GB10 is sm_121).", _GB10_IMAGE),
+        "The image has no code for this GPU (GB10 is sm_121).",
+        _GB10_IMAGE,
     ),
     rule(CauseId.KERNEL_FAILURE, r"Failed to run cutlass FP4 gemm|FP4 gemm Runner\]", fp4_kernel),
     rule(
@@ -159,38 +123,35 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
         r"kernel backend available)|No valid (\w{1,20}) GEMM backend|no FlashInfer (\w{1,20}) MoE backend supports|"
         r"Forced (\w{1,20}) kernel \S{1,120} is not supported|"
         r"was requested but no '[^']{1,60}' kernel exists for (\w{1,20})",
-        no_kernel,
+        "No kernel in this image can run the model's {any} layers on this machine.",
+        f"{_GB10_IMAGE} If the preset pins a backend (moe_backend, linear_backend), remove it.",
     ),
     rule(
         CauseId.NCCL,
         r"NCCL error|NCCL WARN|nccl\w{1,40}Error|DistBackendError|DistNetworkError|DistStoreError|ibv_\w{1,40} failed|"
         r"ProcessGroupNCCL|Gloo connectFullMesh failed|unhandled (?:cuda|system) error|"
         r"client socket has timed out|NET/IB : ",
-        says(
-            "GPU communication failed (NCCL).",
-            "Set tensor_parallel=1 on one Spark. On several, check cable, addresses and interface "
-            "(NCCL_SOCKET_IFNAME), and set env.NCCL_DEBUG=INFO for NCCL's own reason.",
-        ),
+        "GPU communication failed (NCCL).",
+        "Set tensor_parallel=1 on one Spark. On several, check cable, addresses and interface "
+        "(NCCL_SOCKET_IFNAME), and set env.NCCL_DEBUG=INFO for NCCL's own reason.",
     ),
     rule(
         CauseId.KERNEL_FAILURE,
         r"unspecified launch failure|illegal memory access|device-side assert|misaligned address|"
         r"CUBLAS_STATUS_\w{1,40}|CUDNN_STATUS_\w{1,40}|Error Internal|CUDA error: [^.]{1,80}|"
         r"CUDA driver error: [^.]{1,80}|Triton Error \[CUDA\][^.]{0,80}|cudaError\w{1,40}",
-        eagerly(
-            "A GPU kernel failed",
-            "Start once with enforce_eager=true: if that works, compiled kernels or CUDA graphs fail. " + _GB10_IMAGE,
-        ),
+        "A GPU kernel failed: {match}.",
+        f"Start once with enforce_eager=true: if that works, compiled kernels or CUDA graphs fail. {_GB10_IMAGE}",
+        change=_EAGER,
     ),
     rule(
         CauseId.KERNEL_FAILURE,
         r"InductorError: .{0,200}|BackendCompilerFailed.{0,200}|Ninja build failed.{0,100}|"
         r"Error building extension.{0,100}|"
         r"Could not find nvcc.{0,100}|CompilationError: .{0,100}|torch\._dynamo\.exc\.\w{1,60}.{0,100}",
-        eagerly(
-            "Compiling a kernel failed",
-            "Clear the compile cache (a stale entry of another version can break a start), or set enforce_eager=true.",
-        ),
+        "Compiling a kernel failed: {match}.",
+        "Clear the compile cache (a stale entry of another version can break a start), or set enforce_eager=true.",
+        change=_EAGER,
     ),
     rule(
         CauseId.MISSING_MODULE,
@@ -202,18 +163,14 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
     rule(
         CauseId.MISSING_MODULE,
         r"(lib[\w.+\-]{1,80}): cannot open shared object file",
-        says(
-            "Library {0} is missing from the image.",
-            "The engine was built for another CUDA version than the image: use another tag of the image.",
-        ),
+        "Library {0} is missing from the image.",
+        "The engine was built for another CUDA version than the image: use another tag of the image.",
     ),
     rule(
         CauseId.MISSING_MODULE,
         r"cannot import name '([\w.]{1,120})'|undefined symbol: (\S{1,80})",
-        says(
-            "Two packages in the image are incompatible ({0}{1}).",
-            "Use the image as published, without packages installed over it, or another tag.",
-        ),
+        "Two packages in the image are incompatible ({0}{1}).",
+        "Use the image as published, without packages installed over it, or another tag.",
     ),
     rule(
         CauseId.MISSING_FILE,
@@ -221,28 +178,35 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
         r"([^\s:]{1,120}): command not found|"
         r"sh: (?:line \d{1,9}: |\d{1,9}: )?([^:]{1,200}): not found|/env: .?([\w.\-/]{1,100}).?: No such file|"
         r"exec ([^\s:]{1,200}): no such file",
-        missing_command,
+        "Command `{any}` not found in the image.",
+        "Check the preset's image and command: vllm-openai images run `vllm serve` themselves and take only its "
+        "arguments, NGC images need the whole command.",
     ),
     rule(
         CauseId.MISSING_FILE,
         r"([^\s:]{1,200}): (?:cannot execute|Permission denied)(?=$|:)",
-        says("Cannot execute `{0}` in the container.", "Check the preset's command, and that the file is executable."),
+        "Cannot execute `{0}` in the container.",
+        "Check the preset's command, and that the file is executable.",
     ),
     rule(
         CauseId.MISSING_FILE,
         r"supplied chat template (?:path|string \(([^)]{1,200})\))",
-        lambda match, _context: fix(
-            " ".join(f"The chat template {match[1] or ''} was not found in the container.".split()),
-            "Mount it with the preset's volumes, or remove `chat_template`: most checkpoints include one.",
-        ),
+        "The chat template {any} was not found in the container.",
+        "Mount it with the preset's volumes, or remove `chat_template`: most checkpoints include one.",
     ),
     rule(
         CauseId.MISSING_FILE,
         r"does not appear to have a file named ([\w.\-]{1,120})|No such file or directory: '([^']{1,300})'|"
         r"can't open file '([^']{1,300})'|no (config) file found",
-        missing_file,
+        "File {any} not found in the container.",
+        _MOUNT,
     ),
-    rule(CauseId.MISSING_FILE, r"FileNotFoundError|No such file or directory", missing_file),
+    rule(
+        CauseId.MISSING_FILE,
+        r"FileNotFoundError|No such file or directory",
+        "File named in the command not found in the container.",
+        _MOUNT,
+    ),
     rule(CauseId.KILLED, r"[Ww]orker proc (\S{1,60}) died unexpectedly \(exit code: (-9)\)", process_died),
     rule(
         CauseId.ENGINE_DIED,
@@ -252,28 +216,23 @@ HOST_RULES: Final[tuple[CauseRule, ...]] = (
     rule(
         CauseId.ENGINE_DIED,
         r"RPC call to (\w{1,60}) timed out",
-        says(
-            "A worker stopped responding ({0} timed out).", "Start again; if it happens again, set enforce_eager=true."
-        ),
+        "A worker stopped responding ({0} timed out).",
+        "Start again; if it happens again, set enforce_eager=true.",
     ),
     rule(
         CauseId.ENGINE_DIED,
         r"Fatal Python error|terminate called|[Ss]egmentation fault|Segfault|Bus error|Aborted \(core dumped\)|"
         r"panicked at|Assertion `.{1,200}' failed|GGML_ASSERT",
-        says(
-            "The engine crashed in native code.",
-            "Start once with enforce_eager=true; if it happens again, use another image tag.",
-        ),
+        "The engine crashed in native code.",
+        "Start once with enforce_eager=true; if it happens again, use another image tag.",
     ),
     rule(
         CauseId.ENGINE_DIED,
         r"engine core exited unexpectedly|Engine core proc \S{1,60} died unexpectedly|EngineDeadError|"
         r"Received sigquit from a child|llama runner process has terminated|Executor worker returned error|"
         r"Engine core initialization failed|WorkerProc initialization failed",
-        says(
-            "The engine core process ended without a reason in the log.",
-            "Often out of memory: check the kernel log (`journalctl -k`), free the page cache (key D), and lower "
-            "gpu_memory_utilization.",
-        ),
+        "The engine core process ended without a reason in the log.",
+        "Often out of memory: check the kernel log (`journalctl -k`), free the page cache (key D), and lower "
+        "gpu_memory_utilization.",
     ),
 )

@@ -7,7 +7,7 @@ import re
 from typing import Final
 
 from spark_tui.domain.finding import Finding
-from spark_tui.domain.logs.causes.cause import CauseId, CauseRule, FailureContext, fix, rule, says, setting
+from spark_tui.domain.logs.causes.cause import CauseId, CauseRule, FailureContext, fix, rule, setting
 from spark_tui.domain.logs.line import NUMBER
 from spark_tui.domain.logs.sizing import HIGHEST_UTILIZATION, default_utilization
 from spark_tui.domain.logs.timeline import PhaseId
@@ -177,10 +177,8 @@ MEMORY_RULES: Final[tuple[CauseRule, ...]] = (
     rule(
         CauseId.NO_KV_ROOM,
         r"Not enough memory\. Please try to increase --mem-fraction-static",
-        says(
-            "No memory left for the KV cache: weights fill the engine's memory share.",
-            f"Raise SGLang's --mem-fraction-static, or choose a smaller model. {FREE_MEMORY} first.",
-        ),
+        "No memory left for the KV cache: weights fill the engine's memory share.",
+        f"Raise SGLang's --mem-fraction-static, or choose a smaller model. {FREE_MEMORY} first.",
     ),
     rule(
         CauseId.KV_CACHE_TOO_SMALL,
@@ -201,7 +199,8 @@ MEMORY_RULES: Final[tuple[CauseRule, ...]] = (
     rule(
         CauseId.OUT_OF_MEMORY_LOADING,  # Ollama compares before it loads
         r"model requires more system memory \(([\d.]{1,12} \w{1,3})\) than is available \(([\d.]{1,12} \w{1,3})\)",
-        says("The model needs {0} of memory; {1} are available.", f"{FREE_MEMORY}, or choose a smaller model."),
+        "The model needs {0} of memory; {1} are available.",
+        f"{FREE_MEMORY}, or choose a smaller model.",
     ),
     CauseRule(CauseId.OUT_OF_MEMORY_LOADING, re.compile(OUT_OF_MEMORY), out_of_memory, by_phase=True),
 )

@@ -14,63 +14,22 @@ from spark_tui.domain.logs.causes.cause import (
     fix,
     nearest,
     rule,
-    says,
     setting,
 )
 
-_HUB_NAME: Final = re.compile(r"https?://[\w.\-]{1,100}/(?:api/models/)?([\w.\-]{1,100}/[\w.\-]{1,100})")
 _PATH: Final = r"'([/.~][^']{0,300}|[^'/]{1,100}/[^'/]{1,100}/[^']{1,200})'"
 _DOWNLOAD: Final = "Download it again: `spark-tui models pull NAME`."
 _MOUNT: Final = "Check the path and the preset's volumes: files of the host must be mounted."
+_NO_FOLDER: Final = "Model folder {any} not found in the container."
 _LOG_IN: Final = "set HF_TOKEN, or log in with `hf auth login`"
 
 
-def model_name(context: FailureContext) -> str:
-    """The model as the Hub's address or the engine names it."""
-    found = _HUB_NAME.search(context.text)
-    return (found[1] if found else context.facts.model) or "the model"
-
-
-def gated(_match: re.Match[str], context: FailureContext) -> Finding:
-    """The Hub wants an accepted licence and a token."""
-    name = model_name(context)
-    return fix(
-        f"{name} is gated, and this container has no access to it.",
-        f"Accept its licence on https://huggingface.co/{name}, then {_LOG_IN}: spark-tui passes the token on.",
-    )
-
-
-def bad_repo_id(match: re.Match[str], context: FailureContext) -> Finding:
-    """A path that is not there is taken for a repository's name."""
+def bad_repo_id(match: re.Match[str], _context: FailureContext) -> Finding:
+    """A path that does not exist is taken for a repository's name."""
     name = match[1]
     if name.startswith(("/", ".", "~")) or name.count("/") > 1:
-        return no_folder(match, context)
+        return fix(_NO_FOLDER.format(any=name), _MOUNT)
     return fix(f"`{name}` is not a valid repository name.", "Use OWNER/NAME.")
-
-
-def no_folder(match: re.Match[str], _context: FailureContext) -> Finding:
-    """A folder of the host is not mounted, or is spelled otherwise."""
-    return fix(f"Model folder {match[1]} not found in the container.", _MOUNT)
-
-
-def offline(_match: re.Match[str], context: FailureContext) -> Finding:
-    """Forbidden to ask the Hub, and not in the cache."""
-    name = model_name(context)
-    return setting(
-        f"{name} is not downloaded, and Hub access is disabled (HF_HUB_OFFLINE).",
-        f"Download it first (`spark-tui models pull {name}`), or set HF_HUB_OFFLINE=0.",
-        "env.HF_HUB_OFFLINE",
-        0,
-    )
-
-
-def no_network(_match: re.Match[str], context: FailureContext) -> Finding:
-    """The Hub does not answer, and the store does not have it all."""
-    name = model_name(context)
-    return fix(
-        f"The Hub cannot be reached from the container, and {name} is not fully downloaded.",
-        f"Check this machine's network and DNS, or download the model first: `spark-tui models pull {name}`.",
-    )
 
 
 def missing_shards(match: re.Match[str], context: FailureContext) -> Finding:
@@ -79,7 +38,7 @@ def missing_shards(match: re.Match[str], context: FailureContext) -> Finding:
     named = f": {files[0]}" + (f" and {len(files) - 1} more" if len(files) > 1 else "") if files else ""
     one = len(files) == 1
     return fix(
-        f"{len(files) or 'Some'} weight file{'' if one else 's'} of {model_name(context)} {'is' if one else 'are'} "
+        f"{len(files) or 'Some'} weight file{'' if one else 's'} of {context.model} {'is' if one else 'are'} "
         f"missing{named}.",
         f"The download is incomplete. {_DOWNLOAD}",
     )
@@ -118,7 +77,7 @@ def unknown_architecture(match: re.Match[str], context: FailureContext) -> Findi
     )
 
 
-_WRONG_QUANT: Final = says(
+_WRONG_QUANT: Final = (
     "The checkpoint's tensors do not match this quantization (names or shapes).",
     "Remove `quantization` for compressed-tensors checkpoints, or use `modelopt` for ModelOpt ones (nvidia/...). An "
     "image with a newer vLLM may support it.",
@@ -128,28 +87,27 @@ MODEL_RULES: Final[tuple[CauseRule, ...]] = (
     rule(
         CauseId.GATED_REPO,
         r"gated repo|GatedRepoError|Access to model \S{1,200} is restricted|awaiting a review",
-        gated,
+        "{model} is gated, and this container has no access to it.",
+        f"Accept its licence on https://huggingface.co/{{model}}, then {_LOG_IN}: spark-tui passes the token on.",
     ),
     rule(
         CauseId.GATED_REPO,
         r"Invalid (?:username or password|credentials in Authorization|user token)",
-        lambda _match, context: fix(
-            f"The Hub rejected the token for {model_name(context)}.", f"Create a new token on the Hub, then {_LOG_IN}."
-        ),
+        "The Hub rejected the token for {model}.",
+        f"Create a new token on the Hub, then {_LOG_IN}.",
     ),
     rule(
         CauseId.REPO_NOT_FOUND,
         r"RevisionNotFoundError|Revision Not Found|is not a valid git identifier",
-        lambda _match, context: fix(
-            f"Revision of {model_name(context)} not found on the Hub.",
-            "Correct `revision` in the preset, or remove it.",
-        ),
+        "Revision of {model} not found on the Hub.",
+        "Correct `revision` in the preset, or remove it.",
     ),
-    rule(CauseId.WEIGHTS_MISSING, rf"Repo id must be[^:]{{1,120}}: {_PATH}", no_folder),
+    rule(CauseId.WEIGHTS_MISSING, rf"Repo id must be[^:]{{1,120}}: {_PATH}", _NO_FOLDER, _MOUNT),
     rule(
         CauseId.WEIGHTS_MISSING,  # the same words for a folder that is not there and one without a configuration
         rf"Invalid repository ID or local directory specified: {_PATH}",
-        says("No model in {0}: folder not found in the container, or without config.json.", _MOUNT),
+        "No model in {0}: folder not found in the container, or without config.json.",
+        _MOUNT,
     ),
     rule(
         CauseId.REPO_NOT_FOUND,
@@ -159,25 +117,29 @@ MODEL_RULES: Final[tuple[CauseRule, ...]] = (
     rule(
         CauseId.REPO_NOT_FOUND,  # 401 and 404 look alike without a token
         r"Repository Not Found|RepositoryNotFoundError|is not a valid model identifier listed on|401 Client Error",
-        lambda _match, context: fix(
-            f"Repository {model_name(context)} not found on the Hub, or not visible to you.",
-            f"Check the spelling. For a private or gated one {_LOG_IN}.",
-        ),
+        "Repository {model} not found on the Hub, or not visible to you.",
+        f"Check the spelling. For a private or gated one {_LOG_IN}.",
     ),
     rule(
-        CauseId.HUB_OFFLINE, r"outgoing traffic has been disabled|OfflineModeIsEnabled|offline mode is enabled", offline
+        CauseId.HUB_OFFLINE,
+        r"outgoing traffic has been disabled|OfflineModeIsEnabled|offline mode is enabled",
+        "{model} is not downloaded, and Hub access is disabled (HF_HUB_OFFLINE).",
+        "Download it first (`spark-tui models pull {model}`), or set HF_HUB_OFFLINE=0.",
+        change=(("env.HF_HUB_OFFLINE", "0"),),
     ),
     rule(
         CauseId.HUB_OFFLINE,
         r"[Ww]e couldn't connect to|LocalEntryNotFoundError|cannot find the requested files|NameResolutionError|"
         r"Temporary failure in name resolution|Network is unreachable|Max retries exceeded|httpx\.Connect\w{1,20}",
-        no_network,
+        "The Hub cannot be reached from the container, and {model} is not fully downloaded.",
+        "Check this machine's network and DNS, or download the model first: `spark-tui models pull {model}`.",
     ),
     rule(CauseId.WEIGHTS_MISSING, r"Weight files referenced in index but missing: ?(.{0,1500})", missing_shards),
     rule(
         CauseId.WEIGHTS_MISSING,
         r"Cannot find any model weights with `([^`]{1,300})`",
-        says("No weight files in {0}.", f"Check the folder, or the download. {_DOWNLOAD}"),
+        "No weight files in {0}.",
+        f"Check the folder, or the download. {_DOWNLOAD}",
     ),
     rule(
         CauseId.WEIGHTS_MISSING,
@@ -191,10 +153,8 @@ MODEL_RULES: Final[tuple[CauseRule, ...]] = (
         r"Safetensors?Error|[Ee]rror while deserializing header|file not fully covered|InvalidHeaderDeserialization|"
         r"MetadataIncompleteBuffer|HeaderTooLarge|PytorchStreamReader failed|model is corrupted or incomplete|"
         r"data is not within the file bounds|invalid magic|tensor '[^']{1,200}' has wrong shape",
-        lambda _match, context: fix(
-            f"A weight file of {model_name(context)} is truncated or corrupt.",
-            f"Check it with `spark-tui models verify NAME`. {_DOWNLOAD}",
-        ),
+        "A weight file of {model} is truncated or corrupt.",
+        f"Check it with `spark-tui models verify NAME`. {_DOWNLOAD}",
     ),
     rule(
         CauseId.UNKNOWN_ARCHITECTURE,
@@ -213,10 +173,8 @@ MODEL_RULES: Final[tuple[CauseRule, ...]] = (
     rule(
         CauseId.UNKNOWN_QUANTIZATION,
         r"quantization method (\S{1,60}) is deprecated",
-        says(
-            "This vLLM no longer supports the quantization method {0}.",
-            "Choose another checkpoint of the model, or an older image.",
-        ),
+        "This vLLM no longer supports the quantization method {0}.",
+        "Choose another checkpoint of the model, or an older image.",
     ),
     rule(
         CauseId.QUANTIZATION_MISMATCH,
@@ -227,40 +185,33 @@ MODEL_RULES: Final[tuple[CauseRule, ...]] = (
     rule(
         CauseId.QUANTIZATION_MISMATCH,
         r"Cannot find the config file for (\S{1,60})",
-        says(
-            "The preset sets quantization {0}, but the checkpoint has no configuration for it.",
-            "Remove `quantization`: vLLM reads it from the checkpoint.",
-        ),
+        "The preset sets quantization {0}, but the checkpoint has no configuration for it.",
+        "Remove `quantization`: vLLM reads it from the checkpoint.",
     ),
     rule(
         CauseId.QUANTIZATION_MISMATCH,
         r"requires the following fields in hf_quant_config|weight_scale .{1,300} was never loaded|"
         r"ModelOpt currently only supports|Missing 'quant_algo'|Unsupported ModelOpt \w{1,10} quant_algo",
-        _WRONG_QUANT,
+        *_WRONG_QUANT,
     ),
     rule(
         CauseId.QUANTIZATION_MISMATCH,
         r"KeyError: '[\w.]{1,200}\.(?:weight\w{0,30}|\w{0,30}scale\w{0,10}|qweight|qzeros|bias)'|"
         r"Attempted to load weight \(|param_data\.shape == loaded_weight\.shape|size mismatch for",
-        _WRONG_QUANT,
+        *_WRONG_QUANT,
         sure=False,
     ),
     rule(
         CauseId.WEIGHTS_MISSING,
         r"weights were not initialized from checkpoint: ?(.{0,120})",
-        says(
-            "Weights missing from the checkpoint: {0}.",
-            "The download may be incomplete, or the checkpoint made for another vLLM. " + _DOWNLOAD,
-        ),
+        "Weights missing from the checkpoint: {0}.",
+        "The download may be incomplete, or the checkpoint made for another vLLM. " + _DOWNLOAD,
     ),
     rule(
         CauseId.BAD_ARGUMENT,
         r"contains custom code which must be executed|(?:argument|option) `?trust_remote_code=True",
-        lambda _match, context: setting(
-            f"{model_name(context)} needs its own Python code, which vLLM does not run by default.",
-            "Review the code; if you trust it, set trust_remote_code=true.",
-            "trust_remote_code",
-            "true",
-        ),
+        "{model} needs its own Python code, which vLLM does not run by default.",
+        "Review the code; if you trust it, set trust_remote_code=true.",
+        change=(("trust_remote_code", "true"),),
     ),
 )

@@ -9,12 +9,10 @@ from spark_tui.domain.finding import Change, Finding
 from spark_tui.domain.logs.causes.cause import (
     CauseId,
     CauseRule,
-    Explain,
     FailureContext,
     fix,
     nearest,
     rule,
-    says,
     setting,
 )
 from spark_tui.domain.logs.line import NUMBER
@@ -95,14 +93,6 @@ def wrong_choice(match: re.Match[str], context: FailureContext) -> Finding:
     return fix(summary, f"Correct it in the preset, or for one launch with --set.{listed}")
 
 
-def refused(match: re.Match[str], context: FailureContext) -> Finding:
-    """An argument that this version does not have."""
-    return fix(
-        f"Unknown argument for this engine{context.version}: {truncate(match[1].strip(), 120)}.",
-        "Remove it from the preset, correct its spelling, or use an image whose version has it.",
-    )
-
-
 def more_ranks(match: re.Match[str], context: FailureContext) -> Finding:
     """One Spark has one GPU."""
     ranks, there = int(match[1]), int(match[2])
@@ -151,18 +141,17 @@ def backend_not_valid(match: re.Match[str], _context: FailureContext) -> Finding
     )
 
 
-def _quotes(summary: str, remedy: str, width: int = 200) -> Explain:
-    return lambda match, _context: fix(f"{summary}: {truncate(match[1].strip(), width)}", remedy)
-
-
-_USAGE: Final = _quotes(
-    "The engine rejected its command line", "Correct the argument in the preset, or for one launch with --set."
+_USAGE: Final = (
+    "The engine rejected its command line: {0}",
+    "Correct the argument in the preset, or for one launch with --set.",
 )
-_INVALID: Final = _quotes(
-    "The engine rejected its settings", "Correct the named setting in the preset, or for one launch with --set.", 220
+_INVALID: Final = (
+    "The engine rejected its settings: {0}",
+    "Correct the named setting in the preset, or for one launch with --set.",
 )
-_UNSUPPORTED: Final = _quotes(
-    "Not supported for this model", "Remove the named feature from the preset, or use an image with a newer vLLM."
+_UNSUPPORTED: Final = (
+    "Not supported for this model: {0}",
+    "Remove the named feature from the preset, or use an image with a newer vLLM.",
 )
 
 SETTINGS_RULES: Final[tuple[CauseRule, ...]] = (
@@ -188,10 +177,8 @@ SETTINGS_RULES: Final[tuple[CauseRule, ...]] = (
     rule(
         CauseId.BAD_PARSER,
         r"--enable-auto-tool-choice requires --tool-call-parser",
-        says(
-            "Tool calls are enabled without a tool call parser.",
-            "Set tool_call_parser as on the model card, or remove enable_auto_tool_choice.",
-        ),
+        "Tool calls are enabled without a tool call parser.",
+        "Set tool_call_parser as on the model card, or remove enable_auto_tool_choice.",
     ),
     rule(
         CauseId.TOO_MANY_RANKS,
@@ -207,12 +194,9 @@ SETTINGS_RULES: Final[tuple[CauseRule, ...]] = (
         CauseId.TOO_MANY_RANKS,
         r"Cannot provide a placement group|number of required \w{1,8}s exceeds the total number of available|"
         r"don't have enough GPUs available in a current node|invalid device ordinal|Not enough resources to allocate",
-        lambda _match, _context: setting(
-            "The preset needs more GPUs than the Ray cluster has.",
-            "Set tensor_parallel=1 on one Spark. On several, check with `ray status` that all have joined.",
-            "tensor_parallel",
-            1,
-        ),
+        "The preset needs more GPUs than the Ray cluster has.",
+        "Set tensor_parallel=1 on one Spark. On several, check with `ray status` that all have joined.",
+        change=(("tensor_parallel", "1"),),
     ),
     rule(
         CauseId.READY_TIMEOUT,
@@ -234,7 +218,8 @@ SETTINGS_RULES: Final[tuple[CauseRule, ...]] = (
     rule(
         CauseId.BAD_ARGUMENT,
         r"(?:unrecognized arguments|invalid argument|unexpected argument|No such option)[:=]? '?([^']{1,300})",
-        refused,
+        "Unknown argument for this engine{version}: {0}.",
+        "Remove it from the preset, correct its spelling, or use an image whose version has it.",
     ),
     rule(
         CauseId.UNSUPPORTED_MODEL_FEATURE,
@@ -245,28 +230,28 @@ SETTINGS_RULES: Final[tuple[CauseRule, ...]] = (
 """Sentences that name one setting."""
 
 GENERAL_RULES: Final[tuple[CauseRule, ...]] = (
-    rule(CauseId.BAD_ARGUMENT, r"^(?:[\w.\-/]{1,60} ){0,2}[\w.\-/]{1,60}: error: (.{1,400})", _USAGE),
-    rule(CauseId.BAD_ARGUMENT, r"^Error: ((?:Invalid value|Got unexpected|Missing ).{1,300})", _USAGE),
-    rule(CauseId.BAD_ARGUMENT, r"^error: (.{1,300})", _USAGE, sure=False),
+    rule(CauseId.BAD_ARGUMENT, r"^(?:[\w.\-/]{1,60} ){0,2}[\w.\-/]{1,60}: error: (.{1,400})", *_USAGE),
+    rule(CauseId.BAD_ARGUMENT, r"^Error: ((?:Invalid value|Got unexpected|Missing ).{1,300})", *_USAGE),
+    rule(CauseId.BAD_ARGUMENT, r"^error: (.{1,300})", *_USAGE, sure=False),
     rule(
         CauseId.UNSUPPORTED_MODEL_FEATURE,
         r"(?:^|: )((?:[^:]{0,200}: )??[^:]{0,300}(?:(?:is|are) not (?:yet )?supported|does not (?:yet )?support|"
         r"do not support|is incompatible with|not yet implemented|only supported (?:for|with|when|on)).{0,300})",
-        _UNSUPPORTED,
+        *_UNSUPPORTED,
     ),
-    rule(CauseId.UNSUPPORTED_MODEL_FEATURE, r"^NotImplementedError: (.{1,400})", _UNSUPPORTED),
-    rule(CauseId.BAD_ARGUMENT, r"^\s*(?:Value error|Assertion failed), (.{1,600})", _INVALID),
+    rule(CauseId.UNSUPPORTED_MODEL_FEATURE, r"^NotImplementedError: (.{1,400})", *_UNSUPPORTED),
+    rule(CauseId.BAD_ARGUMENT, r"^\s*(?:Value error|Assertion failed), (.{1,600})", *_INVALID),
     rule(
         CauseId.BAD_ARGUMENT,
         r"^([\w.]{1,80}: (?:Input should be|Field required|Extra inputs|Unexpected).{1,300})",
-        _INVALID,
+        *_INVALID,
     ),
     rule(
         CauseId.BAD_ARGUMENT,
         r"^(?:ValueError|TypeError|[\w.]{0,60}ArgumentTypeError): "
         r"(.{0,300}(?:mutually exclusive|must be|requires --|Please (?:set|use|specify|pass)|Valid (?:values|choices)|"
         r"Expected one of|Unknown |Unsupported |Invalid ).{0,300})",
-        _INVALID,
+        *_INVALID,
         sure=False,
     ),
 )
