@@ -25,7 +25,7 @@ from spark_tui.present.logs import explanation_object, explanation_page
 CHUNK: Final = 256 * 1024
 BATCH_LINES: Final = 500
 MAX_LINE: Final = 1024 * 1024
-"""Bytes of a line that are looked at; the rest of a longer one is passed over."""
+"""Bytes of a line that are read; the rest of a longer one is skipped."""
 _LOG_NAMES: Final = (".log", ".txt", ".gz", ".out", ".json", ".jsonl")
 
 
@@ -43,29 +43,23 @@ def explain(session: Session, what: str) -> None:
 
     Shows where the time went, whether FP4 runs natively, why it failed, and which setting helps.
     """
-    told = _explanation(session, what)
-    if session.as_json:
-        session.out.json(explanation_object(told))
-    else:
-        session.out.lines(explanation_lines(told, session.out.terminal.width))
-        if not told.engine and told.cause is None:
-            session.err.note("No engine is recognised in it. Is it an engine's log, from its first line on?")
-
-
-# --- where the log is -------------------------------------------------------------------------------------
-
-
-def _explanation(session: Session, what: str) -> Explanation:
     if what == "-":
-        return _from_standard_input(session)
-    if os.sep in what or what.lower().endswith(_LOG_NAMES):
-        return _from_file(what)
-    try:
-        return _from_container(session, what)
-    except (ContainerNotFound, UnreachableError):
-        if not Path(what).is_file():
-            raise
-        return _from_file(what)
+        found = _from_standard_input(session)
+    elif os.sep in what or what.lower().endswith(_LOG_NAMES):
+        found = _from_file(what)
+    else:
+        try:
+            found = _from_container(session, what)
+        except (ContainerNotFound, UnreachableError):
+            if not Path(what).is_file():
+                raise
+            found = _from_file(what)
+    if session.as_json:
+        session.out.json(explanation_object(found))
+        return
+    session.out.lines(explanation_lines(found, session.out.terminal.width))
+    if not found.engine and found.cause is None:
+        session.err.note("No engine is recognised in it. Is it an engine's log, from its first line on?")
 
 
 def _from_container(session: Session, name: str) -> Explanation:
@@ -129,14 +123,11 @@ def lines_of(stream: IO[bytes]) -> Iterator[str]:
         yield rest[:MAX_LINE]
 
 
-# --- for a person -----------------------------------------------------------------------------------------
-
-
-def explanation_lines(told: Explanation, width: int | None) -> list[str]:
-    """The sections of an explanation, one below the other; evidence stands behind a bar, as it was logged."""
+def explanation_lines(found: Explanation, width: int | None) -> list[str]:
+    """The sections of an explanation, one below the other; evidence is behind a bar, as it was logged."""
     lines: list[str] = []
     room = None if width is None else max(20, width - 4)
-    for section in explanation_page(told):
+    for section in explanation_page(found):
         beside = [(row.label, row.text) for row in section.rows if row.label not in ("|", "-")]
         lines += ["", *labelled(beside, width), *bulleted((r.text for r in section.rows if r.label == "-"), width)]
         lines += [f"  | {line}" for row in section.rows if row.label == "|" for line in wrapped(row.text, room)]

@@ -1,7 +1,7 @@
-"""Keeps watch over every engine on this machine: ours and foreign, running and ended.
+"""Watches every engine on this machine: ours and foreign, running and ended.
 
-A container outlives this program. On start everything that runs is found again, its log is read from its first line
-until the server was ready (so that the boot history is there), and then followed.
+A container outlives this program. At start every engine is found again; its log is read from its first line until the
+server was ready (for the boot history), and then followed.
 """
 
 from __future__ import annotations
@@ -51,7 +51,6 @@ from spark_tui.services.ports import (
 STARTING_POLL_SECONDS = 1.0
 SERVING_POLL_SECONDS = 15.0
 """Every probe writes an access line into the engine's own log: once it serves, ask seldom."""
-
 HEAD_LINES = 50_000
 TAIL_LINES = 20_000
 
@@ -82,6 +81,7 @@ class EngineWatch:
         self._tasks: list[asyncio.Task[None]] = []
         self._poll_now = asyncio.Event()
         self.log_read = asyncio.Event()
+        """Set once the log has been read to its end."""
         self._moved = asyncio.Condition()
         self._start_read = asyncio.Event()
         self._asked = asyncio.Event()
@@ -117,10 +117,9 @@ class EngineWatch:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def update(self, container: ContainerFacts) -> None:
-        """Takes the latest facts; a new start of the same container begins its history anew."""
+        """Takes the latest facts; a new start of the same container begins a new history."""
         before, self.container = self.container, container
-        restarted = container.running and container.started_at != before.started_at
-        if restarted or (container.running and not before.running):
+        if container.running and (container.started_at != before.started_at or not before.running):
             await self.close()
             self._reset()
             self.start()
@@ -136,58 +135,44 @@ class EngineWatch:
     # --- the log --------------------------------------------------------------------------------------
 
     async def _read_log(self) -> None:
+        """From this start's first line until the server was ready; then it is followed, of a long log only the tail."""
+        since, count, name = stamp_of_start(self.container), 0, self.container.id
         try:
-            last = await self._read_head()
-            if self.container.running:
+            async with aclosing(self._docker.logs(name, follow=False, since=since)) as batches:
+                async for batch in batches:
+                    await self._take(batch)
+                    since, count = batch[-1].stamp, count + len(batch)
+                    if self._tracker.timeline().ready or count > HEAD_LINES:
+                        break  # a week of log is not read for its first minute
+            running = self.container.running
+            if running:
                 self._start_read.set()
-            await self._follow(last)
+            async with aclosing(self._docker.logs(name, follow=running, since=since, tail=TAIL_LINES)) as batches:
+                async for batch in batches:
+                    await self._take(batch)
             self.buffer.end_of_log("the container has ended")
             if not self.container.running:
                 self._tracker.container_ended(self.container.exit_code)
         except SparkError as error:
             self.buffer.fail(str(error))
         self._start_read.set()
+        self.log_read.set()
         await self._note()
-
-    async def _read_head(self) -> str:
-        """Reads from this start's first line until the server was ready, or to the end. Returns the last stamp."""
-        since, count = stamp_of_start(self.container), 0
-        async with aclosing(
-            self._docker.logs(self.container.id, follow=False, since=since)
-        ) as batches:  # closing it early costs nothing: a week of log is not read for its first minute
-            async for batch in batches:
-                await self._take(batch)
-                since, count = batch[-1].stamp, count + len(batch)
-                if self._tracker.timeline().ready or count > HEAD_LINES:
-                    break
-        return since
-
-    async def _follow(self, last: str) -> None:
-        """Follows from where the head ended; of a long log only the tail is kept for reading."""
-        async with aclosing(
-            self._docker.logs(self.container.id, follow=self.container.running, since=last, tail=TAIL_LINES)
-        ) as batches:
-            async for batch in batches:
-                await self._take(batch)
 
     async def _take(self, batch: Sequence[LogLine]) -> None:
         self.buffer.extend(batch)
         before, samples = self._tracker.timeline(), self._tracker.samples
         self._tracker.feed_many(batch)
-        if self._tracker.timeline() != before:
-            if self._tracker.timeline().ready and not before.ready:
-                self._poll_now.set()
-            self._look_up_checkpoint()
-            await self._note()
-        elif self._tracker.samples is not samples:
-            await self._note()
-
-    def _look_up_checkpoint(self) -> None:
-        """Reads the model's files once its name is known."""
-        model = self._tracker.timeline().facts.model or self.container.model
+        timeline = self._tracker.timeline()
+        if timeline == before and self._tracker.samples is samples:
+            return
+        if timeline.ready and not before.ready:
+            self._poll_now.set()
+        model = timeline.facts.model or self.container.model
         if self._checkpoints is not None and model and model != self._asked_for:
             self._asked_for = model
             self._spawn(self._read_checkpoint(self._checkpoints, model))
+        await self._note()
 
     async def _read_checkpoint(self, checkpoints: CheckpointSource, model: str) -> None:
         self._checkpoint = value_of(await in_thread(checkpoints.read, model))
@@ -205,9 +190,9 @@ class EngineWatch:
         while self.container.running:
             await self.check_health()
             self._asked.set()
-            serving = self.state is EngineState.SERVING
             self._poll_now.clear()
-            await pause(self._clock, SERVING_POLL_SECONDS if serving else STARTING_POLL_SECONDS, self._poll_now)
+            seconds = SERVING_POLL_SECONDS if self.state is EngineState.SERVING else STARTING_POLL_SECONDS
+            await pause(self._clock, seconds, self._poll_now)
 
     async def check_health(self) -> Health:
         """Asks `/health`, and `/v1/models` when they are not known yet."""
@@ -233,7 +218,7 @@ class EngineWatch:
 
     @property
     def state(self) -> EngineState:
-        """Where the engine stands."""
+        """The state, by Docker, health and log."""
         state = state_of(self.container, self._health, self._models, self._was_serving)
         if state not in (EngineState.STOPPED, EngineState.FAILED):
             return state
@@ -250,7 +235,7 @@ class EngineWatch:
 
     def view(self) -> EngineView:
         """The engine as the front ends show it."""
-        port = api_port(self.container)
+        port, timeline = api_port(self.container), self._tracker.timeline()
         return EngineView(
             container=self.container,
             state=self.state,
@@ -259,8 +244,8 @@ class EngineWatch:
             port=port,
             health=self._health,
             models=self._models,
-            version=self._version or self._tracker.timeline().facts.version,
-            timeline=self._tracker.timeline(),
+            version=self._version or timeline.facts.version,
+            timeline=timeline,
             samples=self._tracker.samples,
             checkpoint=self._checkpoint,
             first_line=self._first_line,
@@ -323,7 +308,7 @@ class EngineSupervisor:
         self._explained: dict[str, tuple[EngineView, Explanation]] = {}
         self._error = ""
         self.on_views: Callable[[tuple[EngineView, ...]], None] | None = None
-        """Told of every engine whenever something may have changed; must be quick."""
+        """Called with every engine whenever something may have changed; must be quick."""
 
     # --- the loops ------------------------------------------------------------------------------------
 
@@ -331,16 +316,15 @@ class EngineSupervisor:
         """Watches until cancelled, then ends every watch."""
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._refresh_loop())
-                group.create_task(self._event_loop())
-                group.create_task(self._publish_loop())
-                group.create_task(self._explain_loop())
+                for loop in (self._refresh_loop, self._event_loop, self._publish_loop, self._explain_loop):
+                    group.create_task(loop())
         finally:
             await self.close()
 
     async def close(self) -> None:
         """Ends every watch."""
-        self._hand_on(self.views())
+        if self.on_views is not None:
+            self.on_views(self.views())
         watches, self._watches = list(self._watches.values()), {}
         for watch in watches:
             await watch.close()
@@ -350,7 +334,7 @@ class EngineSupervisor:
             self._refresh_wanted.clear()
             await self.refresh()
             await pause(self._clock, REFRESH_SECONDS, self._refresh_wanted)
-            await self._clock.sleep(SETTLE_SECONDS)  # events come in bursts: one look for all of them
+            await self._clock.sleep(SETTLE_SECONDS)  # events come in bursts: one refresh for all of them
 
     async def _event_loop(self) -> None:
         pause = 1.0
@@ -381,11 +365,11 @@ class EngineSupervisor:
     # --- what runs ------------------------------------------------------------------------------------
 
     def wake(self) -> None:
-        """Look at the containers now."""
+        """Refreshes now."""
         self._refresh_wanted.set()
 
     async def refresh(self) -> None:
-        """Asks Docker what there is; a failure leaves the last engines, marked stale."""
+        """Asks Docker for the containers; a failure leaves the last engines, marked stale."""
         async with self._refresh_lock:
             try:
                 containers = await self._docker.containers()
@@ -393,18 +377,18 @@ class EngineSupervisor:
                 self._fail(error)
                 return
             self._error = ""
-            await self._adopt(tuple(c for c in containers if runtime_of(c)))
+            await self._adopt(containers)
             self._found.set()
             self.publish()
 
     async def look(self, patience: float = 3.0) -> tuple[EngineView, ...]:
-        """One look, for a front end that does not stay: every engine, its start read and its health asked once.
+        """Every engine once, for a front end that does not stay: its start is read and its health asked.
 
         Raises Docker's error. What an engine has not reported within `patience` seconds stays unknown.
         """
         containers = await self._docker.containers()
         async with self._refresh_lock:
-            await self._adopt(tuple(c for c in containers if runtime_of(c)))
+            await self._adopt(containers)
         settled = [asyncio.ensure_future(watch.settled()) for watch in self._watches.values()]
         if settled:
             _, late = await asyncio.wait(settled, timeout=patience)
@@ -413,11 +397,11 @@ class EngineSupervisor:
         self.publish()
         return self.views()
 
-    async def _adopt(self, containers: tuple[ContainerFacts, ...]) -> None:
-        found = {container.id: container for container in containers}
+    async def _adopt(self, containers: Sequence[ContainerFacts]) -> None:
+        found = {container.id: container for container in containers if runtime_of(container)}
         for gone in [key for key in self._watches if key not in found]:
             await self._watches.pop(gone).close()
-        for container in containers:
+        for container in found.values():
             await self._look(container)
 
     async def _look(self, container: ContainerFacts) -> EngineWatch:
@@ -433,7 +417,7 @@ class EngineSupervisor:
         return watch
 
     async def watch(self, container: str) -> EngineWatch:
-        """The watch of one container by name or id, looked at just now. Raises ContainerNotFound."""
+        """The watch of one container by name or id, inspected just now. Raises ContainerNotFound."""
         facts = await self._docker.inspect(container)
         async with self._refresh_lock:
             watch = await self._look(facts)
@@ -456,7 +440,7 @@ class EngineSupervisor:
         return watch
 
     async def settled(self) -> None:
-        """Waits until Docker has told what there is, and every running engine its log and its health once."""
+        """Waits until the containers are known, and each running engine's log was read and its health asked once."""
         await self._found.wait()
         running = [watch for watch in self._watches.values() if watch.container.running]
         await asyncio.gather(*(watch.settled() for watch in running))
@@ -469,13 +453,20 @@ class EngineSupervisor:
         return tuple(sorted(views, key=lambda view: (not view.container.running, view.name)))
 
     def publish(self) -> None:
-        """Puts the views into the store, and what changed into the event feed."""
-        views = self.views()
-        self._hand_on(views)
-        self._report(views)
+        """Puts the views into the store, and changes of state into the event feed."""
+        views, now = self.views(), self._clock.now()
+        if self.on_views is not None:
+            self.on_views(views)
+        if value_of(self._store.world.engines) is not None:
+            for view in views:
+                before = self._known.get(view.container.id)
+                event = _transition(view, before, now) if before is not view.state else None
+                if event is not None:
+                    self._store.tell(event)
+        self._known = {view.container.id: view.state for view in views}
         self._explain(views)
         if not self._error:
-            self._store.update(engines=Ok(views, self._clock.now()))
+            self._store.update(engines=Ok(views, now))
 
     def _explain(self, views: tuple[EngineView, ...], *, again: bool = False) -> None:
         """Renews the explanations of engines that have changed; of all of them if `again`."""
@@ -493,29 +484,15 @@ class EngineSupervisor:
         self._explained = found
         self._store.update(explanations={name: explanation for name, (_, explanation) in found.items()})
 
-    def _hand_on(self, views: tuple[EngineView, ...]) -> None:
-        if self.on_views is not None:
-            self.on_views(views)
-
     def _fail(self, error: SparkError) -> None:
         self._error = str(error)
         self._store.update(engines=aged(self._store.world.engines, str(error)))
-
-    def _report(self, views: tuple[EngineView, ...]) -> None:
-        first_look = value_of(self._store.world.engines) is None
-        for view in views:
-            before = self._known.get(view.container.id)
-            if before is not view.state and not first_look:
-                event = _transition(view, before, self._clock.now())
-                if event is not None:
-                    self._store.tell(event)
-        self._known = {view.container.id: view.state for view in views}
 
     def say(self, text: str, severity: Severity = Severity.INFO, remedy: str = "") -> None:
         """Adds a line to the event feed."""
         self._store.say(text, severity, remedy)
 
-    # --- what a person asks ---------------------------------------------------------------------------
+    # --- on request ------------------------------------------------------------------------------
 
     async def stop(self, name: str, grace_seconds: int = 30) -> None:
         """Stops an engine gracefully and waits until it has ended."""
@@ -546,14 +523,18 @@ class EngineSupervisor:
         await self.refresh()
 
 
+NEWS_SECONDS = 120.0
+"""An engine that has served for longer is only new to us."""
+
+
 def _transition(view: EngineView, before: EngineState | None, now: float) -> Event | None:
-    name = view.name
+    name, took, started = view.name, view.timeline.seconds, view.container.started_at
     match view.state:
         case EngineState.SERVING:
-            if not _news(view, now):
+            if started is not None and took is not None and now - (started + took) >= NEWS_SECONDS:
                 return None
-            took = f" after {human_duration(view.timeline.seconds)}" if view.timeline.seconds is not None else ""
-            return Event(now, Severity.INFO, f"{name} is serving{took}")
+            after = f" after {human_duration(took)}" if took is not None else ""
+            return Event(now, Severity.INFO, f"{name} is serving{after}")
         case EngineState.FAILED:
             why = view.timeline.failure.line if view.timeline.failure else "see its log"
             return Event(now, Severity.ERROR, f"{name} exited {view.container.exit_code}: {why}")
@@ -561,19 +542,9 @@ def _transition(view: EngineView, before: EngineState | None, now: float) -> Eve
             return Event(now, Severity.WARNING, f"{name} is not responding: {view.health.value}", "Check its log.")
         case EngineState.STOPPED if before is not None:
             return Event(now, Severity.INFO, f"{name} stopped")
-        case EngineState.STARTING if before is not EngineState.CREATED or before is None:
+        case EngineState.STARTING if before is not EngineState.CREATED:
             return Event(now, Severity.INFO, f"{name} is starting")
-        case _:
-            return None
-
-
-NEWS_SECONDS = 120.0
-
-
-def _news(view: EngineView, now: float) -> bool:
-    """Whether it became ready just now: an engine that has served for hours is only new to us."""
-    started, took = view.container.started_at, view.timeline.seconds
-    return started is None or took is None or now - (started + took) < NEWS_SECONDS
+    return None
 
 
 async def explain_container(
@@ -592,23 +563,17 @@ async def explain_container(
     async with aclosing(docker.logs(container.id, follow=False, since=stamp_of_start(container))) as batches:
         async for batch in batches:
             reader.feed_many(batch)
-    memory = value_of(host.memory())
+    memory, port, health = value_of(host.memory()), api_port(container), Health.UNKNOWN
+    if port is not None and container.running:
+        health = await api.health(Endpoint(f"http://127.0.0.1:{port}"))  # needs no key
     model = container.model or reader.model
     others = await docker.containers()
     context = LogContext.of(
         container,
-        health=await _health(container, api),
+        health=health,
         now=clock.now(),
         checkpoint=value_of(await in_thread(checkpoints.read, model)) if model else None,
         pool_gib=None if memory is None else memory.total / GIB,
         taken_ports={port for other in others if other.running and (port := api_port(other)) is not None},
     )
     return reader.explanation(context)
-
-
-async def _health(container: ContainerFacts, api: EngineApi) -> Health:
-    """`/health` needs no key."""
-    port = api_port(container)
-    if port is None or not container.running:
-        return Health.UNKNOWN
-    return await api.health(Endpoint(f"http://127.0.0.1:{port}"))

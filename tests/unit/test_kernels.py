@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_tui.domain.logs.kernels import Fp4, Path, fp4_verdict, path_of
+from spark_tui.domain.logs.kernels import Fp4, KernelPath, fp4_verdict, path_of
 from spark_tui.domain.logs.timeline import Kernel, Topic
 from spark_tui.domain.models.checkpoint import CheckpointFacts, Quantization, WeightFormat
 from tests.engine_logs import banner, core, facts_of, track
@@ -112,7 +112,7 @@ def test_cpu_starts_tell_their_scheduling(name: str, asynchronous: bool | None) 
 # --- names by version -------------------------------------------------------------------------------------
 
 NAMES = [
-    *[(Path.NATIVE, name) for name in (
+    *[(KernelPath.NATIVE, name) for name in (
         "flashinfer-cutlass", "flashinfer-trtllm", "flashinfer-cudnn", "cutlass",
         "NvFp4LinearBackend.VLLM_CUTLASS", "NvFp4LinearBackend.FLASHINFER_CUTLASS",
         "NvFp4LinearBackend.FLASHINFER_TRTLLM", "NvFp4LinearBackend.FLASHINFER_CUDNN", "NvFp4LinearBackend.FBGEMM",
@@ -120,40 +120,40 @@ NAMES = [
         "FlashInferCudnnNvFp4LinearKernel", "FbgemmNvFp4LinearKernel", "FlashInferB12xNvFp4LinearKernel",
         "FlashInferCuteDslNvFp4LinearKernel", "B12xNvFp4LinearKernel", "TorchNvFp4LinearKernel",
     )],
-    *[(Path.WEIGHT_ONLY, name) for name in (
+    *[(KernelPath.WEIGHT_ONLY, name) for name in (
         "marlin", "NvFp4LinearBackend.MARLIN", "MarlinNvFp4LinearKernel", "HummingNvFp4LinearKernel",
         "FlashInferCuteDslNvFp4W4A16LinearKernel",
     )],
-    *[(Path.EMULATED, name) for name in ("NvFp4LinearBackend.EMULATION", "EmulationNvFp4LinearKernel")],
+    *[(KernelPath.EMULATED, name) for name in ("NvFp4LinearBackend.EMULATION", "EmulationNvFp4LinearKernel")],
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("path", "name"), NAMES)
-def test_every_linear_kernel_of_every_version_is_read_and_known(path: Path, name: str) -> None:
+def test_every_linear_kernel_of_every_version_is_read_and_known(path: KernelPath, name: str) -> None:
     facts = facts_of(core(linear(name)))
     assert facts.fp4_linear == name
     assert [path_of(kernel) for kernel in facts.kernels] == [path]
 
 
 MOE_NAMES = {
-    "B12X": Path.NATIVE,
-    "FLASHINFER_TRTLLM": Path.NATIVE,
-    "FLASHINFER_CUTLASS": Path.NATIVE,
-    "FLASHINFER_CUTEDSL": Path.NATIVE,
-    "FLASHINFER_CUTEDSL_BATCHED": Path.NATIVE,
-    "FLASHINFER_B12X": Path.NATIVE,
-    "FLASHINFER_MOE_EP_CUTEDSL": Path.NATIVE,
-    "VLLM_CUTLASS": Path.NATIVE,
-    "MARLIN": Path.WEIGHT_ONLY,
-    "HUMMING": Path.WEIGHT_ONLY,
-    "EMULATION": Path.EMULATED,
+    "B12X": KernelPath.NATIVE,
+    "FLASHINFER_TRTLLM": KernelPath.NATIVE,
+    "FLASHINFER_CUTLASS": KernelPath.NATIVE,
+    "FLASHINFER_CUTEDSL": KernelPath.NATIVE,
+    "FLASHINFER_CUTEDSL_BATCHED": KernelPath.NATIVE,
+    "FLASHINFER_B12X": KernelPath.NATIVE,
+    "FLASHINFER_MOE_EP_CUTEDSL": KernelPath.NATIVE,
+    "VLLM_CUTLASS": KernelPath.NATIVE,
+    "MARLIN": KernelPath.WEIGHT_ONLY,
+    "HUMMING": KernelPath.WEIGHT_ONLY,
+    "EMULATION": KernelPath.EMULATED,
 }
 MOE_0_14 = {
-    "FlashInfer CUTLASS": Path.NATIVE,
-    "FlashInfer TRTLLM": Path.NATIVE,
-    "FlashInfer CUTEDSL": Path.NATIVE,
-    "vLLM CUTASS": Path.NATIVE,  # so spelt in 0.14
-    "vLLM MARLIN": Path.WEIGHT_ONLY,
+    "FlashInfer CUTLASS": KernelPath.NATIVE,
+    "FlashInfer TRTLLM": KernelPath.NATIVE,
+    "FlashInfer CUTEDSL": KernelPath.NATIVE,
+    "vLLM CUTASS": KernelPath.NATIVE,  # so spelt in 0.14
+    "vLLM MARLIN": KernelPath.WEIGHT_ONLY,
 }
 
 
@@ -398,4 +398,4 @@ def test_no_log_makes_the_rules_or_the_verdict_raise(messages: list[str]) -> Non
 
 @given(st.text(max_size=60), st.sampled_from(["linear", "moe"]), st.sampled_from(["NVFP4", "MXFP4"]))
 def test_any_kernel_name_has_a_path(name: str, part: str, fmt: str) -> None:
-    assert path_of(Kernel(part, fmt, name)) in Path
+    assert path_of(Kernel(part, fmt, name)) in KernelPath

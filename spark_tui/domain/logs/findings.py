@@ -82,7 +82,7 @@ class Observation:
     @property
     def throughput(self) -> list[ServingSample]:
         """The samples of throughput, without those of drafting."""
-        return [sample for sample in self.samples if sample.running is not None or sample.generation_rate is not None]
+        return _throughput(self.samples)
 
 
 def findings(
@@ -112,15 +112,11 @@ def _finding(
     summary: str,
     remedy: str,
     change: Change = (),
-    proof: LogEvidence | Kernel | ServingSample | Drafting | None = None,
+    proof: Sequence[LogEvidence | Kernel | ServingSample | Drafting] = (),
 ) -> Finding:
-    """With the line that proves it, where there is one."""
-    text, line = (proof.text, proof.line) if proof is not None else ("", None)
+    """With the first line that proves it, where there is one."""
+    text, line = (proof[0].text, proof[0].line) if proof else ("", None)
     return Finding(finding_id, severity, summary, (text,) if text else (), remedy, change, line)
-
-
-def _first(evidence: Iterable[LogEvidence | Kernel]) -> LogEvidence | Kernel | None:
-    return next(iter(evidence), None)
 
 
 # --- how it serves ----------------------------------------------------------------------------------------
@@ -142,7 +138,7 @@ def hang(seen: Observation) -> Iterator[Finding]:
         Severity.ERROR,
         f"{count} request{'s' * (count != 1)} running, no tokens for {still}, although /health is OK (stuck).",
         "Restart the engine. See its log and `dmesg` around that time.",
-        proof=frozen[-1],
+        proof=frozen[-1:],
     )
 
 
@@ -160,7 +156,7 @@ def acceptance(seen: Observation) -> Iterator[Finding]:
             "Compare without speculation. Possible causes: drafter of another model, weights lost in quantization, or "
             "unpredictable text.",
             (("without", "speculative_config"),),
-            drafts,
+            (drafts,),
         )
         return
     good = sum(share >= LAST_POSITION for share in drafts.positions)
@@ -172,17 +168,17 @@ def acceptance(seen: Observation) -> Iterator[Finding]:
             f"Drafts beyond position {good} have an acceptance rate below {LAST_POSITION:.0%}.",
             f"Try num_speculative_tokens={fewer}: with MTP each further token costs a pass.",
             (("num_speculative_tokens", str(fewer)),),
-            drafts,
+            (drafts,),
         )
 
 
 def preemptions(seen: Observation) -> Iterator[Finding]:
-    """Requests were thrown out of a full KV cache and begun again."""
+    """Requests were preempted from a full KV cache and recomputed."""
     hit = [sample for sample in seen.samples if sample.preemptions]
     if hit:
         count = sum(sample.preemptions or 0 for sample in hit)
         summary = f"{count:,} request{'s' * (count != 1)} preempted: KV cache full, recomputed."
-        yield _finding(FindingId.PREEMPTIONS, Severity.WARNING, summary, *_more_kv(seen), hit[-1])
+        yield _finding(FindingId.PREEMPTIONS, Severity.WARNING, summary, *_more_kv(seen), hit[-1:])
 
 
 def kv_nearly_full(seen: Observation) -> Iterator[Finding]:
@@ -190,11 +186,11 @@ def kv_nearly_full(seen: Observation) -> Iterator[Finding]:
     last = next((sample for sample in reversed(seen.samples) if sample.kv_percent is not None), None)
     if last is not None and (last.kv_percent or 0.0) >= KV_FULL_PERCENT:
         summary = f"KV cache is {last.kv_percent:.3g} % full: the next request waits or preempts another."
-        yield _finding(FindingId.KV_NEARLY_FULL, Severity.WARNING, summary, *_more_kv(seen), last)
+        yield _finding(FindingId.KV_NEARLY_FULL, Severity.WARNING, summary, *_more_kv(seen), (last,))
 
 
 def _more_kv(seen: Observation) -> tuple[str, Change]:
-    """What gives requests more room: the gentlest choice first, and the others in words."""
+    """How to give requests more room: the mildest choice as a change, and all in words."""
     choices = kv_alternatives(seen.facts, seen.pool_gib)[::-1]
     if choices:
         return f"Set {'; or '.join(choice.text for choice in choices)}.", choices[0].change
@@ -218,7 +214,7 @@ def waiting(seen: Observation) -> Iterator[Finding]:
         change = (("max_num_seqs", str(limit * 2)),) if limit and limit <= (now.running or 0) <= 1024 else ()
     beside = "" if now.running is None else f", {now.running} running"
     summary = f"{now.waiting} request{'s' * (now.waiting != 1)} waiting{beside} in {QUEUE_SAMPLES} samples in a row."
-    yield _finding(FindingId.WAITING, Severity.WARNING, summary, remedy, change, now)
+    yield _finding(FindingId.WAITING, Severity.WARNING, summary, remedy, change, (now,))
 
 
 def prefix_cache(seen: Observation) -> Iterator[Finding]:
@@ -235,7 +231,7 @@ def prefix_cache(seen: Observation) -> Iterator[Finding]:
         Severity.INFO,
         f"No prefix cache hits in about {round(read, -3):,.0f} prompt tokens.{why}",
         "Put constant parts of the prompt first (system prompt, tools, documents), changing ones (time, id) last.",
-        proof=measured[-1],
+        proof=measured[-1:],
     )
 
 
@@ -250,7 +246,7 @@ def below_baseline(seen: Observation) -> Iterator[Finding]:
             f"1 stream decodes {speed:.1f} tok/s, down from {was.decode_rate:.1f} ({runs}).",
             "Check the GPU's clock and power: a GB10 stuck in low power needs its plug pulled. Then compare kernels "
             "and speculation with the earlier start.",
-            proof=seen.throughput[-1],
+            proof=seen.throughput[-1:],
         )
 
 
@@ -259,13 +255,17 @@ def single_stream_rate(samples: Sequence[ServingSample]) -> float | None:
 
     An interval in which a request began or ended shows too little, so its neighbours must have one running too.
     """
-    measured = [sample for sample in samples if sample.running is not None or sample.generation_rate is not None]
+    measured = _throughput(samples)
     full = [
-        here.generation_rate
-        for before, here, after in zip(measured, measured[1:], measured[2:], strict=False)
-        if before.running == here.running == after.running == 1 and here.generation_rate
+        sample.generation_rate
+        for before, sample, after in zip(measured, measured[1:], measured[2:], strict=False)
+        if before.running == sample.running == after.running == 1 and sample.generation_rate
     ]
     return max(full) if len(full) >= ENOUGH_SINGLE else None
+
+
+def _throughput(samples: Iterable[ServingSample]) -> list[ServingSample]:
+    return [sample for sample in samples if sample.running is not None or sample.generation_rate is not None]
 
 
 # --- how it was started -----------------------------------------------------------------------------------
@@ -283,7 +283,7 @@ def fp4_path(seen: Observation) -> Iterator[Finding]:
             f"FP4 is {verdict.summary}. {verdict.cost}",
             verdict.advice + guess,
             verdict.change,
-            _first(verdict.evidence),
+            verdict.evidence,
         )
 
 
@@ -292,7 +292,7 @@ def refused_backends(seen: Observation) -> Iterator[Finding]:
     for line in seen.facts.proof(Topic.BACKEND_REFUSED)[:1]:
         summary = "The requested kernel does not exist for some layers; vLLM chose another."
         remedy = "Set the backend to auto, or use an image that has it."
-        yield _finding(FindingId.BACKEND_REFUSED, Severity.WARNING, summary, remedy, proof=line)
+        yield _finding(FindingId.BACKEND_REFUSED, Severity.WARNING, summary, remedy, proof=(line,))
 
 
 def graph_estimate(seen: Observation) -> Iterator[Finding]:
@@ -308,7 +308,7 @@ def graph_estimate(seen: Observation) -> Iterator[Finding]:
         f"CUDA graphs: {graphs.summary}.{danger}",
         graphs.remedy,
         graphs.change,
-        _first(graphs.evidence),
+        graphs.evidence,
     )
 
 
@@ -329,7 +329,7 @@ def capture_sizes(seen: Observation) -> Iterator[Finding]:
             if skipped
             else "Lower max_num_seqs, or give the engine more memory.",
             () if skipped else _halved(seen),
-            line,
+            (line,),
         )
 
 
@@ -343,7 +343,7 @@ def eager(seen: Observation) -> Iterator[Finding]:
             "Eager mode (enforce_eager): no torch.compile, no CUDA graphs. Starts sooner, decodes slower.",
             "Remove enforce_eager once the model works.",
             (("without", "enforce_eager"),),
-            _first(seen.facts.proof(Topic.EAGER)),
+            seen.facts.proof(Topic.EAGER),
         )
 
 
@@ -356,7 +356,7 @@ def padding(seen: Observation) -> Iterator[Finding]:
             Severity.INFO,
             f"Up to {share:g} % of the KV cache is padding: layer sizes (with the drafter's) do not divide evenly.",
             "No action needed while the KV cache is large enough. Without speculation there may be less padding.",
-            proof=_first(seen.facts.proof(Topic.PADDING)),
+            proof=seen.facts.proof(Topic.PADDING),
         )
 
 
@@ -385,7 +385,7 @@ def unknown_variables(seen: Observation) -> Iterator[Finding]:
             Severity.WARNING if instead else Severity.INFO,
             f"{version} ignores {', '.join(names)}: unknown variable{'s' * (len(names) != 1)}.",
             f"{'. '.join(instead)}." if instead else "Check the spelling, or remove them from the preset.",
-            proof=_first(seen.facts.proof(Topic.ENVIRONMENT)),
+            proof=seen.facts.proof(Topic.ENVIRONMENT),
         )
 
 

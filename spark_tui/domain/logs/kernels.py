@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
@@ -49,7 +49,7 @@ class Fp4Verdict:
     """Some layers are weight-only beside native ones."""
 
 
-class Path(StrEnum):
+class KernelPath(StrEnum):
     """How one kernel computes."""
 
     NATIVE = "native"
@@ -66,17 +66,17 @@ _MXFP4_16_BIT: Final = re.compile(r"BF16|TRITON", re.IGNORECASE)
 _MXFP4_NATIVE: Final = re.compile(r"MXFP8|MXFP4_MXFP4|MXFP4LINEAR|CUTLASS|TRTLLM|B12X|DEEPGEMM", re.IGNORECASE)
 
 
-def path_of(kernel: Kernel) -> Path:
+def path_of(kernel: Kernel) -> KernelPath:
     """How a kernel computes, by its name."""
     if _EMULATED.search(kernel.name):
-        return Path.EMULATED
+        return KernelPath.EMULATED
     if WEIGHT_ONLY.search(kernel.name):
-        return Path.WEIGHT_ONLY
+        return KernelPath.WEIGHT_ONLY
     if kernel.format == "MXFP4":
         if _MXFP4_16_BIT.search(kernel.name):
-            return Path.WEIGHT_ONLY
-        return Path.NATIVE if _MXFP4_NATIVE.search(kernel.name) else Path.UNKNOWN
-    return Path.NATIVE if _NATIVE.search(kernel.name) else Path.UNKNOWN
+            return KernelPath.WEIGHT_ONLY
+        return KernelPath.NATIVE if _MXFP4_NATIVE.search(kernel.name) else KernelPath.UNKNOWN
+    return KernelPath.NATIVE if _NATIVE.search(kernel.name) else KernelPath.UNKNOWN
 
 
 # --- the verdict ------------------------------------------------------------------------------------------
@@ -101,43 +101,62 @@ def fp4_verdict(
     `argv` is the engine's command and `environment` its variables; a variable whose value is not known has an empty
     one. All may be missing: then the log alone decides, and says when it guesses. Never raises.
     """
-    fp4 = tuple(kernel for kernel in facts.kernels if kernel.format in ("NVFP4", "MXFP4"))
-    emulated = tuple(k for k in fp4 if path_of(k) is Path.EMULATED)
-    logged_emulation = facts.proof(Topic.EMULATION)
-    warned = facts.proof(Topic.WEIGHT_ONLY)
-    if emulated or logged_emulation:
-        return _emulation(facts, (*emulated, *logged_emulation))
+    fp4 = tuple(kernel for kernel in facts.kernels if kernel.format in _FP4_FORMATS)
+    weight_only, native, emulated = (
+        tuple(kernel for kernel in fp4 if path_of(kernel) is path)
+        for path in (KernelPath.WEIGHT_ONLY, KernelPath.NATIVE, KernelPath.EMULATED)
+    )
+    named = Fp4Verdict(Fp4.UNKNOWN, "", facts.fp4_linear, facts.fp4_moe)
+    warned, logged = facts.proof(Topic.WEIGHT_ONLY), facts.proof(Topic.EMULATION)
+    if emulated or logged:
+        names = ", ".join(filter(None, (facts.fp4_linear, facts.fp4_moe)))
+        summary = f"emulated{f': {names}' if names else ''}"
+        evidence: tuple[LogEvidence | Kernel, ...] = (*emulated, *logged)
+        return replace(
+            named, verdict=Fp4.EMULATION, summary=summary, evidence=evidence, cost=_EMULATION_COST, advice=_NO_KERNEL
+        )
     if not fp4 and not warned:
         return _without_kernels(facts, checkpoint)
-    weight_only = tuple(k for k in fp4 if path_of(k) is Path.WEIGHT_ONLY)
-    native = tuple(k for k in fp4 if path_of(k) is Path.NATIVE)
-    bad_parts = tuple(part for part in ("linear", "moe") if _is_weight_only(part, weight_only, native))
-    if bad_parts or not (native or weight_only):
-        if not bad_parts and not warned:
-            return _unknown_kernel(facts, fp4)
-        return _weight_only(facts, checkpoint, bad_parts or ("linear",), Pins(argv, environment or {}, facts))
-    return _native(facts, native, weight_only, warned)
+    # Where both kinds are named for a part, single layers are weight-only by their own format.
+    parts = tuple(
+        part
+        for part in ("linear", "moe")
+        if any(k.part == part for k in weight_only) and not any(k.part == part for k in native)
+    )
+    note = _NOT_PROOF if warned else ""
+    if not parts and (native or weight_only):
+        summary = f"native: {_kernel_names(native)}"
+        if weight_only:
+            summary += f"; some layers weight-only ({_kernel_names(weight_only)}), normal for mixed checkpoints"
+        kernels = tuple(k for k in facts.kernels if k in native or k in weight_only)
+        return replace(
+            named, verdict=Fp4.NATIVE, summary=summary, evidence=(*kernels, *warned), advice=note,
+            mixed=bool(weight_only),
+        )  # fmt: skip
+    if not parts and not warned:
+        return replace(named, summary=f"unknown kernel: {_kernel_names(fp4)}", evidence=fp4)
+    parts, pins = parts or ("linear",), Pins(argv, environment or {}, facts)
+    meant, sure = _intent(facts, checkpoint, parts, pins)
+    names = _kernel_names(k for k in fp4 if k.part in parts) or "Marlin"
+    if meant:
+        verdict, summary, guess = Fp4.WEIGHT_ONLY_INTENDED, f"weight-only by intent ({meant}): {names}", not sure
+        advice = _try_without(pins, parts)
+    else:
+        verdict, summary = Fp4.WEIGHT_ONLY_FALLBACK, f"weight-only by fallback: {names}"
+        advice, guess = _try_native(facts, parts), _formats(checkpoint) is None
+    return replace(
+        named,
+        verdict=verdict,
+        summary=summary,
+        evidence=(*fp4, *facts.proof(Topic.WEIGHT_ONLY, Topic.CHECKPOINT, Topic.BACKEND_REFUSED)),
+        cost=_COST,
+        advice=" ".join(filter(None, (advice.text, note))),
+        change=advice.change,
+        guess=guess,
+    )
 
 
-def _is_weight_only(part: str, weight_only: Iterable[Kernel], native: Iterable[Kernel]) -> bool:
-    """The part's kernels are all weight-only; where both kinds stand, single layers are so by their own format."""
-    return any(k.part == part for k in weight_only) and not any(k.part == part for k in native)
-
-
-def _native(
-    facts: EngineFacts, native: tuple[Kernel, ...], weight_only: tuple[Kernel, ...], warned: tuple[LogEvidence, ...]
-) -> Fp4Verdict:
-    summary = f"native: {_kernel_names(native)}"
-    if weight_only:
-        summary += f"; some layers weight-only ({_kernel_names(weight_only)}), normal for mixed checkpoints"
-    advice = _NOT_PROOF if warned else ""
-    kernels = tuple(k for k in facts.kernels if k in native or k in weight_only)
-    return Fp4Verdict(
-        Fp4.NATIVE, summary, facts.fp4_linear, facts.fp4_moe, (*kernels, *warned), advice=advice,
-        mixed=bool(weight_only),
-    )  # fmt: skip
-
-
+_FP4_FORMATS: Final = ("NVFP4", "MXFP4")
 _NOT_PROOF: Final = (
     "vLLM prints its warning about missing native FP4 support whenever it chooses a Marlin kernel. GB10 has FP4 units."
 )
@@ -146,79 +165,43 @@ _COST: Final = (
     "58.3). Prefill and many concurrent requests are slower (400 instead of 786 tok/s at 16)."
 )
 _EMULATION_COST: Final = "Every layer is unpacked to BF16 and multiplied without FP4 units: slower than any other path."
-
-
-def _weight_only(
-    facts: EngineFacts, checkpoint: CheckpointFacts | None, parts: tuple[str, ...], pins: Pins
-) -> Fp4Verdict:
-    kernels = tuple(k for k in facts.kernels if k.format in ("NVFP4", "MXFP4"))
-    logged = facts.proof(Topic.WEIGHT_ONLY, Topic.CHECKPOINT, Topic.BACKEND_REFUSED)
-    evidence: tuple[LogEvidence | Kernel, ...] = (*kernels, *logged)
-    meant, sure = _intent(facts, checkpoint, parts, pins)
-    names = _kernel_names(k for k in kernels if k.part in parts) or "Marlin"
-    warned = bool(facts.proof(Topic.WEIGHT_ONLY))
-    if meant:
-        advice = _try_without(pins, parts)
-        return Fp4Verdict(
-            Fp4.WEIGHT_ONLY_INTENDED, f"weight-only by intent ({meant}): {names}", facts.fp4_linear, facts.fp4_moe,
-            evidence, _COST, " ".join(filter(None, (advice.text, _NOT_PROOF if warned else ""))), advice.change,
-            guess=not sure,
-        )  # fmt: skip
-    advice = _try_native(facts, parts)
-    text = " ".join(filter(None, (advice.text, _NOT_PROOF if warned else "")))
-    return Fp4Verdict(
-        Fp4.WEIGHT_ONLY_FALLBACK, f"weight-only by fallback: {names}", facts.fp4_linear, facts.fp4_moe,
-        evidence, _COST, text, advice.change, guess=_formats(checkpoint) is None,
-    )  # fmt: skip
-
-
-def _emulation(facts: EngineFacts, evidence: tuple[LogEvidence | Kernel, ...]) -> Fp4Verdict:
-    advice = (
-        "No kernel in this image runs FP4 on this GPU, or VLLM_BATCH_INVARIANT is set. Use an image built for GB10 "
-        "(sm_121) with FlashInfer, or a checkpoint in another format."
-    )
-    names = ", ".join(filter(None, (facts.fp4_linear, facts.fp4_moe)))
-    return Fp4Verdict(
-        Fp4.EMULATION, f"emulated{f': {names}' if names else ''}", facts.fp4_linear, facts.fp4_moe, evidence,
-        _EMULATION_COST, advice,
-    )  # fmt: skip
-
-
-def _unknown_kernel(facts: EngineFacts, kernels: tuple[Kernel, ...]) -> Fp4Verdict:
-    names = _kernel_names(kernels)
-    return Fp4Verdict(Fp4.UNKNOWN, f"unknown kernel: {names}", facts.fp4_linear, facts.fp4_moe, kernels)
+_NO_KERNEL: Final = (
+    "No kernel in this image runs FP4 on this GPU, or VLLM_BATCH_INVARIANT is set. Use an image built for GB10 "
+    "(sm_121) with FlashInfer, or a checkpoint in another format."
+)
 
 
 def _without_kernels(facts: EngineFacts, checkpoint: CheckpointFacts | None) -> Fp4Verdict:
     """No FP4 kernel in the log: not an FP4 model, or the log ends before it, or begins after it."""
-    formats = _formats(checkpoint)
+    formats, logged = _formats(checkpoint), facts.proof(Topic.CHECKPOINT)
+    if formats is not None and not _has_fp4(formats):
+        return Fp4Verdict(Fp4.NOT_FP4, "not an FP4 model: " + (" + ".join(formats) or "unquantized"))
     if formats is not None:
-        if not _has_fp4(formats):
-            return Fp4Verdict(Fp4.NOT_FP4, "not an FP4 model: " + (" + ".join(formats) or "unquantized"))
         return Fp4Verdict(Fp4.UNKNOWN, "FP4 model; kernel not logged")
-    logged = facts.proof(Topic.CHECKPOINT)
     if any("FP4" in line.text for line in logged) or any(word in facts.quantization for word in _FP4_WORDS):
         return Fp4Verdict(Fp4.UNKNOWN, "FP4 model; kernel not logged", evidence=logged)
+    guess, form = False, ""
     if facts.unquantized:
-        return Fp4Verdict(Fp4.NOT_FP4, "not an FP4 model: unquantized", evidence=facts.kernels)
-    if facts.quantization in _OTHER_WORDS:
-        return Fp4Verdict(Fp4.NOT_FP4, f"not an FP4 model: {facts.quantization}", evidence=facts.kernels)
-    if facts.load_gib is not None and facts.version and facts.quantization:
-        # Kernels are named before the weights are in; a whole log without one is a model of another format.
-        others = ", ".join(sorted({kernel.format for kernel in facts.kernels})) or facts.quantization
-        return Fp4Verdict(Fp4.NOT_FP4, f"not an FP4 model: {others}", evidence=facts.kernels, guess=True)
+        form = "unquantized"
+    elif facts.quantization in _OTHER_WORDS:
+        form = facts.quantization
+    elif facts.load_gib is not None and facts.version and facts.quantization:
+        # Kernels are named before the weights are loaded; a whole log without one is a model of another format.
+        guess, form = True, ", ".join(sorted({kernel.format for kernel in facts.kernels})) or facts.quantization
+    if form:
+        return Fp4Verdict(Fp4.NOT_FP4, f"not an FP4 model: {form}", evidence=facts.kernels, guess=guess)
     return Fp4Verdict(Fp4.UNKNOWN, "unknown: no FP4 kernel logged")
 
 
-# --- intent -----------------------------------------------------------------------------------------------
+_MXFP4_MEANT: Final = "MXFP4 checkpoints quantize only weights"
 
 
 def _intent(
     facts: EngineFacts, checkpoint: CheckpointFacts | None, parts: tuple[str, ...], pins: Pins
 ) -> tuple[str, bool]:
-    """Why weight-only was meant and whether that is proven; empty when nothing speaks for it."""
+    """Why weight-only was meant and whether that is proven; empty where it was not."""
     formats = _formats(checkpoint)
-    if formats is not None and _only_weights(formats):
+    if formats is not None and _has_fp4(formats) and WeightFormat.NVFP4 not in formats:
         return "W4A16 checkpoint" if WeightFormat.MXFP4 not in formats else _MXFP4_MEANT, True
     if any("W4A16" in line.text for line in facts.proof(Topic.CHECKPOINT)):
         return "W4A16 checkpoint", True
@@ -231,62 +214,45 @@ def _intent(
         return _MXFP4_MEANT, False
     if re.search(r"w4a16|nvfp4a16", facts.model, re.IGNORECASE):
         return "W4A16 in the model name", False
-    if not any(k.part in parts and k.format in ("NVFP4", "MXFP4") for k in facts.kernels):
+    if not any(k.part in parts and k.format in _FP4_FORMATS for k in facts.kernels):
         return "vLLM before 0.20 logs no kernel for W4A16 layers", False
     return "", False
 
 
-_MXFP4_MEANT: Final = "MXFP4 checkpoints quantize only weights"
-
-
 def _formats(checkpoint: CheckpointFacts | None) -> tuple[WeightFormat, ...] | None:
     """The checkpoint's formats; an unquantized one has none, an unknown one is None."""
-    if checkpoint is None or checkpoint.quantization is None:
-        return None
-    return checkpoint.quantization.formats
+    return None if checkpoint is None or checkpoint.quantization is None else checkpoint.quantization.formats
 
 
 def _has_fp4(formats: Iterable[WeightFormat]) -> bool:
     return any(fmt in (WeightFormat.NVFP4, WeightFormat.NVFP4_W4A16, WeightFormat.MXFP4) for fmt in formats)
 
 
-def _only_weights(formats: tuple[WeightFormat, ...]) -> bool:
-    return _has_fp4(formats) and WeightFormat.NVFP4 not in formats
-
-
-# --- what to try ------------------------------------------------------------------------------------------
-
-
 def _try_without(pins: Pins, parts: tuple[str, ...]) -> Suggestion:
-    """The pins away, for a comparison; none where the checkpoint leaves no choice."""
+    """A start without the pins, for a comparison; none where the checkpoint leaves no choice."""
     pinned = [part for part in parts if pins.of(part)[0]]
-    flags = [part for part in pinned if WEIGHT_ONLY.search(pins.linear if part == "linear" else pins.moe)]
     if not pinned:
         return Suggestion("")
-    pairs = tuple((f"{part}_backend", "auto") for part in flags)
+    pairs = tuple((f"{part}_backend", "auto") for part in pinned if WEIGHT_ONLY.search(pins.flags[part]))
     return Suggestion("To compare with native FP4, start once without this setting and benchmark both.", pairs)
 
 
 def _try_native(facts: EngineFacts, parts: tuple[str, ...]) -> Suggestion:
     """Settings that ask for FlashInfer's CUTLASS kernels, the ones that run natively on GB10, by version."""
     version = version_of(facts) or (0, 33)
-    pairs: list[tuple[str, str]] = []
+    pairs: Change = ()
     if "linear" in parts:
-        pairs.append(
-            ("linear_backend", "flashinfer_cutlass")
-            if version >= (0, 23)
-            else ("env.VLLM_NVFP4_GEMM_BACKEND", "flashinfer-cutlass")
-        )
-    if "moe" in parts:
-        if version >= (0, 17):
-            pairs.append(("moe_backend", "flashinfer_cutlass"))
-        else:
-            pairs += [("env.VLLM_USE_FLASHINFER_MOE_FP4", "1"), ("env.VLLM_FLASHINFER_MOE_BACKEND", "throughput")]
-    said = " ".join(f"{key.removeprefix('env.')}={value}" for key, value in pairs)
+        new, old = ("linear_backend", "flashinfer_cutlass"), ("env.VLLM_NVFP4_GEMM_BACKEND", "flashinfer-cutlass")
+        pairs += (new if version >= (0, 23) else old,)
+    if "moe" in parts and version >= (0, 17):
+        pairs += (("moe_backend", "flashinfer_cutlass"),)
+    elif "moe" in parts:
+        pairs += (("env.VLLM_USE_FLASHINFER_MOE_FP4", "1"), ("env.VLLM_FLASHINFER_MOE_BACKEND", "throughput"))
+    settings = " ".join(f"{key.removeprefix('env.')}={value}" for key, value in pairs)
     return Suggestion(
-        f"Request the native GB10 kernel ({said}). If unavailable, the start fails with a reason instead of falling "
-        "back. An image built for sm_121 with FlashInfer has it.",
-        tuple(pairs),
+        f"Request the native GB10 kernel ({settings}). If unavailable, the start fails with a reason instead of "
+        "falling back. An image built for sm_121 with FlashInfer has it.",
+        pairs,
     )
 
 
@@ -305,14 +271,16 @@ class Pins:
     def __init__(self, argv: Sequence[str], environment: Mapping[str, str], facts: EngineFacts) -> None:
         text = " ".join(argv)[:20_000]
         self._environment = {**dict(_INLINE.findall(text)), **environment}
-        self.moe = _flag(text, "moe") or facts.moe_backend
-        self.linear = _flag(text, "linear") or facts.linear_backend
+        self.flags = {"linear": facts.linear_backend, "moe": facts.moe_backend}
+        for part in self.flags:
+            match = re.search(_FLAG.format(part=part), text)
+            self.flags[part] = match[1] if match else self.flags[part]
 
     def of(self, part: str) -> tuple[str, bool]:
         """The setting that asks for a weight-only kernel in that part and whether its value is known; or nothing."""
-        flag, name = (self.linear, "linear_backend") if part == "linear" else (self.moe, "moe_backend")
+        flag = self.flags[part]
         if WEIGHT_ONLY.search(flag):
-            return f"{name}={flag}", True
+            return f"{part}_backend={flag}", True
         if flag and flag != "auto":
             return "", True
         for variable, part_of, pattern in _VARIABLES:
@@ -326,6 +294,7 @@ class Pins:
         return "", True
 
 
+_FLAG: Final = r"(?<![\w'\"])--(?:kernel[-_]config\.)?{part}[-_]backend[= ]+[\"']?([\w\-]{{1,60}})"
 _INLINE: Final = re.compile(r"\b(VLLM_[A-Z0-9_]{1,60})=[\"']?([\w.,:\-]{1,120})")
 # Variable, the part it rules, and the values that mean weight-only.
 _VARIABLES: Final = (
@@ -336,8 +305,3 @@ _VARIABLES: Final = (
     ("VLLM_MXFP4_USE_MARLIN", "both", r"^(?:1|true)"),
     ("VLLM_DISABLED_KERNELS", "linear", r"NvFp4"),
 )
-
-
-def _flag(text: str, part: str) -> str:
-    match = re.search(rf"(?<![\w'\"])--(?:kernel[-_]config\.)?{part}[-_]backend[= ]+[\"']?([\w\-]{{1,60}})", text)
-    return match[1] if match else ""

@@ -33,9 +33,6 @@ MOST_REQUESTS: Final = 65_536
 """More is nothing that `max_num_seqs` takes."""
 
 
-# --- what it was asked for ----------------------------------------------------------------------------------
-
-
 def version_of(facts: EngineFacts) -> tuple[int, int] | None:
     """vLLM's version as (0, 20), None when the log does not say."""
     match = re.match(r"v?(\d{1,4})\.(\d{1,4})", facts.version)
@@ -49,7 +46,7 @@ def default_utilization(facts: EngineFacts) -> float | None:
 
 
 def utilization_of(facts: EngineFacts) -> float | None:
-    """What was asked for, or else vLLM's default."""
+    """The utilization that was asked for, or else vLLM's default."""
     return facts.gpu_memory_utilization if facts.gpu_memory_utilization is not None else default_utilization(facts)
 
 
@@ -97,7 +94,7 @@ class GraphMemory:
 def graph_memory(facts: EngineFacts, pool_gib: float | None = None) -> GraphMemory:
     """What the log's figures for CUDA graphs mean for the KV cache; see the module's formula.
 
-    `pool_gib` is the machine's memory, where the log does not say.
+    `pool_gib` is the machine's memory, where the log does not say. A negative size is an error of measuring.
     """
     estimated, actual = facts.graph_estimated_gib, facts.graph_actual_gib
     evidence = facts.proof(Topic.GRAPH_ESTIMATE, Topic.GRAPH_MEMORY, Topic.UTILIZATION)
@@ -105,76 +102,52 @@ def graph_memory(facts: EngineFacts, pool_gib: float | None = None) -> GraphMemo
         return GraphMemory(GraphState.NONE, "none (eager)" if facts.eager else "none captured", estimated, actual)
     if estimated is None and actual is None:
         return GraphMemory(GraphState.UNKNOWN, "", evidence=evidence)
-    excess = _excess(facts)
-    state = _graph_state(facts, excess, NOTABLE_SHARE * (facts.device_gib or pool_gib or USUAL_POOL_GIB))
-    pin = None if excess is None else _pin(facts, excess)
-    remedy, change = _pinning(facts, pin) if state in (GraphState.OVERCOMMITTED, GraphState.WASTEFUL) else ("", ())
-    summary = _graph_summary(facts, state, excess)
+    counted = facts.graph_estimate_applied  # taken off the KV cache's share, by default since 0.20
+    if counted is None:
+        counted = (version_of(facts) or (0, 20)) >= (0, 20)
+    excess: float | None = None
+    if estimated is not None:
+        applied = estimated if counted else 0.0
+        if actual is not None:
+            excess = round(max(actual, 0.0) - applied, 3)
+        elif applied < 0:
+            excess = -applied
+    notable = NOTABLE_SHARE * (facts.device_gib or pool_gib or USUAL_POOL_GIB)
+    negative = any(size is not None and size < 0 for size in (estimated, actual))
+    state = GraphState.HARMLESS if negative else GraphState.SOUND
+    if excess is not None and counted and facts.kv_cache_memory_bytes is None and abs(excess) >= notable:
+        state = GraphState.OVERCOMMITTED if excess > 0 else GraphState.WASTEFUL
+    normal = ": normal on unified memory" if state is GraphState.HARMLESS else ""
+    if actual is None:
+        summary = f"{estimated:g} GiB estimated{normal}"
+    elif estimated is None:
+        summary = f"{actual:g} GiB{normal}"
+    else:
+        summary = f"{actual:g} GiB (vLLM estimated {estimated:g}{normal})"
+    pin = None
+    if excess is not None and facts.kv_gib is not None:  # the KV size that was meant, down to a tenth of a GiB
+        reserve = GRAPH_RESERVE_GIB if actual is None or excess < 0 else 0.0
+        right = math.floor((facts.kv_gib - excess - reserve) / PIN_STEP_GIB + 1e-9) * PIN_STEP_GIB
+        pin = round(right * GIB) if right > 0 else None
+    remedy: str = ""
+    change: Change = ()
+    if state is GraphState.OVERCOMMITTED:
+        summary += f". KV cache is {excess:g} GiB larger than planned"
+        remedy, change = _pinning(facts, pin)
+    elif state is GraphState.WASTEFUL:
+        summary += f". KV cache could be {-(excess or 0):g} GiB larger"
+        remedy, change = _pinning(facts, pin)
     return GraphMemory(state, summary, estimated, actual, excess, pin, remedy, change, evidence)
 
 
-def _excess(facts: EngineFacts) -> float | None:
-    """GiB of KV cache beyond what was meant. A negative size of graphs is an error of measuring, and counts as 0."""
-    estimated, actual = facts.graph_estimated_gib, facts.graph_actual_gib
-    if estimated is None:
-        return None
-    applied = estimated if _applied(facts) else 0.0
-    if actual is None:
-        return -applied if applied < 0 else None
-    return round(max(actual, 0.0) - applied, 3)
-
-
-def _applied(facts: EngineFacts) -> bool:
-    """Whether the estimate is taken off the KV cache's share: by default since 0.20, if the log does not say."""
-    if facts.graph_estimate_applied is not None:
-        return facts.graph_estimate_applied
-    return (version_of(facts) or (0, 20)) >= (0, 20)
-
-
-def _graph_state(facts: EngineFacts, excess: float | None, notable_gib: float) -> GraphState:
-    if excess is not None and _applied(facts) and facts.kv_cache_memory_bytes is None:
-        if excess >= notable_gib:
-            return GraphState.OVERCOMMITTED
-        if excess <= -notable_gib:
-            return GraphState.WASTEFUL
-    negative = any(size is not None and size < 0 for size in (facts.graph_estimated_gib, facts.graph_actual_gib))
-    return GraphState.HARMLESS if negative else GraphState.SOUND
-
-
-def _graph_summary(facts: EngineFacts, state: GraphState, excess: float | None) -> str:
-    """`0.37 GiB (vLLM estimated -0.17: normal on unified memory)`."""
-    estimated, actual = facts.graph_estimated_gib, facts.graph_actual_gib
-    normal = ": normal on unified memory" if state is GraphState.HARMLESS else ""
-    if actual is None:
-        figures = f"{estimated:g} GiB estimated{normal}"
-    elif estimated is None:
-        figures = f"{actual:g} GiB{normal}"
-    else:
-        figures = f"{actual:g} GiB (vLLM estimated {estimated:g}{normal})"
-    if state is GraphState.OVERCOMMITTED:
-        return f"{figures}. KV cache is {excess:g} GiB larger than planned"
-    if state is GraphState.WASTEFUL:
-        return f"{figures}. KV cache could be {-(excess or 0):g} GiB larger"
-    return figures
-
-
-def _pin(facts: EngineFacts, excess: float) -> int | None:
-    """The KV size in bytes that the memory was meant for, rounded down to a tenth of a GiB."""
-    if facts.kv_gib is None:
-        return None
-    reserve = GRAPH_RESERVE_GIB if facts.graph_actual_gib is None or excess < 0 else 0.0
-    right = math.floor((facts.kv_gib - excess - reserve) / PIN_STEP_GIB + 1e-9) * PIN_STEP_GIB
-    return round(right * GIB) if right > 0 else None
-
-
 def _pinning(facts: EngineFacts, pin: int | None) -> tuple[str, Change]:
-    """Pin the KV cache, with the utilization beside it: without one, vLLM checks its default against free memory."""
+    """Pin the KV cache, with the utilization: without one, vLLM checks its default against free memory."""
     if pin is None:
         return "Set the KV cache size with kv_cache_memory_bytes instead of relying on the estimate.", ()
     utilization = utilization_of(facts)
-    beside = "" if utilization is None else f" and gpu_memory_utilization={utilization:g}"
+    share = "" if utilization is None else f" and gpu_memory_utilization={utilization:g}"
     remedy = (
-        f"Set kv_cache_memory_bytes={pin} ({pin / GIB:.1f} GiB){beside}. The KV cache then no longer depends on the "
+        f"Set kv_cache_memory_bytes={pin} ({pin / GIB:.1f} GiB){share}. The KV cache then no longer depends on the "
         "estimate."
     )
     if utilization is None:
