@@ -21,7 +21,7 @@ import pytest
 from spark_tui.domain.engine.container import LABEL_PRESET, LABEL_RUNTIME
 from spark_tui.domain.quantities import GIB, MIB
 from spark_tui.domain.reading import Ok
-from spark_tui.services.docker.facts import seconds_of
+from spark_tui.services.docker.wire import seconds_of
 from spark_tui.services.host.procfs import ProcfsHost
 from tests.failure_logs import cases
 from tests.real.lab import Lab, PrivateEngine

@@ -26,7 +26,7 @@ from spark_tui.domain.engine.container import (
     PublishedPort,
 )
 from spark_tui.services.docker.engine import DockerEngine
-from spark_tui.services.docker.facts import container_facts
+from spark_tui.services.docker.wire import container_facts
 from spark_tui.services.ports import ContainerEngine
 from tests.services.fake_docker import FakeDocker, Request, inspected
 
@@ -70,7 +70,7 @@ def test_making_one_touches_nothing_and_imports_no_sdk() -> None:
     script = """
 import sys
 from spark_tui.services.docker.engine import DockerEngine
-from spark_tui.services.docker.facts import container_facts
+from spark_tui.services.docker.wire import container_facts
 DockerEngine({"DOCKER_HOST": "nonsense"})
 print([name for name in ("docker", "requests", "httpx", "yaml") if name in sys.modules])
 """

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_tui.services.docker.frames import (
+from spark_tui.services.docker.wire import (
     DaemonReported,
     Damaged,
     FrameDecoder,

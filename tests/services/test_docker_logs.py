@@ -13,7 +13,7 @@ import pytest
 
 from spark_tui.domain.errors import ContainerNotFound, DaemonNotRunning, DockerError, StreamBroken, UsageError
 from spark_tui.services.docker.engine import DockerEngine
-from spark_tui.services.docker.frames import since_query
+from spark_tui.services.docker.wire import since_query
 from spark_tui.services.ports import LogLine
 from tests.services.fake_docker import FakeDocker, Request, frame, inspected, stamp
 

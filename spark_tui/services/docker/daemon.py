@@ -1,14 +1,21 @@
-"""One Docker daemon through the SDK, blocking: what runs on the adapter's threads. Failures come out translated."""
+"""One Docker daemon through the SDK, blocking: what runs on the adapter's threads. Failures come out translated.
+
+Wherever the docker program changes what a person wrote before it sends it, this does the same: the rendered command
+and the adapter make equal containers.
+"""
 
 from __future__ import annotations
 
+import json
 import re
 import threading
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from spark_tui.domain.engine.container import ContainerFacts, ContainerSpec, DaemonFacts, ImageFacts
+from spark_tui.domain.engine.docker_run import canonical, needs_mount_option, volume_value
 from spark_tui.domain.errors import (
     ContainerNotFound,
     DockerError,
@@ -19,12 +26,13 @@ from spark_tui.domain.errors import (
     UnreachableError,
 )
 from spark_tui.domain.text import clean_line
-from spark_tui.services.docker.create import create_container, environment_of
 from spark_tui.services.docker.errors import Request, from_message, port_of, translate
-from spark_tui.services.docker.facts import container_facts, image_facts
 from spark_tui.services.docker.host import DockerHost, config_folder, find_host
+from spark_tui.services.docker.wire import container_facts, image_facts
 
 if TYPE_CHECKING:
+    from docker import APIClient
+
     from spark_tui.services.docker.client import DockerClient, StreamClient
 
 T = TypeVar("T")
@@ -36,6 +44,7 @@ END_SECONDS: Final = 30.0
 """How long an end that the daemon has reported, or a removal in progress, may take to show."""
 _POLL_SECONDS: Final = 0.05
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+_UNMASKED: Final = "systempaths=unconfined"
 
 
 class Daemon:
@@ -63,10 +72,15 @@ class Daemon:
 
     def call(self, request: Request, work: Callable[[DockerClient], T], seconds: float = CALL_SECONDS) -> T:
         """`work` on a client whose calls may take `seconds`. Raises SparkError."""
-        from spark_tui.services.docker.client import FAILURES
+        from spark_tui.services.docker.client import FAILURES, DockerClient
 
         try:
-            return work(self._client(seconds))
+            with self._lock:
+                version = next((str(client.api_version) for client in self._clients.values()), "")
+                if seconds not in self._clients:
+                    self._clients[seconds] = DockerClient(self.host, self._config, version=version, timeout=seconds)
+                client = self._clients[seconds]
+            return work(client)
         except FAILURES as error:
             raise self.translated(error, request) from error
 
@@ -86,17 +100,8 @@ class Daemon:
         return found
 
     @property
-    def _config(self) -> Any:
+    def _config(self) -> Path:
         return config_folder(self._environ) / "config.json"
-
-    def _client(self, seconds: float) -> DockerClient:
-        from spark_tui.services.docker.client import DockerClient
-
-        with self._lock:
-            version = next((str(client.api_version) for client in self._clients.values()), "")
-            if seconds not in self._clients:
-                self._clients[seconds] = DockerClient(self.host, self._config, version=version, timeout=seconds)
-            return self._clients[seconds]
 
     # --- reading --------------------------------------------------------------------------------------
 
@@ -149,9 +154,9 @@ class Daemon:
     def create(self, spec: ContainerSpec) -> str:
         """Creates a container and returns its id."""
         request = Request(f"create {spec.name or 'a container'}", container=spec.name, image=spec.image)
-        environment = environment_of(spec, self._environ)
+        environment = _environment(spec, self._environ)
         try:
-            return self.call(request, lambda client: create_container(client, spec, environment), START_SECONDS)
+            return self.call(request, lambda client: _create(client, canonical(spec), environment), START_SECONDS)
         except NameInUse as error:
             try:
                 other = self.inspect(spec.name)
@@ -177,7 +182,18 @@ class Daemon:
         try:
             self.call(request, lambda client: act(client, facts.id), START_SECONDS)
         except PortInUse as error:
-            raise self._port_error(error, facts) from error
+            port = port_of(error.detail) or next((port.host_port for port in facts.ports if port.host_port), None)
+            if port is None:
+                raise
+            owner = clean_line((self._port_owner and self._port_owner(port)) or "another process")
+            for other in self.containers():
+                if other.id != facts.id and other.running and any(bound.host_port == port for bound in other.ports):
+                    owner = f"the container {clean_line(other.name)}"
+            raise PortInUse(
+                f"Port {port} is taken by {owner}.",
+                f"Stop it, or choose another port, for example {port + 1}.",
+                detail=error.detail,
+            ) from error
 
     def stop(self, container: str, grace_seconds: int) -> None:
         """Returns when it has ended."""
@@ -191,7 +207,7 @@ class Daemon:
             time.sleep(_POLL_SECONDS)
 
     def remove(self, container: str, force: bool) -> None:
-        """Returns when it is gone; also when somebody else removes it."""
+        """Returns when it is gone; also when it is removed by another program."""
         request = Request(f"remove {container}", container=container)
         identity = self.inspect(container).id
         try:
@@ -210,16 +226,122 @@ class Daemon:
             time.sleep(_POLL_SECONDS)
         raise from_message("removal of container is already in progress", request)
 
-    def _port_error(self, error: PortInUse, wanted: ContainerFacts) -> PortInUse:
-        port = port_of(error.detail) or next((port.host_port for port in wanted.ports if port.host_port), None)
-        if port is None:
-            return error
-        owner = clean_line((self._port_owner and self._port_owner(port)) or "another process")
-        for other in self.containers():
-            if other.id != wanted.id and other.running and any(bound.host_port == port for bound in other.ports):
-                owner = f"the container {clean_line(other.name)}"
-        return PortInUse(
-            f"Port {port} is taken by {owner}.",
-            f"Stop it, or choose another port, for example {port + 1}.",
-            detail=error.detail,
-        )
+
+# --- a spec as the SDK takes it ---------------------------------------------------------------------------
+
+
+def _create(client: APIClient, spec: ContainerSpec, environment: list[str]) -> str:
+    """Creates a canonical spec and returns its id. `environment` is complete: the env files' entries too."""
+    host = client.create_host_config(**_host_arguments(spec))
+    if _UNMASKED in spec.security_opt:
+        host["MaskedPaths"], host["ReadonlyPaths"] = [], []
+    made = client.create_container(
+        spec.image,
+        [*spec.command] or None,
+        # [""] is how Docker spells "no entrypoint"
+        entrypoint=None if spec.entrypoint is None else [*spec.entrypoint] or [""],
+        environment=environment,
+        ports=[(port.container_port, port.protocol) for port in spec.ports],
+        labels=dict(spec.labels),
+        user=spec.user or None,
+        detach=True,
+        host_config=host,
+        name=spec.name or None,
+        use_config_proxy=True,
+    )
+    return str(made["Id"])
+
+
+def _host_arguments(spec: ContainerSpec) -> dict[str, Any]:
+    """Keyword arguments of `APIClient.create_host_config`."""
+    bindings: dict[str, list[tuple[str, int | None]]] = {}
+    for port in spec.ports if spec.network != "host" else ():
+        key = f"{port.container_port}/{port.protocol}"
+        bindings.setdefault(key, []).append((port.host_ip, port.host_port or None))
+    requests: list[dict[str, Any]] = []
+    if spec.gpus is not None:
+        ids = [*spec.gpus.device_ids]
+        count = 0 if ids else spec.gpus.count
+        requests.append({"Driver": "", "Count": count, "DeviceIDs": ids, "Capabilities": [["gpu"]], "Options": {}})
+    # A CDI name such as `nvidia.com/gpu=all`, and not a path.
+    cdi = [device for device in spec.devices if not device.startswith("/") and "/" in device and "=" in device]
+    if cdi:
+        requests.append({"Driver": "cdi", "DeviceIDs": cdi})
+    capabilities = {name.upper() if name.upper().startswith("CAP_") else f"CAP_{name.upper()}" for name in spec.cap_add}
+    limits = {limit.name: {"Name": limit.name, "Soft": limit.soft, "Hard": limit.hard} for limit in spec.ulimits}
+    mounts = [
+        {"Type": "bind", "Source": mount.source, "Target": mount.target, "ReadOnly": mount.read_only}
+        for mount in spec.mounts
+        if needs_mount_option(mount)
+    ]
+    return {
+        "binds": [volume_value(mount) for mount in spec.mounts if not needs_mount_option(mount)] or None,
+        "mounts": mounts or None,
+        "port_bindings": bindings if spec.network != "host" else None,
+        "device_requests": requests or None,
+        "ipc_mode": spec.ipc or None,
+        "shm_size": spec.shm_size or None,
+        "network_mode": spec.network or None,
+        "ulimits": [limits[name] for name in sorted(limits)] or None,  # the last one of a name
+        "restart_policy": {"Name": spec.restart.name, "MaximumRetryCount": spec.restart.maximum_retries},
+        "oom_score_adj": spec.oom_score_adj or None,
+        "cap_add": (["ALL"] if "CAP_ALL" in capabilities else sorted(capabilities)) or None,
+        "devices": [device for device in spec.devices if device not in cdi] or None,
+        "security_opt": [_security(option) for option in spec.security_opt if option != _UNMASKED] or None,
+        "privileged": spec.privileged,
+        "init": True if spec.init else None,
+    }
+
+
+def _security(option: str) -> str:
+    """A seccomp profile is named by its path and sent as its content."""
+    kind, separator, value = option.partition("=") if "=" in option else option.partition(":")
+    if kind != "seccomp" or not separator or value in ("unconfined", "builtin"):
+        return option
+    try:
+        return f"seccomp={json.dumps(json.loads(Path(value).read_text('utf-8')), separators=(',', ':'))}"
+    except (OSError, ValueError) as error:
+        raise DockerError(
+            f"The seccomp profile {value} cannot be read.", "It must be a JSON file.", detail=str(error)
+        ) from error
+
+
+def _environment(spec: ContainerSpec, environ: Mapping[str, str]) -> list[str]:
+    """`NAME=value` entries of the env files and of `-e`. Env files are read here, so that keys travel in the request
+    and nowhere else. Raises DockerError, which never shows a value."""
+    entries = [entry for path in spec.env_files for entry in _env_file(path, environ)]
+    last = {variable.name: variable.value for variable in spec.env}  # as for the docker program, the last one counts
+    return [*entries, *(f"{name}={value}" for name, value in last.items())]
+
+
+def _env_file(path: str, environ: Mapping[str, str]) -> list[str]:
+    """`NAME=value` entries, by the docker program's rules: no quoting, `#` begins a comment line, a bare NAME takes
+    its value from `environ` and is left out where that has none."""
+
+    def bad(number: int, what: str) -> DockerError:
+        return DockerError(f"{path}, line {number}, {what}.", "Write each line as NAME=value, without quotes.")
+
+    try:
+        content = Path(path).read_bytes()
+        text = content.decode("utf-8-sig")
+    except OSError as error:
+        raise DockerError(
+            f"The environment file {path} cannot be read.",
+            "Launch the preset again to write it, or check its owner and mode.",
+            detail=f"{type(error).__name__}: {error.strerror}",
+        ) from error
+    except UnicodeDecodeError as error:
+        raise bad(content[: error.start].count(b"\n") + 1, "is not UTF-8") from None
+    entries = []
+    for number, line in enumerate(text.split("\n"), 1):
+        entry = line.removesuffix("\r").lstrip()
+        if not entry or entry.startswith("#"):
+            continue
+        name, equals, _ = entry.partition("=")
+        if not name or "\0" in entry or any(char.isspace() for char in name):
+            raise bad(number, "has no name, or a blank or NUL in it")
+        if equals:
+            entries.append(entry)
+        elif name in environ:
+            entries.append(f"{name}={environ[name]}")
+    return entries

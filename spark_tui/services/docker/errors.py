@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 import socket
 import ssl
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -46,203 +45,187 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class DaemonRule:
     """One sentence of the daemon. `summary` and `remedy` may name the pattern's groups, and `{container}`, `{image}`,
     `{registry}`, `{login}`. With `pulling` it applies to pulls only."""
 
-    pattern: re.Pattern[str]
+    pattern: str
     error: type[DockerError]
     summary: str
     remedy: str
     pulling: bool = False
 
 
-def _rule(pattern: str, error: type[DockerError], summary: str, remedy: str, *, pulling: bool = False) -> Rule:
-    return Rule(re.compile(pattern, re.IGNORECASE), error, summary, remedy, pulling)
-
-
 _OFFLINE = "Check the network and the image's name. From another machine: docker save there, docker load here."
 _LOOK_AT_IMAGE = "See the image's own command (docker image inspect {image}) and correct the preset's."
 
-_GPU: Final = (
-    _rule(
-        r"could not select device driver .*\bgpu\b|no known GPU vendor found",
-        GpuDriverMissing,
-        "Docker cannot give containers the GPU: the NVIDIA Container Toolkit is not set up.",
-        "Install it and restart Docker: sudo apt install nvidia-container-toolkit && sudo systemctl restart docker",
-    ),
-    _rule(
-        r"CDI device injection failed|unresolvable CDI devices|could not select device driver \"cdi\"",
-        GpuDriverMissing,
-        "Docker has no CDI description of the GPU.",
-        "Generate it and restart Docker: sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml"
-        " && sudo systemctl restart docker",
-    ),
-    _rule(
-        r"driver/library version mismatch",
-        GpuDriverMissing,
-        "The NVIDIA driver was updated while in use.",
-        "Restart the machine: kernel module and libraries differ.",
-    ),
-    _rule(
-        r"nvidia-container-cli|nvidia-container-runtime|libnvidia-ml\.so",
-        GpuDriverMissing,
-        "The NVIDIA Container Toolkit cannot reach the GPU driver.",
-        "Check that nvidia-smi works. After a driver update, restart the machine.",
-    ),
-    _rule(
-        r"(?:unknown runtime specified|unknown or invalid runtime name:) nvidia",
-        GpuDriverMissing,
-        "Docker has no runtime named nvidia.",
-        "Use --gpus all instead: it works on every Spark.",
-    ),
-)
-
-_STARTING: Final = (
-    _rule(
-        r"port is already allocated|address already in use|ports are not available",
-        PortInUse,
-        "The port is in use.",
-        "Stop the process that uses it, or choose another port.",
-    ),
-    _rule(
-        r"listen \w+ (?P<address>\S+?):\d+: bind: cannot assign requested address",
-        DockerError,
-        "This machine has no address {address}.",
-        "Publish the port on 127.0.0.1 or on an address that `ip addr` shows.",
-    ),
-    _rule(
-        r"container name \"/?(?P<name>[^\"]+)\" is already in use(?: by container \"?(?P<id>[0-9a-f]{12})?)?",
-        NameInUse,
-        "The name {name} is taken by another container.",
-        "Remove that container (docker rm {name}) or launch under another name.",
-    ),
-    _rule(
-        r"no space left on device|disk quota exceeded",
-        NoSpaceLeft,
-        "The disk is full.",
-        "See docker system df and df -h. Free space with docker image prune, or delete unused models.",
-    ),
-    _rule(
-        r"exec format error|no match(?:ing manifest)? for(?: platform)?.*(?:manifest|platform)"
-        r"|does not match the specified platform",
-        WrongArchitecture,
-        "The image {image} is not built for this machine's processor.",
-        "Choose an arm64 tag (often marked aarch64).",
-    ),
-    _rule(
-        r"exec: \"(?P<program>[^\"]+)\": (?:stat .*: )?(?:executable file not found|no such file or directory)",
-        DockerError,
-        "Program {program} is missing from the image.",
-        _LOOK_AT_IMAGE,
-    ),
-    _rule(
-        r"exec: \"(?P<program>[^\"]+)\": (?:permission denied|is a directory)",
-        DockerError,
-        "Program {program} of the image cannot be run.",
-        _LOOK_AT_IMAGE,
-    ),
-    _rule(
-        r"bind source path does not exist: (?P<path>.+)",
-        DockerError,
-        "{path} does not exist, but is to be mounted.",
-        "Create it, or correct the mount.",
-    ),
-    _rule(
-        r"error while creating mount source path '(?P<path>.+?)': (?P<why>.+)",
-        DockerError,
-        "Docker cannot create {path}, which is to be mounted.",
-        "Create it yourself, or correct the mount.",
-    ),
-    _rule(
-        r"error gathering device information while adding custom device \"(?P<path>[^\"]+)\"",
-        DockerError,
-        "This machine has no device {path}.",
-        "Remove it from the preset, or load its driver.",
-    ),
-    _rule(
-        r"unable to find (?:user|group) (?P<user>\S+): ",
-        DockerError,
-        "The image has no user {user}.",
-        "Use a number (1000:1000), or remove the user from the preset.",
-    ),
-    _rule(
-        r"network (?P<network>\S+) not found",
-        DockerError,
-        "Docker has no network {network}.",
-        "Create it (docker network create {network}), or use bridge or host.",
-    ),
-)
-
-_CONTAINERS: Final = (
-    _rule(
-        r"no such container:? ?(?P<name>\S*)",
-        ContainerNotFound,
-        "No container named {container}.",
-        "List them: spark-tui ps, or docker ps --all",
-    ),
-    _rule(
-        r"stop the container before",
-        DockerError,
-        "{container} is running.",
-        "Stop it first.",
-    ),
-    _rule(
-        r"cannot start a paused container|is paused",
-        DockerError,
-        "{container} is paused.",
-        "Resume it: docker unpause {container}",
-    ),
-    _rule(
-        r"marked for removal|removal of container .* is already in progress",
-        DockerError,
-        "{container} is being removed.",
-        "Wait a moment, then try again.",
-    ),
-    _rule(
-        r"did not receive an exit event|could not kill|cannot kill container|is zombie and can not be killed",
-        DockerError,
-        "{container} does not stop: its process hangs in the kernel, usually in the GPU driver.",
-        "See sudo dmesg | tail. If it hangs for minutes, restart the machine to free its memory.",
-    ),
-    _rule(
-        r"logging driver does not support reading",
-        DockerError,
-        "Cannot read the log of {container}: its log driver sends it elsewhere.",
-        "Read it there, or recreate the container with Docker's default log driver.",
-    ),
-    _rule(
-        r"client version (?P<version>\S+) is too (?P<what>new|old)",
-        DockerError,
-        "The Docker daemon and spark-tui support different API versions.",
-        "Update Docker and spark-tui.",
-    ),
-)
-
-_REGISTRIES: Final = (
-    _rule(
+RULES: Final = (
+    # The registry's login.
+    DaemonRule(
         r"credentials store error|credential helper",
         DockerError,
         "Cannot read the login for {registry}.",
         "Repair the credential helper in ~/.docker/config.json, or log in again: docker login {registry}",
         pulling=True,
     ),
-)
-
-_IMAGES: Final = (
-    _rule(
+    # The GPU.
+    DaemonRule(
+        r"could not select device driver .*\bgpu\b|no known GPU vendor found",
+        GpuDriverMissing,
+        "Docker cannot give containers the GPU: the NVIDIA Container Toolkit is not set up.",
+        "Install it and restart Docker: sudo apt install nvidia-container-toolkit && sudo systemctl restart docker",
+    ),
+    DaemonRule(
+        r"CDI device injection failed|unresolvable CDI devices|could not select device driver \"cdi\"",
+        GpuDriverMissing,
+        "Docker has no CDI description of the GPU.",
+        "Generate it and restart Docker: sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml"
+        " && sudo systemctl restart docker",
+    ),
+    DaemonRule(
+        r"driver/library version mismatch",
+        GpuDriverMissing,
+        "The NVIDIA driver was updated while in use.",
+        "Restart the machine: kernel module and libraries differ.",
+    ),
+    DaemonRule(
+        r"nvidia-container-cli|nvidia-container-runtime|libnvidia-ml\.so",
+        GpuDriverMissing,
+        "The NVIDIA Container Toolkit cannot reach the GPU driver.",
+        "Check that nvidia-smi works. After a driver update, restart the machine.",
+    ),
+    DaemonRule(
+        r"(?:unknown runtime specified|unknown or invalid runtime name:) nvidia",
+        GpuDriverMissing,
+        "Docker has no runtime named nvidia.",
+        "Use --gpus all instead: it works on every Spark.",
+    ),
+    # Creating and starting.
+    DaemonRule(
+        r"port is already allocated|address already in use|ports are not available",
+        PortInUse,
+        "The port is in use.",
+        "Stop the process that uses it, or choose another port.",
+    ),
+    DaemonRule(
+        r"listen \w+ (?P<address>\S+?):\d+: bind: cannot assign requested address",
+        DockerError,
+        "This machine has no address {address}.",
+        "Publish the port on 127.0.0.1 or on an address that `ip addr` shows.",
+    ),
+    DaemonRule(
+        r"container name \"/?(?P<name>[^\"]+)\" is already in use(?: by container \"?(?P<id>[0-9a-f]{12})?)?",
+        NameInUse,
+        "The name {name} is taken by another container.",
+        "Remove that container (docker rm {name}) or launch under another name.",
+    ),
+    DaemonRule(
+        r"no space left on device|disk quota exceeded",
+        NoSpaceLeft,
+        "The disk is full.",
+        "See docker system df and df -h. Free space with docker image prune, or delete unused models.",
+    ),
+    DaemonRule(
+        r"exec format error|no match(?:ing manifest)? for(?: platform)?.*(?:manifest|platform)"
+        r"|does not match the specified platform",
+        WrongArchitecture,
+        "The image {image} is not built for this machine's processor.",
+        "Choose an arm64 tag (often marked aarch64).",
+    ),
+    DaemonRule(
+        r"exec: \"(?P<program>[^\"]+)\": (?:stat .*: )?(?:executable file not found|no such file or directory)",
+        DockerError,
+        "Program {program} is missing from the image.",
+        _LOOK_AT_IMAGE,
+    ),
+    DaemonRule(
+        r"exec: \"(?P<program>[^\"]+)\": (?:permission denied|is a directory)",
+        DockerError,
+        "Program {program} of the image cannot be run.",
+        _LOOK_AT_IMAGE,
+    ),
+    DaemonRule(
+        r"bind source path does not exist: (?P<path>.+)",
+        DockerError,
+        "{path} does not exist, but is to be mounted.",
+        "Create it, or correct the mount.",
+    ),
+    DaemonRule(
+        r"error while creating mount source path '(?P<path>.+?)': (?P<why>.+)",
+        DockerError,
+        "Docker cannot create {path}, which is to be mounted.",
+        "Create it yourself, or correct the mount.",
+    ),
+    DaemonRule(
+        r"error gathering device information while adding custom device \"(?P<path>[^\"]+)\"",
+        DockerError,
+        "This machine has no device {path}.",
+        "Remove it from the preset, or load its driver.",
+    ),
+    DaemonRule(
+        r"unable to find (?:user|group) (?P<user>\S+): ",
+        DockerError,
+        "The image has no user {user}.",
+        "Use a number (1000:1000), or remove the user from the preset.",
+    ),
+    DaemonRule(
+        r"network (?P<network>\S+) not found",
+        DockerError,
+        "Docker has no network {network}.",
+        "Create it (docker network create {network}), or use bridge or host.",
+    ),
+    # Containers that exist.
+    DaemonRule(
+        r"no such container:? ?(?P<name>\S*)",
+        ContainerNotFound,
+        "No container named {container}.",
+        "List them: spark-tui ps, or docker ps --all",
+    ),
+    DaemonRule(r"stop the container before", DockerError, "{container} is running.", "Stop it first."),
+    DaemonRule(
+        r"cannot start a paused container|is paused",
+        DockerError,
+        "{container} is paused.",
+        "Resume it: docker unpause {container}",
+    ),
+    DaemonRule(
+        r"marked for removal|removal of container .* is already in progress",
+        DockerError,
+        "{container} is being removed.",
+        "Wait a moment, then try again.",
+    ),
+    DaemonRule(
+        r"did not receive an exit event|could not kill|cannot kill container|is zombie and can not be killed",
+        DockerError,
+        "{container} does not stop: its process hangs in the kernel, usually in the GPU driver.",
+        "See sudo dmesg | tail. If it hangs for minutes, restart the machine to free its memory.",
+    ),
+    DaemonRule(
+        r"logging driver does not support reading",
+        DockerError,
+        "Cannot read the log of {container}: its log driver sends it elsewhere.",
+        "Read it there, or recreate the container with Docker's default log driver.",
+    ),
+    DaemonRule(
+        r"client version (?P<version>\S+) is too (?P<what>new|old)",
+        DockerError,
+        "The Docker daemon and spark-tui support different API versions.",
+        "Update Docker and spark-tui.",
+    ),
+    # Images and registries.
+    DaemonRule(
         r"toomanyrequests|pull rate limit",
         RegistryUnauthorized,
         "{registry} limits pulls without a login.",
         "Log in ({login}), or wait a few hours.",
     ),
-    _rule(
+    DaemonRule(
         r"pull access denied for \S+, repository does not exist",
         ImageNotFound,
         "No image {image} at {registry}, or it is private.",
         "Check its name. For a private image, log in first: {login}",
     ),
-    _rule(
+    DaemonRule(
         r"unauthorized|no basic auth credentials|authentication required|\bdenied\b|40[13] (?:unauthorized|forbidden)"
         r"|insufficient_scope|authorization failed",
         RegistryUnauthorized,
@@ -250,7 +233,7 @@ _IMAGES: Final = (
         "Log in, then try again: {login}",
         pulling=True,
     ),
-    _rule(
+    DaemonRule(
         r"manifest unknown|manifest for .* not found|not found: manifest|name unknown|repository .* not found"
         r"|failed to resolve reference .*: not found",
         ImageNotFound,
@@ -258,19 +241,19 @@ _IMAGES: Final = (
         "Check its name and tag.",
         pulling=True,
     ),
-    _rule(
+    DaemonRule(
         r"no such image|image .* not found",
         ImageNotFound,
         "The image {image} is not downloaded.",
         "Pull it: docker pull {image}",
     ),
-    _rule(
+    DaemonRule(
         r"invalid reference format|repository name .* must be|invalid (?:repository|index) name|contain a scheme",
         ImageNotFound,
         "{image} is not an image name.",
         "Write it as registry/name:tag, in small letters.",
     ),
-    _rule(
+    DaemonRule(
         r"x509:|certificate|server gave HTTP response to HTTPS client",
         RegistryUnreachable,
         "Cannot pull {image}: the certificate of {registry} is not trusted.",
@@ -278,14 +261,14 @@ _IMAGES: Final = (
         " /etc/docker/daemon.json.",
         pulling=True,
     ),
-    _rule(
+    DaemonRule(
         r"no such host|server misbehaving|try again|name resolution",
         RegistryUnreachable,
         "Cannot pull {image}: cannot resolve the name {registry}.",
         _OFFLINE,
         pulling=True,
     ),
-    _rule(
+    DaemonRule(
         r"connection refused|timeout|deadline exceeded|unreachable|no route to host|connection reset|\bEOF\b"
         r"|unexpected HTTP status|unexpected status|failed to do request|proxyconnect|dial tcp",
         RegistryUnreachable,
@@ -294,8 +277,6 @@ _IMAGES: Final = (
         pulling=True,
     ),
 )
-
-RULES: Final = (*_REGISTRIES, *_GPU, *_STARTING, *_CONTAINERS, *_IMAGES)
 
 DOCKER_HUB: Final = "docker.io"
 _LOGINS: Final = {
@@ -313,11 +294,6 @@ def registry_of(image: str) -> str:
     return DOCKER_HUB
 
 
-def login_for(registry: str) -> str:
-    """How to log in there."""
-    return _LOGINS.get(registry, f"docker login {registry}")
-
-
 def port_of(message: str) -> int | None:
     """The host port that a message about a taken port names."""
     match = _PORT.search(message)
@@ -333,7 +309,7 @@ def translate(error: BaseException, host: DockerHost, request: Request) -> Spark
         return from_message(str(explanation), request)
     if "redentials store" in str(error):
         return from_message(str(error), request)
-    behind = list(_behind(error))
+    behind = _behind(error)
     for cause in behind:
         if isinstance(cause, OSError) and type(cause).__module__ in ("builtins", "socket", "ssl"):
             return from_transport(cause, host)
@@ -350,24 +326,21 @@ def translate(error: BaseException, host: DockerHost, request: Request) -> Spark
     )
 
 
-def _behind(error: BaseException) -> Iterator[BaseException]:
+def _behind(error: BaseException) -> list[BaseException]:
     """The error and all that caused it: requests and urllib3 wrap a socket's error three times."""
-    seen, left = set[int](), [error]
-    while left:
-        cause = left.pop(0)
-        if id(cause) in seen:
-            continue
-        seen.add(id(cause))
-        yield cause
+    found = [error]
+    for cause in found:
         linked = (cause.__cause__, cause.__context__, *cause.args)
-        left += [each for each in linked if isinstance(each, BaseException)]
+        found += [each for each in linked if isinstance(each, BaseException) and all(each is not one for one in found)]
+    return found
 
 
 def from_message(message: str, request: Request) -> DockerError:
     """The meaning of the daemon's sentence; its own words are the detail."""
     message = message.strip()
     for rule in RULES:
-        match = rule.pattern.search(message) if request.pulling or not rule.pulling else None
+        applies = request.pulling or not rule.pulling
+        match = re.search(rule.pattern, message, re.IGNORECASE) if applies else None
         if match is None:
             continue
         registry = registry_of(request.image)
@@ -376,7 +349,7 @@ def from_message(message: str, request: Request) -> DockerError:
             "container": clean_line(request.container) or groups.get("name") or "the container",
             "image": clean_line(request.image) or "IMAGE",
             "registry": registry,
-            "login": login_for(registry),
+            "login": _LOGINS.get(registry, f"docker login {registry}"),
             **groups,
         }
         error = rule.error

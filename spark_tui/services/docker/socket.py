@@ -18,16 +18,16 @@ from urllib.parse import quote, urlencode
 from spark_tui.domain.engine.container import ContainerFacts
 from spark_tui.domain.errors import DaemonNotRunning, DockerError, SparkError
 from spark_tui.services.docker.errors import Request, from_message, translate
-from spark_tui.services.docker.facts import container_facts
-from spark_tui.services.docker.frames import (
+from spark_tui.services.docker.host import DockerHost, find_host
+from spark_tui.services.docker.wire import (
     DaemonReported,
     Damaged,
     FrameDecoder,
     TerminalDecoder,
     canonical_stamp,
+    container_facts,
     since_query,
 )
-from spark_tui.services.docker.host import DockerHost, find_host
 from spark_tui.services.ports import LogLine
 
 CALL_SECONDS: Final = 30.0

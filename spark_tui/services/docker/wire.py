@@ -1,21 +1,132 @@
-"""The bytes of `GET /containers/ID/logs?timestamps=1` as lines, and where to resume after a break.
+"""What the daemon answers, as plain values: the JSON of containers, images and events, and the bytes of a log.
 
-Without a terminal, stdout and stderr come as frames: one byte for the stream, three of zero, four of length, then
-`2026-11-21T06:30:35.434044596Z text\\n`. With one there is a single bare stream of such lines, ended by `\\r\\n`.
-The daemon stores a line in parts of 16 KiB, each with the stamp of the first (seen on Engine 20.10 and 24.0,
-docker/cli#4941): parts are joined here, and their repeated stamps removed.
+`GET /containers/ID/logs?timestamps=1`: without a terminal, stdout and stderr come as frames: one byte for the stream,
+three of zero, four of length, then `2026-11-21T06:30:35.434044596Z text\\n`. With one there is a single bare stream of
+such lines, ended by `\\r\\n`. The daemon stores a line in parts of 16 KiB, each with the stamp of the first (seen on
+Engine 20.10 and 24.0, docker/cli#4941): parts are joined here, and their repeated stamps removed.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter, deque
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from struct import Struct
-from typing import Final
+from typing import Any, Final
 
+from spark_tui.domain.engine.container import (
+    ContainerEvent,
+    ContainerFacts,
+    ContainerStatus,
+    ImageFacts,
+    Mount,
+    PublishedPort,
+)
 from spark_tui.domain.errors import UsageError
 from spark_tui.services.ports import MAX_LINE_CHARS, LogLine
+
+# --- JSON -------------------------------------------------------------------------------------------------
+
+_NEVER: Final = "0001-01-01T00:00:00Z"
+"""Go's zero time."""
+
+_ENDED: Final = (ContainerStatus.EXITED, ContainerStatus.DEAD, ContainerStatus.RESTARTING)
+
+CONTAINER_EVENTS: Final = (
+    "create", "start", "restart", "pause", "unpause", "stop", "die", "oom", "rename", "update", "destroy",
+)  # fmt: skip
+"""Events that can change a container's facts. Not health checks and execs, which come all the time."""
+
+
+def container_facts(found: Mapping[str, Any]) -> ContainerFacts:
+    """`GET /containers/ID/json`."""
+    config, state, host = found.get("Config") or {}, found.get("State") or {}, found.get("HostConfig") or {}
+    word = state.get("Status")
+    otherwise = ContainerStatus.RUNNING if state.get("Running") else ContainerStatus.EXITED
+    status = ContainerStatus(word) if word in tuple(ContainerStatus) else otherwise
+    argv = (*(config.get("Entrypoint") or ()), *(config.get("Cmd") or ()))
+    policy = (host.get("RestartPolicy") or {}).get("Name") or ""
+    mounts = ((each.get("Source"), each.get("Destination"), each.get("RW", True)) for each in found.get("Mounts") or ())
+    # What is bound while it runs; else what was asked for, with host port 0 where Docker chooses.
+    ports = _published((found.get("NetworkSettings") or {}).get("Ports")) or _published(host.get("PortBindings"))
+    return ContainerFacts(
+        id=found["Id"],
+        name=str(found.get("Name", "")).lstrip("/"),
+        image=config.get("Image") or found.get("Image", ""),
+        image_id=found.get("Image", ""),
+        status=status,
+        argv=argv or tuple(filter(None, (found.get("Path"), *(found.get("Args") or ())))),
+        labels=tuple(sorted((config.get("Labels") or {}).items())),
+        ports=ports,
+        network_mode=host.get("NetworkMode", ""),
+        environment=tuple(entry.partition("=")[0] for entry in config.get("Env") or ()),
+        tty=bool(config.get("Tty")),
+        pid=state.get("Pid") or 0,
+        exit_code=state.get("ExitCode") if status in _ENDED else None,
+        oom_killed=bool(state.get("OOMKilled")),
+        error=state.get("Error") or "",
+        restart_count=found.get("RestartCount") or 0,
+        created_at=seconds_of(found.get("Created")),
+        started_at=seconds_of(state.get("StartedAt")),
+        finished_at=seconds_of(state.get("FinishedAt")),
+        restart_policy="" if policy == "no" else str(policy),
+        # Folders of the host only: a tmpfs has no source.
+        mounts=tuple(sorted((Mount(a, b, not rw) for a, b, rw in mounts if a and b), key=lambda mount: mount.target)),
+    )
+
+
+def _published(bindings: Mapping[str, Any] | None) -> tuple[PublishedPort, ...]:
+    ports = []
+    for key, hosts in (bindings or {}).items():
+        number, _, protocol = key.partition("/")
+        for host in hosts or ():
+            port = host.get("HostPort") or "0"
+            host_port = int(port) if port.isdigit() else 0
+            ports.append(PublishedPort(int(number), host_port, host.get("HostIp") or "", protocol or "tcp"))
+    return tuple(sorted(ports, key=lambda port: (port.container_port, port.protocol, port.host_port, port.host_ip)))
+
+
+def image_facts(found: Mapping[str, Any], reference: str) -> ImageFacts:
+    """`GET /images/NAME/json`."""
+    config = found.get("Config") or {}
+    return ImageFacts(
+        id=found.get("Id", ""),
+        reference=reference,
+        entrypoint=tuple(config.get("Entrypoint") or ()),
+        command=tuple(config.get("Cmd") or ()),
+        architecture=found.get("Architecture") or "",
+        os=found.get("Os") or "",
+        size=found.get("Size") or 0,
+        digest=next(iter(found.get("RepoDigests") or ()), ""),
+    )
+
+
+def container_event(found: Mapping[str, Any]) -> ContainerEvent | None:
+    """A line of `GET /events`; None for what is not about a container."""
+    actor = found.get("Actor") or {}
+    attributes = actor.get("Attributes") or {}
+    identity, action = actor.get("ID"), found.get("Action")
+    if found.get("Type") != "container" or not identity or not action:
+        return None
+    code = str(attributes.get("exitCode", ""))
+    return ContainerEvent(
+        action=str(action).partition(":")[0],
+        container_id=identity,
+        name=attributes.get("name", ""),
+        at=found["timeNano"] / 1e9 if "timeNano" in found else float(found.get("time", 0)),
+        exit_code=int(code) if code.isdigit() else None,
+    )
+
+
+def seconds_of(stamp: str | None) -> float | None:
+    """RFC 3339 as seconds since the epoch; None where Docker has no time."""
+    if not stamp or stamp == _NEVER:
+        return None
+    return datetime.fromisoformat(stamp).astimezone(UTC).timestamp()
+
+
+# --- logs -------------------------------------------------------------------------------------------------
 
 _SECOND_NS: Final = 1_000_000_000
 _OVERLAP_NS: Final = 100_000_000
@@ -191,7 +302,7 @@ class TerminalDecoder:
         return LogLine(stamp, text.removesuffix("\r"))
 
 
-# --- times and resuming ------------------------------------------------------------------------------
+# --- times and resuming -----------------------------------------------------------------------------------
 
 
 def canonical_stamp(text: str) -> str:
@@ -233,11 +344,10 @@ class Resume:
         self._tail = tail
         self._recent: deque[list[LogLine]] = deque()
         self._again: Counter[LogLine] = Counter()
-        self._check_until = _later(floor) if floor else ""
+        self._check_until = _shifted(floor, 1) if floor else ""
 
     @property
     def begun(self) -> bool:
-        """Whether any line has been handed over."""
         return bool(self._recent)
 
     @property
@@ -245,14 +355,14 @@ class Resume:
         """The stamp to ask the daemon for; empty for everything. The daemon's answer includes that moment."""
         if not self._recent:
             return self._floor
-        return max(_earlier(self._recent[-1][-1].stamp), self._oldest)
+        return max(_shifted(self._recent[-1][-1].stamp, -1), self._oldest)
 
     def reconnect(self) -> None:
         """A new connection begins at `since`: what was handed over from there on will come again."""
         if self._recent:
             since = self.since
             self._again = Counter(line for batch in self._recent for line in batch if line.stamp >= since)
-            self._check_until = _later(max((line.stamp for line in self._again), default=since))
+            self._check_until = _shifted(max((line.stamp for line in self._again), default=since), 1)
 
     def fresh(self, lines: list[LogLine]) -> list[LogLine]:
         """Those of these lines that have not been handed over, which they then count as."""
@@ -266,23 +376,16 @@ class Resume:
             if self._tail and not self._recent:
                 self._oldest = lines[0].stamp
             self._recent.append(lines)
-            horizon = _earlier(_earlier(lines[-1].stamp))  # twice: the next line may be a little older than this one
+            horizon = _shifted(lines[-1].stamp, -2)  # twice: the next line may be a little older than this one
             while len(self._recent) > 1 and self._recent[0][-1].stamp < horizon:
                 self._recent.popleft()
         return lines
 
     def _is_new(self, line: LogLine) -> bool:
-        if line.stamp <= self._floor:
-            return False
-        if self._again[line] > 0:
-            self._again[line] -= 1
-            return False
-        return line.stamp >= self._oldest
+        again = line.stamp > self._floor and self._again[line] > 0
+        self._again[line] -= again
+        return not again and line.stamp > self._floor and line.stamp >= self._oldest
 
 
-def _earlier(stamp: str) -> str:
-    return stamp_of(max(nanoseconds(stamp) - _OVERLAP_NS, 0))
-
-
-def _later(stamp: str) -> str:
-    return stamp_of(nanoseconds(stamp) + _OVERLAP_NS)
+def _shifted(stamp: str, overlaps: int) -> str:
+    return stamp_of(max(nanoseconds(stamp) + overlaps * _OVERLAP_NS, 0))
