@@ -46,16 +46,11 @@ if TYPE_CHECKING:
 
 
 class Clock(Protocol):
-    """Time as an argument."""
+    """Time as an argument: `now` in seconds since the epoch, `monotonic` on a clock that never goes back."""
 
-    def now(self) -> float:
-        """Seconds since the epoch."""
-
-    def monotonic(self) -> float:
-        """Seconds on a clock that never goes back."""
-
-    async def sleep(self, seconds: float) -> None:
-        """Returns after `seconds`; cancellable."""
+    def now(self) -> float: ...
+    def monotonic(self) -> float: ...
+    async def sleep(self, seconds: float) -> None: ...
 
 
 class LogLine(NamedTuple):
@@ -74,34 +69,26 @@ MAX_LINE_CHARS = 65_536
 
 
 class ContainerEngine(Protocol):
-    """A Docker engine. Every method raises the Docker part of the error tree (`spark_tui.domain.errors`)."""
+    """A Docker engine. Every method raises the Docker part of the error tree (`spark_tui.domain.errors`).
 
-    async def daemon(self) -> DaemonFacts:
-        """The daemon's version; raises DaemonNotRunning or SocketPermissionDenied."""
+    Containers are named by name or id, and listed in name order. Closing a generator ends its stream.
+    """
 
-    async def containers(self) -> tuple[ContainerFacts, ...]:
-        """All containers, running or not, in name order."""
-
-    async def inspect(self, container: str) -> ContainerFacts:
-        """One container by name or id; raises ContainerNotFound."""
-
-    async def image(self, reference: str) -> ImageFacts | None:
-        """A local image, or None."""
-
-    def pull(self, reference: str) -> AsyncGenerator[PullProgress, None]:
-        """Pulls an image; closing the iterator cancels the pull."""
+    async def daemon(self) -> DaemonFacts: ...
+    async def containers(self) -> tuple[ContainerFacts, ...]: ...
+    async def inspect(self, container: str) -> ContainerFacts: ...
+    async def image(self, reference: str) -> ImageFacts | None: ...
+    def pull(self, reference: str) -> AsyncGenerator[PullProgress, None]: ...
 
     async def create(self, spec: ContainerSpec) -> str:
         """Creates the container and returns its id; raises NameInUse, ImageNotFound, GpuDriverMissing ..."""
 
-    async def start(self, container: str) -> None:
-        """Starts it; raises PortInUse, GpuDriverMissing ..."""
+    async def start(self, container: str) -> None: ...
 
     async def stop(self, container: str, grace_seconds: int = 30) -> None:
         """SIGTERM, then SIGKILL after the grace time; returns when it has ended. A stopped one is no error."""
 
-    async def restart(self, container: str, grace_seconds: int = 30) -> None:
-        """Stop and start."""
+    async def restart(self, container: str, grace_seconds: int = 30) -> None: ...
 
     async def remove(self, container: str, *, force: bool = False) -> None:
         """Removes a container; its log goes with it."""
@@ -119,37 +106,29 @@ class ContainerEngine(Protocol):
         is slow slows the reader down: memory stays bounded.
         """
 
-    async def close(self) -> None:
-        """Ends all streams and threads."""
+    async def close(self) -> None: ...
 
 
 class EngineApi(Protocol):
-    """An OpenAI-compatible server. Raises the API part of the error tree."""
+    """An OpenAI-compatible server. Raises the API part of the error tree; `health` never raises."""
 
-    async def health(self, endpoint: Endpoint) -> Health:
-        """Never raises: an engine that does not listen is NOT_LISTENING."""
-
-    async def models(self, endpoint: Endpoint) -> tuple[ServedModel, ...]:
-        """`/v1/models`."""
+    async def health(self, endpoint: Endpoint) -> Health: ...
+    async def models(self, endpoint: Endpoint) -> tuple[ServedModel, ...]: ...
 
     async def version(self, endpoint: Endpoint) -> str:
-        """`/version`; an empty string where the server has none."""
+        """The server's own version; an empty string where it reports none."""
 
     def chat(self, endpoint: Endpoint, request: ChatRequest) -> AsyncGenerator[ChatEvent, None]:
         """Streams an answer; closing the iterator closes the connection, which frees the server's slot."""
 
-    async def close(self) -> None:
-        """Closes all connections."""
+    async def close(self) -> None: ...
 
 
 class HostProbe(Protocol):
-    """The machine. Cheap enough to call once a second on the event loop."""
+    """The machine. Cheap enough to call once a second on the event loop, but for `shared_files`."""
 
-    def identity(self) -> HostIdentity:
-        """Which machine this is."""
-
-    def memory(self) -> Reading[MemInfo]:
-        """`/proc/meminfo`."""
+    def identity(self) -> HostIdentity: ...
+    def memory(self) -> Reading[MemInfo]: ...
 
     def memory_pressure(self) -> Reading[float]:
         """PSI `some avg10` of memory, per cent."""
@@ -160,17 +139,11 @@ class HostProbe(Protocol):
     def port_owner(self, port: int) -> str | None:
         """Who listens on a TCP port: `name (pid)`, `another process` when that cannot be read, None when free."""
 
-    def has_folder(self, path: Path) -> bool:
-        """Whether that directory exists."""
-
-    def has_file(self, path: Path) -> bool:
-        """Whether that file exists; links are followed."""
+    def has_folder(self, path: Path) -> bool: ...
+    def has_file(self, path: Path) -> bool: ...
 
     def make_folders(self, paths: Sequence[Path]) -> None:
-        """Creates directories that are absent, parents too; raises SparkError with the reason and the remedy.
-
-        Docker would make them itself, and as root.
-        """
+        """Creates directories that are absent, parents too: Docker would make them as root. Raises SparkError."""
 
     def free_disk(self, path: Path) -> Reading[int]:
         """Bytes free on the file system that holds `path` (or its nearest existing parent)."""
@@ -179,37 +152,31 @@ class HostProbe(Protocol):
         """The id of the Docker container that a process is in; empty for one in none, or that is gone."""
 
     def shared_files(self) -> Reading[tuple[SharedFile, ...]]:
-        """The files in /dev/shm. Not for every second: to learn who has them open, all processes are looked into."""
+        """The files in /dev/shm. Looks into all processes, to learn which has them open."""
 
 
 class GpuProbe(Protocol):
-    """The GPU's live readings."""
+    """The GPU's live readings. `read` never raises and never blocks for longer than a second."""
 
-    async def read(self) -> Reading[GpuReading]:
-        """Never raises and never blocks for longer than a second."""
-
-    async def close(self) -> None:
-        """Ends the helper process, if any."""
+    async def read(self) -> Reading[GpuReading]: ...
+    async def close(self) -> None: ...
 
 
 class CacheDropper(Protocol):
     """Gives up the page cache and compacts memory by what this user is allowed. Never asks for a password itself.
 
-    Whatever could hang in the kernel runs in a child process that is waited for only so long.
+    Whatever could hang in the kernel runs in a child process that is waited for only so long. What writes or removes
+    root's files does it through sudo on the person's own terminal, blocks, and returns an exit code.
     """
 
-    async def access(self) -> Access:
-        """What this user is allowed now."""
+    async def access(self) -> Access: ...
 
     async def drop(self, route: Route) -> bool:
         """Writes dirty pages out, then drops the cache, by a silent route. Returns whether the writing was done in
         time; raises SparkError when the route was refused or hangs."""
 
-    async def compact(self, route: Route) -> None:
-        """Compacts free memory; raises SparkError."""
-
-    def on_terminal(self, argv: Sequence[str]) -> int:
-        """Runs a command on the person's own terminal, where sudo may ask, and returns its exit code. Blocks."""
+    async def compact(self, route: Route) -> None: ...
+    def on_terminal(self, argv: Sequence[str]) -> int: ...
 
     async def check_grant(self, text: str) -> str:
         """The complaint of `visudo -cf` about a sudo rule; empty when it is sound."""
@@ -217,19 +184,17 @@ class CacheDropper(Protocol):
     def write_files(self, files: Sequence[SystemFile]) -> int:
         """Puts each in place in one step, root's and with its mode. Returns the exit code of the first that failed."""
 
-    def remove_files(self, paths: Sequence[str]) -> int:
-        """Removes them. Returns the exit code."""
+    def remove_files(self, paths: Sequence[str]) -> int: ...
 
     def user(self) -> tuple[str, int]:
         """Name and number of the user whom a grant is for."""
 
-    async def close(self) -> None:
-        """Ends its threads."""
+    async def close(self) -> None: ...
 
 
 class GuardDocker(Protocol):
     """Docker for the memory guard: no threads, nothing large in memory. The first four raise SparkError and may take
-    a second; what changes something is sent and not waited for."""
+    a second; what changes something is sent and not waited for, and false when dockerd did not take the request."""
 
     def local(self) -> bool:
         """Whether the daemon listens on a socket of this machine."""
@@ -237,61 +202,52 @@ class GuardDocker(Protocol):
     def running(self) -> tuple[str, ...]:
         """Ids of the containers that run or restart."""
 
-    def inspect(self, container: str) -> ContainerFacts:
-        """One container."""
+    def inspect(self, container: str) -> ContainerFacts: ...
 
     def log(self, container: str, since: str, tail: int, *, tty: bool) -> tuple[LogLine, ...]:
         """Its last lines, at most `tail`, later than `since` (RFC 3339; empty: all)."""
 
     def send_stop(self, container: str, grace_seconds: int) -> bool:
-        """SIGTERM now and SIGKILL after the grace time, by dockerd; False when it did not take the request."""
+        """SIGTERM now and SIGKILL after the grace time, by dockerd."""
 
-    def send_kill(self, container: str) -> bool:
-        """SIGKILL, by dockerd; False when it did not take the request."""
+    def send_kill(self, container: str) -> bool: ...
 
     def close(self) -> None:
-        """Lets go of the socket. What was sent is carried out."""
+        """Closes the socket. What was sent is carried out."""
 
 
 class GuardActuator(Protocol):
     """What the memory guard acts with. Made for a machine that is running out of memory: everything that can be is
-    prepared before, `stop` and `kill` return at once and never raise."""
+    prepared before, `stop` and `kill` return at once, say in words how they did it, and never raise. `engines` and
+    `log` raise SparkError and may take a second."""
 
     def prepare(self) -> str:
-        """Locks memory, sets the process's name and OOM score, as far as allowed. Returns in words what could not be
-        had; empty when all could."""
+        """Locks memory, sets the process's name and OOM score, as far as allowed. Returns in words what was not
+        allowed; empty when all was."""
 
     def engines(self) -> tuple[GuardedEngine, ...]:
-        """The engines that run, and whether each of them still loads. Raises SparkError. May take a second."""
+        """The engines that run, and whether each of them still loads."""
 
     def restarting(self) -> tuple[ContainerFacts, ...]:
         """The engines that Docker starts again by itself, as the last `engines` saw them."""
 
     def log(self, container: str, since: str) -> tuple[LogLine, ...]:
-        """The last lines of its log that are later than `since` (RFC 3339; empty: from the beginning). Raises
-        SparkError. May take a second."""
+        """The last lines of its log that are later than `since` (RFC 3339; empty: from the beginning)."""
 
-    def stop(self, engine: GuardedEngine, grace_seconds: int) -> str:
-        """Asks it to end, and has it killed after the grace time. Returns how, in words."""
-
-    def kill(self, engine: GuardedEngine) -> str:
-        """Ends it now, by every way there is. Returns how, in words."""
+    def stop(self, engine: GuardedEngine, grace_seconds: int) -> str: ...
+    def kill(self, engine: GuardedEngine) -> str: ...
 
     def drop_cache(self) -> bool:
         """Drops the cache where that is granted; blocks for as long as it takes, at most some seconds."""
 
-    def compact(self) -> bool:
-        """Compacts memory where that is granted."""
-
-    def close(self) -> None:
-        """Lets go of Docker's socket; what was sent is carried out."""
+    def compact(self) -> bool: ...
+    def close(self) -> None: ...
 
 
 class GuardStarter(Protocol):
-    """Starts a guard that outlives this process."""
+    """Starts a guard that outlives this process, or finds one running. Raises SparkError. May take some seconds."""
 
-    def start(self) -> None:
-        """Starts it, or finds one running. Raises SparkError. May take some seconds."""
+    def start(self) -> None: ...
 
 
 class GuardJournal(Protocol):
@@ -300,8 +256,7 @@ class GuardJournal(Protocol):
     def claim(self) -> bool:
         """Makes this process the one guard of this user; false when another one is."""
 
-    def release(self) -> None:
-        """Ends the claim."""
+    def release(self) -> None: ...
 
     def running(self) -> bool:
         """Whether a guard runs now, in any process."""
@@ -314,16 +269,15 @@ class GuardJournal(Protocol):
 
 
 class UserUnits(Protocol):
-    """The person's own systemd units."""
+    """The person's own systemd units. Raises SparkError."""
 
-    def path(self, name: str) -> Path:
-        """Where the unit's file is, or would be."""
+    def path(self, name: str) -> Path: ...
 
     def install(self, name: str, text: str) -> None:
-        """Writes the unit, enables and starts it. Raises SparkError."""
+        """Writes the unit, enables and starts it."""
 
     def uninstall(self, name: str) -> bool:
-        """Stops, disables and removes it; false when there was none. Raises SparkError."""
+        """Stops, disables and removes it; false when there was none."""
 
 
 class PresetSource(Protocol):
@@ -338,12 +292,11 @@ class CheckpointSource(Protocol):
 
     def read(self, model: str, revision: str = "") -> Reading[CheckpointFacts]:
         """What the files of a checkpoint say of it, by Hub name or by path within the store; configs and headers are
-        read, never a tensor. Missing says why. Never raises. Reads files: not for the event loop.
-        """
+        read, never a tensor. Missing says why. Never raises. Reads files: not for the event loop."""
 
 
 class RecipeStore(Protocol):
-    """Recipe files of other people, and the person's own preset folder."""
+    """Recipe files of other people, and the person's own preset folder. Raises PresetError for what cannot be read."""
 
     def gather(self, source: Path) -> Gathered:
         """Every recipe in a file or folder, and what its registry says of itself.
@@ -355,13 +308,13 @@ class RecipeStore(Protocol):
         """A text in place of a file. Raises PresetError for one that is too large."""
 
     def recipe(self, file: str) -> FoundFile:
-        """A preset's file, as it is written. Raises PresetError."""
+        """A preset's file, as it is written."""
 
     def own_text(self, name: str) -> str | None:
-        """What the person's own file of that name holds, None where there is none. Raises PresetError."""
+        """What the person's own file of that name holds, None where there is none."""
 
     def write(self, name: str, text: str, *, replace: bool = False) -> Path:
-        """Puts a preset into the person's folder in one step and returns its path.
+        """Puts a preset into the person's folder in one step, mode 0644, and returns its path.
 
         Raises RefusedError when there is one of that name and `replace` is false, SparkError when it cannot be written.
         """
@@ -382,8 +335,7 @@ class SecretStore(Protocol):
     def env_file(self, name: str, values: dict[str, Secret]) -> Path:
         """Writes `NAME=value` lines to a private file for the container `name` and returns its path."""
 
-    def new_key(self) -> Secret:
-        """A fresh random API key."""
+    def new_key(self) -> Secret: ...
 
 
 class LogArchive(Protocol):
@@ -451,24 +403,21 @@ class LoadDriver(Protocol):
         """The token ids of a text, without special ones, and the engine's context length where it says it. Raises the
         API part of the error tree, BadRequest where the server cannot tokenize."""
 
-    async def detokenize(self, endpoint: Endpoint, model: str, tokens: Sequence[int]) -> str:
-        """The text of token ids. Raises like `tokenize`."""
-
-    async def close(self) -> None:
-        """Ends the helper process and all connections."""
+    async def detokenize(self, endpoint: Endpoint, model: str, tokens: Sequence[int]) -> str: ...
+    async def close(self) -> None: ...
 
 
 class ResultStore(Protocol):
-    """Benchmarks and verdicts, kept across runs. Written by one, read by many."""
+    """Benchmarks and verdicts, kept across runs. Written by one, read by many. Raises SparkError."""
 
     def add(self, result: Result) -> None:
-        """Keeps it. Of too many the oldest go. Raises SparkError when it cannot be written."""
+        """Keeps it. Of too many the oldest go."""
 
     def remove(self, ids: Collection[str]) -> int:
-        """Deletes the results with these ids, and returns how many there were. Raises SparkError when it cannot."""
+        """Deletes the results with these ids, and returns how many there were."""
 
     def all(self) -> tuple[Result, ...]:
-        """All that are kept, oldest first. Unreadable ones are skipped and listed in `problems`. Raises SparkError."""
+        """All that are kept, oldest first. Unreadable ones are skipped and listed in `problems`."""
 
     def problems(self) -> tuple[str, ...]:
         """What the last `all` could not read, in words."""
@@ -478,13 +427,10 @@ class HubClient(Protocol):
     """The Hub, asked. An answer takes a second as a rule, and at most some ten: then it is HubOffline."""
 
     async def search(self, query: SearchQuery, token: Secret | None = None) -> tuple[SearchHit, ...]:
-        """What fits the query, best first; empty when nothing does."""
+        """What fits the query, best first."""
 
     async def repo(self, repo: str, revision: str = "main", token: Secret | None = None) -> RepoFacts:
-        """One revision: facts of its card, and all its files with sizes.
-
-        A gated repository can be looked at; `access` checks whether its files may be downloaded.
-        """
+        """One revision: facts of its card, and all its files with sizes. A gated repository can be looked at."""
 
     async def access(self, repo: str, token: Secret | None = None) -> None:
         """Returns when this token may fetch the repository's files; raises HubGated, HubTokenRejected, ..."""
@@ -495,12 +441,12 @@ class HubClient(Protocol):
         Missing: it has no config, or none that can be understood. What else is wrong is a finding.
         """
 
-    async def close(self) -> None:
-        """Ends its threads."""
+    async def close(self) -> None: ...
 
 
 class Downloader(Protocol):
-    """Downloads, each in a process of its own that outlives this program. Nothing here waits for a download."""
+    """Downloads, each in a process of its own that outlives this program. Nothing waits for a download. A method that
+    takes an id raises UsageError for one that is not known."""
 
     async def here(self, request: DownloadRequest, commit: str, files: Sequence[RepoFile]) -> LocalFiles:
         """What of these files is in the store already."""
@@ -512,32 +458,31 @@ class Downloader(Protocol):
         """Every download that is known, oldest first: running, waiting, stopped, done."""
 
     async def pause(self, id_: str) -> None:
-        """Ends its process at once; what has arrived stays. Raises UsageError for an id that is not known."""
+        """Ends its process at once; what has arrived stays."""
 
     async def cancel(self, id_: str, *, discard: bool = False) -> int:
         """Ends its process at once and forgets the download; with `discard` the parts of files that are not whole are
         deleted. Returns the bytes that this freed."""
 
-    async def limits(self) -> Limits:
-        """What holds now."""
+    async def limits(self) -> Limits: ...
 
     async def set_limits(self, limits: Limits) -> None:
         """Takes effect within a second, for what runs too."""
 
-    async def close(self) -> None:
-        """Ends this program's own threads; downloads go on."""
+    async def close(self) -> None: ...
 
 
 class ConversationStore(Protocol):
-    """Conversations on disk. Every method raises SparkError with a remedy; what it does is done in order."""
+    """Conversations on disk. Every method raises SparkError with a remedy; what it does is done in order.
+
+    `unreadable` are sentences on the files that the last `summaries` could not read.
+    """
 
     async def summaries(self) -> tuple[ConversationSummary, ...]:
-        """All of them, the one that was changed last first. A file that cannot be read is left out, and counted in
-        `unreadable`."""
+        """All of them, the one that was changed last first."""
 
     @property
-    def unreadable(self) -> tuple[str, ...]:
-        """Sentences on files that the last `summaries` could not read."""
+    def unreadable(self) -> tuple[str, ...]: ...
 
     async def read(self, conversation: str) -> ChatThread:
         """A whole conversation; raises UsageError when there is none of that id."""
@@ -551,8 +496,7 @@ class ConversationStore(Protocol):
     async def claim(self, conversation: str) -> bool:
         """Makes this process the only one that writes in it; false when another one does. A dead process holds none."""
 
-    async def release(self, conversation: str) -> None:
-        """Ends the claim."""
+    async def release(self, conversation: str) -> None: ...
 
     async def append(self, conversation: str, records: Sequence[Mapping[str, Any]], *, durable: bool = False) -> None:
         """Adds lines; on a failure none of them. `durable`: they are on the disk when this returns."""
@@ -578,26 +522,25 @@ class UserFiles(Protocol):
         """Writes an export, mode 0600, in one step, and returns its path. Raises RefusedError when there is a file and
         `replace` is false, SparkError when it cannot be written."""
 
-    async def close(self) -> None:
-        """Ends its thread."""
+    async def close(self) -> None: ...
 
 
 class HistoryStore(Protocol):
     """Keeps samples, starts and records across runs of this program. Nothing of it blocks the event loop.
 
-    What is added is never waited for (but for `add_record`): a disk that is full or a home that cannot be written
-    shows in `state`. Every process adds starts and records; samples are recorded by one process at a time.
+    What is added is never waited for (but for `add_record`) and never raises: a disk that is full or a home that
+    cannot be written shows in `state`, as of the last try. Every process adds starts and records; samples are recorded
+    by one process at a time. Missing says why nothing can be read.
     """
 
     @property
-    def state(self) -> HistoryState:
-        """Whether it is kept, as of the last try. Costs nothing."""
+    def state(self) -> HistoryState: ...
 
     def add_sample(self, sample: Sample) -> None:
-        """Keeps a look at an engine or at the machine; it may take some seconds until it is on disk. Never raises."""
+        """Keeps a reading of an engine or of the machine; it may take some seconds until it is on disk."""
 
     def add_start(self, start: StartRecord) -> None:
-        """Keeps a start, in place of what was known of the same one, and writes it at once. Never raises."""
+        """Keeps a start, in place of what was known of the same one, and writes it at once."""
 
     async def add_record(self, record: Record) -> None:
         """Keeps a record and returns when it is on disk. Raises HistoryOff when it cannot be kept."""
@@ -608,7 +551,7 @@ class HistoryStore(Protocol):
         """A stretch of each series from `since` to `until` (seconds since the epoch), in the order of `keys`.
 
         In at most `buckets` buckets and one; in fewer where samples of that age are further apart. A series that is
-        not known has buckets without values. Missing says why nothing can be read.
+        not known has buckets without values.
         """
 
     async def starts(
@@ -624,8 +567,7 @@ class HistoryStore(Protocol):
     async def flush(self) -> None:
         """Returns when all that was added is on disk, or could not be written."""
 
-    async def close(self) -> None:
-        """Writes what waits, for some seconds at most, and lets go of the file."""
+    async def close(self) -> None: ...
 
 
 class DoctorProbe(Protocol):
@@ -647,8 +589,7 @@ class DoctorProbe(Protocol):
     def engine_processes(self) -> Reading[tuple[EngineProcess, ...]]:
         """Processes of inference engines that are in no container."""
 
-    def clock_synchronised(self) -> Reading[bool]:
-        """Whether the system's clock follows others."""
+    def clock_synchronised(self) -> Reading[bool]: ...
 
     def docker_group(self) -> tuple[bool, bool]:
         """Whether this user is in the group `docker`, and whether only a new login would know it."""
@@ -662,18 +603,17 @@ class DoctorProbe(Protocol):
     def registries(self) -> Reading[tuple[str, ...]]:
         """Registries with a login in Docker's own settings."""
 
-    def folder(self, path: Path) -> Reading[StoreState]:
-        """A folder that this program keeps things in."""
+    def folder(self, path: Path) -> Reading[StoreState]: ...
 
     def links(self) -> tuple[Reading[tuple[Link, ...]], str]:
         """Interfaces that are up, and the one with the default route; empty where there is none."""
 
     def taken(self, ports: Sequence[int]) -> tuple[int, ...]:
-        """Those of these ports that somebody listens on."""
+        """Those of these ports on which a process listens."""
 
 
 class ModelStore(Protocol):
-    """Checkpoints on the disk. All work is done in threads of its own: nothing here blocks the event loop.
+    """Checkpoints on the disk. All work is done in threads of its own: nothing blocks the event loop.
 
     Models are named as `StoredModel.id` has them, revisions by commit, branch or tag; empty is the current one.
     Every method raises UsageError for a name that is not there.
@@ -698,8 +638,7 @@ class ModelStore(Protocol):
         """Does it. Raises RefusedError when the plan has obstacles, SparkError with the reason and the remedy when
         something could not be removed. Never removes anything outside the store's root."""
 
-    async def close(self) -> None:
-        """Ends its threads."""
+    async def close(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -712,41 +651,41 @@ class Ended:
 
 
 class RemoteShell(Protocol):
-    """Runs spark-tui on another host. Nothing secret goes with it: neither in its arguments nor in its environment."""
+    """Runs spark-tui on another host. Nothing secret goes with it: neither in its arguments nor in its environment.
+    Raises UnreachableError when there is no ssh."""
 
     async def ask(self, host: RemoteHost, arguments: Sequence[str]) -> Ended:
         """Runs it with these arguments, without a terminal and without a question to the person. Raises
-        UnreachableError when there is no ssh, or no end in time."""
+        UnreachableError also for no end in time."""
 
     async def on_terminal(self, host: RemoteHost, arguments: Sequence[str]) -> int:
-        """Runs it on this program's terminal until it ends, and returns its exit code. Raises UnreachableError."""
+        """Runs it on this program's terminal until it ends, and returns its exit code."""
 
     def become(self, host: RemoteHost, arguments: Sequence[str], *, terminal: bool) -> NoReturn:
-        """This process becomes ssh, with a terminal there or without. Raises UnreachableError when there is no ssh."""
+        """This process becomes ssh, with a terminal there or without."""
 
 
 class VitalsProbe(Protocol):
-    """The machine's other vital signs. Reads many files: for a thread, and for when somebody looks."""
+    """The machine's other vital signs. Reads many files: for a thread, while they are shown. Never raises."""
 
     def look(self) -> Vitals:
-        """Rates since the look before, and temperatures. Never raises."""
+        """Rates since the look before, and temperatures."""
 
     def processes(self, gpu: Sequence[GpuProcess], limit: int) -> Reading[tuple[HostProcess, ...]]:
-        """The `limit` heaviest processes, and every one of `gpu` that can be seen. Never raises."""
+        """The `limit` heaviest processes, and every one of `gpu` that can be seen."""
 
     def container_memory(self, pid: int) -> Reading[ContainerMemory]:
-        """What the kernel charges to the container of a process. Never raises."""
+        """What the kernel charges to the container of a process."""
 
 
 class MetricsSource(Protocol):
     """Where metrics come from."""
 
     async def read(self, endpoint: Endpoint) -> MetricPage:
-        """One reading. It writes a line into the log of most servers: not for nothing.
+        """One reading. It writes a line into the log of most servers: only on demand.
 
         Raises MetricsUnavailable for a server that publishes none, ApiKeyRejected, EngineUnreachable, and EngineFailed
         for an answer that is no metrics page.
         """
 
-    async def close(self) -> None:
-        """Closes all connections."""
+    async def close(self) -> None: ...
