@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from spark_tui.domain.metrics.page import Change, MetricPage, Snapshot
-from spark_tui.services.engine_api.metrics import PageReader
+from spark_tui.services.engine_api import PageReader
 
 FOLDER = Path(__file__).parent / "fixtures" / "metrics"
 PAGES = sorted(path.stem for path in FOLDER.glob("*.txt"))

@@ -120,8 +120,8 @@ _SHARED: Final[Mapping[str, Adapter]] = {
 REAL: Final[Mapping[str, Adapter]] = {
     **_SHARED,
     "docker": ("docker.engine:DockerEngine", lambda make, p: make(p.docker_environ, port_owner=p.host.port_owner)),
-    "api": ("engine_api.client:VllmApi", None),
-    "metrics": ("engine_api.metrics:HttpMetrics", None),
+    "api": ("engine_api:VllmApi", None),
+    "metrics": ("engine_api:HttpMetrics", None),
     "host": ("host.procfs:ProcfsHost", None),
     "vitals": ("host.vitals:HostVitals", None),
     "gpu": ("host.nvml:NvmlGpu", lambda make, p: make(p.clock)),

@@ -41,7 +41,7 @@ from spark_tui.domain.secret import Secret
 from spark_tui.domain.settings import Settings
 from spark_tui.services.bench.driver import HttpLoadDriver
 from spark_tui.services.bench.results import MemoryResults
-from spark_tui.services.engine_api.metrics import HttpMetrics
+from spark_tui.services.engine_api import HttpMetrics
 from spark_tui.services.executors import SystemClock
 from tests import metric_fixtures as pages
 from tests.bench_server import BenchServer

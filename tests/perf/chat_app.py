@@ -10,7 +10,7 @@ from spark_tui.domain.engine.container import PublishedPort
 from spark_tui.domain.host.identity import HostPaths
 from spark_tui.domain.settings import Settings
 from spark_tui.services.demo.conversations import MemoryConversations
-from spark_tui.services.engine_api.client import VllmApi
+from spark_tui.services.engine_api import VllmApi
 from spark_tui.services.executors import SystemClock
 from spark_tui.tui.app import run_app
 from tests.fakes_docker import FakeDocker

@@ -13,7 +13,7 @@ from spark_tui.domain.engine.state import Endpoint
 from spark_tui.domain.errors import ApiKeyRejected, EngineFailed, EngineUnreachable, MetricsUnavailable, SparkError
 from spark_tui.domain.metrics.page import Family
 from spark_tui.domain.secret import Secret
-from spark_tui.services.engine_api.metrics import MAX_PAGE_BYTES, HttpMetrics
+from spark_tui.services.engine_api import MAX_PAGE_BYTES, HttpMetrics
 from tests import metric_fixtures as pages
 
 KEY = "planted-key"

@@ -18,7 +18,7 @@ from spark_tui.domain.engine.runtimes import RUNTIMES
 from spark_tui.domain.engine.state import Endpoint, Health, ServedModel
 from spark_tui.domain.errors import ApiKeyRejected, EngineFailed, ModelNotServed
 from spark_tui.domain.secret import Secret
-from spark_tui.services.engine_api.client import VllmApi
+from spark_tui.services.engine_api import VllmApi
 
 KEY = "planted-key"
 CHAT = "/v1/chat/completions"

@@ -32,7 +32,7 @@ from spark_tui.domain.errors import (
 )
 from spark_tui.domain.secret import Secret
 from spark_tui.domain.sse import SseDecoder
-from spark_tui.services.engine_api.client import VllmApi
+from spark_tui.services.engine_api import VllmApi
 from tests import api_fixtures
 
 REQUEST = ChatRequest("tiny", (Message(Role.USER, "hi"),))

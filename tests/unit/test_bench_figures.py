@@ -15,7 +15,7 @@ from spark_tui.domain.bench.run import Pass, level, scaling
 from spark_tui.domain.bench.server_side import between, cross_check, others
 from spark_tui.domain.bench.statistics import distribution, mean_interval, median_interval, student_t
 from spark_tui.domain.metrics.page import EMPTY_PAGE, MetricPage
-from spark_tui.services.engine_api.metrics import PageReader
+from spark_tui.services.engine_api import PageReader
 from tests.unit.bench_kit import FIXTURES, a_pass, records_of, request, saved
 
 RUNS = ("vllm-bench-serve", "vllm-bench-serve-rate")

@@ -56,48 +56,6 @@ _ANSWER = re.compile(
 _LONGER = "or launch the model with a longer context (--max-model-len)."
 
 
-def is_overflow(message: str, kind: str = "") -> bool:
-    """Whether an error of that message and type says that something does not fit into the context."""
-    return kind == "exceed_context_size_error" or bool(_OVERFLOW.search(message))
-
-
-def context_overflow(message: str, body: Mapping[str, Any] | None = None) -> ContextOverflow:
-    """The error with its numbers, as far as the message or the keys of the error object give them."""
-    prompt_found, answer_found, limit_found = _PROMPT.search(message), _ANSWER.search(message), _LIMIT.search(message)
-    limit = _key(body, "n_ctx") or _number(limit_found)
-    prompt = _key(body, "n_prompt_tokens") or _number(prompt_found)
-    answer = _number(answer_found)
-    least = "at least " if prompt_found is not None and prompt_found["least"] else ""
-    room = f"the engine's context of {human_count(limit)} tokens" if limit else "the engine's context"
-    if prompt and answer:
-        summary = (
-            f"The conversation ({least}{human_count(prompt)} tokens) and an answer of up to {human_count(answer)} "
-            f"do not fit into {room}."
-        )
-        remedy = f"Lower max tokens, start a new conversation, {_LONGER}"
-    elif answer:
-        summary = f"An answer of up to {human_count(answer)} tokens does not fit into {room}."
-        remedy = f"Lower max tokens, {_LONGER}"
-    else:
-        size = f" has {least}{human_count(prompt)} tokens: it" if prompt else ""
-        summary = f"The conversation{size} does not fit into {room}."
-        remedy = f"Start a new conversation, {_LONGER}"
-    return ContextOverflow(summary, remedy, detail=message, limit=limit, prompt_tokens=prompt, answer_tokens=answer)
-
-
-def _key(body: Mapping[str, Any] | None, name: str) -> int | None:
-    value = body.get(name) if body is not None else None
-    return value if isinstance(value, int) and value > 0 else None
-
-
-def _number(found: re.Match[str] | None) -> int | None:
-    """The one group of digits that matched."""
-    if found is None:
-        return None
-    digits = next((group for group in found.groups() if group and group[0].isdigit()), "")
-    return int(digits.replace(",", "")[:12]) or None
-
-
 MAX_MESSAGE = 600
 MAX_SUMMARY = 160
 
@@ -118,23 +76,12 @@ _LEAVING = re.compile(r"after shutdown|shutting down", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """An error body, read. `message` is cleaned and bounded; `told` is the error's own object, for its other keys."""
+    """An error body, read. `message` is cleaned and bounded; `body` is the error's own object, for its other keys."""
 
     message: str
     kind: str = ""
     code: int | None = None
     body: Mapping[str, Any] | None = None
-
-
-def read_problem(body: object) -> Problem:
-    """An error of any shape, already parsed from JSON."""
-    if not isinstance(body, Mapping):
-        return Problem(_short(str(body)))
-    error = body.get("error") or body.get("detail") or body
-    if isinstance(error, Mapping):
-        message = error.get("message") or error.get("detail") or error.get("type") or ""
-        return Problem(_sentence(message), str(error.get("type") or ""), _status(error.get("code")), error)
-    return Problem(_sentence(error), "", _status(body.get("code")), body)
 
 
 def message_of(body: str) -> str:
@@ -154,7 +101,7 @@ def api_error(status: int, body: str, *, path: str = CHAT_PATH) -> SparkError:
 
 def stream_error(body: object) -> SparkError:
     """The error for an error object inside a stream that began with HTTP 200, already parsed from JSON."""
-    problem = read_problem(body)
+    problem = _problem(body)
     status = problem.code if problem.code is not None else 400 if "BadRequest" in problem.kind else 500
     return _error(status, problem, CHAT_PATH)
 
@@ -170,31 +117,39 @@ def model_not_served(asked: str, served: tuple[str, ...], *, detail: str = "") -
     )
 
 
-# --- reading ------------------------------------------------------------------------------------------
+# --- reading ----------------------------------------------------------------------------------------------
 
 
 def _of_text(body: str) -> Problem:
     try:
-        return read_problem(json.loads(body))
+        return _problem(json.loads(body))
     except (ValueError, RecursionError):
         title = _TITLE.search(body)
         return Problem(_short(title[1] if title else _TAG.sub(" ", body)))
 
 
+def _problem(body: object) -> Problem:
+    """An error of any shape, already parsed from JSON."""
+    if not isinstance(body, Mapping):
+        return Problem(_short(str(body)))
+    error = body.get("error") or body.get("detail") or body
+    if not isinstance(error, Mapping):
+        return Problem(_sentence(error), "", _status(body.get("code")), body)
+    message = error.get("message") or error.get("detail") or error.get("type") or ""
+    return Problem(_sentence(message), str(error.get("type") or ""), _status(error.get("code")), error)
+
+
 def _sentence(message: object) -> str:
+    text, faults = str(message), []
     if isinstance(message, list):  # FastAPI's own validation errors
-        return _short("; ".join(_fault(part) for part in message))
-    text = str(message)
-    faults = [f"{_place(at)}: {one or other}" for at, one, other in _VALIDATION.findall(text[:20_000])]
-    return _short("; ".join(faults) or text)
-
-
-def _fault(part: object) -> str:
-    if not isinstance(part, Mapping):
-        return str(part)
-    place = part.get("loc")
-    message = str(part.get("msg") or part)
-    return f"{_place('.'.join(map(str, place)))}: {message}" if isinstance(place, list) else message
+        for part in message:
+            place = part.get("loc") if isinstance(part, Mapping) else None
+            fault = str(part.get("msg") or part) if isinstance(part, Mapping) else str(part)
+            faults.append(f"{_place('.'.join(map(str, place)))}: {fault}" if isinstance(place, list) else fault)
+    else:
+        faults = [f"{_place(at)}: {one or other}" for at, one, other in _VALIDATION.findall(text[:20_000])]
+        faults = faults or [text]
+    return _short("; ".join(faults))
 
 
 def _place(location: str) -> str:
@@ -222,8 +177,8 @@ def _error(status: int, problem: Problem, path: str) -> SparkError:
             "Set the key it was started with. spark-tui keeps the keys that it created.",
             detail=problem.message,
         )
-    if is_overflow(problem.message, problem.kind):
-        return context_overflow(problem.message, problem.body)
+    if problem.kind == "exceed_context_size_error" or _OVERFLOW.search(problem.message):
+        return _overflow(problem)
     if status == 404 and "model" in problem.message.lower():
         asked, aliases = _ASKED.search(problem.message), _ALIASES.search(problem.message)
         served = tuple(name.strip() for name in aliases[1].split(",") if name.strip()) if aliases else ()
@@ -286,3 +241,36 @@ def _summary(what: str, status: int, message: str) -> tuple[str, str]:
     """A summary that fits a toast, and the whole message when the summary does not hold it."""
     short = truncate(message, MAX_SUMMARY) or f"HTTP {status}, no reason given"
     return f"{what}: {short}", "" if short == message else message
+
+
+def _overflow(problem: Problem) -> ContextOverflow:
+    """The error with its numbers, as far as the message or the keys of the error object give them."""
+
+    def number(key: str, pattern: re.Pattern[str]) -> int | None:
+        value = (problem.body or {}).get(key)
+        if isinstance(value, int) and value > 0:
+            return value
+        found = pattern.search(problem.message)
+        digits = next((group for group in found.groups() if group and group[0].isdigit()), "") if found else ""
+        return int(digits.replace(",", "")[:12] or 0) or None
+
+    limit, prompt, answer = number("n_ctx", _LIMIT), number("n_prompt_tokens", _PROMPT), number("", _ANSWER)
+    found = _PROMPT.search(problem.message)
+    least = "at least " if found is not None and found["least"] else ""
+    room = f"the engine's context of {human_count(limit)} tokens" if limit else "the engine's context"
+    remedy = f"Lower max tokens, {_LONGER}"
+    if prompt and answer:
+        summary = (
+            f"The conversation ({least}{human_count(prompt)} tokens) and an answer of up to {human_count(answer)} "
+            f"do not fit into {room}."
+        )
+        remedy = f"Lower max tokens, start a new conversation, {_LONGER}"
+    elif answer:
+        summary = f"An answer of up to {human_count(answer)} tokens does not fit into {room}."
+    else:
+        size = f" has {least}{human_count(prompt)} tokens: it" if prompt else ""
+        summary = f"The conversation{size} does not fit into {room}."
+        remedy = f"Start a new conversation, {_LONGER}"
+    return ContextOverflow(
+        summary, remedy, detail=problem.message, limit=limit, prompt_tokens=prompt, answer_tokens=answer
+    )

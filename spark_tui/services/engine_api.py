@@ -1,4 +1,7 @@
-"""The OpenAI-compatible API of an engine, over httpx. The key goes into one header and nowhere else."""
+"""Engines over httpx: their OpenAI-compatible API, and their metrics pages, bounded in time and size.
+
+The key goes into one header and nowhere else. httpx is imported with the first request.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import json
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 from spark_tui.domain.chat.message import ChatEvent, ChatRequest
 from spark_tui.domain.chat.request import request_bytes
@@ -19,16 +23,40 @@ from spark_tui.domain.errors import (
     ApiKeyRejected,
     EngineFailed,
     EngineUnreachable,
+    MetricsUnavailable,
     ModelNotServed,
     ReplyCutOff,
     SparkError,
 )
-from spark_tui.domain.quantities import human_duration
+from spark_tui.domain.metrics.page import WANTED_NAMES, MetricPage, Slot, Source, page_of, source_of
+from spark_tui.domain.quantities import human_bytes, human_duration
 from spark_tui.domain.sse import MAX_EVENT_BYTES, EventTooLong, SseDecoder
 from spark_tui.services.engine_http import CONNECT_SECONDS, ClientPools, bearer
 
 if TYPE_CHECKING:
     import httpx
+
+ANSWER_SECONDS: Final = 10.0
+"""For the whole of a short answer: models, version, the body of an error."""
+READ_SECONDS: Final = 600.0
+"""Between two chunks, the first one included: a long prompt on a 120B model prefills for minutes."""
+PAGE_SECONDS: Final = 4.0
+"""For a whole metrics page. An API server that is busy with long prompts takes a second."""
+MAX_ERROR_BYTES: Final = 64 * 1024
+MAX_JSON_BYTES: Final = 4 * 1024 * 1024
+MAX_PAGE_BYTES: Final = 8 * 1024 * 1024
+"""vLLM's page has 60 kB, and 30 kB more for each further data-parallel engine."""
+MAX_SERIES: Final = 5_000
+"""Wanted series of one page. Eight data-parallel engines have 1,500."""
+MAX_KNOWN: Final = 4 * MAX_SERIES
+MAX_LINE_BYTES: Final = 8 * 1024
+"""The longest that is wanted, `cache_config_info`, has about 1.5 kB."""
+
+_NO_SUCH_PAGE: Final = (404, 405, 501)
+_WANTED: Final = frozenset(name.encode() for name in WANTED_NAMES)
+
+
+# --- failures ---------------------------------------------------------------------------------------------
 
 
 def unreachable(where: str, error: Exception, seconds: float) -> EngineUnreachable:
@@ -62,22 +90,6 @@ def unreachable(where: str, error: Exception, seconds: float) -> EngineUnreachab
     )
 
 
-def broke_off(error: Exception, seconds: float) -> SparkError:
-    """In the middle of an answer; `seconds` is how long the next piece was waited for."""
-    import httpx
-
-    if isinstance(error, httpx.TimeoutException):
-        return EngineUnreachable(
-            f"The engine stopped mid-answer: no data for {human_duration(seconds)}.",
-            "The partial answer is kept. The engine may hang: check its log, then restart it.",
-        )
-    return ReplyCutOff(
-        "The connection to the engine broke mid-answer.",
-        "The partial answer is kept. Check the engine's log, then ask again.",
-        detail=type(error).__name__,
-    )
-
-
 def not_an_engine(where: str, what: str) -> EngineFailed:
     """Something answers, and it is not an engine."""
     return EngineFailed(
@@ -96,45 +108,27 @@ def closed_at_once(error: Exception) -> bool:
 
 
 def refused(error: BaseException) -> bool:
-    """Nothing listens."""
-    return any(isinstance(cause, OSError) and cause.errno == errno.ECONNREFUSED for cause in _causes(error))
+    """Nothing listens. A name with two addresses fails with a group."""
+    found: list[BaseException] = [error]
+    for cause in found:
+        behind = [each for each in (cause.__cause__, cause.__context__) if each is not None]
+        behind += cause.exceptions if isinstance(cause, BaseExceptionGroup) else ()
+        found += [each for each in behind if all(each is not one for one in found)]
+    return any(isinstance(cause, OSError) and cause.errno == errno.ECONNREFUSED for cause in found)
 
 
-def _causes(error: BaseException) -> Iterator[BaseException]:
-    """The error and all behind it: a name with two addresses fails with a group."""
-    seen, left = set[int](), [error]
-    while left:
-        cause = left.pop()
-        if id(cause) in seen:
-            continue
-        seen.add(id(cause))
-        yield cause
-        left += [behind for behind in (cause.__cause__, cause.__context__) if behind is not None]
-        if isinstance(cause, BaseExceptionGroup):
-            left += cause.exceptions
-
-
-ANSWER_SECONDS: Final = 10.0
-"""For the whole of a short answer: models, version, the body of an error."""
-READ_SECONDS: Final = 600.0
-"""Between two chunks, the first one included: a long prompt on a 120B model prefills for minutes."""
-MAX_ERROR_BYTES: Final = 64 * 1024
-MAX_JSON_BYTES: Final = 4 * 1024 * 1024
-_NO_SUCH_PAGE: Final = (404, 405, 501)
+# --- the API ----------------------------------------------------------------------------------------------
 
 
 class VllmApi:
-    """One pool of connections per scheme, for all engines. httpx is imported with the first request."""
+    """The EngineApi port. One pool of connections per scheme, for all engines."""
 
     def __init__(self, read_seconds: float = READ_SECONDS) -> None:
         self._read_seconds = read_seconds
         self._pools = ClientPools(read_seconds)
 
     async def close(self) -> None:
-        """Closes all connections."""
         await self._pools.close()
-
-    # --- short questions ------------------------------------------------------------------------------
 
     async def health(self, endpoint: Endpoint) -> Health:
         """Never raises. SGLang and llama.cpp answer 503 while they load; vLLM's 503 is a dead engine core.
@@ -146,7 +140,7 @@ class VllmApi:
         runtime = runtime_named(endpoint.runtime)
         try:
             async with asyncio.timeout(runtime.health_seconds):
-                status, body = await self._get(endpoint, runtime.health_path, MAX_ERROR_BYTES)
+                status, body = await _get(self._pools, endpoint, runtime.health_path, MAX_ERROR_BYTES)
         except httpx.ConnectError as error:
             return Health.NOT_LISTENING if refused(error) else Health.UNKNOWN
         except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError) as error:
@@ -156,7 +150,7 @@ class VllmApi:
         if status == 200:
             return Health.OK
         if status == 503:
-            return Health.LOADING if runtime.loading_503 or is_loading(_text(body)) else Health.DEAD
+            return Health.LOADING if runtime.loading_503 or is_loading(body.decode("utf-8", "replace")) else Health.DEAD
         return Health.UNKNOWN
 
     async def models(self, endpoint: Endpoint) -> tuple[ServedModel, ...]:
@@ -186,28 +180,22 @@ class VllmApi:
                 return version
         return ""
 
-    async def _get(self, endpoint: Endpoint, path: str, limit: int) -> tuple[int, bytes]:
-        async with self._pools.of(endpoint).stream("GET", endpoint.base_url + path, auth=bearer(endpoint)) as response:
-            return response.status_code, await _bounded(response, limit)
-
     async def _get_json(self, endpoint: Endpoint, path: str, *, optional: bool = False) -> Any:
         import httpx
 
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
-                status, body = await self._get(endpoint, path, MAX_JSON_BYTES)
+                status, body = await _get(self._pools, endpoint, path, MAX_JSON_BYTES)
         except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
             raise unreachable(endpoint.base_url, error, ANSWER_SECONDS) from None
         if optional and status in _NO_SUCH_PAGE:
             return None
         if status != 200:
-            raise api_error(status, _text(body[:MAX_ERROR_BYTES]), path=path)
+            raise api_error(status, body[:MAX_ERROR_BYTES].decode("utf-8", "replace"), path=path)
         try:
             return json.loads(body)
         except (ValueError, RecursionError):
             raise not_an_engine(endpoint.base_url, f"{path} did not answer with JSON") from None
-
-    # --- chat -----------------------------------------------------------------------------------------
 
     async def chat(self, endpoint: Endpoint, request: ChatRequest) -> AsyncGenerator[ChatEvent, None]:
         """Streams an answer. Closing this closes the connection, which frees the server's slot.
@@ -221,14 +209,10 @@ class VllmApi:
         except ModelNotServed as error:
             if error.served:
                 raise
-            raise model_not_served(request.model, await self._names(endpoint), detail=error.detail) from None
-
-    async def _names(self, endpoint: Endpoint) -> tuple[str, ...]:
-        """The served models, if the engine lists them: an error message is no place for a second error."""
-        try:
-            return tuple(model.id for model in await self.models(endpoint))
-        except SparkError:
-            return ()
+            served: tuple[str, ...] = ()
+            with suppress(SparkError):  # an error message is no place for a second error
+                served = tuple(model.id for model in await self.models(endpoint))
+            raise model_not_served(request.model, served, detail=error.detail) from None
 
     async def _answer(self, endpoint: Endpoint, request: ChatRequest) -> AsyncGenerator[ChatEvent, None]:
         import httpx
@@ -255,13 +239,42 @@ class VllmApi:
             if not begun:
                 raise unreachable(endpoint.base_url, error, self._read_seconds) from None
             if not reader.finished:
-                raise broke_off(error, self._read_seconds) from None
+                raise self._broke_off(error) from None
         except EventTooLong as error:
             raise EngineFailed(f"The engine sent {error}.", "Ask again, or check the engine's log.") from None
         reader.close()
 
+    def _broke_off(self, error: Exception) -> SparkError:
+        """In the middle of an answer."""
+        import httpx
 
-# --- bodies -------------------------------------------------------------------------------------------
+        if isinstance(error, httpx.TimeoutException):
+            return EngineUnreachable(
+                f"The engine stopped mid-answer: no data for {human_duration(self._read_seconds)}.",
+                "The partial answer is kept. The engine may hang: check its log, then restart it.",
+            )
+        return ReplyCutOff(
+            "The connection to the engine broke mid-answer.",
+            "The partial answer is kept. Check the engine's log, then ask again.",
+            detail=type(error).__name__,
+        )
+
+
+async def _get(
+    pools: ClientPools, endpoint: Endpoint, path: str, most: int, most_of_error: int = 0
+) -> tuple[int, bytes]:
+    """Status and body, as much of it as is of use."""
+    async with pools.of(endpoint).stream("GET", endpoint.base_url + path, auth=bearer(endpoint)) as response:
+        body = bytearray()
+        await _fill(body, response, most if response.status_code == 200 else most_of_error or most)
+        return response.status_code, bytes(body)
+
+
+async def _fill(body: bytearray, response: httpx.Response, limit: int) -> None:
+    async for chunk in response.aiter_bytes():
+        body += chunk[: limit - len(body)]
+        if len(body) >= limit:
+            break
 
 
 async def _payloads(endpoint: Endpoint, response: httpx.Response) -> AsyncGenerator[str, None]:
@@ -270,21 +283,16 @@ async def _payloads(endpoint: Endpoint, response: httpx.Response) -> AsyncGenera
     if "html" in kind:
         raise not_an_engine(endpoint.base_url, "it answers with a web page")
     if kind.startswith("application/json"):
-        body = await _bounded(response, MAX_EVENT_BYTES + 1)
+        body = bytearray()
+        await _fill(body, response, MAX_EVENT_BYTES + 1)
         if len(body) > MAX_EVENT_BYTES:
             raise EventTooLong("an answer that is too long")
-        yield _text(body)
+        yield body.decode("utf-8", "replace")
         return
     decoder = SseDecoder()
     async for chunk in response.aiter_bytes():
         for data in decoder.feed(chunk):
             yield data
-
-
-async def _bounded(response: httpx.Response, limit: int) -> bytes:
-    body = bytearray()
-    await _fill(body, response, limit)
-    return bytes(body)
 
 
 async def _error_body(response: httpx.Response) -> str:
@@ -295,20 +303,123 @@ async def _error_body(response: httpx.Response) -> str:
     with suppress(TimeoutError, httpx.HTTPError):
         async with asyncio.timeout(ANSWER_SECONDS):
             await _fill(body, response, MAX_ERROR_BYTES)
-    return _text(bytes(body))
-
-
-async def _fill(body: bytearray, response: httpx.Response, limit: int) -> None:
-    async for chunk in response.aiter_bytes():
-        body += chunk[: limit - len(body)]
-        if len(body) >= limit:
-            break
-
-
-def _text(body: bytes) -> str:
     return body.decode("utf-8", "replace")
 
 
 def _served(entry: dict[str, Any]) -> ServedModel:
     length = entry.get("max_model_len")
     return ServedModel(str(entry["id"]), str(entry.get("root") or ""), length if isinstance(length, int) else None)
+
+
+# --- metrics ----------------------------------------------------------------------------------------------
+
+
+class NotMetrics(ValueError):
+    """Not a metrics page that can be used, and why."""
+
+
+class PageReader:
+    """Reads pages of any servers. What it keeps is bounded."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, Source | None] = {}
+
+    def read(self, text: bytes) -> MetricPage:
+        """A page; lines that are not wanted, or not in the format, are passed over.
+
+        Raises NotMetrics when there is no wanted series at all, or far too many.
+        """
+        page = page_of(self._samples(text))
+        if not page.groups:
+            raise NotMetrics("no engine metrics")
+        return page
+
+    def _samples(self, text: bytes) -> Iterator[tuple[Slot, float]]:
+        known, count = self._known, 0
+        for line in text.split(b"\n"):
+            if line[:1] == b"#":
+                continue
+            series, _, figure = line.rpartition(b" ")
+            source = known.get(series)
+            found: tuple[Source, float] | None = None
+            if source is not None:
+                with suppress(ValueError):
+                    found = source, float(figure)
+            elif series not in known and line.partition(b"{")[0].partition(b" ")[0] in _WANTED:
+                found = self._parse(line)
+            if found is None:
+                continue
+            count += 1
+            if count > MAX_SERIES:
+                raise NotMetrics(f"more than {MAX_SERIES:,} engine series")
+            source, value = found
+            yield source.slot, value if source.constant is None else source.constant
+
+    def _parse(self, line: bytes) -> tuple[Source, float] | None:
+        """A series that is met for the first time; None for what is not in the format or not wanted."""
+        from prometheus_client.parser import text_string_to_metric_families
+
+        if len(line) > MAX_LINE_BYTES:
+            return None
+        try:
+            families = list(text_string_to_metric_families(line.decode("utf-8", "replace") + "\n"))
+        except (ValueError, IndexError, KeyError):  # what the parser raises at garbage
+            return None
+        samples = [sample for family in families for sample in family.samples]
+        if len(samples) != 1:
+            return None
+        sample = samples[0]
+        source = source_of(sample.name, sample.labels)
+        if sample.timestamp is None:  # with a time behind the figure, the line's last word is not the figure
+            if len(self._known) >= MAX_KNOWN:
+                self._known.clear()
+            self._known[line.rpartition(b" ")[0]] = source
+        return None if source is None else (source, float(sample.value))
+
+
+class HttpMetrics:
+    """The MetricsSource port. One pool of connections per scheme, for all engines."""
+
+    def __init__(self, read_seconds: float = PAGE_SECONDS) -> None:
+        self._read_seconds = read_seconds
+        self._pools = ClientPools(read_seconds)
+        self._reader = PageReader()
+
+    async def close(self) -> None:
+        await self._pools.close()
+
+    async def read(self, endpoint: Endpoint) -> MetricPage:
+        """One reading; raises as the port says."""
+        import httpx
+
+        runtime = runtime_named(endpoint.runtime)
+        path = runtime.metrics_path
+        if not path:
+            raise MetricsUnavailable(
+                f"{runtime.title} publishes no metrics.", "Only its log and its API are available."
+            )
+        elsewhere = "Check the address and the port"
+        try:
+            # A label may name a port above 65535, at which the socket raises what no HTTP library expects.
+            urlsplit(endpoint.base_url).port  # noqa: B018 - the port is checked when it is asked for
+            async with asyncio.timeout(self._read_seconds):
+                status, body = await _get(self._pools, endpoint, path, MAX_PAGE_BYTES + 1, MAX_ERROR_BYTES)
+        except ValueError as error:
+            raise unreachable(endpoint.base_url, httpx.InvalidURL(str(error)), self._read_seconds) from None
+        except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
+            raise unreachable(endpoint.base_url, error, self._read_seconds) from None
+        if status in _NO_SUCH_PAGE:
+            option = f"Start it with {runtime.metrics_option}" if runtime.metrics_option else elsewhere
+            raise MetricsUnavailable(f"{runtime.title} has no page {path} (HTTP {status}).", f"{option}.")
+        if status != 200:
+            raise api_error(status, body.decode("utf-8", "replace"), path=path)
+        problem = f"more than {human_bytes(MAX_PAGE_BYTES)}" if len(body) > MAX_PAGE_BYTES else ""
+        if not problem:
+            try:
+                return self._reader.read(body)
+            except NotMetrics as error:
+                problem = str(error)
+        remedy = f"{elsewhere}: another program may listen there."
+        if runtime.id == "vllm":
+            remedy = "vLLM publishes none with --disable-log-stats. Otherwise another program may listen there."
+        raise EngineFailed(f"{endpoint.base_url}{path} cannot be used: {problem}.", remedy)

@@ -1,1 +1,0 @@
-"""The engine_api of services."""
