@@ -100,7 +100,6 @@ class RestartBreaker:
         self._loops: dict[str, Restarts] = {}
 
     async def run(self) -> None:
-        """Watches until cancelled."""
         async for world in self._store.changes(min_interval=LOOK_SECONDS):
             await self.look(value_of(world.engines) or ())
 

@@ -100,7 +100,6 @@ class EngineWatch:
     # --- life -----------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begins to read the log, and to ask for health while the container runs."""
         self._start_read.clear()
         self._asked.clear()
         self._spawn(self._read_log())
@@ -110,7 +109,6 @@ class EngineWatch:
             self._asked.set()
 
     async def close(self) -> None:
-        """Ends the reading and the polling."""
         tasks, self._tasks = self._tasks, []
         for task in tasks:
             task.cancel()
@@ -218,7 +216,6 @@ class EngineWatch:
 
     @property
     def state(self) -> EngineState:
-        """The state, by Docker, health and log."""
         state = state_of(self.container, self._health, self._models, self._was_serving)
         if state not in (EngineState.STOPPED, EngineState.FAILED):
             return state
@@ -234,7 +231,6 @@ class EngineWatch:
         self._changed()
 
     def view(self) -> EngineView:
-        """The engine as the front ends show it."""
         port, timeline = api_port(self.container), self._tracker.timeline()
         return EngineView(
             container=self.container,
@@ -313,7 +309,6 @@ class EngineSupervisor:
     # --- the loops ------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Watches until cancelled, then ends every watch."""
         try:
             async with asyncio.TaskGroup() as group:
                 for loop in (self._refresh_loop, self._event_loop, self._publish_loop, self._explain_loop):
@@ -322,7 +317,6 @@ class EngineSupervisor:
             await self.close()
 
     async def close(self) -> None:
-        """Ends every watch."""
         if self.on_views is not None:
             self.on_views(self.views())
         watches, self._watches = list(self._watches.values()), {}
@@ -365,7 +359,6 @@ class EngineSupervisor:
     # --- what runs ------------------------------------------------------------------------------------
 
     def wake(self) -> None:
-        """Refreshes now."""
         self._refresh_wanted.set()
 
     async def refresh(self) -> None:
@@ -453,7 +446,6 @@ class EngineSupervisor:
         return tuple(sorted(views, key=lambda view: (not view.container.running, view.name)))
 
     def publish(self) -> None:
-        """Puts the views into the store, and changes of state into the event feed."""
         views, now = self.views(), self._clock.now()
         if self.on_views is not None:
             self.on_views(views)
@@ -489,7 +481,6 @@ class EngineSupervisor:
         self._store.update(engines=aged(self._store.world.engines, str(error)))
 
     def say(self, text: str, severity: Severity = Severity.INFO, remedy: str = "") -> None:
-        """Adds a line to the event feed."""
         self._store.say(text, severity, remedy)
 
     # --- on request ------------------------------------------------------------------------------
@@ -514,7 +505,6 @@ class EngineSupervisor:
         await self._act(name, self._docker.start)
 
     async def remove(self, name: str) -> None:
-        """Removes an ended engine and its log."""
         await self._act(name, self._docker.remove)
 
     async def _act(self, name: str, action: Callable[[str], Awaitable[None]]) -> None:

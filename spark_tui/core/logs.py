@@ -63,7 +63,6 @@ class LogBuffer:
         return len(self._lines)
 
     def line(self, number: int) -> LogLine:
-        """The line of that number; IndexError when it has gone or is yet to come."""
         index = number - self.first
         if index < 0:
             raise IndexError(f"line {number} has gone; the first one is {self.first}")
@@ -94,7 +93,6 @@ class LogBuffer:
         self._set_state(LogState.ENDED, reason)
 
     def fail(self, reason: str) -> None:
-        """No more lines come because the stream broke."""
         self._set_state(LogState.FAILED, reason)
 
     def _set_state(self, state: LogState, reason: str) -> None:
@@ -150,7 +148,6 @@ class Query:
         object.__setattr__(self, "limit", limit)
 
     def found_in(self, line: str) -> bool:
-        """Whether a cleaned line matches."""
         if self.regex:
             return self.pattern.search(line, 0, self.limit) is not None
         if self.pattern.flags & re.IGNORECASE:
@@ -212,7 +209,6 @@ class LineFilter:
 
     @property
     def off(self) -> bool:
-        """It lets everything through."""
         return not self.level and self.query is None
 
 
@@ -231,7 +227,6 @@ class MatchIndex:
 
     @property
     def complete(self) -> bool:
-        """Every line has been searched."""
         return self._next >= self.buffer.end
 
     @property

@@ -56,12 +56,10 @@ def state_word(view: EngineView) -> str:
 
 
 def state_cell(view: EngineView) -> Cell:
-    """The state in its colour."""
     return Cell(state_word(view), STATE_TONES.get(view.state, Tone.QUIET))
 
 
 def exposure_cell(view: EngineView) -> Cell:
-    """Who can reach it."""
     quiet = Tone.QUIET if view.exposure is not Exposure.LAN else Tone.PLAIN
     return Cell(view.exposure.value, Tone.BAD if view.exposure is Exposure.LAN_NO_KEY else quiet)
 
@@ -151,7 +149,6 @@ def home_table(views: Sequence[EngineView], jobs: Sequence[JobView], empty: str 
 
 
 def latest_job(jobs: Sequence[JobView], name: str) -> JobView | None:
-    """The last launch of that engine."""
     return next((job for job in reversed(jobs) if job.title == name), None)
 
 
@@ -270,7 +267,6 @@ def _spoken_engine(view: EngineView) -> tuple[object, str]:
 
 
 def host_object(identity: HostIdentity) -> Object:
-    """Which machine this is."""
     unknown = "the machine does not say"
     return {
         **maybe("id", identity.hostname, unknown),
@@ -283,7 +279,6 @@ def host_object(identity: HostIdentity) -> Object:
 
 
 def daemon_object(facts: DaemonFacts) -> Object:
-    """The Docker daemon."""
     return {
         "version": facts.version,
         **maybe("api_version", facts.api_version, "the daemon does not say"),
@@ -329,7 +324,6 @@ def timeline_object(boot: BootTimeline) -> list[Object]:
 
 
 def phase_object(found: Phase) -> Object:
-    """One phase of a start."""
     return {
         "id": found.id.value,
         "label": found.label,
@@ -341,7 +335,6 @@ def phase_object(found: Phase) -> Object:
 
 
 def step_object(found: Step) -> Object:
-    """One step of a launch."""
     return {
         "id": found.id,
         "label": found.label,

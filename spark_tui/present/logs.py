@@ -305,7 +305,6 @@ def explanation_object(explanation: Explanation) -> dict[str, Any]:
 
 
 def cause_object(cause: Finding) -> dict[str, Any]:
-    """Why an engine failed, in JSON."""
     return {
         "cause": str(cause.id),
         "summary": cause.summary,

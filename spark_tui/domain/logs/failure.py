@@ -117,7 +117,6 @@ class FailureReader:
     # --- lines that decide ----------------------------------------------------------------------------
 
     def read(self, sign: Broken, record: LogRecord) -> None:
-        """A line around a failure."""
         worker = self._worker
         match sign:
             case Broken.EXCEPTION:

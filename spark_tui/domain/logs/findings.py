@@ -81,7 +81,6 @@ class Observation:
 
     @property
     def throughput(self) -> list[ServingSample]:
-        """The samples of throughput, without those of drafting."""
         return _throughput(self.samples)
 
 
@@ -182,7 +181,6 @@ def preemptions(seen: Observation) -> Iterator[Finding]:
 
 
 def kv_nearly_full(seen: Observation) -> Iterator[Finding]:
-    """The KV cache above 95 % now, or at the end of the log."""
     last = next((sample for sample in reversed(seen.samples) if sample.kv_percent is not None), None)
     if last is not None and (last.kv_percent or 0.0) >= KV_FULL_PERCENT:
         summary = f"KV cache is {last.kv_percent:.3g} % full: the next request waits or preempts another."
@@ -288,7 +286,6 @@ def fp4_path(seen: Observation) -> Iterator[Finding]:
 
 
 def refused_backends(seen: Observation) -> Iterator[Finding]:
-    """A backend that was asked for and is not there."""
     for line in seen.facts.proof(Topic.BACKEND_REFUSED)[:1]:
         summary = "The requested kernel does not exist for some layers; vLLM chose another."
         remedy = "Set the backend to auto, or use an image that has it."
@@ -375,7 +372,6 @@ _INSTEAD: Final = {
 
 
 def unknown_variables(seen: Observation) -> Iterator[Finding]:
-    """`VLLM_` variables that this version does not read."""
     names = seen.facts.unknown_environment
     if names:
         version = f"vLLM {seen.facts.version}" if seen.facts.version else "This vLLM"

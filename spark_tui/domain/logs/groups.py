@@ -144,7 +144,6 @@ class _Grouper:
             self._open[(*who, bare)] = self._latest[who] = group
 
     def ready(self, number: int) -> Iterator[LineGroup]:
-        """What can be given now."""
         while self._waiting:
             group = self._waiting[0]
             if group.open and number - group.lines[-1] < MAX_APART and len(group.lines) < MAX_LINES:
@@ -155,7 +154,6 @@ class _Grouper:
             yield from group.done()
 
     def rest(self) -> Iterator[LineGroup]:
-        """What is left at the end."""
         while self._waiting:
             yield from self._waiting.popleft().done()
 

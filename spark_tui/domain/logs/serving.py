@@ -90,7 +90,6 @@ class ServingHistory:
 
 
 def sample_of(at: float | None, line: int, message: str) -> ServingSample:
-    """The figures of one message."""
     drafting = message.startswith("SpecDecoding metrics")
     figures: dict[str, Any] = {
         name: kind(number(match[1]))

@@ -46,7 +46,6 @@ def default_utilization(facts: EngineFacts) -> float | None:
 
 
 def utilization_of(facts: EngineFacts) -> float | None:
-    """The utilization that was asked for, or else vLLM's default."""
     return facts.gpu_memory_utilization if facts.gpu_memory_utilization is not None else default_utilization(facts)
 
 

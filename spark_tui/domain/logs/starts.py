@@ -91,7 +91,6 @@ class StartRecord:
 
     @property
     def key(self) -> tuple[str, float]:
-        """Identifies the start."""
         return self.container, self.at
 
     @property
@@ -153,7 +152,6 @@ def start_record(view: EngineView) -> StartRecord | None:
 
 
 def sizes_of(facts: EngineFacts) -> StartSizes:
-    """The sizes that a log names."""
     return StartSizes(
         weights_gib=facts.load_gib,
         kv_gib=facts.kv_gib,

@@ -80,7 +80,6 @@ class Phase:
 
     @property
     def short_label(self) -> str:
-        """Where there is little room."""
         return LABELS[self.id][1]
 
 
@@ -194,7 +193,6 @@ class EngineFacts:
     """The lines behind all this, in the log's order; at most a few for each topic."""
 
     def proof(self, *topics: Topic) -> tuple[LogEvidence, ...]:
-        """The kept lines about `topics`."""
         return tuple(kept for kept in self.evidence if kept.topic in topics)
 
 
@@ -233,17 +231,14 @@ class BootTimeline:
     """From the container's start to the server being ready."""
 
     def phase(self, phase_id: str) -> Phase:
-        """The phase of that id."""
         return next(phase for phase in self.phases if phase.id == phase_id)
 
     @property
     def current(self) -> Phase | None:
-        """The running phase."""
         return next((phase for phase in self.phases if phase.state is PhaseState.RUNNING), None)
 
     @property
     def failed(self) -> Phase | None:
-        """The phase that failed."""
         return next((phase for phase in self.phases if phase.state is PhaseState.FAILED), None)
 
 
@@ -303,7 +298,6 @@ class PhaseRecorder:
             self.now = at
 
     def enter(self, phase_id: PhaseId, *, proven: bool = True) -> None:
-        """A marker says that this phase runs now."""
         if phase_id is not self.current:
             self.release()
         slot = self._slots[phase_id]
@@ -372,7 +366,6 @@ class PhaseRecorder:
         self.current, self._held = self._held, None
 
     def rule_out(self, *phase_ids: PhaseId) -> None:
-        """These phases will not happen."""
         for phase_id in phase_ids:
             self._slots[phase_id].ruled_out = True
 

@@ -89,7 +89,6 @@ class LogTracker:
     # --- lines in -------------------------------------------------------------------------------------
 
     def feed_many(self, lines: Iterable[tuple[str, str]]) -> None:
-        """Lines as `(stamp, text)`."""
         feed = self.feed
         for stamp, text in lines:
             feed(stamp, text)
@@ -124,7 +123,6 @@ class LogTracker:
             self._first(stamp, parse_line(text))
 
     def _first(self, stamp: str | float | None, record: LogRecord) -> None:
-        """The first line of a container."""
         if record.kind is LineKind.BLANK:
             return
         self._begun = True
@@ -341,7 +339,6 @@ class LogTracker:
             self._ready_now()
 
     def mark_warm(self, seconds: float | None = None) -> None:
-        """The first request was answered, after `seconds`."""
         self.phases.mark(PhaseId.WARM, seconds)
         self._dirty = True
 

@@ -35,7 +35,6 @@ class EngineView:
 
     @property
     def name(self) -> str:
-        """The container's name."""
         return self.container.name
 
     @property

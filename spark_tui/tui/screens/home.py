@@ -65,7 +65,6 @@ class EventFeed(Line):
         super().__init__(id="events")
 
     def say(self, width: int) -> Content:
-        """One line per event, as many as fit."""
         events = self.screen.app.context.store.world.events[-EVENTS_SHOWN:]  # type: ignore[attr-defined]
         if not events:
             return Content.styled("No events yet.", "$dim")
@@ -133,7 +132,6 @@ class LogTail(Line):
         self.buffer: LogBuffer | None = None
 
     def say(self, width: int) -> Content:
-        """As many messages as there is room for, newest last."""
         from spark_tui.domain.logs.line import LineKind, parse_line  # not for the first frame
 
         buffer, found = self.buffer, list[Content]()
@@ -157,7 +155,6 @@ class HomeScreen(FrameScreen):
     AUTO_FOCUS = "#engine-list"
 
     def compose_body(self) -> ComposeResult:
-        """Engines, detail, events."""
         with Horizontal(id="columns"):
             with Container(id="engines-pane", classes="pane") as engines:
                 engines.border_title = "Engines"
@@ -173,7 +170,6 @@ class HomeScreen(FrameScreen):
             yield EventFeed()
 
     def on_mount(self) -> None:
-        """Binds the panes to their slices."""
         self._unsubscribe: Callable[[], None] | None = None
         for name in ("engines", "jobs"):
             self.bind_slice(name, lambda _: self._show())
@@ -311,19 +307,15 @@ class HomeScreen(FrameScreen):
     # --- act ------------------------------------------------------------------------------------------
 
     def action_launch(self) -> None:
-        """Chooses a preset."""
         self.spark.switch_mode("presets")
 
     def action_apply_remedy(self) -> None:
-        """The launch form of its preset with the suggested fix."""
         self.spark.apply_fix(self.selected_engine)
 
     def action_open_logs(self) -> None:
-        """The selected engine's log."""
         self.spark.switch_mode("logs")
 
     def action_stop(self) -> None:
-        """Stops the selected engine, after asking."""
         view = self.selected_engine
         if view is None or not view.container.running:
             self.notify("No running engine is selected.", markup=False)
@@ -331,7 +323,6 @@ class HomeScreen(FrameScreen):
         self._confirm_and(view, "Stop", "Stops gracefully. The container stays, with its log.")
 
     def action_restart(self) -> None:
-        """Restarts the selected engine, after asking."""
         view = self.selected_engine
         if view is None:
             self.notify("No engine is selected.", markup=False)
@@ -339,7 +330,6 @@ class HomeScreen(FrameScreen):
         self._confirm_and(view, "Restart", "Stops and starts with the same settings.")
 
     def action_remove(self) -> None:
-        """Removes the selected engine, after asking."""
         view = self.selected_engine
         if view is None or view.container.running:
             self.notify("Stop the engine before removing it.", markup=False)
@@ -369,7 +359,6 @@ class HomeScreen(FrameScreen):
         self.notify(f"API key file: {secured.key_file} (path copied).", markup=False, timeout=12)
 
     def action_cancel_job(self) -> None:
-        """Cancels the launch of the selected engine."""
         name = self.spark.selected
         if self.context.jobs.running(name) is None:
             self.notify("No launch is running.", markup=False)

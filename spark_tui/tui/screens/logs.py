@@ -59,7 +59,6 @@ class LogsScreen(FrameScreen):
     AUTO_FOCUS = "#log"
 
     def compose_body(self) -> ComposeResult:
-        """Boot history on top, the log, why it ended, one line of status."""
         yield BootTimelineView(self.context.clock, self.spark.glyphs, fold_lines=1, id="boot")
         with Container(id="log-pane", classes="pane"):
             yield LogView(id="log", glyphs=self.spark.glyphs, gutter=True)
@@ -68,7 +67,6 @@ class LogsScreen(FrameScreen):
         yield LogStatus()
 
     def on_mount(self) -> None:
-        """Binds the log to the selected engine."""
         self._asking = ""
         self._level = 0
         self._text = ""
@@ -90,7 +88,6 @@ class LogsScreen(FrameScreen):
 
     @property
     def log_view(self) -> LogView:
-        """The log."""
         return self.query_one(LogView)
 
     def _show(self) -> None:
@@ -170,11 +167,9 @@ class LogsScreen(FrameScreen):
     # --- search and filter ----------------------------------------------------------------------------
 
     def action_search(self) -> None:
-        """Asks for the text to find."""
         self._ask("search")
 
     def action_filter_log(self) -> None:
-        """Asks for the text that shown lines must have."""
         self._ask("filter")
 
     def _ask(self, what: str) -> None:
@@ -187,7 +182,6 @@ class LogsScreen(FrameScreen):
         self._renew_status()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Searches or filters."""
         try:
             query = query_of(event.value)
         except BadPattern as error:
@@ -221,15 +215,12 @@ class LogsScreen(FrameScreen):
     # --- keys -----------------------------------------------------------------------------------------
 
     def action_follow(self) -> None:
-        """To the end, and stay there."""
         self.log_view.action_pager("follow")
 
     def action_next_match(self) -> None:
-        """Next match, or next finding."""
         self._jump(1)
 
     def action_previous_match(self) -> None:
-        """Previous match, or previous finding."""
         self._jump(-1)
 
     def _jump(self, step: int) -> None:
@@ -242,20 +233,16 @@ class LogsScreen(FrameScreen):
         self._renew_status()
 
     def action_apply_log_remedy(self) -> None:
-        """The launch form with the suggested fix."""
         self.spark.apply_fix(self.selected_engine)
 
     def action_level(self) -> None:
-        """All lines, warnings and worse, errors only."""
         self._level = (self._level + 1) % len(LEVELS)
         self._filter()
 
     def action_wrap(self) -> None:
-        """Wraps long lines, or not."""
         self.log_view.toggle_wrap()
 
     def action_copy_line(self) -> None:
-        """The marked lines, or the one under the cursor."""
         self._copy(self.log_view.pager.selected_text())
 
     def action_copy_traceback(self) -> None:
@@ -273,7 +260,6 @@ class LogsScreen(FrameScreen):
 
     @work(exit_on_error=False, group="dump")
     async def action_dump(self) -> None:
-        """Saves the lines of the buffer."""
         watch = self.context.supervisor.find(self.spark.selected)
         if watch is None:
             return
@@ -286,7 +272,6 @@ class LogsScreen(FrameScreen):
             self.notify(f"Saved to {path}", timeout=10, markup=False)
 
     def action_next_engine(self) -> None:
-        """The log of the next engine."""
         names = [view.name for view in self.engines()]
         if names:
             at = names.index(self.spark.selected) if self.spark.selected in names else -1

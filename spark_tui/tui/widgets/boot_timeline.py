@@ -79,7 +79,6 @@ class BootTimelineView(SeenWidget):
     # --- paint ----------------------------------------------------------------------------------------
 
     def renew(self) -> None:
-        """Repaints the lines that differ."""
         old, self._lines = self._lines, self.lines(self.size.width or 80)
         if len(old) != len(self._lines):
             self.refresh(layout=True)
@@ -99,7 +98,6 @@ class BootTimelineView(SeenWidget):
         return strip.extend_cell_length(width, self.rich_style)
 
     def lines(self, width: int) -> list[Content]:
-        """What is shown at a width."""
         if self._timeline is None:
             return []
         return self._fold(self._timeline, width) if self._folded else self._list(self._timeline, width)

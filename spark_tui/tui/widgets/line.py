@@ -30,7 +30,6 @@ class Line(Static):
         return self._said if self._said is not None else Content("")
 
     def renew(self) -> None:
-        """Repaints the lines that have changed."""
         width = self.size.width
         if not width:
             return
@@ -129,7 +128,6 @@ class Figures(Line):
         self.display = False
 
     def tell(self, heads: Sequence[Head], rows: Sequence[Sequence[Content]]) -> None:
-        """Replaces what it shows."""
         self._heads, self._rows = tuple(heads), tuple(tuple(row) for row in rows)
         self.display = bool(self._rows)
         self.renew()

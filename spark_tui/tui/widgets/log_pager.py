@@ -51,7 +51,6 @@ class LogWindow:
         return (self._settle()[0], self._bottom()[0]) if self.numbers and self.height > 0 else (0, 0)
 
     def scroll_by(self, rows: int) -> None:
-        """Moves the window by rows; the ends stop it."""
         numbers = self.numbers
         if not numbers or self.height <= 0:
             return
@@ -153,7 +152,6 @@ class LogPager(LogWindow):
 
     @property
     def query(self) -> Query | None:
-        """The search."""
         return self._found.wanted.query if self._found is not None else None
 
     @property
@@ -177,7 +175,6 @@ class LogPager(LogWindow):
         return complete
 
     def lay_out(self, height: int) -> None:
-        """Works out the rows on screen."""
         self.height = height
         self.rows = self.visible()
 
@@ -194,7 +191,6 @@ class LogPager(LogWindow):
         return None if self.following or not self.numbers else self._cursor
 
     def follow(self) -> None:
-        """To the end, and stay there."""
         self._mark = None
         self.following = True
 
@@ -219,7 +215,6 @@ class LogPager(LogWindow):
             self.reveal(self._cursor)
 
     def go_to_line(self, number: int) -> None:
-        """Puts the cursor on a line that is shown."""
         self.go_to(self._index_of(number))
 
     def mark(self, step: int, number: int | None = None) -> None:

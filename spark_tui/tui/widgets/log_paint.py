@@ -58,13 +58,11 @@ class LogPainter:
         self._rows: LRUCache[int, list[Strip]] = LRUCache(CACHED_LINES)
 
     def forget(self) -> None:
-        """Drops what was painted."""
         self._styles.clear()
         self._lines.clear()
         self._rows.clear()
 
     def line(self, number: int) -> PaintedLine:
-        """One line in one row."""
         line = self._lines.get(number)
         if line is None:
             line = self._lines[number] = self._painted(self._source(number))

@@ -190,7 +190,6 @@ class LogView(SeenWidget, can_focus=True):
 
     @property
     def wrapped(self) -> bool:
-        """Whether long lines are wrapped."""
         return self._painter.wrap
 
     def toggle_wrap(self) -> None:
@@ -205,7 +204,6 @@ class LogView(SeenWidget, can_focus=True):
         self._forget()
 
     def notify_style_update(self) -> None:
-        """Strips carry colours."""
         super().notify_style_update()
         self._forget()
 
@@ -231,7 +229,6 @@ class LogView(SeenWidget, can_focus=True):
         return ("", "") if len(buffer) else (self._nothing, "dim")
 
     def _repaint(self) -> None:
-        """Works out the rows, and repaints those that look different."""
         size, pager, wrap = self.size, self.pager, self._painter.wrap
         if not size.width or not size.height:
             return
@@ -316,12 +313,10 @@ class LogView(SeenWidget, can_focus=True):
     # --- keys and mouse -------------------------------------------------------------------------------
 
     def action_pager(self, method: str, *steps: int) -> None:
-        """Moves, marks, pages or follows."""
         with self.paging() as pager:
             getattr(pager, method)(*steps)
 
     def action_sideways(self, step: int) -> None:
-        """Scrolls long lines."""
         if not self._painter.wrap:
             with self.paging() as pager:
                 longest = max((self._painter.line(row.number).strip.cell_length for row in pager.rows), default=0)
@@ -342,19 +337,16 @@ class LogView(SeenWidget, can_focus=True):
                 pager.follow()
 
     def on_mouse_down(self, event: MouseDown) -> None:
-        """The line under the pointer, or a place in the scroll bar."""
         event.stop()
         self.capture_mouse()
         self._dragging = "bar" if event.x >= self._text_width else "lines"
         self._drag(event.y, begin=True)
 
     def on_mouse_move(self, event: MouseMove) -> None:
-        """Dragging marks lines, or moves the scroll bar."""
         if self._dragging:
             self._drag(event.y)
 
     def on_mouse_up(self, _: MouseUp) -> None:
-        """Ends the dragging; marked lines stay marked."""
         self._dragging = ""
         self.release_mouse()
 

@@ -128,12 +128,10 @@ def fix(summary: str, remedy: str, change: Change = ()) -> Finding:
 
 
 def setting(summary: str, remedy: str, key: str, value: object) -> Finding:
-    """A cause that one setting removes."""
     return fix(summary, remedy, ((key, f"{value:g}" if isinstance(value, float) else str(value)),))
 
 
 def first_group(match: re.Match[str]) -> str:
-    """The first group that is not empty; an empty string where there is none."""
     return next((group for group in match.groups() if group), "")
 
 

@@ -36,7 +36,6 @@ _PACKAGES: Final = {"cv2": "opencv-python-headless", "PIL": "pillow", "sklearn":
 
 
 def missing_module(match: re.Match[str], _context: FailureContext) -> Finding:
-    """The image has no package that the model's own code imports."""
     first = re.split(r"[,\s]+", first_group(match).strip())[0].strip("`'\".")
     package = _PACKAGES.get(first, first.partition(".")[0].replace("_", "-"))
     summary = f"Python package {first} is missing from the image."
@@ -76,7 +75,6 @@ def process_died(match: re.Match[str], _context: FailureContext) -> Finding:
 
 
 def too_new_for_driver(match: re.Match[str], _context: FailureContext) -> Finding:
-    """The image's CUDA is newer than the driver."""
     found = first_group(match)
     return fix(
         f"The NVIDIA driver is too old for this image's CUDA{f' (found {found})' if found else ''}.",

@@ -40,7 +40,6 @@ def utilization_that_fits(free_gib: float, total_gib: float) -> float | None:
 
 
 def asked_utilization(context: FailureContext) -> float | None:
-    """What the engine was given, or else vLLM's own default."""
     try:
         given = float(context.asked.get("gpu_memory_utilization", ""))
     except ValueError:
@@ -49,7 +48,6 @@ def asked_utilization(context: FailureContext) -> float | None:
 
 
 def free_memory(match: re.Match[str], _context: FailureContext) -> Finding:
-    """Less is free at the start than the engine wants."""
     free, total, share, wanted = (float(match[at]) for at in range(1, 5))
     fits = utilization_that_fits(free, total)
     summary = f"vLLM needs {wanted:g} GiB ({share:g} of {total:g} GiB); only {free:g} GiB were free."
@@ -84,7 +82,6 @@ def no_kv_room(_match: re.Match[str], context: FailureContext) -> Finding:
 
 
 def kv_too_small(match: re.Match[str], context: FailureContext) -> Finding:
-    """One request of the full context needs more than there is."""
     length, needed, available = int(match[1]), float(match[2]), float(match[3])
     estimate = _ESTIMATE.search(match.string)
     fits = int(estimate[1]) if estimate else int(length * available / needed) // 1024 * 1024 if needed > 0 else 0
@@ -106,7 +103,6 @@ def mamba_blocks(match: re.Match[str], _context: FailureContext) -> Finding:
 
 
 def warming_up(match: re.Match[str], context: FailureContext) -> Finding:
-    """The dummy requests of the warm-up did not fit."""
     requests = int(match[1])
     fewer = max(1, requests // 2)
     summary = f"Out of memory during warm-up with {requests} requests."

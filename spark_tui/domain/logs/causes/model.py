@@ -33,7 +33,6 @@ def bad_repo_id(match: re.Match[str], _context: FailureContext) -> Finding:
 
 
 def missing_shards(match: re.Match[str], context: FailureContext) -> Finding:
-    """The index names files that are not there."""
     files = re.findall(r"([^/'\"{}]{1,200}\.(?:safetensors|bin|pt|gguf))", match[1])
     named = f": {files[0]}" + (f" and {len(files) - 1} more" if len(files) > 1 else "") if files else ""
     one = len(files) == 1
@@ -59,7 +58,6 @@ def unknown_quantization(match: re.Match[str], context: FailureContext) -> Findi
 
 
 def quantization_mismatch(match: re.Match[str], _context: FailureContext) -> Finding:
-    """The preset says one method, the checkpoint another."""
     return setting(
         f"The checkpoint is quantized with {match[1]}, but the preset sets {match[2]}.",
         f"Set quantization={match[1]}, or remove the option.",
@@ -69,7 +67,6 @@ def quantization_mismatch(match: re.Match[str], _context: FailureContext) -> Fin
 
 
 def unknown_architecture(match: re.Match[str], context: FailureContext) -> Finding:
-    """A model newer than the image."""
     name = first_group(match).strip("'") or context.facts.architecture or "of this model"
     return fix(
         f"This image{context.version} does not support the architecture {name}.",

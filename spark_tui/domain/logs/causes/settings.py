@@ -33,7 +33,6 @@ _CORRECTABLE: Final = frozenset((
 
 
 def too_long(match: re.Match[str], _context: FailureContext) -> Finding:
-    """More context than the model was trained for."""
     asked = int(match[1])
     limit = int(min((float(figure) for figure in match.groups()[1:] if figure), default=0))
     if limit <= 0:
@@ -67,7 +66,6 @@ def _port(text: str) -> int | None:
 
 
 def unknown_parser(match: re.Match[str], _context: FailureContext) -> Finding:
-    """A tool call or reasoning parser that this version does not have."""
     kind, key = "tool call", "tool_call_parser"
     if "reasoning" in match[1].lower():
         kind, key = "reasoning", "reasoning_parser"
@@ -94,7 +92,6 @@ def wrong_choice(match: re.Match[str], context: FailureContext) -> Finding:
 
 
 def more_ranks(match: re.Match[str], context: FailureContext) -> Finding:
-    """One Spark has one GPU."""
     ranks, there = int(match[1]), int(match[2])
     fits = max(there, 1)
     change: Change = (("tensor_parallel", str(fits)),)
@@ -107,7 +104,6 @@ def more_ranks(match: re.Match[str], context: FailureContext) -> Finding:
 
 
 def uneven_heads(match: re.Match[str], _context: FailureContext) -> Finding:
-    """Heads cannot be divided evenly."""
     heads, ranks = int(match[1]), int(match[2])
     fits = max((n for n in range(1, min(ranks, 64)) if heads % n == 0), default=1)
     summary = f"The model's {heads} attention heads cannot be divided among {ranks} GPUs."

@@ -215,7 +215,6 @@ def found(pattern: str, facts: Callable[[re.Match[str], Known], Iterable[Fact]])
 
 
 def keeps(topic: Topic, *beginnings: str) -> Rule:
-    """The line is evidence about a topic."""
     return lambda message, known: keep(topic, message, known) if message.startswith(beginnings) else ()
 
 
@@ -228,12 +227,10 @@ def keep(topic: Topic, message: str, known: Known) -> tuple[Keep, ...]:
 
 
 def shown(message: str) -> str:
-    """A message as it may be shown."""
     return truncate(mask_secrets(clean_line(message[: MAX_EVIDENCE * 2])).strip(), MAX_EVIDENCE)
 
 
 def learn(**fields: Any) -> Learn:
-    """Facts by the names of EngineFacts."""
     return Learn(fields)
 
 
@@ -290,7 +287,6 @@ _AUTOTUNE: Final = (
 
 
 def autotune(message: str, known: Known) -> Iterator[Fact]:
-    """FlashInfer tries its kernels."""
     if message.startswith(("[Autotuner]: Autotuning process ends", "JIT kernel warmup f")):
         if known.facts.kv_tokens is not None:
             yield Finish(PhaseId.AUTOTUNE, PhaseId.ENGINE_READY)

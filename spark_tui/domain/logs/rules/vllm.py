@@ -161,7 +161,6 @@ _BATCHED: Final = re.compile(r"max_num_batched_tokens=(\d{1,9})")
 
 
 def scheduling(message: str, _known: Known) -> Iterator[Fact]:
-    """Chunked prefill, asynchronous scheduling, prefix caching: on or off."""
     if message.startswith("Chunked prefill is enabled"):
         tokens = _BATCHED.search(message)
         yield learn(chunked_prefill=True, **({"max_num_batched_tokens": int(tokens[1])} if tokens else {}))
@@ -287,7 +286,6 @@ def checkpoint(message: str, known: Known) -> Iterable[Fact]:
 
 
 def listens(url: str) -> tuple[Fact, ...]:
-    """The server is being set up, at a URL."""
     return Enter(P.SERVER), learn(url=url[:120]), Report(P.SERVER, url[:120])
 
 
@@ -325,7 +323,6 @@ _KEEP: Final = re.compile(rf"increas(?:e|ing) --gpu-memory-utilization (?:from {
 
 
 def compiled(message: str, _known: Known) -> Iterator[Fact]:
-    """torch.compile is done, for one of the models."""
     seconds = _SECONDS.search(message)
     if seconds and message.startswith(("torch.compile took", "torch.compile takes")):
         yield Compiled(number(seconds[1]))
@@ -391,7 +388,6 @@ def overridden(message: str, known: Known) -> Iterable[Fact]:
 
 
 def skipping(message: str, known: Known) -> Iterator[Fact]:
-    """Autotune or capture is off."""
     if message.startswith("Skipping FlashInfer autotune because it is disabled"):
         yield RuledOut(P.AUTOTUNE)
     elif message.startswith("Skipping CUDA graph capture"):
@@ -477,7 +473,6 @@ def drafts(message: str, known: Known) -> Iterator[Fact]:
 
 
 def worker(message: str, _known: Known) -> Iterator[Fact]:
-    """A worker failed or died."""
     if "died unexpectedly" in message:
         yield Broken.PROCESS_DIED
     elif message.startswith(("WorkerProc failed to start", "WorkerProc hit an exception")):
@@ -485,7 +480,6 @@ def worker(message: str, _known: Known) -> Iterator[Fact]:
 
 
 def gone(message: str, _known: Known) -> Iterable[Fact]:
-    """The engine core vanished."""
     return (Broken.ENGINE_GONE,) if "engine core exited unexpectedly" in message else ()
 
 
