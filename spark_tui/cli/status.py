@@ -128,28 +128,25 @@ Spoken = dict[str, tuple[object, str]]
 
 
 def plain_status(session: Session, *, watch: bool) -> None:
-    """A sentence for each thing; with `watch` one more for each change. Raises Docker's error at the end of a look."""
+    """A sentence for each subject; with `watch` one more for each change. Raises Docker's error at the end."""
 
     async def work(context: Context) -> None:
-        spoken_before: Spoken = {}
+        before: Spoken = {}
         while True:
             look = await _look(context)
             now = spoken(look.world, look.daemon, look.views, look.error)
-            lines = _changes(spoken_before, now, first=not spoken_before)
+            changed = {key: now[key] for key in now if key not in before or _moved(before[key][0], now[key][0])}
+            lines = [(key, text) for key, (_, text) in changed.items()]
+            lines += [(key, f"{key} is gone.") for key in before if key not in now and key not in _MACHINE]
+            if not before and "docker" in now and now.keys() <= _MACHINE:
+                lines.append(("engines", "No engines."))
             stamp = context.clock.now()
             if session.as_json:
                 session.out.json_lines({"at": moment(stamp), "id": key, "text": text} for key, text in lines)
             else:
                 hour = datetime.fromtimestamp(stamp).astimezone().strftime("%H:%M:%S ") if watch else ""
                 session.out.lines(f"{hour}{text}" for _, text in lines)
-            spoken_before = {
-                **now,
-                **{
-                    key: spoken_before[key]
-                    for key in now
-                    if key in spoken_before and not _moved(spoken_before[key], now[key])
-                },
-            }
+            before = {key: changed.get(key) or before[key] for key in now}
             if not watch:
                 if look.error is not None:
                     raise look.error
@@ -159,17 +156,11 @@ def plain_status(session: Session, *, watch: bool) -> None:
     session.run(work)
 
 
-def _moved(before: tuple[object, str], after: tuple[object, str]) -> bool:
+_MACHINE: Final = frozenset(("docker", "memory"))
+
+
+def _moved(old: object, new: object) -> bool:
     """Figures move by a step, everything else by being different."""
-    old, new = before[0], after[0]
     if isinstance(old, float) and isinstance(new, float):
         return abs(old - new) >= STEP_GIB
     return old != new
-
-
-def _changes(before: Spoken, after: Spoken, *, first: bool) -> list[tuple[str, str]]:
-    lines = [(key, after[key][1]) for key in after if key not in before or _moved(before[key], after[key])]
-    gone = [(key, f"{key} is gone.") for key in before if key not in after and key not in ("docker", "memory")]
-    if first and "docker" in after and not any(key not in ("docker", "memory") for key in after):
-        lines.append(("engines", "No engines."))
-    return lines + gone

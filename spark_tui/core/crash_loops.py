@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import aclosing
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final
 
-from spark_tui.core.engines import EngineSupervisor
+from spark_tui.core.engines import EngineSupervisor, stamp_before
 from spark_tui.core.store import AlarmBoard, Store
 from spark_tui.domain.engine.container import ContainerFacts
 from spark_tui.domain.engine.state import EngineState, runtime_of
@@ -16,7 +16,7 @@ from spark_tui.domain.finding import AlarmId, Finding, Severity
 from spark_tui.domain.host.guard import GuardedEngine, GuardEntry
 from spark_tui.domain.logs.causes.cause import CauseId
 from spark_tui.domain.logs.causes.diagnosis import explain_failure
-from spark_tui.domain.logs.crash_loop import Restarts, RestartVerdict
+from spark_tui.domain.logs.crash_loop import Restarts
 from spark_tui.domain.logs.tracker import LogTracker
 from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.reading import value_of
@@ -35,15 +35,22 @@ class EndedStart:
         self._facts = facts
         self._tracker = LogTracker(since, runtime_of(facts))
         self._count = 0
-        self.stamp = "" if since is None else _stamp(since - 0.001)
+        self.stamp = "" if since is None else stamp_before(since)
         """From where its log is to be read; empty: from the beginning."""
 
     def feed(self, batch: Sequence[LogLine]) -> bool:
         """Takes lines as they come. False once no more are needed."""
-        until = self._facts.started_at
-        self._tracker.feed_many([line for line in batch if until is None or _before(line, until)])
+        self._tracker.feed_many([line for line in batch if self._is_part(line)])
         self._count += len(batch)
-        return self._count <= MOST_LINES and (until is None or not batch or _before(batch[-1], until))
+        return self._count <= MOST_LINES and (not batch or self._is_part(batch[-1]))
+
+    def _is_part(self, line: LogLine) -> bool:
+        """Written before the next start; a line without a time counts as before."""
+        try:
+            until = self._facts.started_at
+            return until is None or datetime.fromisoformat(line.stamp).timestamp() < until
+        except ValueError:
+            return True
 
     def cause(self) -> Finding:
         """Why it ended, as far as the lines tell."""
@@ -53,18 +60,6 @@ class EndedStart:
         timeline = self._tracker.timeline()
         found = explain_failure(timeline, exit_code=code, oom_killed=facts.oom_killed, error=facts.error)
         return found or UNKNOWN
-
-
-def _stamp(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
-
-
-def _before(line: LogLine, moment: float) -> bool:
-    """Whether it was written before that moment; a line without a time counts as before."""
-    try:
-        return datetime.fromisoformat(line.stamp).timestamp() < moment
-    except ValueError:
-        return True
 
 
 LOOK_SECONDS: Final = 0.5
@@ -106,8 +101,7 @@ class RestartBreaker:
     async def look(self, views: tuple[EngineView, ...]) -> None:
         """One look: whose restarts have become more."""
         watched = [view for view in views if view.container.restart_policy]
-        for gone in self._loops.keys() - {view.container.id for view in watched}:
-            del self._loops[gone]
+        _forget(self._loops, (view.container for view in watched))
         for view in watched:
             await self._look(view)
 
@@ -124,20 +118,13 @@ class RestartBreaker:
             elif view.state is EngineState.SERVING:
                 self._alarms.clear(AlarmId.CRASH_LOOP, view.name, over=f"{view.name} is serving.")
             return
-        cause = await self._cause(facts, loop.started_again(facts.restart_count, facts.started_at))
-        verdict = loop.ended(self._clock.now(), cause.id, guess=cause.guess, by_guard=self._by_guard(view.name))
-        await self._judge(view, loop, cause, verdict)
-
-    def _by_guard(self, name: str) -> bool:
-        now = self._clock.now()
-        return any(
-            entry.engine == name and entry.act in _GUARDED and now - entry.at < GUARD_SECONDS
+        start = EndedStart(facts, loop.started_again(facts.restart_count, facts.started_at))
+        cause, now = await self._cause(facts.id, start), self._clock.now()
+        by_guard = any(
+            entry.engine == view.name and entry.act in _GUARDED and now - entry.at < GUARD_SECONDS
             for entry in self._guarded()
         )
-
-    # --- the verdict ----------------------------------------------------------------------------------
-
-    async def _judge(self, view: EngineView, loop: Restarts, cause: Finding, verdict: RestartVerdict) -> None:
+        verdict = loop.ended(now, cause.id, guess=cause.guess, by_guard=by_guard)
         if verdict.allowed:
             self._supervisor.say(
                 f"{view.name} ended; Docker restarted it ({verdict.reason}): {cause.summary}",
@@ -156,20 +143,17 @@ class RestartBreaker:
             self._tell(view, f"crash loop, and stopping failed: {error.summary}", Severity.ERROR, cause)
             return
         loop.given_up = True
-        self._tell(view, f"stopped after {_times(len(loop.ends))}: {verdict.reason}", Severity.ERROR, cause)
+        ends = "its first end" if len(loop.ends) == 1 else f"{len(loop.ends)} ends"
+        self._tell(view, f"stopped after {ends}: {verdict.reason}", Severity.ERROR, cause)
 
     def _tell(self, view: EngineView, text: str, severity: Severity, cause: Finding) -> None:
         words = f"{text}. {cause.summary}" if cause.id != CauseId.UNKNOWN else text
         remedy = f"{cause.remedy} More: spark-tui explain {view.name}".strip()
         self._alarms.raise_(Finding(AlarmId.CRASH_LOOP, severity, words, remedy=remedy, subject=view.name))
 
-    # --- the cause ------------------------------------------------------------------------------------
-
-    async def _cause(self, facts: ContainerFacts, since: float | None) -> Finding:
-        """Why the start before this one ended, from the log between the two."""
-        start = EndedStart(facts, since)
+    async def _cause(self, container: str, start: EndedStart) -> Finding:
         try:
-            async with aclosing(self._docker.logs(facts.id, follow=False, since=start.stamp)) as batches:
+            async with aclosing(self._docker.logs(container, follow=False, since=start.stamp)) as batches:
                 async for batch in batches:
                     if not start.feed(batch):
                         break
@@ -178,8 +162,10 @@ class RestartBreaker:
         return start.cause()
 
 
-def _times(count: int) -> str:
-    return "its first end" if count == 1 else f"{count} ends"
+def _forget(loops: dict[str, Restarts], watched: Iterable[ContainerFacts]) -> None:
+    """Drops the containers that are watched no longer."""
+    for gone in loops.keys() - {facts.id for facts in watched}:
+        del loops[gone]
 
 
 ACT: Final = "end the crash loop"
@@ -201,8 +187,7 @@ class LoopEnder:
     def look(self) -> None:
         """One look, after the actuator has asked Docker what runs."""
         watched = [facts for facts in self._actuator.restarting() if facts.ours or not self._only_ours]
-        for gone in self._loops.keys() - {facts.id for facts in watched}:
-            del self._loops[gone]
+        _forget(self._loops, watched)
         for facts in watched:
             self._look(facts)
 
@@ -213,21 +198,16 @@ class LoopEnder:
             return
         if facts.restart_count == loop.count or loop.given_up:
             return
-        cause = self._cause(facts, loop.started_again(facts.restart_count, facts.started_at))
-        verdict = loop.ended(self._clock.now(), cause.id, guess=cause.guess)
-        if not verdict.allowed:
-            self._end(facts, loop, f"{verdict.reason}. {cause.summary}")
-
-    def _cause(self, facts: ContainerFacts, since: float | None) -> Finding:
-        start = EndedStart(facts, since)
+        start = EndedStart(facts, loop.started_again(facts.restart_count, facts.started_at))
         try:
             start.feed(self._actuator.log(facts.id, start.stamp))
+            cause = start.cause()
         except SparkError:  # a daemon that does not answer: then it is not known
-            return UNKNOWN
-        return start.cause()
-
-    def _end(self, facts: ContainerFacts, loop: Restarts, reason: str) -> None:
+            cause = UNKNOWN
+        verdict = loop.ended(self._clock.now(), cause.id, guess=cause.guess)
+        if verdict.allowed:
+            return
         engine = GuardedEngine(facts.id, facts.name, facts.pid, facts.ours, started_at=facts.started_at or 0.0)
         how = self._actuator.stop(engine, GRACE_SECONDS)
         loop.given_up = True
-        self._keep(GuardEntry(self._clock.now(), ACT, facts.name, reason, how))
+        self._keep(GuardEntry(self._clock.now(), ACT, facts.name, f"{verdict.reason}. {cause.summary}", how))

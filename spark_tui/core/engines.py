@@ -268,7 +268,12 @@ def stamp_of_start(container: ContainerFacts) -> str:
     """A stamp just before this start: the log of a container that was started again holds earlier starts too."""
     if container.started_at is None or container.finished_at is None:
         return ""
-    return datetime.fromtimestamp(container.started_at - 0.001, UTC).isoformat().replace("+00:00", "Z")
+    return stamp_before(container.started_at)
+
+
+def stamp_before(seconds: float) -> str:
+    """A stamp as Docker writes it, a millisecond before a moment."""
+    return datetime.fromtimestamp(seconds - 0.001, UTC).isoformat().replace("+00:00", "Z")
 
 
 REFRESH_SECONDS = 30.0

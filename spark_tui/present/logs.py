@@ -203,57 +203,43 @@ def landmarks(explanation: Explanation, first_line: int, cause_line: int | None 
 
 
 def explanation_page(explanation: Explanation) -> tuple[Section, ...]:
-    """What it is, how the start went, why it failed, how it computes, and what could be better."""
-    phases = (phase for phase in explanation.timeline.phases if phase.state not in _UNSEEN)
-    fp4 = explanation.fp4
-    about_fp4 = (fp4.cost, fp4.advice) if fp4.verdict is Fp4.WEIGHT_ONLY_INTENDED else ()
-    sections = (
-        Section(rows=tuple(row for row in _head(explanation) if row.text)),
-        Section(rows=_why(explanation.cause) if explanation.cause is not None else ()),
-        Section(rows=tuple(Row(_progress(phase), phase.label) for phase in phases)),
-        Section(rows=tuple(_numbered(row) for row in verdict_rows(explanation))),
-        Section(rows=tuple(Row(text, "-") for text in about_fp4 if text)),
-        *(Section(rows=_finding_section(finding)) for finding in explanation.findings),
-    )
-    return tuple(section for section in sections if section.rows)
-
-
-_UNSEEN: Final = (PhaseState.PENDING, PhaseState.SKIPPED)
-
-
-def _head(explanation: Explanation) -> tuple[Row, ...]:
-    facts, took, current = explanation.timeline.facts, explanation.timeline.seconds, explanation.timeline.current
-    outcome = OUTCOMES[explanation.outcome]
+    """Engine and outcome, how the start went, why it failed, how it computes, and what could be better."""
+    facts, fp4, cause = explanation.timeline.facts, explanation.fp4, explanation.cause
+    outcome, took, current = OUTCOMES[explanation.outcome], explanation.timeline.seconds, explanation.timeline.current
     if explanation.outcome is Outcome.READY and took is not None:
         outcome += f" after {human_duration(took)}"
     elif explanation.outcome is Outcome.STARTING and current is not None:
         outcome += f": {current.label}{f', {current.detail}' if current.detail else ''}"
     engine = " ".join(filter(None, (explanation.engine or "not recognised", facts.version)))
-    return Row(engine, "engine"), Row(facts.model, "model"), Row(outcome, "outcome")
-
-
-def _why(cause: Finding) -> tuple[Row, ...]:
-    guess = " (likely, not proven by the log)" if cause.guess else ""
-    change = (Row(set_options(cause.change), "setting"),) if cause.change else ()
-    return (
-        Row(f"{cause.id}{guess}", "cause"),
-        Row(cause.summary, " "),
-        Row(cause.remedy, "fix"),
-        *change,
-        *(Row(clean_line(text), "|") for text in cause.evidence),
-    )
+    sections = [[Row(engine, "engine"), Row(facts.model, "model"), Row(outcome, "outcome")]]
+    if cause is not None:
+        sections.append(
+            [
+                Row(f"{cause.id}{' (likely, not proven by the log)' if cause.guess else ''}", "cause"),
+                Row(cause.summary, " "),
+                Row(cause.remedy, "fix"),
+                Row(set_options(cause.change), "setting"),
+                *(Row(clean_line(text), "|") for text in cause.evidence),
+            ]
+        )
+    phases = [
+        each for each in explanation.timeline.phases if each.state not in (PhaseState.PENDING, PhaseState.SKIPPED)
+    ]
+    sections.append([Row(_progress(phase), phase.label) for phase in phases])
+    sections.append([_numbered(row) for row in verdict_rows(explanation)])
+    if fp4.verdict is Fp4.WEIGHT_ONLY_INTENDED:
+        sections.append([Row(fp4.cost, "-"), Row(fp4.advice, "-")])
+    for found in explanation.findings:
+        first = _numbered(Row(found.summary, LEVELS[found.severity], TONES[found.severity], found.line))
+        sections.append([first, Row(found.remedy, "fix"), Row(set_options(found.change), "setting")])
+    shown = (tuple(row for row in rows if row.text) for rows in sections)
+    return tuple(Section(rows=rows) for rows in shown if rows)
 
 
 def _progress(phase: Phase) -> str:
     took = "" if phase.seconds is None else human_duration(phase.seconds)
     state = "" if phase.state is PhaseState.DONE else phase.state.value
     return "  ".join(filter(None, (took, state, phase.detail))) or "done"
-
-
-def _finding_section(finding: Finding) -> tuple[Row, ...]:
-    first = _numbered(Row(finding.summary, LEVELS[finding.severity], TONES[finding.severity], finding.line))
-    rest = (Row(finding.remedy, "fix"), Row(set_options(finding.change), "setting"))
-    return first, *(row for row in rest if row.text)
 
 
 def _numbered(row: Row) -> Row:

@@ -83,7 +83,7 @@ class LogContext:
 class Explanation:
     """What a log means. `cause` is None unless it failed or was stopped; `lines` is how many were read.
 
-    `kv_percent` and `prefix_hit_percent` are the latest figures that the engine reported."""
+    `kv_percent` and `prefix_hit_percent` are the latest reported figures."""
 
     engine: str
     timeline: BootTimeline
@@ -146,12 +146,14 @@ def explain(
             pool_gib=context.pool_gib,
             fp4=fp4,
         ),
-        kv_percent=next((s.kv_percent for s in reversed(samples) if s.kv_percent is not None), None),
-        prefix_hit_percent=next(
-            (s.prefix_hit_percent for s in reversed(samples) if s.prefix_hit_percent is not None), None
-        ),
+        kv_percent=_latest(samples, "kv_percent"),
+        prefix_hit_percent=_latest(samples, "prefix_hit_percent"),
         lines=lines,
     )
+
+
+def _latest(samples: Sequence[ServingSample], name: str) -> float | None:
+    return next((value for sample in reversed(samples) if (value := getattr(sample, name)) is not None), None)
 
 
 def explain_view(

@@ -12,21 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from spark_tui.domain.logs.line import NUMBER, number
-from spark_tui.domain.logs.rules.rule import (
-    Enter,
-    Fact,
-    Finish,
-    Known,
-    NewStart,
-    Report,
-    Rule,
-    Sign,
-    Table,
-    Warm,
-    found,
-    learn,
-    table,
-)
+from spark_tui.domain.logs.rules import rule as r
 from spark_tui.domain.logs.timeline import PhaseId as P
 
 _MODEL: Final = re.compile(r"load_model: loading model '([^']{1,300})'")
@@ -37,101 +23,101 @@ _CONTEXT: Final = re.compile(r"n_ctx += (\d{1,12})$")
 _MIB: Final = 1024
 
 
-def build(match: re.Match[str], known: Known) -> Iterator[Fact]:
+def build(match: re.Match[str], known: r.Known) -> Iterator[r.Fact]:
     """`build: 9421 (ed7be1568) with GNU 13.3.0 for Linux aarch64`."""
     if not known.facts.version:
-        yield NewStart("llama-cpp", first=False)
-        yield learn(version=f"b{match[1]}")
-        yield Enter(P.CONFIG)
+        yield r.NewStart("llama-cpp", first=False)
+        yield r.learn(version=f"b{match[1]}")
+        yield r.Enter(P.CONFIG)
 
 
-def program(message: str, known: Known) -> Iterator[Fact]:
+def program(message: str, known: r.Known) -> Iterator[r.Fact]:
     """What the program itself says: that it loads, that it has loaded, that it listens."""
     if message.startswith(("main: loading model", "srv")) and "loading model" in message[:60]:
-        yield Enter(P.WEIGHTS)
+        yield r.Enter(P.WEIGHTS)
         model = _MODEL.search(message)
         if model and not known.facts.model:
-            yield learn(model=model[1])
+            yield r.learn(model=model[1])
     elif "model loaded" in message[:60]:
-        yield Sign.READY
+        yield r.Sign.READY
     elif url := _URL.search(message, 0, 200):
-        yield learn(url=url[1])
+        yield r.learn(url=url[1])
         if "starting the main loop" in message:
-            yield Sign.READY
+            yield r.Sign.READY
 
 
-def tensors(message: str, known: Known) -> Iterator[Fact]:
+def tensors(message: str, known: r.Known) -> Iterator[r.Fact]:
     """`load_tensors: ...`: the weights."""
-    yield Enter(P.WEIGHTS)
+    yield r.Enter(P.WEIGHTS)
     if buffer := _BUFFER.match(message):
-        yield learn(load_gib=round((known.facts.load_gib or 0.0) + number(buffer[1]) / _MIB, 2))
+        yield r.learn(load_gib=round((known.facts.load_gib or 0.0) + number(buffer[1]) / _MIB, 2))
     elif layers := _LAYERS.match(message):
-        yield Report(P.WEIGHTS, f"{layers[1]} layers on the GPU")
+        yield r.Report(P.WEIGHTS, f"{layers[1]} layers on the GPU")
 
 
-def context(message: str, known: Known) -> Iterator[Fact]:
+def context(message: str, known: r.Known) -> Iterator[r.Fact]:
     """`llama_context: constructing llama_context`: the weights are in; `n_ctx = 65536`."""
     if "constructing llama_context" in message[:80]:
         gib = known.facts.load_gib
-        yield Finish(P.WEIGHTS, P.KV_CACHE, f"{gib:g} GiB" if gib is not None else "")
+        yield r.Finish(P.WEIGHTS, P.KV_CACHE, f"{gib:g} GiB" if gib is not None else "")
     elif size := _CONTEXT.search(message, 0, 120):
-        yield learn(max_model_len=int(size[1]))
+        yield r.learn(max_model_len=int(size[1]))
 
 
-def cache(match: re.Match[str], known: Known) -> Iterator[Fact]:
+def cache(match: re.Match[str], known: r.Known) -> Iterator[r.Fact]:
     """`llama_kv_cache: size = 384.00 MiB (  4096 cells, ...`: models with windows have two caches."""
     tokens = max(int(match[2]), known.facts.kv_tokens or 0)
-    yield learn(kv_tokens=tokens, kv_gib=round((known.facts.kv_gib or 0.0) + number(match[1]) / _MIB, 2))
-    yield Finish(P.KV_CACHE, P.ENGINE_READY, f"{tokens:,} tokens")
+    yield r.learn(kv_tokens=tokens, kv_gib=round((known.facts.kv_gib or 0.0) + number(match[1]) / _MIB, 2))
+    yield r.Finish(P.KV_CACHE, P.ENGINE_READY, f"{tokens:,} tokens")
 
 
-def info(match: re.Match[str], known: Known) -> Iterator[Fact]:
+def info(match: re.Match[str], known: r.Known) -> Iterator[r.Fact]:
     """`print_info: file type = Q4_K - Medium`: what the file says of itself."""
     value = match[2].strip()
     if match[1] == "arch":
-        yield learn(architecture=value)
+        yield r.learn(architecture=value)
     elif match[1] == "file type":
-        yield learn(quantization=value)
+        yield r.learn(quantization=value)
     elif match[1] == "general.name" and not known.facts.model:
-        yield learn(model=value)
+        yield r.learn(model=value)
     elif size := re.match(rf"{NUMBER} GiB", value):
-        yield learn(checkpoint_gib=number(size[1]))
+        yield r.learn(checkpoint_gib=number(size[1]))
 
 
-LLAMA_CPP: Final[Table] = table(
-    ("build: build_info: common_params_print_info:", found(
+LLAMA_CPP: Final[r.Table] = r.table(
+    ("build: build_info: common_params_print_info:", r.found(
         r"(?:build(?:_info)?: |common_params_print_info: build )b?(\d{1,6})", build
     )),
     ("main: srv", program),
     ("load_tensors:", tensors),
     ("llama_context:", context),
-    ("llama_kv_cache: llama_kv_cache_unified:", found(
+    ("llama_kv_cache: llama_kv_cache_unified:", r.found(
         rf"llama_kv_cache\w{{0,20}}: size = +{NUMBER} MiB \( *(\d{{1,12}}) cells", cache
     )),
     ("common_init_from_params:", lambda message, _known: (
-        (Enter(P.ENGINE_READY),) if "warming up the model" in message[:80] else ()
+        (r.Enter(P.ENGINE_READY),) if "warming up the model" in message[:80] else ()
     )),
-    ("print_info:", found(r"print_info: (arch|file type|file size|general\.name) += (.{1,120})", info)),
+    ("print_info:", r.found(r"print_info: (arch|file type|file size|general\.name) += (.{1,120})", info)),
 )  # fmt: skip
 
 
-def _by_go(pattern: str, facts: Callable[[re.Match[str]], Iterable[Fact]]) -> Rule:
+def _by_go(pattern: str, facts: Callable[[re.Match[str]], Iterable[r.Fact]]) -> r.Rule:
     """A rule for lines that a program in Go wrote."""
-    return found(pattern, lambda match, known: facts(match) if ".go:" in known.record.source else ())
+    return r.found(pattern, lambda match, known: facts(match) if ".go:" in known.record.source else ())
 
 
-def ollama_memory(match: re.Match[str]) -> Iterator[Fact]:
+def ollama_memory(match: re.Match[str]) -> Iterator[r.Fact]:
     """`model weights device=CUDA0 size="18.8 GiB"`, `kv cache device=CUDA0 size="936.0 MiB"`."""
     gib = round(number(match[2]) / (1024 if match[3] == "MiB" else 1), 2)
-    yield learn(load_gib=gib) if match[1] == "model weights" else learn(kv_gib=gib)
+    yield r.learn(load_gib=gib) if match[1] == "model weights" else r.learn(kv_gib=gib)
 
 
-OLLAMA: Final[Table] = table(
-    ("server", _by_go(r"server config env=", lambda _m: (NewStart("ollama"), Enter(P.CONFIG)))),
+OLLAMA: Final[r.Table] = r.table(
+    ("server", _by_go(r"server config env=", lambda _m: (r.NewStart("ollama"), r.Enter(P.CONFIG)))),
     ("Listening", _by_go(
         r"Listening on (\S{1,100}) \(version ([\w.\-+]{1,60})\)",
-        lambda m: (learn(version=m[2], url=f"http://{m[1]}"), Enter(P.SERVER), Sign.READY),
+        lambda m: (r.learn(version=m[2], url=f"http://{m[1]}"), r.Enter(P.SERVER), r.Sign.READY),
     )),
     ("model kv", _by_go(rf'(model weights|kv cache) .*?size="{NUMBER} (MiB|GiB)"', ollama_memory)),
-    ("llama", _by_go(rf"llama runner started in {NUMBER} seconds", lambda m: (Warm(number(m[1])),))),
+    ("llama", _by_go(rf"llama runner started in {NUMBER} seconds", lambda m: (r.Warm(number(m[1])),))),
 )  # fmt: skip

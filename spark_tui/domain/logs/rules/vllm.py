@@ -7,31 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from spark_tui.domain.logs.line import COUNT, GIB, NUMBER, LineKind, number
-from spark_tui.domain.logs.rules.rule import (
-    Asked,
-    Broken,
-    Compiled,
-    Enter,
-    Fact,
-    Finish,
-    Interval,
-    Known,
-    NewStart,
-    Past,
-    Report,
-    RuledOut,
-    Sign,
-    Table,
-    fields_in,
-    found,
-    keep,
-    keeps,
-    learn,
-    shown,
-    table,
-    tuning,
-    when,
-)
+from spark_tui.domain.logs.rules import rule as r
 from spark_tui.domain.logs.timeline import Kernel, Topic
 from spark_tui.domain.logs.timeline import PhaseId as P
 
@@ -44,15 +20,15 @@ _VERSION: Final = re.compile(r"\bversion (\S{1,60}?),?(?:\s|$)")
 _SERVING: Final = re.compile(r"\b(?:serving model|model  ) ?(\S{1,300})")
 
 
-def banner(message: str, _known: Known) -> Iterator[Fact]:
+def banner(message: str, _known: r.Known) -> Iterator[r.Fact]:
     """`version 0.20.2` and `model   X` on rows of the logo, or in one sentence."""
     if version := _VERSION.search(message):
         certain = "█" in message or message.startswith(("vLLM API server version", "vLLM server version"))
-        yield NewStart("vllm" if certain else "")
-        yield Enter(P.CONFIG)
-        yield learn(version=version[1])
+        yield r.NewStart("vllm" if certain else "")
+        yield r.Enter(P.CONFIG)
+        yield r.learn(version=version[1])
     if serving := _SERVING.search(message):
-        yield learn(model=serving[1])
+        yield r.learn(model=serving[1])
 
 
 _ARGS: Final = {
@@ -103,7 +79,7 @@ _ASKED: Final = re.compile(
 
 def _read(patterns: Mapping[str, re.Pattern[str]], text: str) -> dict[str, Any]:
     """What the patterns find, converted; `method` and `draft` become `speculation`."""
-    fields: dict[str, Any] = fields_in(patterns, text)
+    fields: dict[str, Any] = r.fields_in(patterns, text)
     method, draft = fields.pop("method", ""), fields.pop("draft", "")
     if method:
         fields["speculation"] = f"{method} {draft}".strip()
@@ -112,17 +88,17 @@ def _read(patterns: Mapping[str, re.Pattern[str]], text: str) -> dict[str, Any]:
     return fields
 
 
-def arguments(message: str, known: Known) -> Iterator[Fact]:
+def arguments(message: str, known: r.Known) -> Iterator[r.Fact]:
     """`non-default args: {...}`: what a person asked for."""
     if not message.startswith("non-default args: "):
         return
     outer = _outer_pairs(message)
-    yield Enter(P.CONFIG)
-    yield Asked(dict(_ASKED.findall(message)))
-    yield learn(**_read(_ARGS, message), **_read(_OUTER, outer))
+    yield r.Enter(P.CONFIG)
+    yield r.Asked(dict(_ASKED.findall(message)))
+    yield r.learn(**_read(_ARGS, message), **_read(_OUTER, outer))
     if "'enforce_eager': True" in outer:
-        yield learn(eager=True)
-        yield from keep(Topic.EAGER, "enforce_eager: True in the arguments", known)
+        yield r.learn(eager=True)
+        yield from r.keep(Topic.EAGER, "enforce_eager: True in the arguments", known)
 
 
 def _outer_pairs(message: str) -> str:
@@ -140,50 +116,50 @@ def _outer_pairs(message: str) -> str:
     return "".join(parts) + (message[begun:MAX_ARGUMENTS] if depth < 2 else "")
 
 
-def initializing(message: str, _known: Known) -> Iterator[Fact]:
+def initializing(message: str, _known: r.Known) -> Iterator[r.Fact]:
     """`Initializing a V1 LLM engine (v0.20.2) with config: ...`: what it is really set to."""
     if "LLM engine (v" not in message[:60]:
         return
-    yield Enter(P.ENGINE_INIT)
-    yield learn(**_read(_CONFIG, message))
+    yield r.Enter(P.ENGINE_INIT)
+    yield r.learn(**_read(_CONFIG, message))
     if ", quantization=None," in message:
-        yield learn(unquantized=True)
+        yield r.learn(unquantized=True)
     if "enforce_eager=True" in message:
-        yield learn(eager=True)
+        yield r.learn(eager=True)
 
 
-def architecture(match: re.Match[str], known: Known) -> Iterable[Fact]:
+def architecture(match: re.Match[str], known: r.Known) -> Iterable[r.Fact]:
     """The first architecture is the model's, a second one its drafter's."""
-    return () if known.facts.architecture else (learn(architecture=match[1]),)
+    return () if known.facts.architecture else (r.learn(architecture=match[1]),)
 
 
 _BATCHED: Final = re.compile(r"max_num_batched_tokens=(\d{1,9})")
 
 
-def scheduling(message: str, _known: Known) -> Iterator[Fact]:
+def scheduling(message: str, _known: r.Known) -> Iterator[r.Fact]:
     if message.startswith("Chunked prefill is enabled"):
         tokens = _BATCHED.search(message)
-        yield learn(chunked_prefill=True, **({"max_num_batched_tokens": int(tokens[1])} if tokens else {}))
+        yield r.learn(chunked_prefill=True, **({"max_num_batched_tokens": int(tokens[1])} if tokens else {}))
     elif message.startswith(("Chunked prefill is not supported", "Disabling chunked prefill")):
-        yield learn(chunked_prefill=False)
+        yield r.learn(chunked_prefill=False)
     elif message.startswith("Asynchronous scheduling is "):
-        yield learn(async_scheduling="enabled" in message)
+        yield r.learn(async_scheduling="enabled" in message)
     elif message.startswith("Async scheduling ") and "disabled" in message:
-        yield learn(async_scheduling=False)
+        yield r.learn(async_scheduling=False)
     elif message.startswith(("Prefix caching is not supported", "Disabling prefix caching")) or (
         message.startswith("Hybrid or mamba-based model") and message.rstrip(". ").endswith("disabling")
     ):
-        yield learn(prefix_caching=False)
+        yield r.learn(prefix_caching=False)
     elif message.startswith("Encoder-decoder models do not support chunked prefill"):
-        yield learn(chunked_prefill=False, prefix_caching=False)
+        yield r.learn(chunked_prefill=False, prefix_caching=False)
 
 
-def environment(match: re.Match[str], known: Known) -> Iterator[Fact]:
+def environment(match: re.Match[str], known: r.Known) -> Iterator[r.Fact]:
     """`Unknown vLLM environment variable detected: X`."""
     names = known.facts.unknown_environment
     if match[1] not in names and len(names) < MAX_NAMED:
-        yield learn(unknown_environment=(*names, match[1]))
-        yield from keep(Topic.ENVIRONMENT, match.string, known)
+        yield r.learn(unknown_environment=(*names, match[1]))
+        yield from r.keep(Topic.ENVIRONMENT, match.string, known)
 
 
 # --- kernels ----------------------------------------------------------------------------------------------
@@ -211,16 +187,16 @@ _KV_DTYPE: Final = re.compile(r"Using (\w{2,30}) data type to store kv cache")
 _FORMATS: Final = {"unquantized": "BF16", "wna16": "INT4"}
 
 
-def using(message: str, known: Known) -> Iterator[Fact]:
+def using(message: str, known: r.Known) -> Iterator[r.Fact]:
     """`Using X for NVFP4 GEMM` and its many sisters."""
     if message.startswith("Using max model len "):
         figure = message.rsplit(" ", 1)[-1]
         if figure.isascii() and figure.isdigit() and len(figure) < 12:
-            yield learn(max_model_len=int(figure))
+            yield r.learn(max_model_len=int(figure))
     elif message.startswith("Using cache directory"):
-        yield Enter(P.COMPILE)
+        yield r.Enter(P.COMPILE)
     elif message.startswith("Using FlashInfer autotune cache"):
-        yield tuning(known)
+        yield r.tuning(known)
     for part, fmt, pattern in _KERNELS:
         if match := pattern.match(message):
             yield from kernel(part, fmt or match[2], match[1], message, known)
@@ -228,84 +204,84 @@ def using(message: str, known: Known) -> Iterator[Fact]:
     if match := _ATTENTION.match(message):
         names = known.facts.attentions
         if match[1] not in names and len(names) < MAX_NAMED:
-            yield learn(attention=known.facts.attention or match[1], attentions=(*names, match[1]))
+            yield r.learn(attention=known.facts.attention or match[1], attentions=(*names, match[1]))
     elif (match := _MOE_OLD_MXFP4.match(message)) and "mxfp4" in known.facts.quantization:
         yield from kernel("moe", "MXFP4", match[1], message, known)
     elif match := _KV_DTYPE.match(message):
-        yield learn(kv_cache_dtype=match[1])
+        yield r.learn(kv_cache_dtype=match[1])
     elif message.startswith(("Using OCP MX emulation", "Using emulation")):
-        yield from keep(Topic.EMULATION, message, known)
+        yield from r.keep(Topic.EMULATION, message, known)
 
 
-def kernel(part: str, fmt: str, name: str, message: str, known: Known) -> Iterator[Fact]:
+def kernel(part: str, fmt: str, name: str, message: str, known: r.Known) -> Iterator[r.Fact]:
     """A kernel that the log names, each once; the first FP4 one of each part is the model's own."""
     fmt, name, facts = _FORMATS.get(fmt.lower(), fmt.upper()), name.strip(), known.facts
     named = any((k.part, k.format, k.name) == (part, fmt, name) for k in facts.kernels)
     if not named and len(facts.kernels) < MAX_NAMED:
-        yield learn(kernels=(*facts.kernels, Kernel(part, fmt, name, shown(message), known.line)))
+        yield r.learn(kernels=(*facts.kernels, Kernel(part, fmt, name, r.shown(message), known.line)))
     field = "fp4_linear" if part == "linear" else "fp4_moe"
     if fmt in ("NVFP4", "MXFP4") and not getattr(facts, field):
-        yield learn(**{field: name})
+        yield r.learn(**{field: name})
 
 
-def selected(match: re.Match[str], known: Known) -> Iterable[Fact]:
+def selected(match: re.Match[str], known: r.Known) -> Iterable[r.Fact]:
     """`Selected CutlassFP8ScaledMMLinearKernel for ModelOptFp8LinearMethod`."""
     fmt = next((fmt for fmt in ("FP8", "INT8") if fmt in match[1].upper()), "INT4")
     return kernel("linear", fmt, match[1], match.string, known)
 
 
-def refused(message: str, known: Known) -> Iterable[Fact]:
+def refused(message: str, known: r.Known) -> Iterable[r.Fact]:
     """A backend that was asked for is not there: `--linear-backend=X was requested, but no ...`."""
     if "was requested, but no" in message or message.startswith(
         ("Requested FlashInfer backend for NvFp4", "No Mxfp4 MoE backend supports", "No native MXFP8 MoE backend")
     ):
-        return keep(Topic.BACKEND_REFUSED, message, known)
+        return r.keep(Topic.BACKEND_REFUSED, message, known)
     return ()
 
 
-def weight_only(message: str, known: Known) -> Iterable[Fact]:
+def weight_only(message: str, known: r.Known) -> Iterable[r.Fact]:
     """`Your GPU does not have native support for FP4 ...`: a Marlin kernel was chosen, no more than that."""
     if "native support for FP4" in message or message.startswith("Falling back to Marlin FP4"):
-        return keep(Topic.WEIGHT_ONLY, message, known)
+        return r.keep(Topic.WEIGHT_ONLY, message, known)
     return ()
 
 
-def emulation(message: str, known: Known) -> Iterable[Fact]:
+def emulation(message: str, known: r.Known) -> Iterable[r.Fact]:
     """`NVFP4 linear falling back to the slow and unoptimized emulation backend ...`."""
     if "emulation" in message and "CUTLASS backend" not in message:
-        return keep(Topic.EMULATION, message, known)
+        return r.keep(Topic.EMULATION, message, known)
     return ()
 
 
-def checkpoint(message: str, known: Known) -> Iterable[Fact]:
+def checkpoint(message: str, known: r.Known) -> Iterable[r.Fact]:
     """`Detected ModelOpt NVFP4 checkpoint (quant_algo=W4A16_NVFP4).`: gone since 0.31."""
-    return keep(Topic.CHECKPOINT, message, known) if "checkpoint" in message[:60] else ()
+    return r.keep(Topic.CHECKPOINT, message, known) if "checkpoint" in message[:60] else ()
 
 
 # --- weights, compile -------------------------------------------------------------------------------------
 
 
-def listens(url: str) -> tuple[Fact, ...]:
-    return Enter(P.SERVER), learn(url=url[:120]), Report(P.SERVER, url[:120])
+def listens(url: str) -> tuple[r.Fact, ...]:
+    return r.Enter(P.SERVER), r.learn(url=url[:120]), r.Report(P.SERVER, url[:120])
 
 
-def loaded(message: str, known: Known) -> Iterator[Fact]:
+def loaded(message: str, known: r.Known) -> Iterator[r.Fact]:
     """`Model loading took 21.42 GiB memory and 276.7 seconds`."""
     if message.startswith("Model loading took"):
         size = GIB.search(message)
         if size and known.facts.load_gib is None:
-            yield learn(load_gib=number(size[1]))
-        yield Finish(P.WEIGHTS, P.KV_CACHE, f"{size[1]} GiB" if size else "")
+            yield r.learn(load_gib=number(size[1]))
+        yield r.Finish(P.WEIGHTS, P.KV_CACHE, f"{size[1]} GiB" if size else "")
 
 
-def warming(message: str, known: Known) -> Iterator[Fact]:
+def warming(message: str, known: r.Known) -> Iterator[r.Fact]:
     """On the CPU the compile is called a warm-up; kernels are warmed up too, each kind by its own words."""
     if message.startswith("Warming up model for the compilation"):
-        yield Enter(P.COMPILE)
+        yield r.Enter(P.COMPILE)
     elif message.startswith("Warming up done"):
-        yield Compiled(None)
+        yield r.Compiled(None)
     elif message.startswith("Warming up "):
-        yield tuning(known)
+        yield r.tuning(known)
 
 
 # --- memory -----------------------------------------------------------------------------------------------
@@ -322,165 +298,165 @@ _EQUIVALENT: Final = re.compile(
 _KEEP: Final = re.compile(rf"increas(?:e|ing) --gpu-memory-utilization (?:from {_SHARE} )?to {_SHARE}")
 
 
-def compiled(message: str, _known: Known) -> Iterator[Fact]:
+def compiled(message: str, _known: r.Known) -> Iterator[r.Fact]:
     seconds = _SECONDS.search(message)
     if seconds and message.startswith(("torch.compile took", "torch.compile takes")):
-        yield Compiled(number(seconds[1]))
+        yield r.Compiled(number(seconds[1]))
     elif message.startswith("torch.compile and initial profiling"):
-        yield Compiled(None)
+        yield r.Compiled(None)
 
 
-def kv_memory(gib: str, message: str, known: Known) -> Iterator[Fact]:
+def kv_memory(gib: str, message: str, known: r.Known) -> Iterator[r.Fact]:
     """The KV cache's phase begins with its size."""
-    yield Enter(P.KV_CACHE)
-    yield learn(kv_gib=number(gib))
-    yield from keep(Topic.MEMORY, message, known)
+    yield r.Enter(P.KV_CACHE)
+    yield r.learn(kv_gib=number(gib))
+    yield from r.keep(Topic.MEMORY, message, known)
 
 
-def kv_size(message: str, known: Known) -> Iterator[Fact]:
+def kv_size(message: str, known: r.Known) -> Iterator[r.Fact]:
     """`GPU KV cache size: 694,656 tokens` and the line about concurrency: one line since 0.29, two before."""
     size, concurrency = _KV_SIZE.search(message), _CONCURRENCY.search(message)
     facts = known.facts
     if concurrency and facts.max_concurrency is None:
-        yield learn(max_concurrency=number(concurrency[2]))
+        yield r.learn(max_concurrency=number(concurrency[2]))
     if concurrency and facts.max_model_len is None:
-        yield learn(max_model_len=int(number(concurrency[1])))
+        yield r.learn(max_model_len=int(number(concurrency[1])))
     if size:
         tokens = int(number(size[1]))
         if facts.kv_tokens is None:
-            yield learn(kv_tokens=tokens)
-        yield Finish(P.KV_CACHE, P.ENGINE_READY, f"{tokens:,} tokens")
+            yield r.learn(kv_tokens=tokens)
+        yield r.Finish(P.KV_CACHE, P.ENGINE_READY, f"{tokens:,} tokens")
     if "KV cache size: " in message[:40] or message.startswith("Maximum concurrency for"):
-        yield from keep(Topic.KV_SIZE, message, known)
+        yield from r.keep(Topic.KV_SIZE, message, known)
 
 
-def captured(message: str, known: Known) -> Iterator[Fact]:
+def captured(message: str, known: r.Known) -> Iterator[r.Fact]:
     """`Graph capturing finished in 2 secs, took 0.37 GiB`; the size may be negative."""
     if not message.startswith("Graph capturing finished"):
         return
     if known.facts.kv_tokens is None:  # Model Runner V2 captures once to measure
-        yield Report(P.KV_CACHE, "")
+        yield r.Report(P.KV_CACHE, "")
         return
     size = GIB.search(message)
     if size:
-        yield learn(graph_actual_gib=number(size[1]))
-    yield Finish(P.CAPTURE, P.ENGINE_READY, f"{size[1]} GiB" if size else "")
-    yield from keep(Topic.GRAPH_MEMORY, message, known)
+        yield r.learn(graph_actual_gib=number(size[1]))
+    yield r.Finish(P.CAPTURE, P.ENGINE_READY, f"{size[1]} GiB" if size else "")
+    yield from r.keep(Topic.GRAPH_MEMORY, message, known)
 
 
-def estimated(match: re.Match[str], known: Known) -> Iterator[Fact]:
+def estimated(match: re.Match[str], known: r.Known) -> Iterator[r.Fact]:
     """`Estimated CUDA graph memory: -0.17 GiB total`: may be negative on unified memory."""
-    yield Enter(P.KV_CACHE)
-    yield learn(graph_estimated_gib=number(match[1]))
-    yield from keep(Topic.GRAPH_ESTIMATE, match.string, known)
+    yield r.Enter(P.KV_CACHE)
+    yield r.learn(graph_estimated_gib=number(match[1]))
+    yield from r.keep(Topic.GRAPH_ESTIMATE, match.string, known)
 
 
-def graph_mode(message: str, known: Known) -> Iterator[Fact]:
+def graph_mode(message: str, known: r.Known) -> Iterator[r.Fact]:
     """`CUDAGraphMode.X is not supported with ...; setting cudagraph_mode=PIECEWISE`."""
     if match := _SET_MODE.search(message):
-        yield learn(cudagraph_mode=match[1] or match[2])
-        yield from keep(Topic.GRAPH_MODE, message, known)
+        yield r.learn(cudagraph_mode=match[1] or match[2])
+        yield from r.keep(Topic.GRAPH_MODE, message, known)
 
 
-def overridden(message: str, known: Known) -> Iterable[Fact]:
+def overridden(message: str, known: r.Known) -> Iterable[r.Fact]:
     """`Pooling models do not support full cudagraphs. Overriding cudagraph_mode to PIECEWISE.` and its kin."""
     return graph_mode(message, known) if "verriding" in message else ()
 
 
-def skipping(message: str, known: Known) -> Iterator[Fact]:
+def skipping(message: str, known: r.Known) -> Iterator[r.Fact]:
     if message.startswith("Skipping FlashInfer autotune because it is disabled"):
-        yield RuledOut(P.AUTOTUNE)
+        yield r.RuledOut(P.AUTOTUNE)
     elif message.startswith("Skipping CUDA graph capture"):
-        yield RuledOut(P.CAPTURE)
-        yield learn(cudagraph_mode=known.facts.cudagraph_mode or "NONE")
-        yield from keep(Topic.GRAPH_SIZES, message, known)
+        yield r.RuledOut(P.CAPTURE)
+        yield r.learn(cudagraph_mode=known.facts.cudagraph_mode or "NONE")
+        yield from r.keep(Topic.GRAPH_SIZES, message, known)
 
 
-def utilization(message: str, known: Known) -> Iterator[Fact]:
+def utilization(message: str, known: r.Known) -> Iterator[r.Fact]:
     """Whether the graph estimate counts, and the utilization that makes up for it."""
     if "CUDA graph memory profiling" not in message[:60]:
         return
     equivalent, kept = _EQUIVALENT.search(message), _KEEP.search(message)
     asked = equivalent[1] if equivalent else kept[1] if kept else None
-    yield learn(graph_estimate_applied="profiling is enabled (" in message)
+    yield r.learn(graph_estimate_applied="profiling is enabled (" in message)
     if asked and known.facts.gpu_memory_utilization is None:
-        yield learn(gpu_memory_utilization=float(asked))
+        yield r.learn(gpu_memory_utilization=float(asked))
     if equivalent:
-        yield learn(utilization_without_estimate=float(equivalent[2]))
+        yield r.learn(utilization_without_estimate=float(equivalent[2]))
     if kept:
-        yield learn(utilization_with_estimate=float(kept[2]))
-    yield from keep(Topic.UTILIZATION, message, known)
+        yield r.learn(utilization_with_estimate=float(kept[2]))
+    yield from r.keep(Topic.UTILIZATION, message, known)
 
 
-def pool_memory(match: re.Match[str], known: Known) -> Iterator[Fact]:
+def pool_memory(match: re.Match[str], known: r.Known) -> Iterator[r.Fact]:
     """`CUDA graph pool memory: 0.4 GiB (actual), 0.3 GiB (estimated)`: the comparison afterwards."""
     actual, estimate = known.facts.graph_actual_gib, known.facts.graph_estimated_gib
-    yield learn(
+    yield r.learn(
         graph_actual_gib=number(match[1]) if actual is None else actual,
         graph_estimated_gib=number(match[2]) if estimate is None else estimate,
     )
-    yield from keep(Topic.GRAPH_MEMORY, match.string, known)
+    yield from r.keep(Topic.GRAPH_MEMORY, match.string, known)
 
 
 _POOL: Final = re.compile(rf"\({NUMBER}/{NUMBER} GiB\)")
 
 
-def free(message: str, known: Known) -> Iterator[Fact]:
+def free(message: str, known: r.Known) -> Iterator[r.Fact]:
     """`Free memory on device cuda:0 (a/b GiB) on startup ...`, `Free memory grew by ...`."""
     pool = _POOL.search(message, 0, 120)
     if message.startswith("Free memory on device") and pool:
-        yield learn(device_gib=number(pool[2]))
-        yield from keep(Topic.MEMORY, message, known)
+        yield r.learn(device_gib=number(pool[2]))
+        yield from r.keep(Topic.MEMORY, message, known)
     elif message.startswith("Free memory grew by"):
-        yield from keep(Topic.MEMORY, message, known)
+        yield from r.keep(Topic.MEMORY, message, known)
 
 
-def padding(match: re.Match[str], known: Known) -> Iterator[Fact]:
+def padding(match: re.Match[str], known: r.Known) -> Iterator[r.Fact]:
     """`Add 3 padding layers, may waste at most 10.00% KV cache memory`."""
-    yield learn(padding_percent=max(number(match[1]), known.facts.padding_percent or 0.0))
-    yield from keep(Topic.PADDING, match.string, known)
+    yield r.learn(padding_percent=max(number(match[1]), known.facts.padding_percent or 0.0))
+    yield from r.keep(Topic.PADDING, match.string, known)
 
 
 # --- engine, server, the end ------------------------------------------------------------------------------
 
 
-def engine_up(message: str, known: Known) -> Iterator[Fact]:
+def engine_up(message: str, known: r.Known) -> Iterator[r.Fact]:
     """`init engine (profile, create kv cache, warmup model) took 54.93 seconds (compilation: 8.0 s)`."""
     if not message.startswith("init engine (profile"):
         return
     seconds, compilation = _SECONDS.search(message), _COMPILATION.search(message)
     if seconds and known.facts.init_seconds is None:
-        yield learn(init_seconds=number(seconds[1]))
+        yield r.learn(init_seconds=number(seconds[1]))
     if compilation:
-        yield learn(compile_seconds=number(compilation[1]))
-    yield Finish(P.ENGINE_READY, P.SERVER, proven=True)
+        yield r.learn(compile_seconds=number(compilation[1]))
+    yield r.Finish(P.ENGINE_READY, P.SERVER, proven=True)
 
 
-def statistics(message: str, known: Known) -> Iterator[Fact]:
+def statistics(message: str, known: r.Known) -> Iterator[r.Fact]:
     """Throughput every ten seconds comes from a server that serves."""
     if message.startswith("Engine core proc"):
-        yield Broken.PROCESS_DIED
+        yield r.Broken.PROCESS_DIED
     elif "Avg prompt throughput" in message or "Avg generation throughput" in message:
-        yield Sign.ANSWERS
+        yield r.Sign.ANSWERS
         if known.record.kind is LineKind.RECORD:
-            yield Interval(message)
+            yield r.Interval(message)
 
 
-def drafts(message: str, known: Known) -> Iterator[Fact]:
+def drafts(message: str, known: r.Known) -> Iterator[r.Fact]:
     """`SpecDecoding metrics: ...`."""
     if message.startswith("SpecDecoding metrics") and known.record.kind is LineKind.RECORD:
-        yield Interval(message)
+        yield r.Interval(message)
 
 
-def worker(message: str, _known: Known) -> Iterator[Fact]:
+def worker(message: str, _known: r.Known) -> Iterator[r.Fact]:
     if "died unexpectedly" in message:
-        yield Broken.PROCESS_DIED
+        yield r.Broken.PROCESS_DIED
     elif message.startswith(("WorkerProc failed to start", "WorkerProc hit an exception")):
-        yield Broken.WORKER_FAILED
+        yield r.Broken.WORKER_FAILED
 
 
-def gone(message: str, _known: Known) -> Iterable[Fact]:
-    return (Broken.ENGINE_GONE,) if "engine core exited unexpectedly" in message else ()
+def gone(message: str, _known: r.Known) -> Iterable[r.Fact]:
+    return (r.Broken.ENGINE_GONE,) if "engine core exited unexpectedly" in message else ()
 
 
 _BACKENDS: Final = (
@@ -492,76 +468,76 @@ _EAGER: Final = ("Enforce eager set", "Cudagraph is disabled under eager")
 _STOPPED: Final = ("Shutting down FastAPI", "API server: shutdown triggered", "EngineCore: trigger received signal")
 _KV_GIVEN: Final = rf"Initial free memory .*?reserved {NUMBER} GiB"
 
-VLLM: Final[Table] = table(
+VLLM: Final[r.Table] = r.table(
     ("▄▄ █▄█▀ vLLM", banner),
     ("non-default", arguments),
-    ("Resolved", found(r"Resolved architecture: (.{0,120})", architecture)),
+    ("Resolved", r.found(r"Resolved architecture: (.{0,120})", architecture)),
     ("Initializing", initializing),
     ("Chunked Asynchronous Async Prefix Disabling Hybrid Encoder-decoder", scheduling),
-    ("Unknown", found(r"Unknown vLLM environment variable detected: (\w{1,120})", environment)),
-    ("Enabling", keeps(Topic.SPECULATION, "Enabling num_speculative_tokens > 1")),
+    ("Unknown", r.found(r"Unknown vLLM environment variable detected: (\w{1,120})", environment)),
+    ("Enabling", r.keeps(Topic.SPECULATION, "Enabling num_speculative_tokens > 1")),
     # kernels
     ("Using", using),
-    ("Selected", found(r"Selected (\w{3,80}) for (\w{3,80})", selected)),
+    ("Selected", r.found(r"Selected (\w{3,80}) for (\w{3,80})", selected)),
     ("Your Falling", weight_only),
     ("NVFP4 VLLM_BATCH_INVARIANT", emulation),
     ("Requested No " + " ".join(f"--linear-backend={backend}" for backend in _BACKENDS), refused),
-    ("Detected", found(r"Detected ModelOpt ", lambda m, known: checkpoint(m.string, known))),
+    ("Detected", r.found(r"Detected ModelOpt ", lambda m, known: checkpoint(m.string, known))),
     # weights
-    ("Starting", when("Starting to load model", Enter(P.WEIGHTS))),
-    ("Time", found(
+    ("Starting", r.when("Starting to load model", r.Enter(P.WEIGHTS))),
+    ("Time", r.found(
         rf"Time spent downloading weights.*?: {NUMBER} seconds",  # the log is silent while weights download
-        lambda m, _known: (Enter(P.WEIGHTS), Past(P.DOWNLOAD, number(m[1]), P.WEIGHTS)),
+        lambda m, _known: (r.Enter(P.WEIGHTS), r.Past(P.DOWNLOAD, number(m[1]), P.WEIGHTS)),
     )),
-    ("Filesystem", found(
+    ("Filesystem", r.found(
         rf".*?Checkpoint size: {NUMBER} GiB",
-        lambda m, known: () if known.facts.checkpoint_gib is not None else (learn(checkpoint_gib=number(m[1])),),
+        lambda m, known: () if known.facts.checkpoint_gib is not None else (r.learn(checkpoint_gib=number(m[1])),),
     )),
     ("Model", loaded),
     # compile
-    ("Starting", when("Starting torch.compile", Enter(P.COMPILE))),
-    ("Dynamo", when("Dynamo bytecode", Enter(P.COMPILE))),
-    ("Cache", when("Cache the graph", Enter(P.COMPILE))),
-    ("Compile", when("Compile and warming up", Enter(P.COMPILE))),
-    ("Compiling", when("Compiling a graph", Enter(P.COMPILE))),
-    ("Compiling", when("Compiling model again", Enter(P.COMPILE), Sign.COMPILED_AGAIN)),
-    ("Directly", when("Directly load", Enter(P.COMPILE), Sign.COMPILED_BEFORE)),
+    ("Starting", r.when("Starting torch.compile", r.Enter(P.COMPILE))),
+    ("Dynamo", r.when("Dynamo bytecode", r.Enter(P.COMPILE))),
+    ("Cache", r.when("Cache the graph", r.Enter(P.COMPILE))),
+    ("Compile", r.when("Compile and warming up", r.Enter(P.COMPILE))),
+    ("Compiling", r.when("Compiling a graph", r.Enter(P.COMPILE))),
+    ("Compiling", r.when("Compiling model again", r.Enter(P.COMPILE), r.Sign.COMPILED_AGAIN)),
+    ("Directly", r.when("Directly load", r.Enter(P.COMPILE), r.Sign.COMPILED_BEFORE)),
     ("torch.compile", compiled),
-    ("Initial", when("Initial profiling/warmup run took", Compiled(None))),
+    ("Initial", r.when("Initial profiling/warmup run took", r.Compiled(None))),
     ("Warming", warming),
-    ("Enforce Cudagraph", when(_EAGER, learn(eager=True))),
-    ("Enforce", keeps(Topic.EAGER, "Enforce eager set")),
+    ("Enforce Cudagraph", r.when(_EAGER, r.learn(eager=True))),
+    ("Enforce", r.keeps(Topic.EAGER, "Enforce eager set")),
     # memory: the KV cache, measured or given
-    ("Available", found(rf"Available KV cache memory.*?{NUMBER} GiB", lambda m, k: kv_memory(m[1], m.string, k))),
-    ("Initial", found(_KV_GIVEN, lambda m, known: kv_memory(m[1], m.string, known))),
-    ("Explicitly", found(
-        rf"Explicitly set \({NUMBER}/", lambda m, _known: (Enter(P.KV_CACHE), learn(kv_gib=number(m[1])))
+    ("Available", r.found(rf"Available KV cache memory.*?{NUMBER} GiB", lambda m, k: kv_memory(m[1], m.string, k))),
+    ("Initial", r.found(_KV_GIVEN, lambda m, known: kv_memory(m[1], m.string, known))),
+    ("Explicitly", r.found(
+        rf"Explicitly set \({NUMBER}/", lambda m, _known: (r.Enter(P.KV_CACHE), r.learn(kv_gib=number(m[1])))
     )),
     ("GPU CPU XPU Maximum", kv_size),
-    ("Auto-fit", found(
-        r"Auto-fit max_model_len: .{1,60}? to (\d{1,12}) to fit", lambda m, _known: (learn(max_model_len=int(m[1])),)
+    ("Auto-fit", r.found(
+        r"Auto-fit max_model_len: .{1,60}? to (\d{1,12}) to fit", lambda m, _known: (r.learn(max_model_len=int(m[1])),)
     )),
     ("Free", free),
-    ("Applying", found(
+    ("Applying", r.found(
         rf"Applying persisted startup plan.*?kv_cache_memory_bytes=\d{{1,16}} \({NUMBER} GiB\)",
-        lambda m, known: (learn(kv_gib=number(m[1])), *keep(Topic.MEMORY, m.string, known)),
+        lambda m, known: (r.learn(kv_gib=number(m[1])), *r.keep(Topic.MEMORY, m.string, known)),
     )),
-    ("Add", when("Add ", Enter(P.KV_CACHE))),
-    ("Add Padding", found(
+    ("Add", r.when("Add ", r.Enter(P.KV_CACHE))),
+    ("Add Padding", r.found(
         rf"(?:Add \d{{1,6}} padding layers, may waste at most|Padding mamba page size by) {NUMBER}%", padding
     )),
-    ("Setting", found(
-        r"Setting attention block size to (\d{1,7}) tokens", lambda m, _known: (learn(attention_block=int(m[1])),)
+    ("Setting", r.found(
+        r"Setting attention block size to (\d{1,7}) tokens", lambda m, _known: (r.learn(attention_block=int(m[1])),)
     )),
     # memory: CUDA graphs
-    ("Profiling", when("Profiling CUDA graph memory", Enter(P.KV_CACHE))),
-    ("Estimated", found(rf"Estimated CUDA graph memory.*?{NUMBER} GiB", estimated)),
-    ("CUDA", found(rf"CUDA graph pool memory: {NUMBER} GiB \(actual\), {NUMBER} GiB \(estimated\)", pool_memory)),
+    ("Profiling", r.when("Profiling CUDA graph memory", r.Enter(P.KV_CACHE))),
+    ("Estimated", r.found(rf"Estimated CUDA graph memory.*?{NUMBER} GiB", estimated)),
+    ("CUDA", r.found(rf"CUDA graph pool memory: {NUMBER} GiB \(actual\), {NUMBER} GiB \(estimated\)", pool_memory)),
     ("CUDA In", utilization),
-    ("CUDA", found("CUDA graphs are not supported", lambda m, known: overridden(m.string, known))),
+    ("CUDA", r.found("CUDA graphs are not supported", lambda m, known: overridden(m.string, known))),
     ("Dynamic Pooling Cudagraph", overridden),
     (" ".join(f"CUDAGraphMode.{mode}" for mode in _MODES), graph_mode),
-    ("Capping Truncating No", keeps(
+    ("Capping Truncating No", r.keeps(
         Topic.GRAPH_SIZES, "Capping cudagraph capture sizes", "No valid cudagraph capture sizes",
         "Truncating max_cudagraph_capture",
     )),
@@ -569,23 +545,23 @@ VLLM: Final[Table] = table(
     ("Graph", captured),
     # engine, server
     ("init", engine_up),
-    ("Starting", found(r"Starting vLLM (?:API )?server .*?(\S+)$", lambda m, _known: listens(m[1]))),
-    ("starting", found(  # the Rust front end
+    ("Starting", r.found(r"Starting vLLM (?:API )?server .*?(\S+)$", lambda m, _known: listens(m[1]))),
+    ("starting", r.found(  # the Rust front end
         r"starting OpenAI server bind_address=(\S{1,100})",
-        lambda m, _known: (Sign.OWN_READY_LINE, *listens(f"http://{m[1]}")),
+        lambda m, _known: (r.Sign.OWN_READY_LINE, *listens(f"http://{m[1]}")),
     )),
-    ("Launching", when("Launching Rust frontend", Sign.OWN_READY_LINE)),  # long before: uvicorn will not be heard
+    ("Launching", r.when("Launching Rust frontend", r.Sign.OWN_READY_LINE)),  # long before: uvicorn will not be heard
     ("Supported", lambda message, known: (  # the first that the API server says once the engine core is up
-        (Enter(P.SERVER),) if message.startswith("Supported tasks: ") and known.facts.kv_tokens is not None else ()
+        (r.Enter(P.SERVER),) if message.startswith("Supported tasks: ") and known.facts.kv_tokens is not None else ()
     )),
-    ("OpenAI", when("OpenAI server is ready to accept requests", Sign.READY)),
-    ("Server", when("Server is ready to accept requests", Sign.READY)),  # gRPC
+    ("OpenAI", r.when("OpenAI server is ready to accept requests", r.Sign.READY)),
+    ("Server", r.when("Server is ready to accept requests", r.Sign.READY)),  # gRPC
     ("Engine #", statistics),
     ("SpecDecoding", drafts),
     # the end
-    ("EngineCore", when("EngineCore failed to start", Broken.START_FAILED)),
-    ("EngineCore", when("EngineCore encountered a fatal error", Broken.FATAL)),
+    ("EngineCore", r.when("EngineCore failed to start", r.Broken.START_FAILED)),
+    ("EngineCore", r.when("EngineCore encountered a fatal error", r.Broken.FATAL)),
     ("Worker WorkerProc RayWorkerProc", worker),
     ("MPClient:", gone),
-    ("API EngineCore: Shutting", when(_STOPPED, Sign.STOPPED)),
+    ("API EngineCore: Shutting", r.when(_STOPPED, r.Sign.STOPPED)),
 )  # fmt: skip
