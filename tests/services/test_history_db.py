@@ -362,7 +362,7 @@ async def test_a_clock_that_is_set_back_neither_stops_the_history_nor_breaks_it(
 
 
 async def test_the_file_stays_within_its_bound_and_the_oldest_go_first(tmp_path: Path) -> None:
-    now, most = Now(), 600_000
+    now, most = Now(), 300_000
     async with opened(tmp_path / "h", now=now, most_bytes=most) as history:
         for day in range(12):
             for part in range(4):
@@ -382,20 +382,21 @@ async def test_the_file_stays_within_its_bound_and_the_oldest_go_first(tmp_path:
     assert (pages - free) * 4096 < most * 1.3
 
 
-# --- the first version's file -----------------------------------------------------------------------------------
+# --- files of earlier versions ----------------------------------------------------------------------------------
 
 
-def first_version(folder: Path) -> Path:
-    """A history that version 1 wrote: two hours two days ago, then three hours with a gap and a restart."""
+def earlier_version(folder: Path, version: int) -> Path:
+    """A history that an earlier version wrote: two hours two days ago, then three hours with a gap and a restart."""
     folder.mkdir(mode=0o700)
-    packed = Path(__file__).parents[1] / "fixtures/history/version-1.db.gz"
+    packed = Path(__file__).parents[1] / f"fixtures/history/version-{version}.db.gz"
     (folder / "history.db").write_bytes(gzip.decompress(packed.read_bytes()))
     return folder
 
 
-async def test_a_history_of_the_first_version_keeps_everything(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [1, 2])
+async def test_a_history_of_an_earlier_version_keeps_everything(tmp_path: Path, version: int) -> None:
     day, end = T0 + 2 * DAY, T0 + 2 * DAY + 3 * HOUR
-    async with opened(first_version(tmp_path / "h")) as history:
+    async with opened(earlier_version(tmp_path / "h", version)) as history:
         minutes = await one(history, DECODE, T0, T0 + 2 * HOUR)
         assert (minutes.step, len(known(minutes)), min(minutes.least), max(minutes.greatest)) == (60.0, 120, 50.0, 56.0)
         assert sum(minutes.mean) == pytest.approx(6359.866668701172)
@@ -420,16 +421,17 @@ async def test_a_history_of_the_first_version_keeps_everything(tmp_path: Path) -
         assert len(known(await one(again, DECODE, T0, T0 + 2 * HOUR))) == 120
 
 
+@pytest.mark.parametrize("version", [1, 2])
 async def test_a_migration_that_is_interrupted_leaves_the_old_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int
 ) -> None:
     with monkeypatch.context() as patched:
 
         def full(*_: object) -> None:
             raise sqlite3.OperationalError("database or disk is full")
 
-        patched.setattr("spark_tui.services.history.samples.migrate_samples", full)
-        async with opened(first_version(tmp_path / "h")) as history:
+        patched.setattr("spark_tui.services.history.samples.add_buckets", full)
+        async with opened(earlier_version(tmp_path / "h", version)) as history:
             assert isinstance(await history.starts(), Missing)
     async with opened(tmp_path / "h") as history:
         assert len(ok(await history.starts())) == 2

@@ -17,9 +17,9 @@ import stat
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -47,9 +47,8 @@ FLUSH_SECONDS: Final = 10.0
 CLOSE_SECONDS: Final = 5.0
 BUSY_SECONDS: Final = 5.0
 APPLICATION_ID: Final = 0x53_50_4B_48  # "SPKH"
-VERSION: Final = 2
-"""A file of version 1 (samples in packed blocks) is migrated when it is opened; one of a higher version is
-quarantined."""
+VERSION: Final = 3
+"""Files of versions 1 and 2 are migrated when they are opened; one of a higher version is quarantined."""
 MOST_STARTS: Final = 5000
 MOST_RECORDS: Final = 5000
 """Of each kind; the oldest go first."""
@@ -57,13 +56,13 @@ MOST_RECORD_BYTES: Final = 1 * MIB
 _MOST_SAMPLES_WAITING: Final = 2000
 _MOST_STARTS_WAITING: Final = 100
 _MOST_NOTES: Final = 8
-_TRIM_PAGES: Final = 2048
-_PRIMARY: Final = 0xFF
+_TRIM_PAGES: Final = 256
 _NEWER: Final = "it was written by a newer version of spark-tui"
 _RETRIED: Final = "It is tried again automatically."
 
 _SCHEMA: Final = (
-    *samples.SCHEMA,
+    *samples.SAMPLES_SCHEMA,
+    *samples.MARKS_SCHEMA,
     "CREATE TABLE starts (container TEXT NOT NULL, at REAL NOT NULL, engine TEXT NOT NULL, preset TEXT NOT NULL, "
     "failed INTEGER NOT NULL, body TEXT NOT NULL, PRIMARY KEY (container, at)) WITHOUT ROWID",
     "CREATE INDEX starts_at ON starts (at)",
@@ -73,7 +72,8 @@ _SCHEMA: Final = (
 )
 _COLUMNS: Final = {
     "sources": "id, name",
-    **dict.fromkeys(samples.TABLES, "at, source"),
+    samples.RAW: "at, source",
+    "buckets": "step, start, source, body",
     "marks": "id, source, kind, begin, end, text",
     "starts": "container, at, engine, preset, failed, body",
     "records": "id, kind, key, at, body",
@@ -97,7 +97,7 @@ class Unreadable(Exception):
 class Write:
     """Something to write. `done` hears of it; a write without it is tried again when it fails."""
 
-    work: Callable[[Connection], None]
+    work: Callable[[Connection], object]
     done: Future[None] | None = None
 
 
@@ -143,16 +143,22 @@ class HistoryDb:
     # --- add ------------------------------------------------------------------------------------------
 
     def add_sample(self, sample: Sample) -> None:
-        """See the port."""
         self._samples.append(sample)
         self._start()
 
     def add_start(self, start: StartRecord) -> None:
-        """See the port."""
-        self._put(Write(lambda db: put_start(db, start)))
+        body = msgspec.json.encode(start).decode()
+        row = (start.container, start.at, start.engine, start.preset, start.failed, body)
+
+        def put(db: Connection) -> None:
+            db.execute("INSERT OR REPLACE INTO starts (container, at, engine, preset, failed, body) "
+                       "VALUES (?, ?, ?, ?, ?, ?)", row)  # fmt: skip
+            oldest = "SELECT at FROM starts ORDER BY at DESC LIMIT 1 OFFSET ?"
+            db.execute(f"DELETE FROM starts WHERE at < ({oldest})", (MOST_STARTS - 1,))  # noqa: S608 - our own words
+
+        self._put(Write(put))
 
     async def add_record(self, record: Record) -> None:
-        """See the port."""
         try:
             # Not msgspec: it would turn NaN into null and a set into a list.
             body = json.dumps(record.body, allow_nan=False)
@@ -160,17 +166,26 @@ class HistoryDb:
                 raise ValueError(f"{len(body):,} characters; the maximum is {MOST_RECORD_BYTES:,}")  # noqa: TRY301
         except (TypeError, ValueError, RecursionError) as error:
             raise HistoryOff(f"The {record.kind} record cannot be stored: {error}.", "") from error
+
+        def put(db: Connection) -> None:
+            db.execute("INSERT OR REPLACE INTO records (kind, key, at, body) VALUES (?, ?, ?, ?)",
+                       (record.kind, record.key, record.at, body))  # fmt: skip
+            db.execute(
+                "DELETE FROM records WHERE kind = ? AND at < "
+                "(SELECT at FROM records WHERE kind = ? ORDER BY at DESC LIMIT 1 OFFSET ?)",
+                (record.kind, record.kind, MOST_RECORDS - 1),
+            )
+
         done: Future[None] = Future()
-        if not self._put(Write(lambda db: put_record(db, record, body), done)):
+        if not self._put(Write(put, done)):
             raise HistoryOff("The history is closed.", "")
         await asyncio.wrap_future(done)
 
     async def flush(self) -> None:
-        """See the port."""
-        await asyncio.wrap_future(self._flush())
+        if self._thread is not None:
+            await asyncio.wrap_future(self._flush())
 
     async def close(self) -> None:
-        """See the port."""
         with self._lock:
             self._closing = True
             running = self._thread is not None
@@ -184,8 +199,7 @@ class HistoryDb:
 
     def _flush(self, damage: str = "") -> Future[None]:
         done: Future[None] = Future()
-        idle = self._thread is None and not damage
-        if idle or not self._put(Flush(done, damage)):
+        if not self._put(Flush(done, damage)):
             done.set_result(None)
         return done
 
@@ -235,24 +249,24 @@ class HistoryDb:
         writes = deque([*self._kept, *(item for item in items if isinstance(item, Write))])
         self._kept.clear()
         damage = next((item.damage for item in items if isinstance(item, Flush) and item.damage), "")
-        written: list[Write] = []
+        answered = [item.done for item in items if isinstance(item, Flush)]
         problem: Unavailable | None = None
         for _ in range(2):
+            problem = None
             try:
                 if damage:
-                    self._quarantine(damage)
+                    self._close_db()
+                    kept = self._file.quarantine(damage)
+                    note = f"The history was unusable: {damage}. Moved it to {kept} and started a new one."
+                    if note not in self.state.notes:
+                        self._change(notes=(*self.state.notes, note)[-_MOST_NOTES:])
                 if writes or self._samples or damage:
-                    self._write(writes, written)
+                    self._write(writes, answered)
+                break
             except Unreadable as error:
                 damage, problem = str(error), Unavailable(str(error), f"Look at {self._file.path}.")
-            except Unavailable as error:
-                problem = error
-                break
-            except OSError as error:
-                problem = self._file.unavailable(error)
-                break
-            else:
-                problem = None
+            except (Unavailable, OSError) as error:
+                problem = error if isinstance(error, Unavailable) else self._file.unavailable(error)
                 break
         self._change(reason=problem.reason if problem else "", remedy=problem.remedy if problem else "")
         for write in writes:
@@ -260,21 +274,19 @@ class HistoryDb:
                 self._kept.append(write)
             elif problem is not None:
                 write.done.set_exception(HistoryOff(f"The history is off: {problem}.", problem.remedy))
-        for done in (*(each.done for each in written), *(each.done for each in items if isinstance(each, Flush))):
-            if done is not None:
-                done.set_result(None)
+        for done in answered:
+            done.set_result(None)
 
-    def _write(self, writes: deque[Write], written: list[Write]) -> None:
+    def _write(self, writes: deque[Write], answered: list[Future[None]]) -> None:
         """Part by part: what is on disk is not written twice when a later part fails."""
         if self._db is not None and not self._file.path.exists():  # somebody has removed it
             self._close_db()
-        if self._db is None:
-            self._db = self._file.open()
-        db = self._db
+        db = self._db = self._db or self._file.open()
         while writes:
             # FULL: it survives a power cut. A machine that freezes while an engine loads is switched off.
             self._transaction(db, lambda: writes[0].work(db), synchronous="FULL")
-            written.append(writes.popleft())
+            if (done := writes.popleft().done) is not None:
+                answered.append(done)
         if not self._samples:
             return
         mine = self._file.claim_samples()
@@ -300,22 +312,10 @@ class HistoryDb:
 
         try:
             db.execute(f"PRAGMA synchronous={synchronous}")
-            db.execute("BEGIN IMMEDIATE")
-            try:
-                result = work()
-                db.execute("COMMIT")
-            except BaseException:
-                if db.in_transaction:
-                    db.execute("ROLLBACK")
-                raise
+            with transaction(db, "IMMEDIATE"):
+                return work()
         except sqlite3.DatabaseError as error:
             raise self._file.problem(error) from error
-        return result
-
-    def _quarantine(self, why: str) -> None:
-        self._close_db()
-        kept = self._file.quarantine(why)
-        self._note(f"The history was unusable: {why}. Moved it to {kept} and started a new one.")
 
     def _close_db(self) -> None:
         """Closes both connections: SQLite tidies up by name, so none may be open on a file that is renamed."""
@@ -328,30 +328,54 @@ class HistoryDb:
         with self._lock:
             self.state = replace(self.state, **changes)
 
-    def _note(self, text: str) -> None:
-        with self._lock:
-            if text not in self.state.notes:
-                self.state = replace(self.state, notes=(*self.state.notes, text)[-_MOST_NOTES:])
-
     # --- read -----------------------------------------------------------------------------------------
 
     async def series(
         self, keys: Sequence[SeriesKey], since: float, until: float, buckets: int
     ) -> Reading[tuple[Stretch, ...]]:
-        """See the port."""
         return await self._read(lambda db: samples.read_series(db, keys, since, until, buckets))
 
     async def starts(
         self, *, engine: str = "", preset: str = "", failed: bool = False, limit: int = 200
     ) -> Reading[tuple[StartRecord, ...]]:
-        """See the port."""
-        return await self._read(lambda db: read_starts(db, engine, preset, failed=failed, limit=limit))
+        """The latest starts, newest first. A row that cannot be read is passed over."""
+
+        def read(db: Connection) -> tuple[StartRecord, ...]:
+            rows = db.execute(
+                "SELECT container, at, engine, preset, body FROM starts WHERE (? = '' OR engine = ?) "
+                "AND (? = '' OR preset = ?) AND (NOT ? OR failed) ORDER BY at DESC LIMIT ?",
+                (engine, engine, preset, preset, failed, max(0, limit)),
+            )
+            found, phases = [], {phase.value for phase in PhaseId}
+            for container, at, name, of, body in rows:
+                with suppress(msgspec.DecodeError, msgspec.ValidationError, TypeError, ValueError):
+                    fields = msgspec.json.decode(body, type=dict[str, Any])
+                    fields |= {"container": container, "at": float(at), "engine": name, "preset": of}
+                    known = [pair for pair in fields.get("phases", ()) if pair[0] in phases]
+                    fields["phases"] = known  # another version has others
+                    found.append(msgspec.convert(fields, StartRecord))
+            return tuple(found)
+
+        return await self._read(read)
 
     async def records(
         self, kind: str, *, key: str | None = None, since: float | None = None, limit: int = 200
     ) -> Reading[tuple[Record, ...]]:
-        """See the port."""
-        return await self._read(lambda db: read_records(db, kind, key, since, limit))
+        """The latest records of a kind, newest first. A row that is no JSON is passed over."""
+
+        def read(db: Connection) -> tuple[Record, ...]:
+            rows = db.execute(
+                "SELECT kind, key, at, body FROM records WHERE kind = ? AND (? IS NULL OR key = ?) AND at >= ? "
+                "ORDER BY at DESC, id DESC LIMIT ?",
+                (kind, key, key, -1.0 if since is None else since, max(0, limit)),
+            )
+            found = []
+            for of, name, at, body in rows:
+                with suppress(msgspec.DecodeError):
+                    found.append(Record(of, name, float(at), msgspec.json.decode(body)))
+            return tuple(found)
+
+        return await self._read(read)
 
     async def _read(self, work: Callable[[Connection], T]) -> Reading[T]:
         try:
@@ -385,68 +409,17 @@ class HistoryDb:
                 found.close()
 
 
-# --- starts and records -----------------------------------------------------------------------------------
-
-
-def put_start(db: Connection, start: StartRecord) -> None:
-    """Keeps a start, in place of what was known of the same one."""
-    row = (start.container, start.at, start.engine, start.preset, start.failed, msgspec.json.encode(start).decode())
-    db.execute(
-        "INSERT OR REPLACE INTO starts (container, at, engine, preset, failed, body) VALUES (?, ?, ?, ?, ?, ?)", row
-    )
-    db.execute(
-        "DELETE FROM starts WHERE at < (SELECT at FROM starts ORDER BY at DESC LIMIT 1 OFFSET ?)", (MOST_STARTS - 1,)
-    )
-
-
-def read_starts(
-    db: Connection, engine: str = "", preset: str = "", *, failed: bool = False, limit: int = 200
-) -> tuple[StartRecord, ...]:
-    """The latest starts, newest first. A row that cannot be read is passed over."""
-    rows = db.execute(
-        "SELECT container, at, engine, preset, body FROM starts WHERE (? = '' OR engine = ?) "
-        "AND (? = '' OR preset = ?) AND (NOT ? OR failed) ORDER BY at DESC LIMIT ?",
-        (engine, engine, preset, preset, failed, max(0, limit)),
-    )
-    found, phases = [], {phase.value for phase in PhaseId}
-    for container, at, name, of, body in rows:
-        with suppress(msgspec.DecodeError, msgspec.ValidationError, TypeError, ValueError):
-            told = msgspec.json.decode(body, type=dict[str, Any])
-            told |= {"container": container, "at": float(at), "engine": name, "preset": of}
-            told["phases"] = [
-                pair for pair in told.get("phases", ()) if pair[0] in phases
-            ]  # another version has others
-            found.append(msgspec.convert(told, StartRecord))
-    return tuple(found)
-
-
-def put_record(db: Connection, record: Record, body: str) -> None:
-    """Keeps a record, in place of one of the same name."""
-    db.execute(
-        "INSERT OR REPLACE INTO records (kind, key, at, body) VALUES (?, ?, ?, ?)",
-        (record.kind, record.key, record.at, body),
-    )
-    db.execute(
-        "DELETE FROM records WHERE kind = ? AND at < "
-        "(SELECT at FROM records WHERE kind = ? ORDER BY at DESC LIMIT 1 OFFSET ?)",
-        (record.kind, record.kind, MOST_RECORDS - 1),
-    )
-
-
-def read_records(
-    db: Connection, kind: str, key: str | None = None, since: float | None = None, limit: int = 200
-) -> tuple[Record, ...]:
-    """The latest records of a kind, newest first. A row that is no JSON is passed over."""
-    rows = db.execute(
-        "SELECT kind, key, at, body FROM records WHERE kind = ? AND (? IS NULL OR key = ?) AND at >= ? "
-        "ORDER BY at DESC, id DESC LIMIT ?",
-        (kind, key, key, -1.0 if since is None else since, max(0, limit)),
-    )
-    found = []
-    for of, name, at, body in rows:
-        with suppress(msgspec.DecodeError):
-            found.append(Record(of, name, float(at), msgspec.json.decode(body)))
-    return tuple(found)
+@contextmanager
+def transaction(db: Connection, kind: str) -> Iterator[None]:
+    """All that is done within, or nothing."""
+    db.execute(f"BEGIN {kind}")
+    try:
+        yield
+        db.execute("COMMIT")
+    except BaseException:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        raise
 
 
 # --- the file ---------------------------------------------------------------------------------------------
@@ -533,24 +506,20 @@ class HistoryFile:
             self._upgrade(db)
 
     def _upgrade(self, db: Connection) -> None:
-        """Makes the tables, migrates those of version 1, adds columns of new metrics: all or nothing, and only what
-        another process has not done meanwhile."""
-        db.execute("BEGIN EXCLUSIVE")
-        try:
+        """Makes the tables, migrates those of earlier versions, adds columns of new metrics: all or nothing, and only
+        what another process has not done meanwhile."""
+        with transaction(db, "EXCLUSIVE"):
             version, _ = _identity(db)
             if version == 0:
                 for statement in _SCHEMA:
                     db.execute(statement)
             elif version == 1:
-                samples.migrate_samples(db)
+                samples.migrate_1(db)
+            elif version == 2:
+                samples.migrate_2(db)
             samples.add_columns(db, MetricId)
             db.execute(f"PRAGMA user_version={max(version, VERSION)}")
             db.execute(f"PRAGMA application_id={APPLICATION_ID}")
-            db.execute("COMMIT")
-        except BaseException:
-            if db.in_transaction:
-                db.execute("ROLLBACK")
-            raise
 
     def quarantine(self, why: str) -> Path:
         """Gives the file another name, with what belongs to it. Every connection of this process must be closed.
@@ -614,7 +583,7 @@ class HistoryFile:
         """What to raise for an error of SQLite: Unreadable where the file itself is broken."""
         import sqlite3
 
-        code = getattr(error, "sqlite_errorcode", 0) & _PRIMARY
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         shape = code == sqlite3.SQLITE_ERROR and str(error).startswith(("no such table", "no such column", "malformed"))
         if shape or code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT):
             return Unreadable(str(error))
@@ -628,7 +597,7 @@ class HistoryFile:
         writable = f"Make {folder} a folder that you can write."
         if isinstance(error, OSError):
             return Unavailable(f"{error.filename or folder}: {error.strerror or error}", writable)
-        match getattr(error, "sqlite_errorcode", 0) & _PRIMARY:
+        match getattr(error, "sqlite_errorcode", 0) & 0xFF:
             case sqlite3.SQLITE_FULL:
                 return Unavailable(f"the disk of {folder} is full", f"Free some space. {_RETRIED}")
             case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:

@@ -1,8 +1,8 @@
-"""Samples in the history's file: one table per resolution, one row per source and time, four columns per metric.
+"""Samples in the history's file: a row per second and source for an hour, then buckets of ten seconds, then of minutes.
 
-A sample lies in exactly one table: as it came for an hour, then in its ten seconds for a day, then in its minute for a
-month. Values are stored as whole numbers (hundredths; times in steps of 10 us): SQLite keeps those in two or three
-bytes, a float in eight. Sums are kept instead of means, so that thinning loses nothing but the time within a bucket.
+A row has a column per metric. Buckets are packed, sixty of all metrics of a source in one compressed body: a day of
+two engines takes 4 MB, a sixth of what a row per bucket takes. Values are whole numbers (hundredths; times in steps of
+10 us). A bucket keeps how many samples it had and their sum, so that thinning loses nothing but the time within it.
 """
 
 # Names of tables and columns are our own.
@@ -11,24 +11,25 @@ bytes, a float in eight. Sums are kept instead of means, so that thinning loses 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+import struct
+import zlib
+from collections.abc import Container, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from spark_tui.domain.history import (
-    COARSE_SECONDS,
-    COARSE_STEP,
-    FINE_SECONDS,
-    FINE_STEP,
-    RAW_SECONDS,
-)
+import msgspec
+
+from spark_tui.domain.history import COARSE_SECONDS, COARSE_STEP, FINE_SECONDS, FINE_STEP, RAW_SECONDS
 from spark_tui.domain.metrics.series import Gap, MetricId, Sample, SeriesKey, Stretch
 
 if TYPE_CHECKING:  # sqlite3 is loaded by the threads that use it
     from sqlite3 import Connection
 
-RAW, FINE, COARSE = TABLES = ("samples_1s", "samples_10s", "samples_60s")
-STEPS: Final = {RAW: 1, FINE: FINE_STEP, COARSE: COARSE_STEP}
+RAW: Final = "samples_1s"
+BLOCK: Final = 60
+"""Buckets in one body."""
 MARGIN_SECONDS: Final = 600
 """Rows stay this much longer than promised: what a caller has just asked for is still there."""
 BRIDGE_SECONDS: Final = 12
@@ -36,39 +37,47 @@ BRIDGE_SECONDS: Final = 12
 MOST_BUCKETS: Final = 20_000
 _MOST_MARKS: Final = 20_000
 _MOST_MARKS_READ: Final = 1000
-_DROP_ROWS: Final = 500
+_DROP_BLOCKS: Final = 50
 _LARGEST_WHOLE: Final = 2**40
 """Beyond it a value is stored as a float: sums of whole numbers must stay within 64 bits."""
 _LARGEST: Final = 3.0e38
 
-SCHEMA: Final = (
+BUCKETS_SCHEMA: Final = (
+    "CREATE TABLE buckets (step INTEGER NOT NULL, start INTEGER NOT NULL, source INTEGER NOT NULL, "
+    "body BLOB NOT NULL, PRIMARY KEY (step, start, source))"
+)
+SAMPLES_SCHEMA: Final = (
     "CREATE TABLE sources (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE)",
-    *(
-        f"CREATE TABLE {table} (at INTEGER NOT NULL, source INTEGER NOT NULL, PRIMARY KEY (at, source)) WITHOUT ROWID"
-        for table in TABLES
-    ),
+    f"CREATE TABLE {RAW} (at INTEGER NOT NULL, source INTEGER NOT NULL, PRIMARY KEY (at, source)) WITHOUT ROWID",
+    BUCKETS_SCHEMA,
+)
+MARKS_SCHEMA: Final = (
     "CREATE TABLE marks (id INTEGER PRIMARY KEY, source TEXT NOT NULL, kind TEXT NOT NULL, begin REAL NOT NULL, "
     "end REAL NOT NULL, text TEXT NOT NULL)",
     "CREATE INDEX marks_end ON marks (source, end)",
 )
 
+Value: TypeAlias = int | float
+Bucket: TypeAlias = Sequence[Any]
+"""How many samples, the least, their sum, the greatest: four numbers."""
+Row: TypeAlias = tuple[int, str, Bucket]
+"""A time, a metric, and what is known of it then."""
 
-def parts_of(metric: str) -> tuple[str, str, str, str]:
-    """The columns of a metric in the thinned tables: how many samples, the least, their sum, the greatest."""
-    return f"{metric}_n", f"{metric}_low", f"{metric}_sum", f"{metric}_high"
+_bodies: Final = msgspec.msgpack.Decoder(dict[str, msgspec.Raw])
+_columns: Final = msgspec.msgpack.Decoder(tuple[list[int], list[int], list[Value], list[Value], list[Value]])
+
+
+def stored(metric: str, value: float) -> Value | None:
+    """A value as it is stored; None for one that is not finite."""
+    if not math.isfinite(value):
+        return None
+    scaled = min(max(value, -_LARGEST), _LARGEST) * scale_of(metric)
+    return round(scaled) if abs(scaled) < _LARGEST_WHOLE else scaled
 
 
 def scale_of(metric: str) -> int:
     """What a value is multiplied by before it is stored. Part of the file format: never change one."""
     return 100_000 if metric.endswith("_seconds") else 100
-
-
-def stored(metric: str, value: float) -> float | None:
-    """A value as its column holds it; None for one that is not finite."""
-    if not math.isfinite(value):
-        return None
-    scaled = min(max(value, -_LARGEST), _LARGEST) * scale_of(metric)
-    return round(scaled) if abs(scaled) < _LARGEST_WHOLE else scaled
 
 
 def metrics_in(db: Connection) -> tuple[str, ...]:
@@ -80,13 +89,9 @@ def metrics_in(db: Connection) -> tuple[str, ...]:
 def add_columns(db: Connection, metrics: Iterable[str]) -> None:
     """Adds the columns of metrics that the file does not have yet."""
     have = metrics_in(db)
-    for metric in metrics:
-        if metric in have:
-            continue
-        db.execute(f"ALTER TABLE {RAW} ADD COLUMN {metric}")
-        for table in (FINE, COARSE):
-            for column in parts_of(metric):
-                db.execute(f"ALTER TABLE {table} ADD COLUMN {column}")
+    for metric in dict.fromkeys(metrics):
+        if metric not in have:
+            db.execute(f"ALTER TABLE {RAW} ADD COLUMN {metric}")
 
 
 def source_id(db: Connection, name: str) -> int:
@@ -95,22 +100,50 @@ def source_id(db: Connection, name: str) -> int:
     return int(db.execute("SELECT id FROM sources WHERE name = ?", (name,)).fetchone()[0])
 
 
-def merging(table: str, metrics: Sequence[str], rows: str) -> str:
-    """The statement that adds thinned rows (`VALUES ...` or a SELECT with WHERE) to those that are there: a clock may
-    have been set back."""
-    columns = [column for metric in metrics for column in parts_of(metric)]
-    updates = []
-    for metric in metrics:
-        n, low, total, high = parts_of(metric)
-        updates += [f"{each} = coalesce({each}, 0) + coalesce(excluded.{each}, 0)" for each in (n, total)]
-        updates += [
-            f"{each} = {pick}(coalesce({each}, excluded.{each}), coalesce(excluded.{each}, {each}))"
-            for each, pick in ((low, "min"), (high, "max"))
-        ]
-    return (
-        f"INSERT INTO {table} (at, source, {', '.join(columns)}) {rows} "
-        f"ON CONFLICT (at, source) DO UPDATE SET {', '.join(updates)}"
-    )
+# --- buckets ------------------------------------------------------------------------------------------
+
+
+def merge(into: dict[int, Bucket], index: int, new: Bucket) -> None:
+    """Adds a bucket to what is known of the same time."""
+    old = into.get(index)
+    into[index] = (
+        new
+        if old is None
+        else (old[0] + new[0], min(old[1], new[1]), old[2] + new[2], max(old[3], new[3]))
+    )  # fmt: skip
+
+
+def unpacked(
+    body: bytes, wanted: Container[str] | None = None
+) -> Iterator[tuple[str, Iterator[tuple[int, int, Value, Value, Value]]]]:
+    """The buckets of each metric, each with its number. A body that is damaged has none: a gap on screen."""
+    with suppress(zlib.error, msgspec.DecodeError):
+        for metric, columns in _bodies.decode(zlib.decompress(body)).items():
+            if wanted is None or metric in wanted:
+                yield metric, zip(*_columns.decode(columns), strict=True)
+
+
+def add_buckets(db: Connection, step: int, source: int, rows: Iterable[Row]) -> None:
+    """Adds buckets to those that are there: a clock may have been set back."""
+    span = BLOCK * step
+    blocks: dict[int, dict[str, dict[int, Bucket]]] = {}
+    for at, metric, bucket in rows:
+        merge(blocks.setdefault(at // span * span, {}).setdefault(metric, {}), at % span // step, bucket)
+    for start, block in blocks.items():
+        place = (step, start, source)
+        held = db.execute("SELECT body FROM buckets WHERE step = ? AND start = ? AND source = ?", place).fetchone()
+        for metric, known in unpacked(held[0]) if held else ():
+            for index, *bucket in known:
+                merge(block.setdefault(metric, {}), index, bucket)
+        packed = {
+            metric: tuple(zip(*((index, *found[index]) for index in sorted(found)), strict=True))
+            for metric, found in block.items()
+        }
+        body = zlib.compress(msgspec.msgpack.encode(packed))
+        db.execute("INSERT OR REPLACE INTO buckets (step, start, source, body) VALUES (?, ?, ?, ?)", (*place, body))
+
+
+# --- writing ------------------------------------------------------------------------------------------
 
 
 class SampleWriter:
@@ -119,11 +152,10 @@ class SampleWriter:
     def __init__(self, db: Connection) -> None:
         self._db = db
         self._metrics = metrics_in(db)
-        names = ", ".join(self._metrics)
-        marks = ", ".join("?" * (len(self._metrics) + 2))
         updates = ", ".join(f"{metric} = coalesce(excluded.{metric}, {metric})" for metric in self._metrics)
         self._insert = (
-            f"INSERT INTO {RAW} (at, source, {names}) VALUES ({marks}) ON CONFLICT (at, source) DO UPDATE SET {updates}"
+            f"INSERT INTO {RAW} (at, source, {', '.join(self._metrics)}) VALUES (?, ?{', ?' * len(self._metrics)}) "
+            f"ON CONFLICT (at, source) DO UPDATE SET {updates}"
         )
         self._sources: dict[str, int] = {}
         self._gaps: dict[str, tuple[int, str]] = {}
@@ -138,24 +170,23 @@ class SampleWriter:
             given = {str(metric): value for metric, value in sample.values.items()}
             values = [stored(metric, given.get(metric, math.nan)) for metric in self._metrics]
             self._db.execute(self._insert, (math.floor(sample.at), source, *values))
-            self._mark(sample)
+            if sample.restarted:
+                self._mark(sample, "restart")
+            if sample.gap or sample.values:
+                self._note_gap(sample)
 
-    def _mark(self, sample: Sample) -> None:
-        """Keeps why an engine could not be asked, until it could again, and when a new start was first seen."""
-        if sample.restarted:
-            self._add_mark(sample.engine, "restart", sample.at, "")
-        if not sample.gap and not sample.values:
-            return
+    def _note_gap(self, sample: Sample) -> None:
+        """Keeps why an engine could not be asked, until it could again."""
         mark, text = self._gaps.pop(sample.engine, (0, ""))
         if text:
             self._db.execute("UPDATE marks SET end = max(end, ?) WHERE id = ?", (sample.at, mark))
         if sample.gap:
             if sample.gap != text:
-                mark = self._add_mark(sample.engine, "gap", sample.at, sample.gap)
+                mark = self._mark(sample, "gap")
             self._gaps[sample.engine] = (mark, sample.gap)
 
-    def _add_mark(self, source: str, kind: str, at: float, text: str) -> int:
-        row = (source, kind, at, at, text)
+    def _mark(self, sample: Sample, kind: str) -> int:
+        row = (sample.engine, kind, sample.at, sample.at, sample.gap)
         cursor = self._db.execute("INSERT INTO marks (source, kind, begin, end, text) VALUES (?, ?, ?, ?, ?)", row)
         return cursor.lastrowid or 0
 
@@ -164,44 +195,36 @@ class SampleWriter:
         if 0 <= now - self._swept_at < MARGIN_SECONDS:
             return False
         self._swept_at = now
-        at = math.floor(now) - MARGIN_SECONDS
-        self._thin(RAW, FINE, at - RAW_SECONDS)
-        self._thin(FINE, COARSE, at - FINE_SECONDS)
-        self._db.execute(f"DELETE FROM {COARSE} WHERE at < ?", (at - COARSE_SECONDS,))
-        self._db.execute("DELETE FROM marks WHERE end < ?", (at - COARSE_SECONDS,))
-        self._db.execute(
-            "DELETE FROM marks WHERE id <= (SELECT id FROM marks ORDER BY id DESC LIMIT 1 OFFSET ?)", (_MOST_MARKS,)
-        )
-        self._keep_within(most_bytes)
-        used = " UNION ".join(f"SELECT source FROM {table}" for table in TABLES)
-        self._db.execute(f"DELETE FROM sources WHERE id NOT IN ({used})")
+        db, at = self._db, math.floor(now) - MARGIN_SECONDS
+        sources = [row[0] for row in db.execute("SELECT id FROM sources").fetchall()]
+        # Whole blocks: each is packed once, and none reaches into what is promised in finer steps.
+        before = (at - RAW_SECONDS) // (BLOCK * FINE_STEP) * BLOCK * FINE_STEP
+        for source in sources:
+            seconds = raw_rows(db, source, self._metrics, 0, before, FINE_STEP)
+            found = ((index * FINE_STEP, metric, each) for index, row in seconds for metric, each in row.items())
+            add_buckets(db, FINE_STEP, source, found)
+        db.execute(f"DELETE FROM {RAW} WHERE at < ?", (before,))
+        before = (at - FINE_SECONDS) // (BLOCK * COARSE_STEP) * BLOCK * COARSE_STEP
+        old = db.execute("SELECT source, start, body FROM buckets WHERE step = ? AND start < ?", (FINE_STEP, before))
+        for source, start, body in old.fetchall():
+            tens = (
+                (start + index * FINE_STEP, metric, each) for metric, known in unpacked(body) for index, *each in known
+            )
+            add_buckets(db, COARSE_STEP, source, tens)
+        db.execute("DELETE FROM buckets WHERE step = ? AND start < ?", (FINE_STEP, before))
+        db.execute("DELETE FROM buckets WHERE start < ?", (at - COARSE_SECONDS,))
+        db.execute("DELETE FROM marks WHERE end < ?", (at - COARSE_SECONDS,))
+        db.execute("DELETE FROM marks WHERE id <= (SELECT id FROM marks ORDER BY id DESC LIMIT 1 OFFSET ?)",
+                   (_MOST_MARKS,))  # fmt: skip
+        # Beyond its bound the file loses the oldest minutes, then the oldest ten seconds.
+        goal = most_bytes if used_bytes(db) <= most_bytes else most_bytes * 0.9
+        oldest = f"SELECT rowid FROM buckets ORDER BY step DESC, start LIMIT {_DROP_BLOCKS}"
+        while used_bytes(db) > goal and db.execute(f"DELETE FROM buckets WHERE rowid IN ({oldest})").rowcount > 0:
+            pass
+        used = f"SELECT source FROM {RAW} UNION SELECT source FROM buckets"
+        db.execute(f"DELETE FROM sources WHERE id NOT IN ({used})")
         self._sources.clear()
         return True
-
-    def _thin(self, table: str, into: str, before: int) -> None:
-        """Moves the rows before that second into the coarser table."""
-        step = STEPS[into]
-        before -= before % step
-        sums = (
-            [f"count({m}), min({m}), sum({m}), max({m})" for m in self._metrics]
-            if table == RAW
-            else [
-                f"sum({n}), min({low}), sum({total}), max({high})"
-                for n, low, total, high in map(parts_of, self._metrics)
-            ]
-        )
-        rows = f"SELECT at / {step} * {step}, source, {', '.join(sums)} FROM {table} WHERE at < :before GROUP BY 1, 2"
-        self._db.execute(merging(into, self._metrics, rows), {"before": before})
-        self._db.execute(f"DELETE FROM {table} WHERE at < ?", (before,))
-
-    def _keep_within(self, most_bytes: int) -> None:
-        """Drops the oldest minutes, then the oldest ten seconds, until the file is within its bound."""
-        goal = most_bytes if used_bytes(self._db) <= most_bytes else most_bytes * 0.9
-        for table in (COARSE, FINE):
-            while used_bytes(self._db) > goal:
-                oldest = f"SELECT at FROM {table} ORDER BY at LIMIT ?"
-                if self._db.execute(f"DELETE FROM {table} WHERE at IN ({oldest})", (_DROP_ROWS,)).rowcount < 1:
-                    break
 
 
 def used_bytes(db: Connection) -> int:
@@ -215,29 +238,41 @@ def used_bytes(db: Connection) -> int:
 # --- reading ------------------------------------------------------------------------------------------
 
 
+def raw_rows(
+    db: Connection, source: int, metrics: Sequence[str], begin: int, end: int, step: int
+) -> Iterator[tuple[int, dict[str, Bucket]]]:
+    """The samples of a source from `begin` on, in buckets of `step` seconds: each one's number and what it has. One
+    without any value says that the source was asked then."""
+    sums = "".join(f", count({metric}), min({metric}), sum({metric}), max({metric})" for metric in metrics)
+    rows = db.execute(
+        f"SELECT (at - :begin) / :step{sums} FROM {RAW} WHERE source = :source AND at >= :begin AND at < :end "
+        "GROUP BY 1 ORDER BY 1",
+        {"source": source, "begin": begin, "end": end, "step": step},
+    )
+    for index, *values in rows:
+        yield index, {metric: values[4 * n : 4 * n + 4] for n, metric in enumerate(metrics) if values[4 * n]}
+
+
 def read_series(
     db: Connection, keys: Sequence[SeriesKey], since: float, until: float, buckets: int
 ) -> tuple[Stretch, ...]:
     """Each series in even buckets, in the order of `keys`, in one transaction. See the port."""
     until, buckets = max(since, until), max(1, min(buckets, MOST_BUCKETS))
+    held = "SELECT 1 FROM buckets WHERE step = ? AND start > ? AND start < ? LIMIT 1"
     db.execute("BEGIN")
     try:
-        held = "SELECT 1 FROM {} WHERE at > ? AND at < ? LIMIT 1"
-        finest = next(
-            (
-                STEPS[each]
-                for each in (COARSE, FINE)
-                if db.execute(held.format(each), (since - STEPS[each], until)).fetchone()
-            ),
-            1,
-        )
+        steps = (
+            step for step in (COARSE_STEP, FINE_STEP)
+            if db.execute(held, (step, since - BLOCK * step, until)).fetchone()
+        )  # fmt: skip
+        finest = next(steps, 1)
         step = max(1, math.ceil((until - since) / buckets / finest)) * finest
         begin = math.floor(since / step) * step
         size = min(max(1, math.ceil((until - begin) / step)), MOST_BUCKETS + 1)
         found: dict[SeriesKey, Stretch] = {}
         for source in {key.source for key in keys}:
             wanted = [key for key in dict.fromkeys(keys) if key.source == source]
-            found.update(_read_source(db, wanted, begin, step, size, until))
+            found |= _read_source(db, wanted, begin, step, size, until)
         return tuple(found[key] for key in keys)
     finally:
         db.execute("COMMIT")
@@ -246,41 +281,39 @@ def read_series(
 def _read_source(
     db: Connection, keys: Sequence[SeriesKey], begin: int, step: int, size: int, until: float
 ) -> dict[SeriesKey, Stretch]:
-    source, have = keys[0].source, metrics_in(db)
-    metrics = [key.metric for key in keys if key.metric in have]
-    raw = "".join(f", {m} IS NOT NULL AS {n}, {m} AS {low}, {m} AS {total}, {m} AS {high}"
-                  for m, (n, low, total, high) in ((m, parts_of(m)) for m in metrics))  # fmt: skip
-    thinned = "".join(f", {column}" for metric in metrics for column in parts_of(metric))
-    where = "WHERE source = (SELECT id FROM sources WHERE name = :source) AND at >= :begin AND at < :end"
-    every = " UNION ALL ".join(f"SELECT at{raw if table == RAW else thinned} FROM {table} {where}" for table in TABLES)
-    sums = "".join(
-        f", sum({n}), min({low}), sum({total}), max({high})" for n, low, total, high in map(parts_of, metrics)
-    )
-    rows = db.execute(
-        f"SELECT (at - :begin) / :step{sums} FROM ({every}) GROUP BY 1 ORDER BY 1",
-        {"source": source, "begin": begin, "end": begin + step * size, "step": step},
-    ).fetchall()
+    name, have, end = keys[0].source, metrics_in(db), begin + step * size
+    held: dict[str, dict[int, Bucket]] = {key.metric: {} for key in keys}
+    asked: set[int] = set()
+    row = db.execute("SELECT id FROM sources WHERE name = ?", (name,)).fetchone()
+    if row is not None:
+        metrics = [metric for metric in held if metric in have]
+        for index, found_then in raw_rows(db, row[0], metrics, begin, end, step):
+            asked.add(index)
+            for metric, bucket in found_then.items():
+                held[metric][index] = bucket
+        for fine in (FINE_STEP, COARSE_STEP):
+            blocks = "SELECT start, body FROM buckets WHERE step = ? AND start > ? AND start < ? AND source = ?"
+            for start, body in db.execute(blocks, (fine, begin - BLOCK * fine, end, row[0])):
+                for metric, known in unpacked(body, held):
+                    into = held[metric]
+                    for index, count, low, total, high in known:
+                        if begin <= (at := start + index * fine) < end:
+                            merge(into, (at - begin) // step, (count, low, total, high))
     times = tuple(float(begin + step * index) for index in range(size))
-    gaps, restarts = _marks(db, source, begin, until)
-    asked = {row[0] for row in rows}
+    gaps, restarts = _marks(db, name, begin, until)
     found = {}
     for key in keys:
-        least, mean, greatest = ([math.nan] * size for _ in range(3))
-        last = -1
-        if key.metric in metrics:
-            column, scale = 1 + 4 * metrics.index(key.metric), scale_of(key.metric)
-            for row in rows:
-                index, (count, low, total, high) = row[0], row[column : column + 4]
-                if not count:
-                    continue
-                least[index], greatest[index] = low / scale, high / scale
-                mean[index] = min(max(total / count / scale, least[index]), greatest[index])
-                if 1 < index - last <= BRIDGE_SECONDS / step and last >= 0 and asked.isdisjoint(range(last + 1, index)):
-                    for values in (least, mean, greatest):
-                        values[last + 1 : index] = [values[last]] * (index - last - 1)
-                last = index
+        columns = least, mean, greatest = [math.nan] * size, [math.nan] * size, [math.nan] * size
+        last, scale = -1, scale_of(key.metric)
+        for index, (count, low, total, high) in sorted(held[key.metric].items()):
+            least[index], greatest[index] = low / scale, high / scale
+            mean[index] = min(max(total / count / scale, least[index]), greatest[index])
+            if 1 < index - last <= BRIDGE_SECONDS / step and last >= 0 and asked.isdisjoint(range(last + 1, index)):
+                for values in columns:
+                    values[last + 1 : index] = [values[last]] * (index - last - 1)
+            last = index
         open_gap = gaps and last * step + begin < gaps[-1].begin
-        own = (*gaps[:-1], replace(gaps[-1], end=max(gaps[-1].end, float(begin + step * size)))) if open_gap else gaps
+        own = (*gaps[:-1], replace(gaps[-1], end=max(gaps[-1].end, float(end)))) if open_gap else gaps
         found[key] = Stretch(key, float(step), times, tuple(least), tuple(mean), tuple(greatest), own, restarts)
     return found
 
@@ -295,23 +328,33 @@ def _marks(db: Connection, source: str, begin: int, until: float) -> tuple[tuple
     return gaps, tuple(first for kind, first, _, _ in rows if kind == "restart")
 
 
-# --- the first version's file ---------------------------------------------------------------------------
+# --- earlier versions of the file -----------------------------------------------------------------------
 
 
-def migrate_samples(db: Connection) -> None:
-    """Takes the samples of a version 1 file over, within the caller's transaction, and drops its tables.
+def migrate_2(db: Connection) -> None:
+    """Takes over the buckets of a version 2 file, where each was a row with four columns per metric."""
+    db.execute(BUCKETS_SCHEMA)
+    for table, step in (("samples_10s", FINE_STEP), ("samples_60s", COARSE_STEP)):
+        columns = [row[1] for row in db.execute(f"PRAGMA table_info({table})")]
+        metrics = [(at, columns[at].removesuffix("_n")) for at in range(2, len(columns), 4)]
+        rows = db.execute(f"SELECT * FROM {table} ORDER BY source, at")
+        for (source, _), block in groupby(rows, key=lambda row: (row[1], row[0] // (BLOCK * step))):
+            found = ((row[0], metric, row[at : at + 4]) for row in block for at, metric in metrics if row[at])
+            add_buckets(db, step, source, found)
+        db.execute(f"DROP TABLE {table}")
+
+
+def migrate_1(db: Connection) -> None:
+    """Takes over the samples of a version 1 file and drops its tables.
 
     There a row of `ticks` held a second (32-bit floats in the order of its `layouts` row), a row of `blocks` sixty
     buckets of one series (compressed), and the last hour was in both.
     """
-    import struct
-    import zlib
-
     series = {id_: (source, metric) for id_, source, metric in db.execute("SELECT id, source, metric FROM series")}
     names = {metric for _, metric in series.values() if metric.isidentifier()}
-    for statement in SCHEMA[: 1 + len(TABLES)]:
+    for statement in SAMPLES_SCHEMA:
         db.execute(statement)
-    add_columns(db, [*MetricId, *sorted(names - set(MetricId))])
+    add_columns(db, [*MetricId, *sorted(names)])
     sources = {source: source_id(db, source) for source, _ in series.values()}
     known = {id_: (sources[source], metric) for id_, (source, metric) in series.items() if metric in names}
 
@@ -326,41 +369,43 @@ def migrate_samples(db: Connection) -> None:
         ids = layouts.get(layout, ())
         if len(body) != 4 * len(ids):
             continue
-        rows: dict[int, dict[str, float]] = {}
+        rows: dict[int, dict[str, Value | None]] = {}
         for id_, value in zip(ids, struct.unpack(f"<{len(ids)}f", body), strict=True):
             if id_ in known:
                 source, metric = known[id_]
-                kept = stored(metric, value)
-                rows.setdefault(source, {}).update({metric: kept} if kept is not None else {})
+                rows.setdefault(source, {})[metric] = stored(metric, value)
         for source, values in rows.items():
             columns = "".join(f", {metric}" for metric in values)
             db.execute(
                 f"INSERT OR REPLACE INTO {RAW} (at, source{columns}) VALUES (?, ?{', ?' * len(values)})",
                 (at, source, *values.values()),
             )
-    for id_, span, start, body in db.execute(
-        "SELECT series, span, start, body FROM blocks ORDER BY span, start"
-    ).fetchall():
-        if id_ not in known or span not in (FINE_STEP, COARSE_STEP) or body[:1] != b"\x01":
-            continue
+
+    def buckets_of(start: int, span: int, metric: str, body: bytes) -> Iterator[Row]:
         try:
-            raw = zlib.decompress(body[1:])
+            raw = zlib.decompress(body[1:]) if body[:1] == b"\x01" else b""
         except zlib.error:
-            continue  # it was a gap on screen, and stays one
+            return  # it was a gap on screen, and stays one
         if len(raw) != 60 + 720:
-            continue
+            return
         planes = bytearray(720)
         for byte in range(4):
             planes[byte::4] = raw[60 + 180 * byte : 240 + 180 * byte]
         floats = struct.unpack("<180f", planes)
-        source, metric = known[id_]
-        table = FINE if span == FINE_STEP else COARSE
-        rows_ = []
         for bucket, count in enumerate(raw[:60]):
             at = start + bucket * span
             if count and at < boundary:
                 low, mean, high = (stored(metric, floats[bucket + 60 * part]) or 0 for part in range(3))
-                rows_.append((at, source, count, low, mean * count, high))
-        db.executemany(merging(table, [metric], "VALUES (?, ?, ?, ?, ?, ?)"), rows_)
+                yield at, metric, (count, low, mean * count, high)
+
+    old = db.execute("SELECT series, span, start, body FROM blocks ORDER BY span, start")
+    for (span, start), block in groupby(old, key=lambda row: row[1:3]):
+        found: dict[int, list[Row]] = {}
+        for id_, _, _, body in block:
+            if id_ in known and span in (FINE_STEP, COARSE_STEP):
+                source, metric = known[id_]
+                found.setdefault(source, []).extend(buckets_of(start, span, metric, body))
+        for source, buckets in found.items():
+            add_buckets(db, span, source, buckets)
     for table in ("ticks", "layouts", "blocks", "series", "meta"):
         db.execute(f"DROP TABLE {table}")
