@@ -20,11 +20,9 @@ class Commands(click.Group):
     """A group that lists its commands as they were added: the way through a day, not the alphabet."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """In the order in which they were added."""
         return list(self.commands)
 
     def summaries(self, ctx: click.Context) -> list[tuple[str, str]]:
-        """Each command with its first sentence."""
         found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
         return [(name, each.get_short_help_str(limit=200)) for name, each in found if each and not each.hidden]
 
@@ -34,7 +32,6 @@ class Commands(click.Group):
             formatter.write_dl(self.summaries(ctx))
 
     def add(self, *commands: click.Command) -> None:
-        """Adds them in this order."""
         for each in commands:
             self.add_command(each)
 

@@ -73,7 +73,6 @@ class Program(Commands):
     """The top group: everything in its help comes from COMMANDS."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """In the order of COMMANDS."""
         return list(COMMANDS)
 
     def summaries(self, ctx: click.Context) -> list[tuple[str, str]]:
@@ -81,7 +80,6 @@ class Program(Commands):
         return [(name, summary.rstrip(".")) for name, (_, summary) in COMMANDS.items()]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command; None for an unknown name."""
         if cmd_name in COMMANDS and cmd_name not in self.commands:
             module = import_module(f"{__package__}.{COMMANDS[cmd_name][0]}")
             self.add_command(getattr(module, cmd_name.replace("-", "_")))
@@ -116,7 +114,6 @@ def cli(ctx: click.Context) -> None:
 
 
 def open_control_centre(session: Session) -> None:
-    """The full screen, until the person leaves."""
     if session.as_json:
         raise UsageError("The control centre has no --json.", "Ask for data with: spark-tui status --json")
     in_browser = session.environment.get("TEXTUAL_DRIVER", "").endswith(":WebDriver")  # `serve` speaks to it by pipes

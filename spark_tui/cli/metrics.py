@@ -77,7 +77,7 @@ def metrics(session: Session, name: str, watch: bool, count: int | None, seconds
         now = value_of(collector.current(view.name))
         if now is None:
             raise EngineUnreachable(f"{view.name} reported no metrics.", f"See its log: spark-tui logs {view.name}")
-        ever, parts = value_of(collector.lifetime(view.name)), collector.parts(view.name)
+        ever, parts = value_of(collector.lifetime(view.name)), collector.of(view.name).parts()
         return show.MetricsLook(view, now, ever, parts, context.store.world.gpu, context.clock.now())
 
     look = session.run(work)
@@ -126,7 +126,7 @@ async def _samples(context: Context, name: str) -> AsyncIterator[AsyncIterator[S
             finally:
                 waiting.cancel()
             if sample.gap:
-                raise collector.error(name) or EngineUnreachable(
+                raise collector.of(name).error or EngineUnreachable(
                     f"{name}: {sample.gap}.", f"See its log: spark-tui logs {name}"
                 )
             yield sample

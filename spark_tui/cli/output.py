@@ -60,7 +60,6 @@ class Terminal:
 
     @property
     def unicode(self) -> bool:
-        """Every character can be written."""
         encoding = getattr(self._stream, "encoding", None) or "utf-8"
         return encoding.lower().replace("_", "-") in ("utf-8", "utf8")
 
@@ -106,7 +105,6 @@ class Output:
             ) from error
 
     def flush(self) -> None:
-        """Writes what is buffered. Raises like `write`."""
         self.write("")
 
     def ask(self, prompt: str) -> str:
@@ -119,11 +117,9 @@ class Output:
         return input(prompt if self.terminal.interactive else "")
 
     def line(self, text: str = "") -> None:
-        """One line."""
         self.write(f"{text}\n")
 
     def lines(self, texts: Iterable[str]) -> None:
-        """Many lines in one write."""
         text = "".join(f"{line}\n" for line in texts)
         if text:
             self.write(text)
@@ -133,7 +129,6 @@ class Output:
         self.lines(table_lines(table, self.terminal.width, self.terminal.paint))
 
     def page(self, sections: Page) -> None:
-        """Sections with a blank line between, wrapped to the window on a terminal."""
         self.lines(page_lines(sections, self.terminal.width, self.terminal.paint))
 
     def json(self, value: Any) -> None:
@@ -141,7 +136,6 @@ class Output:
         self.line(_dumped(cleaned(value), ascii_only=not self.terminal.unicode, indent=2))
 
     def json_line(self, value: Any) -> None:
-        """One JSON document on one line."""
         self.json_lines((value,))
 
     def json_lines(self, values: Iterable[Any], *, raw: bool = False) -> None:
@@ -227,11 +221,9 @@ class Diagnostics:
             self._standing = ""
 
     def problem(self, error: SparkError) -> None:
-        """Something that was skipped; the command continues."""
         self._error(error, "Skipped:", "yellow")
 
     def error(self, error: SparkError) -> None:
-        """What happened, what to do, and the evidence."""
         if isinstance(error, Interrupted):
             self._error(error, "Interrupted:", "yellow")
         else:

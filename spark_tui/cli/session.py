@@ -82,7 +82,6 @@ class Session:
 
     @property
     def as_json(self) -> bool:
-        """The person asked for data."""
         return self.options.as_json
 
     def run(
@@ -113,7 +112,6 @@ class Session:
         return self._opener(self.options, self.environment)
 
     def refuse_if_read_only(self, context: Context) -> None:
-        """Raises RefusedError in read-only mode."""
         if self.options.read_only or context.settings.read_only:
             raise RefusedError(
                 "Read-only mode: this command is disabled.",

@@ -8,9 +8,8 @@ from collections.abc import Callable
 from spark_tui.core.memory import MemoryWatch
 from spark_tui.core.poller import Poller
 from spark_tui.core.store import Store
-from spark_tui.domain.engine.container import DaemonFacts
 from spark_tui.domain.errors import SparkError
-from spark_tui.domain.host.memory import MemInfo, steady
+from spark_tui.domain.host.memory import steady
 from spark_tui.domain.host.vitals import GpuReading
 from spark_tui.domain.reading import NOT_READ_YET, Ok, Reading, aged, value_of
 from spark_tui.services.ports import Clock, ContainerEngine, GpuProbe, HostProbe, PresetSource
@@ -44,22 +43,17 @@ class Collectors:
         self._memory_watch = memory_watch
         self._on_gpu = on_gpu
         self.daemon = Poller(
-            "Docker",
-            docker.daemon,
-            self._daemon_answered,
-            self._daemon_failed,
-            clock=clock,
-            interval=DAEMON_SECONDS,
-        )
+            "Docker", docker.daemon, lambda facts: store.update(docker=Ok(facts, clock.now())), self._failed("docker"),
+            clock=clock, interval=DAEMON_SECONDS,
+        )  # fmt: skip
         self._host_poller = Poller(
-            "the host", self._read_host, lambda _: None, self._host_failed, clock=clock, interval=refresh_seconds
+            "the host", self._read_host, lambda _: None, self._failed("memory"), clock=clock, interval=refresh_seconds
         )
         self._gpu_poller = Poller(
-            "the GPU driver", gpu.read, self._take_gpu, self._gpu_failed, clock=clock, interval=GPU_SECONDS
+            "the GPU driver", gpu.read, self._take_gpu, self._failed("gpu"), clock=clock, interval=GPU_SECONDS
         )
 
     async def run(self) -> None:
-        """Collects until cancelled."""
         self._store.update(identity=self._host.identity())
         async with asyncio.TaskGroup() as group:
             group.create_task(self._host_poller.run())
@@ -67,7 +61,6 @@ class Collectors:
             group.create_task(self._gpu_poller.run())
 
     def sample_identity(self) -> None:
-        """Which machine this is, now."""
         self._store.update(identity=self._host.identity())
 
     async def collect_once(self) -> None:
@@ -76,21 +69,19 @@ class Collectors:
         await asyncio.gather(self._host_poller.poll(), self._gpu_poller.poll())
 
     async def collect_ready(self) -> None:
-        """The host now, and the GPU where it was never asked: for who decides by memory."""
+        """The host now, and the GPU where it was never asked: for decisions about memory."""
         self.sample_host()
         if self._store.world.gpu is NOT_READ_YET:
             await self._gpu_poller.poll()
 
     def load_presets(self) -> None:
-        """Reads the preset folders again."""
         self._store.update(presets=self._presets.load())
 
     def sample_host(self) -> None:
-        """One reading of the host, now."""
         world = self._store.world
         uptime, memory, pressure = self._host.uptime(), self._host.memory(), self._host.memory_pressure()
         self._store.update(
-            memory=_steadied(world.memory, memory),
+            memory=Ok(steady(value_of(world.memory), memory.value), memory.at) if isinstance(memory, Ok) else memory,
             pressure=pressure,
             uptime_minutes=Ok(int(uptime.value // 60), uptime.at) if isinstance(uptime, Ok) else uptime,
         )
@@ -100,23 +91,11 @@ class Collectors:
     async def _read_host(self) -> None:
         self.sample_host()
 
-    def _host_failed(self, error: SparkError) -> None:
-        self._store.update(memory=aged(self._store.world.memory, str(error)))
-
     def _take_gpu(self, reading: Reading[GpuReading]) -> None:
         self._store.update(gpu=reading)
         if self._on_gpu is not None:
             self._on_gpu(reading)
 
-    def _gpu_failed(self, error: SparkError) -> None:
-        self._store.update(gpu=aged(self._store.world.gpu, str(error)))
-
-    def _daemon_answered(self, facts: DaemonFacts) -> None:
-        self._store.update(docker=Ok(facts, self._clock.now()))
-
-    def _daemon_failed(self, error: SparkError) -> None:
-        self._store.update(docker=aged(self._store.world.docker, str(error)))
-
-
-def _steadied(shown: Reading[MemInfo], read: Reading[MemInfo]) -> Reading[MemInfo]:
-    return Ok(steady(value_of(shown), read.value), read.at) if isinstance(read, Ok) else read
+    def _failed(self, slice_: str) -> Callable[[SparkError], object]:
+        """What was read last stays, and is stale from now on."""
+        return lambda error: self._store.update(**{slice_: aged(getattr(self._store.world, slice_), str(error))})

@@ -115,7 +115,7 @@ PARTS: Final[Mapping[str, Part]] = {
     "health": (
         "health:HealthWatch",
         lambda make, c: make(
-            c.store, c.clock, c.host, c.api, c.supervisor, c.alarms, c.metrics.token_sample,
+            c.store, c.clock, c.host, c.api, c.supervisor, c.alarms, lambda engine: c.metrics.of(engine).token_sample(),
             read_only=c.settings.read_only,
         ),
     ),

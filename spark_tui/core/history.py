@@ -43,7 +43,6 @@ class History:
 
     @property
     def state(self) -> HistoryState:
-        """Whether it is kept, and if not why."""
         return self._ledger.state
 
     async def load(self) -> None:
@@ -97,7 +96,6 @@ class History:
         return past_starts(self._starts.values(), container)
 
     def eta(self, view: EngineView) -> Eta:
-        """How long until that engine is ready."""
         return eta(view.timeline, self._clock.now(), self.past(view.container))
 
     async def find_starts(
@@ -132,7 +130,6 @@ class History:
     async def records(
         self, kind: str, *, key: str | None = None, since: float | None = None, limit: int = 200
     ) -> Reading[tuple[Record, ...]]:
-        """The latest records of a kind, newest first."""
         return await self._ledger.records(kind, key=key, since=since, limit=limit)
 
     # --- events ---------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The metrics of every engine that serves: asked again and again, kept for six hours, told to whoever wants them."""
+"""The metrics of every engine that serves: asked again and again, kept for six hours, passed to subscribers."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from array import array
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from math import nan
-from types import TracebackType
 from typing import Final
 
 from spark_tui.core.poller import Poller, pause
@@ -17,9 +17,8 @@ from spark_tui.core.store import Store
 from spark_tui.domain.engine.state import Endpoint, EngineState
 from spark_tui.domain.errors import EngineUnreachable, SparkError
 from spark_tui.domain.host.detectors import TokenSample
-from spark_tui.domain.logs.serving import KEPT, ServingSample
 from spark_tui.domain.logs.view import EngineView
-from spark_tui.domain.metrics.page import Change, MetricPage, Snapshot
+from spark_tui.domain.metrics.page import MetricPage, Snapshot
 from spark_tui.domain.metrics.series import Gap, MetricId, Sample, SeriesView
 from spark_tui.domain.metrics.serving import (
     EngineMetrics,
@@ -27,7 +26,6 @@ from spark_tui.domain.metrics.serving import (
     MetricWindow,
     engine_values,
     host_values,
-    serving_sample,
 )
 from spark_tui.domain.reading import Missing, Ok, Reading, Stale, value_of
 from spark_tui.services.ports import Clock, MetricsSource
@@ -56,12 +54,6 @@ class SeriesRing:
         return len(self._times)
 
     @property
-    def size(self) -> int:
-        """Bytes of all columns."""
-        columns = sum(len(column) * column.itemsize for column in self._columns.values())
-        return len(self._times) * self._times.itemsize + columns
-
-    @property
     def last_time(self) -> float | None:
         """When the latest row was added, seconds since the epoch."""
         return self._times[self._oldest - 1] if self._times else None
@@ -75,7 +67,12 @@ class SeriesRing:
         for metric in values:
             if metric not in self._columns:
                 self._columns[metric] = array("f", [nan]) * len(self._times)
-        self._note_gap(at, gap)
+        last = self._gaps[-1] if self._open and self._gaps else None
+        if last is not None:
+            self._gaps[-1] = replace(last, end=at)
+        self._open = bool(gap)
+        if gap and (last is None or last.reason != gap):
+            self._gaps.append(Gap(at, at, gap))
         if restarted:
             self._restarts.append(at)
         if len(self._times) < self._capacity:
@@ -89,29 +86,19 @@ class SeriesRing:
             column[row] = values.get(metric, nan)
         return at
 
-    def _note_gap(self, at: float, reason: str) -> None:
-        last = self._gaps[-1] if self._open and self._gaps else None
-        if last is not None:
-            self._gaps[-1] = replace(last, end=at)
-        self._open = bool(reason)
-        if reason and (last is None or last.reason != reason):
-            self._gaps.append(Gap(at, at, reason))
-
     def _rising(self, at: float) -> float:
         last = self.last_time
         if last is None or at > last:
             return at
         if last - at <= STEP_BACK_SECONDS:
             return last + 0.001
-        self._move(at - last - 0.001)
-        return at
-
-    def _move(self, seconds: float) -> None:
+        seconds = at - last - 0.001
         for index, time in enumerate(self._times):
             self._times[index] = time + seconds
         gaps = [Gap(gap.begin + seconds, gap.end + seconds, gap.reason) for gap in self._gaps]
         self._gaps = deque(gaps, maxlen=MAX_GAPS)
         self._restarts = deque((time + seconds for time in self._restarts), maxlen=MAX_GAPS)
+        return at
 
     # --- reading --------------------------------------------------------------------------------------
 
@@ -129,26 +116,15 @@ class SeriesRing:
                 values += column[piece]
         if column is None:
             values = array("f", [nan]) * len(shown)
-        return SeriesView(
-            metric,
-            shown,
-            values,
-            tuple(self._shown_gaps(since, now)),
-            tuple(time for time in self._restarts if time >= since),
-            reason,
-            step,
-        )
-
-    def _shown_gaps(self, since: float, now: float) -> list[Gap]:
         gaps = list(self._gaps)
         if self._open and gaps:
             gaps[-1] = replace(gaps[-1], end=max(now, gaps[-1].end))
-        return [gap for gap in gaps if gap.end >= since]
+        shown_gaps = tuple(gap for gap in gaps if gap.end >= since)
+        restarts = tuple(time for time in self._restarts if time >= since)
+        return SeriesView(metric, shown, values, shown_gaps, restarts, reason, step)
 
 
-SERVING_INTERVAL_SECONDS: Final = 10.0
-"""Findings were made for vLLM's log lines, which come so often."""
-_NOBODYS_POWER: Final = Missing("another engine is busy: GPU power cannot be attributed")
+_SHARED_POWER: Final = Missing("another engine is busy: GPU power cannot be attributed")
 
 Start = tuple[str, float | None]
 """The container's id, and when it was started: another pair is another start."""
@@ -170,8 +146,6 @@ class FollowedEngine:
         self._start: Start | None = None
         self._fresh = False
         self._at = 0.0
-        self._served: list[ServingSample] = []
-        self._mark: Snapshot | None = None
 
     # --- looks ----------------------------------------------------------------------------------------
 
@@ -181,7 +155,6 @@ class FollowedEngine:
             self._fresh = self._start is not None
             self._start = start
             self._window.clear()
-            self._mark = None
 
     def took(self, snapshot: Snapshot, now: float, *, alone: bool) -> Sample:
         """A good look. `alone`: no other engine works, so that the GPU's power is this one's."""
@@ -190,20 +163,17 @@ class FollowedEngine:
         metrics = self._window.metrics()
         assert metrics is not None  # noqa: S101 - a window that was just given a snapshot has one
         if not alone and isinstance(metrics.energy, Ok):
-            metrics = replace(metrics, energy=_NOBODYS_POWER)
+            metrics = replace(metrics, energy=_SHARED_POWER)
         self.metrics, self._at, self.error, self.reason = metrics, now, None, ""
         values, self.reasons = engine_values(metrics)
-        self._note_serving(snapshot, restarted=restarted)
         at = self.ring.add(now, values, restarted=restarted)
         return Sample(self.name, at, values, restarted=restarted)
 
     def failed(self, error: SparkError, now: float) -> Sample:
-        """A look that failed."""
         self.error = error
         return self._gap(error.summary, now)
 
     def ended(self, why: str, now: float) -> Sample:
-        """It is not looked at any more."""
         self.error = None
         return self._gap(why, now)
 
@@ -211,28 +181,14 @@ class FollowedEngine:
         self.reason = why
         return Sample(self.name, self.ring.add(now, {}, gap=why), gap=why)
 
-    def _note_serving(self, snapshot: Snapshot, *, restarted: bool) -> None:
-        """A sample for the findings, every ten seconds, of one start."""
-        if restarted:
-            self._served.clear()
-        mark = self._mark
-        if mark is None or restarted or snapshot.at - mark.at > 6 * SERVING_INTERVAL_SECONDS:
-            self._mark = snapshot
-        elif snapshot.at - mark.at >= SERVING_INTERVAL_SECONDS:
-            self._served.append(serving_sample(Change.between(mark, snapshot), self._at))
-            del self._served[:-KEPT]
-            self._mark = snapshot
-
     # --- what is known --------------------------------------------------------------------------------
 
     @property
     def busy(self) -> bool:
-        """It writes tokens."""
         rate = value_of(self.metrics.decode_rate) if self.metrics is not None and not self.reason else None
         return bool(rate)
 
     def series(self, metric: MetricId, window_seconds: float, now: float, step: float) -> SeriesView:
-        """The last `window_seconds` of one series."""
         reason = self.reason or self.reasons.get(metric, "")
         return self.ring.view(metric, now - window_seconds, now, step=step, reason=reason)
 
@@ -241,7 +197,6 @@ class FollowedEngine:
         return self._reading(self.metrics)
 
     def lifetime(self) -> Reading[EngineMetrics]:
-        """Since the server's start."""
         return self._reading(self._window.lifetime(self._at))
 
     def _reading(self, metrics: EngineMetrics | None) -> Reading[EngineMetrics]:
@@ -261,13 +216,9 @@ class FollowedEngine:
         """The latest counters; None where they cannot tell, and while looks fail."""
         return None if self.reason else self._window.token_sample()
 
-    def serving_samples(self) -> tuple[ServingSample, ...]:
-        """The last hour in intervals of ten seconds."""
-        return tuple(self._served)
-
 
 FAST_SECONDS: Final = 1.0
-"""While somebody looks."""
+"""While a front end shows them."""
 SLOW_SECONDS: Final = 5.0
 """Otherwise: every look writes an access line into the engine's own log."""
 TIMEOUT_SECONDS: Final = 6.0
@@ -279,27 +230,6 @@ _UNKNOWN: Final = "not serving"
 
 Listener = Callable[[Sample], None]
 _POLLED: Final = (EngineState.SERVING, EngineState.NOT_ANSWERING)
-
-
-class Attention:
-    """Somebody looks, until `end`. May be used as a context manager."""
-
-    def __init__(self, collector: EngineMetricsCollector) -> None:
-        self._collector: EngineMetricsCollector | None = collector
-
-    def end(self) -> None:
-        """Nobody looks any more. A second call does nothing."""
-        collector, self._collector = self._collector, None
-        if collector is not None:
-            collector.looked_away()
-
-    def __enter__(self) -> Attention:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.end()
 
 
 @dataclass(slots=True)
@@ -337,7 +267,6 @@ class EngineMetricsCollector:
     # --- the loops ------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Collects until cancelled."""
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._host_loop())
@@ -360,37 +289,31 @@ class EngineMetricsCollector:
                 self._begin(group, view)
         for name in [name for name in self._asking if name not in seen or seen[name].state not in _POLLED]:
             self._asking.pop(name).task.cancel()
-            self._tell(self._engines[name].ended(_why_not(seen.get(name)), self._clock.now()))
-        self._forget()
+            self._publish(self._engines[name].ended(_why_not(seen.get(name)), self._clock.now()))
+        gone = [engine for engine in self._engines.values() if engine.name not in self._asking]
+        gone.sort(key=lambda engine: engine.ring.last_time or 0.0)
+        for engine in gone[: max(0, len(self._engines) - MAX_ENGINES)]:
+            del self._engines[engine.name]
 
     def _begin(self, group: asyncio.TaskGroup, view: EngineView) -> None:
         engine = self._engines.setdefault(view.name, FollowedEngine(view.name))
         engine.started((view.container.id, view.container.started_at))
         asking = self._asking.get(view.name)
         if asking is None:
-            poller = self._poller(engine)
+            poller = Poller(
+                f"The metrics page of {engine.name}",
+                lambda: self._read(engine.name),
+                lambda page: self._took(engine, page),
+                lambda error: self._publish(engine.failed(error, self._clock.now())),
+                clock=self._clock,
+                interval=self._interval,
+                timeout=TIMEOUT_SECONDS,
+            )
             self._asking[view.name] = _Asking(poller, group.create_task(poller.run()), view.state)
             return
         if view.state is EngineState.SERVING and asking.state is not EngineState.SERVING:
             asking.poller.wake()  # it may be in the middle of a long pause after failures
         asking.state = view.state
-
-    def _poller(self, engine: FollowedEngine) -> Poller[MetricPage]:
-        return Poller(
-            f"The metrics page of {engine.name}",
-            lambda: self._read(engine.name),
-            lambda page: self._took(engine, page),
-            lambda error: self._tell(engine.failed(error, self._clock.now())),
-            clock=self._clock,
-            interval=self._interval,
-            timeout=TIMEOUT_SECONDS,
-        )
-
-    def _forget(self) -> None:
-        gone = [engine for engine in self._engines.values() if engine.name not in self._asking]
-        gone.sort(key=lambda engine: engine.ring.last_time or 0.0)
-        for engine in gone[: max(0, len(self._engines) - MAX_ENGINES)]:
-            del self._engines[engine.name]
 
     # --- one look -------------------------------------------------------------------------------------
 
@@ -403,7 +326,7 @@ class EngineMetricsCollector:
     def _took(self, engine: FollowedEngine, page: MetricPage) -> None:
         snapshot = Snapshot(self._clock.monotonic(), page, self._joules, self._powered)
         alone = not any(other.busy for other in self._engines.values() if other is not engine)
-        self._tell(engine.took(snapshot, self._clock.now(), alone=alone))
+        self._publish(engine.took(snapshot, self._clock.now(), alone=alone))
 
     def _sample_host(self) -> None:
         """One row of the host's series, from what the store has; and the energy that was drawn since the last one."""
@@ -418,7 +341,7 @@ class EngineMetricsCollector:
         gap = "" if values else next(iter(reasons.values()), "")
         self._host.reasons, self._host.reason = reasons, gap
         at = self._host.ring.add(self._clock.now(), values, gap=gap)
-        self._tell(Sample(HOST, at, values, gap))
+        self._publish(Sample(HOST, at, values, gap))
 
     # --- attention ------------------------------------------------------------------------------------
 
@@ -426,18 +349,19 @@ class EngineMetricsCollector:
     def _interval(self) -> float:
         return FAST_SECONDS if self._looking else SLOW_SECONDS
 
-    def attend(self) -> Attention:
-        """Somebody looks from now on: engines are asked once a second, the first time at once."""
+    def attend(self) -> ExitStack:
+        """Engines are asked once a second until the returned stack is closed, the first time at once."""
         self._looking += 1
+        self._change_pace()
         if self._looking == 1:
-            self._change_pace()
             self._wake.set()
             for asking in self._asking.values():
                 asking.poller.wake()
-        return Attention(self)
+        attention = ExitStack()
+        attention.callback(self._look_away)
+        return attention
 
-    def looked_away(self) -> None:
-        """One of those who looked does not any more: call `Attention.end`."""
+    def _look_away(self) -> None:
         self._looking -= 1
         self._change_pace()
 
@@ -451,49 +375,29 @@ class EngineMetricsCollector:
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener) if listener in self._listeners else None
 
-    def _tell(self, sample: Sample) -> None:
+    def _publish(self, sample: Sample) -> None:
         for listener in tuple(self._listeners):
             listener(sample)
 
     # --- what is known --------------------------------------------------------------------------------
 
+    def of(self, engine: str) -> FollowedEngine:
+        """What is known of an engine by its container's name, and of the host by HOST; nothing of an unknown one."""
+        return self._host if engine == HOST else self._engines.get(engine) or FollowedEngine(engine, _UNKNOWN)
+
     def series(self, engine: str, metric: MetricId, window_seconds: float) -> SeriesView:
-        """The last `window_seconds` of a series, six hours at most. `engine` is a container's name; for the series of
-        the host (`metric.of_host`) it does not matter. Empty, with its reason, for an engine that is not known."""
-        followed = self._host if metric.of_host else self._engines.get(engine)
-        if followed is None:
-            return SeriesView(metric, reason=_UNKNOWN, step=SLOW_SECONDS)
-        return followed.series(metric, window_seconds, self._clock.now(), SLOW_SECONDS)
+        """The last `window_seconds` of a series, six hours at most. For the series of the host (`metric.of_host`) it
+        does not matter which engine is named."""
+        of = self.of(HOST if metric.of_host else engine)
+        return of.series(metric, window_seconds, self._clock.now(), SLOW_SECONDS)
 
     def current(self, engine: str) -> Reading[EngineMetrics]:
         """The latest metrics of an engine: stale with the reason when the last look failed."""
-        followed = self._engines.get(engine)
-        return followed.current() if followed else Missing(_UNKNOWN)
+        return self.of(engine).current()
 
     def lifetime(self, engine: str) -> Reading[EngineMetrics]:
-        """The same since the server's start: latencies of every request that it has ever answered."""
-        followed = self._engines.get(engine)
-        return followed.lifetime() if followed else Missing(_UNKNOWN)
-
-    def parts(self, engine: str) -> dict[str, EngineMetrics]:
-        """By data-parallel rank where a server has several engines; else empty."""
-        followed = self._engines.get(engine)
-        return followed.parts() if followed else {}
-
-    def error(self, engine: str) -> SparkError | None:
-        """Why the last look failed; None when it did not."""
-        followed = self._engines.get(engine)
-        return followed.error if followed else None
-
-    def token_sample(self, engine: str) -> TokenSample | None:
-        """The latest counters for the stall detector, in monotonic seconds; None where there are none."""
-        followed = self._engines.get(engine)
-        return followed.token_sample() if followed else None
-
-    def serving_samples(self, engine: str) -> tuple[ServingSample, ...]:
-        """The last hour in intervals of ten seconds, for the findings; times are seconds since the epoch."""
-        followed = self._engines.get(engine)
-        return followed.serving_samples() if followed else ()
+        """The same since the server's start: latencies of all requests since then."""
+        return self.of(engine).lifetime()
 
 
 def _why_not(view: EngineView | None) -> str:

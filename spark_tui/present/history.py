@@ -60,7 +60,6 @@ def starts_table(starts: Sequence[StartRecord]) -> Table:
 
 
 def start_page(start: StartRecord) -> Page:
-    """One start in full."""
     phases = ", ".join(f"{LABELS[phase][1]} {human_duration(seconds)}" for phase, seconds in start.phases)
     where = f"in phase {LABELS[start.failed_in][0]}" if start.failed_in else ""
     pairs = (
@@ -76,7 +75,6 @@ def start_page(start: StartRecord) -> Page:
 
 
 def start_object(start: StartRecord) -> Object:
-    """One start as data."""
     sizes, silent, fine = start.sizes, "not in its log", "it has not failed"
     return {
         "id": start.container,

@@ -271,7 +271,6 @@ def gpu_object(reading: GpuReading) -> Object:
 
 
 def look_object(look: MetricsLook) -> Object:
-    """One look at an engine as data."""
     return {
         "id": look.view.name,
         "at": moment(look.at),

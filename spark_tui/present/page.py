@@ -48,8 +48,6 @@ ALWAYS = 9
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A text in a table."""
-
     text: str
     tone: Tone = Tone.PLAIN
 

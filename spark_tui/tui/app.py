@@ -57,8 +57,6 @@ def _shows(mode: str) -> Callable[[SparkApp], None]:
 
 
 class SparkApp(FrameApp):
-    """The control centre."""
-
     TITLE = "spark-tui"
     CSS_PATH: ClassVar = ["app.tcss", "screens/home.tcss"]  # both at once: every later file parses all of them again
     ENABLE_COMMAND_PALETTE = True
@@ -93,11 +91,9 @@ class SparkApp(FrameApp):
 
     @property
     def available_themes(self) -> dict[str, Theme]:
-        """Textual's and ours."""
         return super().available_themes | _OUR_THEMES
 
     def get_line_filters(self) -> Sequence[LineFilter]:
-        """Every line goes through these; the last one is for terminals with a small font."""
         return [*super().get_line_filters(), *([self._plain] if self._plain.enabled else [])]
 
     # --- life -----------------------------------------------------------------------------------------
@@ -126,7 +122,6 @@ class SparkApp(FrameApp):
 
     @work(exit_on_error=False, group="bridge")
     async def bridge(self) -> None:
-        """From the store to the slices."""
         async for world in self.context.store.changes():
             self.take(world)
 
@@ -174,7 +169,6 @@ class SparkApp(FrameApp):
             await super().on_event(event)
 
     def on_key_handled(self, message: KeyHandled) -> None:
-        """The next key may go."""
         self._key_queue.handled(message)
 
     def on_descendant_focus(self, event: DescendantFocus) -> None:
@@ -222,13 +216,11 @@ class SparkApp(FrameApp):
             yield SystemCommand(f"Theme {theme.name}", "Colours", partial(setattr, self, "theme", theme.name))
 
     def action_help(self) -> None:
-        """The keys of this screen."""
         scope = getattr(self.screen, "SCOPE", None)
         if scope is not None:
             self.push_screen(make_screen("help", scope, read_only=self.context.settings.read_only))
 
     def action_tour(self) -> None:
-        """Explains the screen."""
         if getattr(self.screen, "SCOPE", None) is not None:
             self.push_screen(make_screen("tour"))
 
@@ -307,5 +299,4 @@ class SparkApp(FrameApp):
 
 
 def run_app(context: Context) -> None:
-    """Opens the control centre and returns when the person leaves."""
     SparkApp(context, theme=theme_for(context.settings.theme, os.environ)).run()

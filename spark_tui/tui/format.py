@@ -165,5 +165,4 @@ class PlainCharacters(LineFilter):
         self._glyphs = glyphs
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
-        """The same line; styles as they were."""
         return [Segment(plain(text, self._glyphs), style, control) for text, style, control in segments]

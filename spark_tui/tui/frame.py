@@ -92,11 +92,9 @@ class FrameApp(PlainCrashApp[None]):
 
     @property
     def selected_engine(self) -> EngineView | None:
-        """The selected engine's latest view."""
         return next((view for view in value_of(self.engines) or () if view.name == self.selected), None)
 
     def action_back_from_memory(self) -> None:
-        """Back to the screen from which Memory was opened."""
         self.switch_mode(self.before_memory)
 
     def explain(self, view: EngineView) -> Explanation:
@@ -143,7 +141,6 @@ class FrameScreen(QuietScreen[None]):
     _focus_before: Widget | None = None
 
     def compose(self) -> ComposeResult:
-        """The frame, with the screen's own body inside."""
         tabs = [action for action in ACTIONS if action.id.startswith("show_")]
         yield TopBar(demo=self.context.demo, read_only=self.context.settings.read_only)
         yield MemoryStrip(self.spark.glyphs)
@@ -154,28 +151,23 @@ class FrameScreen(QuietScreen[None]):
         yield Static("", id="too-small", markup=False)
 
     def compose_body(self) -> ComposeResult:
-        """What the screen is for."""
         raise NotImplementedError
 
     # --- access ---------------------------------------------------------------------------------------
 
     @property
     def spark(self) -> FrameApp:
-        """The app, typed."""
         return cast("FrameApp", self.app)
 
     @property
     def context(self) -> Context:
-        """The core."""
         return self.spark.context
 
     @property
     def selected_engine(self) -> EngineView | None:
-        """The selected engine's latest view."""
         return self.spark.selected_engine
 
     def engines(self) -> tuple[EngineView, ...]:
-        """The engines of the latest World; empty while none are known."""
         return value_of(self.spark.engines) or ()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:

@@ -56,7 +56,6 @@ class ListScreen(FrameScreen):
                 yield from self.compose_detail()
 
     def compose_list(self) -> ComposeResult:
-        """The list, and what stands below it."""
         yield RowList(self.COLUMNS, Content(""), titles=True, gap=1, id=self.LIST)
 
     def compose_detail(self) -> ComposeResult:
@@ -72,14 +71,12 @@ class ListScreen(FrameScreen):
                     yield from self.compose_page(name)
 
     def compose_page(self, name: str) -> ComposeResult:
-        """What a page holds."""
         yield Page(id=name)
 
     # --- what there is --------------------------------------------------------------------------------
 
     @property
     def rows(self) -> RowList:
-        """The list."""
         return self.query_one(f"#{self.LIST}", RowList)
 
     @property
@@ -88,7 +85,6 @@ class ListScreen(FrameScreen):
         return self.query_one("#filter", Input).value.lower().split() if self.FILTER else []
 
     def page(self, name: str) -> Page:
-        """One of the pages."""
         return self.query_one(f"#{name}", Page)
 
     # --- show -----------------------------------------------------------------------------------------
@@ -135,30 +131,25 @@ class ListScreen(FrameScreen):
             self.repaint_soon()
 
     def on_row_list_moved(self, message: RowList.Moved) -> None:
-        """Another row."""
         if message.row_list.id == self.LIST:
             self.show_selected()
 
     # --- tabs -----------------------------------------------------------------------------------------
 
     def turn_page(self, step: int) -> None:
-        """The next tab, or the one before; the cursor stays in the list."""
         tabs = self.query_one("#pages", TabbedContent)
         names = [f"{name}-page" for name, _ in self.PAGES]
         tabs.active = names[(names.index(tabs.active) + step) % len(names)]
 
     def action_next_tab(self) -> None:
-        """The page to the right."""
         self.turn_page(1)
 
     def action_previous_tab(self) -> None:
-        """The page to the left."""
         self.turn_page(-1)
 
     # --- filter ---------------------------------------------------------------------------------------
 
     def action_filter(self) -> None:
-        """Opens the filter."""
         box = self.query_one("#filter", Input)
         box.display = True
         box.focus()
@@ -170,7 +161,6 @@ class ListScreen(FrameScreen):
         box.display = bool(text)
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """The list follows the filter."""
         if event.input.id == "filter":
             self.show_rows()
 

@@ -15,8 +15,6 @@ from spark_tui.domain.finding import Finding, Severity
 from spark_tui.domain.logs.findings import Baseline, FindingId, findings, single_stream_rate
 from spark_tui.domain.logs.serving import KEPT, ServingSample, drafting
 from spark_tui.domain.logs.timeline import EMPTY_TIMELINE
-from spark_tui.domain.metrics.page import Change, MetricPage, Snapshot, page_of, source_of
-from spark_tui.domain.metrics.serving import serving_sample
 from spark_tui.domain.presets.overrides import overrides_from_pairs
 from tests.engine_logs import banner, core, drafts, samples_of, stats, track
 from tests.log_fixtures import log_names, run_log
@@ -317,25 +315,14 @@ PRESSURE = [
 ]
 
 
-def page(reading: tuple[int, int, float, int, int]) -> MetricPage:
-    running, waiting, usage, preempted, generated = reading
-    values = {
-        "vllm:num_requests_running": running,
-        "vllm:num_requests_waiting": waiting,
-        "vllm:kv_cache_usage_perc": usage,
-        "vllm:num_preemptions_total": preempted,
-        "vllm:generation_tokens_total": generated,
-        "vllm:prompt_tokens_total": 312,
-    }
-    found = ((source_of(name, {}), value) for name, value in values.items())
-    return page_of((source.slot, value) for source, value in found if source is not None)
-
-
 def pressed(until: int) -> tuple[ServingSample, ...]:
-    pages = [page(reading) for reading in PRESSURE[:until]]
     return tuple(
-        serving_sample(Change.between(Snapshot(0.0, then), Snapshot(4.0, now)), 7.0) for then, now in pairwise(pages)
-    )
+        ServingSample(
+            at=7.0, generation_rate=(now[4] - then[4]) / 4, running=now[0], waiting=now[1], kv_percent=100 * now[2],
+            preemptions=now[3] - then[3],
+        )
+        for then, now in pairwise(PRESSURE[:until])
+    )  # fmt: skip
 
 
 def test_a_real_run_under_kv_pressure_waits_then_preempts() -> None:

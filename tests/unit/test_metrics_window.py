@@ -9,14 +9,13 @@ from hypothesis import strategies as st
 from spark_tui.domain.host.memory import MemInfo
 from spark_tui.domain.host.vitals import GpuProcess, GpuReading
 from spark_tui.domain.metrics.page import Snapshot, restarted
-from spark_tui.domain.metrics.series import METRICS, MetricGroup, MetricId, SeriesView
+from spark_tui.domain.metrics.series import MetricGroup, MetricId, SeriesView
 from spark_tui.domain.metrics.serving import (
     ONE_LOOK,
     HostLook,
     MetricWindow,
     engine_values,
     host_values,
-    serving_sample,
 )
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.reading import Missing, Ok, Reading, Stale, value_of
@@ -163,7 +162,6 @@ def test_energy_is_unknown_rather_than_wrong(after: Snapshot, why: str) -> None:
 
 
 def test_every_series_has_a_name_a_unit_and_a_place() -> None:
-    assert set(METRICS) == set(MetricId)
     labels = [metric.label for metric in MetricId]
     assert len(set(labels)) == len(labels)
     assert {metric.group for metric in MetricId} == set(MetricGroup)
@@ -200,15 +198,8 @@ def test_a_stale_gpu_is_a_gap_and_not_its_last_figures() -> None:
     assert reasons[MetricId.MEMORY_AVAILABLE] == "no /proc"
 
 
-def test_an_interval_for_the_findings() -> None:
-    sample = serving_sample(pages.between(pages.page("kv-pressure-1"), pages.page("kv-pressure-8"), 10.0), at=5.0)
-    assert (sample.at, sample.generation_rate, sample.preemptions) == (5.0, 197.5, 4)
-    assert sample.drafted is None
-
-
 def test_a_view_answers_for_a_time() -> None:
     view = SeriesView(MetricId.RUNNING, (10.0, 11.0, 12.0), (1.0, float("nan"), 3.0))
     assert (view.at(10.4), view.at(11.1), view.at(12.9), view.at(40.0)) == (1.0, None, 3.0, None)
     assert view.last == 3.0
     assert SeriesView(MetricId.RUNNING).last is None
-    assert SeriesView(MetricId.RUNNING).summary is None

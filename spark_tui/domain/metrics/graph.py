@@ -6,7 +6,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime, tzinfo
+from datetime import datetime, timedelta, tzinfo
 from typing import Final, NamedTuple
 
 from spark_tui.domain.metrics.series import Gap, SeriesView, Stretch
@@ -41,9 +41,10 @@ class Scale:
         return min(1.0, max(0.0, (value - self.low) / span))
 
     def ticks(self) -> tuple[float, ...]:
-        """Round values from foot to top."""
         count = min(50, round((self.high - self.low) / self.step))
-        return tuple(_tidy(self.low + number * self.step, self.step) for number in range(count + 1))
+        values = (self.low + number * self.step for number in range(count + 1))
+        # Without the dust of binary fractions: 0.30000000000000004 -> 0.3.
+        return tuple(0.0 if abs(value) < self.step * 1e-9 else float(f"{value:.12g}") for value in values)
 
 
 def nice_scale(
@@ -55,11 +56,13 @@ def nice_scale(
     drawn at the top.
     """
     foot, top = domain
-    low, high = _finite(low), _finite(high)
+    low, high = (0.0 if math.isnan(each) else min(LARGEST, max(-LARGEST, each)) for each in (low, high))
     if top is not None:
         return Scale(foot, top, _step(top - foot, ticks, unit))
     bottom = min(foot, low)
-    top = max(high, bottom + _least_span(unit, bottom))
+    # A flat line at zero gets a scale too; near a large number the span grows with it, for rounding's sake.
+    least = {"s": 0.001, "req": 4.0, "": 4.0, "tok/s": 1.0, "C": 100.0, "W": 10.0, "GiB": 1.0}.get(unit, 1.0)
+    top = max(high, bottom + max(least, abs(bottom) * 1e-6))
     step = _step(top - bottom, ticks, unit)
     bottom = math.floor(bottom / step) * step if bottom < foot else foot
     count = max(1, math.ceil((top - bottom) / step - 1e-9))
@@ -82,23 +85,6 @@ def _step(span: float, ticks: int, unit: str) -> float:
     return max(1.0, float(math.ceil(step))) if unit in _COUNTED else step
 
 
-def _least_span(unit: str, low: float) -> float:
-    """A flat line at zero gets a scale too; near a large number the span grows with it, for rounding's sake."""
-    span = {"s": 0.001, "req": 4.0, "": 4.0, "tok/s": 1.0, "C": 100.0, "W": 10.0, "GiB": 1.0}.get(unit, 1.0)
-    return max(span, abs(low) * 1e-6)
-
-
-def _finite(value: float) -> float:
-    return 0.0 if math.isnan(value) else min(LARGEST, max(-LARGEST, value))
-
-
-def _tidy(value: float, step: float) -> float:
-    """Without the dust of binary fractions: 0.30000000000000004 -> 0.3."""
-    if step <= 0 or abs(value) < step * 1e-9:
-        return 0.0
-    return float(f"{value:.12g}")
-
-
 # --- words ------------------------------------------------------------------------------------------------
 
 
@@ -108,34 +94,25 @@ def value_text(value: float, unit: str, decimals: int = 1) -> str:
         return "n/a"
     if unit == "s":
         return seconds_text(value)
-    number = _number(value, decimals)
+    size = abs(value)
+    if size >= 1_000_000:
+        number = f"{value:.3g}"
+    elif size >= 100:
+        number = f"{value:,.0f}" if size >= 10_000 else f"{value:.0f}"
+    else:
+        number = f"{value:.{decimals}f}"
+        number = number if float(number) or not value else f"{value:.1g}"
     return number if unit in _COUNTED else f"{number} {unit}"
 
 
 def seconds_text(value: float) -> str:
-    """Three telling figures: `0.8 ms`, `42 ms`, `420 ms`, `1.84 s`, `74 s`."""
+    """Three figures: `0.8 ms`, `42 ms`, `420 ms`, `1.84 s`, `74 s`."""
     size = abs(value)
-    if size >= 100_000:
-        return f"{value:.3g} s"
-    if size >= 100:
-        return f"{value:.0f} s"
     if size >= 1:
-        return f"{value:.3g} s"
+        return f"{value:.0f} s" if 100 <= size < 100_000 else f"{value:.3g} s"
     if size >= 0.1 or value == 0:
         return f"{value * 1000:.0f} ms"
     return f"{value * 1000:.3g} ms" if size >= 1e-6 else f"{value * 1000:.1g} ms"
-
-
-def _number(value: float, decimals: int) -> str:
-    size = abs(value)
-    if size >= 1_000_000:
-        return f"{value:.3g}"
-    if size >= 10_000:
-        return f"{value:,.0f}"
-    if size >= 100:
-        return f"{value:.0f}"
-    text = f"{value:.{decimals}f}"
-    return text if float(text) or not value else f"{value:.1g}"
 
 
 def tick_texts(ticks: Sequence[float], unit: str) -> tuple[str, ...]:
@@ -211,7 +188,6 @@ class TimeAxis:
 
     @property
     def buckets(self) -> int:
-        """How many there are."""
         return self.columns * self.parts
 
     def column(self, time: float) -> int | None:
@@ -261,7 +237,7 @@ def time_ticks(axis: TimeAxis, zone: tzinfo | None = None, gap: int = 6) -> Iter
     seconds = span <= 150
     width = 8 if seconds else 5
     step = next((tick for tick in _TICKS if tick >= (width + gap) * axis.cell_seconds), _TICKS[-1])
-    offset = _utc_offset(axis.begin, zone)
+    offset = (_local(axis.begin, zone).utcoffset() or timedelta()).total_seconds()
     first = math.ceil((axis.begin + offset) / step) * step - offset
     for number in range(math.ceil(span / step) + 1):
         time = first + number * step
@@ -272,14 +248,11 @@ def time_ticks(axis: TimeAxis, zone: tzinfo | None = None, gap: int = 6) -> Iter
 
 def clock_text(time: float, zone: tzinfo | None = None, *, seconds: bool = True) -> str:
     """`12:30:15`, or `12:30`, in local time."""
-    moment = datetime.fromtimestamp(time, zone) if zone is not None else datetime.fromtimestamp(time).astimezone()
-    return moment.strftime("%H:%M:%S" if seconds else "%H:%M")
+    return _local(time, zone).strftime("%H:%M:%S" if seconds else "%H:%M")
 
 
-def _utc_offset(time: float, zone: tzinfo | None) -> float:
-    moment = datetime.fromtimestamp(time, zone) if zone is not None else datetime.fromtimestamp(time).astimezone()
-    offset = moment.utcoffset()
-    return offset.total_seconds() if offset is not None else 0.0
+def _local(time: float, zone: tzinfo | None) -> datetime:
+    return datetime.fromtimestamp(time).astimezone() if zone is None else datetime.fromtimestamp(time, zone)
 
 
 def window_text(seconds: float) -> str:
@@ -387,23 +360,13 @@ def _together(times: Sequence[float], values: Sequence[float], index: int, hole:
 
 def merged(parts: Sequence[Bucket | None], size: int) -> list[Bucket | None]:
     """Every `size` buckets as one; the last one may be made of fewer."""
-    if size <= 1:
-        return list(parts)
-    return [_merge(parts[start : start + size]) for start in range(0, len(parts), size)]
-
-
-def _merge(parts: Sequence[Bucket | None]) -> Bucket | None:
-    known = [part for part in parts if part is not None]
-    if not known:
-        return None
-    return Bucket(
-        min(part.low for part in known),
-        max(part.high for part in known),
-        known[-1].last,
-        _bounded_sum([part.total for part in known]),
-        sum(part.samples for part in known),
-        known[0].joined,
-    )
+    found: list[Bucket | None] = []
+    for start in range(0, len(parts), size):
+        known = [part for part in parts[start : start + size] if part is not None]
+        low, high = min((part.low for part in known), default=0.0), max((part.high for part in known), default=0.0)
+        total, samples = _bounded_sum([part.total for part in known]), sum(part.samples for part in known)
+        found.append(Bucket(low, high, known[-1].last, total, samples, known[0].joined) if known else None)
+    return found
 
 
 def totals(parts: Sequence[Bucket | None]) -> Totals | None:
@@ -432,19 +395,16 @@ class Curve:
 
     @property
     def gaps(self) -> tuple[Gap, ...]:
-        """When the engine could not be asked."""
         before = () if self.past is None else tuple(gap for gap in self.past.gaps if gap.begin < self.begin)
         return before + self.series.gaps
 
     @property
     def restarts(self) -> tuple[float, ...]:
-        """When a new start of the engine was first seen."""
         before = () if self.past is None else tuple(time for time in self.past.restarts if time < self.begin)
         return before + self.series.restarts
 
     @property
     def has_values(self) -> bool:
-        """Whether there is anything to draw."""
         return any(map(math.isfinite, self.series.values)) or (
             self.past is not None and any(map(math.isfinite, self.past.mean))
         )
@@ -460,7 +420,6 @@ class Curve:
         return next((gap.reason for gap in self.gaps if gap.begin <= time <= gap.end), "")
 
     def buckets(self, axis: TimeAxis) -> list[Bucket | None]:
-        """What is known, in the buckets of an axis."""
         series, place = self.series, (axis.first_bucket, axis.buckets, axis.bucket_seconds)
         found = buckets(series.times, series.values, *place, series.step)
         past = self.past

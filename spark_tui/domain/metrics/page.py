@@ -100,21 +100,16 @@ class _Wanted(NamedTuple):
     only: str = ""
 
 
-_HISTOGRAM: Final = (("_bucket", Part.BUCKET), ("_sum", Part.SUM), ("_count", Part.COUNT))
-
-
-def _histogram(name: str, family: Family) -> dict[str, tuple[_Wanted, ...]]:
-    return {name + suffix: (_Wanted(family, part),) for suffix, part in _HISTOGRAM}
-
-
 def _latencies(prefix: str, queue: str) -> dict[str, tuple[_Wanted, ...]]:
-    return {
-        **_histogram(f"{prefix}time_to_first_token_seconds", Family.TTFT),
-        **_histogram(f"{prefix}inter_token_latency_seconds", Family.ITL),
-        **_histogram(f"{prefix}time_per_output_token_seconds", Family.TPOT),
-        **_histogram(f"{prefix}e2e_request_latency_seconds", Family.E2E),
-        **_histogram(f"{prefix}{queue}", Family.QUEUE),
+    histograms = {
+        "time_to_first_token_seconds": Family.TTFT,
+        "inter_token_latency_seconds": Family.ITL,
+        "time_per_output_token_seconds": Family.TPOT,
+        "e2e_request_latency_seconds": Family.E2E,
+        queue: Family.QUEUE,
     }
+    parts = (("_bucket", Part.BUCKET), ("_sum", Part.SUM), ("_count", Part.COUNT))
+    return {f"{prefix}{name}{end}": (_Wanted(of, part),) for name, of in histograms.items() for end, part in parts}
 
 
 def _plain(prefix: str, names: Mapping[str, Family]) -> dict[str, tuple[_Wanted, ...]]:
@@ -275,7 +270,6 @@ class MetricPage:
     groups: Mapping[Family, Mapping[Slot, float]] = field(default_factory=dict)
 
     def has(self, family: Family) -> bool:
-        """The server publishes it."""
         return family in self.groups
 
     @property
@@ -285,7 +279,6 @@ class MetricPage:
         return tuple(sorted(found, key=lambda engine: (len(engine), engine)))
 
     def of_engine(self, engine: str) -> MetricPage:
-        """The part of one engine."""
         parts = {
             family: {slot: value for slot, value in group.items() if slot.engine == engine}
             for family, group in self.groups.items()
@@ -382,7 +375,6 @@ class Change:
 
     @property
     def page(self) -> MetricPage:
-        """What the server says now."""
         return self.after.page
 
     @property
@@ -390,7 +382,6 @@ class Change:
         return self.before.page if self.before else EMPTY_PAGE
 
     def of_engine(self, engine: str) -> Change:
-        """The part of one engine."""
         before = self.before.of_engine(engine) if self.before else None
         return Change(before, self.after.of_engine(engine), self.seconds)
 
@@ -414,9 +405,22 @@ class Change:
         group = self.page.groups.get(family)
         if group is None:
             return None
-        sums, counts, buckets = _grown(group, self._old.groups.get(family, {}))
-        sum_ = sums if sums is not None and isfinite(sums) else None
-        return histogram(buckets, counts, sum_)
+        old = self._old.groups.get(family, {})
+        parts: dict[Part, float] = {}
+        buckets: dict[float, float] = {}
+        having: dict[float, int] = {}
+        for slot, value in group.items():
+            grown = max(0.0, value - old.get(slot, 0.0))
+            if slot.part is Part.BUCKET:
+                buckets[slot.bound] = buckets.get(slot.bound, 0.0) + grown
+                having[slot.bound] = having.get(slot.bound, 0) + 1
+            else:
+                parts[slot.part] = parts.get(slot.part, 0.0) + grown
+        # Engines have the same bounds; a bound that not all have is left out.
+        most = max(having.values(), default=0)
+        buckets = {bound: grown for bound, grown in buckets.items() if having[bound] == most or bound == inf}
+        sums = parts.get(Part.SUM)
+        return histogram(buckets, parts.get(Part.COUNT), sums if sums is not None and isfinite(sums) else None)
 
     @property
     def joules(self) -> float | None:
@@ -425,24 +429,3 @@ class Change:
             return None
         known = self.after.powered - self.before.powered
         return (self.after.joules - self.before.joules) / known * self.seconds if known >= 0.8 * self.seconds else None
-
-
-def _grown(
-    now: Mapping[Slot, float], then: Mapping[Slot, float]
-) -> tuple[float | None, float | None, dict[float, float]]:
-    """Sum, count, and observations by bound. Engines have the same bounds; a bound that not all have is left out."""
-    sums: float | None = None
-    counts: float | None = None
-    buckets: dict[float, float] = {}
-    having: dict[float, int] = {}
-    for slot, value in now.items():
-        grown = max(0.0, value - then.get(slot, 0.0))
-        if slot.part is Part.BUCKET:
-            buckets[slot.bound] = buckets.get(slot.bound, 0.0) + grown
-            having[slot.bound] = having.get(slot.bound, 0) + 1
-        elif slot.part is Part.SUM:
-            sums = grown if sums is None else sums + grown
-        elif slot.part is Part.COUNT:
-            counts = grown if counts is None else counts + grown
-    most = max(having.values(), default=0)
-    return sums, counts, {bound: grown for bound, grown in buckets.items() if having[bound] == most or bound == inf}

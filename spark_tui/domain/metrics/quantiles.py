@@ -53,7 +53,6 @@ class Histogram:
 
     @property
     def count(self) -> float:
-        """All observations."""
         return self.counts[-1] if self.counts else 0.0
 
     def quantile(self, share: float) -> Quantile | None:

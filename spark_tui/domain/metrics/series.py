@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from math import isfinite, isnan
+from math import isnan
 from typing import Final, NamedTuple
 
 
@@ -22,132 +22,72 @@ class MetricGroup(StrEnum):
     MEMORY = "memory"
 
 
+_PERCENT: Final = (0.0, 100.0)
+
+
 class MetricId(StrEnum):
-    """A series. Its value is the name that `--json` and the history use."""
-
-    PREFILL_RATE = "prefill_tokens_per_second"
-    DECODE_RATE = "decode_tokens_per_second"
-    ENERGY = "energy_joules_per_token"
-    RUNNING = "running_requests"
-    WAITING = "waiting_requests"
-    WAITING_CAPACITY = "waiting_for_capacity_requests"
-    WAITING_DEFERRED = "waiting_deferred_requests"
-    FINISHED_RATE = "finished_requests_per_minute"
-    FAILED_RATE = "failed_requests_per_minute"
-    TTFT_P50 = "ttft_p50_seconds"
-    TTFT_P95 = "ttft_p95_seconds"
-    TTFT_P99 = "ttft_p99_seconds"
-    ITL_P50 = "itl_p50_seconds"
-    ITL_P95 = "itl_p95_seconds"
-    ITL_P99 = "itl_p99_seconds"
-    E2E_P50 = "e2e_p50_seconds"
-    E2E_P95 = "e2e_p95_seconds"
-    E2E_P99 = "e2e_p99_seconds"
-    QUEUE_P50 = "queue_p50_seconds"
-    QUEUE_P95 = "queue_p95_seconds"
-    QUEUE_P99 = "queue_p99_seconds"
-    KV_USAGE = "kv_usage_percent"
-    PREFIX_HITS = "prefix_hit_percent"
-    PREEMPTION_RATE = "preemptions_per_minute"
-    ACCEPTANCE = "draft_acceptance_percent"
-    ACCEPTED_LENGTH = "accepted_length_tokens"
-    GPU_UTILIZATION = "gpu_utilization_percent"
-    GPU_POWER = "gpu_power_watts"
-    GPU_CLOCK = "gpu_sm_clock_mhz"
-    GPU_TEMPERATURE = "gpu_temperature_celsius"
-    MEMORY_AVAILABLE = "memory_available_gib"
-    MEMORY_IN_USE = "memory_in_use_gib"
-    MEMORY_ENGINES = "memory_engines_gib"
-
-    @property
-    def facts(self) -> Metric:
-        """Label, unit, bounds."""
-        return METRICS[self]
-
-    @property
-    def label(self) -> str:
-        """What a graph is headed with: `decode`, `TTFT p95`."""
-        return METRICS[self].label
-
-    @property
-    def unit(self) -> str:
-        """The unit of the values: `tok/s`, `s`, `%`; empty for a count."""
-        return METRICS[self].unit
-
-    @property
-    def domain(self) -> tuple[float, float | None]:
-        """The least value of an axis, and the greatest where there is one (100 for per cent)."""
-        return METRICS[self].domain
-
-    @property
-    def decimals(self) -> int:
-        """Figures after the point that mean something."""
-        return METRICS[self].decimals
-
-    @property
-    def group(self) -> MetricGroup:
-        """What it is about."""
-        return METRICS[self].group
-
-    @property
-    def of_host(self) -> bool:
-        """It is the host's and not one engine's: the same series whichever engine it is asked for."""
-        return METRICS[self].group in (MetricGroup.GPU, MetricGroup.MEMORY)
-
-
-@dataclass(frozen=True, slots=True)
-class Metric:
-    """How a series is drawn. `domain` is `(least, greatest)`, None where there is no greatest."""
+    """A series. Its value is the name that `--json` and the history use; see `__new__` for the rest."""
 
     label: str
     unit: str
     group: MetricGroup
-    decimals: int = 0
-    domain: tuple[float, float | None] = (0.0, None)
+    decimals: int
+    domain: tuple[float, float | None]
 
+    def __new__(
+        cls,
+        name: str,
+        label: str = "",
+        unit: str = "",
+        group: MetricGroup = MetricGroup.SPEED,
+        decimals: int = 0,
+        domain: tuple[float, float | None] = (0.0, None),
+    ) -> MetricId:
+        """`unit` is empty for a count, `decimals` the figures after the point that mean something, `domain` the least
+        value of an axis and the greatest where there is one."""
+        metric = str.__new__(cls, name)
+        metric._value_ = name
+        metric.label, metric.unit, metric.group, metric.decimals, metric.domain = label, unit, group, decimals, domain
+        return metric
 
-_PERCENT: Final = (0.0, 100.0)
+    PREFILL_RATE = "prefill_tokens_per_second", "prefill", "tok/s", MetricGroup.SPEED, 0
+    DECODE_RATE = "decode_tokens_per_second", "decode", "tok/s", MetricGroup.SPEED, 1
+    ENERGY = "energy_joules_per_token", "energy", "J/tok", MetricGroup.SPEED, 2
+    RUNNING = "running_requests", "running", "req", MetricGroup.REQUESTS
+    WAITING = "waiting_requests", "waiting", "req", MetricGroup.REQUESTS
+    WAITING_CAPACITY = "waiting_for_capacity_requests", "waiting for capacity", "req", MetricGroup.REQUESTS
+    WAITING_DEFERRED = "waiting_deferred_requests", "waiting, deferred", "req", MetricGroup.REQUESTS
+    FINISHED_RATE = "finished_requests_per_minute", "finished", "req/min", MetricGroup.REQUESTS, 1
+    FAILED_RATE = "failed_requests_per_minute", "failed", "req/min", MetricGroup.REQUESTS, 1
+    TTFT_P50 = "ttft_p50_seconds", "TTFT p50", "s", MetricGroup.LATENCY, 2
+    TTFT_P95 = "ttft_p95_seconds", "TTFT p95", "s", MetricGroup.LATENCY, 2
+    TTFT_P99 = "ttft_p99_seconds", "TTFT p99", "s", MetricGroup.LATENCY, 2
+    ITL_P50 = "itl_p50_seconds", "inter-token p50", "s", MetricGroup.LATENCY, 3
+    ITL_P95 = "itl_p95_seconds", "inter-token p95", "s", MetricGroup.LATENCY, 3
+    ITL_P99 = "itl_p99_seconds", "inter-token p99", "s", MetricGroup.LATENCY, 3
+    E2E_P50 = "e2e_p50_seconds", "end to end p50", "s", MetricGroup.LATENCY, 1
+    E2E_P95 = "e2e_p95_seconds", "end to end p95", "s", MetricGroup.LATENCY, 1
+    E2E_P99 = "e2e_p99_seconds", "end to end p99", "s", MetricGroup.LATENCY, 1
+    QUEUE_P50 = "queue_p50_seconds", "queue p50", "s", MetricGroup.LATENCY, 2
+    QUEUE_P95 = "queue_p95_seconds", "queue p95", "s", MetricGroup.LATENCY, 2
+    QUEUE_P99 = "queue_p99_seconds", "queue p99", "s", MetricGroup.LATENCY, 2
+    KV_USAGE = "kv_usage_percent", "KV cache", "%", MetricGroup.CACHE, 1, _PERCENT
+    PREFIX_HITS = "prefix_hit_percent", "prefix hits", "%", MetricGroup.CACHE, 1, _PERCENT
+    PREEMPTION_RATE = "preemptions_per_minute", "preemptions", "/min", MetricGroup.CACHE, 1
+    ACCEPTANCE = "draft_acceptance_percent", "drafts accepted", "%", MetricGroup.SPECULATION, 1, _PERCENT
+    ACCEPTED_LENGTH = "accepted_length_tokens", "accepted length", "tok/step", MetricGroup.SPECULATION, 2, (1.0, None)
+    GPU_UTILIZATION = "gpu_utilization_percent", "GPU", "%", MetricGroup.GPU, 0, _PERCENT
+    GPU_POWER = "gpu_power_watts", "power", "W", MetricGroup.GPU, 1
+    GPU_CLOCK = "gpu_sm_clock_mhz", "SM clock", "MHz", MetricGroup.GPU
+    GPU_TEMPERATURE = "gpu_temperature_celsius", "temperature", "C", MetricGroup.GPU
+    MEMORY_AVAILABLE = "memory_available_gib", "available", "GiB", MetricGroup.MEMORY, 1
+    MEMORY_IN_USE = "memory_in_use_gib", "in use", "GiB", MetricGroup.MEMORY, 1
+    MEMORY_ENGINES = "memory_engines_gib", "engines", "GiB", MetricGroup.MEMORY, 1
 
-
-def _latency(label: str, decimals: int) -> Metric:
-    return Metric(label, "s", MetricGroup.LATENCY, decimals)
-
-
-METRICS: Final[Mapping[MetricId, Metric]] = {
-    MetricId.PREFILL_RATE: Metric("prefill", "tok/s", MetricGroup.SPEED, 0),
-    MetricId.DECODE_RATE: Metric("decode", "tok/s", MetricGroup.SPEED, 1),
-    MetricId.ENERGY: Metric("energy", "J/tok", MetricGroup.SPEED, 2),
-    MetricId.RUNNING: Metric("running", "req", MetricGroup.REQUESTS),
-    MetricId.WAITING: Metric("waiting", "req", MetricGroup.REQUESTS),
-    MetricId.WAITING_CAPACITY: Metric("waiting for capacity", "req", MetricGroup.REQUESTS),
-    MetricId.WAITING_DEFERRED: Metric("waiting, deferred", "req", MetricGroup.REQUESTS),
-    MetricId.FINISHED_RATE: Metric("finished", "req/min", MetricGroup.REQUESTS, 1),
-    MetricId.FAILED_RATE: Metric("failed", "req/min", MetricGroup.REQUESTS, 1),
-    MetricId.TTFT_P50: _latency("TTFT p50", 2),
-    MetricId.TTFT_P95: _latency("TTFT p95", 2),
-    MetricId.TTFT_P99: _latency("TTFT p99", 2),
-    MetricId.ITL_P50: _latency("inter-token p50", 3),
-    MetricId.ITL_P95: _latency("inter-token p95", 3),
-    MetricId.ITL_P99: _latency("inter-token p99", 3),
-    MetricId.E2E_P50: _latency("end to end p50", 1),
-    MetricId.E2E_P95: _latency("end to end p95", 1),
-    MetricId.E2E_P99: _latency("end to end p99", 1),
-    MetricId.QUEUE_P50: _latency("queue p50", 2),
-    MetricId.QUEUE_P95: _latency("queue p95", 2),
-    MetricId.QUEUE_P99: _latency("queue p99", 2),
-    MetricId.KV_USAGE: Metric("KV cache", "%", MetricGroup.CACHE, 1, _PERCENT),
-    MetricId.PREFIX_HITS: Metric("prefix hits", "%", MetricGroup.CACHE, 1, _PERCENT),
-    MetricId.PREEMPTION_RATE: Metric("preemptions", "/min", MetricGroup.CACHE, 1),
-    MetricId.ACCEPTANCE: Metric("drafts accepted", "%", MetricGroup.SPECULATION, 1, _PERCENT),
-    MetricId.ACCEPTED_LENGTH: Metric("accepted length", "tok/step", MetricGroup.SPECULATION, 2, (1.0, None)),
-    MetricId.GPU_UTILIZATION: Metric("GPU", "%", MetricGroup.GPU, 0, _PERCENT),
-    MetricId.GPU_POWER: Metric("power", "W", MetricGroup.GPU, 1),
-    MetricId.GPU_CLOCK: Metric("SM clock", "MHz", MetricGroup.GPU),
-    MetricId.GPU_TEMPERATURE: Metric("temperature", "C", MetricGroup.GPU),
-    MetricId.MEMORY_AVAILABLE: Metric("available", "GiB", MetricGroup.MEMORY, 1),
-    MetricId.MEMORY_IN_USE: Metric("in use", "GiB", MetricGroup.MEMORY, 1),
-    MetricId.MEMORY_ENGINES: Metric("engines", "GiB", MetricGroup.MEMORY, 1),
-}
+    @property
+    def of_host(self) -> bool:
+        """The host's and not one engine's: the same series whichever engine it is asked for."""
+        return self.group in (MetricGroup.GPU, MetricGroup.MEMORY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,12 +139,6 @@ class SeriesView:
         """The latest value; None when the latest look gave none."""
         return self.values[-1] if self.values and not isnan(self.values[-1]) else None
 
-    @property
-    def summary(self) -> Summary | None:
-        """Least, mean and greatest value; None without any."""
-        known = [value for value in self.values if isfinite(value)]
-        return Summary(min(known), sum(known) / len(known), max(known)) if known else None
-
     def at(self, time: float) -> float | None:
         """The value of the sample nearest to `time`; None where it has none, or there is none within three steps."""
         index = bisect_left(self.times, time)
@@ -217,15 +151,6 @@ class SeriesView:
     def gap_at(self, time: float) -> str:
         """Why there is no value at `time`; empty when it is in no gap."""
         return next((gap.reason for gap in self.gaps if gap.begin <= time <= gap.end), "")
-
-
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """Of the finite values of a series."""
-
-    least: float
-    mean: float
-    greatest: float
 
 
 HOST: Final = ""

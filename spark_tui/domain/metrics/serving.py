@@ -11,12 +11,11 @@ from typing import Any, Final, TypeVar
 from spark_tui.domain.host.detectors import TokenSample
 from spark_tui.domain.host.memory import MemInfo
 from spark_tui.domain.host.vitals import GpuReading, engine_memory
-from spark_tui.domain.logs.serving import ServingSample
 from spark_tui.domain.metrics.page import Change, Family, MetricPage, Snapshot, restarted
-from spark_tui.domain.metrics.quantiles import Latency, Quantile
+from spark_tui.domain.metrics.quantiles import Latency
 from spark_tui.domain.metrics.series import MetricId
 from spark_tui.domain.quantities import GIB
-from spark_tui.domain.reading import Missing, Ok, Reading, Stale, value_of
+from spark_tui.domain.reading import Missing, Ok, Reading, Stale
 
 T = TypeVar("T")
 
@@ -77,34 +76,57 @@ class EngineMetrics:
 
 def measure(wide: Change, narrow: Change | None = None) -> EngineMetrics:
     """`wide` is the window, `narrow` the shorter stretch that speeds are taken over (the window itself if None)."""
-    short = wide if narrow is None or _counts_at_end(wide) else narrow
+    page, generated = wide.page, generated_family(wide.page)
+    at_end = generated is Family.GENERATED_AT_END
+    short = wide if narrow is None or at_end else narrow
+    computed = Family.PROMPT_COMPUTED if short.page.has(Family.PROMPT_COMPUTED) else Family.PROMPT
+    speed, running = page.total(Family.DECODE_SPEED), page.total(Family.RUNNING)
+    # Older SGLang: the last figure stays when nothing runs.
+    by_server = None if speed is None or not at_end else Ok(speed if running else 0.0)
+    prompt = page.total(Family.PROMPT)
+    if prompt is None and (own := page.total(Family.PROMPT_COMPUTED)) is not None:
+        prompt = own + (page.total(Family.PROMPT_CACHED) or 0.0)
     finished = wide.grown_by_label(Family.FINISHED)
+    # A client that goes away (`abort`) is no failure. TensorRT-LLM gives HTTP codes.
+    failed = [count for reason, count in finished.items() if reason == "error" or reason.isdigit()]
+    usage = page.values(Family.KV_USAGE)  # of engines that have caches of one size
+    notes = (
+        (at_end and page.has(Family.GENERATED_AT_END), AT_END_NOTE),
+        (page.has(Family.TPOT) and not page.has(Family.ITL), TPOT_NOTE),
+        (page.has(Family.KV_TOKENS_AT_MOST) and not page.has(Family.KV_TOKENS), AT_MOST_NOTE),
+    )
     return EngineMetrics(
         seconds=wide.seconds,
         rate_seconds=short.seconds,
-        prefill_rate=_prefill(short),
-        decode_rate=_decode(short),
-        running=_told(wide.page.total(Family.RUNNING), Family.RUNNING),
-        waiting=_told(wide.page.total(Family.WAITING), Family.WAITING),
+        prefill_rate=_rate(short, computed),
+        decode_rate=by_server or _rate(short, generated),
+        running=_reading(running, Family.RUNNING),
+        waiting=_reading(page.total(Family.WAITING), Family.WAITING),
         ttft=_latency(wide, Family.TTFT),
-        itl=_latency(wide, Family.ITL if wide.page.has(Family.ITL) else Family.TPOT),
+        itl=_latency(wide, Family.ITL if page.has(Family.ITL) else Family.TPOT),
         e2e=_latency(wide, Family.E2E),
         queue=_latency(wide, Family.QUEUE),
-        kv_usage=_kv_usage(wide),
-        kv_capacity_tokens=_capacity(wide),
+        kv_usage=Ok(min(1.0, sum(usage) / len(usage))) if usage else _absent(Family.KV_USAGE),
+        kv_capacity_tokens=_capacity(page),
         prefix_hits=_prefix(wide),
-        preemptions=_told(wide.grown(Family.PREEMPTIONS), Family.PREEMPTIONS),
+        preemptions=_reading(wide.grown(Family.PREEMPTIONS), Family.PREEMPTIONS),
         drafting=_drafting(wide),
-        energy=_energy(wide),
-        finished_count=_told(sum(finished.values()) if finished else None, Family.FINISHED),
-        failed_count=_failed(finished),
-        prompt_tokens=_told(_prompt_tokens(wide), Family.PROMPT),
-        generated_tokens=_told(wide.page.total(generated_family(wide)), Family.GENERATED),
-        preemptions_ever=_told(wide.page.total(Family.PREEMPTIONS), Family.PREEMPTIONS),
-        waiting_by_reason=tuple(sorted(wide.page.by_label(Family.WAITING_BY_REASON).items())),
+        energy=_energy(wide, generated),
+        finished_count=_reading(sum(finished.values()) if finished else None, Family.FINISHED),
+        failed_count=Ok(sum(failed)) if any(finished) else _absent(Family.FINISHED),
+        prompt_tokens=_reading(prompt, Family.PROMPT),
+        generated_tokens=_reading(page.total(generated), Family.GENERATED),
+        preemptions_ever=_reading(page.total(Family.PREEMPTIONS), Family.PREEMPTIONS),
+        waiting_by_reason=tuple(sorted(page.by_label(Family.WAITING_BY_REASON).items())),
         finished=tuple(sorted((reason, count) for reason, count in finished.items() if reason)),
-        notes=_notes(wide),
+        notes=tuple(note for applies, note in notes if applies),
     )
+
+
+def generated_family(page: MetricPage) -> Family:
+    """The counter of generated tokens, the one that moves while a request runs first."""
+    live = (Family.GENERATED, Family.GENERATED_LIVE)
+    return next((family for family in live if page.has(family)), Family.GENERATED_AT_END)
 
 
 def token_sample(page: MetricPage, at: float) -> TokenSample | None:
@@ -120,58 +142,26 @@ def token_sample(page: MetricPage, at: float) -> TokenSample | None:
     return TokenSample(at, running, page.total(live) or 0.0, page.total(Family.PROMPT) or prompt)
 
 
-# --- speed --------------------------------------------------------------------------------------------
+def _reading(value: float | None, family: Family) -> Reading[float]:
+    return _absent(family) if value is None or not isfinite(value) else Ok(value)
 
 
-def generated_family(change: Change) -> Family:
-    """The counter of generated tokens, the one that moves while a request runs first."""
-    for family in (Family.GENERATED, Family.GENERATED_LIVE):
-        if change.page.has(family):
-            return family
-    return Family.GENERATED_AT_END
-
-
-def _counts_at_end(change: Change) -> bool:
-    return generated_family(change) is Family.GENERATED_AT_END
-
-
-def _decode(change: Change) -> Reading[float]:
-    speed, running = change.page.total(Family.DECODE_SPEED), change.page.total(Family.RUNNING)
-    if speed is not None and _counts_at_end(change):  # older SGLang: the last figure stays when nothing runs
-        return Ok(speed if running else 0.0)
-    return _rate(change, generated_family(change))
-
-
-def _prefill(change: Change) -> Reading[float]:
-    computed = change.page.has(Family.PROMPT_COMPUTED)
-    return _rate(change, Family.PROMPT_COMPUTED if computed else Family.PROMPT)
+def _absent(family: Family) -> Missing:
+    return Missing(f"not reported by the server: {family.value}")
 
 
 def _rate(change: Change, family: Family) -> Reading[float]:
     rate = change.rate(family)
-    if rate is None and change.page.has(family):
-        return ONE_LOOK
-    return _told(rate, family)
+    return ONE_LOOK if rate is None and change.page.has(family) else _reading(rate, family)
 
 
-def _prompt_tokens(change: Change) -> float | None:
-    whole = change.page.total(Family.PROMPT)
-    if whole is not None:
-        return whole
-    computed = change.page.total(Family.PROMPT_COMPUTED)
-    return None if computed is None else computed + (change.page.total(Family.PROMPT_CACHED) or 0.0)
-
-
-def _energy(change: Change) -> Reading[float]:
-    joules, tokens = change.joules, change.grown(generated_family(change))
+def _energy(change: Change, generated: Family) -> Reading[float]:
+    joules, tokens = change.joules, change.grown(generated)
     if joules is None:
         return Missing("GPU power unknown for part of the window")
     if tokens is None:
         return _absent(Family.GENERATED)
     return Ok(joules / tokens) if tokens else Missing("no tokens generated in the window")
-
-
-# --- requests -----------------------------------------------------------------------------------------
 
 
 def _latency(change: Change, family: Family) -> Reading[Latency]:
@@ -185,28 +175,9 @@ def _latency(change: Change, family: Family) -> Reading[Latency]:
     return Ok(latency)
 
 
-def _failed(finished: dict[str, float]) -> Reading[float]:
-    """Errors; a client that goes away (`abort`) is none. TensorRT-LLM gives HTTP codes."""
-    reasons = [count for reason, count in finished.items() if reason == "error" or reason.isdigit()]
-    if not any(finished):
-        return _absent(Family.FINISHED)
-    return Ok(sum(reasons))
-
-
-# --- caches -------------------------------------------------------------------------------------------
-
-
-def _kv_usage(change: Change) -> Reading[float]:
-    """The mean over engines, which have caches of one size."""
-    values = change.page.values(Family.KV_USAGE)
-    return Ok(min(1.0, sum(values) / len(values))) if values else _absent(Family.KV_USAGE)
-
-
-def _capacity(change: Change) -> Reading[int]:
-    page = change.page
+def _capacity(page: MetricPage) -> Reading[int]:
     for family in (Family.KV_TOKENS, Family.KV_TOKENS_AT_MOST):
-        tokens = page.total(family)
-        if tokens:
+        if tokens := page.total(family):
             return Ok(int(tokens))
     blocks, size = page.total(Family.KV_BLOCKS), max(page.values(Family.KV_BLOCK_TOKENS), default=None)
     product = blocks * size if blocks and size else 0.0
@@ -214,72 +185,35 @@ def _capacity(change: Change) -> Reading[int]:
 
 
 def _prefix(change: Change) -> Reading[float]:
-    hits, asked = _prefix_counts(change)
-    if hits is None or asked is None:
+    """Hits by look-ups, both in tokens or both in blocks."""
+    hits, asked = change.grown(Family.PREFIX_HITS), change.grown(Family.PREFIX_QUERIES)
+    misses = change.grown(Family.PREFIX_MISSES)
+    if hits is None:
+        hits, asked = change.grown(Family.PROMPT_CACHED), change.grown(Family.PROMPT)
+        misses = change.grown(Family.PROMPT_COMPUTED) or 0.0 if asked is None else None
+    if hits is None or (asked is None and misses is None):
         return _absent(Family.PREFIX_HITS)
+    asked = hits + misses if misses is not None else asked
     return Ok(min(1.0, hits / asked)) if asked else Missing("no prefix cache queries in the window")
-
-
-def _prefix_counts(change: Change) -> tuple[float | None, float | None]:
-    """Hits and look-ups, in tokens or blocks."""
-    hits = change.grown(Family.PREFIX_HITS)
-    if hits is not None:
-        misses = change.grown(Family.PREFIX_MISSES)
-        return hits, change.grown(Family.PREFIX_QUERIES) if misses is None else hits + misses
-    cached, prompt = change.grown(Family.PROMPT_CACHED), change.grown(Family.PROMPT)
-    if cached is None:
-        return None, None
-    return cached, prompt if prompt is not None else cached + (change.grown(Family.PROMPT_COMPUTED) or 0.0)
-
-
-# --- speculation --------------------------------------------------------------------------------------
 
 
 def _drafting(change: Change) -> Reading[Drafting]:
     tokens, accepted = change.grown(Family.DRAFT_TOKENS), change.grown(Family.ACCEPTED)
-    if tokens is None or accepted is None:
-        return _reckoned(change)
+    server_length = max(change.page.values(Family.ACCEPTED_LENGTH), default=None)
+    if tokens is None or accepted is None:  # SGLang reports means of its last batches; zero where it does not speculate
+        if not server_length:
+            return Missing("no speculative decoding")
+        share = max(change.page.values(Family.ACCEPTED_SHARE), default=None)
+        return Ok(Drafting(share if share is None else min(1.0, share), server_length))
     if not tokens:
         return Missing("no tokens drafted in the window")
     drafts = change.grown(Family.DRAFTS)
-    length = 1 + accepted / drafts if drafts else max(change.page.values(Family.ACCEPTED_LENGTH), default=None)
-    return Ok(Drafting(min(1.0, accepted / tokens), length, _positions(change, drafts), tokens))
-
-
-def _positions(change: Change, drafts: float | None) -> tuple[float, ...]:
     by_position = change.grown_by_label(Family.ACCEPTED_BY_POSITION)
     counted = sorted((int(label), count) for label, count in by_position.items() if label.isdecimal())
-    return tuple(min(1.0, count / drafts) for _, count in counted) if drafts else ()
-
-
-def _reckoned(change: Change) -> Reading[Drafting]:
-    """SGLang tells averages of its last batches; zero where it does not speculate."""
-    length = max(change.page.values(Family.ACCEPTED_LENGTH), default=0.0)
-    if not length:
-        return Missing("no speculative decoding")
-    share = max(change.page.values(Family.ACCEPTED_SHARE), default=None)
-    return Ok(Drafting(share if share is None else min(1.0, share), length))
-
-
-# --- words --------------------------------------------------------------------------------------------
-
-
-def _told(value: float | None, family: Family) -> Reading[float]:
-    return _absent(family) if value is None or not isfinite(value) else Ok(value)
-
-
-def _absent(family: Family) -> Missing:
-    return Missing(f"not reported by the server: {family.value}")
-
-
-def _notes(change: Change) -> tuple[str, ...]:
-    page = change.page
-    found = (
-        (_counts_at_end(change) and page.has(Family.GENERATED_AT_END), AT_END_NOTE),
-        (page.has(Family.TPOT) and not page.has(Family.ITL), TPOT_NOTE),
-        (page.has(Family.KV_TOKENS_AT_MOST) and not page.has(Family.KV_TOKENS), AT_MOST_NOTE),
+    positions = tuple(min(1.0, count / drafts) for _, count in counted) if drafts else ()
+    return Ok(
+        Drafting(min(1.0, accepted / tokens), 1 + accepted / drafts if drafts else server_length, positions, tokens)
     )
-    return tuple(note for applies, note in found if applies)
 
 
 Values = tuple[dict[MetricId, float], dict[MetricId, str]]
@@ -294,20 +228,11 @@ _LATENCIES: Final[Mapping[MetricId, tuple[str, str]]] = {
 
 def engine_values(metrics: EngineMetrics) -> Values:
     """The series of one engine, in the units of their `MetricId`."""
-    return _split({metric: _engine_reading(metrics, metric) for metric in MetricId if not metric.of_host})
-
-
-def _engine_reading(metrics: EngineMetrics, metric: MetricId) -> Reading[float]:
-    if metric in _LATENCIES:
-        name, quantile = _LATENCIES[metric]
+    read = {metric: pick(metrics) for metric, pick in _ENGINE.items()}
+    for metric, (name, quantile) in _LATENCIES.items():
         found: Reading[Latency] = getattr(metrics, name)
-        return found if isinstance(found, Missing) else Ok(_of_quantile(found.value, quantile))
-    return _ENGINE[metric](metrics)
-
-
-def _of_quantile(latency: Latency, name: str) -> float:
-    quantile: Quantile = getattr(latency, name)
-    return quantile.value
+        read[metric] = found if isinstance(found, Missing) else Ok(getattr(found.value, quantile).value)
+    return _split(read)
 
 
 def _percent(share: Reading[float]) -> Reading[float]:
@@ -348,30 +273,6 @@ _ENGINE: Final[Mapping[MetricId, Callable[[EngineMetrics], Reading[float]]]] = {
     MetricId.ACCEPTANCE: lambda m: _percent(_draft(m, lambda d: d.acceptance)),
     MetricId.ACCEPTED_LENGTH: lambda m: _draft(m, lambda d: d.length),
 }
-
-
-def serving_sample(change: Change, at: float) -> ServingSample:
-    """The interval as the findings take it, `at` seconds since the epoch."""
-    metrics = measure(change)
-    drafted, accepted = change.grown(Family.DRAFT_TOKENS), change.grown(Family.ACCEPTED)
-    speculates = isinstance(metrics.drafting, Ok)
-    return ServingSample(
-        at=at,
-        prompt_rate=value_of(metrics.prefill_rate),
-        generation_rate=value_of(metrics.decode_rate),
-        running=_whole(value_of(metrics.running)),
-        waiting=_whole(value_of(metrics.waiting)),
-        preemptions=_whole(value_of(metrics.preemptions)),
-        kv_percent=value_of(_percent(metrics.kv_usage)),
-        prefix_hit_percent=value_of(_percent(metrics.prefix_hits)),
-        accepted=_whole(accepted) if speculates else None,
-        drafted=_whole(drafted) if speculates else None,
-        positions=metrics.drafting.value.positions if isinstance(metrics.drafting, Ok) else (),
-    )
-
-
-def _whole(value: float | None) -> int | None:
-    return None if value is None else int(value)
 
 
 # --- the machine ------------------------------------------------------------------------------------------
@@ -465,12 +366,10 @@ class MetricWindow:
 
     @property
     def last(self) -> Snapshot | None:
-        """The latest reading."""
         return self._recent[-1] if self._recent else None
 
     @property
     def engines(self) -> tuple[str, ...]:
-        """The engines of the server; several with data parallelism."""
         return self.last.page.engines if self.last else ()
 
     def metrics(self, engine: str | None = None) -> EngineMetrics | None:

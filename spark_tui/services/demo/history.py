@@ -118,32 +118,26 @@ class DemoHistory:
 
     @property
     def state(self) -> HistoryState:
-        """See the port."""
         return HistoryState(file="(in memory)")
 
     def add_sample(self, sample: Sample) -> None:
-        """See the port."""
         self._samples[sample.engine].append(sample)
 
     def add_start(self, start: StartRecord) -> None:
-        """See the port."""
         self._starts[start.key] = start
 
     async def add_record(self, record: Record) -> None:
-        """See the port."""
         self._records[(record.kind, record.key, record.at)] = record
 
     async def series(
         self, keys: Sequence[SeriesKey], since: float, until: float, buckets: int
     ) -> Reading[tuple[Stretch, ...]]:
-        """See the port."""
         await self._recall()
         return Ok(tuple(self._stretch(key, since, until, buckets) for key in keys), self._clock.now())
 
     async def starts(
         self, *, engine: str = "", preset: str = "", failed: bool = False, limit: int = 200
     ) -> Reading[tuple[StartRecord, ...]]:
-        """See the port."""
         found = [
             start
             for start in self._starts.values()
@@ -155,7 +149,6 @@ class DemoHistory:
     async def records(
         self, kind: str, *, key: str | None = None, since: float | None = None, limit: int = 200
     ) -> Reading[tuple[Record, ...]]:
-        """See the port."""
         found = [
             record
             for record in self._records.values()

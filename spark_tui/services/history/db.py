@@ -562,7 +562,6 @@ class HistoryFile:
         return True
 
     def close(self) -> None:
-        """Releases both locks."""
         for held in (self._sampler, self._users):
             if held is not None:
                 os.close(held)

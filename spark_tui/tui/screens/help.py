@@ -33,7 +33,6 @@ class KeyTable(Line):
         )
 
     def say(self, width: int) -> Content:
-        """Both tables, one under the other."""
         lines: list[Content] = []
         for title, actions in self._groups:
             if title:
@@ -58,14 +57,12 @@ class HelpScreen(ModalScreen[None]):
         self._read_only = read_only
 
     def compose(self) -> ComposeResult:
-        """One table that scrolls where it must."""
         with VerticalScroll(classes="dialog", id="help") as dialog:
             dialog.border_title = f"Keys on {self._scope.value}"
             dialog.border_subtitle = "arrows scroll   Esc close"
             yield KeyTable(self._scope, read_only=self._read_only)
 
     def action_close(self) -> None:
-        """Back."""
         self.dismiss(None)
 
 
@@ -132,10 +129,7 @@ def _parts() -> tuple[tuple[str, str], ...]:
 
 
 class TourText(Line):
-    """The text, wrapped for the dialog's width."""
-
     def say(self, width: int) -> Content:
-        """What each part of the screen is for."""
         return tour(width)
 
 
@@ -146,12 +140,10 @@ class TourScreen(ModalScreen[None]):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,enter,space,q,f1,question_mark", "close", "Close")]
 
     def compose(self) -> ComposeResult:
-        """The text in a dialog."""
         with VerticalScroll(classes="dialog", id="tour") as dialog:
             dialog.border_title = "Quick tour"
             dialog.border_subtitle = "Esc close"
             yield TourText()
 
     def action_close(self) -> None:
-        """Back to the screen below."""
         self.dismiss(None)

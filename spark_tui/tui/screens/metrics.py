@@ -33,7 +33,7 @@ from spark_tui.tui.widgets.line import Line, packed, spread
 from spark_tui.tui.widgets.page import page_lines
 
 if TYPE_CHECKING:
-    from spark_tui.core.metrics import Attention
+    from contextlib import ExitStack
 
 WIDTHS: Final = (13, 15, 15, 15, 10, 9)
 """Cells of the columns of the latency table: fixed, so that nothing moves while numbers do."""
@@ -115,7 +115,6 @@ class Words(Line):
         self.right = Content("")
 
     def say(self, width: int) -> Content:
-        """One line."""
         return spread(self.left, self.right, width)
 
 
@@ -184,7 +183,6 @@ class MetricsScreen(FrameScreen):
     BINDINGS: ClassVar[list[BindingType]] = bindings(Scope.METRICS)
 
     def compose_body(self) -> ComposeResult:
-        """A line of state, the graphs, the table, a line of hints."""
         yield Words("metrics-bar")
         with Container(id="metrics-body"):
             yield GraphGrid(self.spark.glyphs, id="graphs")
@@ -193,7 +191,6 @@ class MetricsScreen(FrameScreen):
         yield Words("metrics-status")
 
     def on_mount(self) -> None:
-        """Follows the engine that is selected, and looks while it is shown."""
         self._window = float(WINDOWS[1])
         self._engine = ""
         self._page = 0
@@ -205,7 +202,7 @@ class MetricsScreen(FrameScreen):
         self._panels: tuple[present.Panel, ...] = ()
         self._looked = ("", 0.0)
         self._table: bool | None = None
-        self._attention: Attention | None = None
+        self._attention: ExitStack | None = None
         self._unsubscribe: Callable[[], None] | None = None
         self.bind_slice("selected", lambda _: self._other_engine())
         self.bind_slice("engines", lambda _: self._show())
@@ -222,12 +219,11 @@ class MetricsScreen(FrameScreen):
         self._show()
 
     def on_unmount(self) -> None:
-        """The screen is gone."""
         self._look_away()
 
     def _look_away(self) -> None:
         if self._attention is not None and self._unsubscribe is not None:
-            self._attention.end()
+            self._attention.close()
             self._unsubscribe()
             self._attention = self._unsubscribe = None
 
@@ -237,7 +233,6 @@ class MetricsScreen(FrameScreen):
             self.call_later(self._show)
 
     def on_graph_grid_rearranged(self) -> None:
-        """There is room for another number of graphs."""
         self._show()
 
     # --- reading --------------------------------------------------------------------------------------
@@ -359,11 +354,9 @@ class MetricsScreen(FrameScreen):
     # --- time -----------------------------------------------------------------------------------------
 
     def action_longer_window(self) -> None:
-        """Shows more time."""
         self._change_window(1)
 
     def action_shorter_window(self) -> None:
-        """Shows less time."""
         self._change_window(-1)
 
     def _change_window(self, step: int) -> None:
@@ -384,19 +377,15 @@ class MetricsScreen(FrameScreen):
     # --- cursor ---------------------------------------------------------------------------------------
 
     def action_cursor_back(self) -> None:
-        """Reads the values one cell earlier."""
         self._move_cursor(-1)
 
     def action_cursor_on(self) -> None:
-        """Reads the values one cell later; beyond the last one is now."""
         self._move_cursor(1)
 
     def action_cursor_far_back(self) -> None:
-        """Ten cells earlier."""
         self._move_cursor(-FAR)
 
     def action_cursor_far_on(self) -> None:
-        """Ten cells later."""
         self._move_cursor(FAR)
 
     def _move_cursor(self, cells: int) -> None:
@@ -417,11 +406,9 @@ class MetricsScreen(FrameScreen):
     # --- the rest -------------------------------------------------------------------------------------
 
     def action_next_graphs(self) -> None:
-        """The next page."""
         self._turn(1)
 
     def action_previous_graphs(self) -> None:
-        """The page before."""
         self._turn(-1)
 
     def _turn(self, step: int) -> None:
@@ -431,7 +418,6 @@ class MetricsScreen(FrameScreen):
             self._show()
 
     def action_latency_table(self) -> None:
-        """Shows or hides the table."""
         self._table = self.has_class("-no-table")
         self._show()
 
@@ -450,7 +436,6 @@ class MetricsScreen(FrameScreen):
         self.notify(f"Copied {text.count(chr(10))} values.", markup=False, timeout=3)
 
     def action_metrics_of_next(self) -> None:
-        """The next engine."""
         names = [view.name for view in self.engines()]
         if names:
             here = names.index(self.spark.selected) if self.spark.selected in names else -1

@@ -48,7 +48,6 @@ class ConfirmScreen(ModalScreen[bool]):
         self._because = because
 
     def compose(self) -> ComposeResult:
-        """The question, what will happen, and the two answers."""
         with Vertical(classes="dialog"):
             with VerticalScroll(classes="dialog-body", can_focus=False):
                 yield Static(told(self._question, "bold"), classes="dialog-title")
@@ -74,16 +73,13 @@ class ConfirmScreen(ModalScreen[bool]):
         return super().check_action(action, parameters)
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """The button wakes when the name is right."""
         self.query_one("#yes", Button).disabled = event.value.strip() != self._typed
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Enter after the right name."""
         if event.value.strip() == self._typed:
             self.dismiss(True)
 
     def on_button_pressed(self, event: Button.Pressed) -> None:
-        """One of the two answers."""
         self.dismiss(event.button.id == "yes")
 
     def action_turn(self, step: int) -> None:
@@ -92,7 +88,6 @@ class ConfirmScreen(ModalScreen[bool]):
         body.scroll_relative(y=step * max(1, body.size.height - 1), animate=False)
 
     def action_answer(self, yes: bool) -> None:
-        """A key for each answer."""
         self.dismiss(yes)
 
 

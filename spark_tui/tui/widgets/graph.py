@@ -63,7 +63,6 @@ class PennedRows(Widget):
 
     @property
     def rows(self) -> Sequence[Row]:
-        """What stands there."""
         raise NotImplementedError
 
     def notify_style_update(self) -> None:
@@ -73,7 +72,6 @@ class PennedRows(Widget):
         self.refresh()
 
     def render_line(self, y: int) -> Strip:
-        """One row."""
         rows = self.rows
         if y >= len(rows):
             return Strip.blank(self.size.width, self.rich_style)
@@ -111,7 +109,6 @@ def carried_pens(row: Row) -> str:
 
 
 def part_of(row: Row, cells: range) -> Row:
-    """The cells of a row."""
     return Row(row.text[cells.start : cells.stop], row.pens[cells.start : cells.stop])
 
 
@@ -171,7 +168,6 @@ class Graph(PennedRows):
 
     @property
     def kind(self) -> GraphKind:
-        """How curves are drawn."""
         return self._kind
 
     @kind.setter
@@ -181,14 +177,12 @@ class Graph(PennedRows):
             self._renew()
 
     def on_resize(self, _: Resize) -> None:
-        """Another size, another picture."""
         self._renew()
 
     # --- paint ----------------------------------------------------------------------------------------
 
     @property
     def rows(self) -> Sequence[Row]:
-        """The picture's."""
         return self.picture.rows
 
     def _renew(self) -> None:
@@ -253,7 +247,6 @@ class GraphPatch(Widget):
         self.refresh()
 
     def render_line(self, y: int) -> Strip:
-        """One row."""
         if y >= len(self._rows):
             return Strip.blank(self.size.width, self._graph.rich_style)
         return self._graph.strip(self._rows[y])
@@ -400,14 +393,12 @@ class GraphGrid(Widget):
         return max(1, -(-charts // max(1, self.per_page)))
 
     def on_resize(self, _: Resize) -> None:
-        """Other room."""
         self.post_message(self.Rearranged())
 
     # --- show -----------------------------------------------------------------------------------------
 
     @property
     def kind(self) -> GraphKind:
-        """How curves are drawn."""
         return self._kind
 
     @kind.setter
@@ -479,16 +470,13 @@ class EngineGraphs(PennedRows):
         self._renew()
 
     def on_resize(self, _: Resize) -> None:
-        """Another width, other lines."""
         self._renew()
 
     @property
     def rows(self) -> Sequence[Row]:
-        """One or two graphs in each."""
         return self._rows
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        """As many lines as there is something to say."""
         return len(self._lay_out(width)) if width else len(self._rows)
 
     def _renew(self) -> None:

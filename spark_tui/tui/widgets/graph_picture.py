@@ -127,11 +127,9 @@ class Canvas:
             self._text[y][x], self._pens[y][x] = char, pen
 
     def get(self, x: int, y: int) -> tuple[str, str]:
-        """One cell: its character and its pen."""
         return self._text[y][x], self._pens[y][x]
 
     def lines(self) -> list[Row]:
-        """The rows, from the top."""
         return [Row("".join(text), "".join(pens)) for text, pens in zip(self._text, self._pens, strict=True)]
 
 

@@ -90,7 +90,6 @@ class RowList(ScrollView, can_focus=True):
 
         @property
         def control(self) -> RowList:
-            """The list that it comes from."""
             return self.row_list
 
     def __init__(
@@ -199,7 +198,6 @@ class RowList(ScrollView, can_focus=True):
     # --- cursor ---------------------------------------------------------------------------------------
 
     def validate_cursor(self, cursor: int) -> int:
-        """Inside the list."""
         return max(0, min(cursor, len(self._rows) - 1))
 
     def watch_cursor(self, old: int, new: int) -> None:
@@ -234,11 +232,9 @@ class RowList(ScrollView, can_focus=True):
         self.action_move(step * max(1, self._room() - 1))
 
     def action_edge(self, step: int) -> None:
-        """The first or the last row."""
         self.cursor = 0 if step < 0 else len(self._rows) - 1
 
     def on_click(self, event: Click) -> None:
-        """Selects the row under the pointer."""
         line = self._line_at(event.y)
         if isinstance(line, int):
             self.cursor = line
@@ -249,11 +245,9 @@ class RowList(ScrollView, can_focus=True):
         return self._lines[index] if y >= self._titles and 0 <= index < len(self._lines) else None
 
     def on_focus(self) -> None:
-        """The cursor row looks different with focus."""
         self._refresh_row(self.cursor)
 
     def on_blur(self) -> None:
-        """The cursor row looks different without focus."""
         self._refresh_row(self.cursor)
 
     # --- paint ----------------------------------------------------------------------------------------
