@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, TypeVar
 
 from spark_tui.domain.models.checkpoint import (
     AttentionLayers,
@@ -24,6 +24,7 @@ MOST_BYTES: Final = 64 * 1024 * 1024
 """The index of a model of a trillion parameters has some 20 MB."""
 _LARGEST: Final = 10**15
 _MOST_FINDINGS: Final = 20
+T = TypeVar("T")
 
 
 class BadJson(ValueError):
@@ -67,7 +68,7 @@ def _no_constant(name: str) -> NoReturn:
 
 
 class Keys:
-    """A JSON object asked by key and type. A value of another type counts as absent, and is told in `findings`."""
+    """A JSON object asked by key and type. A value of another type counts as absent, and becomes a finding."""
 
     def __init__(self, found: Mapping[str, Any], findings: list[str], path: str = "") -> None:
         self._found = found
@@ -77,18 +78,25 @@ class Keys:
     def __contains__(self, name: str) -> bool:
         return self._found.get(name) is not None
 
+    def _get(self, name: str, expected: str, accept: Callable[[Any], T | None]) -> T | None:
+        value = self._found.get(name)
+        found = None if value is None else accept(value)
+        if value is not None and found is None:
+            words = f"{truncate(clean_line(self._path + name), 80)} is not {expected}"
+            if words not in self.findings and len(self.findings) < _MOST_FINDINGS:
+                self.findings.append(words)
+        return found
+
     def integer(self, *names: str) -> int | None:
         """The first of these keys that holds a whole number from 0 on; `4096.0` is one."""
-        for name in names:
-            value = self._found.get(name)
-            if value is None:
-                continue
-            if isinstance(value, float) and value.is_integer() and abs(value) <= _LARGEST:
-                value = int(value)
-            if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _LARGEST:
-                return value
-            self._wrong(name, "a whole number")
-        return None
+
+        def accept(value: Any) -> int | None:
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= _LARGEST:
+                return None
+            return int(value) if value == int(value) else None
+
+        found = (self._get(name, "a whole number", accept) for name in names)
+        return next((number for number in found if number is not None), None)
 
     def positive(self, *names: str) -> int | None:
         """Like `integer`; zero counts as absent."""
@@ -96,66 +104,45 @@ class Keys:
 
     def number(self, name: str) -> float | None:
         """A finite number."""
-        value = self._found.get(name)
-        if value is None:
-            return None
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= _LARGEST:
-            return float(value)
-        self._wrong(name, "a number")
-        return None
+
+        def accept(value: Any) -> float | None:
+            plain = isinstance(value, (int, float)) and not isinstance(value, bool)
+            return float(value) if plain and abs(value) <= _LARGEST else None
+
+        return self._get(name, "a number", accept)
 
     def text(self, name: str) -> str:
         """A text, cleaned and cut; empty when there is none."""
-        value = self._found.get(name)
-        if isinstance(value, str):
-            return truncate(clean_line(value), 200)
-        if value is not None:
-            self._wrong(name, "a text")
-        return ""
+        return self._get(name, "a text", lambda value: _cut(value) if isinstance(value, str) else None) or ""
 
     def flag(self, name: str) -> bool | None:
         """True, false, or None."""
-        value = self._found.get(name)
-        if value is None or isinstance(value, bool):
-            return value
-        self._wrong(name, "true or false")
-        return None
+        return self._get(name, "true or false", lambda value: value if isinstance(value, bool) else None)
 
     def texts(self, name: str) -> tuple[str, ...] | None:
         """A list of texts; None when there is none."""
-        value = self._found.get(name)
-        if value is None:
-            return None
-        if isinstance(value, list) and all(isinstance(item, str) for item in value):
-            return tuple(truncate(clean_line(item), 200) for item in value)
-        self._wrong(name, "a list of texts")
-        return None
+
+        def accept(value: Any) -> tuple[str, ...] | None:
+            plain = isinstance(value, list) and all(isinstance(item, str) for item in value)
+            return tuple(map(_cut, value)) if plain else None
+
+        return self._get(name, "a list of texts", accept)
 
     def inner(self, name: str) -> Keys | None:
         """An object within; None when there is none."""
-        value = self._found.get(name)
-        if isinstance(value, dict):
-            return Keys(value, self.findings, f"{self._path}{name}.")
-        if value is not None:
-            self._wrong(name, "an object")
-        return None
+        found = self._get(name, "an object", lambda value: value if isinstance(value, dict) else None)
+        return None if found is None else Keys(found, self.findings, f"{self._path}{name}.")
 
     def inners(self, name: str) -> tuple[Keys, ...]:
         """The objects within an object: `{"group_0": {...}, ...}`."""
-        value = self._found.get(name)
-        if not isinstance(value, dict):
-            if value is not None:
-                self._wrong(name, "an object")
-            return ()
-        items = list(value.items())
-        return tuple(
-            Keys(item, self.findings, f"{self._path}{name}.{key}.") for key, item in items if isinstance(item, dict)
-        )
+        whole = self.inner(name)
+        items = whole._found.items() if whole is not None else ()
+        path = f"{self._path}{name}."
+        return tuple(Keys(item, self.findings, f"{path}{key}.") for key, item in items if isinstance(item, dict))
 
-    def _wrong(self, name: str, expected: str) -> None:
-        words = f"{truncate(clean_line(self._path + name), 80)} is not {expected}"
-        if words not in self.findings and len(self.findings) < _MOST_FINDINGS:
-            self.findings.append(words)
+
+def _cut(text: str) -> str:
+    return truncate(clean_line(text), 200)
 
 
 MOST_LAYERS: Final = 10_000
@@ -177,6 +164,7 @@ _OTHER_STATES: Final = (
 )  # fmt: skip
 _STATE_BYTES: Final = {"float32": 4, "bfloat16": 2, "float16": 2}
 _NEMOTRON: Final = "nemotron_h"
+Shape = TypeVar("Shape", AttentionLayers, StateLayers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,11 +188,28 @@ def layers_of(text: Keys, model_type: str) -> Layers:
         return Layers(count, None, None, drafting, None)
     shared = text.integer("num_kv_shared_layers") or 0
     own = kinds[: len(kinds) - shared] if 0 < shared < len(kinds) else kinds
-    attention = _attention(text, own)
-    states = _states(text, own, model_type)
     full = _full(text)
+    window, sliding = text.positive("sliding_window"), _heads(text, None, None)
+    if sliding is not None:
+        sliding = None if window is None else replace(sliding, kind=LayerKind.SLIDING, window=window)
+    attention = _counted(own, full, sliding, LayerKind.FULL, LayerKind.SLIDING)
+    states = _counted(own, _mamba(text, model_type), _gdn(text), LayerKind.MAMBA, LayerKind.GDN)
     draft = replace(full, layers=with_attention) if full and with_attention else None
     return Layers(count or len(kinds), attention, states, drafting, draft)
+
+
+def _counted(
+    kinds: Sequence[LayerKind | None], first: Shape | None, second: Shape | None, *names: LayerKind
+) -> tuple[Shape, ...] | None:
+    """The shapes of two kinds with their number of layers; None where the shape of a used kind is unknown."""
+    found: list[Shape] = []
+    for kind, shape in zip(names, (first, second), strict=True):
+        layers = kinds.count(kind)
+        if layers and shape is None:
+            return None
+        if layers and shape is not None:
+            found.append(replace(shape, layers=layers))
+    return tuple(found)
 
 
 def _kinds(text: Keys, model_type: str, count: int | None) -> Sequence[LayerKind | None] | None:
@@ -229,28 +234,10 @@ def _kinds(text: Keys, model_type: str, count: int | None) -> Sequence[LayerKind
     if window and model_type == "gpt_oss":
         return [LayerKind.FULL if at % 2 else LayerKind.SLIDING for at in range(count)]
     # Qwen states a window that is not used, Phi one that is longer than its context; Mistral states one that is used.
-    slides = _shorter_than_context(text, window) and text.flag("use_sliding_window") is not False
-    slides = slides and "max_window_layers" not in text
-    return [LayerKind.SLIDING if slides else LayerKind.FULL] * count
-
-
-def _shorter_than_context(text: Keys, window: int | None) -> bool:
     context = text.positive("max_position_embeddings")
-    return window is not None and (context is None or window < context)
-
-
-# --- keys and values ----------------------------------------------------------------------------------
-
-
-def _attention(text: Keys, kinds: Sequence[LayerKind | None]) -> tuple[AttentionLayers, ...] | None:
-    found: list[AttentionLayers] = []
-    for kind, shape in ((LayerKind.FULL, _full(text)), (LayerKind.SLIDING, _sliding(text))):
-        layers = kinds.count(kind)
-        if layers and shape is None:
-            return None
-        if layers and shape is not None:
-            found.append(replace(shape, layers=layers))
-    return tuple(found)
+    shorter = window is not None and (context is None or window < context)
+    slides = shorter and text.flag("use_sliding_window") is not False and "max_window_layers" not in text
+    return [LayerKind.SLIDING if slides else LayerKind.FULL] * count
 
 
 def _full(text: Keys) -> AttentionLayers | None:
@@ -260,11 +247,6 @@ def _full(text: Keys) -> AttentionLayers | None:
         return AttentionLayers(LayerKind.MLA, 1, latent + (text.integer("qk_rope_head_dim") or 0), 0)
     heads = text.positive("num_global_key_value_heads") if text.flag("attention_k_eq_v") else None
     return _heads(text, heads, text.positive("global_head_dim"))
-
-
-def _sliding(text: Keys) -> AttentionLayers | None:
-    shape, window = _heads(text, None, None), text.positive("sliding_window")
-    return None if shape is None or window is None else replace(shape, kind=LayerKind.SLIDING, window=window)
 
 
 def _heads(text: Keys, heads: int | None, size: int | None) -> AttentionLayers | None:
@@ -282,26 +264,9 @@ def _heads(text: Keys, heads: int | None, size: int | None) -> AttentionLayers |
     return AttentionLayers(LayerKind.FULL, 1, heads * size, heads * values)
 
 
-# --- states -------------------------------------------------------------------------------------------
-
-
-def _states(text: Keys, kinds: Sequence[LayerKind | None], model_type: str) -> tuple[StateLayers, ...] | None:
-    found: list[StateLayers] = []
-    for kind, shape in ((LayerKind.MAMBA, _mamba(text, model_type)), (LayerKind.GDN, _gdn(text))):
-        layers = kinds.count(kind)
-        if layers and shape is None:
-            return None
-        if layers and shape is not None:
-            found.append(replace(shape, layers=layers))
-    return tuple(found)
-
-
 def _mamba(text: Keys, model_type: str) -> StateLayers | None:
-    heads, size, state = (
-        text.positive("mamba_num_heads"),
-        text.positive("mamba_head_dim"),
-        text.positive("ssm_state_size"),
-    )
+    heads, size = text.positive("mamba_num_heads"), text.positive("mamba_head_dim")
+    state = text.positive("ssm_state_size")
     kernel, groups = text.positive("conv_kernel"), text.positive("n_groups")
     if not (heads and size and state and kernel and groups):
         return None
@@ -321,9 +286,6 @@ def _gdn(text: Keys) -> StateLayers | None:
     channels = 2 * keys * key_size + values * value_size
     width = _STATE_BYTES.get(text.text("mamba_ssm_dtype"))
     return StateLayers(LayerKind.GDN, 1, channels, kernel - 1, values * value_size * key_size, width)
-
-
-# --- drafting -----------------------------------------------------------------------------------------
 
 
 def _drafting(text: Keys) -> tuple[int | None, int]:
@@ -370,9 +332,11 @@ def quantization_of(config: Keys, hf_quant: Keys | None) -> Quantization | None:
     for found in places:
         if found is not None:
             return _stated(found)
-    if hf_quant is not None:
-        return _legacy(hf_quant)
-    return Quantization("")
+    if hf_quant is None:
+        return Quantization("")
+    producer, inner = hf_quant.inner("producer"), hf_quant.inner("quantization")
+    modelopt = producer is not None and producer.text("name") == "modelopt"
+    return _modelopt(inner, "modelopt") if modelopt and inner is not None else None
 
 
 def _stated(found: Keys) -> Quantization:
@@ -395,27 +359,18 @@ def _stated(found: Keys) -> Quantization:
     return Quantization(method or "unknown", formats, excluded, group_size=found.positive("group_size", "q_group_size"))
 
 
-def _legacy(found: Keys) -> Quantization | None:
-    producer, inner = found.inner("producer"), found.inner("quantization")
-    if producer is None or inner is None or producer.text("name") != "modelopt":
-        return None
-    return _modelopt(inner, "modelopt")
-
-
 def _modelopt(found: Keys, method: str) -> Quantization:
     layers = found.inners("quantized_layers")
     words = [layer.text("quant_algo") for layer in layers] if layers else [found.text("quant_algo")]
-    formats = _quantization_unique(_modelopt_format(word) for word in words if word)
+    formats = tuple(dict.fromkeys(
+        next((kind for part, kind in _MODELOPT if part in word.upper()), WeightFormat.OTHER) for word in words if word
+    ))  # fmt: skip
     groups = found.inners("config_groups")
     if formats == (WeightFormat.NVFP4,) and groups and all("input_activations" not in group for group in groups):
         formats = (WeightFormat.NVFP4_W4A16,)  # vLLM 0.29: no quantized activations
     excluded = found.texts("exclude_modules") or found.texts("ignore") or ()
     kv_cache = found.text("kv_cache_quant_algo").lower() or _kv_scheme(found)
     return Quantization(method, formats, excluded, kv_cache, found.positive("group_size"))
-
-
-def _modelopt_format(word: str) -> WeightFormat:
-    return next((kind for part, kind in _MODELOPT if part in word.upper()), WeightFormat.OTHER)
 
 
 def _compressed(found: Keys) -> Quantization:
@@ -425,13 +380,9 @@ def _compressed(found: Keys) -> Quantization:
     sizes = [part.positive("group_size") for part in weights if part is not None]
     if not formats:
         formats = [_COMPRESSED.get(found.text("format"), WeightFormat.OTHER)]
-    return Quantization(
-        "compressed-tensors",
-        _quantization_unique(formats),
-        found.texts("ignore") or (),
-        _kv_scheme(found),
-        next((size for size in sizes if size), None),
-    )
+    size = next((size for size in sizes if size), None)
+    excluded = found.texts("ignore") or ()
+    return Quantization("compressed-tensors", tuple(dict.fromkeys(formats)), excluded, _kv_scheme(found), size)
 
 
 def _group_format(group: Keys, whole: str) -> WeightFormat:
@@ -453,10 +404,6 @@ def _kv_scheme(found: Keys) -> str:
     return "fp8" if scheme.text("type") == "float" else "int8"
 
 
-def _quantization_unique(formats: Iterable[WeightFormat]) -> tuple[WeightFormat, ...]:
-    return tuple(dict.fromkeys(formats))
-
-
 _TEXT_MODELS: Final = ("text_config", "llm_config", "language_config")
 _TOWERS: Final = (
     ("vision_config", "image"), ("img_processor", "image"), ("image_embd_layer", "image"),
@@ -475,7 +422,7 @@ def facts_from(
     tensor_names: Iterable[str] | None = None,
     source: str = "",
 ) -> CheckpointFacts:
-    """What the files say. `config` is `config.json`; `tensor_names` come from the index or the headers, and tell
+    """What the files say. `config` is `config.json`; `tensor_names` come from the index or the headers, and show
     whether layers for drafting are really there. Never raises: what has the wrong shape becomes a finding."""
     findings: list[str] = []
     whole = Keys(config, findings)
@@ -486,10 +433,19 @@ def facts_from(
     quant = quantization_of(whole, None if hf_quant is None else Keys(hf_quant, findings, "hf_quant_config."))
     if layers.attention is None:
         findings.append("unknown layer types: KV cache size unknown")
+    embedded = whole.inner("embd_layer")  # where Phi keeps its towers
+    towers = (word for key, word in _TOWERS if key in whole or (embedded is not None and key in embedded))
+    # Quantized checkpoints often keep the key for drafting and drop the layers.
+    mtp_layers = None if tensor_names is None else layers.drafting or 0
+    if mtp_layers and tensor_names is not None:
+        mtp_layers *= any(is_draft_tensor(name, layers.count) for name in tensor_names)
+    tied = whole.flag("tie_word_embeddings")
+    limits = Keys(generation or {}, findings, "generation_config.")
+    sampling = ((name, limits.number(name)) for name in _SAMPLING)
     return CheckpointFacts(
         architecture=next(iter(whole.texts("architectures") or ()), ""),
         model_type=whole.text("model_type"),
-        dtype=_dtype(text) or _dtype(whole),
+        dtype=next(filter(None, (keys.text(key) for keys in (text, whole) for key in ("torch_dtype", "dtype"))), ""),
         quantization=quant,
         layers=layers.count,
         hidden_size=text.positive("hidden_size", "n_embd"),
@@ -501,29 +457,14 @@ def facts_from(
         max_position_embeddings=text.positive("max_position_embeddings", "n_positions", "max_seq_len"),
         rope_scaling=_rope(text),
         mtp_declared=layers.drafting,
-        mtp_layers=_drafting_there(layers, tensor_names),
+        mtp_layers=mtp_layers,
         mtp_attention=layers.drafting_attention,
-        modalities=_modalities(whole),
-        tied_embeddings=_either(whole.flag("tie_word_embeddings"), text.flag("tie_word_embeddings")),
-        sampling=_sampling(generation, findings),
+        modalities=tuple(dict.fromkeys(("text", *towers))),
+        tied_embeddings=text.flag("tie_word_embeddings") if tied is None else tied,
+        sampling=tuple((name, value) for name, value in sampling if value is not None),
         findings=tuple(findings),
         source=source,
     )
-
-
-def _modalities(whole: Keys) -> tuple[str, ...]:
-    """What it takes, text first, by its towers. Phi keeps them under `embd_layer`."""
-    nested = whole.inner("embd_layer")
-    held = [word for key, word in _TOWERS if key in whole or (nested is not None and key in nested)]
-    return tuple(dict.fromkeys(("text", *held)))
-
-
-def _either(first: bool | None, second: bool | None) -> bool | None:
-    return first if first is not None else second
-
-
-def _dtype(keys: Keys) -> str:
-    return keys.text("torch_dtype") or keys.text("dtype")
 
 
 def _experts(text: Keys) -> Experts | None:
@@ -547,26 +488,9 @@ def _rope(text: Keys) -> RopeScaling | None:
     return RopeScaling(kind, found.number("factor"), found.positive("original_max_position_embeddings"))
 
 
-def _drafting_there(layers: Layers, names: Iterable[str] | None) -> int | None:
-    """Layers for drafting whose weights are there: quantized checkpoints often keep the key and drop the layers."""
-    if names is None:
-        return None
-    if layers.drafting is None:
-        return 0
-    return layers.drafting if any(is_draft_tensor(name, layers.count) for name in names) else 0
-
-
 def is_draft_tensor(name: str, layers: int | None) -> bool:
     """Whether a tensor belongs to a layer for drafting: by its name, or as a layer after the last."""
     if _DRAFT_NAME.search(name):
         return True
     found = _LAYER.search(name)
     return found is not None and layers is not None and "visual" not in name and int(found[1]) >= layers
-
-
-def _sampling(found: Mapping[str, Any] | None, findings: list[str]) -> tuple[tuple[str, float], ...]:
-    if found is None:
-        return ()
-    keys = Keys(found, findings, "generation_config.")
-    values = ((name, keys.number(name)) for name in _SAMPLING)
-    return tuple((name, value) for name, value in values if value is not None)
