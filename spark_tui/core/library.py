@@ -11,18 +11,10 @@ from spark_tui.core.store import Store
 from spark_tui.domain.engine.container import ContainerFacts
 from spark_tui.domain.errors import RefusedError, SparkError, UsageError
 from spark_tui.domain.finding import Finding, Severity
-from spark_tui.domain.models.store import (
-    Deleted,
-    DeletePlan,
-    Extent,
-    StoredFile,
-    StoredModel,
-    VerifyProgress,
-)
-from spark_tui.domain.presets.model_use import LibraryEntry, LibraryView, ModelUse, User, container_use, preset_use
-from spark_tui.domain.presets.preset import PresetCatalogue
+from spark_tui.domain.models.store import Deleted, DeletePlan, Extent, StoredFile, StoredModel, VerifyProgress
+from spark_tui.domain.presets.model_use import LibraryEntry, LibraryView, User, container_use, preset_use
 from spark_tui.domain.quantities import human_bytes
-from spark_tui.domain.reading import Missing, Ok, Reading, aged, value_of
+from spark_tui.domain.reading import Ok, Reading, aged, value_of
 from spark_tui.services.ports import Clock, ContainerEngine, ModelStore, PresetSource
 
 REFRESH_SECONDS = 5.0
@@ -32,15 +24,9 @@ class Library:
     """Publishes the slice `library` of the World. `root` and `home` are folders of the host."""
 
     def __init__(
-        self,
-        models: ModelStore,
-        docker: ContainerEngine,
-        presets: PresetSource,
-        store: Store,
-        clock: Clock,
-        root: str,
+        self, models: ModelStore, docker: ContainerEngine, presets: PresetSource, store: Store, clock: Clock, root: str,
         home: str = "",
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._models = models
         self._docker = docker
         self._presets = presets
@@ -53,7 +39,7 @@ class Library:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._scanning = asyncio.Lock()
 
-    # --- looking --------------------------------------------------------------------------------------
+    # --- reading --------------------------------------------------------------------------------------
 
     @property
     def view(self) -> Reading[LibraryView]:
@@ -61,22 +47,26 @@ class Library:
         return self._store.world.library
 
     async def run(self, interval: float = REFRESH_SECONDS) -> None:
-        """Looks again and again until cancelled: for as long as a screen shows it."""
+        """Refreshes until cancelled: for as long as a screen shows it."""
         while True:
             await self.refresh()
             await self._clock.sleep(interval)
 
     async def refresh(self) -> Reading[LibraryView]:
-        """Looks now. A store that cannot be read leaves the last view, marked stale."""
+        """Scans now. A store that cannot be read leaves the last view, marked stale."""
         async with self._scanning:
             try:
                 contents = await self._models.scan()
             except (SparkError, OSError) as error:
                 self._store.update(library=aged(self.view, str(error)))
                 return self.view
-            containers = await self._containers()
-        unknown = containers.reason if isinstance(containers, Missing) else ""
-        found = tuple(self._entry(model, value_of(containers) or ()) for model in contents.models)
+            containers: tuple[ContainerFacts, ...] = ()
+            unknown = ""
+            try:
+                containers = await self._docker.containers()
+            except SparkError as error:
+                unknown = error.summary
+        found = tuple(self._entry(model, containers) for model in contents.models)
         self._store.update(library=Ok(LibraryView(contents, found, unknown), self._clock.now()))
         return self.view
 
@@ -94,28 +84,18 @@ class Library:
         return await self._models.files(model, revision)
 
     def _entry(self, model: StoredModel, containers: tuple[ContainerFacts, ...]) -> LibraryEntry:
-        uses = (*self._engine_uses(model, containers), *self._preset_uses(model))
-        order = list(User)
-        ordered = sorted(uses, key=lambda use: (use.kind is User.PRESET, order.index(use.kind), use.name))
-        return LibraryEntry(model, tuple(ordered), self._checks.get(model.id), self._failures.get(model.id, ""))
-
-    def _engine_uses(self, model: StoredModel, containers: tuple[ContainerFacts, ...]) -> list[ModelUse]:
-        views = {view.container.id: view.model for view in value_of(self._store.world.engines) or ()}
-        found = (container_use(model, each, views.get(each.id, "")) for each in containers)
-        return [use for use in found if use is not None]
-
-    def _preset_uses(self, model: StoredModel) -> list[ModelUse]:
-        if not self._store.world.presets.presets:
+        """A model with the engines, then the presets that use it."""
+        world = self._store.world
+        if not world.presets.presets:
             self._store.update(presets=self._presets.load())
-        catalogue: PresetCatalogue = self._store.world.presets
-        found = (preset_use(model, preset, self._root, self._home) for preset in catalogue.presets)
-        return [use for use in found if use is not None]
-
-    async def _containers(self) -> Reading[tuple[ContainerFacts, ...]]:
-        try:
-            return Ok(await self._docker.containers(), self._clock.now())
-        except SparkError as error:
-            return Missing(error.summary)
+            world = self._store.world
+        served = {view.container.id: view.model for view in value_of(world.engines) or ()}
+        uses = [container_use(model, each, served.get(each.id, "")) for each in containers]
+        uses += [preset_use(model, preset, self._root, self._home) for preset in world.presets.presets]
+        order = list(User)
+        found = (use for use in uses if use is not None)
+        ordered = sorted(found, key=lambda use: (use.kind is User.PRESET, order.index(use.kind), use.name))
+        return LibraryEntry(model, tuple(ordered), self._checks.get(model.id), self._failures.get(model.id, ""))
 
     # --- verifying ------------------------------------------------------------------------------------
 
@@ -158,18 +138,13 @@ class Library:
             self._checks.pop(model, None)
             raise
         else:
-            self._tell_outcome(model)
+            check = self._checks[model]
+            severity = Severity.ERROR if check.wrong else Severity.INFO
+            remedy = "Download those files again." if check.wrong else ""
+            self._store.say(f"{model}: {check.sentence}", severity, remedy)
         finally:
             self._tasks.pop(model, None)
             self._show(model)
-
-    def _tell_outcome(self, model: str) -> None:
-        check = self._checks.get(model)
-        if check is None:
-            return
-        bad = bool(check.wrong)
-        remedy = "Download those files again." if bad else ""
-        self._store.say(f"{model}: {check.sentence}", Severity.ERROR if bad else Severity.INFO, remedy)
 
     def _show(self, model: str) -> None:
         """The entry of a model with the state of its verification."""
@@ -187,19 +162,30 @@ class Library:
     async def plan_delete(
         self, model: str, extent: Extent = Extent.MODEL, revision: str = "", *, unchecked: bool = False
     ) -> DeletePlan:
-        """What a deletion would take and give back, with what stands in its way: an engine that uses the model, a
-        download, folders of root's. `unchecked`: it is deleted though Docker does not tell what its containers use.
-        Raises UsageError for a model or revision that is not there."""
+        """What a deletion would take and give back, with its obstacles: an engine that uses the model, a download,
+        folders of root's. `unchecked`: also where Docker cannot list the containers. Raises UsageError for a model or
+        revision that is not there."""
         plan = await self._models.plan_delete(model, extent, revision)
         if extent is Extent.LEFTOVERS:
             return plan
-        return replace(plan, obstacles=(*plan.obstacles, *await self._in_use(plan.model, unchecked=unchecked)))
+        entry, view = await self.entry(plan.model), value_of(self.view)
+        if view is not None and view.engines_unknown and not unchecked:
+            words = f"unknown whether an engine uses it ({view.engines_unknown.rstrip('.')})"
+            remedy = "Start Docker, or skip this check with --unchecked."
+            found = [Finding("engines_unknown", Severity.ERROR, words, remedy=remedy)]
+        else:
+            stop = "Stop it first: spark-tui down"
+            found = [
+                Finding("in_use", Severity.ERROR, use.words, remedy=f"{stop} {use.name}", subject=use.name)
+                for use in entry.engines
+            ]
+        return replace(plan, obstacles=(*plan.obstacles, *found))
 
     async def delete(self, plan: DeletePlan, typed: str, *, unchecked: bool = False) -> Deleted:
-        """Does what `plan_delete` has told. `typed` is what the person has typed to confirm: it must be `plan.name`.
+        """Does what `plan_delete` has shown. `typed` is what the person has typed to confirm: it must be `plan.name`.
 
-        Everything is looked at once more: raises RefusedError when the model has come into use or has changed
-        meanwhile, SparkError when something could not be removed.
+        All is checked once more: raises RefusedError when the model has come into use or has changed meanwhile,
+        SparkError when something could not be removed.
         """
         if typed != plan.name:
             raise RefusedError(f"{plan.model} was not deleted.", f"To confirm, type exactly: {plan.name}")
@@ -210,19 +196,6 @@ class Library:
         self._store.say(f"{plan.model}: deleted, {human_bytes(done.freed)} freed")
         await self.refresh()
         return done
-
-    async def _in_use(self, model: str, *, unchecked: bool) -> list[Finding]:
-        entry = await self.entry(model)
-        view = value_of(self.view)
-        if view is not None and view.engines_unknown and not unchecked:
-            words = f"unknown whether an engine uses it ({view.engines_unknown.rstrip('.')})"
-            remedy = "Start Docker, or skip this check with --unchecked."
-            return [Finding("engines_unknown", Severity.ERROR, words, remedy=remedy)]
-        stop = "Stop it first: spark-tui down {}"
-        return [
-            Finding("in_use", Severity.ERROR, use.words, remedy=stop.format(use.name), subject=use.name)
-            for use in entry.engines
-        ]
 
     async def close(self) -> None:
         """Ends verifications."""

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from spark_tui.domain.models.checkpoint import CheckpointFacts, LayerKind, Quantization
 from spark_tui.domain.models.known import KNOWN, facts_of, known_model
-from spark_tui.domain.models.kv import KvLayout, KvSettings, StateMode, cache_dtype_of, kv_layout
+from spark_tui.domain.models.kv import KvLayout, KvSettings, StateMode, kv_layout
 from spark_tui.domain.quantities import GIB
 
 
@@ -93,7 +93,9 @@ def test_a_plain_model_is_the_naive_product() -> None:
 )
 def test_auto_is_what_the_checkpoint_was_calibrated_for(calibrated: str, asked: str, becomes: str) -> None:
     facts = replace(public("Llama-3.3-70B"), quantization=Quantization("modelopt", kv_cache=calibrated))
-    assert cache_dtype_of(facts, asked) == becomes
+    layout = kv_layout(facts, KvSettings(asked))
+    assert layout is not None
+    assert layout.cache_dtype == becomes
 
 
 def test_an_unknown_cache_dtype_is_unknown_and_not_sixteen_bits() -> None:

@@ -47,7 +47,7 @@ class HubBusy(UnreachableError):
 
 
 class HubGated(HubFailed):
-    """The licence has to be accepted first."""
+    """The licence is not accepted, or not approved yet."""
 
     id = "hub_gated"
     exit_code = RefusedError.exit_code
@@ -59,25 +59,22 @@ class HubTokenRejected(HubFailed):
     id = "hub_token_rejected"
 
 
-class HubRepoMissing(HubFailed):
-    """No such repository, or none that this token may see."""
+class HubMissing(HubFailed):
+    """What was asked for does not exist, or not for this token."""
 
+    exit_code = UsageError.exit_code
+
+
+class HubRepoMissing(HubMissing):
     id = "hub_repo_missing"
-    exit_code = UsageError.exit_code
 
 
-class HubRevisionMissing(HubFailed):
-    """The repository has no such branch, tag or commit."""
-
+class HubRevisionMissing(HubMissing):
     id = "hub_revision_missing"
-    exit_code = UsageError.exit_code
 
 
-class HubFileMissing(HubFailed):
-    """The repository has no such file."""
-
+class HubFileMissing(HubMissing):
     id = "hub_file_missing"
-    exit_code = UsageError.exit_code
 
 
 class HubFileTooLarge(HubFailed):
@@ -87,20 +84,14 @@ class HubFileTooLarge(HubFailed):
 
 
 class ChecksumMismatch(HubFailed):
-    """What arrived is not what the Hub says it is."""
-
     id = "hub_checksum_mismatch"
 
 
 class DiskFull(SparkError):
-    """The disk of the model store is full."""
-
     id = "disk_full"
 
 
 class StoreNotWritable(SparkError):
-    """The model store cannot be written."""
-
     id = "store_not_writable"
 
 
@@ -147,13 +138,11 @@ def _detail(text: str) -> str:
 
 
 def offline(endpoint: str, why: str) -> HubOffline:
-    """No answer."""
     remedy = "Check the network (and HTTPS_PROXY behind a proxy), then try again."
     return HubOffline(f"{host_of(endpoint)} does not answer.", remedy, detail=_detail(why))
 
 
 def switched_off() -> HubSwitchedOff:
-    """HF_HUB_OFFLINE."""
     return HubSwitchedOff("The Hub is disabled: HF_HUB_OFFLINE is set.", "Unset HF_HUB_OFFLINE and try again.")
 
 
@@ -171,7 +160,6 @@ def in_trouble(endpoint: str, status: int) -> HubBusy:
 
 
 def gated(endpoint: str, repo: str, *, known: bool, detail: str = "") -> HubGated:
-    """The licence is not accepted, or not approved yet."""
     more = " with your token's account; some authors approve by hand." if known else f", then {_LOG_IN}"
     remedy = f"Accept the licence on {repo_page(endpoint, repo)}{more}"
     return HubGated(f"{shown(repo)} is gated: licence not accepted.", remedy, detail=_detail(detail))
@@ -197,12 +185,10 @@ def repo_missing(repo: str, *, known: bool) -> HubRepoMissing:
 
 
 def revision_missing(repo: str, revision: str) -> HubRevisionMissing:
-    """No such branch, tag or commit."""
     return HubRevisionMissing(f"{shown(repo)} has no revision {shown(revision)}.", "Omit it to use the main branch.")
 
 
 def file_missing(repo: str, file: str) -> HubFileMissing:
-    """No such file."""
     remedy = f"List the files: spark-tui models pull {shown(repo)} --dry-run"
     return HubFileMissing(f"{shown(repo)} has no file {shown(file)}.", remedy)
 
@@ -233,7 +219,6 @@ def strange_answer(endpoint: str, why: str) -> HubFailed:
 
 
 def other(what: str, detail: str) -> HubFailed:
-    """Any other refusal."""
     return HubFailed(what, "Try again. The Hub's own message is below.", detail=_detail(detail))
 
 
@@ -241,7 +226,6 @@ def other(what: str, detail: str) -> HubFailed:
 
 
 def checksum(file: str, expected: str, found: str) -> ChecksumMismatch:
-    """Twice the wrong content."""
     remedy = "Try again. If it persists, a proxy changes the data, or disk or memory is failing."
     detail = f"expected {expected}, got {found}"
     return ChecksumMismatch(f"{shown(file)} arrived damaged, twice.", remedy, detail=detail)
@@ -265,7 +249,6 @@ def no_room(store: str, needed: int, free: int) -> DiskFull:
 
 
 def disk_full(store: str) -> DiskFull:
-    """While it runs."""
     remedy = "Free some space (spark-tui models list, spark-tui models rm NAME), then resume the download."
     return DiskFull(f"The disk of {store} is full; the data so far is kept.", remedy)
 

@@ -34,79 +34,47 @@ class KnownModel:
     loaded: tuple[tuple[str, MeasuredWeights], ...] = ()
 
 
+_COMMON: Final = {"max_position_embeddings": 262144, "dtype": "bfloat16"}
+
+
 def _qwen_gdn(layers: int, kv_heads: int, value_heads: int, **more: Any) -> dict[str, Any]:
     return {
-        "num_hidden_layers": layers,
-        "full_attention_interval": 4,
-        "num_key_value_heads": kv_heads,
-        "head_dim": 256,
-        "linear_num_key_heads": 16,
-        "linear_num_value_heads": value_heads,
-        "linear_key_head_dim": 128,
-        "linear_value_head_dim": 128,
-        "linear_conv_kernel_dim": 4,
-        "max_position_embeddings": 262144,
-        "dtype": "bfloat16",
-        **more,
-    }
+        **_COMMON, "num_hidden_layers": layers, "full_attention_interval": 4, "num_key_value_heads": kv_heads,
+        "head_dim": 256, "linear_num_key_heads": 16, "linear_num_value_heads": value_heads,
+        "linear_key_head_dim": 128, "linear_value_head_dim": 128, "linear_conv_kernel_dim": 4, **more,
+    }  # fmt: skip
 
 
-def _gemma4(layers: int, full: int, kv_heads: int, full_heads: int) -> dict[str, Any]:
+def _gemma4(layers: int, full: int, kv_heads: int, full_heads: int, **more: Any) -> dict[str, Any]:
     return {
-        "model_type": "gemma4",
-        "num_hidden_layers": layers,
+        **_COMMON, "model_type": "gemma4", "num_hidden_layers": layers,
         "layer_types": ["sliding_attention"] * (layers - full) + ["full_attention"] * full,
-        "num_key_value_heads": kv_heads,
-        "head_dim": 256,
-        "global_head_dim": 512,
-        "num_global_key_value_heads": full_heads,
-        "attention_k_eq_v": True,
-        "sliding_window": 1024,
-        "max_position_embeddings": 262144,
-        "dtype": "bfloat16",
-    }
+        "num_key_value_heads": kv_heads, "head_dim": 256, "global_head_dim": 512,
+        "num_global_key_value_heads": full_heads, "attention_k_eq_v": True, "sliding_window": 1024, **more,
+    }  # fmt: skip
 
 
 def _nemotron(mamba: int, moe: int, attention: int, heads: int, **more: Any) -> dict[str, Any]:
     return {
-        "model_type": "nemotron_h",
-        "hybrid_override_pattern": "M" * mamba + "E" * moe + "*" * attention,  # the order does not matter here
-        "num_key_value_heads": 2,
-        "head_dim": 128,
-        "mamba_num_heads": heads,
-        "mamba_head_dim": 64,
-        "ssm_state_size": 128,
-        "n_groups": 8,
-        "conv_kernel": 4,
-        "max_position_embeddings": 262144,
-        "dtype": "bfloat16",
-        **more,
-    }
+        **_COMMON, "model_type": "nemotron_h",
+        "hybrid_override_pattern": "M" * mamba + "E" * moe + "*" * attention,  # the order does not matter
+        "num_key_value_heads": 2, "head_dim": 128, "mamba_num_heads": heads, "mamba_head_dim": 64,
+        "ssm_state_size": 128, "n_groups": 8, "conv_kernel": 4, **more,
+    }  # fmt: skip
+
+
+def _plain(layers: int, kv_heads: int, head_dim: int, context: int, **more: Any) -> dict[str, Any]:
+    return {
+        "num_hidden_layers": layers, "num_key_value_heads": kv_heads, "head_dim": head_dim,
+        "max_position_embeddings": context, "dtype": "bfloat16", **more,
+    }  # fmt: skip
 
 
 def _gpt_oss(layers: int, experts: int) -> dict[str, Any]:
-    return {
-        "model_type": "gpt_oss",
-        "num_hidden_layers": layers,
-        "num_key_value_heads": 8,
-        "head_dim": 64,
-        "sliding_window": 128,
-        "num_local_experts": experts,
-        "num_experts_per_tok": 4,
-        "vocab_size": 201088,
-        "max_position_embeddings": 131072,
-        "dtype": "bfloat16",
-    }
-
-
-def _plain(layers: int, kv_heads: int, head_dim: int, context: int) -> dict[str, Any]:
-    return {
-        "num_hidden_layers": layers,
-        "num_key_value_heads": kv_heads,
-        "head_dim": head_dim,
-        "max_position_embeddings": context,
-        "dtype": "bfloat16",
-    }
+    return _plain(
+        layers, 8, 64, 131072, model_type="gpt_oss", sliding_window=128, num_local_experts=experts,
+        num_experts_per_tok=4, vocab_size=201088,
+    )  # fmt: skip
 
 
 KNOWN: Final = (
@@ -143,7 +111,7 @@ KNOWN: Final = (
     ),
     KnownModel(
         r"(?:diffusiongemma|gemma-4)-26b-a4b",
-        _gemma4(30, 5, 8, 2) | {"num_experts": 128, "num_experts_per_tok": 8, "n_shared_experts": 1},
+        _gemma4(30, 5, 8, 2, num_experts=128, num_experts_per_tok=8, n_shared_experts=1),
         "vLLM on a Jetson Thor, BF16: 51.62 GiB, 451,040 tokens, 33.42x",
     ),
     KnownModel(
@@ -165,7 +133,7 @@ KNOWN: Final = (
     KnownModel(r"llama-3\.1-8b", _plain(32, 8, 128, 131072)),
     KnownModel(r"phi-4-multimodal", _plain(32, 8, 128, 131072)),
     KnownModel(r"qwen-?3-32b", _plain(64, 8, 128, 40960)),
-    KnownModel(r"qwen-?3-30b-a3b", _plain(48, 4, 128, 40960) | {"num_experts": 128, "num_experts_per_tok": 8}),
+    KnownModel(r"qwen-?3-30b-a3b", _plain(48, 4, 128, 40960, num_experts=128, num_experts_per_tok=8)),
     KnownModel(r"smollm2-135m", _plain(30, 3, 64, 8192)),
 )  # fmt: skip
 
@@ -185,9 +153,9 @@ def loaded_weights(known: KnownModel, names: str) -> MeasuredWeights | None:
 @cache
 def _facts(names: str) -> CheckpointFacts:
     known = next(known for known in KNOWN if known.names == names)
-    return facts_from(known.config, source="the model's published config")
+    return replace(facts_from(known.config, source="the model's published config"), quantization=None)
 
 
 def facts_of(known: KnownModel) -> CheckpointFacts:
     """Its facts: layers and lengths. Nothing about quantization and weights, which differ by checkpoint."""
-    return replace(_facts(known.names), quantization=None)
+    return _facts(known.names)

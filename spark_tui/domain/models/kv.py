@@ -127,59 +127,42 @@ class KvLayout:
         return low
 
 
-def cache_dtype_of(facts: CheckpointFacts, asked: str) -> str:
-    """What `auto` means: the dtype that the checkpoint was calibrated for, else that of its activations."""
-    if asked not in ("", "auto"):
-        return asked
-    calibrated = facts.quantization.kv_cache if facts.quantization else ""
-    return calibrated or facts.dtype.removeprefix("torch.") or "bfloat16"
-
-
-def bits_of(cache_dtype: str) -> float | None:
-    """Bits per element; None for a dtype that is not known here."""
-    return next((bits for start, bits in _BITS if cache_dtype.lower().startswith(start)), None)
-
-
 def kv_layout(facts: CheckpointFacts, settings: KvSettings) -> KvLayout | None:
     """How vLLM cuts this model's cache; None when the model's layers or the dtype are not understood."""
-    dtype = cache_dtype_of(facts, settings.cache_dtype)
-    bits = bits_of(dtype)
+    # `auto` is the dtype that the checkpoint was calibrated for, else that of its activations.
+    dtype = "" if settings.cache_dtype == "auto" else settings.cache_dtype
+    dtype = dtype or (facts.quantization.kv_cache if facts.quantization else "")
+    dtype = dtype or facts.dtype.removeprefix("torch.") or "bfloat16"
+    bits = next((bits for start, bits in _BITS if dtype.lower().startswith(start)), None)
     if facts.attention is None or facts.states is None or bits is None:
         return None
     if not facts.attention and not facts.states:
         return None
-    attention = _with_draft(facts, settings)
-    width = [_token_bytes(layers, bits) for layers in attention]
+    attention, draft = facts.attention, facts.mtp_attention
+    if settings.mtp and draft is not None:  # its own layers for drafting keep keys and values too
+        shared = next((at for at, layers in enumerate(attention) if layers.kind is draft.kind), None)
+        if shared is None:
+            attention = (*attention, draft)
+        else:
+            longer = replace(attention[shared], layers=attention[shared].layers + draft.layers)
+            attention = (*attention[:shared], longer, *attention[shared + 1 :])
+    width = [math.ceil(layers.width * bits / 8) for layers in attention]
     states = [_state_bytes(layers, facts, settings) for layers in facts.states]
     token = max(width, default=0)
-    block = _block_tokens(max(states, default=0), token, settings, latent=_is_latent(attention))
+    latent = any(layers.kind is LayerKind.MLA for layers in attention)
+    block = _block_tokens(max(states, default=0), token, settings, latent=latent)
     page = max([block * token, *states])
     groups, group_layers = _groups(attention, width, facts.states, settings, block, page)
-    whole = _whole_page(attention, width, block) if len(groups) == 1 and not facts.states else page * group_layers
+    per_layer = [(layers, layers.layers * size) for layers, size in zip(attention, width, strict=True)]
+    alone = len(groups) == 1 and not facts.states
     return KvLayout(
         groups=groups,
-        block_bytes=whole,
-        bytes_per_token=sum(
-            layers.layers * size for layers, size in zip(attention, width, strict=True) if layers.window is None
-        ),
+        block_bytes=block * sum(size for _, size in per_layer) if alone else page * group_layers,
+        bytes_per_token=sum(size for layers, size in per_layer if layers.window is None),
         state_bytes=sum(layers.layers * size for layers, size in zip(facts.states, states, strict=True)),
         batched_tokens=settings.batched_tokens,
         cache_dtype=dtype,
     )
-
-
-def _with_draft(facts: CheckpointFacts, settings: KvSettings) -> tuple[AttentionLayers, ...]:
-    """The model's layers, and those of its own drafting when it is asked for."""
-    own, draft = facts.attention or (), facts.mtp_attention
-    if not settings.mtp or draft is None:
-        return own
-    if any(layers.kind is draft.kind for layers in own):
-        return tuple(replace(at, layers=at.layers + draft.layers) if at.kind is draft.kind else at for at in own)
-    return (*own, draft)
-
-
-def _token_bytes(layers: AttentionLayers, bits: float) -> int:
-    return math.ceil(layers.width * bits / 8)
 
 
 def _state_bytes(layers: StateLayers, facts: CheckpointFacts, settings: KvSettings) -> int:
@@ -187,10 +170,6 @@ def _state_bytes(layers: StateLayers, facts: CheckpointFacts, settings: KvSettin
     width = _STATE_BYTES.get(settings.state_dtype) or layers.state_bytes or (4 if "32" in facts.dtype else 2)
     columns = layers.conv_taps + settings.draft_tokens
     return columns * layers.conv_channels * _CONV_BYTES + layers.state_elements * width
-
-
-def _is_latent(attention: tuple[AttentionLayers, ...]) -> bool:
-    return any(layers.kind is LayerKind.MLA for layers in attention)
 
 
 def _block_tokens(state: int, token: int, settings: KvSettings, *, latent: bool) -> int:
@@ -204,18 +183,10 @@ def _block_tokens(state: int, token: int, settings: KvSettings, *, latent: bool)
     return step * -(-state // (step * token))
 
 
-def _whole_page(attention: tuple[AttentionLayers, ...], width: list[int], block: int) -> int:
-    return block * sum(layers.layers * size for layers, size in zip(attention, width, strict=True))
-
-
 def _groups(
-    attention: tuple[AttentionLayers, ...],
-    width: list[int],
-    states: tuple[StateLayers, ...],
-    settings: KvSettings,
-    block: int,
-    page: int,
-) -> tuple[tuple[KvGroup, ...], int]:
+    attention: tuple[AttentionLayers, ...], width: list[int], states: tuple[StateLayers, ...], settings: KvSettings,
+    block: int, page: int,
+) -> tuple[tuple[KvGroup, ...], int]:  # fmt: skip
     """The groups, and how many layers each of them has (the last of a kind is padded)."""
     same = len({layers.window for layers in attention}) == 1
     if attention and same and not states:
@@ -223,18 +194,14 @@ def _groups(
         return (KvGroup(first.kind, 1, block, first.window),), sum(layers.layers for layers in attention)
     counts = [*(layers.layers for layers in attention), *(layers.layers for layers in states)]
     size = max(counts) if max(counts) < min(counts) * _WIDER else min(counts)
-    groups = [
-        KvGroup(layers.kind, -(-layers.layers // size), _own_block(block, token, page), layers.window)
-        for layers, token in zip(attention, width, strict=True)
-    ]
+    groups = []
+    for layers, token in zip(attention, width, strict=True):
+        # A layer with a smaller page gets longer blocks where that fills the common page, else it is padded.
+        own = block * (page // (block * token)) if page % (block * token) == 0 else block
+        groups.append(KvGroup(layers.kind, -(-layers.layers // size), own, layers.window))
     kept = {StateMode.NONE: 1, StateMode.ALIGN: 2, StateMode.ALL: -settings.draft_tokens}[settings.state_mode]
     groups += [
         KvGroup(layers.kind, -(-layers.layers // size), block, state_blocks=kept + settings.draft_tokens)
         for layers in states
     ]
     return tuple(groups), size
-
-
-def _own_block(block: int, token: int, page: int) -> int:
-    """A layer with a smaller page gets longer blocks where that fills the common page, else it is padded."""
-    return block * (page // (block * token)) if page % (block * token) == 0 else block

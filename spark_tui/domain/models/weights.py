@@ -90,25 +90,32 @@ def parse_header(data: bytes, *, file: str = "", file_size: int | None = None) -
     if len(body) < length:
         return CheckpointProblem(file, f"truncated: {len(body):,} of {length:,} bytes of its header are there")
     try:
-        found = read_object(body, unique=True)
-        metadata = _metadata(found.pop(_METADATA, None))
-        placed = sorted((_tensor(name, entry) for name, entry in found.items()), key=lambda item: item[0])
-        end = _without_gaps(placed)
+        tensors, metadata = _parsed(read_object(body, unique=True))
     except BadJson as error:
         return CheckpointProblem(file, f"its header is wrong: {error}")
+    end = sum(tensor.size for tensor in tensors)
     if file_size is not None and LENGTH_BYTES + length + end != file_size:
         have = max(0, file_size - LENGTH_BYTES - length)
         words = "truncated" if have < end else "longer than its header says"
         return CheckpointProblem(file, f"{words}: {have:,} of {end:,} bytes of tensors are there")
-    return SafetensorsHeader(tuple(tensor for _, tensor in placed), metadata)
+    return SafetensorsHeader(tensors, metadata)
 
 
-def _metadata(found: Any) -> tuple[tuple[str, str], ...]:
-    if found is None:
-        return ()
-    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
+def _parsed(found: dict[str, Any]) -> tuple[tuple[Tensor, ...], tuple[tuple[str, str], ...]]:
+    """The tensors in file order without gaps, and the free metadata. Raises BadJson."""
+    extra = found.pop(_METADATA, None)
+    extra = {} if extra is None else extra
+    if not isinstance(extra, dict) or not all(isinstance(value, str) for value in extra.values()):
         raise BadJson("its metadata is not an object of texts")
-    return tuple((truncate(clean_line(key), 60), truncate(clean_line(value), 200)) for key, value in found.items())
+    placed = sorted((_tensor(name, entry) for name, entry in found.items()), key=lambda item: item[0])
+    at = 0
+    for (begin, end), tensor in placed:
+        if begin != at:
+            words = "overlaps the tensor before it" if begin < at else "leaves a gap before it"
+            raise BadJson(f"{truncate(clean_line(tensor.name), 80)} {words}")
+        at = end
+    metadata = ((truncate(clean_line(key), 60), truncate(clean_line(value), 200)) for key, value in extra.items())
+    return tuple(tensor for _, tensor in placed), tuple(metadata)
 
 
 def _tensor(name: str, entry: Any) -> tuple[tuple[int, int], Tensor]:
@@ -134,16 +141,6 @@ def _is_counts(value: Any) -> TypeGuard[list[int]]:
     return isinstance(value, list) and all(
         isinstance(item, int) and not isinstance(item, bool) and 0 <= item <= _LARGEST for item in value
     )
-
-
-def _without_gaps(placed: list[tuple[tuple[int, int], Tensor]]) -> int:
-    at = 0
-    for (begin, end), tensor in placed:
-        if begin != at:
-            words = "overlaps the tensor before it" if begin < at else "leaves a gap before it"
-            raise BadJson(f"{truncate(clean_line(tensor.name), 80)} {words}")
-        at = end
-    return at
 
 
 PAPER_BANDWIDTH: Final = 273e9
@@ -209,35 +206,25 @@ def class_of(name: str, layers: int | None) -> ModuleClass:
 
 
 def summarise(tensors: Iterable[Tensor], *, layers: int | None = None, complete: bool = True) -> WeightSummary:
-    """Adds up tensors, of all files of a checkpoint."""
+    """Adds up tensors, of all files of a checkpoint. Scales of narrow weights are no weights, whatever their dtype."""
     dtypes: Counter[str] = Counter()
     sizes: Counter[ModuleClass] = Counter()
     wide: Counter[ModuleClass] = Counter()
     weights: Counter[ModuleClass] = Counter()
     count = 0
     for tensor in tensors:
-        module = class_of(tensor.name, layers)
-        dtypes[tensor.dtype] += tensor.size
+        module, name, dtype = class_of(tensor.name, layers), tensor.name, tensor.dtype
+        dtypes[dtype] += tensor.size
         sizes[module] += tensor.size
-        wide[module] += tensor.size if _is_wide(tensor) else 0
-        weights[module] += _weights_in(tensor)
         count += 1
+        if _NO_WEIGHT.search(name):
+            continue
+        wide[module] += tensor.size if dtype in _WIDE else 0
+        packed = dtype == "U8" or (dtype == "I8" and name.endswith(("_packed", "_blocks")))
+        each = 2 if packed else 8 if dtype in ("I32", "U32") else 1  # of four bits: two in a byte, eight in a word
+        weights[module] += each * tensor.elements
     modules = tuple(ModuleBytes(module, size, wide[module], weights[module]) for module, size in sizes.most_common())
     return WeightSummary(tuple(dtypes.most_common()), modules, weights.total(), count, complete)
-
-
-def _is_wide(tensor: Tensor) -> bool:
-    """Weights of 16 bits or more. The scales of narrower ones are no weights, whatever their dtype."""
-    return tensor.dtype in _WIDE and not _NO_WEIGHT.search(tensor.name)
-
-
-def _weights_in(tensor: Tensor) -> int:
-    """Weights that a tensor holds: none in a scale, two in a packed byte, eight in a packed word."""
-    if _NO_WEIGHT.search(tensor.name):
-        return 0
-    if tensor.dtype in ("U8", "I8") and (tensor.dtype == "U8" or tensor.name.endswith(("_packed", "_blocks"))):
-        return 2 * tensor.elements
-    return 8 * tensor.elements if tensor.dtype in ("I32", "U32") else tensor.elements
 
 
 def decode_read(facts: CheckpointFacts) -> DecodeRead | None:
@@ -378,14 +365,9 @@ def read_checkpoint(
     findings = [f"{problem.file}: {problem.reason}" for problem in problems[:_MOST_PROBLEMS]]
     if len(problems) > _MOST_PROBLEMS:
         findings.append(f"and {len(problems) - _MOST_PROBLEMS} more files")
-    found_facts = replace(
-        facts,
-        weights=summarise(tensors, layers=facts.layers, complete=complete) if tensors else None,
-        chat=None if template is None else abilities_of(template, facts.model_type),
-        licence=licence,
-        findings=(*facts.findings, *findings),
-    )
-    return Ok(found_facts)
+    chat = None if template is None else abilities_of(template, facts.model_type)
+    weights = summarise(tensors, layers=facts.layers, complete=complete) if tensors else None
+    return Ok(replace(facts, weights=weights, chat=chat, licence=licence, findings=(*facts.findings, *findings)))
 
 
 def weight_files(index: Mapping[str, Any] | None, names: Iterable[str], most: int) -> list[str]:

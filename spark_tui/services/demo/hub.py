@@ -91,14 +91,12 @@ class DemoHub:
         self._shelf: Mapping[str, RepoFacts] = {each[0]: _facts(now, *each) for each in SHELF}
 
     async def search(self, query: SearchQuery, token: Secret | None = None) -> tuple[SearchHit, ...]:
-        """By words of the name."""
         await self._clock.sleep(_ANSWER_SECONDS)
         words = query.text.lower().split()
         found = (facts for facts in self._shelf.values() if all(word in facts.repo.lower() for word in words))
         return ranked(found, query)
 
     async def repo(self, repo: str, revision: str = "main", token: Secret | None = None) -> RepoFacts:
-        """One of the shelf."""
         await self._clock.sleep(_ANSWER_SECONDS)
         return replace(self.card(repo, known=token is not None), revision=revision)
 
@@ -109,12 +107,10 @@ class DemoHub:
         return self._shelf[repo]
 
     async def access(self, repo: str, token: Secret | None = None) -> None:
-        """No terms are accepted."""
         if repo in GATED:
             raise hub_errors.gated(ENDPOINT, repo, known=False)
 
     async def inspect(self, facts: RepoFacts, token: Secret | None = None) -> Reading[CheckpointFacts]:
-        """Of those that are in the simulated store too."""
         await self._clock.sleep(_ANSWER_SECONDS)
         found = KNOWN.get(facts.repo)
         if found is None:
@@ -122,7 +118,7 @@ class DemoHub:
         return Ok(replace(found, weights=replace(found.weights, complete=True) if found.weights else None, findings=()))
 
     async def close(self) -> None:
-        """Nothing to end."""
+        pass
 
 
 def _facts(
@@ -177,14 +173,12 @@ class DemoDownloads:
         self._first = True
 
     async def here(self, request: DownloadRequest, commit: str, files: Sequence[RepoFile]) -> LocalFiles:
-        """What the simulated store and unfinished downloads have."""
         stored = self._models.sizes(request.repo)
         whole = all(file.path in stored for file in files if file.path.endswith(".safetensors"))
         sizes = {file.path: file.size or 0 for file in files if whole or file.path in stored}
         return LocalFiles(sizes, whole)
 
     async def start(self, request: DownloadRequest, token: Secret | None = None) -> str:
-        """Starts or resumes."""
         self._begin_first()
         known = self._known.get(request.id)
         if known is None or known.phase is DownloadPhase.DONE:
@@ -197,7 +191,6 @@ class DemoDownloads:
         return request.id
 
     async def all(self) -> tuple[Download, ...]:
-        """As far as the clock has brought them."""
         self._begin_first()
         self._move()
         running = [each for each in self._known.values() if each.phase is DownloadPhase.DOWNLOADING]
@@ -205,13 +198,11 @@ class DemoDownloads:
         return tuple(self._download(id_, each, speed) for id_, each in self._known.items())
 
     async def pause(self, id_: str) -> None:
-        """What has arrived stays."""
         self._move()
         self._get(id_).phase = DownloadPhase.PAUSED
         self._turns()
 
     async def cancel(self, id_: str, *, discard: bool = False) -> int:
-        """Off the list."""
         self._move()
         each = self._get(id_)
         del self._known[id_]
@@ -220,17 +211,15 @@ class DemoDownloads:
         return int(each.done) - whole if discard and each.phase is not DownloadPhase.DONE else 0
 
     async def limits(self) -> Limits:
-        """What holds now."""
         return self._limits
 
     async def set_limits(self, limits: Limits) -> None:
-        """From now on."""
         self._move()
         self._limits = limits
         self._turns()
 
     async def close(self) -> None:
-        """Nothing to end."""
+        pass
 
     # --- the clock ------------------------------------------------------------------------------------
 

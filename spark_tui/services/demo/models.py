@@ -71,15 +71,14 @@ class DemoModels:
         self._clock = clock
         now = clock.now()
         self._models = {model.id: model for model in (*(_cached(now, *each) for each in _MODELS), _folder(now))}
-        self._other = OtherCache("/home/spark/.cache/huggingface/hub", (_elsewhere(now),), int(2.7 * GIB))
+        elsewhere = _cached(now, "Qwen/Qwen3-0.6B", 2.7, 1, Completeness.COMPLETE, 1, 80.0)
+        self._other = OtherCache("/home/spark/.cache/huggingface/hub", (elsewhere,), int(2.7 * GIB))
 
     async def scan(self, *, others: bool = True) -> StoreContents:
-        """What is left of it."""
         models = tuple(sorted(self._models.values(), key=lambda model: model.id.lower()))
         return StoreContents(STORE, models, others=(self._other,) if others else (), free=DISK_FREE, seconds=0.03)
 
     async def files(self, model: str, revision: str = "") -> tuple[StoredFile, ...]:
-        """Its shards and a config."""
         return _files(self._named(model, revision))
 
     async def verify(self, model: str, revision: str = "") -> AsyncGenerator[VerifyProgress, None]:
@@ -100,7 +99,6 @@ class DemoModels:
         yield VerifyProgress(found.id, found.commit, done, found.size, "", tuple(checks), seconds, over=True)
 
     async def plan_delete(self, model: str, extent: Extent, revision: str = "") -> DeletePlan:
-        """All of it, or its unfinished download."""
         found = self._named(model, revision)
         path = found.path[len(STORE) + 1 :]
         if extent is Extent.LEFTOVERS:
@@ -111,7 +109,6 @@ class DemoModels:
         return DeletePlan(found.id, Extent.MODEL, found.id, found.path, "", found.disk, 0, 12, (), (path,))
 
     async def delete(self, plan: DeletePlan) -> Deleted:
-        """Nothing on this machine is touched."""
         if plan.obstacles:
             raise RefusedError(f"{plan.model} is not deleted: {plan.obstacles[0].summary}.", "Nothing was changed.")
         found = self._named(plan.model)
@@ -141,7 +138,7 @@ class DemoModels:
         self._models[model] = replace(whole, modified=now)
 
     async def close(self) -> None:
-        """Nothing to end."""
+        pass
 
     def _named(self, name: str, revision: str = "") -> StoredModel:
         found = StoreContents(STORE, tuple(self._models.values())).find(name)
@@ -170,22 +167,12 @@ def _cached(now: float, name: str, gib: float, shards: int, state: Completeness,
         _COMMIT, f"{path}/snapshots/{_COMMIT}", ("main",), here + 3, size, int(gib * GIB), state, reasons, missing, now
     )
     left = "an interrupted download has left 1.2 GiB"
-    findings = (
-        (
-            Finding(
-                "interrupted_download",
-                Severity.WARNING,
-                left,
-                remedy="Resume the download, or delete the unfinished files.",
-            ),
-        )
-        if partials
-        else ()
-    )
+    remedy = "Resume the download, or delete the unfinished files."
+    finding = Finding("interrupted_download", Severity.WARNING, left, remedy=remedy)
     return StoredModel(
         id=name, layout=Layout.CACHE, path=path, revisions=(revision,), commit=_COMMIT, completeness=state,
         reasons=reasons, size=size, disk=size + sum(each.have for each in partials), partials=partials,
-        used=now - days * _DAY, modified=now - 40 * _DAY, findings=findings,
+        used=now - days * _DAY, modified=now - 40 * _DAY, findings=(finding,) if partials else (),
     )  # fmt: skip
 
 
@@ -200,10 +187,6 @@ def _folder(now: float) -> StoredModel:
         id="/models/qwen3.5-27b-dflash", layout=Layout.FOLDER, path=path, revisions=(revision,), size=size, disk=size,
         used=now - 12 * _DAY, modified=now - 50 * _DAY, foreign=5, owner="root", findings=(finding,),
     )  # fmt: skip
-
-
-def _elsewhere(now: float) -> StoredModel:
-    return _cached(now, "Qwen/Qwen3-0.6B", 2.7, 1, Completeness.COMPLETE, 1, 80.0)
 
 
 def _shard(at: int, of: int) -> str:
