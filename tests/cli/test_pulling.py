@@ -59,13 +59,8 @@ def test_search_hands_its_filters_over() -> None:
     assert (query.text, query.formats, query.publisher) == (
         "qwen 3.6", (WeightFormat.NVFP4, WeightFormat.FP8), "acme",
     )  # fmt: skip
-    assert (query.most_bytes, query.fits, query.unknown, query.sort, query.limit) == (
-        70 * GIB,
-        True,
-        False,
-        Sort.UPDATED,
-        5,
-    )
+    rest = (query.most_bytes, query.fits, query.unknown, query.sort, query.limit)
+    assert rest == (70 * GIB, True, False, Sort.UPDATED, 5)
 
 
 def test_search_as_data_has_a_reason_beside_every_null() -> None:
@@ -137,22 +132,23 @@ def test_pull_as_data_is_lines_and_a_result() -> None:
 
 
 def test_an_address_names_a_repository_and_a_revision() -> None:
-    box = world()
-    assert box.run("models", "pull", "https://huggingface.co/acme/tiny/tree/v2").code == 0
-    assert isinstance(box.downloader, FakeDownloader)
-    (started,) = box.downloader.started
-    assert (started.repo, started.revision) == ("acme/tiny", "v2")
+    assert pulled("https://huggingface.co/acme/tiny/tree/v2") == [DownloadRequest("acme/tiny", "v2")]
 
 
-def test_a_preset_s_name_fetches_what_it_needs() -> None:
+def pulled(*words: str) -> list[DownloadRequest]:
+    """What `models pull` starts."""
     box = world()
     assert isinstance(box.hub, FakeHub)
     box.hub.add(card("acme/tiny-1b", ("model.safetensors", 5)))
-    assert box.run("models", "pull", "tiny-1b", "--background").code == 0
+    assert box.run("models", "pull", *words).code == 0
     assert isinstance(box.downloader, FakeDownloader)
-    assert box.downloader.started == [DownloadRequest("acme/tiny-1b", preset="tiny-1b")]
-    assert box.run("models", "pull", "tiny-1b", "--background", "--again").code == 0
-    assert box.downloader.started[-1] == DownloadRequest("acme/tiny-1b", preset="tiny-1b", again=True)
+    return box.downloader.started
+
+
+def test_a_preset_s_name_fetches_what_it_needs() -> None:
+    wanted = DownloadRequest("acme/tiny-1b", preset="tiny-1b")
+    assert pulled("tiny-1b", "--background") == [wanted]
+    assert pulled("tiny-1b", "--background", "--again") == [replace(wanted, again=True)]
 
 
 def test_what_is_here_is_not_fetched_again() -> None:

@@ -25,7 +25,7 @@ from spark_tui.domain.presets.preset import Origin, Preset, PresetFacts, Require
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.reading import Ok, Stale
 from tests.fakes_host import FakeClock, FakeHost, FakeSecrets
-from tests.fakes_hub import COMMIT, FakeDownloader, FakeHub, card
+from tests.fakes_hub import FakeDownloader, FakeHub, card
 
 TINY = DownloadRequest("acme/tiny")
 FILES = (("config.json", 100), ("model.safetensors", 10 * GIB), ("original/model.pth", 10 * GIB))
@@ -41,10 +41,6 @@ class Kit:
             Hub(self.hub, self.secrets, self.host), self.downloader, self.host, self.store, self.clock, Path("/store")
         )
         self.hub.add(card("acme/tiny", *FILES))
-
-    @property
-    def feed(self) -> list[str]:
-        return [event.text for event in self.store.world.events]
 
 
 @pytest.fixture
@@ -72,20 +68,17 @@ async def test_what_is_whole_and_named_needs_nothing(kit: Kit) -> None:
     assert (await kit.downloads.plan(TINY)).whole
 
 
-async def test_a_disk_without_room_refuses_before_a_byte_is_fetched(kit: Kit) -> None:
+async def test_no_room_or_no_access_refuses_before_a_byte_is_fetched(kit: Kit) -> None:
+    gated = DownloadRequest("acme/gated")
+    kit.hub.add(card("acme/gated", *FILES, gating=Gating.AUTO))
+    kit.hub.refused["acme/gated"] = hub_errors.gated("https://hub", "acme/gated", known=False)
+    assert isinstance((await kit.downloads.plan(gated)).refusal, hub_errors.HubGated)
+    del kit.hub.refused["acme/gated"]
+    assert (await kit.downloads.plan(gated)).refusal is None
     kit.host.free = Ok(10 * GIB)
     plan = await kit.downloads.plan(TINY)
     assert isinstance(plan.refusal, hub_errors.DiskFull)
     assert plan.short == GIB + 100
-
-
-async def test_a_gated_repository_refuses_before_a_byte_is_fetched(kit: Kit) -> None:
-    kit.hub.add(card("acme/gated", *FILES, gating=Gating.AUTO))
-    kit.hub.refused["acme/gated"] = hub_errors.gated("https://hub", "acme/gated", known=False)
-    plan = await kit.downloads.plan(DownloadRequest("acme/gated"))
-    assert isinstance(plan.refusal, hub_errors.HubGated)
-    del kit.hub.refused["acme/gated"]
-    assert (await kit.downloads.plan(DownloadRequest("acme/gated"))).refusal is None
 
 
 async def test_gguf_has_to_be_chosen(kit: Kit) -> None:
@@ -141,12 +134,9 @@ def test_a_preset_brings_its_drafter_and_plugin_files() -> None:
     )
 
 
-def test_a_model_of_the_store_is_not_fetched() -> None:
+def test_a_model_of_the_store_is_not_fetched_and_the_launch_s_own_settings_count() -> None:
     local = replace(PRESET, model="/models/local", command="vllm serve {model}", facts=PresetFacts())
     assert planned(local) == ()
-
-
-def test_the_launch_s_own_settings_count() -> None:
     plain = replace(PRESET, command="vllm serve {model} --load-format {load_format}", facts=PresetFacts())
     changed = overrides_from_pairs(pairs_from(("load_format=safetensors",)))
     assert planned(plain, changed)[0].load_format == "safetensors"
@@ -163,23 +153,18 @@ async def test_the_token_is_handed_over_and_the_world_knows(kit: Kit) -> None:
     assert [each.id for each in world.value] == [id_]
 
 
-async def test_pause_resume_and_cancel(kit: Kit) -> None:
+async def test_pause_resume_and_cancel_by_id_or_an_unambiguous_name(kit: Kit) -> None:
     id_ = await kit.downloads.start(TINY)
     await kit.downloads.pause(id_)
     assert (await kit.downloads.get("acme/tiny")).phase is DownloadPhase.PAUSED
     await kit.downloads.resume(id_)
     assert (await kit.downloads.get(id_)).phase is DownloadPhase.DOWNLOADING
-    assert await kit.downloads.cancel(id_, discard=True) == 250
-    with pytest.raises(UsageError):
-        await kit.downloads.get(id_)
-
-
-async def test_a_name_that_fits_two_has_to_be_told_apart(kit: Kit) -> None:
-    first = await kit.downloads.start(TINY)
     await kit.downloads.start(replace(TINY, target="folder"))
     with pytest.raises(UsageError, match="Several"):
         await kit.downloads.get("acme/tiny")
-    assert (await kit.downloads.get(first)).request == TINY
+    assert await kit.downloads.cancel(id_, discard=True) == 250
+    with pytest.raises(UsageError):
+        await kit.downloads.get(id_)
 
 
 async def test_watching_ends_with_the_last_of_them(kit: Kit) -> None:
@@ -242,4 +227,3 @@ async def test_several_add_up_for_one_line(kit: Kit) -> None:
     await kit.downloads.start(DownloadRequest("acme/b"))
     assert combined(await kit.downloads.refresh()) == (500, 2000, 500.0)
     assert combined(()) == (0, 0, None)
-    assert COMMIT

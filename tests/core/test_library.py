@@ -94,67 +94,42 @@ async def test_presets_are_found_by_the_model_that_they_serve_draft_with_or_need
         assert names == ["home", "needs", "path"]
 
 
-@pytest.mark.parametrize(
-    ("argv", "model"),
-    [
-        (("org/qwen",), "org/qwen"),
-        (("--model", "org/qwen"), "org/qwen"),
-        (("--model=org/qwen",), "org/qwen"),
-        (("x", "--speculative-config", '{"method":"eagle3","model":"org/qwen-drafter"}'), "org/qwen-drafter"),
-        (("/models/own",), "/models/own"),
-        (("/models/own/",), "/models/own"),
-        ((f"/models/hub/models--org--qwen/snapshots/{COMMIT}",), "org/qwen"),
-    ],
-)
-async def test_a_container_that_names_a_model_and_can_see_it_uses_it(
-    root: Path, argv: tuple[str, ...], model: str
+QWEN, OWN, ALL = "org/qwen", "/models/own", ("/models/own", "org/qwen", "org/qwen-drafter")
+SPEC = ("x", "--speculative-config", '{"method":"eagle3","model":"org/qwen-drafter"}')
+USES: dict[str, tuple[tuple[str, ...], dict[str, Any], tuple[str, ...], bool]] = {
+    "positional": ((QWEN,), {}, (QWEN,), True),
+    "option": (("--model", QWEN), {}, (QWEN,), True),
+    "option=": ((f"--model={QWEN}",), {}, (QWEN,), True),
+    "drafter": (SPEC, {}, ("org/qwen-drafter",), True),
+    "path": ((OWN,), {}, (OWN,), True),
+    "path/": ((f"{OWN}/",), {}, (OWN,), True),
+    "snapshot": ((f"/models/hub/models--org--qwen/snapshots/{COMMIT}",), {}, (QWEN,), True),
+    "another store": ((QWEN,), {"mounts": (Mount("/elsewhere", "/models"),)}, (), True),
+    "nothing named": ((), {}, ALL, False),
+    "one mounted": ((), {"mounts": (Mount("{root}/own", "/weights", read_only=True),)}, (OWN,), True),
+    "our label": ((), {"labels": ((LABEL_MODEL, QWEN),)}, (QWEN,), True),
+}
+
+
+@pytest.mark.parametrize(("argv", "given", "models", "sure"), USES.values(), ids=USES.keys())
+async def test_a_container_uses_what_it_names_and_can_see(
+    root: Path, argv: tuple[str, ...], given: dict[str, Any], models: tuple[str, ...], sure: bool
 ) -> None:
+    mounts = tuple(replace(each, source=each.source.replace("{root}", str(root))) for each in given.get("mounts", ()))
     async with opened(root) as shelf:
-        shelf.engine("box", *argv)
-        using = [
-            entry.model.id for entry in (await shelf.view()).entries if any(use.name == "box" for use in entry.engines)
-        ]
-        assert model in using
-        if argv[0] != "x":
-            sure = [entry.model.id for entry in (await shelf.view()).entries if any(u.sure for u in entry.engines)]
-            assert sure == [model]
+        shelf.engine("engine", *argv, **(given | ({"mounts": mounts} if mounts else {})))
+        entries = (await shelf.view()).entries
+        assert {entry.model.id for entry in entries if any(use.sure is sure for use in entry.engines)} == set(models)
 
 
-async def test_a_container_that_names_a_model_and_cannot_see_the_store_has_a_copy_of_its_own(root: Path) -> None:
-    async with opened(root) as shelf:
-        shelf.engine("box", "org/qwen", mounts=(Mount("/elsewhere", "/models"),))
-        assert (User.ENGINE, "box", True) not in await shelf.uses("org/qwen")
-
-
-async def test_a_container_that_mounts_the_store_and_names_nothing_may_use_all_of_it(root: Path) -> None:
-    async with opened(root) as shelf:
-        shelf.engine("box")
-        for entry in (await shelf.view()).entries:
-            assert [(use.name, use.sure) for use in entry.engines] == [("box", False)]
-
-
-async def test_one_that_mounts_a_single_model_uses_that_one(root: Path) -> None:
-    async with opened(root) as shelf:
-        shelf.engine("box", mounts=(Mount(str(root / "own"), "/weights", read_only=True),))
-        assert (User.ENGINE, "box", True) in await shelf.uses("/models/own")
-        assert "box" not in [name for _, name, _ in await shelf.uses("org/qwen")]
-
-
-async def test_an_ended_container_is_told_and_stands_in_nobodys_way(root: Path) -> None:
+async def test_an_ended_container_is_listed_and_forbids_no_deletion(root: Path) -> None:
     async with opened(root) as shelf:
         shelf.engine("box", "org/qwen", status=ContainerStatus.EXITED)
         assert (User.ENDED_ENGINE, "box", True) in await shelf.uses("org/qwen")
         assert (await shelf.library.plan_delete("org/qwen")).obstacles == ()
 
 
-async def test_our_label_tells_the_model_where_the_command_does_not(root: Path) -> None:
-    async with opened(root) as shelf:
-        shelf.engine("box", labels=((LABEL_MODEL, "org/qwen"),))
-        assert (User.ENGINE, "box", True) in await shelf.uses("org/qwen")
-        assert "box" not in [name for _, name, _ in await shelf.uses("/models/own")]
-
-
-async def test_without_docker_the_models_are_shown_and_engines_are_said_to_be_unknown(root: Path) -> None:
+async def test_without_docker_the_models_are_shown_and_engines_are_unknown(root: Path) -> None:
     async with opened(root) as shelf:
         shelf.docker.go_down()
         view = await shelf.view()
@@ -229,22 +204,19 @@ async def test_a_verification_runs_in_the_background_and_its_outcome_stays_in_th
         await until(lambda: not shelf.library.verifying("org/qwen"))
         check = entry_of(shelf, "org/qwen").check
         assert check is not None
-        assert check.over
-        assert check.matching == 4
+        assert (check.over, check.matching) == (True, 4)
         await shelf.library.refresh()
         assert entry_of(shelf, "org/qwen").check == check
         assert shelf.store.world.events[-1].text.startswith("org/qwen: All 4 files match the Hub")
-
-
-async def test_damage_is_an_error_in_the_feed_with_what_to_do(root: Path) -> None:
-    blob = (root / "hub/models--org--qwen/snapshots" / COMMIT / "config.json").resolve()
-    blob.write_bytes(blob.read_bytes().replace(b"l", b"L"))
-    async with opened(root) as shelf:
-        await shelf.library.refresh()
+        blob = (root / "hub/models--org--qwen/snapshots" / COMMIT / "config.json").resolve()
+        blob.write_bytes(blob.read_bytes().replace(b"l", b"L"))
         shelf.library.start_verify("org/qwen")
         await until(lambda: not shelf.library.verifying("org/qwen"))
         event = shelf.store.world.events[-1]
         assert (event.severity.value, event.remedy) == ("error", "Download those files again.")
+        shelf.library.start_verify("org/qwen", "v9")
+        await until(lambda: not shelf.library.verifying("org/qwen"))
+        assert "has no revision v9" in entry_of(shelf, "org/qwen").failure
 
 
 async def test_a_cancelled_verification_leaves_no_outcome(root: Path) -> None:
@@ -256,14 +228,6 @@ async def test_a_cancelled_verification_leaves_no_outcome(root: Path) -> None:
         assert not shelf.library.verifying("org/qwen")
         assert entry_of(shelf, "org/qwen").check is None
         await shelf.library.cancel_verify("org/qwen")
-
-
-async def test_what_cannot_be_verified_says_why_in_the_entry(root: Path) -> None:
-    async with opened(root) as shelf:
-        await shelf.library.refresh()
-        shelf.library.start_verify("org/qwen", "v9")
-        await until(lambda: not shelf.library.verifying("org/qwen"))
-        assert "has no revision v9" in entry_of(shelf, "org/qwen").failure
 
 
 # --- deleting ---------------------------------------------------------------------------------------------
@@ -285,24 +249,17 @@ async def test_a_model_is_deleted_after_its_name_was_typed(root: Path) -> None:
         assert "deleted" in shelf.store.world.events[-1].text
 
 
-@pytest.mark.parametrize("argv", [("org/qwen",), ()])
+@pytest.mark.parametrize("argv", [("org/qwen",), ()], ids=["uses it", "may use it"])
 async def test_a_model_that_an_engine_uses_or_may_use_is_not_deleted(root: Path, argv: tuple[str, ...]) -> None:
     async with opened(root) as shelf:
+        before = await shelf.library.plan_delete("org/qwen")
+        assert before.obstacles == ()
         shelf.engine("box", *argv)
         plan = await shelf.library.plan_delete("org/qwen")
         assert plan.obstacles[0].remedy == "Stop it first: spark-tui down box"
-        with pytest.raises(RefusedError):
-            await shelf.library.delete(plan, plan.name)
-        assert (root / "hub/models--org--qwen").exists()
-
-
-async def test_an_engine_that_starts_between_the_question_and_the_answer_is_seen(root: Path) -> None:
-    async with opened(root) as shelf:
-        plan = await shelf.library.plan_delete("org/qwen")
-        assert plan.obstacles == ()
-        shelf.engine("box", "org/qwen")
-        with pytest.raises(RefusedError, match="box runs with it"):
-            await shelf.library.delete(plan, plan.name)
+        for each in (before, plan):  # also when it started between the question and the answer
+            with pytest.raises(RefusedError, match="box"):
+                await shelf.library.delete(each, each.name)
         assert (root / "hub/models--org--qwen").exists()
 
 
