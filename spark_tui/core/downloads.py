@@ -69,7 +69,6 @@ class Hub:
         return await self._client.inspect(facts, self.token())
 
     def token(self) -> Secret | None:
-        """The Hugging Face token of the environment or of its files."""
         return self._secrets.hf_token()
 
 
@@ -246,12 +245,10 @@ class Wanted:
 
     @property
     def left(self) -> int | None:
-        """Bytes to come."""
         return sum_known(plan.left for plan in self.plans)
 
     @property
     def free(self) -> int | None:
-        """Room on the store's disk."""
         return next((free for plan in self.plans if (free := value_of(plan.free)) is not None), None)
 
     @property

@@ -43,7 +43,6 @@ class Library:
 
     @property
     def view(self) -> Reading[LibraryView]:
-        """The slice as it is."""
         return self._store.world.library
 
     async def run(self, interval: float = REFRESH_SECONDS) -> None:
@@ -123,7 +122,6 @@ class Library:
         await asyncio.gather(task, return_exceptions=True)
 
     def verifying(self, model: str) -> bool:
-        """Whether that model is being verified in the background now."""
         return model in self._tasks
 
     async def _verify(self, model: str, revision: str) -> None:
@@ -198,6 +196,5 @@ class Library:
         return done
 
     async def close(self) -> None:
-        """Ends verifications."""
         for model in tuple(self._tasks):
             await self.cancel_verify(model)

@@ -171,7 +171,6 @@ def age(seconds: float) -> str:
 
 
 def store_table(entries: Iterable[LibraryEntry], now: float) -> Table:
-    """Every model of the store in a row."""
     columns = (
         Column("MODEL", least=28),
         Column("STATE"),
@@ -290,7 +289,6 @@ def finding_text(finding: Finding) -> str:
 
 
 def finding_rows(findings: Iterable[Finding]) -> list[Row]:
-    """A warning and its fix for each."""
     rows = []
     for finding in findings:
         rows.append(Row(finding.summary, "!", Tone.WARNING))
@@ -300,7 +298,6 @@ def finding_rows(findings: Iterable[Finding]) -> list[Row]:
 
 
 def other_cache_page(other: OtherCache) -> Page:
-    """Another tool's cache, and what it holds."""
     names = [Row(f"{model.id}  {human_bytes(model.size)}", "-") for model in other.models[:MOST_NAMED]]
     more = len(other.models) - MOST_NAMED
     names += [Row(f"and {more} more", tone=Tone.QUIET)] if more > 0 else []
@@ -336,7 +333,6 @@ def model_page(
 
 
 def _page(*sections: Section) -> Page:
-    """The sections that hold something."""
     return tuple(each for each in sections if each != Section())
 
 
@@ -513,7 +509,6 @@ def download_files_page(download: Download) -> Page:
 
 
 def downloads_table(downloads: Iterable[Download]) -> Table:
-    """A row for each download."""
     columns = (
         Column("DOWNLOAD", least=20),
         Column("STATE"),
@@ -577,7 +572,6 @@ def left_out_size(plan: DownloadPlan) -> str:
 
 
 def refusal_page(error: SparkError) -> Page:
-    """Why a download is refused, and what to do."""
     detail = (Row(error.detail, tone=Tone.QUIET),) if error.detail else ()
     return (Section(rows=(Row(error.summary, tone=Tone.BAD), Row(error.remedy), *detail)),)
 
@@ -597,7 +591,6 @@ def plan_room(plan: DownloadPlan) -> str:
 
 
 def choices_table(plan: DownloadPlan) -> Table:
-    """The files of which one has to be chosen."""
     rows = tuple(cells(size_or_unknown(size), name) for name, size in plan.choices)
     return Table((Column("size", right=True), Column("file", least=20)), rows, tuple(name for name, _ in plan.choices))
 
@@ -606,7 +599,6 @@ def choices_table(plan: DownloadPlan) -> Table:
 
 
 def card_rows(facts: RepoFacts) -> list[Row]:
-    """A repository by its card."""
     doubt = f"; {facts.formats.doubt}" if facts.formats.doubt else ""
     form = f"{facts.formats.words} by {facts.formats.basis.value}{doubt}" if facts.formats.found else "unknown"
     licence = " ".join(filter(None, (facts.licence, facts.licence_link)))
@@ -681,7 +673,6 @@ _NO_LISTING: Final = "the Hub's listing is not here"
 
 
 def store_object(view: LibraryView) -> Object:
-    """The store with all its models."""
     contents = view.contents
     return {
         "store": contents.root,
@@ -742,12 +733,10 @@ def model_object(model: StoredModel) -> Object:
 
 
 def finding_object(finding: Finding) -> Object:
-    """Something to know."""
     return {"what": finding.summary, "remedy": finding.remedy, "path": finding.subject}
 
 
 def file_object(file: StoredFile) -> Object:
-    """One file of a revision."""
     expected = file.expected
     return {
         "name": file.name,
@@ -760,7 +749,6 @@ def file_object(file: StoredFile) -> Object:
 
 
 def verify_progress_object(progress: VerifyProgress) -> Object:
-    """How far a verification is."""
     return {
         "id": progress.model,
         "done_bytes": progress.done,
@@ -788,7 +776,6 @@ def verified_object(result: VerifyProgress, command: str) -> Object:
 
 
 def delete_object(plan: DeletePlan) -> Object:
-    """What a deletion removes."""
     return {
         "id": plan.model,
         "extent": plan.extent.value,
@@ -802,7 +789,6 @@ def delete_object(plan: DeletePlan) -> Object:
 
 
 def checkpoint_object(found: Inspection) -> Object:
-    """A checkpoint's facts and what follows from them."""
     facts, chat, form = found.facts, found.facts.chat, found.facts.quantization
     unread = "not in its config"
     chat_shape: Any = {"chat": None, "chat_reason": "it has no chat template"}
@@ -845,7 +831,6 @@ def checkpoint_object(found: Inspection) -> Object:
 
 
 def checkpoint_field(found: Reading[Inspection]) -> Object:
-    """The checkpoint of a model, or why there is none."""
     return read("checkpoint", found, checkpoint_object)
 
 
@@ -860,7 +845,6 @@ def hit_object(hit: SearchHit) -> Object:
 
 
 def repo_object(facts: RepoFacts) -> Object:
-    """One revision's card."""
     return {
         **_repo_object(facts),
         "commit": facts.commit,
@@ -892,7 +876,6 @@ def _repo_object(hit: SearchHit) -> Object:
 
 
 def plan_object(plan: DownloadPlan) -> Object:
-    """A dry run of a download."""
     refusal = plan.refusal
     why = None if refusal is None else {"id": refusal.id, "summary": refusal.summary, "remedy": refusal.remedy}
     return {
@@ -918,7 +901,6 @@ def plan_object(plan: DownloadPlan) -> Object:
 
 
 def download_object(download: Download, *, files: bool = True) -> Object:
-    """A download as it stands."""
     unknown = "not known yet" if download.phase.active else "it rests"
     failure = download.failure
     shape = {

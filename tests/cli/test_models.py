@@ -228,7 +228,8 @@ def test_a_dry_run_tells_what_goes_and_what_comes_back_and_touches_nothing(root:
     ("words", "given", "code"),
     [
         ((), {"keyboard": "y\n"}, 4), ((), {"keyboard": "acme/tiny-1b\n"}, 0), ((), {"stdin": ""}, 4),
-        (("--yes", "--json"), {"stdin": ""}, 0), (("--yes", "--read-only"), {}, 4), (("--dry-run", "--read-only"), {}, 0),
+        (("--yes", "--json"), {"stdin": ""}, 0), (("--yes", "--read-only"), {}, 4),
+        (("--dry-run", "--read-only"), {}, 0),
         (("--leftovers", "--revision", "main"), {}, 2),
     ],
     ids=["other word", "name", "no keyboard", "yes", "read-only", "read-only plan", "two extents"],

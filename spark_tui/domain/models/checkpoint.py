@@ -253,7 +253,6 @@ class WeightSummary:
 
     @property
     def size(self) -> int:
-        """Bytes of all tensors."""
         return sum(size for _, size in self.by_dtype)
 
 

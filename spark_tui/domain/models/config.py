@@ -180,7 +180,6 @@ class Layers:
 
 
 def layers_of(text: Keys, model_type: str) -> Layers:
-    """The layers of a text model's config."""
     count = text.positive("num_hidden_layers", "n_layer", "num_layers")
     kinds = _kinds(text, model_type, count)
     drafting, with_attention = _drafting(text)

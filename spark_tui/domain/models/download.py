@@ -161,7 +161,6 @@ class Failure:
 
     @property
     def error(self) -> SparkError:
-        """To raise it."""
         return error_named(self.id, self.summary, self.remedy, self.detail)
 
 
@@ -191,12 +190,10 @@ class Download:
 
     @property
     def done(self) -> int:
-        """What is on the disk."""
         return sum(file.done for file in self.files)
 
     @property
     def files_done(self) -> int:
-        """Whole files."""
         return sum(file.state is FileState.DONE for file in self.files)
 
     @property

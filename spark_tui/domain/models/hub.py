@@ -143,7 +143,6 @@ class RepoFacts(SearchHit):
 
 
 def sum_known(sizes: Iterable[int | None]) -> int | None:
-    """The sum; None when one of them is not known."""
     total = 0
     for size in sizes:
         if size is None:

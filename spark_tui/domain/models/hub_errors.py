@@ -126,7 +126,6 @@ def host_of(endpoint: str) -> str:
 
 
 def shown(name: str) -> str:
-    """A name as it may stand in a sentence."""
     return truncate(clean_line(name), 120)
 
 

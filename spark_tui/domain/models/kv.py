@@ -103,7 +103,6 @@ class KvLayout:
     cache_dtype: str
 
     def sequence_blocks(self, context: int) -> int:
-        """Blocks that one sequence holds."""
         return sum(group.blocks(context, self.batched_tokens) for group in self.groups)
 
     def sequence_bytes(self, context: int) -> int:

@@ -183,7 +183,6 @@ class StoredModel:
 
     @property
     def writing(self) -> bool:
-        """A download writes to it now."""
         return any(each.writing for each in self.partials)
 
     @property
@@ -284,7 +283,6 @@ def shown(name: str) -> str:
 
 
 def is_commit(name: str) -> bool:
-    """Forty hexadecimal digits."""
     return _COMMIT.fullmatch(name) is not None
 
 
@@ -333,7 +331,6 @@ def with_expected(files: Iterable[StoredFile], expected: Mapping[str, Expected] 
 
 
 def is_weights(name: str) -> bool:
-    """Whether a file holds weights, by its name."""
     return name.endswith(_WEIGHTS)
 
 
@@ -521,7 +518,6 @@ class VerifyProgress:
 
     @property
     def sentence(self) -> str:
-        """The outcome in words."""
         many = len(self.checks)
         took = f" ({human_bytes(self.done)} in {human_duration(self.seconds)})" if self.done else ""
         if self.wrong:
@@ -581,7 +577,6 @@ class DeletePlan:
 
     @property
     def sentence(self) -> str:
-        """What it does, in words."""
         what = {
             Extent.MODEL: f"{self.model} and all its files",
             Extent.REVISION: f"revision {self.revision[:7]} of {self.model}",

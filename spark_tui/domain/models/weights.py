@@ -62,7 +62,6 @@ class SafetensorsHeader:
 
     @property
     def size(self) -> int:
-        """Bytes of all tensors."""
         return sum(tensor.size for tensor in self.tensors)
 
 

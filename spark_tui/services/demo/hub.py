@@ -101,7 +101,6 @@ class DemoHub:
         return replace(self.card(repo, known=token is not None), revision=revision)
 
     def card(self, repo: str, *, known: bool = False) -> RepoFacts:
-        """The same at once. Raises HubRepoMissing."""
         if repo not in self._shelf:
             raise hub_errors.repo_missing(repo, known=known)
         return self._shelf[repo]

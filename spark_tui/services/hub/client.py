@@ -295,7 +295,6 @@ class RemoteFiles:
                 raise
 
     def header(self, path: str) -> SafetensorsHeader | CheckpointProblem:
-        """One file's tensors."""
         name = truncate(clean_line(path), 80)
         if path not in self._sizes:
             return CheckpointProblem(name, "is not in the repository")

@@ -114,7 +114,6 @@ class DownloadFolder:
         return [id_ for id_ in found if ID.fullmatch(id_)]
 
     def forget(self, id_: str) -> None:
-        """Removes all records of a download."""
         for suffix in (_REQUEST, _STATE, ".log", ".lock"):
             with contextlib.suppress(FileNotFoundError):
                 (self.path / f"{id_}{suffix}").unlink()

@@ -100,7 +100,6 @@ class Places:
             self.single = Place(target, target.with_name(f".{target.name}{PART}"))
 
     def of(self, file: RepoFile) -> Place:
-        """The places of one file of the repository."""
         if self.single is not None:
             return self.single
         if self.in_cache:
@@ -172,7 +171,6 @@ def made(path: Path) -> None:
 
 
 def io_error(error: OSError, path: Path) -> SparkError:
-    """What a failed read or write means."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return hub_errors.disk_full(str(path))
     where = error.filename if isinstance(error.filename, str) else str(path)
@@ -197,18 +195,15 @@ class TransferState:
             self._files = {file.path: file for file in files}
 
     def report(self, path: str, done: int, state: FileState) -> None:
-        """A file's progress; `done` in bytes on the disk."""
         with self._lock:
             before = self._files.get(path)
             self._files[path] = FileProgress(path, before.size if before else None, done, state)
 
     def files(self) -> tuple[FileProgress, ...]:
-        """Every file, in path order."""
         with self._lock:
             return tuple(self._files.values())
 
     def limit(self, bytes_per_second: float | None) -> None:
-        """The rate limit of this process; None for none."""
         with self._lock:
             self._bucket.limit(bytes_per_second)
 
@@ -303,7 +298,6 @@ class Part:
         self._synced = self.size
 
     def restart(self) -> None:
-        """From the first byte."""
         os.ftruncate(self._descriptor, 0)
         self.size = self._synced = 0
         self._hash = self._new_hash()

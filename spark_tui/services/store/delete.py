@@ -147,7 +147,6 @@ class Deletion:
         return path[len(self._root) + 1 :]
 
     def _checked(self, plan: DeletePlan) -> DeletePlan:
-        """The plan with its obstacles."""
         found: list[Finding] = []
 
         def add(id_: str, words: str, remedy: str = "", subject: str = "") -> None:

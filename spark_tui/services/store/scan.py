@@ -83,7 +83,6 @@ class Survey:
     newest: int = 0
 
     def mark(self, path: str, status: os.stat_result) -> None:
-        """Remembers a path as it is now."""
         size = -1 if stat.S_ISDIR(status.st_mode) else status.st_size
         self.marks.append((path[len(self.base) + 1 :], status.st_ctime_ns, size))
         self.newest = max(self.newest, status.st_ctime_ns)
@@ -131,7 +130,6 @@ class Survey:
 
 
 def payload_of(status: os.stat_result, *, shared: bool = False) -> Payload:
-    """The data that a stat is of."""
     return Payload(
         key=f"{status.st_dev}:{status.st_ino}",
         size=status.st_size,
@@ -157,7 +155,6 @@ def walk(survey: Survey, folder: str, prefix: str = "", depth: int = 0) -> Itera
 
 
 def entries_of(folder: str) -> list[os.DirEntry[str]]:
-    """A folder's entries; none where it cannot be read."""
     try:
         with os.scandir(folder) as found:
             return list(found)
@@ -414,7 +411,6 @@ def read_tree(path: str) -> dict[str, Expected] | None:
 
 
 def scan_repo(survey: Survey, *, kind: RepoKind, name: str, hub: str) -> StoredModel:
-    """One repository as the store shows it."""
     repo = read_repo(survey, hub=hub, digests=False)
     found = []
     for commit, files in repo.files.items():

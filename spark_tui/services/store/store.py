@@ -119,7 +119,6 @@ class KeptScans:
             self._changed = True
 
     def drop(self, path: str) -> None:
-        """Forgets a model."""
         self._changed = self._models.pop(path, None) is not None or self._changed
 
     def save(self, paths: set[str]) -> None:
@@ -199,7 +198,6 @@ class FolderModelStore:
     # --- scanning -------------------------------------------------------------------------------------
 
     def scan_now(self, *, others: bool = True) -> StoreContents:
-        """The scan itself, which blocks."""
         with self._busy:
             start = time.perf_counter()
             findings: list[Finding] = []
@@ -245,7 +243,6 @@ class FolderModelStore:
         return model
 
     def _places(self, findings: list[Finding]) -> Iterator[Place]:
-        """Every repository and folder of the store."""
         hub = f"{self._root}/{_HUB}"
         yield from self._repos(hub, findings)
         for name in _listed(self._root, findings):
@@ -338,7 +335,6 @@ class FolderModelStore:
     # --- one model ------------------------------------------------------------------------------------
 
     def _find(self, name: str) -> tuple[Place, StoredModel]:
-        """A model by its id, looked at now. Raises UsageError."""
         contents = self.scan_now(others=False)
         model = contents.find(name)
         if model is None:

@@ -64,7 +64,6 @@ class DiskLine(Line):
     stale = False
 
     def say(self, width: int) -> Content:
-        """One line, cut at its end."""
         return fmt.safe(self.text, "$warning" if self.stale else "$dim").truncate(width, ellipsis=True)
 
 
@@ -86,13 +85,11 @@ class ModelsScreen(ListScreen):
     action_previous_model_page = ListScreen.action_previous_tab
 
     def compose_list(self) -> ComposeResult:
-        """Models, downloads and the disk."""
         yield ModelList(titles=True, gap=1, id=self.LIST)
         yield ModelList(titles=True, gap=1, id="download-list")
         yield DiskLine(id="disk-line")
 
     def on_mount(self) -> None:
-        """Binds the lists to the store and to the downloads."""
         self._search = HubSearch()
         self._looks: dict[str, tuple[StoredModel, Reading[Inspection]]] = {}
         self._files: dict[str, tuple[StoredModel, tuple[StoredFile, ...] | SparkError]] = {}
@@ -103,7 +100,6 @@ class ModelsScreen(ListScreen):
         self.bind_slice("downloads", lambda _: self._changed())
 
     def on_screen_resume(self) -> None:
-        """Scans the store while it is shown."""
         self._watch_store()
         self.show_rows()
 
@@ -125,17 +121,14 @@ class ModelsScreen(ListScreen):
 
     @property
     def downloads_list(self) -> ModelList:
-        """The lower list."""
         return self.query_one("#download-list", ModelList)
 
     @property
     def library(self) -> LibraryView | None:
-        """The store as it was last read."""
         return value_of(self.spark.library)
 
     @property
     def downloads(self) -> tuple[Download, ...]:
-        """All downloads."""
         return value_of(self.spark.downloads) or ()
 
     @property
@@ -174,7 +167,6 @@ class ModelsScreen(ListScreen):
         self.repaint_soon()
 
     def show_rows(self) -> None:
-        """Both lists, the disk, and the pages."""
         words, view, short = self.filter_words, self.library, self.has_class("-short")
         if view is not None:
             found = [each for each in view.entries if present.matches(each, self.look_at(each.model), words)]
@@ -252,7 +244,6 @@ class ModelsScreen(ListScreen):
         self.name_keys()
 
     def on_row_list_moved(self, message: RowList.Moved) -> None:
-        """Another model, or another download."""
         self.show_selected()
         self._look_again()
 
@@ -311,7 +302,6 @@ class ModelsScreen(ListScreen):
     # --- keys: download -------------------------------------------------------------------------------
 
     def offers(self, id_: str) -> bool:
-        """Whether the key can act now."""
         entry, download = self.entry, self.download
         match id_:
             case "get_model" | "open_uses":
@@ -328,7 +318,6 @@ class ModelsScreen(ListScreen):
         self.notify(clean_line(text), markup=False)
 
     def action_search_hub(self) -> None:
-        """Searches the Hub."""
         self.app.push_screen(SearchDialog(self.context, self._search), self._started)
 
     def action_get_model(self) -> None:
@@ -351,7 +340,6 @@ class ModelsScreen(ListScreen):
             self.downloads_list.select(id_)
 
     def action_pause_download(self) -> None:
-        """Pauses or resumes the download."""
         download = self.download
         if download is None or download.phase is DownloadPhase.DONE:
             self._toast("No download to pause.")
@@ -407,7 +395,6 @@ class ModelsScreen(ListScreen):
 
     @work(exit_on_error=False, exclusive=True, group="ask")
     async def action_limit_downloads(self) -> None:
-        """Sets a bandwidth cap for all downloads."""
         from spark_tui.tui.screens.modals import TextDialog
 
         try:
@@ -425,7 +412,6 @@ class ModelsScreen(ListScreen):
     # --- keys: verify, delete, repair -----------------------------------------------------------------
 
     def action_verify_model(self) -> None:
-        """Compares every file with the Hub's digests."""
         entry = self.entry
         if entry is None:
             self._toast(NO_MODEL)
@@ -487,7 +473,6 @@ class ModelsScreen(ListScreen):
         return plans[int(answer)] if answer is not None else None
 
     def action_copy_fix(self) -> None:
-        """Copies the command that a person has to run."""
         entry, command = self.entry, ""
         if entry is not None:
             check = entry.check
@@ -526,7 +511,6 @@ class ModelsScreen(ListScreen):
 
     @work(exit_on_error=False, exclusive=True, group="refresh")
     async def action_reload_models(self) -> None:
-        """Scans the store now, and reads all checkpoints again."""
         self._looks.clear()
         self._files.clear()
         self._looked_at = ()

@@ -83,7 +83,6 @@ class SearchDialog(ModalScreen[str | None]):
         self._search = search
 
     def compose(self) -> ComposeResult:
-        """The fields, the results, and more about the one under the cursor."""
         with Vertical(classes="dialog", id="search") as dialog:
             dialog.border_title = "Search the Hub"
             dialog.border_subtitle = "Enter search / open   F2 fits   F3 order   Esc back"
@@ -96,7 +95,6 @@ class SearchDialog(ModalScreen[str | None]):
             yield Static("", id="search-foot")
 
     def on_mount(self) -> None:
-        """The last results, or an empty field."""
         self._show_options()
         if self._search.hits is None:
             self.query_one("#by-words", Input).focus()
@@ -110,7 +108,6 @@ class SearchDialog(ModalScreen[str | None]):
         setattr(self._search, str(event.input.id).removeprefix("by-"), event.value)
 
     def on_input_submitted(self) -> None:
-        """Enter in a field."""
         self._ask()
 
     @work(exit_on_error=False, exclusive=True, group="search")
@@ -166,7 +163,6 @@ class SearchDialog(ModalScreen[str | None]):
         self._search_again()
 
     def action_next_sort(self) -> None:
-        """Another order."""
         order = list(SORTS)
         self._search.sort = order[(order.index(self._search.sort) + 1) % len(order)]
         self._search_again()
@@ -177,15 +173,12 @@ class SearchDialog(ModalScreen[str | None]):
             self._ask()
 
     def action_into_list(self) -> None:
-        """From the fields into the list."""
         self.query_one(RowList).focus()
 
     def action_into_fields(self) -> None:
-        """From the list to the words."""
         self.query_one("#by-words", Input).focus()
 
     def action_open(self) -> None:
-        """Opens the repository under the cursor."""
         hit = self._hit()
         if hit is None:
             self._ask()
@@ -197,7 +190,6 @@ class SearchDialog(ModalScreen[str | None]):
             self.dismiss(id_)
 
     def action_leave(self) -> None:
-        """Back."""
         self.dismiss(None)
 
 
@@ -229,7 +221,6 @@ class FetchDialog(ModalScreen[str | None]):
             yield Static("", id="fetch-keys", markup=False)
 
     def on_mount(self) -> None:
-        """Asks."""
         self.query_one(RowList).display = False
         self.query_one("#fetch-scroll").focus()
         self._look()
@@ -322,5 +313,4 @@ class FetchDialog(ModalScreen[str | None]):
             self.notify(f"Copied: {facts.page}", markup=False)
 
     def action_leave(self) -> None:
-        """Back."""
         self.dismiss(None)
