@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 LOGS = Path(__file__).parent / "fixtures" / "logs"
+COMPOSED = LOGS.parent / "logs-composed"
 _UVICORN = ("Started server process", "Waiting for application startup", "Application startup complete")
 
 
@@ -13,11 +16,22 @@ def log_names() -> list[str]:
     return sorted(path.stem for path in LOGS.glob("*.log"))
 
 
+def expected(folder: Path) -> list[dict[str, Any]]:
+    """What must be read from each log of a folder."""
+    return [json.loads(row) for row in (folder / "expected.jsonl").read_text("utf-8").splitlines()]
+
+
 def read_log(name: str) -> list[str]:
     """Lines without their newline; carriage returns and colours stay. The SOURCE line is not part of the log."""
     with (LOGS / f"{name}.log").open(encoding="utf-8", errors="replace", newline="\n") as file:
         lines = [line.removesuffix("\n") for line in file]
     return [line for line in lines if not line.startswith(("SOURCE:", "[...]"))]
+
+
+def read_composed(name: str) -> list[str]:
+    """A log put together from an engine's texts: see tests/fixtures/logs-composed/README.md."""
+    with (COMPOSED / f"{name}.log").open(encoding="utf-8", newline="\n") as file:
+        return [line.removesuffix("\n") for line in file]
 
 
 def run_log(name: str) -> list[str]:

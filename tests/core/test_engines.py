@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 import pytest
 
 from spark_tui.core.jobs import StepState
@@ -21,6 +24,17 @@ PORT = (PublishedPort(8000, 8000),)
 
 def engines(kit: Kit) -> dict[str, EngineView]:
     return {view.name: view for view in value_of(kit.context.store.world.engines) or ()}
+
+
+@asynccontextmanager
+async def serving(name: str = "one", **facts: object) -> AsyncIterator[Kit]:
+    """A supervised kit with one engine that serves."""
+    kit = Kit()
+    kit.docker.add_container(name, ports=PORT, **facts)
+    kit.api.serve()
+    async with kit.supervised():
+        await kit.until(lambda: name in engines(kit) and engines(kit)[name].state is EngineState.SERVING)
+        yield kit
 
 
 async def test_engines_are_found_and_other_containers_are_not() -> None:
@@ -148,11 +162,7 @@ async def test_explanations_are_renewed_by_the_clock_without_a_new_line() -> Non
 
 
 async def test_an_engine_that_stops_answering_is_not_called_serving() -> None:
-    kit = Kit()
-    kit.docker.add_container("one", ports=PORT)
-    kit.api.serve()
-    async with kit.supervised():
-        await kit.until(lambda: "one" in engines(kit) and engines(kit)["one"].state is EngineState.SERVING)
+    async with serving() as kit:
         kit.api.state = Health.DEAD
         await kit.until(lambda: engines(kit)["one"].state is EngineState.NOT_ANSWERING)
 
@@ -167,22 +177,14 @@ async def test_an_engine_with_a_key_that_we_do_not_have_serves_all_the_same() ->
 
 
 async def test_a_serving_engine_is_asked_seldom_because_every_question_is_a_line_in_its_log() -> None:
-    kit = Kit()
-    kit.docker.add_container("one", ports=PORT)
-    kit.api.serve()
-    async with kit.supervised():
-        await kit.until(lambda: "one" in engines(kit) and engines(kit)["one"].state is EngineState.SERVING)
+    async with serving() as kit:
         before = kit.api.health_calls
         await kit.clock.advance(60)
         assert kit.api.health_calls - before <= 5
 
 
 async def test_a_container_that_is_started_again_begins_a_new_history() -> None:
-    kit = Kit()
-    kit.docker.add_container("one", ports=PORT, lines=read_log("gb10-vllm-0.20.2-qwen3.6-35b-a3b-mtp"))
-    kit.api.serve()
-    async with kit.supervised():
-        await kit.until(lambda: "one" in engines(kit) and engines(kit)["one"].state is EngineState.SERVING)
+    async with serving(lines=read_log("gb10-vllm-0.20.2-qwen3.6-35b-a3b-mtp")) as kit:
         kit.docker.on_start = None
         kit.api.state = Health.NOT_LISTENING
         await kit.context.supervisor.restart("one")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import timedelta, timezone
 
 import pytest
 from textual.app import App, ComposeResult
 from textual.events import MouseScrollDown, MouseScrollUp
 from textual.geometry import Region
+from textual.pilot import Pilot
 from textual.screen import ModalScreen, Screen
 
 from spark_tui.core.logs import LineFilter, LogBuffer, Query
@@ -53,6 +56,20 @@ def numbered(count: int, start: int = 0) -> list[LogLine]:
     return [LogLine(STAMP, f"line {number}") for number in range(start, start + count)]
 
 
+def many(count: int, **limits: int) -> LogBuffer:
+    buffer = LogBuffer(**limits)
+    buffer.extend(numbered(count))
+    return buffer
+
+
+@asynccontextmanager
+async def opened(buffer: LogBuffer, size: tuple[int, int] = (80, 10)) -> AsyncIterator[tuple[LogApp, LogView, Pilot]]:
+    app = LogApp(buffer)
+    async with app.run_test(size=size) as pilot:
+        await settle(pilot)
+        yield app, app.query_one(LogView), pilot
+
+
 def rows(view: LogView) -> list[str]:
     return [view.render_line(y).text[:-1].rstrip() for y in range(view.size.height)]  # without the scroll bar
 
@@ -62,15 +79,13 @@ def step(view: LogView, by: int) -> None:
         pager.jump(by)
 
 
-async def settle(pilot) -> None:
+async def settle(pilot: Pilot) -> None:
     for _ in range(4):
         await pilot.pause(0.02)
 
 
 async def test_it_follows_until_the_reader_moves_up_and_says_how_many_lines_are_new() -> None:
-    app = LogApp(filled())
-    async with app.run_test(size=(80, 10)) as pilot:
-        view = app.query_one(LogView)
+    async with opened(filled()) as (app, view, pilot):
         app.buffer.extend(numbered(100))
         await settle(pilot)
         assert view.pager.following
@@ -88,11 +103,7 @@ async def test_it_follows_until_the_reader_moves_up_and_says_how_many_lines_are_
 
 
 async def test_lines_that_the_buffer_lets_go_do_not_shift_what_is_read() -> None:
-    app = LogApp(LogBuffer(max_lines=200))
-    app.buffer.extend(numbered(200))
-    async with app.run_test(size=(80, 10)) as pilot:
-        view = app.query_one(LogView)
-        await settle(pilot)
+    async with opened(many(200, max_lines=200)) as (app, view, pilot):
         await pilot.press("pageup", "pageup")
         before = rows(view)
         app.buffer.extend(numbered(100, 200))
@@ -101,11 +112,7 @@ async def test_lines_that_the_buffer_lets_go_do_not_shift_what_is_read() -> None
 
 
 async def test_keys_move_to_both_ends_and_wrong_keys_do_nothing() -> None:
-    app = LogApp(filled())
-    app.buffer.extend(numbered(500))
-    async with app.run_test(size=(80, 10)) as pilot:
-        view = app.query_one(LogView)
-        await settle(pilot)
+    async with opened(many(500)) as (_, view, pilot):
         await pilot.press("g")
         assert rows(view)[0].endswith("line 0")
         await pilot.press("up", "z", "Q", "left")
@@ -117,10 +124,11 @@ async def test_keys_move_to_both_ends_and_wrong_keys_do_nothing() -> None:
 
 
 async def test_search_goes_to_the_nearest_match_above_and_n_walks_on() -> None:
-    app = LogApp(filled(*(f"needle {n}" if n % 100 == 50 else f"hay {n}" for n in range(1000))))
-    async with app.run_test(size=(80, 10)) as pilot:
-        view = app.query_one(LogView)
-        await settle(pilot)
+    async with opened(filled(*(f"needle {n}" if n % 100 == 50 else f"hay {n}" for n in range(1000)))) as (
+        _,
+        view,
+        pilot,
+    ):
         view.search(Query("NEEDLE".lower()))
         await settle(pilot)
         assert view.pager.selected_text() == "needle 950"
@@ -137,9 +145,11 @@ async def test_search_goes_to_the_nearest_match_above_and_n_walks_on() -> None:
 
 
 async def test_a_filter_shows_matching_lines_only_and_new_ones_as_they_come() -> None:
-    app = LogApp(filled("INFO 05-21 21:02:50 [a.py:1] fine", "ERROR 05-21 21:02:50 [a.py:2] broken"))
-    async with app.run_test(size=(80, 10)) as pilot:
-        view = app.query_one(LogView)
+    async with opened(filled("INFO 05-21 21:02:50 [a.py:1] fine", "ERROR 05-21 21:02:50 [a.py:2] broken")) as (
+        app,
+        view,
+        pilot,
+    ):
         view.filter(LineFilter(level=40))
         await settle(pilot)
         assert len(view.pager.numbers) == 1
@@ -152,37 +162,24 @@ async def test_a_filter_shows_matching_lines_only_and_new_ones_as_they_come() ->
 
 
 async def test_marked_lines_are_copied_together() -> None:
-    app = LogApp(filled(*(f"line {n}" for n in range(20))))
-    async with app.run_test(size=(80, 10)) as pilot:
-        view = app.query_one(LogView)
-        await settle(pilot)
+    async with opened(many(20)) as (_, view, pilot):
         await pilot.press("shift+up", "shift+up")
         assert view.pager.selected_text() == "line 17\nline 18\nline 19"
         await pilot.press("up")
         assert view.pager.selected_text() == "line 16"
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "[/red] closes nothing",
-        "[@click=app.quit]press[/]",
-        "\x1b[31mred\x1b[0m \x1b]0;title\x07 bell\x07",
-        "\x1b]52;c;aGFjaw==\x07clip",
-        "bad \ufffd bytes \x00\x01\x02",
-        "wide 漢字 and 🚀 glyphs",
-        "a\rb\rc",
-        "\u202eright to left",
-        "x" * 60_000,
-        "漢" * 5_000,
-        "",
-    ],
-)
+HOSTILE = (
+    "[/red] closes nothing", "[@click=app.quit]press[/]", "\x1b[31mred\x1b[0m \x1b]0;title\x07 bell\x07",
+    "\x1b]52;c;aGFjaw==\x07clip", "bad \ufffd bytes \x00\x01\x02", "wide 漢字 and 🚀 glyphs", "a\rb\rc",
+    "\u202eright to left", "x" * 60_000, "漢" * 5_000, "",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("text", HOSTILE)
 @pytest.mark.parametrize("wrap", [False, True])
 async def test_hostile_text_is_text(text: str, wrap: bool) -> None:
-    app = LogApp(filled("before", text, "after"))
-    async with app.run_test(size=(40, 12)) as pilot:
-        view = app.query_one(LogView)
+    async with opened(filled("before", text, "after"), (40, 12)) as (app, view, pilot):
         if wrap:
             view.toggle_wrap()
         await settle(pilot)
@@ -201,10 +198,7 @@ async def test_markup_is_shown_as_it_stands() -> None:
 
 
 async def test_wrapping_shows_all_of_a_long_line() -> None:
-    app = LogApp(filled("start " + "x" * 100 + " end"))
-    async with app.run_test(size=(40, 8)) as pilot:
-        view = app.query_one(LogView)
-        await settle(pilot)
+    async with opened(filled("start " + "x" * 100 + " end"), (40, 8)) as (_, view, _):
         assert "end" not in "".join(rows(view))
         view.toggle_wrap()
         assert "end" in "".join(rows(view))
@@ -224,20 +218,14 @@ def count_refreshes(view: LogView) -> list[tuple[object, ...]]:
 
 
 async def test_a_quiet_log_is_not_repainted() -> None:
-    app = LogApp(filled(*(f"line {n}" for n in range(50))))
-    async with app.run_test(size=(80, 10)) as pilot:
-        view = app.query_one(LogView)
-        await settle(pilot)
+    async with opened(many(50)) as (_, view, pilot):
         asked = count_refreshes(view)
         await settle(pilot)
         assert asked == []
 
 
 async def test_new_lines_repaint_only_the_rows_that_they_fill() -> None:
-    app = LogApp(filled("line 0", "line 1"))
-    async with app.run_test(size=(80, 10)) as pilot:
-        view = app.query_one(LogView)
-        await settle(pilot)
+    async with opened(filled("line 0", "line 1")) as (app, view, pilot):
         asked = count_refreshes(view)
         app.buffer.extend(numbered(1, 2))
         await settle(pilot)
@@ -246,10 +234,7 @@ async def test_new_lines_repaint_only_the_rows_that_they_fill() -> None:
 
 
 async def test_lines_below_what_is_read_repaint_no_text() -> None:
-    app = LogApp(filled(*(f"line {n}" for n in range(1000))))
-    async with app.run_test(size=(80, 20)) as pilot:
-        view = app.query_one(LogView)
-        await settle(pilot)
+    async with opened(many(1000), (80, 20)) as (app, view, pilot):
         await pilot.press("g")
         asked = count_refreshes(view)
         app.buffer.extend(numbered(10, 1000))
@@ -258,10 +243,7 @@ async def test_lines_below_what_is_read_repaint_no_text() -> None:
 
 
 async def test_no_timer_runs_while_nobody_looks() -> None:
-    app = LogApp(filled("line 0"))
-    async with app.run_test(size=(80, 10)) as pilot:
-        view = app.query_one(LogView)
-        await settle(pilot)
+    async with opened(filled("line 0")) as (app, view, pilot):
         flusher = view._flusher
         assert flusher is not None
         assert flusher._active.is_set()
@@ -290,9 +272,7 @@ def test_over_ssh_it_is_quieter(ssh: str, seconds: float, monkeypatch: pytest.Mo
 
 
 async def test_why_no_more_lines_come_stands_below_the_last_one() -> None:
-    app = LogApp(filled(*(f"line {n}" for n in range(50))))
-    async with app.run_test(size=(80, 10)) as pilot:
-        view = app.query_one(LogView)
+    async with opened(many(50)) as (app, view, pilot):
         app.buffer.end_of_log("the container has ended")
         await settle(pilot)
         assert rows(view)[-1] == "End of the log: the container has ended"
@@ -306,10 +286,7 @@ async def test_why_no_more_lines_come_stands_below_the_last_one() -> None:
 
 
 async def test_an_empty_log_says_that_it_is_empty_and_a_filter_that_it_hides_all() -> None:
-    app = LogApp(LogBuffer())
-    async with app.run_test(size=(80, 10)) as pilot:
-        view = app.query_one(LogView)
-        await settle(pilot)
+    async with opened(LogBuffer()) as (app, view, pilot):
         assert rows(view)[0] == "No lines yet."
         app.buffer.extend(numbered(3))
         view.filter(LineFilter(level=40))
@@ -318,10 +295,7 @@ async def test_an_empty_log_says_that_it_is_empty_and_a_filter_that_it_hides_all
 
 
 async def test_the_screen_hears_when_following_or_the_search_changes() -> None:
-    app = LogApp(filled(*(f"line {n}" for n in range(100))))
-    async with app.run_test(size=(80, 10)) as pilot:
-        view = app.query_one(LogView)
-        await settle(pilot)
+    async with opened(many(100)) as (app, view, pilot):
         app.heard.clear()
         await pilot.press("up", "up", "end")
         assert app.heard == ["follow", "follow"]
@@ -338,10 +312,8 @@ async def test_the_screen_hears_when_following_or_the_search_changes() -> None:
 async def painted(*texts: str, width: int = 100, stamp: str = STAMP) -> list[str]:
     buffer = LogBuffer()
     buffer.extend([LogLine(stamp, text) for text in texts])
-    app = LogApp(buffer)
-    async with app.run_test(size=(width, 10)) as pilot:
-        await settle(pilot)
-        return rows(app.query_one(LogView))
+    async with opened(buffer, (width, 10)) as (_, view, _):
+        return rows(view)
 
 
 async def test_time_process_level_and_message() -> None:
@@ -380,10 +352,7 @@ async def test_where_it_is_narrow_the_message_has_the_room(width: int, start: st
 
 
 async def test_a_line_that_goes_on_beyond_the_edge_has_a_mark_there() -> None:
-    app = LogApp(filled("start " + "x" * 100 + " end"))
-    async with app.run_test(size=(61, 5)) as pilot:
-        view = app.query_one(LogView)
-        await settle(pilot)
+    async with opened(filled("start " + "x" * 100 + " end"), (61, 5)) as (_, view, pilot):
         assert rows(view)[0].endswith("x\u2026")
         await pilot.press("right", "right", "right", "right")
         assert rows(view)[0].startswith("\u2026x")
@@ -393,9 +362,7 @@ async def test_a_line_that_goes_on_beyond_the_edge_has_a_mark_there() -> None:
 
 
 async def test_of_a_huge_line_the_rest_is_counted_and_copied() -> None:
-    app = LogApp(filled("x" * 5_000))
-    async with app.run_test(size=(80, 40)) as pilot:
-        view = app.query_one(LogView)
+    async with opened(filled("x" * 5_000), (80, 40)) as (_, view, pilot):
         view.toggle_wrap()
         await settle(pilot)
         assert "+3,000 characters" in " ".join(rows(view))
@@ -403,9 +370,11 @@ async def test_of_a_huge_line_the_rest_is_counted_and_copied() -> None:
 
 
 async def test_wrapped_rows_keep_every_wide_glyph_and_break_at_words() -> None:
-    app = LogApp(filled("漢" * 60, "some words that do not fit on one row of so narrow a screen"))
-    async with app.run_test(size=(31, 12)) as pilot:
-        view = app.query_one(LogView)
+    async with opened(filled("漢" * 60, "some words that do not fit on one row of so narrow a screen"), (31, 12)) as (
+        _,
+        view,
+        pilot,
+    ):
         view.toggle_wrap()
         await settle(pilot)
         text = "".join(rows(view))
@@ -414,9 +383,11 @@ async def test_wrapped_rows_keep_every_wide_glyph_and_break_at_words() -> None:
 
 
 async def test_every_row_of_a_line_taller_than_the_screen_can_be_reached() -> None:
-    app = LogApp(filled("before", " ".join(f"word{n:03}" for n in range(100)), "after"))
-    async with app.run_test(size=(60, 6)) as pilot:
-        view = app.query_one(LogView)
+    async with opened(filled("before", " ".join(f"word{n:03}" for n in range(100)), "after"), (60, 6)) as (
+        _,
+        view,
+        pilot,
+    ):
         view.toggle_wrap()
         await settle(pilot)
         seen = " ".join(rows(view))
@@ -431,18 +402,12 @@ async def test_every_row_of_a_line_taller_than_the_screen_can_be_reached() -> No
 
 
 async def test_secrets_are_neither_shown_nor_copied() -> None:
-    app = LogApp(filled("non-default args: {'api_key': ['sesame']}"))
-    async with app.run_test(size=(80, 5)) as pilot:
-        view = app.query_one(LogView)
-        await settle(pilot)
+    async with opened(filled("non-default args: {'api_key': ['sesame']}"), (80, 5)) as (_, view, _):
         assert "sesame" not in "".join(rows(view)) + view.pager.selected_text()
 
 
 async def test_another_theme_and_another_size_repaint_everything() -> None:
-    app = LogApp(filled(*(f"line {n}" for n in range(100))))
-    async with app.run_test(size=(80, 10)) as pilot:
-        view = app.query_one(LogView)
-        await settle(pilot)
+    async with opened(many(100)) as (app, view, pilot):
         before = view.render_line(0)
         app.register_theme(SPARK_LIGHT)
         app.theme = SPARK_LIGHT.name
@@ -457,9 +422,7 @@ async def test_another_theme_and_another_size_repaint_everything() -> None:
 
 
 async def test_the_search_finds_only_what_the_filter_shows() -> None:
-    app = LogApp(filled("INFO: disk full", "ERROR: disk full", "INFO: disk full"))
-    async with app.run_test(size=(80, 10)) as pilot:
-        view = app.query_one(LogView)
+    async with opened(filled("INFO: disk full", "ERROR: disk full", "INFO: disk full")) as (_, view, pilot):
         view.filter(LineFilter(level=40))
         view.search(Query("disk"))
         await settle(pilot)
@@ -468,9 +431,7 @@ async def test_the_search_finds_only_what_the_filter_shows() -> None:
 
 
 async def test_a_match_beyond_the_edge_comes_into_view() -> None:
-    app = LogApp(filled("x" * 200 + " needle " + "y" * 200, "a needle at once"))
-    async with app.run_test(size=(80, 5)) as pilot:
-        view = app.query_one(LogView)
+    async with opened(filled("x" * 200 + " needle " + "y" * 200, "a needle at once"), (80, 5)) as (_, view, pilot):
         view.search(Query("needle"))
         await settle(pilot)
         assert rows(view)[1].endswith("a needle at once")
@@ -481,10 +442,7 @@ async def test_a_match_beyond_the_edge_comes_into_view() -> None:
 
 
 async def test_a_long_log_is_searched_without_holding_up_the_screen() -> None:
-    app = LogApp(LogBuffer())
-    app.buffer.extend([*numbered(19_999), LogLine(STAMP, "needle")])
-    async with app.run_test(size=(80, 10)) as pilot:
-        view = app.query_one(LogView)
+    async with opened(filled(*(f"line {n}" for n in range(19_999)), "needle")) as (_, view, pilot):
         view.search(Query("needle"))
         assert view.pager.match_text == "searching ..."
         for _ in range(300):
@@ -495,10 +453,7 @@ async def test_a_long_log_is_searched_without_holding_up_the_screen() -> None:
 
 
 async def test_the_wheel_scrolls_and_follows_again_at_the_end() -> None:
-    app = LogApp(filled(*(f"line {n}" for n in range(100))))
-    async with app.run_test(size=(80, 10)) as pilot:
-        view = app.query_one(LogView)
-        await settle(pilot)
+    async with opened(many(100)) as (_, view, pilot):
         await pilot._post_mouse_events([MouseScrollUp], view, offset=(5, 5))
         assert not view.pager.following
         assert rows(view)[-1].endswith("line 96")
@@ -509,10 +464,7 @@ async def test_the_wheel_scrolls_and_follows_again_at_the_end() -> None:
 
 
 async def test_dragging_marks_lines_and_a_click_takes_one() -> None:
-    app = LogApp(filled(*(f"line {n}" for n in range(100))))
-    async with app.run_test(size=(80, 10)) as pilot:
-        view = app.query_one(LogView)
-        await settle(pilot)
+    async with opened(many(100)) as (_, view, pilot):
         await pilot.mouse_down(view, offset=(12, 2))
         await pilot.hover(view, offset=(12, 4))
         await pilot.mouse_up(view, offset=(12, 4))
@@ -523,10 +475,7 @@ async def test_dragging_marks_lines_and_a_click_takes_one() -> None:
 
 
 async def test_the_scroll_bar_goes_to_any_place_and_its_foot_follows() -> None:
-    app = LogApp(filled(*(f"line {n}" for n in range(1000))))
-    async with app.run_test(size=(80, 11)) as pilot:
-        view = app.query_one(LogView)
-        await settle(pilot)
+    async with opened(many(1000), (80, 11)) as (_, view, pilot):
         await pilot.click(view, offset=(79, 0))
         assert rows(view)[0].endswith("line 0")
         await pilot.click(view, offset=(79, 5))

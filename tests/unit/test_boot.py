@@ -1,236 +1,58 @@
-"""What the boot tracker says about real logs. Expectations were written by reading the logs."""
+"""What the boot tracker makes of logs: real ones, and composed ones of starts without a recording.
+
+Expectations were written by reading the logs; they lie beside them, in `expected.jsonl`: `seconds` per phase that has
+run and is over, `running` or `broken` the one that is not, `total` the seconds to ready.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from spark_tui.domain.logs.line import LogClock, parse_line
 from spark_tui.domain.logs.timeline import EMPTY_TIMELINE, BootTimeline, Outcome, PhaseId, PhaseState
 from spark_tui.domain.logs.tracker import LogTracker
-from tests.log_fixtures import log_names, read_log, run_log
+from tests.engine_logs import track
+from tests.log_fixtures import COMPOSED, LOGS, expected, log_names, read_composed, read_log, run_log
 
 CPU = "vllm-0.32-cpu-"
-EAGER = ("compile", "capture")
-NEVER_ON_CPU_EAGER = ("download", "compile", "autotune", "capture")
+REAL, MADE = ({case["log"]: case for case in expected(folder)} for folder in (LOGS, COMPOSED))
 
 
-def track(lines: list[str]) -> BootTimeline:
-    tracker = LogTracker()
-    tracker.feed_many(("", line) for line in lines)
-    return tracker.timeline()
+def lines_of(name: str) -> list[str]:
+    return run_log(name) if name in REAL else read_composed(name)
 
 
-@dataclass
-class Case:
-    """`seconds` per phase that has run and is over; `running` or `broken` is the one that is not."""
-
-    log: str
-    outcome: str
-    ready: bool
-    seconds: dict[str, float | None]
-    skipped: tuple[str, ...] = ()
-    running: str = ""
-    broken: str = ""
-    details: dict[str, str] = field(default_factory=dict)
-    facts: dict[str, object] = field(default_factory=dict)
-    failure: str = ""
-    process: str = ""
-    total: float | None = None
-
-
-STARTS = [
-    Case(
-        "gb10-vllm-0.20.2-qwen3.6-35b-a3b-mtp",
-        outcome="starting",  # the text ends before uvicorn's lines
-        ready=False,
-        seconds={
-            "container": 0,
-            "config": 30,
-            "engine_init": 11,
-            "download": 78.968,
-            "weights": 277 - 78.968,
-            "compile": 117,
-            "kv_cache": 7,
-            "autotune": 14.853,
-            "capture": 2.147,
-            "engine_ready": 0,
-        },
-        running="server",
-        details={
-            "weights": "21.42 GiB",
-            "compile": "torch.compile 64s",
-            "kv_cache": "5,463,232 tokens",
-            "capture": "0.37 GiB",
-            "server": "http://0.0.0.0:8000",
-        },
-        facts={
-            "version": "0.20.2",
-            "model": "rdtand/Qwen3.6-35B-A3B-PrismaQuant-4.75bit-vllm",
-            "architecture": "Qwen3_5MoeForConditionalGeneration",
-            "max_model_len": 262144,
-            "quantization": "compressed-tensors",
-            "kv_cache_dtype": "fp8",
-            "speculation": "mtp 3",
-            "attention": "FLASHINFER",
-            "fp4_linear": "FlashInferCutlassNvFp4LinearKernel",
-            "fp4_moe": "FLASHINFER_CUTLASS",
-            "eager": False,
-            "checkpoint_gib": 21.31,
-            "load_gib": 21.42,
-            "kv_gib": 64.69,
-            "kv_tokens": 5_463_232,
-            "max_concurrency": 20.84,
-            "graph_estimated_gib": -0.17,
-            "graph_actual_gib": 0.37,
-            "compile_seconds": 64.01,
-            "init_seconds": 140.49,
-        },
-    ),
-    Case("gb10-vllm-0.18-mtp-forum", outcome="starting", ready=False, seconds={"container": 0, "compile": 8,
-        "kv_cache": 8, "autotune": 14.174, "capture": 3.826, "engine_ready": 0},
-        skipped=("config", "engine_init", "download", "weights"), running="server",
-        details={"kv_cache": "694,656 tokens", "capture": "-0.10 GiB"},
-        facts={"graph_estimated_gib": 0.33, "graph_actual_gib": -0.1, "kv_gib": 18.04, "max_concurrency": 2.63}),
-    # its last lines: a child of the serving engine failed
-    Case("sglang-lines", outcome="failed", ready=True, seconds={"container": 0, "weights": 0, "kv_cache": 2,
-        "capture": 9, "engine_ready": 1},
-        skipped=("config", "engine_init", "download", "compile", "autotune", "server"),
-        details={"weights": "28.79 GB", "kv_cache": "383,872 tokens"},
-        failure="RuntimeError: NCCL error: remote process exited or there was a network error", total=12),
-    Case(CPU + "01-first-start", outcome="stopped", ready=True, seconds={"container": 0.36, "config": 6,
-        "engine_init": 8, "weights": 1, "kv_cache": 0, "engine_ready": 3, "server": 1}, skipped=NEVER_ON_CPU_EAGER,
-        details={"weights": "1/1 shards", "kv_cache": "2,097,152 tokens"}, facts={"version": "0.32.0",
-        "model": "/srv/vllm/tiny", "architecture": "Qwen3ForCausalLM", "eager": True, "kv_gib": 1.0,
-        "max_concurrency": 4096.0, "init_seconds": 2.63, "quantization": "", "kv_cache_dtype": "", "speculation": "",
-        "url": "http://127.0.0.1:8000"}, total=19.36),
-    Case(CPU + "10-smollm2-start", outcome="stopped", ready=True, seconds={"container": 0, "config": 13.924,
-        "engine_init": 7, "weights": 3, "kv_cache": 0, "engine_ready": 3, "server": 2}, skipped=NEVER_ON_CPU_EAGER,
-        facts={"max_model_len": 2048, "kv_tokens": 46_592}, total=28.924),
-    Case(CPU + "20-apikey-logreq", outcome="stopped", ready=True, seconds={"container": 0, "config": 5.61,
-        "engine_init": 6, "weights": 1, "kv_cache": 0, "engine_ready": 0, "server": 1}, skipped=NEVER_ON_CPU_EAGER,
-        total=13.61),
-    # the KV cache is sized when the slower of two engines has done it
-    Case(CPU + "50-dp2", outcome="stopped", ready=True, seconds={"container": 0, "config": 19.704, "engine_init": 9,
-        "weights": 1, "kv_cache": 2, "engine_ready": 0, "server": 3}, skipped=NEVER_ON_CPU_EAGER, total=34.704),
-    Case(CPU + "60-think-start", outcome="stopped", ready=True, seconds={"container": 0, "config": 5.668,
-        "engine_init": 7, "weights": 1, "kv_cache": 0, "engine_ready": 1, "server": 1}, skipped=NEVER_ON_CPU_EAGER,
-        total=15.668),
-    # tracebacks while it drains are not why it ended
-    Case(CPU + "61-drain", outcome="stopped", ready=True, seconds={"container": 0, "config": 5.663, "engine_init": 6,
-        "weights": 2, "kv_cache": 0, "engine_ready": 0, "server": 1}, skipped=NEVER_ON_CPU_EAGER, total=14.663),
-    # two API servers
-    Case(CPU + "asc2", outcome="stopped", ready=True, seconds={"container": None, "config": 10, "engine_init": 7,
-        "weights": 1, "kv_cache": 0, "engine_ready": 0, "server": 1}, skipped=NEVER_ON_CPU_EAGER, total=19),
-    # source paths instead of names; killed with SIGKILL, of which the log knows nothing
-    Case(CPU + "dbg", outcome="ready", ready=True, seconds={"container": None, "config": 6, "engine_init": 6,
-        "weights": 1, "kv_cache": 0, "engine_ready": 1, "server": 0}, skipped=NEVER_ON_CPU_EAGER, total=14),
-    Case(CPU + "json", outcome="stopped", ready=True, seconds={"container": None, "config": 6.36,
-        "engine_init": 7.341, "weights": 1.163, "kv_cache": 0.001, "engine_ready": 0.777, "server": 1.052},
-        skipped=NEVER_ON_CPU_EAGER, facts={"version": "0.32.0", "model": "tiny/tiny-qwen3", "kv_tokens": 524_288},
-        total=16.694),
-    Case(CPU + "spec", outcome="stopped", ready=True, seconds={"container": None, "config": 6, "engine_init": 11,
-        "weights": 1, "kv_cache": 0, "engine_ready": 3, "server": 1}, skipped=NEVER_ON_CPU_EAGER,
-        facts={"speculation": "ngram 3", "max_concurrency": 256.0}, total=22),
-    Case(CPU + "tty-colour", outcome="ready", ready=True, seconds={"container": None, "config": 6, "engine_init": 7,
-        "weights": 1, "kv_cache": 0, "engine_ready": 2, "server": 0}, skipped=NEVER_ON_CPU_EAGER,
-        facts={"version": "0.32.0", "model": "tiny/tiny-qwen3"}, total=16),
-]  # fmt: skip
-
-FAILURES = [
-    # compiled, served, then its engine core was killed
-    Case(CPU + "r1", outcome="failed", ready=True, seconds={"container": None, "config": 14, "engine_init": 7,
-        "weights": 1, "compile": 36, "kv_cache": 0, "engine_ready": 1, "server": 1},
-        skipped=("download", "autotune", "capture"), failure="engine core exited unexpectedly", process="APIServer",
-        total=60),
-    # the tail of a log: it served, then a worker was killed
-    Case(CPU + "crash-worker-sigkill", outcome="failed", ready=True, seconds={},
-        skipped=tuple(phase for phase in PhaseId if phase not in (PhaseId.READY, PhaseId.WARM)),
-        failure="Worker proc VllmWorker-0 died unexpectedly (exit code: -9), shutting down executor.",
-        process="EngineCore"),
-    Case(CPU + "fatal-kv-space-zero", outcome="failed", ready=False, seconds={"container": 0, "config": 5.701,
-        "engine_init": 7, "weights": 1}, skipped=("download", "compile", "capture"), broken="kv_cache",
-        failure="ValueError: No available memory for the cache blocks. Try increasing", process="EngineCore",
-        facts={"kv_gib": 0.0}),
-    Case(CPU + "fatal-max-model-len-absurd", outcome="failed", ready=False, seconds={"container": 0}, skipped=EAGER,
-        broken="config",
-        failure="Value error, User-specified max_model_len (1000000) is greater than the derived max_model_len"),
-    Case(CPU + "fatal-model-hub-offline", outcome="failed", ready=False, seconds={"container": 0}, skipped=EAGER,
-        broken="config",
-        failure="huggingface_hub.errors.LocalEntryNotFoundError: Cannot find an appropriate cached snapshot folder"),
-    Case(CPU + "fatal-model-path-missing", outcome="failed", ready=False, seconds={"container": 0}, skipped=EAGER,
-        broken="config", failure="huggingface_hub.errors.HFValidationError: Repo id must be in the form"),
-    Case(CPU + "fatal-port-in-use", outcome="failed", ready=False, seconds={"container": 0}, skipped=EAGER,
-        broken="config", failure="OSError: [Errno 98] Address already in use"),
-    Case(CPU + "f_badarch", outcome="failed", ready=False, seconds={"container": 0}, skipped=EAGER, broken="config",
-        failure="Value error, The checkpoint you are trying to load has model type `totallynew` but Transformers"),
-    Case(CPU + "f_badarg", outcome="failed", ready=False, seconds={}, broken="container",
-        failure="vllm: error: unrecognized arguments: --no-such-flag 3"),
-    Case(CPU + "f_badquant", outcome="failed", ready=False, seconds={"container": 0}, skipped=EAGER, broken="config",
-        failure="Value error, Unknown quantization method: foo. Must be one of"),
-    Case(CPU + "f_maxlen", outcome="failed", ready=False, seconds={"container": 0}, skipped=EAGER, broken="config",
-        failure="Value error, User-specified max_model_len (999999) is greater than"),
-    Case(
-        CPU + "f_missing",
-        outcome="failed",
-        ready=False,
-        seconds={"container": 0, "config": 6, "engine_init": 8},
-        skipped=("download", "compile", "capture"),
-        broken="weights",
-        failure="FileNotFoundError: Weight files referenced in index but missing: {'tiny/missing/model-00003-of-00004",
-        process="Worker",
-    ),
-    Case(CPU + "f_nomodel_off", outcome="failed", ready=False, seconds={"container": 0}, skipped=EAGER,
-        broken="config",
-        failure="huggingface_hub.errors.LocalEntryNotFoundError: Cannot find an appropriate cached snapshot folder"),
-    # three chained exceptions: the last one says it in a person's words
-    Case(CPU + "f_nomodel_on", outcome="failed", ready=False, seconds={"container": 0}, skipped=EAGER,
-        broken="config", failure="OSError: We couldn't connect to 'https://huggingface.co' to load the files"),
-    Case(CPU + "f_nvfp4", outcome="failed", ready=False, seconds={"container": 0, "config": 15, "engine_init": 8},
-        skipped=("download", "compile", "capture"), broken="weights",
-        failure="ValueError: Failed to find a kernel that can implement the NVFP4 linear layer. Reasons:",
-        process="Worker", facts={"quantization": "modelopt_fp4", "kv_cache_dtype": "fp8_e4m3"}),
-    Case(CPU + "f_port", outcome="failed", ready=False, seconds={"container": 0}, skipped=EAGER, broken="config",
-        failure="OSError: [Errno 98] Address already in use"),
-    # EngineDeadError in it is how a stopped engine looks from the API server
-    Case(CPU + "sigint-idle", outcome="stopped", ready=False, seconds={}, skipped=("container",)),
-    Case(CPU + "sigterm-inflight", outcome="stopped", ready=False, seconds={}, skipped=("container",)),
-]  # fmt: skip
-
-ALL = [*STARTS, *FAILURES]
-
-
-@pytest.mark.parametrize("case", ALL, ids=[case.log for case in ALL])
-def test_a_real_log_is_read_right(case: Case) -> None:
-    timeline = track(run_log(case.log))
-    states = {phase.id.value: phase.state for phase in timeline.phases}
+@pytest.mark.parametrize("case", [*REAL.values(), *MADE.values()], ids=[*REAL, *MADE])
+def test_a_log_is_read_right(case: dict[str, Any]) -> None:
+    timeline, seconds = track(lines_of(case["log"])), case.get("seconds", {})
     over = {phase.id.value: phase.seconds for phase in timeline.phases if phase.state is PhaseState.DONE}
     over.pop("ready", None)
-    assert over == pytest.approx(case.seconds, abs=0.002)
-    assert {name for name, state in states.items() if state is PhaseState.SKIPPED} == set(case.skipped)
-    assert [name for name, state in states.items() if state is PhaseState.RUNNING] == [case.running] * bool(
-        case.running
-    )
-    assert [name for name, state in states.items() if state is PhaseState.FAILED] == [case.broken] * bool(case.broken)
-    assert (timeline.outcome, timeline.ready) == (case.outcome, case.ready)
-    assert {name: timeline.phase(name).detail for name in case.details} == case.details
-    assert {name: getattr(timeline.facts, name) for name in case.facts} == case.facts
-    assert timeline.seconds == (None if case.total is None else pytest.approx(case.total, abs=0.002))
-    if case.failure:
-        assert timeline.failure is not None
-        assert case.failure in timeline.failure.line
-        assert timeline.failure.process == case.process
-        assert not timeline.failure.guess
-    else:
-        assert timeline.failure is None
+    assert over == pytest.approx(seconds, abs=0.002)
+    for state, key in ((PhaseState.RUNNING, "running"), (PhaseState.FAILED, "broken")):
+        assert [phase.id for phase in timeline.phases if phase.state is state] == ([case[key]] if key in case else [])
+    if "skipped" in case:
+        skipped = {phase.id for phase in timeline.phases if phase.state is PhaseState.SKIPPED}
+        assert skipped == set(case["skipped"])
+    assert (timeline.outcome, timeline.ready) == (case["outcome"], case["ready"])
+    details, facts, total = case.get("details", {}), case.get("facts", {}), case.get("total")
+    assert {name: timeline.phase(name).detail for name in details} == details
+    assert {name: getattr(timeline.facts, name) for name in facts} == facts
+    assert timeline.seconds == (None if total is None else pytest.approx(total, abs=0.002))
+    assert (timeline.failure is not None) == (case["outcome"] == "failed")
+    if "failure" in case and timeline.failure is not None:
+        assert case["failure"] in timeline.failure.line
+        assert (timeline.failure.process, timeline.failure.guess) == (case.get("process", ""), False)
 
 
-def test_every_log_of_the_fixtures_has_an_expectation() -> None:
-    streams = {name.removesuffix(".stdout").removesuffix(".stderr") for name in log_names()}
-    assert streams == {case.log for case in ALL}
+def test_every_log_has_an_expectation() -> None:
+    assert {name.removesuffix(".stdout").removesuffix(".stderr") for name in log_names()} == set(REAL)
+    assert {path.stem for path in COMPOSED.glob("*.log")} == set(MADE) | {"trtllm-1.2"}
 
 
 GB10 = "gb10-vllm-0.20.2-qwen3.6-35b-a3b-mtp"
@@ -268,7 +90,7 @@ def test_without_stamps_there_are_durations_but_no_times() -> None:
     assert timeline.phase("compile").seconds == 117
 
 
-@pytest.mark.parametrize("name", [case.log for case in ALL if case.total is not None])
+@pytest.mark.parametrize("name", [name for name, case in REAL.items() if case.get("total") is not None])
 def test_no_second_is_counted_twice(name: str) -> None:
     timeline = track(run_log(name))
     spent = sum(phase.seconds or 0 for phase in timeline.phases if phase.state is PhaseState.DONE)
@@ -288,12 +110,7 @@ def test_the_story_does_not_depend_on_how_lines_arrive(name: str, cuts: list[int
         at = cut
     tracker.feed_many(lines[at:])
     whole, parts = track(run_log(name)), tracker.timeline()
-    assert (parts.phases, parts.facts, parts.failure, parts.outcome) == (
-        whole.phases,
-        whole.facts,
-        whole.failure,
-        whole.outcome,
-    )
+    assert replace(parts, news=whole.news) == whole
 
 
 @settings(max_examples=300, deadline=None)
@@ -597,3 +414,48 @@ def test_new_year_is_not_a_journey_in_time() -> None:
 def test_nothing_read_is_the_empty_timeline() -> None:
     assert LogTracker().timeline() == EMPTY_TIMELINE
     assert EMPTY_TIMELINE.current is None
+
+
+def test_tensorrt_llm_with_dockers_stamps() -> None:
+    """Most of its lines have no time of their own."""
+    clock, tracker, lines = LogClock(), LogTracker(), read_composed("trtllm-1.2")
+    times = [clock.read(None, parse_line(line).time) for line in lines]
+    at = next(time for time in times if time is not None)
+    for time, line in zip(times, lines, strict=True):
+        at = max(at, time or 0.0)
+        tracker.feed(at, line)
+    timeline = tracker.timeline()
+    assert (timeline.outcome, timeline.facts.version) == ("ready", "1.2.0")
+    over = {phase.id.value: phase.seconds for phase in timeline.phases if phase.state is PhaseState.DONE}
+    over.pop("ready")
+    assert over == pytest.approx(
+        {"container": 0, "config": 15.254, "weights": 24, "kv_cache": 0, "autotune": 8, "capture": 7, "server": 0},
+        abs=0.002,
+    )
+    assert timeline.phase("kv_cache").detail == "656,192 tokens"
+    assert timeline.phase("weights").detail == "1190/1190 weights"
+    assert (timeline.facts.kv_gib, timeline.facts.kv_tokens) == (80.1, 656_192)
+
+
+CARRIERS = {
+    "journald": "Nov 21 02:16:18 spark docker[812]: ",
+    "compose": "vllm-1  | ",
+    "docker logs -t": "2026-11-21T00:00:00.000000000Z ",
+    "colours": "\x1b[0m",
+    "old era": "",
+}
+
+
+@pytest.mark.parametrize("name", MADE)
+@pytest.mark.parametrize("carried", CARRIERS)
+def test_the_carrier_of_a_log_changes_nothing_but_the_clock(name: str, carried: str) -> None:
+    lines = read_composed(name)
+    if carried == "old era":  # then every line had its process
+        dressed = track([line if line[:1] in "({[" else f"(APIServer pid=1) {line}" for line in lines])
+    else:
+        dressed = track([CARRIERS[carried] + line for line in lines])
+    plain = track(lines)
+    assert [(phase.state, phase.detail) for phase in dressed.phases] == [
+        (phase.state, phase.detail) for phase in plain.phases
+    ]
+    assert (dressed.outcome, dressed.ready) == (plain.outcome, plain.ready)

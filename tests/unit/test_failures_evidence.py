@@ -19,31 +19,6 @@ from tests.failure_logs import Case, cases, explain, track
 from tests.log_fixtures import log_names, read_log, run_log
 
 CPU = "vllm-0.32-cpu-"
-REAL = {
-    "sglang-lines": "nccl",
-    CPU + "r1": "engine_died",
-    CPU + "crash-worker-sigkill": "killed",
-    CPU + "fatal-kv-space-zero": "no_kv_room",
-    CPU + "fatal-max-model-len-absurd": "max_model_len_too_long",
-    CPU + "fatal-model-hub-offline": "hub_offline",
-    CPU + "fatal-model-path-missing": "weights_missing",
-    CPU + "fatal-port-in-use": "port_in_use",
-    CPU + "f_badarch": "unknown_architecture",
-    CPU + "f_badarg": "bad_argument",
-    CPU + "f_badquant": "unknown_quantization",
-    CPU + "f_maxlen": "max_model_len_too_long",
-    CPU + "f_missing": "weights_missing",
-    CPU + "f_nomodel_off": "hub_offline",
-    CPU + "f_nomodel_on": "hub_offline",
-    CPU + "f_nvfp4": "kernel_failure",
-    CPU + "f_port": "port_in_use",
-    CPU + "sigint-idle": "stopped",
-    CPU + "sigterm-inflight": "stopped",
-    CPU + "61-drain": "stopped",
-    CPU + "01-first-start": "stopped",
-    CPU + "dbg": None,
-    "gb10-vllm-0.20.2-qwen3.6-35b-a3b-mtp": None,
-}
 TABLE = [case for case in cases() if case.version]
 NOISE = [
     *(line for line in read_log("gb10-vllm-0.20.2-qwen3.6-35b-a3b-mtp") if "Padding" in line or "overridden" in line),
@@ -53,13 +28,6 @@ NOISE = [
     "nanobind: leaked 3 instances!",
     "",
 ]
-
-
-@pytest.mark.parametrize(("name", "cause"), REAL.items(), ids=list(REAL))
-def test_a_real_log_has_its_cause(name: str, cause: str | None) -> None:
-    found = explain_failure(track(run_log(name)))
-    assert (None if found is None else found.id) == cause
-    assert found is None or found.guess is False
 
 
 def test_a_port_of_a_real_log_is_named_and_another_one_proposed() -> None:

@@ -56,19 +56,6 @@ def test_real_logs_hold_nothing_but_these_notes(name: str) -> None:
     assert all(finding.severity is Severity.INFO for finding in found)
 
 
-def test_a_busy_healthy_server_is_left_in_peace() -> None:
-    lines = up()
-    for at in range(0, 600, 10):
-        lines.append(stats(at, prompt=900, generation=41.8, running=2, kv=31.5, prefix=74.2))
-        lines.append(drafts(at, 74, 100))
-    assert ids(lines, health=Health.OK, baseline=Baseline(41.0), pool_gib=121.69) == []
-
-
-def test_idle_lines_and_a_moment_of_queue_are_no_findings() -> None:
-    lines = [*up(), stats(0, waiting=5, running=4), stats(10, running=4), stats(20, waiting=2, running=4), stats(30)]
-    assert ids(lines, health=Health.OK) == []
-
-
 # --- how it was started -----------------------------------------------------------------------------------
 
 
@@ -159,14 +146,6 @@ def test_a_line_that_proves_a_finding_is_found_and_pointed_at(case: Case) -> Non
     overrides_from_pairs(dict(finding.change))
 
 
-def test_padding_of_a_hundredth_is_not_worth_a_word() -> None:
-    assert ids(core("Padding mamba page size by 0.02% to ensure that mamba page size and ...")) == []
-
-
-def test_a_start_that_failed_is_not_told_that_it_was_eager() -> None:
-    assert ids(banner("0.32.0", args="'enforce_eager': True")) == []
-
-
 # --- how it serves ----------------------------------------------------------------------------------------
 
 
@@ -177,10 +156,6 @@ def test_drafts_that_are_never_accepted() -> None:
     assert "2% (720 tokens drafted)" in finding.summary
     assert dict(finding.change) == {"without": "speculative_config"}
     assert finding.line == len(lines) - 1
-
-
-def test_a_handful_of_drafts_proves_nothing() -> None:
-    assert ids([*up(), drafts(0, 0, 40, "0.0")]) == []
 
 
 def test_the_real_ngram_run_accepts_enough() -> None:
@@ -198,10 +173,6 @@ def test_a_last_position_that_is_seldom_accepted_asks_for_shorter_drafts() -> No
     assert (finding.id, finding.severity) == (FindingId.DRAFTS_TOO_LONG, Severity.INFO)
     assert "num_speculative_tokens=2" in finding.remedy
     assert finding.change == (("num_speculative_tokens", "2"),)
-
-
-def test_nan_as_acceptance_is_read_as_nothing() -> None:
-    assert ids([*up(), drafts(0, 0, 0, "nan")]) == []
 
 
 def test_preemptions_are_counted_and_the_setting_that_helps_is_named() -> None:
@@ -269,17 +240,32 @@ def test_requests_that_run_without_a_token_while_health_is_fine_are_a_hang() -> 
     assert finding.line == len(FROZEN) - 2
 
 
-@pytest.mark.parametrize(
-    ("health", "later"), [(Health.OK, 60.0), (Health.NOT_LISTENING, 600.0), (Health.UNKNOWN, 600.0), (Health.OK, None)]
-)
-def test_a_long_prefill_a_dead_server_or_an_old_log_is_no_hang(health: Health, later: float | None) -> None:
-    now = None if later is None else last_at(FROZEN) + later
-    assert ids(FROZEN, health=health, now=now) == []
+IDLE = [*up(), stats(0, generation=12.0), stats(10)]
+BUSY = [
+    *up(),
+    *(stats(at, prompt=900, generation=41.8, running=2, kv=31.5, prefix=74.2) for at in range(0, 600, 10)),
+    *(drafts(at, 74, 100) for at in range(0, 600, 10)),
+]
+QUEUE = [*up(), stats(0, waiting=5, running=4), stats(10, running=4), stats(20, waiting=2, running=4), stats(30)]
+SILENT = {
+    "busy and healthy": (BUSY, {"health": Health.OK, "baseline": Baseline(41.0), "pool_gib": 121.69}),
+    "idle lines and a moment of queue": (QUEUE, {"health": Health.OK}),
+    "padding of a hundredth": (core("Padding mamba page size by 0.02% to ensure that mamba page size and ..."), {}),
+    "a failed start that was eager": (banner("0.32.0", args="'enforce_eager': True"), {}),
+    "a handful of drafts": ([*up(), drafts(0, 0, 40, "0.0")], {}),
+    "nan as acceptance": ([*up(), drafts(0, 0, 0, "nan")], {}),
+    "a long prefill": (FROZEN, {"health": Health.OK, "now": last_at(FROZEN) + 60}),
+    "a dead server": (FROZEN, {"health": Health.NOT_LISTENING, "now": last_at(FROZEN) + 600}),
+    "an unknown health": (FROZEN, {"health": Health.UNKNOWN, "now": last_at(FROZEN) + 600}),
+    "a log of another time": (FROZEN, {"health": Health.OK}),
+    "an idle server": (IDLE, {"health": Health.OK, "now": last_at(IDLE) + 9_999}),
+}
 
 
-def test_an_idle_server_does_not_hang() -> None:
-    idle = [*up(), stats(0, generation=12.0), stats(10)]
-    assert ids(idle, health=Health.OK, now=last_at(idle) + 9_999) == []
+@pytest.mark.parametrize("name", SILENT)
+def test_no_finding(name: str) -> None:
+    lines, around = SILENT[name]
+    assert ids(lines, **around) == []
 
 
 # --- baseline ---------------------------------------------------------------------------------------------

@@ -131,12 +131,6 @@ def test_the_real_starts() -> None:
     assert (qwen.state, qwen.excess_gib) == (GraphState.HARMLESS, 0.54)
 
 
-def test_the_pool_line_gives_both_sizes_and_its_absurd_percentage_is_ignored() -> None:
-    line = "CUDA graph pool memory: -0.1 GiB (actual), 0.33 GiB (estimated), difference: 0.43 GiB (46398668800.0%)."
-    facts = facts_of(core(line))
-    assert (facts.graph_actual_gib, facts.graph_estimated_gib) == (-0.1, 0.33)
-
-
 def test_model_runner_v2_measures_by_capturing_and_only_the_last_capture_is_real() -> None:
     facts = facts_of(
         core(
@@ -173,13 +167,6 @@ def test_the_line_on_utilization_becomes_a_suggestion(line: str, override: dict[
     overrides_from_pairs(dict(suggestion.change))
     if not override:
         assert "too much for unified memory" in suggestion.text
-
-
-def test_the_line_is_read_for_what_was_asked() -> None:
-    facts = facts_of(core(ENABLED))
-    assert (facts.gpu_memory_utilization, facts.utilization_without_estimate) == (0.82, 0.8048)
-    assert facts.graph_estimate_applied is True
-    assert facts_of(core(ADVERTISED)).graph_estimate_applied is False
 
 
 def test_without_the_line_there_is_no_suggestion() -> None:
@@ -230,21 +217,29 @@ def test_kv_given_rather_than_measured() -> None:
     assert kv_summary(facts) == "100k tokens (4.2 GiB), room for 2 requests of 50k"
 
 
-def test_a_persisted_plan_gives_the_kv_size() -> None:
-    facts = facts_of(
-        core(
-            "Applying persisted startup plan (fingerprint ab12): kv_cache_memory_bytes=4563402752 (4.25 GiB), recorded "
-            "free-memory baseline 31.16 GiB, current 33.00 GiB. Memory profiling will be skipped."
-        )
-    )
-    assert facts.kv_gib == 4.25
+READ = [
+    (ENABLED, {"gpu_memory_utilization": 0.82, "utilization_without_estimate": 0.8048, "graph_estimate_applied": True}),
+    (ADVERTISED, {"graph_estimate_applied": False}),
+    (  # its absurd percentage is ignored
+        "CUDA graph pool memory: -0.1 GiB (actual), 0.33 GiB (estimated), difference: 0.43 GiB (46398668800.0%).",
+        {"graph_actual_gib": -0.1, "graph_estimated_gib": 0.33},
+    ),
+    (
+        "Applying persisted startup plan (fingerprint ab12): kv_cache_memory_bytes=4563402752 (4.25 GiB), recorded "
+        "free-memory baseline 31.16 GiB, current 33.00 GiB. Memory profiling will be skipped.",
+        {"kv_gib": 4.25},
+    ),
+    (
+        "Free memory on device cuda:0 (110.2/121.69 GiB) on startup. Desired GPU memory utilization is",
+        {"device_gib": 121.69},
+    ),
+]
 
 
-def test_the_pool_is_read_where_the_log_names_it() -> None:
-    facts = facts_of(
-        core("Free memory on device cuda:0 (110.2/121.69 GiB) on startup. Desired GPU memory utilization is")
-    )
-    assert facts.device_gib == 121.69
+@pytest.mark.parametrize(("line", "fields"), READ, ids=[line[:24] for line, _ in READ])
+def test_a_line_is_read(line: str, fields: dict[str, object]) -> None:
+    facts = facts_of(core(line))
+    assert {name: getattr(facts, name) for name in fields} == fields
 
 
 def test_defaults_by_version() -> None:
