@@ -11,7 +11,6 @@ from spark_tui.domain.errors import RefusedError, SparkError, UsageError
 from spark_tui.domain.host.identity import HostPaths
 from spark_tui.domain.presets.dialects.importing import (
     Examined,
-    Gathered,
     Registry,
     examine,
     names_of,
@@ -50,7 +49,6 @@ class ImportReport:
     passed_over: tuple[SparkError, ...] = ()
 
     def count(self, outcome: Outcome) -> int:
-        """How many recipes had that outcome."""
         return sum(recipe.outcome is outcome for recipe in self.recipes)
 
 
@@ -84,33 +82,27 @@ def import_recipes(
     if isinstance(source, Given):
         names |= {found.path: own_name(found) for found in files}
     if name:
-        names = dict.fromkeys(names, _checked(name, tuple(names)))
+        if len(names) > 1:
+            raise UsageError(
+                f"--name is for one recipe; there are {len(names)}.", "Name one file, or leave out --name."
+            )
+        try:
+            names = dict.fromkeys(names, str(OPTIONS["name"].read(name)))
+        except ValueError:
+            raise UsageError(
+                f"{truncate(clean_line(name), 60)} cannot be a preset's name.",
+                "Letters, digits, `_`, `.` and `-`, at most 63, the first a letter or digit.",
+            ) from None
     examined = (examine(each, gathered, names[each.path], paths=paths, chosen=bool(name)) for each in files)
     recipes = tuple(_import(store, each, builtin, replace=replace) for each in examined)
     if not recipes and not isinstance(source, Given):
-        raise _nothing(source, gathered)
-    return ImportReport(gathered.registry, recipes, gathered.passed_over)
-
-
-def _checked(name: str, paths: tuple[str, ...]) -> str:
-    if len(paths) > 1:
-        raise UsageError(f"--name is for one recipe; there are {len(paths)}.", "Name one file, or leave out --name.")
-    try:
-        return str(OPTIONS["name"].read(name))
-    except ValueError:
+        passed = f"{len(gathered.passed_over)} passed over" if gathered.passed_over else ""
         raise UsageError(
-            f"{truncate(clean_line(name), 60)} cannot be a preset's name.",
-            "Letters, digits, `_`, `.` and `-`, at most 63, the first a letter or digit.",
-        ) from None
-
-
-def _nothing(source: Path, gathered: Gathered) -> SparkError:
-    passed = f"{len(gathered.passed_over)} passed over" if gathered.passed_over else ""
-    return UsageError(
-        f"There is no recipe in {clean_line(str(source))}.",
-        "A recipe is a YAML file with a model, a container and a command. A docker run command is read too.",
-        detail="\n".join(filter(None, (passed, *map(str, gathered.passed_over)))),
-    )
+            f"There is no recipe in {clean_line(str(source))}.",
+            "A recipe is a YAML file with a model, a container and a command. A docker run command is read too.",
+            detail="\n".join(filter(None, (passed, *map(str, gathered.passed_over)))),
+        )
+    return ImportReport(gathered.registry, recipes, gathered.passed_over)
 
 
 def _import(store: RecipeStore, recipe: Examined, builtin: Collection[str], *, replace: bool) -> ImportedRecipe:
@@ -120,16 +112,15 @@ def _import(store: RecipeStore, recipe: Examined, builtin: Collection[str], *, r
         earlier = store.own_text(recipe.name)
         if earlier == recipe.text:
             return ImportedRecipe(recipe, Outcome.UNCHANGED)
-        if earlier is not None and not replace:
-            raise _taken(f"You have a preset named {recipe.name}, and it is another one.")
-        if earlier is None and recipe.name in builtin and not replace:
-            raise _taken(f"It would take the place of the built-in preset {recipe.name}.")
-        return ImportedRecipe(
-            recipe, Outcome.IMPORTED, str(store.write(recipe.name, recipe.text, replace=earlier is not None))
-        )
-    except SparkError as problem:
-        return ImportedRecipe(recipe, Outcome.REFUSED, problem=problem)
-
-
-def _taken(summary: str) -> RefusedError:
-    return RefusedError(summary, "Give another --name, or replace it with --force.")
+        taken = ""
+        if earlier is not None:
+            taken = f"You have a preset named {recipe.name}, and it is another one."
+        elif recipe.name in builtin:
+            taken = f"It would take the place of the built-in preset {recipe.name}."
+        if taken and not replace:
+            problem = RefusedError(taken, "Give another --name, or replace it with --force.")
+            return ImportedRecipe(recipe, Outcome.REFUSED, problem=problem)
+        file = store.write(recipe.name, recipe.text, replace=earlier is not None)
+        return ImportedRecipe(recipe, Outcome.IMPORTED, str(file))
+    except SparkError as error:
+        return ImportedRecipe(recipe, Outcome.REFUSED, problem=error)

@@ -11,7 +11,7 @@ from spark_tui.domain.engine.runtimes import recognised, runtime_named
 from spark_tui.domain.secret import Secret
 
 if TYPE_CHECKING:  # its many shapes are not needed for the first frame
-    from spark_tui.domain.engine.container import ContainerFacts, PublishedPort
+    from spark_tui.domain.engine.container import ContainerFacts
 
 _LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 _KEY_OPTIONS: Final = ("--api-key", "--api-key-file")
@@ -100,7 +100,8 @@ def api_port(container: ContainerFacts) -> int | None:
     """
     if container.api_port.isdigit():
         return int(container.api_port)
-    own = _port_argument(container.argv) or runtime_named(runtime_of(container)).port
+    given = _argument(container.argv, "--port")
+    own = (given.isdigit() and int(given)) or runtime_named(runtime_of(container)).port
     if container.network_mode == "host":
         return own
     tcp = [port for port in container.ports if port.protocol == "tcp" and port.host_port]
@@ -114,13 +115,20 @@ def exposure_of(container: ContainerFacts, port: int | None) -> Exposure:
     """Who can reach the API, from the real bindings. Only a key that we know of counts as a key."""
     if port is None:
         return Exposure.NONE
+    runtime = runtime_named(runtime_of(container))
     if container.network_mode == "host":
-        open_to_lan = _listens_outside(container)
+        # What stands in a variable is not known, and counts as outside.
+        host = _argument(container.argv, "--host")
+        by_default = not host and runtime.loopback
+        open_to_lan = runtime.host_variable in container.environment if by_default else host not in _LOOPBACK
     else:
-        open_to_lan = any(p.host_port == port and not _is_loopback(p) for p in container.ports)
+        bound = [published.host_ip for published in container.ports if published.host_port == port]
+        open_to_lan = any(not ip.startswith("127.") and ip != "::1" for ip in bound)
     if not open_to_lan:
         return Exposure.LOCAL
-    return Exposure.LAN if _has_key(container) else Exposure.LAN_NO_KEY
+    in_variable = bool(runtime.key_variable) and runtime.key_variable in container.environment
+    in_command = any(word.partition("=")[0] in _KEY_OPTIONS for word in container.argv)
+    return Exposure.LAN if container.api_key_file or in_variable or in_command else Exposure.LAN_NO_KEY
 
 
 def state_of(
@@ -143,25 +151,6 @@ def state_of(
             return EngineState.STOPPED if container.exit_code in (0, None, 130, 143) else EngineState.FAILED
 
 
-def _listens_outside(container: ContainerFacts) -> bool:
-    """On the host's network. What stands in a variable is not known, and counts as outside."""
-    runtime = runtime_named(runtime_of(container))
-    host = _argument(container.argv, "--host")
-    if not host and runtime.loopback:
-        return runtime.host_variable in container.environment
-    return host not in _LOOPBACK
-
-
-def _has_key(container: ContainerFacts) -> bool:
-    variable = runtime_named(runtime_of(container)).key_variable
-    named = any(word.partition("=")[0] in _KEY_OPTIONS for word in container.argv)
-    return bool(container.api_key_file) or named or (bool(variable) and variable in container.environment)
-
-
-def _is_loopback(port: PublishedPort) -> bool:
-    return port.host_ip.startswith("127.") or port.host_ip == "::1"
-
-
 def _argument(argv: tuple[str, ...], name: str) -> str:
     for index, word in enumerate(argv):
         if word == name and index + 1 < len(argv):
@@ -169,11 +158,6 @@ def _argument(argv: tuple[str, ...], name: str) -> str:
         if word.startswith(name + "="):
             return word.partition("=")[2]
     return ""
-
-
-def _port_argument(argv: tuple[str, ...]) -> int | None:
-    text = _argument(argv, "--port")
-    return int(text) if text.isdigit() else None
 
 
 def model_argument(container: ContainerFacts) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -24,7 +25,6 @@ _MANIFEST: Final = Path(".sparkrun/registry.yaml")
 _LICENCE_FILES: Final = ("LICENSE", "LICENSE.md", "LICENSE.txt", "LICENCE", "COPYING")
 _LEVELS_UP: Final = 6
 _LEVELS_TO_MODS: Final = 3
-_FULL_COMMIT: Final = 40
 
 
 def read_bytes(path: Path, most: int) -> bytes:
@@ -34,14 +34,6 @@ def read_bytes(path: Path, most: int) -> bytes:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise OSError(22, "it is not a regular file", str(path))
         return file.read(most + 1)
-
-
-@dataclass(frozen=True, slots=True)
-class Manifest:
-    """Folders that `.sparkrun/registry.yaml` names, relative to it."""
-
-    recipes: tuple[str, ...] = ()
-    mods: tuple[str, ...] = ()
 
 
 def registry_root(found: Path) -> Path:
@@ -56,36 +48,31 @@ def registry_root(found: Path) -> Path:
     return registry or next(with_mods, start)
 
 
-def _checkout(root: Path) -> Path | None:
-    """The git directory that a registry lies in."""
-    return next((folder / ".git" for folder in (root, *root.parents[:_LEVELS_UP]) if _is_checkout(folder)), None)
-
-
 def _is_checkout(folder: Path) -> bool:
     git = folder / ".git"
     return git.is_dir() and not git.is_symlink()
 
 
-def manifest_of(root: Path) -> Manifest:
-    """What the registry's manifest names; nothing where there is none, or a broken one."""
+def manifest_of(root: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Folders of recipes and of mods that `.sparkrun/registry.yaml` names, relative to it; names that lead out of it
+    are no folders of it. Nothing where there is no manifest, or a broken one: then the recipes are found by looking."""
     text = _small_text(root / _MANIFEST)
-    if not text:
-        return Manifest()
     try:
-        node = parse(text, str(root / _MANIFEST))
+        node = parse(text, str(root / _MANIFEST)) if text else None
     except PresetError:
-        return Manifest()  # a broken manifest says nothing; the recipes are found by looking
+        node = None
     entry = node.get("registries") if isinstance(node, Table) else None
     listed = entry.node.items if entry is not None and isinstance(entry.node, Items) else ()
-    tables = [item for item in listed if isinstance(item, Table)]
-    return Manifest(_folders(root, tables, "recipes"), _folders(root, tables, "mods"))
-
-
-def _folders(root: Path, tables: list[Table], key: str) -> tuple[str, ...]:
-    """Folders within the registry; names that lead out of it are no folders of it."""
-    named = [compact(entry.node) for table in tables if (entry := table.get(key)) is not None]
-    inside = [name.strip("/") for name in named if not name.startswith("/") and ".." not in name.split("/")]
-    return tuple(dict.fromkeys(name for name in inside if name and is_within(root / name, root)))
+    found: dict[str, list[str]] = {"recipes": [], "mods": []}
+    for key, names in found.items():
+        for table in listed:
+            folder = table.get(key) if isinstance(table, Table) else None
+            name = compact(folder.node) if folder is not None else ""
+            inside = not name.startswith("/") and ".." not in name.split("/")
+            name = name.strip("/")
+            if name and inside and name not in names and is_within(root / name, root):
+                names.append(name)
+    return tuple(found["recipes"]), tuple(found["mods"])
 
 
 def is_within(path: Path, root: Path) -> bool:
@@ -94,41 +81,32 @@ def is_within(path: Path, root: Path) -> bool:
 
 
 def described(root: Path, mods: tuple[str, ...], scripts: dict[str, str]) -> Registry:
-    """The registry with what its licence files and its git directory tell."""
-    git = _checkout(root)
+    """The registry with what its licence files and its git directory say."""
+    git = next((folder / ".git" for folder in (root, *root.parents[:_LEVELS_UP]) if _is_checkout(folder)), None)
+    more = root / "licenses"
+    texts = sorted(more.iterdir())[:5] if more.is_dir() and not more.is_symlink() else []
+    licences = (licence_of(_small_text(path)) for path in (*(root / name for name in _LICENCE_FILES), *texts))
     return Registry(
         root=str(root),
         address=truncate(remote_of(_small_text(git / "config")), 200) if git else "",
         commit=_commit(git) if git else "",
-        licence=_licence(root),
+        licence=next(filter(None, licences), ""),
         mod_folders=mods,
         scripts=scripts,
     )
-
-
-def _licence(root: Path) -> str:
-    folder = root / "licenses"
-    more = sorted(folder.iterdir())[:5] if folder.is_dir() and not folder.is_symlink() else []
-    found = (licence_of(_small_text(path)) for path in (*(root / name for name in _LICENCE_FILES), *more))
-    return next(filter(None, found), "")
 
 
 def _commit(git: Path) -> str:
     """What is checked out: HEAD, a branch's file, or its line among the packed ones."""
     head = _small_text(git / "HEAD").strip()
     reference = head.removeprefix("ref: ").strip()
-    if head == reference:
-        return _hash(head)
-    if ".." in reference.split("/") or reference.startswith("/"):
-        return ""
-    packed = (line.partition(" ") for line in _small_text(git / "packed-refs").splitlines())
-    return _hash(_small_text(git / reference).strip()) or next(
-        (_hash(h) for h, _, name in packed if name == reference), ""
-    )
-
-
-def _hash(text: str) -> str:
-    return text if len(text) == _FULL_COMMIT and all(c in "0123456789abcdef" for c in text) else ""
+    found = [head]
+    if head != reference:
+        outside = ".." in reference.split("/") or reference.startswith("/")
+        packed = (line.partition(" ") for line in _small_text(git / "packed-refs").splitlines())
+        found = [_small_text(git / reference).strip(), *(text for text, _, name in packed if name == reference)]
+        found = [] if outside else found
+    return next((text for text in found if re.fullmatch(r"[0-9a-f]{40}", text)), "")
 
 
 def _small_text(path: Path) -> str:
@@ -154,11 +132,7 @@ class FolderRecipeStore:
     def __init__(self, own: Path | None) -> None:
         self._own = own
 
-    # --- reading --------------------------------------------------------------------------------------
-
     def gather(self, source: Path) -> Gathered:
-        """Every recipe in a file or folder. Raises UsageError for a path that is neither, PresetError for a file that
-        cannot be read, or for a folder that is too large."""
         try:
             found = source.resolve(strict=True)
         except (OSError, RuntimeError) as error:
@@ -167,11 +141,11 @@ class FolderRecipeStore:
                 "Name a recipe file, or a folder of them: a registry that you have cloned with git, for example.",
             ) from None
         root = registry_root(found)
-        manifest = manifest_of(root)
-        mods = tuple(dict.fromkeys((*manifest.mods, MOD_FOLDER)))
+        recipes, named_mods = manifest_of(root)
+        mods = tuple(dict.fromkeys((*named_mods, MOD_FOLDER)))
         walk = _Walk(root)
         if found.is_dir():
-            starts = [root / path for path in manifest.recipes] if found == root else []
+            starts = [root / path for path in recipes] if found == root else []
             if found == root and not starts and is_within(root / RECIPE_FOLDER, root):
                 starts = [root / RECIPE_FOLDER]
             for start in starts or [found]:
@@ -184,13 +158,11 @@ class FolderRecipeStore:
         return Gathered(registry, *walk.result(found), tuple(walk.passed_over))
 
     def given(self, text: str, called: str) -> Gathered:
-        """A text in place of a file. Raises PresetError for one that is too large."""
         if len(text) > MAX_BYTES:
             raise PresetError(f"The text is longer than {MAX_BYTES:,} characters.", "Give the part that matters.")
         return Gathered(Registry(""), (_read_text(called, text, called),))
 
     def recipe(self, file: str) -> FoundFile:
-        """A preset's file, as it is written. Raises PresetError."""
         try:
             text = read_text(Path(file))
         except OSError as error:
@@ -199,10 +171,7 @@ class FolderRecipeStore:
             ) from None
         return FoundFile(file, text, parse(text, file))
 
-    # --- writing --------------------------------------------------------------------------------------
-
     def own_text(self, name: str) -> str | None:
-        """What the person's own file of that name holds, None where there is none. Raises PresetError."""
         path = self._path(name)
         if path is None or not os.path.lexists(path):
             return None
@@ -212,11 +181,7 @@ class FolderRecipeStore:
             raise PresetError(f"Your file of that name cannot be read: {error.strerror}.", "", file=str(path)) from None
 
     def write(self, name: str, text: str, *, replace: bool = False) -> Path:
-        """Puts a preset into the person's folder in one step, mode 0644, and returns its path.
-
-        Raises RefusedError when there is a file of that name and `replace` is false, SparkError when it cannot be
-        written; then nothing has changed.
-        """
+        """See the port. After an error nothing has changed."""
         path = self._path(name)
         if path is None or self._own is None:
             raise RefusedError("The demo writes no presets.", "Leave out --demo.")
@@ -323,7 +288,13 @@ class _Walk:
                 self._pass(folder, f"The folder cannot be read: {error.strerror or error}.", "Make it readable.")
                 continue
             for entry in entries:
-                self._spend(entry.path)
+                self.entries_left -= 1
+                if self.entries_left < 0:
+                    raise PresetError(
+                        f"The folder holds more than {MAX_ENTRIES:,} files.",
+                        "Name the folder that holds the recipes.",
+                        file=entry.path,
+                    )
                 path = Path(entry.path)
                 if entry.name.startswith("."):
                     continue
@@ -335,15 +306,6 @@ class _Walk:
                         waiting.append((path, level + 1))
                 elif entry.is_file(follow_symlinks=False):
                     yield path
-
-    def _spend(self, path: str) -> None:
-        self.entries_left -= 1
-        if self.entries_left < 0:
-            raise PresetError(
-                f"The folder holds more than {MAX_ENTRIES:,} files.",
-                "Name the folder that holds the recipes.",
-                file=path,
-            )
 
     def _recipe(self, path: Path) -> None:
         name = self._relative(path)
