@@ -9,7 +9,6 @@ import pytest
 import yaml
 
 from spark_tui.domain.engine.docker_run import read_argv, split_text
-from spark_tui.domain.presets.preset import PresetCatalogue
 from spark_tui.services.presets.imports import FolderRecipeStore
 from spark_tui.services.presets.store import PresetFiles
 from tests.cli.world import World
@@ -62,7 +61,7 @@ def place(tmp_path: Path) -> Place:
     return Place(tmp_path)
 
 
-def test_everything_is_told_of_every_recipe(place: Place) -> None:
+def test_every_recipe_of_a_folder_is_reported_with_what_became_of_its_parts(place: Place) -> None:
     result = place.run("import", str(place.registry))
     assert result.code == 0
     lines = result.out.splitlines()
@@ -95,27 +94,44 @@ def test_the_report_as_data(place: Place) -> None:
     assert (pulse["outcome"], pulse["file"], pulse["problem"]["line"]) == ("refused", None, 2)
 
 
-def test_one_recipe_that_is_refused_is_the_commands_error(place: Place) -> None:
-    result = place.run("import", str(place.registry / "recipes" / "pulse.yaml"))
-    assert (result.code, result.out) == (2, "")
-    assert "spark-pulse" in result.err
-
-
 def test_a_second_import_changes_nothing_and_a_changed_one_asks(place: Place) -> None:
     file = str(place.registry / "recipes" / "heron.yaml")
     assert place.run("import", file).code == 0
     assert "unchanged  heron from recipes/heron.yaml\n" in place.run("import", file).out
     Path(file).write_text(V2.replace("4096", "8192"))
     result = place.run("import", file)
-    assert result.code == 4
-    assert "--force" in result.err
+    assert (result.code, "--force" in result.err) == (4, True)
     assert place.run("import", file, "--force").code == 0
     assert "8192" in (place.own / "heron.yaml").read_text()
+    assert place.run("import", file, "--name", "mine").code == 0
+    assert (place.own / "mine.yaml").exists()
 
 
-def test_a_name_of_ones_own(place: Place) -> None:
-    place.run("import", str(place.registry / "recipes" / "heron.yaml"), "--name", "mine")
-    assert (place.own / "mine.yaml").read_text().endswith(V2)
+@pytest.mark.parametrize(
+    ("arguments", "stdin", "code", "says"),
+    [
+        (("import", "recipes/pulse.yaml"), "", 2, "spark-pulse"),
+        (("import", "-"), "Hello.\n", 2, "Give a recipe file, or a docker run command."),
+        (("import", "-"), "x" * 1_100_000, 2, "longer than"),
+        (("--read-only", "import", "."), "", 4, ""),
+    ],
+    ids=["one-recipe", "no-recipe", "endless", "read-only"],
+)
+def test_an_import_that_is_refused_is_the_commands_error(
+    place: Place, arguments: tuple[str, ...], stdin: str, code: int, says: str
+) -> None:
+    *options, command, source = arguments
+    source = source if source == "-" else str(place.registry / source)
+    result = place.world.run(*options, "presets", command, source, stdin=stdin)
+    assert (result.code, result.out) == (code, "")
+    assert says in result.err
+    assert not place.own.exists()
+
+
+def test_the_demo_imports_nothing(place: Place) -> None:
+    world = World(presets=place.world.presets, recipes=FolderRecipeStore(None))
+    result = world.run("presets", "import", str(place.registry / "recipes" / "heron.yaml"))
+    assert (result.code, "demo writes no presets" in result.err) == (4, True)
 
 
 # --- docker run ---------------------------------------------------------------------------------------
@@ -131,12 +147,14 @@ sudo docker run -d --rm --name crane --gpus all --ipc=host -p 8000:8000 \\
 """
 
 
-def test_a_script_with_a_docker_run_becomes_a_preset(place: Place, tmp_path: Path) -> None:
-    script = tmp_path / "serve.sh"
-    script.write_text(COMMAND)
-    result = place.run("import", str(script))
+def test_a_guide_with_several_commands_is_imported_command_by_command(place: Place, tmp_path: Path) -> None:
+    guide = tmp_path / "guide.md"
+    guide.write_text(f"# Guide\n```bash\n{COMMAND}```\n\n```\ndocker run --rm --gpus all acme/cuda nvidia-smi\n```\n")
+    result = place.run("import", str(guide))
     assert result.code == 0
-    assert f"imported  crane from serve.sh -> {place.own}/crane.yaml" in result.out
+    assert "1 imported, 1 refused" in result.out
+    assert f"imported  crane from guide.md:6 -> {place.own}/crane.yaml" in result.out
+    assert "guide.md:13" in result.err and "starts no server" in result.err
     changed = [line for line in result.out.splitlines() if line.startswith("changed ")]
     named = ("--rm", "`HF_TOKEN`", "Port 8000", "~/.cache/huggingface")
     assert len(changed) == len(named)
@@ -146,47 +164,15 @@ def test_a_script_with_a_docker_run_becomes_a_preset(place: Place, tmp_path: Pat
     assert shown.command == ("acme/crane", "--max-model-len", "4096")
 
 
-def test_a_command_is_read_from_standard_input(place: Place) -> None:
+def test_standard_input_holds_a_command_or_a_recipe(place: Place) -> None:
     result = place.world.run("presets", "import", "-", "--name", "mine", "--json", stdin=COMMAND)
     (recipe,) = result.json["recipes"]
     assert (recipe["id"], recipe["source"], recipe["outcome"], recipe["dialect"]) == (
         "mine", "standard input", "imported", "docker run command",
     )  # fmt: skip
     assert "hf_" not in result.out
-
-
-def test_a_recipe_is_read_from_standard_input_under_its_models_name(place: Place) -> None:
     assert place.world.run("presets", "import", "-", stdin=V2).code == 0
-    assert (place.own / "heron.yaml").exists()
-
-
-def test_a_guide_with_several_commands_is_imported_command_by_command(place: Place, tmp_path: Path) -> None:
-    guide = tmp_path / "guide.md"
-    guide.write_text(f"# Guide\n```bash\n{COMMAND}```\n\n```\ndocker run --rm --gpus all acme/cuda nvidia-smi\n```\n")
-    result = place.run("import", str(guide))
-    assert result.code == 0
-    assert "imported  crane from guide.md:6" in result.out
-    assert "guide.md:13" in result.err
-    assert "starts no server" in result.err
-    assert "1 imported, 1 refused" in result.out
-
-
-def test_a_text_without_a_recipe_says_what_it_should_be(place: Place) -> None:
-    result = place.world.run("presets", "import", "-", stdin="Hello.\n")
-    assert result.code == 2
-    assert "Give a recipe file, or a docker run command." in result.err
-
-
-def test_a_text_without_end_is_refused(place: Place) -> None:
-    result = place.world.run("presets", "import", "-", stdin="x" * 1_100_000)
-    assert result.code == 2
-    assert "longer than" in result.err
-
-
-def test_read_only_imports_nothing(place: Place) -> None:
-    result = place.world.run("--read-only", "presets", "import", str(place.registry))
-    assert result.code == 4
-    assert not place.own.exists()
+    assert (place.own / "heron.yaml").exists(), "named after its model"
 
 
 # --- export -------------------------------------------------------------------------------------------
@@ -222,11 +208,8 @@ def test_units_name_what_to_do_with_them(heron: Place) -> None:
     assert "ContainerName=heron\n" in quadlet
 
 
-def test_sparkrun_gets_the_recipe_as_it_is_written(heron: Place) -> None:
+def test_sparkrun_gets_the_recipe_as_it_is_written_with_the_changes_in_it(heron: Place) -> None:
     assert heron.run("export", "heron", "--format", "sparkrun").out == (heron.own / "heron.yaml").read_text()
-
-
-def test_changes_stand_in_the_recipe(heron: Place) -> None:
     result = heron.run(
         "export", "heron", "--format", "sparkrun", "--set", "max_model_len=8192", "--set", "max_num_seqs=2",
         "--set", "env.B=2", "--set", "extra_args=--x '{\"a\": 1}'", "--set", "api_key=yes",
@@ -252,9 +235,6 @@ def test_eugr_gets_a_recipe_of_its_own(heron: Place) -> None:
     recipe = yaml.safe_load(heron.run("export", "heron", "--format", "eugr").out)
     assert recipe["recipe_version"] == "1"
     assert recipe["command"].format(**recipe["defaults"]) == "vllm serve acme/heron --max-model-len 4096 --port 8000"
-
-
-def test_an_export_as_data(heron: Place) -> None:
     found = heron.run("export", "heron", "--format", "eugr", "--json").json
     assert (found["id"], found["format"], found["file"]) == ("heron", "eugr", None)
     assert found["notes"] == ["Version 1 has no word for: scheduler, post_commands."]
@@ -290,15 +270,3 @@ def test_secrets_of_a_stranger_are_left_out(place: Place) -> None:
     result = place.run("export", "leaky", "--format", "sparkrun")
     assert "sekrit" not in result.out
     assert "left out" in result.err
-
-
-def test_the_demo_exports_and_imports_nothing(place: Place) -> None:
-    world = World(presets=place.world.presets, recipes=FolderRecipeStore(None))
-    result = world.run("presets", "import", str(place.registry / "recipes" / "heron.yaml"))
-    assert result.code == 4
-    assert "demo writes no presets" in result.err
-
-
-def test_an_empty_catalogue_is_no_obstacle(place: Place) -> None:
-    assert isinstance(place.world.presets.load(), PresetCatalogue)
-    assert place.run("import", str(place.registry / "recipes" / "heron.yaml")).code == 0

@@ -9,7 +9,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -19,6 +19,7 @@ from spark_tui.domain.engine.state import Endpoint, Health, ServedModel
 from spark_tui.domain.errors import ApiKeyRejected, EngineFailed, ModelNotServed
 from spark_tui.domain.secret import Secret
 from spark_tui.services.engine_api import VllmApi
+from tests.api_fixtures import Server
 
 KEY = "planted-key"
 CHAT = "/v1/chat/completions"
@@ -191,35 +192,22 @@ VOICES = {
 MODEL = {"ollama": "qwen3:32b"}
 
 
-@dataclass
-class Server:
+class VoiceServer(Server):
     """A server on this machine with one of the voices."""
 
-    voice: Voice
-    is_ready: bool = True
-    key: str = ""
-    asked: list[tuple[str, str, bytes]] = field(default_factory=list)
-    endpoint: Endpoint = field(default_factory=lambda: Endpoint(""))
+    def __init__(self, voice: Voice) -> None:
+        super().__init__()
+        self.voice = voice
+        self.is_ready = True
+        self.key = ""
 
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
-            request, *lines = head.split("\r\n")
-            headers = {k.lower(): v for k, _, v in (line.partition(": ") for line in lines if line)}
-            body = await reader.readexactly(int(headers.get("content-length", "0")))
-            method, path, _ = request.split()
-            self.asked.append((method, path, body))
-            status, kind, raw = self.answer(path, headers.get("authorization", ""), body)
-            writer.write(
-                b"HTTP/1.1 %d X\r\nContent-Type: %b\r\nContent-Length: %d\r\nConnection: close\r\n\r\n"
-                % (status, kind, len(raw))
-            )
-            writer.write(raw)
-            await writer.drain()
-        except (ConnectionError, asyncio.IncompleteReadError):
-            return
-        finally:
-            writer.close()
+    async def handle(self, writer: asyncio.StreamWriter) -> None:
+        """The answer to what was asked last."""
+        request, headers, body = self.asked[-1]
+        path = request.split()[1]
+        status, kind, raw = self.answer(path, headers.get("authorization", ""), body)
+        head = b"HTTP/1.1 %d X\r\nContent-Type: %b\r\nContent-Length: %d\r\nConnection: close\r\n\r\n"
+        writer.write(head % (status, kind, len(raw)) + raw)
 
     def answer(self, path: str, authorization: str, body: bytes) -> tuple[int, bytes, bytes]:
         pages = self.voice.ready if self.is_ready else self.voice.loading
@@ -234,13 +222,12 @@ class Server:
 
 
 @pytest.fixture(params=[runtime.id for runtime in RUNTIMES])
-async def server(request: pytest.FixtureRequest) -> AsyncIterator[Server]:
-    server = Server(VOICES[request.param])
-    listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
-    url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
-    server.endpoint = Endpoint(url, None, request.param, MODEL.get(request.param, ""))
-    yield server
-    listening.close()
+async def server(request: pytest.FixtureRequest) -> AsyncIterator[VoiceServer]:
+    server = VoiceServer(VOICES[request.param])
+    server.handlers[""] = server.handle
+    async with server.listening():
+        server.endpoint = replace(server.endpoint, runtime=request.param, model=MODEL.get(request.param, ""))
+        yield server
 
 
 @pytest.fixture
@@ -254,20 +241,22 @@ def question(model: str) -> ChatRequest:
     return ChatRequest(model, (Message(Role.USER, "ping"),), ChatParameters(max_tokens=3))
 
 
-async def test_a_ready_server_is_healthy_lists_its_model_and_tells_its_version(server: Server, api: VllmApi) -> None:
+async def test_a_ready_server_is_healthy_lists_its_model_and_tells_its_version(
+    server: VoiceServer, api: VllmApi
+) -> None:
     assert await api.health(server.endpoint) is Health.OK
     assert await api.models(server.endpoint) == server.voice.models
     assert await api.version(server.endpoint) == server.voice.version
 
 
-async def test_a_server_that_loads_is_never_taken_for_a_ready_one(server: Server, api: VllmApi) -> None:
+async def test_a_server_that_loads_is_never_taken_for_a_ready_one(server: VoiceServer, api: VllmApi) -> None:
     server.is_ready = False
     health = await api.health(server.endpoint)
     assert health is server.voice.while_loading
     assert health is not Health.OK or await api.models(server.endpoint) == ()
 
 
-async def test_the_warm_up_is_answered_by_every_server(server: Server, api: VllmApi) -> None:
+async def test_the_warm_up_is_answered_by_every_server(server: VoiceServer, api: VllmApi) -> None:
     builder = AnswerBuilder(0.0)
     async with aclosing(api.chat(server.endpoint, question(server.voice.models[0].id))) as events:
         async for event in events:
@@ -275,12 +264,12 @@ async def test_the_warm_up_is_answered_by_every_server(server: Server, api: Vllm
     answer = builder.snapshot()
     assert (answer.content, answer.reasoning) == ("Hi.", server.voice.reasoning)
     assert answer.usage is not None and answer.usage.completion_tokens == 3
-    method, path, body = server.asked[-1]
-    assert (method, path) == ("POST", CHAT)
+    request, _, body = server.asked[-1]
+    assert request.split()[:2] == ["POST", CHAT]
     assert json.loads(body)["max_tokens"] == 3
 
 
-async def test_a_model_that_is_not_there_is_named_with_those_that_are(server: Server, api: VllmApi) -> None:
+async def test_a_model_that_is_not_there_is_named_with_those_that_are(server: VoiceServer, api: VllmApi) -> None:
     with pytest.raises(ModelNotServed) as raised:
         async with aclosing(api.chat(server.endpoint, question("other"))) as events:
             async for _ in events:
@@ -289,7 +278,7 @@ async def test_a_model_that_is_not_there_is_named_with_those_that_are(server: Se
 
 
 @pytest.mark.parametrize("server", [name for name, voice in VOICES.items() if voice.takes_keys], indirect=True)
-async def test_the_key_opens_what_is_closed_and_health_needs_none(server: Server, api: VllmApi) -> None:
+async def test_the_key_opens_what_is_closed_and_health_needs_none(server: VoiceServer, api: VllmApi) -> None:
     server.key = KEY
     assert await api.health(server.endpoint) is Health.OK
     with pytest.raises(ApiKeyRejected):
@@ -303,7 +292,7 @@ async def test_the_key_opens_what_is_closed_and_health_needs_none(server: Server
 
 
 @pytest.mark.parametrize("server", ["ollama"], indirect=True)
-async def test_ollama_lists_all_that_it_has_where_no_model_is_named(server: Server, api: VllmApi) -> None:
+async def test_ollama_lists_all_that_it_has_where_no_model_is_named(server: VoiceServer, api: VllmApi) -> None:
     everything = Endpoint(server.endpoint.base_url, None, "ollama")
     assert [model.id for model in await api.models(everything)] == ["llama3.2:latest", "qwen3:32b"]
     untagged = Endpoint(server.endpoint.base_url, None, "ollama", "llama3.2")
@@ -313,7 +302,7 @@ async def test_ollama_lists_all_that_it_has_where_no_model_is_named(server: Serv
 
 
 @pytest.mark.parametrize("server", ["sglang"], indirect=True)
-async def test_an_older_sglang_tells_its_version_elsewhere(server: Server, api: VllmApi) -> None:
+async def test_an_older_sglang_tells_its_version_elsewhere(server: VoiceServer, api: VllmApi) -> None:
     page = server.voice.ready["/server_info"]
     ready = {path: told for path, told in server.voice.ready.items() if path != "/server_info"}
     server.voice = replace(server.voice, ready=ready | {"/get_server_info": page})
@@ -321,14 +310,14 @@ async def test_an_older_sglang_tells_its_version_elsewhere(server: Server, api: 
 
 
 @pytest.mark.parametrize("server", ["vllm", "sglang", "llama-cpp", "trtllm"], indirect=True)
-async def test_no_list_is_an_error_where_the_server_always_lists(server: Server, api: VllmApi) -> None:
+async def test_no_list_is_an_error_where_the_server_always_lists(server: VoiceServer, api: VllmApi) -> None:
     ready = server.voice.ready | {"/v1/models": (200, '{"object":"list","data":null}')}
     server.voice = replace(server.voice, ready=ready)
     with pytest.raises(EngineFailed):
         await api.models(server.endpoint)
 
 
-async def test_a_server_without_a_version_page_is_no_error(server: Server, api: VllmApi) -> None:
+async def test_a_server_without_a_version_page_is_no_error(server: VoiceServer, api: VllmApi) -> None:
     kept = {path: told for path, told in server.voice.ready.items() if path in ("/health", "/v1/models")}
     server.voice = replace(server.voice, ready=kept)
     assert await api.version(server.endpoint) == ""
