@@ -55,15 +55,7 @@ def daemon_down() -> DaemonNotRunning:
 
 
 @dataclass(slots=True)
-class _Remote:
-    """An image in the registry, and the stages of its pull."""
-
-    image: ImageFacts
-    stages: tuple[tuple[LayerProgress, ...], ...]
-
-
-@dataclass(slots=True)
-class _Box:
+class _FakeContainer:
     """One container: what Docker says of it, its log, and who waits for it."""
 
     facts: ContainerFacts
@@ -76,7 +68,7 @@ class _Box:
         moved.set()
 
 
-class FakeDocker(SimulatedDocker[_Box]):
+class FakeDocker(SimulatedDocker[_FakeContainer]):
     """Implements `spark_tui.services.ports.ContainerEngine`.
 
     `calls` records what was asked, as `(method, argument)`; `created` keeps every spec. `on_start` is called with the
@@ -92,7 +84,7 @@ class FakeDocker(SimulatedDocker[_Box]):
         self.exit_code_on_stop = 0
         self.closed = False
         self._images: dict[str, ImageFacts] = {}
-        self._remote: dict[str, _Remote] = {}
+        self._remote: dict[str, tuple[ImageFacts, tuple[tuple[LayerProgress, ...], ...]]] = {}
         self._scripts: dict[str, tuple[tuple[str, ...], int | None]] = {}
         self._failures: dict[str, deque[SparkError]] = {}
         self._down: SparkError | None = None
@@ -110,27 +102,24 @@ class FakeDocker(SimulatedDocker[_Box]):
     ) -> ImageFacts:
         """An image that is here."""
         image = ImageFacts(f"sha256:{reference}", reference, entrypoint, (), self.facts.architecture, "linux")
-        image = replace(image, **changes)
-        self._images[reference] = image
-        return image
+        self._images[reference] = replace(image, **changes)
+        return self._images[reference]
 
     def add_remote_image(
         self,
         reference: str,
         stages: Sequence[Sequence[LayerProgress]] = (),
-        *,
-        entrypoint: tuple[str, ...] = ("vllm", "serve"),
         **changes: Any,
     ) -> ImageFacts:
         """An image that a pull can fetch; each stage is one report of its layers."""
-        image = ImageFacts(f"sha256:{reference}", reference, entrypoint, (), self.facts.architecture, "linux")
-        image = replace(image, **changes)
-        told = tuple(tuple(stage) for stage in stages) or (
+        image = self.add_image(reference, **changes)
+        del self._images[reference]
+        reports = tuple(tuple(stage) for stage in stages) or (
             (LayerProgress("a1", "Downloading", 0, 1000),),
             (LayerProgress("a1", "Downloading", 500, 1000),),
             (LayerProgress("a1", "Pull complete", 1000, 1000),),
         )
-        self._remote[reference] = _Remote(image, told)
+        self._remote[reference] = image, reports
         return image
 
     def add_container(
@@ -153,10 +142,10 @@ class FakeDocker(SimulatedDocker[_Box]):
             created_at=created,
             started_at=None if status is ContainerStatus.CREATED else started,
         )
-        box = _Box(replace(facts, **changes))
-        self.all_containers[box.facts.id] = box
+        one = _FakeContainer(replace(facts, **changes))
+        self.all_containers[one.facts.id] = one
         self.write(name, *lines)
-        return box.facts
+        return one.facts
 
     def script(self, image: str, lines: Iterable[str], *, exit_code: int | None = None) -> None:
         """What every container of `image` writes when it starts; with an exit code it ends right after."""
@@ -180,32 +169,32 @@ class FakeDocker(SimulatedDocker[_Box]):
 
     def write(self, container: str, *texts: str) -> None:
         """The container writes lines."""
-        box = self.find(container)
-        box.lines.extend(LogLine(self._stamp(), text) for text in texts)
-        box.notify()
+        one = self.find(container)
+        one.lines.extend(LogLine(self._stamp(), text) for text in texts)
+        one.notify()
 
     def end(self, container: str, exit_code: int = 0, **changes: Any) -> None:
         """The container's process ends; `changes` are further fields, such as `oom_killed=True`."""
-        box = self.find(container)
+        one = self.find(container)
         self._change(
-            box, status=ContainerStatus.EXITED, exit_code=exit_code, finished_at=self._tick(), pid=0, **changes
+            one, status=ContainerStatus.EXITED, exit_code=exit_code, finished_at=self._tick(), pid=0, **changes
         )
-        self._tell("die", box.facts, exit_code)
+        self._tell("die", one.facts, exit_code)
 
     def restart_by_policy(self, container: str, *lines: str) -> None:
         """The process writes these lines and ends, and the daemon starts it again by itself."""
-        box = self.find(container)
+        one = self.find(container)
         self.write(container, *lines)
-        count, ended = box.facts.restart_count + 1, self._tick()
-        self._change(box, restart_count=count, finished_at=ended, started_at=self._tick())
-        self._tell("start", box.facts)
+        count, ended = one.facts.restart_count + 1, self._tick()
+        self._change(one, restart_count=count, finished_at=ended, started_at=self._tick())
+        self._tell("start", one.facts)
 
     def go_down(self, error: SparkError | None = None) -> None:
         """The daemon goes away: calls fail, streams break. Containers are kept."""
         self._down = error or daemon_down()
         self._add(StreamBroken("The connection to Docker broke.", "It is tried again."))
-        for box in self.all_containers.values():
-            box.notify()
+        for one in self.all_containers.values():
+            one.notify()
 
     def come_back(self) -> None:
         """The daemon answers again."""
@@ -219,7 +208,7 @@ class FakeDocker(SimulatedDocker[_Box]):
 
     def named(self, name: str) -> ContainerFacts | None:
         """The container of that name as it is now, without a call being recorded."""
-        return next((box.facts for box in self.all_containers.values() if box.facts.name == name), None)
+        return next((one.facts for one in self.all_containers.values() if one.facts.name == name), None)
 
     def log(self, name: str) -> list[str]:
         """What a container has written."""
@@ -228,20 +217,19 @@ class FakeDocker(SimulatedDocker[_Box]):
     # --- the port -----------------------------------------------------------------------------------------
 
     async def daemon(self) -> DaemonFacts:
-        """See the port."""
         await self._called("daemon")
         return self.facts
 
     async def pull(self, reference: str) -> AsyncGenerator[PullProgress, None]:
         """See the port: one report per stage of `add_remote_image`; the image is here once the last one was taken."""
         await self._called("pull", reference)
-        remote = self._remote.get(reference)
-        if remote is None:
+        if reference not in self._remote:
             raise ImageNotFound(f"There is no image {reference}.", "Check its name and tag.")
-        for layers in remote.stages:
+        image, stages = self._remote[reference]
+        for layers in stages:
             yield PullProgress(reference, layers, layers[-1].status if layers else "")
             await self._called("pull_stage", reference)
-        self._images[reference] = remote.image
+        self._images[reference] = image
 
     def _created(self, spec: ContainerSpec, image: ImageFacts) -> str:
         self.created.append(spec)
@@ -259,32 +247,28 @@ class FakeDocker(SimulatedDocker[_Box]):
             created_at=self._tick(),
             mounts=spec.mounts,
         )
-        self.all_containers[facts.id] = _Box(facts)
+        self.all_containers[facts.id] = _FakeContainer(facts)
         self._tell("create", facts)
         return facts.id
 
     async def start(self, container: str) -> None:
-        """See the port."""
         await self._called("start", container)
         self._start(self.find(container))
 
     async def stop(self, container: str, grace_seconds: int = 30) -> None:
-        """See the port."""
         await self._called("stop", container)
-        box = self.find(container)
-        if box.facts.running:
-            self.end(box.facts.id, self.exit_code_on_stop)
+        one = self.find(container)
+        if one.facts.running:
+            self.end(one.facts.id, self.exit_code_on_stop)
 
     async def restart(self, container: str, grace_seconds: int = 30) -> None:
-        """See the port."""
         await self._called("restart", container)
-        box = self.find(container)
-        if box.facts.running:
-            self.end(box.facts.id, self.exit_code_on_stop)
-        self._start(box)
+        one = self.find(container)
+        if one.facts.running:
+            self.end(one.facts.id, self.exit_code_on_stop)
+        self._start(one)
 
     async def close(self) -> None:
-        """See the port."""
         self.closed = True
 
     # --- inside -------------------------------------------------------------------------------------------
@@ -303,17 +287,17 @@ class FakeDocker(SimulatedDocker[_Box]):
     def _image(self, reference: str) -> ImageFacts | None:
         return self._images.get(reference)
 
-    def _removed(self, box: _Box) -> None:
-        del self.all_containers[box.facts.id]
-        box.facts = replace(box.facts, status=ContainerStatus.EXITED)
-        box.notify()
-        self._tell("destroy", box.facts)
+    def _removed(self, one: _FakeContainer) -> None:
+        del self.all_containers[one.facts.id]
+        one.facts = replace(one.facts, status=ContainerStatus.EXITED)
+        one.notify()
+        self._tell("destroy", one.facts)
 
-    def _run_of(self, box: _Box) -> object:
-        return box if box.facts.running else None
+    def _run_of(self, one: _FakeContainer) -> object:
+        return one if one.facts.running else None
 
-    async def _changed(self, box: _Box | None) -> None:
-        if box is None:
+    async def _changed(self, one: _FakeContainer | None) -> None:
+        if one is None:
             loop = asyncio.get_running_loop()
             if loop is not self._loop:  # each command has a loop of its own, and an Event belongs to one
                 self._loop, self._happened = loop, asyncio.Event()
@@ -321,23 +305,23 @@ class FakeDocker(SimulatedDocker[_Box]):
         elif self._down is not None:
             raise StreamBroken("The connection to Docker broke.", "Ask again.")
         else:
-            await box.moved.wait()
+            await one.moved.wait()
 
-    def _start(self, box: _Box) -> None:
-        if box.facts.running:
+    def _start(self, one: _FakeContainer) -> None:
+        if one.facts.running:
             return
-        self._change(box, status=ContainerStatus.RUNNING, started_at=self._tick(), exit_code=None, pid=4242)
-        self._tell("start", box.facts)
+        self._change(one, status=ContainerStatus.RUNNING, started_at=self._tick(), exit_code=None, pid=4242)
+        self._tell("start", one.facts)
         if self.on_start is not None:
-            self.on_start(box.facts)
-        lines, exit_code = self._scripts.get(box.facts.image, ((), None))
-        self.write(box.facts.id, *lines)
+            self.on_start(one.facts)
+        lines, exit_code = self._scripts.get(one.facts.image, ((), None))
+        self.write(one.facts.id, *lines)
         if exit_code is not None:
-            self.end(box.facts.id, exit_code)
+            self.end(one.facts.id, exit_code)
 
-    def _change(self, box: _Box, **changes: Any) -> None:
-        box.facts = replace(box.facts, **changes)
-        box.notify()
+    def _change(self, one: _FakeContainer, **changes: Any) -> None:
+        one.facts = replace(one.facts, **changes)
+        one.notify()
 
     def _tell(self, action: str, facts: ContainerFacts, exit_code: int | None = None) -> None:
         self._add(ContainerEvent(action, facts.id, facts.name, self._now(), exit_code))

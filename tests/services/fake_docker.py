@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import re
@@ -10,11 +11,13 @@ import socketserver
 import struct
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
+
+import pytest
 
 VERSION = "1.41"
 
@@ -178,3 +181,17 @@ def inspected(name: str = "x", status: str = "running", tty: bool = False, **mor
         "State": {"Status": status, "ExitCode": 0, "StartedAt": "0001-01-01T00:00:00Z"},
         **more,
     }
+
+
+@pytest.fixture
+def daemon() -> Iterator[FakeDocker]:
+    fake = FakeDocker()
+    fake.start()
+    yield fake
+    fake.close()
+
+
+async def until(condition: Callable[[], object], seconds: float = 10) -> None:
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.005)

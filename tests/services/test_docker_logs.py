@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator
 from contextlib import aclosing
 
 import pytest
@@ -15,8 +14,9 @@ from spark_tui.domain.errors import ContainerNotFound, DaemonNotRunning, DockerE
 from spark_tui.services.docker.engine import DockerEngine
 from spark_tui.services.docker.wire import since_query
 from spark_tui.services.ports import LogLine
-from tests.services.fake_docker import FakeDocker, Request, frame, inspected, stamp
+from tests.services.fake_docker import FakeDocker, Request, daemon, frame, inspected, stamp, until
 
+__all__ = ["daemon"]
 Entry = tuple[int, bytes]
 """Nanoseconds after noon, and the line with its newline."""
 
@@ -66,14 +66,6 @@ class ScriptedLog:
 
 
 @pytest.fixture
-def daemon() -> Iterator[FakeDocker]:
-    fake = FakeDocker()
-    fake.start()
-    yield fake
-    fake.close()
-
-
-@pytest.fixture
 async def engine(daemon: FakeDocker) -> AsyncIterator[DockerEngine]:
     engine = DockerEngine(daemon.environ(), away_seconds=0.5)
     yield engine
@@ -86,12 +78,6 @@ async def read(engine: DockerEngine, **options: object) -> list[LogLine]:
         async for batch in batches:
             lines.extend(batch)
     return lines
-
-
-async def until(condition: Callable[[], object], seconds: float = 10) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 def log_threads() -> list[threading.Thread]:
@@ -193,9 +179,6 @@ async def test_since_means_later_lines_only(daemon: FakeDocker, engine: DockerEn
     log.status = "exited"
     assert [line.text for line in await read(engine, since=stamp(3000))] == ["line 4", "line 5"]
     assert log.queries[0]["since"].endswith(".000003000")
-
-
-async def test_a_time_without_decimals_is_a_stamp_too(daemon: FakeDocker, engine: DockerEngine) -> None:
     log = ScriptedLog(daemon, numbered(3, step=10**9))
     log.status = "exited"
     assert [line.text for line in await read(engine, since="2026-11-21T12:00:02+00:00")] == ["line 3"]
@@ -250,16 +233,6 @@ async def test_closing_wakes_a_thread_that_waits_for_a_slow_reader(daemon: FakeD
     await asyncio.sleep(0.1)
     await batches.aclose()
     await until(lambda: not thread.is_alive(), 0.5)
-
-
-async def test_cancelling_the_reading_task_ends_the_thread(daemon: FakeDocker, engine: DockerEngine) -> None:
-    log = ScriptedLog(daemon, numbered(3))
-    reading = asyncio.create_task(read(engine))
-    await until(lambda: log.queries and log_threads())
-    reading.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await reading
-    await until(lambda: not log_threads(), 0.5)
 
 
 async def test_closing_while_the_daemon_is_away_ends_the_thread(daemon: FakeDocker) -> None:
@@ -340,24 +313,20 @@ async def test_unknown_containers_and_absent_daemons_say_so_at_once(daemon: Fake
         await read(engine)
 
 
-async def test_a_log_driver_that_cannot_be_read_is_explained(daemon: FakeDocker, engine: DockerEngine) -> None:
-    log = ScriptedLog(daemon, [])
-    message = "configured logging driver does not support reading"
-    daemon.routes[f"GET /containers/{inspected()['Id']}/logs"] = lambda r: r.json({"message": message}, 501)
-    log.status = "running"
-    with pytest.raises(DockerError, match="its log driver sends it elsewhere"):
-        await read(engine)
-
-
-async def test_a_damaged_log_file_is_explained(daemon: FakeDocker, engine: DockerEngine) -> None:
+@pytest.mark.parametrize("how", ["driver", "damaged"])
+async def test_a_log_that_cannot_be_read_is_explained(daemon: FakeDocker, engine: DockerEngine, how: str) -> None:
     ScriptedLog(daemon, [])
+    text = b"Error grabbing logs: invalid character"
 
     def complaint(request: Request) -> None:
-        request.begin()
-        text = b"Error grabbing logs: invalid character"
-        request.wfile.write(b"\x03\0\0\0\0\0\0" + bytes([len(text)]) + text)
+        if how == "driver":
+            request.json({"message": "configured logging driver does not support reading"}, 501)
+        else:
+            request.begin()
+            request.wfile.write(b"\x03\0\0\0\0\0\0" + bytes([len(text)]) + text)
 
     daemon.routes[f"GET /containers/{inspected()['Id']}/logs"] = complaint
     with pytest.raises(DockerError) as caught:
         await read(engine)
-    assert "invalid character" in caught.value.detail
+    said = {"driver": "its log driver sends it elsewhere", "damaged": "invalid character"}[how]
+    assert said in caught.value.summary + caught.value.detail

@@ -130,12 +130,8 @@ def test_a_git_checkout_says_where_it_is_from(store: RecipeStore, registry: Path
         "# It is a sparkrun recipe (version 2).\n"
         "# Licence there: MIT.\n" + V2
     )
-
-
-def test_a_packed_branch_is_found(store: RecipeStore, registry: Path) -> None:
-    (registry / ".git").mkdir()
-    (registry / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
-    (registry / ".git" / "packed-refs").write_text(f"# pack-refs\n{'b' * 40} refs/heads/main\n")
+    (git / "refs" / "heads" / "main").unlink()
+    (git / "packed-refs").write_text(f"# pack-refs\n{'b' * 40} refs/heads/main\n")
     assert store.gather(registry).registry.commit == "b" * 40
 
 
@@ -169,10 +165,15 @@ def test_what_is_no_recipe_is_no_concern(store: RecipeStore, tmp_path: Path) -> 
     assert outcomes(import_recipes(store, folder)) == {"r.yml": "imported"}
 
 
-def test_a_folder_without_recipes_is_told(store: RecipeStore, tmp_path: Path) -> None:
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(UsageError, match="no recipe"):
-        import_recipes(store, tmp_path / "empty")
+def test_a_folder_without_recipes_is_refused(store: RecipeStore, tmp_path: Path) -> None:
+    outside, linked = tmp_path / "outside", tmp_path / "linked"
+    for folder in (tmp_path / "empty", outside, linked):
+        folder.mkdir()
+    (outside / "secret.yaml").write_text(V2)
+    (linked / "recipes").symlink_to(outside)  # a folder of recipes that is a link is not the registry's
+    for folder in (tmp_path / "empty", linked):
+        with pytest.raises(UsageError, match="no recipe"):
+            import_recipes(store, folder)
     with pytest.raises(UsageError, match="No such file"):
         import_recipes(store, tmp_path / "nowhere")
 
@@ -293,41 +294,23 @@ def test_links_beside_a_named_file_are_no_concern(store: RecipeStore, tmp_path: 
     assert report.passed_over == ()
 
 
-def test_a_recipe_folder_that_is_a_link_is_not_the_registrys(store: RecipeStore, tmp_path: Path) -> None:
-    outside = tmp_path / "outside"
-    outside.mkdir()
-    (outside / "secret.yaml").write_text(V2)
-    folder = tmp_path / "reg"
-    folder.mkdir()
-    (folder / "recipes").symlink_to(outside)
-    with pytest.raises(UsageError, match="no recipe"):
-        import_recipes(store, folder)
-
-
-def test_pipes_and_devices_are_never_opened(store: RecipeStore, registry: Path) -> None:
+def test_pipes_are_never_opened_and_what_lies_too_deep_is_not_followed(store: RecipeStore, registry: Path) -> None:
     os.mkfifo(registry / "recipes" / "pipe.yaml")
     (registry / "mods" / "m").mkdir(parents=True)
     os.mkfifo(registry / "mods" / "m" / "run.sh")
-    assert outcomes(import_recipes(store, registry)) == {"recipes/good.yaml": "imported"}
-
-
-def test_too_many_files_are_refused(store: RecipeStore, registry: Path) -> None:
-    for number in range(imports.MAX_RECIPES):
-        (registry / "recipes" / f"r{number}.yaml").write_text("a: 1\n")
-    with pytest.raises(PresetError, match="more than 2,000 YAML files"):
-        import_recipes(store, registry)
-
-
-def test_too_deep_a_folder_is_not_followed(store: RecipeStore, registry: Path) -> None:
-    deep = registry / "recipes"
-    for _ in range(imports.MAX_DEPTH + 2):
-        deep = deep / "d"
+    deep = registry.joinpath("recipes", *["d"] * (imports.MAX_DEPTH + 2))
     deep.mkdir(parents=True)
     (deep / "r.yaml").write_text(V2)
     assert outcomes(import_recipes(store, registry)) == {"recipes/good.yaml": "imported"}
 
 
-def test_a_huge_file_is_refused_by_itself(store: RecipeStore, registry: Path) -> None:
+def test_too_many_files_and_a_huge_one_are_refused(store: RecipeStore, registry: Path) -> None:
+    for number in range(imports.MAX_RECIPES):
+        (registry / "recipes" / f"r{number}.yaml").write_text("a: 1\n")
+    with pytest.raises(PresetError, match="more than 2,000 YAML files"):
+        import_recipes(store, registry)
+    for path in (registry / "recipes").glob("r*.yaml"):
+        path.unlink()
     (registry / "recipes" / "huge.yaml").write_bytes(b"#" * (imports.MAX_BYTES + 1))
     report = import_recipes(store, registry)
     assert outcomes(report) == {"recipes/good.yaml": "imported", "recipes/huge.yaml": "refused"}
@@ -393,9 +376,7 @@ def test_what_is_there_is_replaced_only_on_wish(store: RecipeStore, registry: Pa
     assert names_in(own) == ["good.yml"], "in its place, and not beside it"
     (found,) = import_recipes(store, registry).recipes
     assert found.outcome is Outcome.UNCHANGED
-
-
-def test_our_own_presets_are_not_displaced_by_accident(store: RecipeStore, registry: Path) -> None:
+    (own / "good.yml").unlink()
     (found,) = import_recipes(store, registry, builtin={"good"}).recipes
     assert isinstance(found.problem, RefusedError)
     assert "built-in preset good" in found.problem.summary
@@ -426,12 +407,9 @@ def test_a_link_in_the_files_place_is_replaced_and_never_followed(
     assert not (own / "a.yaml").is_symlink()
 
 
-def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_where_nothing_can_be_written_nothing_is(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(SparkError, match="cannot be written"):
         FolderRecipeStore(tmp_path / "file" / "presets").write("a", V2)
-
-
-def test_without_a_folder_nothing_is_written() -> None:
     with pytest.raises(RefusedError, match="demo"):
         FolderRecipeStore(None).write("a", V2)
