@@ -16,7 +16,7 @@ from spark_tui.cli.output import PRIVATE, STYLES, wrapped, write_new
 from spark_tui.cli.session import Session
 from spark_tui.core.context import Context
 from spark_tui.core.doctor import terminal_state
-from spark_tui.domain.doctor.checks import CHECK_BY_ID
+from spark_tui.domain.doctor import CHECK_BY_ID
 from spark_tui.domain.errors import ExitCode, SparkError
 from spark_tui.domain.finding import Finding, Severity, worst
 from spark_tui.domain.secret import MASK, mask_secrets

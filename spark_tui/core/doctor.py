@@ -8,14 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from spark_tui.domain.doctor.checks import examine
-from spark_tui.domain.doctor.readings import DockerState, Readings, TerminalState
+from spark_tui.domain.doctor import DockerState, Readings, TerminalState, examine
 from spark_tui.domain.engine.container import ContainerSpec, Gpus
 from spark_tui.domain.engine.state import runtime_of
 from spark_tui.domain.errors import ImageNotFound, SparkError
 from spark_tui.domain.finding import Finding
-from spark_tui.domain.host.drop_caches import Access
 from spark_tui.domain.presets.preset import PresetCatalogue
+from spark_tui.domain.quantities import KIB
 from spark_tui.domain.reading import Missing, Ok, Reading
 from spark_tui.services.executors import in_thread
 from spark_tui.services.ports import (
@@ -32,7 +31,6 @@ PROBE_NAME: Final = "spark-tui-doctor"
 PROBE_SECONDS: Final = 60.0
 TOKEN_BEGINNING: Final = "hf_"  # noqa: S105 - how tokens begin
 ASKED_SECONDS: Final = 10.0
-KIB: Final = 1024
 
 
 class Doctor:
@@ -45,7 +43,7 @@ class Doctor:
         host: HostProbe,
         gpu: GpuProbe,
         docker: ContainerEngine,
-        dropper: CacheDropper | None,
+        dropper: CacheDropper,
         secrets: SecretStore,
         presets: PresetSource,
         *,
@@ -70,20 +68,21 @@ class Doctor:
 
     async def readings(self, terminal: TerminalState, *, gpu_container: bool = False) -> Readings:
         """What the checks look at."""
-        files, gpu, docker, drop = await asyncio.gather(
-            in_thread(self._read_files), self._gpu.read(), self._ask_docker(), self._access()
+        files, gpu, docker, access = await asyncio.gather(
+            in_thread(self._read_files),
+            self._gpu.read(),
+            self._ask_docker(),
+            self._dropper.access(),
         )
         running, state = docker
         catalogue = await in_thread(self._presets.load)
         wanted = sorted({port for preset in catalogue.presets if isinstance(port := preset.default("port"), int)})
         taken = await in_thread(self._probe.taken, wanted)
-        tried: Reading[str] = Missing("not asked for")
-        if gpu_container:
-            tried = await self._try_gpu(catalogue)
+        tried = await self._try_gpu(catalogue) if gpu_container else Missing("not asked for")
         return replace(
             files,
             gpu=gpu,
-            drop=drop,
+            drop=Ok(access),
             engines_run=running,
             docker=state,
             gpu_container=tried,
@@ -94,10 +93,11 @@ class Doctor:
 
     def _read_files(self) -> Readings:
         """What needs neither Docker nor the GPU."""
-        probe = self._probe
+        probe, token = self._probe, self._secrets.hf_token()
         name, root = probe.user()
         links, default = probe.links()
         min_free = probe.kernel_number("vm/min_free_kbytes")
+        no_token = Missing("no token in the environment or a token file")
         return Readings(
             identity=self._host.identity(),
             memory=self._host.memory(),
@@ -115,58 +115,39 @@ class Doctor:
             registries=probe.registries(),
             store=probe.folder(self._store),
             caches=probe.folder(self._caches),
-            token=self._token(),
+            token=no_token if token is None else Ok(token.reveal().startswith(TOKEN_BEGINNING)),
             links=links,
             default_link=default,
         )
 
     async def _ask_docker(self) -> tuple[bool, DockerState]:
         """Whether an engine runs, and how Docker answers."""
-        in_group, relogin = self._probe.docker_group()
+        state = DockerState(reachable=False, relogin=self._probe.relogin())
         try:
             async with asyncio.timeout(ASKED_SECONDS):
                 facts = await self._docker.daemon()
                 containers = await self._docker.containers()
         except TimeoutError:
-            error = f"no answer within {ASKED_SECONDS:g} s"
-            return False, DockerState(reachable=False, error=error, in_group=in_group, relogin=relogin)
+            return False, replace(state, error=f"no answer within {ASKED_SECONDS:g} s")
         except SparkError as error:
-            return False, DockerState(
-                reachable=False, error_id=error.id, error=error.summary, remedy=error.remedy, in_group=in_group,
-                relogin=relogin,
-            )  # fmt: skip
+            return False, replace(state, error_id=error.id, error=error.summary, remedy=error.remedy)
         running = any(container.running and runtime_of(container) for container in containers)
-        return running, DockerState(
-            reachable=True, version=facts.version, architecture=facts.architecture, in_group=in_group, relogin=relogin
-        )
-
-    async def _access(self) -> Reading[Access]:
-        if self._dropper is None:
-            return Missing("no page cache in the demo")
-        return Ok(await self._dropper.access())
-
-    def _token(self) -> Reading[bool]:
-        token = self._secrets.hf_token()
-        if token is None:
-            return Missing("no token in the environment or a token file")
-        return Ok(token.reveal().startswith(TOKEN_BEGINNING))
+        return running, replace(state, reachable=True, version=facts.version)
 
     async def _try_gpu(self, catalogue: PresetCatalogue) -> Reading[str]:
         """Starts the first local image of a preset with the GPU and a command that ends at once."""
-        for reference in dict.fromkeys(preset.reference for preset in catalogue.presets if not preset.cpu_only):
-            try:
-                image = await self._docker.image(reference)
-            except SparkError as error:
-                return Missing(error.summary)
-            if image is not None:
-                return await self._try_image(reference)
-        return Missing("no preset's image is downloaded")
-
-    async def _try_image(self, reference: str) -> Reading[str]:
+        identity, presets = "", (preset for preset in catalogue.presets if not preset.cpu_only)
+        try:
+            references = dict.fromkeys(preset.reference for preset in presets)
+            local = (each for each in references if await self._docker.image(each) is not None)
+            image = await anext(local, "")
+        except SparkError as error:
+            return Missing(error.summary)
+        if not image:
+            return Missing("no preset's image is downloaded")
         spec = ContainerSpec(
-            name=PROBE_NAME, image=reference, entrypoint=("sleep",), command=("0",), gpus=Gpus(), network="none"
+            name=PROBE_NAME, image=image, entrypoint=("sleep",), command=("0",), gpus=Gpus(), network="none"
         )
-        identity = ""
         try:
             async with asyncio.timeout(PROBE_SECONDS):
                 identity = await self._docker.create(spec)
@@ -187,7 +168,6 @@ def terminal_state(
     environ: Mapping[str, str], size: tuple[int, int], encoding: str, *, interactive: bool
 ) -> TerminalState:
     """What the environment says of the terminal."""
-    multiplexer = "tmux" if environ.get("TMUX") else "screen" if environ.get("STY") else ""
     return TerminalState(
         term=environ.get("TERM", ""),
         colours=environ.get("COLORTERM", ""),
@@ -195,6 +175,6 @@ def terminal_state(
         width=size[0],
         height=size[1],
         ssh=bool(environ.get("SSH_CONNECTION") or environ.get("SSH_TTY")),
-        multiplexer=multiplexer,
+        multiplexer="tmux" if environ.get("TMUX") else "screen" if environ.get("STY") else "",
         interactive=interactive,
     )

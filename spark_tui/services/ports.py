@@ -12,7 +12,6 @@ from spark_tui.domain.bench.record import RequestRecord
 from spark_tui.domain.bench.run import Result
 from spark_tui.domain.chat.conversation import ChatThread, ConversationHit, ConversationSummary
 from spark_tui.domain.chat.message import ChatEvent, ChatRequest
-from spark_tui.domain.doctor.readings import EngineProcess, Link, StoreState
 from spark_tui.domain.engine.container import (
     ContainerEvent,
     ContainerFacts,
@@ -42,6 +41,7 @@ from spark_tui.domain.remote import RemoteHost
 from spark_tui.domain.secret import Secret
 
 if TYPE_CHECKING:
+    from spark_tui.domain.doctor import EngineProcess, Link, StoreState
     from spark_tui.domain.presets.dialects.importing import FoundFile, Gathered
 
 
@@ -591,8 +591,8 @@ class DoctorProbe(Protocol):
 
     def clock_synchronised(self) -> Reading[bool]: ...
 
-    def docker_group(self) -> tuple[bool, bool]:
-        """Whether this user is in the group `docker`, and whether only a new login would know it."""
+    def relogin(self) -> bool:
+        """Whether this user is in the group `docker`, which only a new login sees."""
 
     def toolkit(self) -> Reading[str]:
         """Path of the NVIDIA container toolkit; empty where there is none."""

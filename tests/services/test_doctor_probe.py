@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_tui.domain.doctor.readings import Link
+from spark_tui.domain.doctor import Link
 from spark_tui.domain.reading import Missing, Ok
 from spark_tui.services.host.doctor import FileDoctorProbe
 from spark_tui.services.ports import DoctorProbe

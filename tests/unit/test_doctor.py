@@ -7,14 +7,15 @@ from typing import Any
 
 import pytest
 
-from spark_tui.domain.doctor.checks import CHECKS, examine
-from spark_tui.domain.doctor.readings import (
+from spark_tui.domain.doctor import (
+    CHECKS,
     DockerState,
     EngineProcess,
     Link,
     Readings,
     StoreState,
     TerminalState,
+    examine,
 )
 from spark_tui.domain.finding import Finding, Severity, worst
 from spark_tui.domain.host.detectors import SharedFile
@@ -28,7 +29,7 @@ from spark_tui.domain.reading import Missing, Ok
 STORE = StoreState("/home/u/vllm", exists=True, writable=True, free=900 * GIB, total=3700 * GIB)
 SWAP = 16 * GIB
 MEMORY = MemInfo(121 * GIB, 100 * GIB, 110 * GIB, cached=8 * GIB, swap_total=SWAP, swap_free=SWAP)
-DOCKER = DockerState(reachable=True, version="29.2.1", architecture="arm64", socket="/var/run/docker.sock")
+DOCKER = DockerState(reachable=True, version="29.2.1", socket="/var/run/docker.sock")
 HEALTHY = Readings(
     identity=HostIdentity("spark-7f3a", "DGX Spark", "6.14.0-1015-nvidia", "aarch64", 20, is_spark=True),
     user="u",
@@ -67,7 +68,7 @@ def test_a_healthy_spark_passes_everything() -> None:
 W, F = Severity.WARNING, Severity.ERROR
 DOWN = DockerState(reachable=False, error="Docker is not running")
 FORBIDDEN = DockerState(reachable=False, error_id="docker_socket_permission", error="permission denied")
-RELOGIN = DockerState(reachable=False, error="permission denied", in_group=True, relogin=True)
+RELOGIN = DockerState(reachable=False, error="permission denied", relogin=True)
 FOREIGN = replace(STORE, foreign=3, foreign_example="/home/u/vllm/hub")
 
 FAULTS: list[tuple[str, dict[str, Any], Severity, str]] = [

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from spark_tui.domain.doctor.readings import EngineProcess, Link, StoreState
+from spark_tui.domain.doctor import EngineProcess, Link, StoreState
 from spark_tui.domain.host.detectors import SharedFile
 from spark_tui.domain.host.drop_caches import TEE_COMPACT, TEE_DROP, Access, Route, SystemFile
 from spark_tui.domain.host.identity import HostIdentity
@@ -290,8 +290,8 @@ class DemoDoctorProbe:
     def clock_synchronised(self) -> Reading[bool]:
         return Ok(True)
 
-    def docker_group(self) -> tuple[bool, bool]:
-        return True, False
+    def relogin(self) -> bool:
+        return False
 
     def toolkit(self) -> Reading[str]:
         return Ok("/usr/bin/nvidia-ctk")

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from spark_tui.domain.doctor.readings import EngineProcess, Link, StoreState
+from spark_tui.domain.doctor import EngineProcess, Link, StoreState
 from spark_tui.domain.host.breakdown import container_id
 from spark_tui.domain.reading import Missing, Ok, Reading
 from spark_tui.domain.text import clean_line, truncate
@@ -36,7 +36,6 @@ class FileDoctorProbe:
         self._root = root
 
     def user(self) -> tuple[str, bool]:
-        """By the real user id; a number where it has no name."""
         number = os.getuid()
         try:
             return pwd.getpwuid(number).pw_name, number == 0
@@ -52,7 +51,6 @@ class FileDoctorProbe:
         return Ok(found[1]) if found else Missing("/proc/driver/nvidia/version names no version")
 
     def kernel_number(self, name: str) -> Reading[int]:
-        """One number."""
         words = text_or_empty(self._root / f"proc/sys/{name}").split()
         return Ok(int(words[0])) if words and words[0].isdigit() else Missing(f"/proc/sys/{name} holds no number")
 
@@ -97,14 +95,12 @@ class FileDoctorProbe:
             return Ok(False)
         return Missing("no known time service")
 
-    def docker_group(self) -> tuple[bool, bool]:
-        """In the file, and in this session."""
+    def relogin(self) -> bool:
         try:
             group = grp.getgrnam("docker")
         except KeyError:
-            return False, False
-        listed, now = self.user()[0] in group.gr_mem, group.gr_gid in os.getgroups()
-        return listed or now, listed and not now
+            return False
+        return self.user()[0] in group.gr_mem and group.gr_gid not in os.getgroups()
 
     def toolkit(self) -> Reading[str]:
         """On the search path, or where Debian's packages put it."""
@@ -116,7 +112,6 @@ class FileDoctorProbe:
         return Ok("")
 
     def cdi(self) -> Reading[tuple[str, ...]]:
-        """Files in the folders that Docker reads, of which most machines have one or none."""
         found = (entry for folder in _CDI_FOLDERS for entry in sorted((self._root / folder).glob("*")))
         return Ok(tuple(clean_line(f"/{entry.relative_to(self._root)}") for entry in found if entry.is_file()))
 

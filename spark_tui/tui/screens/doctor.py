@@ -11,7 +11,7 @@ from textual.content import Content
 
 from spark_tui.core.actions import Scope
 from spark_tui.core.doctor import terminal_state
-from spark_tui.domain.doctor.checks import CHECK_BY_ID
+from spark_tui.domain.doctor import CHECK_BY_ID
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.finding import Finding, worst
 from spark_tui.present import doctor as present

@@ -1,4 +1,4 @@
-"""The doctor's checks: each looks at readings and returns one Finding."""
+"""The doctor: readings of a machine, and checks that each make one Finding of them. Absent readings are Missing."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
 from typing import Any, Final
 
-from spark_tui.domain.doctor.readings import EngineProcess, Link, Readings, StoreState
 from spark_tui.domain.finding import Finding, Severity
 from spark_tui.domain.host.detectors import (
     STUCK_MHZ,
@@ -20,11 +20,113 @@ from spark_tui.domain.host.detectors import (
     watch_power,
 )
 from spark_tui.domain.host.drop_caches import Access
+from spark_tui.domain.host.identity import HostIdentity
 from spark_tui.domain.host.memory import MemInfo
 from spark_tui.domain.host.vitals import GpuReading
 from spark_tui.domain.quantities import GIB, KIB, MIB, human_bytes
-from spark_tui.domain.reading import Missing, reason_of, value_of
+from spark_tui.domain.reading import NOT_READ_YET, Missing, Reading, reason_of, value_of
 from spark_tui.domain.text import clean_line, truncate
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A network interface that is up. `speed` in Mbit/s, None where the driver does not report it."""
+
+    name: str
+    wireless: bool
+    speed: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EngineProcess:
+    """A process of an inference engine outside any container. `memory` is its resident memory in bytes."""
+
+    pid: int
+    name: str
+    memory: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoreState:
+    """A folder of models or caches. `free` and `total` in bytes of its file system; `foreign` counts entries at its top
+    and one level below that belong to another user, `foreign_example` is one of them."""
+
+    path: str
+    exists: bool
+    writable: bool
+    free: int | None = None
+    total: int | None = None
+    foreign: int = 0
+    foreign_example: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TerminalState:
+    """The terminal by its environment and size in cells."""
+
+    term: str = ""
+    colours: str = ""
+    encoding: str = ""
+    width: int = 0
+    height: int = 0
+    ssh: bool = False
+    multiplexer: str = ""
+    interactive: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class DockerState:
+    """Whether Docker answers, or why not. `relogin`: only a new login sees that this user is in the group `docker`."""
+
+    reachable: bool
+    version: str = ""
+    socket: str = ""
+    error_id: str = ""
+    error: str = ""
+    remedy: str = ""
+    relogin: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Readings:
+    """Everything the checks look at.
+
+    `earlyoom` is its command line (empty: not running), `toolkit` the path of the NVIDIA container toolkit (empty: not
+    installed), `registries` those with a login, `gpu_container` the error of a container with the GPU (empty: it
+    started), `token` whether the Hugging Face token has the form of one, `gated` presets with a gated model, `ports`
+    the taken ports of presets, each with its owner.
+    """
+
+    identity: HostIdentity
+    user: str = ""
+    root: bool = False
+    driver: Reading[str] = NOT_READ_YET
+    gpu: Reading[GpuReading] = NOT_READ_YET
+    memory: Reading[MemInfo] = NOT_READ_YET
+    min_free_bytes: Reading[int] = NOT_READ_YET
+    watermark_boost: Reading[int] = NOT_READ_YET
+    earlyoom: Reading[str] = NOT_READ_YET
+    drop: Reading[Access] = NOT_READ_YET
+    shared: Reading[tuple[SharedFile, ...]] = NOT_READ_YET
+    orphans: Reading[tuple[EngineProcess, ...]] = NOT_READ_YET
+    engines_run: bool = False
+    clock_synchronised: Reading[bool] = NOT_READ_YET
+    docker: DockerState = DockerState(reachable=False)
+    toolkit: Reading[str] = NOT_READ_YET
+    cdi: Reading[tuple[str, ...]] = NOT_READ_YET
+    registries: Reading[tuple[str, ...]] = NOT_READ_YET
+    gpu_container: Reading[str] = NOT_READ_YET
+    store: Reading[StoreState] = NOT_READ_YET
+    caches: Reading[StoreState] = NOT_READ_YET
+    token: Reading[bool] = NOT_READ_YET
+    gated: tuple[str, ...] = ()
+    ports: tuple[tuple[int, str], ...] = ()
+    links: Reading[tuple[Link, ...]] = NOT_READ_YET
+    default_link: str = ""
+    terminal: TerminalState = TerminalState()
+
+
+# --- the checks -------------------------------------------------------------------------------------------
 
 OLDEST_DRIVER: Final = (580, 95)
 """DGX OS 7.2.3, the oldest that Sparks were seen with."""
@@ -75,20 +177,19 @@ class Check:
         return replace(found, id=self.id)
 
 
+def _found(severity: Severity, summary: str, remedy: str = "", evidence: str = "") -> Finding:
+    return Finding("", severity, summary, (evidence,) if evidence else (), remedy)
+
+
 def _ok(summary: str, evidence: str = "") -> Finding:
-    return Finding("", Severity.OK, summary, (evidence,) if evidence else ())
+    return _found(Severity.OK, summary, "", evidence)
 
 
 def _unknown(summary: str, evidence: str = "") -> Finding:
-    return Finding("", Severity.UNKNOWN, summary, (evidence,) if evidence else ())
+    return _found(Severity.UNKNOWN, summary, "", evidence)
 
 
-def _warning(summary: str, remedy: str, evidence: str = "") -> Finding:
-    return Finding("", Severity.WARNING, summary, (evidence,) if evidence else (), remedy)
-
-
-def _error(summary: str, remedy: str, evidence: str = "") -> Finding:
-    return Finding("", Severity.ERROR, summary, (evidence,) if evidence else (), remedy)
+_warning, _error = partial(_found, Severity.WARNING), partial(_found, Severity.ERROR)
 
 
 # --- machine ----------------------------------------------------------------------------------------------
@@ -273,13 +374,12 @@ def _toolkit(seen: Readings, path: str) -> Finding:
 
 
 def _gpu_container(seen: Readings, _: None) -> Finding:
-    match seen.gpu_container:
-        case Missing(reason):
-            return _unknown("Not tested. Start a test container: spark-tui doctor --gpu-container", reason)
-        case found if found.value:
-            return _error("A container with the GPU fails to start.", "After a driver update: reboot.", found.value)
-        case _:
-            return _ok("A container with the GPU starts.")
+    if isinstance(seen.gpu_container, Missing):
+        again = "Not tested. Start a test container: spark-tui doctor --gpu-container"
+        return _unknown(again, seen.gpu_container.reason)
+    if error := seen.gpu_container.value:
+        return _error("A container with the GPU fails to start.", "After a driver update: reboot.", error)
+    return _ok("A container with the GPU starts.")
 
 
 def _registry(_: Readings, logins: tuple[str, ...]) -> Finding:
@@ -303,7 +403,7 @@ def _store(seen: Readings, state: StoreState) -> Finding:
     return _ok("The model store is writable.", state.path)
 
 
-def _foreign(seen: Readings, state: StoreState, what: str) -> Finding:
+def _foreign(seen: Readings, state: StoreState, *, what: str) -> Finding:
     """Files of root, left by a container, block downloads and deletions."""
     if not state.exists:
         return _unknown(f"No {what}.", state.path)
@@ -317,10 +417,6 @@ def _foreign(seen: Readings, state: StoreState, what: str) -> Finding:
     )
 
 
-def _ownership(seen: Readings, state: StoreState) -> Finding:
-    return _foreign(seen, state, "model store")
-
-
 def _caches(seen: Readings, state: StoreState) -> Finding:
     """With cold caches each start takes minutes longer."""
     if not state.exists:
@@ -328,7 +424,7 @@ def _caches(seen: Readings, state: StoreState) -> Finding:
     if state.writable:
         return _ok("Compile caches are writable.", state.path)
     if state.foreign:
-        return _foreign(seen, state, "compile cache")
+        return _foreign(seen, state, what="compile cache")
     return _error("Compile caches are not writable: every start compiles again.", _chown(seen, state), state.path)
 
 
@@ -346,17 +442,15 @@ def _room(_: Readings, state: StoreState) -> Finding:
 
 def _token(seen: Readings, _: None) -> Finding:
     gated = f"gated presets: {', '.join(seen.gated[:4])}" if seen.gated else ""
-    match seen.token:
-        case Missing(reason):
-            return _warning(
-                "No Hugging Face token: gated models cannot be downloaded.",
-                "Create one in the Hub's settings, then: hf auth login",
-                gated or reason,
-            )
-        case found if not found.value:
-            return _warning("The Hugging Face token does not start with hf_.", "hf auth login", gated)
-        case _:
-            return _ok("Hugging Face token found (gated access not tested).", gated)
+    if isinstance(seen.token, Missing):
+        return _warning(
+            "No Hugging Face token: gated models cannot be downloaded.",
+            "Create one in the Hub's settings, then: hf auth login",
+            gated or seen.token.reason,
+        )
+    if not seen.token.value:
+        return _warning("The Hugging Face token does not start with hf_.", "hf auth login", gated)
+    return _ok("Hugging Face token found (gated access not tested).", gated)
 
 
 # --- network and terminal ---------------------------------------------------------------------------------
@@ -411,7 +505,7 @@ CHECKS: Final = (
     Check("gpu_container", Group.DOCKER, "GPU in a container", "", _gpu_container),
     Check("registry", Group.DOCKER, "Registry login", "registries", _registry),
     Check("store", Group.STORE, "Model store", "store", _store),
-    Check("ownership", Group.STORE, "Ownership", "store", _ownership),
+    Check("ownership", Group.STORE, "Ownership", "store", partial(_foreign, what="model store")),
     Check("room", Group.STORE, "Disk space", "store", _room),
     Check("caches", Group.STORE, "Compile caches", "caches", _caches),
     Check("token", Group.STORE, "Hub token", "", _token),

@@ -1,1 +1,0 @@
-"""The doctor: what is wrong with a box, by checks that only look at readings."""
