@@ -19,7 +19,6 @@ from spark_tui.core.context import Context
 from spark_tui.core.store import World
 from spark_tui.domain.errors import RefusedError, SparkError, UsageError
 from spark_tui.domain.finding import Severity
-from spark_tui.domain.host.breakdown import MemoryBreakdown
 from spark_tui.domain.host.drop_caches import (
     GRANT_FILE,
     RULE_FILE,
@@ -30,7 +29,7 @@ from spark_tui.domain.host.drop_caches import (
     unit_files,
 )
 from spark_tui.domain.host.guard import UNIT_NAME, GuardEntry, unit_text
-from spark_tui.domain.host.memory import MemInfo
+from spark_tui.domain.host.memory import MemInfo, MemoryBreakdown
 from spark_tui.domain.quantities import gib
 from spark_tui.domain.reading import reason_of, value_of
 from spark_tui.present import memory as show

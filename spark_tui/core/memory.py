@@ -10,9 +10,8 @@ from typing import Final
 from spark_tui.core.store import AlarmBoard, Store, World
 from spark_tui.domain.engine.state import EngineState
 from spark_tui.domain.finding import AlarmId, Severity
-from spark_tui.domain.host.breakdown import MemoryBreakdown, memory_breakdown
 from spark_tui.domain.host.guard import GuardEntry
-from spark_tui.domain.host.memory import MemInfo, fall_rate, memory_finding
+from spark_tui.domain.host.memory import MemInfo, MemoryBreakdown, fall_rate, memory_breakdown, memory_finding
 from spark_tui.domain.host.vitals import ContainerMemory, HostProcess, Vitals
 from spark_tui.domain.reading import NOT_READ_YET, Missing, Ok, Reading, Stale, value_of
 from spark_tui.services.executors import in_thread

@@ -17,9 +17,8 @@ from spark_tui.domain.reading import NOT_READ_YET, Reading
 if TYPE_CHECKING:
     from spark_tui.core.jobs import JobView
     from spark_tui.domain.engine.container import DaemonFacts
-    from spark_tui.domain.host.breakdown import MemoryBreakdown
     from spark_tui.domain.host.drop_caches import DropResult
-    from spark_tui.domain.host.memory import MemInfo
+    from spark_tui.domain.host.memory import MemInfo, MemoryBreakdown
     from spark_tui.domain.host.vitals import GpuReading
     from spark_tui.domain.logs.explain import Explanation
     from spark_tui.domain.logs.view import EngineView

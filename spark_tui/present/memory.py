@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from spark_tui.core.memory import ContainerShare, GuardStatus, MemoryDetail
+from spark_tui.core.memory import ContainerShare, MemoryDetail
 from spark_tui.core.store import World
 from spark_tui.domain.finding import Finding, Severity
-from spark_tui.domain.host.breakdown import EngineShare, MemoryBreakdown
 from spark_tui.domain.host.drop_caches import DropResult
 from spark_tui.domain.host.guard import GuardEntry
-from spark_tui.domain.host.memory import MemInfo
-from spark_tui.domain.host.vitals import DiskRate, LinkRate, Vitals, engine_memory
+from spark_tui.domain.host.memory import MemInfo, MemoryBreakdown
+from spark_tui.domain.host.vitals import Vitals, engine_memory
 from spark_tui.domain.quantities import GIB, gib, human_bytes
 from spark_tui.domain.reading import Missing, Ok, Reading, reason_of, value_of
 from spark_tui.present.json import Object, maybe, moment, read
@@ -48,8 +46,11 @@ def memory_parts(
     drops."""
     leaked = f"; {gib(found.orphaned)} GiB leaked (no owner)" if found.orphaned >= GIB // 4 else ""
     droppable = "cache (droppable)" + (f"  {drop_key} free" if drop_key else "")
+    holders = [
+        f"{share.name or 'pid ' + ', '.join(map(str, share.pids))} {gib(share.memory)}" for share in found.engines or ()
+    ]
     notes = (
-        found.no_engines or _holders(found.engines or ()),
+        found.no_engines or ", ".join(holders) or "no process computes on the GPU",
         "processes, shared memory, kernel",
         found.no_driver or f"GPU driver{leaked}",
         "cache (not droppable)",
@@ -70,11 +71,6 @@ def memory_parts(
         Part("available", mem.available, mem.total, "for a new engine"),
         Part("swap", mem.swap_used, mem.swap_total, swap),
     )
-
-
-def _holders(shares: Iterable[EngineShare]) -> str:
-    named = (f"{share.name or 'pid ' + ', '.join(map(str, share.pids))} {gib(share.memory)}" for share in shares)
-    return ", ".join(named) or "no process computes on the GPU"
 
 
 def state_text(state: Finding) -> str:
@@ -133,13 +129,25 @@ def processes_table(detail: MemoryDetail) -> Table:
 
 def detail_page(detail: MemoryDetail, drop: DropResult | None, *, drop_key: str) -> Page:
     """Containers, the guard, the last drop, the machine."""
+    containers = tuple(_container_row(share) for share in detail.containers)
+    guard = value_of(detail.guard)
+    if guard is None:
+        rows = [Row(reason_of(detail.guard), "guard", Tone.QUIET)]
+    elif guard.running:
+        rows = [Row("running: stops an engine before memory runs out", "guard", Tone.GOOD)]
+    else:
+        rows = [Row("not running: starts with the next launch", "guard", Tone.WARNING)]
+    if guard is not None and (last := guard.last) is not None:
+        rows.append(Row(guard_text(last), "last action"))
+    if drop is None:
+        rows.append(Row(f"none yet  {drop_key} free the page cache", "last drop", Tone.QUIET))
+    else:
+        pairs = (("free", drop.before.free, drop.after.free), ("cache", drop.before.cache, drop.after.cache))
+        figures = ", ".join(f"{name} {gib(before)} -> {gib(after)} GiB" for name, before, after in pairs)
+        rows += [Row(drop.sentence, "last drop"), Row(figures, "  ", Tone.QUIET)]
     return (
-        Section(
-            "Containers",
-            tuple(_container_row(share) for share in detail.containers)
-            or (Row("No engine is running.", tone=Tone.QUIET),),
-        ),
-        Section(rows=(*_guard_rows(detail.guard), *_drop_rows(drop, drop_key))),
+        Section("Containers", containers or (Row("No engine is running.", tone=Tone.QUIET),)),
+        Section(rows=tuple(rows)),
         Section("Machine", _machine_rows(detail.vitals)),
     )
 
@@ -155,19 +163,6 @@ def _container_row(share: ContainerShare) -> Row:
     return Row(f"{share.name}: {gpu}, {cpu}{'' if share.ours else '  (not started by spark-tui)'}", "-")
 
 
-def _guard_rows(guard: Reading[GuardStatus]) -> list[Row]:
-    found = value_of(guard)
-    if found is None:
-        return [Row(reason_of(guard), "guard", Tone.QUIET)]
-    if found.running:
-        rows = [Row("running: stops an engine before memory runs out", "guard", Tone.GOOD)]
-    else:
-        rows = [Row("not running: starts with the next launch", "guard", Tone.WARNING)]
-    if found.last is not None:
-        rows.append(Row(guard_text(found.last), "last action"))
-    return rows
-
-
 def guard_text(entry: GuardEntry) -> str:
     """`2026-11-21 18:40:02  stopped: qwen36: 1.9 GiB available (kill)`."""
     at = datetime.fromtimestamp(entry.at).astimezone().strftime("%Y-%m-%d %H:%M:%S")
@@ -175,50 +170,40 @@ def guard_text(entry: GuardEntry) -> str:
     return f"{at}  {entry.act}{f': {entry.engine}' if entry.engine else ''}: {entry.reason}{how}"
 
 
-def _drop_rows(drop: DropResult | None, drop_key: str) -> list[Row]:
-    if drop is None:
-        return [Row(f"none yet  {drop_key} free the page cache", "last drop", Tone.QUIET)]
-    pairs = (("free", drop.before.free, drop.after.free), ("cache", drop.before.cache, drop.after.cache))
-    figures = ", ".join(f"{name} {gib(before)} -> {gib(after)} GiB" for name, before, after in pairs)
-    return [Row(drop.sentence, "last drop"), Row(figures, "  ", Tone.QUIET)]
-
-
 def _machine_rows(vitals: Vitals) -> tuple[Row, ...]:
+    def rate(bytes_: float) -> str:
+        """Coarse: small changes of a quiet machine are not repainted each time."""
+        return "0" if bytes_ < 10_240 else f"{human_bytes(bytes_)}/s"
+
     loads = (f"{each.name} {each.percent:.0f} % of {each.cpus}" for each in value_of(vitals.clusters) or ())
     heat = (
         f"{each.name} {each.celsius:.0f} C" + (f" (off at {each.limit:.0f})" if each.limit else "")
         for each in value_of(vitals.temperatures) or ()
     )
-    links = [each for each in value_of(vitals.links) or () if each.up]
-    faults = value_of(vitals.faults)
-    swaps = ""
+    disks = (
+        f"{each.name} reads {rate(each.read)}, writes {rate(each.written)}, busy {each.busy_percent:.0f} %"
+        for each in value_of(vitals.disks) or ()
+    )
+    links = (
+        f"{each.name} in {rate(each.received)}, out {rate(each.sent)}"
+        for each in value_of(vitals.links) or ()
+        if each.up
+    )
+    swaps, faults = "", value_of(vitals.faults)
     if faults is not None:
         killed = f", {faults.oom_kills} killed by the kernel for memory since boot" if faults.oom_kills else ""
         swaps = f"{faults.major:.0f} major/s, swap in {faults.swapped_in:.0f}/s, out {faults.swapped_out:.0f}/s{killed}"
     found: tuple[tuple[str, str, Reading[Any]], ...] = (
         ("processors", "  ".join(loads), vitals.clusters),
         ("heat", "  ".join(heat), vitals.temperatures),
-        ("disk", "  ".join(_disk(each) for each in value_of(vitals.disks) or ()), vitals.disks),
-        ("network", "  ".join(_link(each) for each in links) or "no link is up", vitals.links),
+        ("disk", "  ".join(disks), vitals.disks),
+        ("network", "  ".join(links) or "no link is up", vitals.links),
         ("faults", swaps, vitals.faults),
     )
     return tuple(
         Row(f"n/a: {reading.reason}", label, Tone.QUIET) if isinstance(reading, Missing) else Row(text, label)
         for label, text, reading in found
     )
-
-
-def _disk(disk: DiskRate) -> str:
-    return f"{disk.name} reads {_rate(disk.read)}, writes {_rate(disk.written)}, busy {disk.busy_percent:.0f} %"
-
-
-def _link(link: LinkRate) -> str:
-    return f"{link.name} in {_rate(link.received)}, out {_rate(link.sent)}"
-
-
-def _rate(rate: float) -> str:
-    """Coarse: a quiet machine's crumbs are not repainted each time."""
-    return "0" if rate < 10_240 else f"{human_bytes(rate)}/s"
 
 
 # --- as data ----------------------------------------------------------------------------------------------

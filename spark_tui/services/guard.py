@@ -25,8 +25,8 @@ from spark_tui.domain.engine.container import ContainerFacts, ContainerStatus
 from spark_tui.domain.engine.runtimes import runtime_named
 from spark_tui.domain.engine.state import api_port, runtime_of
 from spark_tui.domain.errors import SparkError
-from spark_tui.domain.host.breakdown import container_id
 from spark_tui.domain.host.guard import GuardedEngine, GuardEntry
+from spark_tui.domain.host.memory import container_id
 from spark_tui.domain.quantities import human_bytes
 from spark_tui.domain.settings import Settings, variable_of
 from spark_tui.domain.text import clean_line

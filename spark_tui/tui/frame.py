@@ -38,9 +38,8 @@ if TYPE_CHECKING:
     from spark_tui.domain.errors import SparkError
     from spark_tui.domain.event import Event
     from spark_tui.domain.finding import Finding
-    from spark_tui.domain.host.breakdown import MemoryBreakdown
     from spark_tui.domain.host.drop_caches import DropResult
-    from spark_tui.domain.host.memory import MemInfo
+    from spark_tui.domain.host.memory import MemInfo, MemoryBreakdown
     from spark_tui.domain.host.vitals import GpuReading
     from spark_tui.domain.logs.explain import Explanation
     from spark_tui.domain.logs.view import EngineView

@@ -46,8 +46,7 @@ from spark_tui.domain.errors import (
     PortInUse,
     ReplyCutOff,
 )
-from spark_tui.domain.host.breakdown import memory_breakdown
-from spark_tui.domain.host.memory import MemInfo
+from spark_tui.domain.host.memory import MemInfo, memory_breakdown
 from spark_tui.domain.host.vitals import GpuReading, engine_memory
 from spark_tui.domain.logs.timeline import Outcome
 from spark_tui.domain.logs.tracker import LogTracker

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from spark_tui.domain.host.breakdown import memory_breakdown
+from spark_tui.domain.host.memory import memory_breakdown
 from spark_tui.domain.host.vitals import GpuReading, Throttle, throttled_between
 from spark_tui.domain.quantities import MIB
 from spark_tui.domain.reading import Ok

@@ -10,10 +10,10 @@ import pytest
 from spark_tui.core.context import Context, build_demo
 from spark_tui.core.memory import GuardStatus, MemoryDetail
 from spark_tui.domain.finding import Severity
-from spark_tui.domain.host.breakdown import MemoryBreakdown
 from spark_tui.domain.host.drop_caches import DropResult, RouteKind
 from spark_tui.domain.host.guard import GuardEntry
 from spark_tui.domain.host.identity import HostPaths
+from spark_tui.domain.host.memory import MemoryBreakdown
 from spark_tui.domain.host.vitals import ContainerMemory, GpuProcess, GpuReading, HostProcess, Vitals
 from spark_tui.domain.quantities import GIB, MIB
 from spark_tui.domain.reading import Missing, Ok, Reading, value_of

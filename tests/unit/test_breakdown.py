@@ -9,8 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_tui.domain.host.breakdown import IDLE_DRIVER_BYTES, EngineShare, container_id, memory_breakdown
-from spark_tui.domain.host.memory import MemInfo, parse_meminfo
+from spark_tui.domain.host.memory import (
+    IDLE_DRIVER_BYTES,
+    EngineShare,
+    MemInfo,
+    container_id,
+    memory_breakdown,
+    parse_meminfo,
+)
 from spark_tui.domain.host.vitals import GpuProcess, GpuReading
 from spark_tui.domain.quantities import GIB, KIB, MIB
 from spark_tui.domain.reading import Missing, Ok, Reading, Stale

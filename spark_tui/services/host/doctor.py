@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from spark_tui.domain.doctor import EngineProcess, Link, StoreState
-from spark_tui.domain.host.breakdown import container_id
+from spark_tui.domain.host.memory import container_id
 from spark_tui.domain.reading import Missing, Ok, Reading
 from spark_tui.domain.text import clean_line, truncate
 from spark_tui.services.host.procfs import listening, psutil_at, text_or_empty, why

@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from spark_tui.domain.errors import NoSpaceLeft, SparkError
-from spark_tui.domain.host.breakdown import container_id
 from spark_tui.domain.host.detectors import SharedFile
 from spark_tui.domain.host.identity import GB10_PCI_ID, HostIdentity, parse_release, product_label
-from spark_tui.domain.host.memory import MemInfo, parse_meminfo
+from spark_tui.domain.host.memory import MemInfo, container_id, parse_meminfo
 from spark_tui.domain.host.vitals import hexadecimal
 from spark_tui.domain.reading import Missing, Ok, Reading, value_of
 from spark_tui.domain.text import clean_line

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from spark_tui.domain.host.breakdown import container_id
+from spark_tui.domain.host.memory import container_id
 from spark_tui.domain.host.vitals import (
     TWO_READINGS_NEEDED,
     Cluster,

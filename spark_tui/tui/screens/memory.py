@@ -13,8 +13,7 @@ from textual.content import Content
 
 from spark_tui.core.actions import Scope, key_of
 from spark_tui.core.memory import MemoryDetail
-from spark_tui.domain.host.breakdown import MemoryBreakdown
-from spark_tui.domain.host.memory import ALL_WELL, SERVING_FLOOR, MemInfo
+from spark_tui.domain.host.memory import ALL_WELL, SERVING_FLOOR, MemInfo, MemoryBreakdown
 from spark_tui.domain.metrics.graph import Curve
 from spark_tui.domain.metrics.series import MetricId, Stretch
 from spark_tui.domain.quantities import GIB
@@ -27,7 +26,7 @@ from spark_tui.tui.frame import FrameScreen, bindings
 from spark_tui.tui.widgets.graph import Graph
 from spark_tui.tui.widgets.graph_picture import Subject, View
 from spark_tui.tui.widgets.line import Line, entitle
-from spark_tui.tui.widgets.memory_strip import apportion
+from spark_tui.tui.widgets.memory_strip import bar
 from spark_tui.tui.widgets.page import Page
 from spark_tui.tui.widgets.row_list import RowList
 
@@ -62,8 +61,7 @@ class Breakdown(Line):
         if found is None or mem is None:
             return fmt.safe(f"n/a: {reason_of(self.breakdown)}", "$warning")
         marks = (glyphs.engine, glyphs.apps, DRIVER_GLYPH, glyphs.kept, glyphs.cache, glyphs.free)
-        cells = zip(marks, PART_STYLES, apportion(found.sizes, width), strict=True)
-        lines = [Content.assemble(*(Content.styled(mark * count, style) for mark, style, count in cells if count))]
+        lines = [Content.assemble(*bar(marks, PART_STYLES, found.sizes, width))]
         parts = present.memory_parts(found, mem, self.pressure, drop_key=key_of("drop_cache"))
         for number, part in enumerate(parts):
             style = PART_STYLES[number] if number < len(PART_STYLES) - 1 else "$dim" if part.name == "free" else ""

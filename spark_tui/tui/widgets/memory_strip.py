@@ -1,18 +1,18 @@
-"""The unified-memory strip: one pool, drawn to scale, and never more than the pool.
+"""The unified-memory strip, drawn to scale, and never more than there is.
 
-Two lines at any width, and a third one while an alarm stands. What cannot be read says why; the four parts differ in
-shape as well as in colour.
+Two lines at any width, and a third one while an alarm lasts. Unavailable values say why; the parts differ in shape as
+well as in colour.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from textual.content import Content
 
 from spark_tui.domain.finding import Finding, Severity
-from spark_tui.domain.host.memory import ALL_WELL
+from spark_tui.domain.host.memory import ALL_WELL, memory_breakdown
 from spark_tui.domain.quantities import GIB, gib
 from spark_tui.domain.reading import NOT_READ_YET, Missing, Reading, Stale, reason_of, value_of
 from spark_tui.tui import format as fmt
@@ -20,12 +20,13 @@ from spark_tui.tui.format import Glyphs
 from spark_tui.tui.widgets.line import Line, spread
 
 if TYPE_CHECKING:
-    from spark_tui.domain.host.breakdown import MemoryBreakdown
     from spark_tui.domain.host.memory import MemInfo
     from spark_tui.domain.host.vitals import GpuReading
 
 LABEL = " MEM "
 _LEVEL_STYLES = {Severity.OK: "bold", Severity.WARNING: "bold $warning", Severity.ERROR: "bold $error"}
+_FITS = ((3, True, 4), (2, True, 4), (2, True, 2), (2, False, 4), (2, False, 2), (2, False, 0))
+"""Of the numbers: the gap between them, details, and how many of the GPU's signs. Details go before signs do."""
 
 
 class MemoryStrip(Line):
@@ -47,77 +48,57 @@ class MemoryStrip(Line):
             first = Content.assemble((LABEL, "bold"), fmt.safe(f"n/a: {reason_of(self.memory)}", "$warning"))
         else:
             first = self._bar(memory, width)
-        lines = [first, self._numbers(memory, width)]
+        for gap, details, signs in _FITS:
+            left, right = self._memory_text(memory, gap, details=details), self._gpu_text(signs)
+            if left.cell_length + right.cell_length + 2 <= width:
+                second = spread(left, right, width)
+                break
+        else:
+            second = left.truncate(width, ellipsis=True)
+        lines = [first, second]
         if self.alarms:
-            lines.append(self._banner(self.alarms[0], len(self.alarms) - 1, width))
+            alarm, more = self.alarms[0], len(self.alarms) - 1
+            style = f"bold {fmt.SEVERITY_STYLE[alarm.severity]}"
+            summary = f"{alarm.subject}: {alarm.summary}" if alarm.subject else alarm.summary
+            banner = Content.assemble(
+                (f" {self._glyphs.warning}   ", style), fmt.safe(summary, style), "  ", fmt.safe(alarm.remedy, "$dim")
+            )
+            lines.append(spread(banner, Content.styled(f" +{more} more " if more else "", "$dim"), width))
         return Content("\n").join(lines)
-
-    def _banner(self, alarm: Finding, more: int, width: int) -> Content:
-        """` ! qwen: no token for 2m while requests run  restart it ...  (+1)`."""
-        style = fmt.SEVERITY_STYLE[alarm.severity]
-        whose = f"{alarm.subject}: " if alarm.subject else ""
-        right = Content.styled(f" +{more} more " if more else "", "$dim")
-        left = Content.assemble(
-            (f" {self._glyphs.warning}   ", f"bold {style}"),
-            fmt.safe(f"{whose}{alarm.summary}", f"bold {style}"),
-            "  ",
-            fmt.safe(alarm.remedy, "$dim"),
-        )
-        return spread(left, right, width)
 
     def _bar(self, memory: MemInfo, width: int) -> Content:
         available = Content.assemble(
             "  ",
             (gib(memory.available), _LEVEL_STYLES[self.memory_state.severity]),
-            (" GiB available of ", "$dim"),
-            (f"{gib(memory.total)} ", "$dim"),
+            (f" GiB available of {gib(memory.total)} ", "$dim"),
         )
-        cells = max(10, width - len(LABEL) - available.cell_length)
-        engines, apps, driver, *others = self._parts(memory).sizes
-        sizes = (engines, apps + driver, *others)
+        engines, apps, driver, *others = memory_breakdown(memory, self.gpu).sizes
         glyphs = self._glyphs
-        drawn = zip(
-            (glyphs.engine, glyphs.apps, glyphs.kept, glyphs.cache, glyphs.free),
-            ("$mem-engine", "$mem-apps", "$mem-cache", "$mem-cache", "$mem-free"),
-            apportion(sizes, cells),
-            strict=True,
-        )
+        marks = (glyphs.engine, glyphs.apps, glyphs.kept, glyphs.cache, glyphs.free)
+        styles = ("$mem-engine", "$mem-apps", "$mem-cache", "$mem-cache", "$mem-free")
+        cells = max(10, width - len(LABEL) - available.cell_length)
         return Content.assemble(
-            (LABEL, "bold"), *(Content.styled(g * n, style) for g, style, n in drawn if n), available
+            (LABEL, "bold"), *bar(marks, styles, (engines, apps + driver, *others), cells), available
         )
-
-    def _parts(self, memory: MemInfo) -> MemoryBreakdown:
-        from spark_tui.domain.host.breakdown import memory_breakdown
-
-        return memory_breakdown(memory, self.gpu)
-
-    def _numbers(self, memory: MemInfo | None, width: int) -> Content:
-        """The numbers with as many of the GPU's signs as fit beside them; details go before signs do."""
-        for gap, details, signs in (
-            (3, True, 4),
-            (2, True, 4),
-            (2, True, 2),
-            (2, False, 4),
-            (2, False, 2),
-            (2, False, 0),
-        ):
-            left, right = self._memory_text(memory, gap, details=details), self._gpu_text(signs)
-            if left.cell_length + right.cell_length + 2 <= width:
-                return spread(left, right, width)
-        return left.truncate(width, ellipsis=True)
 
     def _memory_text(self, memory: MemInfo | None, gap: int, *, details: bool) -> Content:
         words: list[tuple[str, str, str]] = []
         if memory is not None:
-            parts = self._parts(memory)
-            apps = parts.apps + (parts.driver or 0)
-            if parts.engine_memory is not None:
-                words.append(("engines ", gib(parts.engine_memory), "$mem-engine"))
-            words.append(("apps " if parts.engine_memory is not None else "in use ", gib(apps), "$mem-apps"))
-            words.append(("cache ", _cache_text(memory, details=details), "$mem-cache"))
-            words.append(("free ", gib(memory.free), ""))
-            words.append(("swap ", gib(memory.swap_used) if memory.swap_used >= GIB // 20 else "0", ""))
-        words.append(("PSI ", _pressure_text(self.pressure), ""))
+            parts = memory_breakdown(memory, self.gpu)
+            cache, known = gib(memory.cache), parts.engine_memory is not None
+            if details and memory.droppable is not None:
+                cache += f" ({gib(min(memory.droppable, memory.cache))} droppable)"
+            words = [
+                ("engines ", gib(parts.engine_memory or 0), "$mem-engine"),
+                ("apps " if known else "in use ", gib(parts.apps + (parts.driver or 0)), "$mem-apps"),
+                ("cache ", cache, "$mem-cache"),
+                ("free ", gib(memory.free), ""),
+                ("swap ", gib(memory.swap_used) if memory.swap_used >= GIB // 20 else "0", ""),
+            ]
+            if not known:
+                del words[0]
+        pressure = value_of(self.pressure)
+        words.append(("PSI ", "n/a" if pressure is None else f"{pressure:.1f}", ""))
         if isinstance(self.memory, Stale):
             words.append(("", "stale", "$warning"))
         text: list[Content | str] = [" " * len(LABEL)]
@@ -128,10 +109,9 @@ class MemoryStrip(Line):
     def _gpu_text(self, signs: int) -> Content:
         gpu = value_of(self.gpu)
         if gpu is None:
-            told = isinstance(self.gpu, Missing) and self.gpu != NOT_READ_YET and signs
-            return (
-                fmt.safe("GPU n/a" if signs < 4 else f"GPU n/a: {reason_of(self.gpu)}", "$dim") if told else Content("")
-            )
+            if not isinstance(self.gpu, Missing) or self.gpu == NOT_READ_YET or not signs:
+                return Content("")
+            return fmt.safe("GPU n/a" if signs < 4 else f"GPU n/a: {self.gpu.reason}", "$dim")
         held = f" ({gpu.held_by})" if gpu.held_by else ""
         words = (
             None if gpu.utilization_percent is None else f"{gpu.utilization_percent}%",
@@ -143,15 +123,10 @@ class MemoryStrip(Line):
         return Content.assemble(("GPU ", "$dim"), "  ".join(shown), " ") if shown else Content("")
 
 
-def _cache_text(memory: MemInfo, *, details: bool) -> str:
-    if memory.droppable is None or not details:
-        return gib(memory.cache)
-    return f"{gib(memory.cache)} ({gib(min(memory.droppable, memory.cache))} droppable)"
-
-
-def _pressure_text(pressure: Reading[float]) -> str:
-    value = value_of(pressure)
-    return "n/a" if value is None else f"{value:.1f}"
+def bar(marks: Iterable[str], styles: Iterable[str], sizes: Sequence[int], cells: int) -> list[Content]:
+    """A piece for each size that has a cell, to scale."""
+    parts = zip(marks, styles, apportion(sizes, cells), strict=True)
+    return [Content.styled(mark * count, style) for mark, style, count in parts if count]
 
 
 def apportion(sizes: Sequence[int], cells: int) -> list[int]:
