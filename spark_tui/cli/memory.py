@@ -322,7 +322,7 @@ def _guard(session: Session, *, every_engine: bool, while_engines_run: bool) -> 
             raise RefusedError("A guard is already running.", "See what it did: spark-tui guard --status")
         before = {each: signal.signal(each, lambda *_: stop.set()) for each in (signal.SIGINT, signal.SIGTERM)}
         try:
-            watch = context.new_guard(write, only_ours=not every_engine, while_engines_run=while_engines_run)
+            watch = context.new_guard(on_entry=write, only_ours=not every_engine, while_engines_run=while_engines_run)
             policy, engine = context.guard_policy, "any engine" if every_engine else "an engine of spark-tui"
             session.err.say(
                 f"Guarding: stops {engine} below {gib(policy.serving_floor)} GiB of available memory "

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeAlias, TypeVar
 
 from spark_tui.core.store import Store
+from spark_tui.domain.quantities import GIB
 from spark_tui.domain.settings import Folders, Settings, defaults, folders_of
+from spark_tui.services.executors import in_thread
 
 if TYPE_CHECKING:
     from spark_tui.core.bench import Benchmark, Results
@@ -26,13 +28,13 @@ if TYPE_CHECKING:
     from spark_tui.core.downloads import Downloads, Fetching, Hub
     from spark_tui.core.engines import EngineSupervisor
     from spark_tui.core.fit import LaunchChecks, MemoryGate
-    from spark_tui.core.guard import Guard, GuardLauncher, LoadGuard, OnEntry
+    from spark_tui.core.guard import Guard, GuardLauncher, LoadGuard
     from spark_tui.core.health import HealthWatch
     from spark_tui.core.history import History
     from spark_tui.core.hosts import Hosts
     from spark_tui.core.launch import JobRunner, Launcher
     from spark_tui.core.library import Library
-    from spark_tui.core.memory import BreakdownReader, GuardStatus, MemoryInspector, MemoryWatch
+    from spark_tui.core.memory import BreakdownReader, MemoryInspector, MemoryWatch
     from spark_tui.core.metrics import EngineMetricsCollector
     from spark_tui.core.preflight import Preflight
     from spark_tui.core.secure import Securing
@@ -85,7 +87,7 @@ PARTS: Final[Mapping[str, Part]] = {
     "supervisor": (
         "engines:EngineSupervisor",
         lambda make, c: make(
-            c.docker, c.api, c.secrets, c.store, c.clock, c.ports.checkpoints if c.ports.has("checkpoints") else None
+            c.docker, c.api, c.secrets, c.store, c.clock, c.ports.get("checkpoints")
         ),
     ),
     "metrics": (
@@ -103,13 +105,32 @@ PARTS: Final[Mapping[str, Part]] = {
     "cache": (
         "cache:CacheControl", lambda make, c: make(c.ports.dropper, c.docker, c.host, c.supervisor, c.store, c.clock)
     ),
+    "guard_policy": (
+        "guard:Policy",
+        lambda make, c: make(
+            serving_floor=int(c.settings.guard_serving_gib * GIB), loading_floor=int(c.settings.guard_loading_gib * GIB)
+        ),
+    ),
     "load_guard": (
         "guard:LoadGuard", lambda make, c: make(c.host, c.cache, c.supervisor, c.clock, c.guard_policy)
+    ),
+    "guard_launcher": (  # None where the settings or the demo want no guard of their own
+        "guard:GuardLauncher",
+        lambda make, c: make(c.guarding.starter, c.guarding.journal, c.supervisor, c.store, c.clock)
+        if c.ports.has("guarding") and c.guarding.starter and c.settings.guard_auto and not c.settings.read_only
+        else None,
+    ),
+    "new_guard": (  # a watchdog, which the caller runs
+        "guard:Guard",
+        lambda make, c: partial(
+            make, c.host, c.guarding.actuator, c.guarding.journal, c.clock, c.guard_policy,
+            end_loops=c.settings.stop_crash_loops,
+        ),
     ),
     "breakdown": ("memory:BreakdownReader", lambda make, c: make(c.host)),
     "alarms": ("store:AlarmBoard", lambda make, c: make(c.store)),
     "memory_inspector": (
-        "memory:MemoryInspector", lambda make, c: make(c.ports.vitals, c.store, c.guard_status)
+        "memory:MemoryInspector", lambda make, c: make(c.ports.vitals, c.store, c.clock, c.ports.get("guarding"))
     ),
     "memory_watch": ("memory:MemoryWatch", lambda make, c: make(c.store, c.clock, c.breakdown, c.alarms)),
     "health": (
@@ -175,8 +196,8 @@ PARTS: Final[Mapping[str, Part]] = {
         "conversations:Conversations",
         lambda make, c: make(
             c.api, c.clock, c.presets, Path(c.paths.store),
-            store=c.ports.conversations if c.ports.has("conversations") else None,
-            files=c.ports.user_files if c.ports.has("user_files") else None,
+            store=c.ports.get("conversations"),
+            files=c.ports.get("user_files"),
             meter=c.chat_meter(), advise=c.chat_advice,
         ),
     ),
@@ -201,18 +222,39 @@ PARTS: Final[Mapping[str, Part]] = {
 """A part whose ports have no adapter raises RefusedError when it is asked for."""
 
 
+PORTS: Final = (
+    "clock", "docker", "api", "host", "presets", "recipes", "secrets", "archive", "checkpoints", "user_files",
+    "guarding",
+)  # fmt: skip
+"""Ports that are attributes of the context too."""
+
+
 class Context:
     """Everything that a front end needs. The parts of `PARTS` are attributes, made when they are first asked for."""
 
     settings: Settings
     ports: Ports
     paths: HostPaths
+    clock: Clock
+    docker: ContainerEngine
+    api: EngineApi
+    host: HostProbe
+    presets: PresetSource
+    recipes: RecipeStore
+    secrets: SecretStore
+    archive: LogArchive
+    checkpoints: CheckpointSource
+    user_files: UserFiles
+    guarding: GuardPorts
     supervisor: EngineSupervisor
     metrics: EngineMetricsCollector
     history: History
     collectors: Collectors
     cache: CacheControl
     load_guard: LoadGuard
+    guard_policy: Policy
+    guard_launcher: GuardLauncher | None
+    new_guard: Callable[..., Guard]
     breakdown: BreakdownReader
     alarms: AlarmBoard
     memory_inspector: MemoryInspector
@@ -246,58 +288,14 @@ class Context:
     if not TYPE_CHECKING:  # a name that is no part stays an error of the type checker
 
         def __getattr__(self, name: str) -> Any:
+            if name in PORTS:
+                return getattr(self.ports, name)
             if name not in PARTS:
                 raise AttributeError(f"Context has no part {name!r}")
             place, make = PARTS[name]
             module, _, factory = place.partition(":")
             part = make(getattr(import_module(f"spark_tui.core.{module}"), factory), self)
             return vars(self).setdefault(name, part)
-
-    # --- ports ----------------------------------------------------------------------------------------
-
-    @property
-    def clock(self) -> Clock:
-        return self.ports.clock
-
-    @property
-    def docker(self) -> ContainerEngine:
-        return self.ports.docker
-
-    @property
-    def api(self) -> EngineApi:
-        return self.ports.api
-
-    @property
-    def host(self) -> HostProbe:
-        return self.ports.host
-
-    @property
-    def presets(self) -> PresetSource:
-        return self.ports.presets
-
-    @property
-    def recipes(self) -> RecipeStore:
-        return self.ports.recipes
-
-    @property
-    def secrets(self) -> SecretStore:
-        return self.ports.secrets
-
-    @property
-    def archive(self) -> LogArchive:
-        return self.ports.archive
-
-    @property
-    def checkpoints(self) -> CheckpointSource:
-        return self.ports.checkpoints
-
-    @property
-    def user_files(self) -> UserFiles:
-        return self.ports.user_files
-
-    @property
-    def guarding(self) -> GuardPorts:
-        return self.ports.guarding
 
     # --- what parts are given -------------------------------------------------------------------------
 
@@ -315,16 +313,6 @@ class Context:
         """Watched for a stuck power state once the program stays."""
         if "health" in vars(self):
             self.health.gpu_read(reading)
-
-    def guard_status(self) -> Reading[GuardStatus]:
-        """Whether a guard runs, and what it did; Missing in the demo."""
-        from spark_tui.core.memory import GuardStatus
-        from spark_tui.domain.reading import Missing, Ok
-
-        if not self.ports.has("guarding"):
-            return Missing("nothing to guard: this Spark is simulated")
-        journal = self.guarding.journal
-        return Ok(GuardStatus(journal.running(), journal.entries()), self.clock.now())
 
     def chat_advice(self, error: SparkError, target: ChatTarget) -> SparkError:
         """The error of an answer, with what this program knows of the engine."""
@@ -344,37 +332,6 @@ class Context:
         """The presets as they were read last."""
         known = self.store.world.presets
         return known if known.presets else self.presets.load()
-
-    @cached_property
-    def guard_launcher(self) -> GuardLauncher | None:
-        """Makes a guard run while an engine of ours does; None where the settings or the demo want none."""
-        from spark_tui.core.guard import GuardLauncher
-
-        ports = self.guarding if self.ports.has("guarding") else None
-        if ports is None or ports.starter is None or not self.settings.guard_auto or self.settings.read_only:
-            return None
-        return GuardLauncher(ports.starter, ports.journal, self.supervisor, self.store, self.clock)
-
-    @property
-    def guard_policy(self) -> Policy:
-        """The guard's figures, with the floors of the settings."""
-        from spark_tui.domain.host.guard import Policy
-        from spark_tui.domain.quantities import GIB
-
-        serving, loading = self.settings.guard_serving_gib, self.settings.guard_loading_gib
-        return Policy(serving_floor=int(serving * GIB), loading_floor=int(loading * GIB))
-
-    def new_guard(self, on_entry: OnEntry, *, only_ours: bool = True, while_engines_run: bool = False) -> Guard:
-        """A watchdog, which the caller runs; with `while_engines_run` it ends by itself some time after the last of
-        them. Raises RefusedError in the demo."""
-        from spark_tui.core.guard import Guard
-
-        ports = self.guarding
-        return Guard(
-            self.host, ports.actuator, ports.journal, self.clock, self.guard_policy,
-            only_ours=only_ours, while_engines_run=while_engines_run, end_loops=self.settings.stop_crash_loops,
-            on_entry=on_entry,
-        )  # fmt: skip
 
     # --- running --------------------------------------------------------------------------------------
 
@@ -422,8 +379,6 @@ class Context:
 
     async def in_thread(self, call: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """The result of a short blocking call, on threads of a bounded pool."""
-        from spark_tui.services.executors import in_thread
-
         return await in_thread(call, *args, **kwargs)
 
     async def close(self) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from spark_tui.core.store import AlarmBoard, Store, World
 from spark_tui.domain.engine.state import EngineState
@@ -16,6 +16,9 @@ from spark_tui.domain.host.vitals import ContainerMemory, HostProcess, Vitals
 from spark_tui.domain.reading import NOT_READ_YET, Missing, Ok, Reading, Stale, value_of
 from spark_tui.services.executors import in_thread
 from spark_tui.services.ports import Clock, HostProbe, VitalsProbe
+
+if TYPE_CHECKING:
+    from spark_tui.core.wiring import GuardPorts
 
 PROCESSES: Final = 40
 TREND_SECONDS: Final = 6.0
@@ -110,11 +113,6 @@ class GuardStatus:
     running: bool
     entries: tuple[GuardEntry, ...] = ()
 
-    @property
-    def last(self) -> GuardEntry | None:
-        """Its last act."""
-        return self.entries[-1] if self.entries else None
-
 
 @dataclass(frozen=True, slots=True)
 class MemoryDetail:
@@ -127,12 +125,14 @@ class MemoryDetail:
 
 
 class MemoryInspector:
-    """Processes, containers and vital signs, read when asked; of two looks the second one has rates."""
+    """Processes, containers and vital signs, read when asked; of two looks the second one has rates. `guarding` is None
+    in the demo."""
 
-    def __init__(self, probe: VitalsProbe, store: Store, guard: Callable[[], Reading[GuardStatus]]) -> None:
+    def __init__(self, probe: VitalsProbe, store: Store, clock: Clock, guarding: GuardPorts | None) -> None:
         self._probe = probe
         self._store = store
-        self._guard = guard
+        self._clock = clock
+        self._guarding = guarding
 
     async def look(self) -> MemoryDetail:
         """One look, in a thread: it reads hundreds of files. Never raises."""
@@ -152,4 +152,8 @@ class MemoryInspector:
                 cpu = probe.container_memory(facts.pid) if facts.pid else Missing("Docker reports no process")
                 share = held.get(facts.id, 0) if known else None
                 containers.append(ContainerShare(view.name, facts.id, facts.ours, share, cpu))
-        return MemoryDetail(processes, tuple(containers), probe.look(), self._guard())
+        guard: Reading[GuardStatus] = Missing("nothing to guard: this Spark is simulated")
+        if self._guarding is not None:
+            journal = self._guarding.journal
+            guard = Ok(GuardStatus(journal.running(), journal.entries()), self._clock.now())
+        return MemoryDetail(processes, tuple(containers), probe.look(), guard)

@@ -66,6 +66,10 @@ class Ports:
         """Whether that port has an adapter."""
         return name in self._adapters or name in vars(self)
 
+    def get(self, name: str) -> Any:
+        """That port, None without an adapter."""
+        return getattr(self, name) if self.has(name) else None
+
     def made(self) -> tuple[str, ...]:
         """The names of what was used so far."""
         return tuple(vars(self))

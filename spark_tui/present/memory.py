@@ -137,8 +137,8 @@ def detail_page(detail: MemoryDetail, drop: DropResult | None, *, drop_key: str)
         rows = [Row("running: stops an engine before memory runs out", "guard", Tone.GOOD)]
     else:
         rows = [Row("not running: starts with the next launch", "guard", Tone.WARNING)]
-    if guard is not None and (last := guard.last) is not None:
-        rows.append(Row(guard_text(last), "last action"))
+    if guard is not None and guard.entries:
+        rows.append(Row(guard_text(guard.entries[-1]), "last action"))
     if drop is None:
         rows.append(Row(f"none yet  {drop_key} free the page cache", "last drop", Tone.QUIET))
     else:
