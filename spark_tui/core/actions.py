@@ -199,12 +199,12 @@ def of_scope(*scopes: Scope) -> tuple[Action, ...]:
     return tuple(action for action in ACTIONS if action.scope in scopes)
 
 
+_BY_ID: Final = {action.id: action for action in ACTIONS}
+
+
 def action(id_: str) -> Action:
     """The action of that id; KeyError when there is none."""
-    for found in ACTIONS:
-        if found.id == id_:
-            return found
-    raise KeyError(id_)
+    return _BY_ID[id_]
 
 
 DANGEROUS = frozenset(found.id for found in ACTIONS if found.dangerous)
@@ -213,53 +213,29 @@ DANGEROUS = frozenset(found.id for found in ACTIONS if found.dangerous)
 def check_keymap(keymap: Keymap) -> None:
     """Raises ValueError for an action that does not exist, and for a new key that another action of the place has."""
     own = dict(keymap)
-    known = {action.id for action in ACTIONS}
     for id_ in own:
-        if id_ not in known:
-            near = suggestion(id_, known)
+        if id_ not in _BY_ID:
+            near = suggestion(id_, _BY_ID)
             hint = f"did you mean {near}?" if near else "see the ids with: spark-tui config keys"
             raise ValueError(f"must name actions; there is no action {id_}: {hint}")
-    for action in ACTIONS:
+    for action in (action for action in ACTIONS if action.id in own):
         for other in ACTIONS:
-            if action.id in own and other is not action and _meet(action, other):
-                _check_clash(action, own[action.id], other, own.get(other.id, other.default_keys))
-
-
-def _meet(action: Action, other: Action) -> bool:
-    return action.scope is other.scope or Scope.GLOBAL in (action.scope, other.scope)
-
-
-def _check_clash(action: Action, keys: tuple[str, ...], other: Action, others: tuple[str, ...]) -> None:
-    for key in keys:
-        if key in others and key not in action.default_keys:
-            raise ValueError(
-                f"must give each key one meaning; {key} would be {action.id} and {other.id} "
-                f"({other.scope.value}): give {other.id} another key too"
-            )
+            meet = action.scope is other.scope or Scope.GLOBAL in (action.scope, other.scope)
+            others = own.get(other.id, other.default_keys) if meet and other is not action else ()
+            for key in own[action.id]:
+                if key in others and key not in action.default_keys:
+                    raise ValueError(
+                        f"must give each key one meaning; {key} would be {action.id} and {other.id} "
+                        f"({other.scope.value}): give {other.id} another key too"
+                    )
 
 
 _SHOWN: Final = {
-    "question_mark": "?",
-    "slash": "/",
-    "ampersand": "&",
-    "escape": "Esc",
-    "enter": "Enter",
-    "delete": "Del",
-    "right_square_bracket": "]",
-    "end": "End",
-    "right": "Right",
-    "equals_sign": "=",
-    "up": "Up",
-    "down": "Down",
-    "shift+left": "S-Left",
-    "shift+right": "S-Right",
-    "left": "Left",
-    "space": "Space",
-    "minus": "-",
-    "plus": "+",
-    "pagedown": "PgDn",
-    "pageup": "PgUp",
-}
+    "question_mark": "?", "slash": "/", "ampersand": "&", "right_square_bracket": "]", "equals_sign": "=",
+    "minus": "-", "plus": "+", "escape": "Esc", "enter": "Enter", "delete": "Del", "space": "Space", "end": "End",
+    "up": "Up", "down": "Down", "left": "Left", "right": "Right", "shift+left": "S-Left", "shift+right": "S-Right",
+    "pagedown": "PgDn", "pageup": "PgUp",
+}  # fmt: skip
 _SCREENS: Final = ("home", "models", "presets", "logs", "metrics", "chat", "bench", "doctor")
 
 

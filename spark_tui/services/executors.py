@@ -49,10 +49,6 @@ class CallPool:
             else:
                 future.set_result(result)
 
-        self._submit(job)
-        return await asyncio.wrap_future(future)
-
-    def _submit(self, job: Callable[[], None]) -> None:
         with self._lock:
             if self._closed:
                 raise RuntimeError(f"the pool {self._name} is closed")
@@ -62,6 +58,7 @@ class CallPool:
             elif self._threads < self._limit:
                 self._threads += 1
                 threading.Thread(target=self._work, name=f"{self._name}-{self._threads}", daemon=True).start()
+        return await asyncio.wrap_future(future)
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
@@ -162,7 +159,14 @@ class Handover(Generic[T]):
         while True:
             with self._room:
                 if self._items:
-                    return self._pop()
+                    taken = 0
+                    while self._weights and taken < self._batch:
+                        count, weight = self._weights.popleft()
+                        taken += count
+                        self._weight -= weight
+                    items = [self._items.popleft() for _ in range(taken)]
+                    self._room.notify()
+                    return items
                 if self._ended:
                     if self._error is not None:
                         raise self._error
@@ -170,17 +174,6 @@ class Handover(Generic[T]):
                 self._waiting = True
                 self._ready.clear()
             await self._ready.wait()
-
-    def _pop(self) -> list[T]:
-        taken = 0
-        while self._weights and taken < self._batch:
-            count, weight = self._weights.popleft()
-            taken += count
-            self._weight -= weight
-        popleft = self._items.popleft
-        items = [popleft() for _ in range(taken)]
-        self._room.notify()
-        return items
 
     def close(self) -> None:
         """The consumer goes: a producer that waits or puts again gets Closed."""
@@ -218,7 +211,17 @@ class StreamThreads:
             handover.close()
             producer.cancel()
 
-        thread = threading.Thread(target=_produce, args=(producer, handover), name=name, daemon=True)
+        def produce() -> None:
+            try:
+                producer.run(handover)
+            except Closed:
+                return
+            except BaseException as error:  # noqa: BLE001 - raised where the stream is read
+                handover.end(error)
+            else:
+                handover.end()
+
+        thread = threading.Thread(target=produce, name=name, daemon=True)
         self._active[thread] = cancel
         thread.start()
         try:
@@ -236,17 +239,6 @@ class StreamThreads:
         deadline = time.monotonic() + wait_seconds
         for thread in active:
             thread.join(max(0.0, deadline - time.monotonic()))
-
-
-def _produce(producer: Producer[T], handover: Handover[T]) -> None:
-    try:
-        producer.run(handover)
-    except Closed:
-        return
-    except BaseException as error:  # noqa: BLE001 - raised where the stream is read
-        handover.end(error)
-    else:
-        handover.end()
 
 
 def command(module: str) -> tuple[str, ...]:
@@ -267,13 +259,10 @@ class SystemClock:
     """The Clock port on the machine's own clocks."""
 
     def now(self) -> float:
-        """Seconds since the epoch."""
         return time.time()
 
     def monotonic(self) -> float:
-        """Seconds on a clock that never goes back."""
         return time.monotonic()
 
     async def sleep(self, seconds: float) -> None:
-        """Returns after `seconds`; cancellable."""
         await asyncio.sleep(seconds)

@@ -236,13 +236,11 @@ class FileGuardJournal:
         return True
 
     def release(self) -> None:
-        """Ends the claim."""
         claimed, self._claimed = self._claimed, None
         if claimed is not None:
             claimed.release()
 
     def running(self) -> bool:
-        """Whether a guard runs now, in any process."""
         return self._claimed is not None or is_locked(self._lock)
 
     def add(self, entry: GuardEntry) -> None:
@@ -363,7 +361,6 @@ class SystemdUserUnits:
         self._environ = environ
 
     def path(self, name: str) -> Path:
-        """Where the unit's file is, or would be."""
         return self._folder / name
 
     def install(self, name: str, text: str) -> None:

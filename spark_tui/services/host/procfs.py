@@ -99,7 +99,6 @@ class ProcfsHost:
     # --- read once a second ---------------------------------------------------------------------------
 
     def memory(self) -> Reading[MemInfo]:
-        """`/proc/meminfo`."""
         try:
             return Ok(parse_meminfo(read(self._meminfo)), self._now())
         except OSError as error:
@@ -122,7 +121,6 @@ class ProcfsHost:
         return Missing("/proc/pressure/memory has no `some avg10`") if share is None else Ok(share, self._now())
 
     def uptime(self) -> Reading[float]:
-        """Seconds since boot."""
         try:
             words = read(self._uptime).split()
         except OSError as error:
@@ -174,11 +172,9 @@ class ProcfsHost:
     # --- disk -----------------------------------------------------------------------------------------
 
     def has_folder(self, path: Path) -> bool:
-        """Whether that directory exists."""
         return self._inside(path).is_dir()
 
     def has_file(self, path: Path) -> bool:
-        """Whether that file exists; links are followed."""
         return self._inside(path).is_file()
 
     def make_folders(self, paths: Sequence[Path]) -> None:
@@ -190,7 +186,6 @@ class ProcfsHost:
                 raise folder_error(path, error) from error
 
     def free_disk(self, path: Path) -> Reading[int]:
-        """Bytes free for this user on the file system that holds `path` (or its nearest existing parent)."""
         place = self._inside(path)
         there = next((folder for folder in (place, *place.parents) if folder.exists()), place)
         try:
@@ -201,7 +196,6 @@ class ProcfsHost:
     # --- processes ------------------------------------------------------------------------------------
 
     def container_of(self, pid: int) -> str:
-        """The id of the Docker container that a process is in; empty for one in none, or that is gone."""
         return container_id(self._text(f"proc/{pid}/cgroup"))
 
     def shared_files(self) -> Reading[tuple[SharedFile, ...]]:
