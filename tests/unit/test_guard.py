@@ -35,7 +35,7 @@ from spark_tui.domain.logs.crash_loop import (
     RestartVerdict,
     may_restart,
 )
-from spark_tui.domain.quantities import GIB, MIB
+from spark_tui.domain.quantities import GIB
 from tests.gb10_fixtures import TELEMETRY, crash_timeline, interpolated, rows, snapshot, telemetry
 
 POLICY = Policy()
@@ -71,33 +71,25 @@ def test_the_recorded_crash_is_stopped_before_its_last_reading(scene: Scene) -> 
 
 
 @pytest.mark.parametrize(
-    ("first", "last", "seconds"),
+    ("first", "rate"),
     [
-        (29.0, 2.5, 9.0),  # vllm #54200
-        (12.0, 12.0 - 7.39, 5.0),  # gb10-services 2026-07-17: 7.39 GiB across 5 s ...
-        (8.0, 8.0 - 4.51, 3.0),  # ... and 4.51 GiB within 3 s
+        (29.0, 26.5 / 9.0),  # vllm #54200
+        (12.0, 7.39 / 5.0),  # gb10-services 2026-07-17: 7.39 GiB across 5 s ...
+        (8.0, 4.51 / 3.0),  # ... and 4.51 GiB within 3 s
     ],
 )
-def test_other_recorded_collapse_rates_go_on_to_a_stop_before_nothing_is_left(
-    first: float, last: float, seconds: float
-) -> None:
-    rate = (first - last) / seconds
-    acts = replay(lambda t: max(0, int((first - rate * t) * GIB)), first / rate)
-    at, decision, left = acts[0]
+def test_other_recorded_collapse_rates_end_in_a_stop_before_nothing_is_left(first: float, rate: float) -> None:
+    at, decision, left = replay(lambda t: max(0, int((first - rate * t) * GIB)), first / rate)[0]
     assert decision.act is Act.STOP
     assert left > 1.8 * GIB
     assert first / rate - at > 0.9, "more than 0.9 s before nothing is left"
 
 
-def test_a_fall_that_does_not_heed_the_stop_ends_in_a_kill() -> None:
+def test_a_fall_that_continues_after_the_stop_ends_in_a_kill_and_one_too_fast_for_a_stop_is_a_kill_at_once() -> None:
     acts = replay(lambda t: max(0, int((12 - 2.4 * t) * GIB)), 5.0)
     assert [decision.act for _, decision, _ in acts] == [Act.STOP, Act.KILL]
     assert acts[1][2] > 0.8 * GIB
-
-
-def test_a_fall_too_fast_for_a_stop_is_a_kill_at_once() -> None:
-    acts = replay(lambda t: max(0, int((20 - 12 * t) * GIB)), 2.0)
-    assert acts[0][1].act is Act.KILL
+    assert replay(lambda t: max(0, int((20 - 12 * t) * GIB)), 2.0)[0][1].act is Act.KILL
 
 
 def test_a_free_pool_that_is_almost_all_cma_is_acted_upon() -> None:
@@ -111,13 +103,7 @@ def test_a_free_pool_that_is_almost_all_cma_is_acted_upon() -> None:
     assert decisions == [*[Act.NOTHING] * (POLICY.low_strikes - 1), Act.KILL]
 
 
-def test_the_same_samples_give_the_same_decisions() -> None:
-    points = crash_timeline()
-    runs = [replay(lambda t: interpolated(points, t), points[-1][0]) for _ in range(2)]
-    assert runs[0] == runs[1]
-
-
-# --- healthy boxes --------------------------------------------------------------------------------------
+# --- healthy machines -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("scene", [SERVING, LOADING], ids=["serving", "loading"])
@@ -131,44 +117,35 @@ def test_healthy_telemetry_is_met_with_silence(path: Path, unit: int, scene: Sce
         assert decision.act is Act.NOTHING
 
 
-def test_the_worst_moment_of_38_benchmark_runs_is_met_with_silence() -> None:
-    for row in rows("memory_38runs.csv"):
-        usable = 127_535_084 * 1024 - int(float(row["mem_used_mb_max"])) * 1000**2
-        assert replay(lambda _, left=usable: left, 30.0) == [], row["dir"]  # type: ignore[misc]
+NVTOP = [
+    (float(row["t_s"]), int((121.6 - float(row["memtotal_minus_available_gib"])) * GIB))
+    for row in rows("nvtop_vs_meminfo.csv")
+][:-1]
+CAPTURES = {letter: parse_meminfo(snapshot(letter)).usable for letter in "ABCDH"}
+WORST = {
+    row["dir"]: 127_535_084 * 1024 - int(float(row["mem_used_mb_max"])) * 1000**2 for row in rows("memory_38runs.csv")
+}
 
 
-@pytest.mark.parametrize("letter", ["A", "B", "C", "D", "H"])
-def test_every_healthy_capture_is_met_with_silence(letter: str) -> None:
-    mem = parse_meminfo(snapshot(letter))
-    assert replay(lambda _: mem.usable, 60.0) == []
-
-
-def test_the_load_of_a_real_model_is_met_with_silence() -> None:
-    # nvtop #449: from 8.6 to 46.6 GiB used within 24 s.
-    points = [
-        (float(row["t_s"]), int((121.6 - float(row["memtotal_minus_available_gib"])) * GIB))
-        for row in rows("nvtop_vs_meminfo.csv")
-    ]
-    assert replay(lambda t: interpolated(points[:-1], t), 60.0, LOADING, Policy(load_free_floor=0)) == []
-
-
-@pytest.mark.parametrize("rate", [0.2, 1.0, 5.0, 20.0, 200.0])
-def test_a_kv_cache_that_fills_the_pool_as_intended_is_no_collapse(rate: float) -> None:
-    # From 40 GiB to 5.8, the lowest of the 38 runs, at any speed; then it stays there.
-    def usable(t: float) -> int:
-        return int(max(5.76, 40 - rate * t) * GIB)
-
-    assert replay(usable, 40 / rate + 10, LOADING, Policy(load_free_floor=0)) == []
-
-
-def test_the_first_long_prompt_of_a_ready_engine_is_no_collapse() -> None:
-    # 11.9 GiB more within seconds, once (allocator workspace).
-    assert replay(lambda t: int(max(6.1, 18 - 6 * t) * GIB), 20.0) == []
-
-
-def test_a_short_dip_is_no_collapse() -> None:
-    # Below the floor for a third of a second, with no fall that goes on.
-    assert replay(lambda t: int((1.8 if 5.0 <= t < 5.3 else 4.0) * GIB), 10.0) == []
+@pytest.mark.parametrize(
+    ("usable", "scene"),
+    [
+        *(pytest.param(lambda _, size=size: size, SERVING, id=name) for name, size in (CAPTURES | WORST).items()),
+        # nvtop #449: from 8.6 to 46.6 GiB used within 24 s.
+        pytest.param(lambda t: interpolated(NVTOP, t), LOADING, id="nvtop"),
+        # A KV cache fills the memory as intended, at any speed: from 40 GiB to 5.8, the lowest of the 38 runs.
+        *(
+            pytest.param(lambda t, rate=rate: int(max(5.76, 40 - rate * t) * GIB), LOADING, id=f"kv-{rate}")
+            for rate in (0.7, 1.0, 5.0, 20.0, 200.0)
+        ),
+        # The first long prompt of a ready engine: 11.9 GiB more within seconds, once (allocator workspace).
+        pytest.param(lambda t: int(max(6.1, 18 - 6 * t) * GIB), SERVING, id="first-prompt"),
+        # Below the floor for a third of a second, with no fall that continues.
+        pytest.param(lambda t: int((1.8 if 5.0 <= t < 5.3 else 4.0) * GIB), SERVING, id="dip"),
+    ],
+)
+def test_what_healthy_machines_show_is_met_with_silence(usable: Callable[[float], int], scene: Scene) -> None:
+    assert replay(usable, 60.0, scene, Policy(load_free_floor=0)) == []
 
 
 # --- the floors -----------------------------------------------------------------------------------------
@@ -191,26 +168,31 @@ def test_each_state_has_its_floor(usable: float, scene: Scene, acts: list[Act]) 
     assert [decision.act for _, decision, _ in found] == acts
 
 
-def test_n_looks_in_a_row_below_the_floor_take_half_a_second() -> None:
+def test_five_looks_in_a_row_below_the_floor_take_half_a_second() -> None:
     at, decision, _ = replay(lambda _: int(1.9 * GIB), 5.0)[0]
     assert at == pytest.approx(0.4)
     assert "5 looks in a row below the floor of 2.0 GiB while serving" in decision.reason
 
 
-def test_thrashing_counts_after_a_while_and_only_when_memory_is_short() -> None:
-    def acts(usable: float, pressure: float | None, seconds: float) -> list[Act]:
-        state, at, found = START, 0.0, []
-        while at <= seconds:
-            state, decision = decide(state, Sample(at, int(usable * GIB), GIB, 0, pressure), POLICY, SERVING)
-            found.append(decision.act)
-            at += decision.next_in
-        return [act for act in found if act is not Act.NOTHING]
-
-    assert acts(6.0, 60.0, 19.0) == []
-    assert acts(6.0, 60.0, 21.0) == [Act.STOP]
-    assert acts(6.0, 10.0, 60.0) == []
-    assert acts(6.0, None, 60.0) == []
-    assert acts(60.0, 90.0, 60.0) == []
+@pytest.mark.parametrize(
+    ("usable", "pressure", "seconds", "acts"),
+    [
+        (6.0, 60.0, 19.0, []),
+        (6.0, 60.0, 21.0, [Act.STOP]),
+        (6.0, 10.0, 60.0, []),
+        (6.0, None, 60.0, []),
+        (60.0, 90.0, 60.0, []),
+    ],
+)
+def test_thrashing_counts_after_a_while_and_only_when_memory_is_short(
+    usable: float, pressure: float | None, seconds: float, acts: list[Act]
+) -> None:
+    state, at, found = START, 0.0, []
+    while at <= seconds:
+        state, decision = decide(state, Sample(at, int(usable * GIB), GIB, 0, pressure), POLICY, SERVING)
+        found.append(decision.act)
+        at += decision.next_in
+    assert [act for act in found if act is not Act.NOTHING] == acts
 
 
 @pytest.mark.parametrize(
@@ -322,11 +304,8 @@ def test_the_cache_is_left_alone_when_a_drop_helps_nobody(free: float, droppable
     assert set(load(free, droppable, measuring=measuring)) == {Act.NOTHING}
 
 
-def test_a_kernel_that_does_not_tell_what_is_droppable_is_tried() -> None:
+def test_a_kernel_that_does_not_report_what_is_droppable_is_tried_and_without_a_load_nothing_is_dropped() -> None:
     assert load(2.0, None)[0] is Act.DROP_CACHE
-
-
-def test_when_nothing_loads_the_cache_is_left_alone() -> None:
     _, decision = decide(START, Sample(0.0, 60 * GIB, GIB, 40 * GIB), POLICY, SERVING)
     assert decision.act is Act.NOTHING
 
@@ -454,7 +433,7 @@ def test_no_engine_is_ever_started_more_than_a_few_times_an_hour(ends: list[floa
 # --- the unit -------------------------------------------------------------------------------------------
 
 
-def test_the_unit_runs_what_it_is_told_whatever_is_in_it() -> None:
+def test_the_unit_runs_the_given_words_whatever_is_in_them() -> None:
     text = unit_text(
         ["/opt/my tools/python", "-m", "spark_tui", "100%", 'a"b', "$HOME"], [("DOCKER_HOST", "unix:///x y")]
     )
@@ -466,4 +445,3 @@ def test_the_unit_runs_what_it_is_told_whatever_is_in_it() -> None:
 def test_a_sample_is_what_the_reading_says() -> None:
     mem = parse_meminfo("MemTotal: 1000 kB\nMemFree: 300 kB\nMemAvailable: 400 kB\nCmaFree: 100 kB\n")
     assert sample_of(mem, 5.0, 1.5) == Sample(5.0, 300 * 1024, 300 * 1024, None, 1.5)
-    assert MIB == 1024**2
