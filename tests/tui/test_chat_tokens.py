@@ -22,8 +22,7 @@ from spark_tui.domain.chat.message import (
     written_token,
 )
 from spark_tui.domain.chat.stream import StreamReader
-from spark_tui.tui.screens.chat_tokens import TokensScreen
-from spark_tui.tui.widgets.token_map import TokenMap
+from spark_tui.tui.screens.chat_tokens import TokenMap, TokensScreen
 from tests.tui.chat_kit import Kit, chatting
 
 PARIS = (

@@ -1,4 +1,4 @@
-"""Where a person writes: several lines, a history, and no key of the screen that would fire while they type."""
+"""The input of the chat: several lines, a history, and no key of the screen that would fire while one types."""
 
 from __future__ import annotations
 
@@ -16,25 +16,20 @@ from spark_tui.domain.text import clean
 NEWLINE_KEYS = ("ctrl+j", "alt+enter", "shift+enter")
 """The first works in every terminal; without the Kitty protocol the others cannot be told from Enter."""
 HISTORY = 200
-
-
 _KEYS = {"redo": "ctrl+shift+z", "select_all": "alt+a"}
 """Where the screen needs TextArea's own key: ctrl+y, F7."""
-
-
-def _editing() -> list[BindingType]:
-    """TextArea's own keys, but for those that the screen means otherwise."""
-    kept: list[BindingType] = []
-    for binding in TextArea.BINDINGS:
-        if isinstance(binding, Binding) and binding.action not in ("cursor_page_up", "cursor_page_down", "select_line"):
-            kept.append(replace(binding, key=_KEYS.get(binding.action, binding.key)))
-    return kept
+_SCREENS = ("cursor_page_up", "cursor_page_down", "select_line")
+"""TextArea's actions whose keys the screen uses otherwise."""
 
 
 class Prompt(TextArea, inherit_bindings=False):
-    """Enter sends; see `NEWLINE_KEYS`. Up and down leave the text at its edges for what was sent before."""
+    """Enter sends; see `NEWLINE_KEYS`. Up and down leave the text at its edges for earlier questions."""
 
-    BINDINGS: ClassVar[list[BindingType]] = _editing()
+    BINDINGS: ClassVar[list[BindingType]] = [
+        replace(binding, key=_KEYS.get(binding.action, binding.key))
+        for binding in TextArea.BINDINGS
+        if isinstance(binding, Binding) and binding.action not in _SCREENS
+    ]
 
     class Submitted(Message):
         """Enter was pressed on a text that is not empty. The text stays until `accept`."""
@@ -44,7 +39,7 @@ class Prompt(TextArea, inherit_bindings=False):
             self.text = text
 
     class Edge(Message):
-        """Home or End in an empty prompt: meant for what is above it. `step` is -1 or 1."""
+        """Home or End in an empty prompt: meant for the transcript. `step` is -1 or 1."""
 
         def __init__(self, step: int) -> None:
             super().__init__()
@@ -55,11 +50,11 @@ class Prompt(TextArea, inherit_bindings=False):
         self.cursor_blink = False
         self._sent: list[str] = []
         self._recalled = 0
-        """How far back in the history; 0 is what is being written."""
+        """Steps back in the history; 0 is the draft."""
         self._draft = ""
 
     def accept(self) -> None:
-        """What was submitted is on its way: into the history, and out of the prompt."""
+        """Moves the submitted text into the history."""
         text = self.text
         if not self._sent or self._sent[-1] != text:
             self._sent = [*self._sent, text][-HISTORY:]
@@ -67,56 +62,48 @@ class Prompt(TextArea, inherit_bindings=False):
         self.load_text("")
 
     def say(self, placeholder: Content) -> None:
-        """What stands there while nothing is written."""
+        """Shows `placeholder` while the prompt is empty."""
         before = self.placeholder
         if not isinstance(before, Content) or not placeholder.is_same(before):
             self.placeholder = placeholder
 
-    # --- keys -----------------------------------------------------------------------------------------
-
     async def _on_key(self, event: Key) -> None:
-        if event.key == "enter":
-            event.stop()
-            event.prevent_default()
-            if self.text.strip():
-                self.post_message(self.Submitted(self.text))
+        if event.key == "enter" and self.text.strip():
+            self.post_message(self.Submitted(self.text))
         elif event.key in NEWLINE_KEYS:
+            self.replace("\n", *self.selection)
+        if event.key in ("enter", *NEWLINE_KEYS):
             event.stop()
             event.prevent_default()
-            self.replace("\n", *self.selection)
 
     async def _on_paste(self, event: Paste) -> None:
-        """Terminals end pasted lines with a carriage return; what they paste may come from anywhere."""
+        """Terminals end pasted lines with a carriage return; a paste may hold control codes."""
         event.stop()
         event.prevent_default()
         self.replace(clean(event.text.replace("\r\n", "\n").replace("\r", "\n")), *self.selection)
 
     def action_cursor_up(self, select: bool = False) -> None:
-        """A line up; from the first line to what was sent before."""
         if select or not self.navigator.is_first_wrapped_line(self.cursor_location) or not self._recall(1):
             super().action_cursor_up(select)
 
     def action_cursor_down(self, select: bool = False) -> None:
-        """A line down; from the last line to what was sent after, and at last to the draft."""
         if select or not self.navigator.is_last_wrapped_line(self.cursor_location) or not self._recall(-1):
             super().action_cursor_down(select)
 
     def action_cursor_line_start(self, select: bool = False) -> None:
-        """The start of the line; with nothing written, of the transcript."""
         if self.text:
             super().action_cursor_line_start(select)
         else:
             self.post_message(self.Edge(-1))
 
     def action_cursor_line_end(self, select: bool = False) -> None:
-        """The end of the line; with nothing written, of the transcript."""
         if self.text:
             super().action_cursor_line_end(select)
         else:
             self.post_message(self.Edge(1))
 
     def _recall(self, step: int) -> bool:
-        """Shows an older (1) or newer (-1) text; whether there was one."""
+        """Shows an older (1) or newer (-1) text; False where there is none."""
         wanted = self._recalled + step
         if not 0 <= wanted <= len(self._sent):
             return False

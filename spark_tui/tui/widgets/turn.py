@@ -1,4 +1,4 @@
-"""A turn of the conversation, and its lines: speaker, reasoning, text, tool calls, what went wrong, the figures."""
+"""A turn of the conversation, and its lines: speaker, reasoning, text, tool calls, error, figures."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from spark_tui.core.actions import key_of
 from spark_tui.domain.chat.conversation import Exchange, Outcome
 from spark_tui.domain.chat.formats import ending, reasoned
 from spark_tui.domain.chat.formats import figures as answer_figures
-from spark_tui.domain.chat.message import Answer, ToolCall
+from spark_tui.domain.chat.message import Answer
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.text import clean, clean_line
 from spark_tui.tui import format as fmt
@@ -42,14 +42,14 @@ _NO_ANSWER = Answer(0.0)
 
 
 def answers(answer: Answer) -> bool:
-    """The answer proper has begun."""
+    """Text or tool calls have begun."""
     return bool(answer.tool_calls) or (bool(answer.content) and not answer.content.isspace())
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One side of an exchange: the person's question, or the model's answer. `note`: the engine has changed.
-    `waits`: the tool calls wait for the person. `unsent`: it is no longer sent."""
+    """One side of an exchange: question or answer. `note`: the engine has changed. `waits`: its tool calls wait for
+    results. `unsent`: it is no longer sent."""
 
     exchange: Exchange
     is_answer: bool
@@ -59,22 +59,18 @@ class Turn:
 
     @property
     def key(self) -> int:
-        """Orders the turns of a conversation."""
         return 2 * self.exchange.number + self.is_answer
 
     @property
     def live(self) -> bool:
-        """More may come."""
         return self.is_answer and self.exchange.live
 
     @property
     def reasoning(self) -> str:
-        """The model's reasoning; empty for a question."""
         return self.exchange.answer.reasoning if self.is_answer else ""
 
     @property
     def reasons_now(self) -> bool:
-        """The model is reasoning and has not begun to answer."""
         return self.live and bool(self.reasoning) and not answers(self.exchange.answer)
 
 
@@ -121,7 +117,6 @@ class TurnLines:
         self._live: dict[int, tuple[LivePlain, LiveMarkdown]] = {}
 
     def forget(self, keys: set[int]) -> None:
-        """Drops what is kept of turns that are no more."""
         for key in keys:
             self._laid.pop(key, None)
             self._live.pop(key, None)
@@ -130,8 +125,8 @@ class TurnLines:
         """The turn's lines; `open_` shows its reasoning in full."""
         laid = self._laid.get(turn.key)
         if laid is None or laid.turn != turn or laid.open != open_:
-            laid = self._answer(turn, open_) if turn.is_answer else self._question(turn, open_)
-            self._laid[turn.key] = laid
+            laid = self._laid[turn.key] = Laid(turn, open_)
+            (self._answer if turn.is_answer else self._question)(laid)
         return laid
 
     def guess(self, turn: Turn, *, open_: bool) -> Laid:
@@ -148,58 +143,56 @@ class TurnLines:
         count = FRAME_LINES + sum(text.count("\n") + len(text) // width for text in texts)
         return Laid(turn, open_, [_BLANK] * count, rough=True)
 
-    def _question(self, turn: Turn, open_: bool) -> Laid:
-        exchange = turn.exchange
-        lines = [self._cut(_label("you", turn, "bold $secondary"))]
+    def _question(self, laid: Laid) -> None:
+        exchange, lines = laid.turn.exchange, laid.lines
+        lines.append(self._cut(_label("you", laid.turn, "bold $secondary")))
         for file in exchange.attachments:
             lines.append(self._cut(Content.assemble(("with ", "$dim"), fmt.safe(f"{file.kind.value} {file.name}"))))
         for result in exchange.tool_answers:
             lines.append(self._cut(Content.assemble(("result of ", "$dim"), fmt.safe(result.name, "bold $secondary"))))
-            lines += lay_out([Code("", Content(clean(result.content).expandtabs(4)))], self.width, self._glyphs)
-        return Laid(
-            turn, open_, lines if exchange.tool_answers else [*lines, *plain_lines(exchange.question, self.width)]
-        )
+            lines += self._code(result.content)
+        if not exchange.tool_answers:
+            lines += plain_lines(exchange.question, self.width)
 
-    def _answer(self, turn: Turn, open_: bool) -> Laid:
+    def _answer(self, laid: Laid) -> None:
+        turn, lines = laid.turn, laid.lines
         exchange, answer = turn.exchange, turn.exchange.answer
-        laid = Laid(turn, open_, [self._cut(_label(exchange.model, turn, "bold $primary"))])
-        lines = laid.lines
+        lines.append(self._cut(_label(exchange.model, turn, "bold $primary")))
         if answer.reasoning and not answer.reasoning.isspace():
             laid.fold_at = len(lines)
-            lines.append(self._cut(reasoning_headline(turn, open_=open_)))
-            if open_:
-                lines.extend(self._reasoning(turn))
+            lines.append(self._cut(reasoning_headline(turn, open_=laid.open)))
+            text = turn.reasoning.strip("\n")
+            if laid.open and turn.live:
+                lines += self._pieces(turn)[0].lines(text)
+            elif laid.open:
+                lines += [_quiet(line) for line in plain_lines(text, self.width - 2)]
             if answers(answer):
                 lines.append(_BLANK)
-        lines.extend(self._content(turn))
+        lines += self._content(turn)
         for call in answer.tool_calls:
-            lines.extend([*([_BLANK] if lines[-1] else []), *self._tool_call(call, turn)])
-        if turn.live:  # a mark where the text goes on growing
+            if lines[-1]:
+                lines.append(_BLANK)
+            name = fmt.safe(call.name or "(no name yet)", "bold $secondary")
+            state = "   not run: you type its result" if turn.waits else "   not run"
+            lines.append(self._cut(Content.assemble(("asks for tool ", "$dim"), name, (state, "$dim"))))
+            # Cleaned last: JSON escapes (`\\u202e`) become characters when read. While it grows, its end is enough.
+            lines += self._code(call.arguments[-OPEN_CHARS:] if turn.live else pretty_json(call.arguments))
+        if turn.live:  # a mark where the text grows
             mark = Content.styled(self._glyphs.cursor, "$primary")
             last = lines[-1].rstrip() if len(lines) > 1 else None
             if last is None or last.cell_length >= self.width:
                 lines.append(mark)
             else:
                 lines[-1] = Content.assemble(last, mark)
-            return laid
+            return
         if not answers(answer) and exchange.error is None and not exchange.stopped:
             lines.append(Content.styled("The answer is empty.", "$dim"))
         if len(lines) > 1:
             lines.append(_BLANK)
         if exchange.error is not None:
             laid.error_at = len(lines)
-            lines.extend(error_lines(exchange.error, self.width))
-        lines.extend(packed(figures(exchange), FIGURES_GAP, self.width))
-        return laid
-
-    def _cut(self, line: Content) -> Content:
-        return line.truncate(self.width, ellipsis=True)
-
-    def _reasoning(self, turn: Turn) -> list[Content]:
-        text = turn.reasoning.strip("\n")
-        if turn.live:
-            return self._pieces(turn)[0].lines(text)
-        return [_quiet(line) for line in plain_lines(text, self.width - 2)]
+            lines += error_lines(exchange.error, self.width)
+        lines += packed(figures(exchange), FIGURES_GAP, self.width)
 
     def _content(self, turn: Turn) -> list[Content]:
         text = turn.exchange.answer.content.lstrip("\n")
@@ -218,20 +211,14 @@ class TurnLines:
             self._live[turn.key] = LivePlain(self.width - 2, _quiet), LiveMarkdown(self.width, self._glyphs)
         return self._live[turn.key]
 
-    def _tool_call(self, call: ToolCall, turn: Turn) -> list[Content]:
-        headline = Content.assemble(
-            ("asks for tool ", "$dim"),
-            fmt.safe(call.name or "(no name yet)", "bold $secondary"),
-            ("   not run: you type its result" if turn.waits else "   not run", "$dim"),
-        )
-        # Cleaned last: what JSON escapes (`\\u202e`) is a character once it is read. While it grows, its end is enough.
-        text = call.arguments[-OPEN_CHARS:] if turn.live else pretty_json(call.arguments)
-        arguments = Code("", Content(clean(text).expandtabs(4)))
-        return [self._cut(headline), *lay_out([arguments], self.width, self._glyphs)]
+    def _code(self, text: str) -> list[Content]:
+        return lay_out([Code("", Content(clean(text).expandtabs(4)))], self.width, self._glyphs)
+
+    def _cut(self, line: Content) -> Content:
+        return line.truncate(self.width, ellipsis=True)
 
 
 def _quiet(line: Content) -> Content:
-    """A line of reasoning."""
     return line.stylize_before("$dim").pad_left(2)
 
 
@@ -246,7 +233,7 @@ def _label(name: str, turn: Turn, style: str) -> Content:
 
 
 def reasoning_headline(turn: Turn, *, open_: bool) -> Content:
-    """`+ reasoned for 9.8 s, 412 tokens  ^t show`; what the server does not count is not guessed."""
+    """`+ reasoned for 9.8 s, 412 tokens  ^t show`; tokens only where the server counts them."""
     answer = turn.exchange.answer
     text = "reasoning" if turn.reasons_now else reasoned(answer).lower()
     verb = "hide" if open_ else "show"
@@ -254,7 +241,7 @@ def reasoning_headline(turn: Turn, *, open_: bool) -> Content:
 
 
 def figures(exchange: Exchange) -> list[Content]:
-    """How the answer ended, its figures, each whole, and the keys that ask for another or for more of it."""
+    """How the answer ended, its figures, and the keys to retry or continue it."""
     words = [Content.styled(word, "$dim") for word in answer_figures(exchange)]
     if exchange.error is None and (end := ending(exchange)):
         words.insert(0, fmt.safe(end, "$warning"))
@@ -266,7 +253,7 @@ def figures(exchange: Exchange) -> list[Content]:
 
 
 def error_lines(error: SparkError, width: int) -> list[Content]:
-    """What happened, what to do, and the first lines of the evidence."""
+    """Summary, remedy, and the first lines of the detail."""
     width = min(width, PROSE_CELLS)
     lines = Content.assemble(("error  ", "bold $error"), fmt.safe(error.summary, "bold $error")).wrap(width)
     lines += fmt.safe(error.remedy).wrap(width) if error.remedy else []
@@ -287,8 +274,8 @@ def pretty_json(text: str) -> str:
 
 
 class Anchor(NamedTuple):
-    """A line that is seen: its turn, its number in it, how many lines the turn has at what width, what it says.
-    `rough`: the turn was only guessed."""
+    """A visible line: its turn, its number in it, the turn's line count at that width, its content. `rough`: the turn
+    was only guessed."""
 
     key: int = -1
     line: int = 0
@@ -303,7 +290,6 @@ class TurnStack:
 
     def __init__(self, width: int, glyphs: Glyphs, is_open: Callable[[Turn], bool]) -> None:
         self.height = 0
-        """Lines in all."""
         self.laid: list[Laid] = []
         self.starts: list[int] = []
         self._is_open = is_open
@@ -312,7 +298,6 @@ class TurnStack:
 
     @property
     def width(self) -> int:
-        """Cells of a line."""
         return self._layout.width
 
     @width.setter
@@ -322,23 +307,22 @@ class TurnStack:
             self._layout = TurnLines(width, self._glyphs)
 
     def clear(self) -> None:
-        """No turns."""
         self.laid, self.starts, self.height = [], [], 0
 
     # --- lay out --------------------------------------------------------------------------------------
 
     def show(self, turns: Sequence[Turn], same: int, *, enough: int, keep: int) -> None:
-        """Lays out `turns`, of which the first `same` are as they were: from the end on until `enough` lines are known,
-        and the one whose key is `keep`. How long the others are is guessed."""
+        """Lays out `turns` (the first `same` are as before) from the end on until `enough` lines are known, and also
+        the one whose key is `keep`. The length of the others is guessed."""
         same = min(same, len(self.laid))
         self._layout.forget({laid.turn.key for laid in self.laid[same:]} - {turn.key for turn in turns[same:]})
-        told: list[Laid] = []
+        found: list[Laid] = []
         lines = 0
         for turn in reversed(turns[same:]):
             lay = self._layout.lay if lines <= enough or turn.key == keep else self._layout.guess
-            told.append(lay(turn, open_=self._is_open(turn)))
-            lines += len(told[-1].lines)
-        self.laid[same:] = told[::-1]
+            found.append(lay(turn, open_=self._is_open(turn)))
+            lines += len(found[-1].lines)
+        self.laid[same:] = found[::-1]
         self._pile(same)
 
     def lay_exactly(self, places: Iterable[int]) -> None:
@@ -351,7 +335,6 @@ class TurnStack:
             self._pile(rough[0])
 
     def _pile(self, first: int) -> None:
-        """Puts the turns from that place on below each other."""
         del self.starts[first:]
         height = self.starts[-1] + len(self.laid[first - 1].lines) + 1 if first else 0
         for laid in self.laid[first:]:
@@ -369,12 +352,11 @@ class TurnStack:
         return self.laid[index], y - self.starts[index]
 
     def line(self, y: int) -> Content | None:
-        """What line `y` says."""
         laid, line = self.at(y)
         return None if laid is None else laid.lines[line]
 
     def rough_in(self, top: int, height: int) -> list[int]:
-        """The places of turns that are seen there, and were only guessed."""
+        """The places of visible turns that were only guessed."""
         first = max(0, bisect_right(self.starts, top) - 1)
         return [place for place in range(first, bisect_left(self.starts, top + height)) if self.laid[place].rough]
 
