@@ -55,7 +55,6 @@ class AnswerWriter:
         self._thinking = False
 
     def show(self, answer: Answer) -> None:
-        """Writes what is new."""
         session = self._session
         reasoning, content = answer.reasoning[self._reasoning :], answer.content[self._content :]
         self._reasoning, self._content = len(answer.reasoning), len(answer.content)
@@ -88,7 +87,6 @@ class AnswerWriter:
             self._session.err.say(f"(reasoned for {human_duration(answer.reasoning_seconds)})", "dim")
 
     def end(self) -> None:
-        """Closes the line, however the answer ended."""
         self._session.err.settle()
         if self._last and not self._last.endswith("\n"):
             self._session.out.line()
@@ -173,7 +171,6 @@ class Talk:
         self.read: Callable[[str], str] = session.out.ask
 
     def say(self, text: str) -> None:
-        """A short confirmation on stderr."""
         self.session.err.say(text, "dim")
 
     async def ask(self, question: str, _: Context) -> None:
@@ -241,8 +238,6 @@ Work = TypeVar("Work", bound=Callable[..., Any])
 
 
 def command(name: str, usage: str, text: str) -> Callable[[Work], Work]:
-    """Registers a command of the prompt."""
-
     def register(work: Work) -> Work:
         COMMANDS[name] = PromptCommand(name, usage, text, work)
         return work

@@ -35,7 +35,6 @@ def conversations_list(session: Session, search: str) -> None:
 
 
 def list_conversations(session: Session, search: str = "") -> None:
-    """All of them, or those in which something was said."""
     if search:
         _search(session, search)
         return

@@ -71,7 +71,6 @@ class Config:
         return self._current().keymap
 
     def entries(self) -> tuple[Entry, ...]:
-        """Raises SettingsError for a wrong file or variable."""
         settings = self._current()
         return tuple(
             Entry(

@@ -118,7 +118,6 @@ def conversation_table(
 
 
 def hit_table(hits: Iterable[ConversationHit]) -> Table:
-    """Where a text was found."""
     columns = (Column("ID"), Column("N", right=True), Column("TITLE", least=12), Column("TEXT", least=12))
     return Table(columns, tuple(cells(hit.id, str(hit.number or ""), hit.title, hit.excerpt) for hit in hits))
 
@@ -127,12 +126,10 @@ def hit_table(hits: Iterable[ConversationHit]) -> Table:
 
 
 def tool_call_object(call: ToolCall) -> Object:
-    """A call that the model asks for; `arguments` is JSON text as it came."""
     return {"id": call.id, "name": call.name, "arguments": call.arguments}
 
 
 def usage_object(found: Usage) -> Object:
-    """Token counts."""
     silent = "the server did not report it"
     return {
         "prompt_tokens": found.prompt_tokens,
@@ -143,7 +140,6 @@ def usage_object(found: Usage) -> Object:
 
 
 def answer_object(found: Answer, engine_name: str, model: str) -> Object:
-    """A whole answer with its timings."""
     silent = "the server did not report it"
     counts = (
         usage_object(found.usage)
@@ -198,7 +194,6 @@ def answered_object(exchange: Exchange, conversation: str = "") -> Object:
 
 
 def _engine_object(side: EngineSide | None) -> Object:
-    """What the engine's metrics say of an answer."""
     shared = {"shared_with_other_requests": True} if side is not None and side.shared else {}
     return {
         **maybe("queue_seconds", None if side is None else side.queue_seconds, NO_METRICS),
@@ -216,7 +211,6 @@ def _settings_object(settings: ChatSettings) -> Object:
 
 
 def summary_object(found: ConversationSummary) -> Object:
-    """One conversation in a list."""
     return {
         "id": found.id,
         "title": found.title,
@@ -232,7 +226,6 @@ def summary_object(found: ConversationSummary) -> Object:
 
 
 def thread_object(found: ChatThread) -> Object:
-    """A whole conversation."""
     return {
         "id": found.id,
         "title": found.title,
@@ -245,7 +238,6 @@ def thread_object(found: ChatThread) -> Object:
 
 
 def _exchange_object(found: Exchange) -> Object:
-    """A question and its answer."""
     error = found.error
     return {
         "question": found.question,

@@ -19,7 +19,6 @@ def value_text(value: bool | float | str) -> str:
 
 
 def settings_table(entries: Iterable[Entry]) -> Table:
-    """Every setting, its value and its origin."""
     columns = (Column("SETTING"), Column("VALUE", least=12), Column("FROM", least=12))
     rows = (
         cells(
@@ -33,7 +32,6 @@ def settings_table(entries: Iterable[Entry]) -> Table:
 
 
 def setting_object(entry: Entry) -> Object:
-    """One setting as data."""
     return {
         "id": entry.key,
         "value": entry.value,
@@ -45,7 +43,6 @@ def setting_object(entry: Entry) -> Object:
 
 
 def keys_table() -> Table:
-    """Every action with the keys in force."""
     columns = (Column("WHERE"), Column("ID"), Column("KEYS"), Column("WHAT", keep=8, least=12))
     return Table(columns, tuple(cells(each.scope.value, each.id, " ".join(each.keys), each.help) for each in ACTIONS))
 

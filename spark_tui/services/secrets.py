@@ -70,7 +70,6 @@ class FileSecrets:
     # --- engines --------------------------------------------------------------------------------------
 
     def path(self, name: str) -> Path:
-        """The env file of the container `name`, which may be absent."""
         return self._folder.file(name, ".env")
 
     def api_key(self, path: str) -> Secret | None:
@@ -108,7 +107,6 @@ class FileSecrets:
             ) from error
 
     def new_key(self) -> Secret:
-        """A fresh random API key."""
         return Secret(secrets.token_hex(_KEY_BYTES))
 
 

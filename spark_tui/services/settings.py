@@ -105,7 +105,6 @@ class SettingsFile:
         self.path = folders.settings_file
 
     def read(self) -> str:
-        """Its text; empty when there is none. Raises SettingsError."""
         return _text(self.path) or ""
 
     def parsed(self, text: str) -> Settings:

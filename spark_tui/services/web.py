@@ -40,14 +40,10 @@ _READY_FOR_KEYS: Final = """<title>spark-tui</title>
 
 
 class WebMissing(RefusedError):
-    """The optional part that serves pages is not installed."""
-
     id = "web_missing"
 
 
 class PortUnusable(SparkError):
-    """Nothing can listen there."""
-
     id = "port_unusable"
 
 

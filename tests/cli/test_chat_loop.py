@@ -15,11 +15,11 @@ from spark_tui.cli.options import Options
 from spark_tui.cli.session import Session, Streams
 from spark_tui.core.context import Context
 from spark_tui.domain.chat.message import ContentDelta, Finished, Role, ToolCallDelta, Usage
-from spark_tui.domain.errors import ApiKeyRejected, ContextOverflow, UsageError
+from spark_tui.domain.errors import UsageError
 from spark_tui.domain.host.identity import HostPaths
 from spark_tui.services.conversations import FileConversations
 from spark_tui.services.files import SystemUserFiles
-from tests.cli.world import Stream, World, example
+from tests.cli.world import Stream, World, example, typing
 from tests.fakes_ports import Ports
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(8)
@@ -49,16 +49,9 @@ def world(tmp_path: Path) -> Kept:
 def talk(world: World, *lines: str, options: ChatOptions | None = None) -> tuple[str, str]:
     """What a person sees who types these lines: standard output and standard error."""
     out, err = Stream(tty=True), Stream(tty=True)
-    left = list(lines)
-
-    def ask(prompt: str) -> str:
-        if not left:
-            raise EOFError
-        return left.pop(0)
-
     streams = Streams(Stream(tty=True), out, err, {"NO_COLOR": "1", "COLUMNS": "200"})
     with Session(streams, world.context) as session:
-        start_chat(session, "tiny-1b", options or ChatOptions(), ask=ask)
+        start_chat(session, "tiny-1b", options or ChatOptions(), ask=typing(*lines))
     return out.getvalue(), err.getvalue()
 
 
@@ -80,12 +73,6 @@ def test_a_command_is_known_by_its_beginning_and_a_misspelt_one_is_named() -> No
         command_named("retyr")
     with pytest.raises(UsageError, match="begin with //"):
         command_named("")
-
-
-def test_a_text_that_begins_with_a_slash_can_be_said(world: Kept) -> None:
-    talk(world, "//etc/hosts is what?", "/etc/hosts is what?")
-    assert asked(world) == [("user", "/etc/hosts is what?")]
-    assert len(world.api.asked) == 1
 
 
 def test_settings_are_set_shown_and_refused_by_name(world: Kept) -> None:
@@ -123,9 +110,9 @@ def test_a_cut_answer_goes_on_and_only_the_new_text_is_written(world: Kept) -> N
     assert world.api.asked[2].go_on
 
 
-def test_several_lines_are_one_question(world: Kept) -> None:
-    talk(world, '"""', "a", "", 'b"""', "c\\", "d")
-    assert [request.messages[-1].content for request in world.api.asked] == ["a\n\nb", "c\nd"]
+def test_several_lines_and_a_leading_slash_can_be_said(world: Kept) -> None:
+    talk(world, '"""', "a", "", 'b"""', "c\\", "d", "//etc/hosts is what?", "/etc/hosts is what?")
+    assert [request.messages[-1].content for request in world.api.asked] == ["a\n\nb", "c\nd", "/etc/hosts is what?"]
 
 
 def test_tool_results_are_typed_and_nothing_is_run(world: Kept) -> None:
@@ -224,15 +211,6 @@ def test_another_conversation_is_loaded_by_id_or_from_a_file(world: Kept) -> Non
     first = world.run("conversations", "--json").json[-1]["id"]
     talk(world, f"/load {first}", "Again", "/list")
     assert next(content for role, content in asked(world) if role == "user") in ("One", "Two")
-
-
-def test_a_rejected_key_says_where_it_is_kept_and_an_overflow_how_to_make_room(world: Kept) -> None:
-    world.api.events = [ApiKeyRejected("The engine wants another API key.", "Set it.")]
-    refused = world.run("chat", "tiny-1b", "-m", "Why?")
-    assert "spark-tui has no key for tiny-1b: it was launched elsewhere." in refused.err
-    world.api.events = [ContextOverflow("It does not fit.", "Begin a new conversation.")]
-    told = world.run("chat", "tiny-1b", "-m", "Why?").err
-    assert told.count("Leave out older exchanges") == 1
 
 
 # --- as data ------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
@@ -10,19 +10,31 @@ import pytest
 from spark_tui.cli.chat import ChatOptions, start_chat
 from spark_tui.cli.main import run
 from spark_tui.cli.session import Session, Streams
-from spark_tui.domain.chat.message import ContentDelta, Finished, Message, ReasoningDelta, Role, ToolCallDelta, Usage
+from spark_tui.domain.chat.message import (
+    ChatEvent,
+    ChatParameters,
+    ContentDelta,
+    Finished,
+    Message,
+    ReasoningDelta,
+    Role,
+    ToolCallDelta,
+    Usage,
+)
 from spark_tui.domain.engine.container import LABEL_API_KEY_FILE, ContainerStatus
 from spark_tui.domain.engine.state import Health
 from spark_tui.domain.errors import ContextOverflow, ReplyCutOff
 from spark_tui.domain.secret import Secret
-from tests.cli.world import Stream, World, example
+from tests.cli.world import Stream, World, example, typing
 
 ASK = ("chat", "tiny-1b", "-m", "Why is the sky blue?")
 
 
 def test_the_answer_goes_to_stdout_and_its_figures_to_stderr() -> None:
-    result = example().run(*ASK)
+    world = example()
+    result = world.run(*ASK)
     assert (result.code, result.out) == (0, "Blue light scatters.\n")
+    assert world.api.asked[0].parameters == ChatParameters(), "what was not typed is left to the server"
     assert result.err == "ttft 0.00 s   5 tokens (2 reasoning)   prompt 12 (8 cached)   context 0 %\n"
 
 
@@ -40,13 +52,6 @@ def test_what_was_typed_reaches_the_engine() -> None:
     assert (asked.thinking, asked.reasoning_effort) == (False, "low")
 
 
-def test_what_was_not_typed_is_left_to_the_server() -> None:
-    world = example()
-    world.run(*ASK)
-    asked = world.api.asked[0].parameters
-    assert (asked.temperature, asked.max_tokens, asked.thinking, asked.reasoning_effort) == (None, None, None, "")
-
-
 @pytest.mark.parametrize(
     ("message", "piped", "sent"),
     [
@@ -62,13 +67,6 @@ def test_piped_text_is_the_message_or_stands_below_it(message: str | None, piped
     assert world.api.asked[0].messages[-1].content == sent
 
 
-@pytest.mark.parametrize("piped", ["", " \n"])
-def test_nothing_to_ask_is_a_usage_error(piped: str) -> None:
-    result = example().run("chat", "tiny-1b", stdin=piped)
-    assert result.code == 2
-    assert "The message is empty." in result.err
-
-
 def test_without_any_standard_input_only_the_message_counts() -> None:
     world = example()
     streams = Streams(None, Stream(), Stream(), {})
@@ -76,8 +74,9 @@ def test_without_any_standard_input_only_the_message_counts() -> None:
     assert run(["chat", "tiny-1b"], streams, world.context) == 2
 
 
-def test_data_without_a_question_is_a_usage_error() -> None:
-    assert example().run("chat", "tiny-1b", "--json").code == 2
+@pytest.mark.parametrize(("arguments", "piped"), [((), ""), ((), " \n"), (("--json",), "")])
+def test_without_a_question_it_is_a_usage_error(arguments: tuple[str, ...], piped: str) -> None:
+    assert example().run("chat", "tiny-1b", *arguments, stdin=piped).code == 2
 
 
 def test_reasoning_is_shown_on_stderr_when_asked_for_and_never_on_stdout() -> None:
@@ -120,18 +119,19 @@ def test_tool_calls_are_told() -> None:
     assert answer["tool_calls"] == [{"id": "c1", "name": "weather", "arguments": '{"city":"Oslo"}'}]
 
 
-def test_an_answer_cut_at_the_limit_says_so() -> None:
+@pytest.mark.parametrize(
+    ("event", "reason", "out", "note"),
+    [
+        (ContentDelta("Blue"), "length", "Blue\n", "cut at the token limit. Raise it with --max-tokens, or /continue."),
+        (ReasoningDelta("Hm."), "stop", "", "The answer is empty: only reasoning."),
+    ],
+)
+def test_an_answer_that_is_not_whole_has_a_note(event: ChatEvent, reason: str, out: str, note: str) -> None:
     world = example()
-    world.api.events = [ContentDelta("Blue"), Finished("length"), Usage(1, 1)]
-    assert "note: Answer cut at the token limit. Raise it with --max-tokens, or /continue." in world.run(*ASK).err
-
-
-def test_only_reasoning_is_no_answer_and_says_so() -> None:
-    world = example()
-    world.api.events = [ReasoningDelta("Hm."), Finished("stop")]
+    world.api.events = [event, Finished(reason), Usage(1, 1)]
     result = world.run(*ASK)
-    assert (result.code, result.out) == (0, "")
-    assert "note: The answer is empty: only reasoning." in result.err
+    assert (result.code, result.out) == (0, out)
+    assert note in result.err
 
 
 def test_hostile_answers_are_text() -> None:
@@ -161,36 +161,30 @@ def test_ctrl_c_stops_the_answer() -> None:
 # --- engines that do not answer -----------------------------------------------------------------------------
 
 
-def test_an_engine_that_starts_is_not_ready_yet() -> None:
-    world = World()
-    world.engine(serving=False)
-    result = world.run(*ASK)
+@pytest.mark.parametrize(
+    ("how", "says"),
+    [
+        ("starts", ("is not ready yet: port 8000 is not listening.", "spark-tui logs tiny-1b -f")),
+        ("ended", ("Start it: spark-tui restart tiny-1b",)),
+        ("dead", ("is dead",)),
+        ("no port", ("docker run -p",)),
+    ],
+)
+def test_an_engine_that_cannot_answer_says_why(how: str, says: tuple[str, ...]) -> None:
+    world, name = World(), "tiny-1b"
+    if how == "starts":
+        world.engine(serving=False)
+    elif how == "ended":
+        world.engine(serving=False, status=ContainerStatus.EXITED, exit_code=0)
+    elif how == "dead":
+        world.engine()
+        world.api.health_at = dict.fromkeys(world.api.health_at, Health.DEAD)
+    else:
+        name = "theirs"
+        world.docker.add_container(name, image="vllm/vllm-openai:nightly")
+    result = world.run("chat", name, "-m", "x")
     assert result.code == 3
-    assert "is not ready yet: port 8000 is not listening." in result.err
-    assert "spark-tui logs tiny-1b -f" in result.err
-
-
-def test_an_ended_engine_says_how_to_start_it() -> None:
-    world = World()
-    world.engine(serving=False, status=ContainerStatus.EXITED, exit_code=0)
-    result = world.run(*ASK)
-    assert result.code == 3
-    assert "Start it: spark-tui restart tiny-1b" in result.err
-
-
-def test_a_dead_engine_behind_its_server_is_told_apart() -> None:
-    world = World()
-    world.engine()
-    world.api.health_at = dict.fromkeys(world.api.health_at, Health.DEAD)
-    result = world.run(*ASK)
-    assert result.code == 3
-    assert "is dead" in result.err
-
-
-def test_an_engine_without_a_port_cannot_be_reached() -> None:
-    world = World()
-    world.docker.add_container("theirs", image="vllm/vllm-openai:nightly")
-    assert world.run("chat", "theirs", "-m", "x").code == 3
+    assert all(text in result.err for text in says)
 
 
 # --- a conversation -------------------------------------------------------------------------------------------
@@ -204,21 +198,10 @@ def _conversation(world: World) -> Iterator[tuple[Session, Stream, Stream]]:
         yield session, out, err
 
 
-def _person(*lines: str) -> Callable[[str], str]:
-    left = list(lines)
-
-    def ask(prompt: str) -> str:
-        if not left:
-            raise EOFError
-        return left.pop(0)
-
-    return ask
-
-
 def test_a_conversation_remembers_and_ends_at_end_of_file() -> None:
     world = example()
     with _conversation(world) as (session, out, _):
-        start_chat(session, "tiny-1b", ChatOptions(), ask=_person("Why?", "  ", "And at night?"))
+        start_chat(session, "tiny-1b", ChatOptions(), ask=typing("Why?", "  ", "And at night?"))
     assert out.getvalue() == "Blue light scatters.\nBlue light scatters.\n"
     assert [message.role for message in world.api.asked[1].messages] == [Role.USER, Role.ASSISTANT, Role.USER]
     assert world.api.asked[1].messages[1].content == "Blue light scatters."
@@ -228,7 +211,7 @@ def test_an_error_in_a_conversation_is_told_and_the_question_is_taken_back() -> 
     world = example()
     world.api.events = [ContextOverflow("The prompt is too long.", "Shorten it.")]
     with _conversation(world) as (session, _, err):
-        start_chat(session, "tiny-1b", ChatOptions(), ask=_person("Why?", "Why then?"))
+        start_chat(session, "tiny-1b", ChatOptions(), ask=typing("Why?", "Why then?"))
     assert "The prompt is too long." in err.getvalue()
     assert [message.content for message in world.api.asked[1].messages] == ["Why then?"]
 
@@ -239,7 +222,7 @@ def test_ctrl_c_stops_an_answer_and_the_conversation_goes_on() -> None:
     world.interrupt_when(lambda: bool(world.api.asked))
 
     with _conversation(world) as (session, out, err):
-        person = _person("Why?", "Go on.")
+        person = typing("Why?", "Go on.")
 
         def ask(prompt: str) -> str:
             world.api.hang = not world.api.asked

@@ -316,3 +316,15 @@ def example() -> World:
     world.failed_engine()
     world.docker.add_container("db", image="postgres:17", argv=("postgres",))
     return world
+
+
+def typing(*lines: str) -> Callable[[str], str]:
+    """A user who types these lines, then ends the input."""
+    left = list(lines)
+
+    def read(prompt: str) -> str:
+        if not left:
+            raise EOFError
+        return left.pop(0)
+
+    return read

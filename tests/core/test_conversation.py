@@ -90,14 +90,7 @@ async def test_an_answer_comes_with_its_times_and_counts() -> None:
     assert exchange.outcome is Outcome.COMPLETE
     assert exchange.answer == answer
     assert talk.error is None
-
-
-async def test_the_question_and_the_life_of_its_answer_are_seen_at_once() -> None:
-    talk = Talk()
-    talk.ask("Hello?", [5.0, ContentDelta("Hi")])
-    assert talk.conversation.exchanges[-1].question == "Hello?"
-    assert talk.conversation.live
-    await talk.conversation.close()
+    assert talk.conversation.exchanges[0] is exchange, "a finished exchange is the same object each time"
 
 
 async def test_snapshots_come_at_a_bearable_pace_and_the_last_one_is_whole() -> None:
@@ -110,19 +103,23 @@ async def test_snapshots_come_at_a_bearable_pace_and_the_last_one_is_whole() -> 
     assert answer.usage == Usage(9, 300)
 
 
-async def test_the_first_token_is_shown_when_it_comes() -> None:
+@pytest.mark.parametrize(
+    ("script", "at", "seen"),
+    [
+        ([2.0, ContentDelta("Hi"), 60.0, Finished("stop")], 2.0, "Hi"),
+        ([ContentDelta("a"), 0.001, ContentDelta("b"), 600.0, ContentDelta("c")], 0.2, "ab"),
+    ],
+    ids=["the first token", "before a silence"],
+)
+async def test_what_came_is_shown_at_once(script: Script, at: float, seen: str) -> None:
     talk = Talk()
-    talk.ask("Hello?", [2.0, ContentDelta("Hi"), 60.0, Finished("stop")])
-    await talk.clock.advance(2.0)
-    assert [answer.content for _, answer in talk.seen] == ["Hi"]
-    await talk.conversation.close()
-
-
-async def test_what_came_last_before_a_silence_is_shown() -> None:
-    talk = Talk()
-    talk.ask("Hello?", [ContentDelta("a"), 0.001, ContentDelta("b"), 600.0, ContentDelta("c")])
-    await talk.clock.advance(0.2)
-    assert talk.seen[-1][1].content == "ab"
+    talk.ask("Hello?", script)
+    assert talk.conversation.exchanges[-1].question == "Hello?"
+    assert talk.conversation.live
+    with pytest.raises(UsageError):  # one answer at a time
+        talk.conversation.ask("And?", TARGET)
+    await talk.clock.advance(at)
+    assert talk.seen[-1][1].content == seen
     await talk.conversation.close()
 
 
@@ -133,12 +130,6 @@ async def test_an_answer_that_nobody_reads_comes_all_the_same() -> None:
     await talk.clock.until(lambda: not talk.conversation.live)
     assert talk.conversation.exchanges[-1].answer.content == "Hi"
     assert [answer.content async for answer in unread] == ["Hi"]
-
-
-async def test_a_finished_exchange_is_the_same_object_each_time() -> None:
-    talk = Talk()
-    await talk.asked()
-    assert talk.conversation.exchanges[0] is talk.conversation.exchanges[0]
 
 
 # --- the end of an answer -------------------------------------------------------------------------------
@@ -164,40 +155,27 @@ async def test_stop_is_immediate_keeps_the_part_that_came_and_closes_the_connect
     assert not talk.conversation.stop()
 
 
-async def test_stop_before_the_first_token() -> None:
+@pytest.mark.parametrize("how", ["reader cancelled", "conversation closed", "before the first token"])
+async def test_an_answer_is_stopped_and_its_connection_closed(how: str) -> None:
     talk = Talk()
-    talk.ask("Hello?", [30.0, ContentDelta("late")])
-    talk.conversation.stop()  # not even the request is on its way
+    talk.ask("Count", [1.0, ContentDelta("a"), Usage(9, 1), 1.0, ContentDelta("b"), Usage(9, 4), 90.0])
+    if how == "before the first token":
+        talk.conversation.stop()  # not even the request is on its way
+    else:
+        await talk.clock.advance(5.0)
+    if how == "reader cancelled" and talk.task is not None:
+        talk.task.cancel()
     await settle()
-    assert talk.conversation.exchanges[-1].stopped
-    assert talk.seen[-1][1].content == ""
+    await talk.conversation.close()
     assert talk.api.open_streams == 0
+    exchange = talk.conversation.exchanges[-1]
+    assert exchange.stopped
+    if how != "before the first token":
+        assert (exchange.answer.content, exchange.answer.usage) == ("ab", Usage(9, 4))
+        assert exchange.answer.decode_tokens_per_second == pytest.approx(3.0)
 
 
-async def test_a_stopped_answer_knows_its_count_when_the_server_counts_as_it_goes() -> None:
-    talk = Talk()
-    talk.ask("Count", [1.0, ContentDelta("a"), Usage(9, 1), 1.0, ContentDelta("b"), Usage(9, 4), 9.0])
-    await talk.clock.advance(5.0)
-    talk.conversation.stop()
-    answer = talk.conversation.exchanges[-1].answer
-    assert answer.usage == Usage(9, 4)
-    assert answer.decode_tokens_per_second == pytest.approx(3.0)
-
-
-async def test_whoever_stops_reading_stops_the_answer() -> None:
-    talk = Talk()
-    talk.ask("Count", [*words(100, 0.1)])
-    await talk.clock.advance(1.05)
-    assert talk.task is not None
-    talk.task.cancel()
-    await settle()
-    assert talk.task.cancelled()
-    assert talk.api.open_streams == 0
-    assert talk.conversation.exchanges[-1].stopped
-    assert talk.conversation.exchanges[-1].answer.content
-
-
-async def test_closing_the_answer_stops_it() -> None:
+async def test_closing_the_generator_stops_the_answer() -> None:
     talk = Talk()
     talk.api.scripts.append([ContentDelta("a"), 60.0, ContentDelta("b")])
     async with aclosing(talk.conversation.ask("Hello?", TARGET)) as answers:
@@ -240,46 +218,22 @@ async def test_an_answer_without_end_does_not_fill_the_memory() -> None:
     assert "max tokens" in talk.error.remedy
 
 
-async def test_closing_the_conversation_closes_its_connection() -> None:
-    talk = Talk()
-    talk.ask("Count", [*words(100, 0.1)])
-    await talk.clock.advance(1.05)
-    await talk.conversation.close()
-    assert talk.api.open_streams == 0
-    assert talk.conversation.exchanges[-1].stopped
-
-
-async def test_one_answer_at_a_time() -> None:
-    talk = Talk()
-    talk.ask("Count", [*words(10, 0.1)])
-    with pytest.raises(UsageError):
-        talk.conversation.ask("And?", TARGET)
-    assert len(talk.conversation.exchanges) == 1
-    await talk.conversation.close()
-
-
 # --- what is sent ---------------------------------------------------------------------------------------
 
 
 async def test_the_conversation_so_far_is_sent_with_the_system_prompt_first() -> None:
     talk = Talk()
     talk.conversation.settings = ChatSettings("Be brief.")
-    await talk.asked("One", [ReasoningDelta("hm"), ContentDelta("1"), Finished("stop")])
+    await talk.asked("One", [ReasoningDelta("hm"), ContentDelta("1"), ReplyCutOff("cut", "again")])
+    talk.conversation.settings = ChatSettings("Be brief.", ChatParameters(temperature=0.1))
     await talk.asked("Two")
+    assert [request.parameters.temperature for _, request in talk.api.requests] == [None, 0.1]
     assert talk.sent() == (
         Message(Role.SYSTEM, "Be brief."),
         Message(Role.USER, "One"),
         Message(Role.ASSISTANT, "1"),
         Message(Role.USER, "Two"),
     )
-
-
-async def test_parameters_hold_for_the_next_question() -> None:
-    talk = Talk()
-    await talk.asked("One")
-    talk.conversation.settings = ChatSettings(parameters=ChatParameters(temperature=0.1))
-    await talk.asked("Two")
-    assert [request.parameters.temperature for _, request in talk.api.requests] == [None, 0.1]
 
 
 async def test_each_question_goes_to_the_engine_of_its_time() -> None:
@@ -308,13 +262,6 @@ async def test_a_question_without_an_answer_is_not_sent_again(script: Script) ->
     await talk.asked("One", script)
     await talk.asked("Two")
     assert talk.sent() == (Message(Role.USER, "Two"),)
-
-
-async def test_a_partial_answer_is_sent_as_it_stands() -> None:
-    talk = Talk()
-    await talk.asked("One", [ContentDelta("Half"), ReplyCutOff("cut", "again")])
-    await talk.asked("Two")
-    assert talk.sent()[1] == Message(Role.ASSISTANT, "Half")
 
 
 async def test_the_last_question_is_taken_back_to_ask_it_again() -> None:
@@ -361,7 +308,9 @@ async def test_hostile_text_on_paper_is_only_text() -> None:
     talk = Talk()
     await talk.asked("```py\nopen", [ContentDelta("\x1b]0;owned\x07~~~~\ncode \ud800"), Finished("length")])
     await talk.asked("Tool?", [ToolCallDelta(0, "c", "f`\x1b[2J", '{"a": "```"}'), Finished("tool_calls")])
+    await talk.asked("Hello?", [Finished("stop")])
     text = to_markdown(talk.conversation.exchanges)
+    assert "*(no answer)*" in text
     assert "\x1b" not in text
     assert text.encode()
     assert "```py\nopen\n```\n" in text
@@ -369,10 +318,3 @@ async def test_hostile_text_on_paper_is_only_text() -> None:
     assert "cut at the token limit" in text
     assert "Asks for tool `f'`:" in text
     assert '````json\n{\n  "a": "```"\n}\n````' in text
-
-
-async def test_an_answer_that_is_nothing_says_so_on_paper() -> None:
-    talk = Talk()
-    await talk.asked("Hello?", [Finished("stop")])
-    assert "*(no answer)*" in to_markdown(talk.conversation.exchanges)
-    assert to_markdown(()).startswith("# Conversation with no model")

@@ -249,7 +249,7 @@ async def test_an_answer_goes_on_where_it_ended(how: str) -> None:
         conversation.go_on(TARGET)
 
 
-async def test_an_answer_that_cannot_go_on_loses_nothing() -> None:
+async def test_a_failed_continuation_loses_nothing_and_reasoning_alone_cannot_continue() -> None:
     kept = Kept()
     conversation = kept.conversations.new()
     await kept.ask(conversation, "Tell", [ContentDelta("Once"), Finished("length")])
@@ -412,22 +412,6 @@ def test_what_lies_between_two_readings_is_the_answers(
     assert engine_side(before, after) == side
 
 
-async def test_an_answer_is_measured_and_the_measure_is_kept() -> None:
-    kept = Kept()
-    readings = iter([EngineCounters(1.0, 4, 100, 60), EngineCounters(1.25, 5, 130, 80)])
-
-    async def read(_: ChatTarget) -> EngineCounters | None:
-        return next(readings)
-
-    conversations = Conversations(kept.api, kept.clock, FixedPresets(), Path("/"), store=kept.store, meter=read)
-    conversation = conversations.new()
-    await kept.ask(conversation, "Why?")
-    await settle()
-    assert conversation.exchanges[0].engine_side == EngineSide(0.25, 30, 20)
-    await conversation.close()
-    assert (await kept.store.read(conversation.id)).exchanges[0].engine_side == EngineSide(0.25, 30, 20)
-
-
 class Pages:
     """A MetricsSource: a page for each reading, or the error that it raises."""
 
@@ -466,11 +450,14 @@ async def test_metrics_pages_measure_an_answer_and_their_failure_is_nobodys(
     pages: tuple[MetricPage | SparkError, ...], side: EngineSide | None
 ) -> None:
     kept = Kept()
-    conversation = Conversation(kept.api, kept.clock, meter=meter_on(Pages(*pages)))
+    meter = meter_on(Pages(*pages))
+    conversations = Conversations(kept.api, kept.clock, FixedPresets(), Path("/"), store=kept.store, meter=meter)
+    conversation = conversations.new()
     assert await kept.run(conversation.ask("Why?", TARGET)) is None
     await conversation.settle()
     assert conversation.exchanges[0].engine_side == side
     await conversation.close()
+    assert (await kept.store.read(conversation.id)).exchanges[0].engine_side == side
 
 
 # --- errors -------------------------------------------------------------------------------------------------

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import aclosing, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from textual import work
 from textual.app import ComposeResult
@@ -39,8 +39,7 @@ from spark_tui.present.chat import brief, context_gauge, phase, progress
 from spark_tui.present.engines import state_word
 from spark_tui.tui import format as fmt
 from spark_tui.tui.frame import FrameScreen, bindings
-from spark_tui.tui.screens.chat_list import ConversationsDialog
-from spark_tui.tui.screens.chat_settings import ChatSettingsPanel
+from spark_tui.tui.screens.chat_dialogs import ChatSettingsPanel, ConversationsDialog
 from spark_tui.tui.screens.chat_tokens import TokensScreen
 from spark_tui.tui.screens.modals import ChoiceDialog, TextDialog
 from spark_tui.tui.widgets.bars import KeyBar
@@ -62,8 +61,6 @@ KEY = "bold $footer-key-foreground"
 
 
 class StatusLine(Line):
-    """Two texts at the ends of a line."""
-
     left = Content("")
     right = Content("")
 
@@ -72,15 +69,32 @@ class StatusLine(Line):
 
 
 async def read_to_end(answers: AsyncGenerator[Answer, None]) -> None:
-    """Reads an answer, whose exchange holds what comes and the error that ends it."""
+    """Reads an answer; its exchange holds the text and the error that ends it."""
     with suppress(SparkError):
         async with aclosing(answers):
             async for _ in answers:
                 pass
 
 
+def dialog(
+    action: Callable[[ChatScreen], Coroutine[Any, Any, None]],
+) -> Callable[[ChatScreen], Worker[None]]:
+    """An action that waits for a dialog; its SparkError is shown."""
+
+    async def run(screen: ChatScreen) -> None:
+        try:
+            await action(screen)
+        except SparkError as error:
+            screen.spark.report(error)
+
+    def start(screen: ChatScreen) -> Worker[None]:
+        return screen.run_worker(run(screen), group="conversation", exit_on_error=False)
+
+    return start
+
+
 class ChatScreen(FrameScreen):
-    """One conversation with whatever engine is selected."""
+    """One conversation with the selected engine."""
 
     SCOPE = Scope.CHAT
     TAB = "show_chat"
@@ -102,7 +116,7 @@ class ChatScreen(FrameScreen):
         self._attached: tuple[Attachment, ...] = ()
         self._results: list[str] = []
         self._calls_left = 0
-        """The exchange whose tool calls the person left unanswered."""
+        """The exchange whose tool calls were skipped."""
         self._editing = 0
         """The number of the question that is edited; 0: none."""
         self._ended_at: float | None = None
@@ -137,7 +151,7 @@ class ChatScreen(FrameScreen):
         self._focus_prompt()
 
     def _focus_prompt(self) -> None:
-        """The prompt gets the focus once an engine can be asked, once per visit; until then digits are keys."""
+        """Focuses the prompt once per visit, as soon as an engine can be asked; until then digits are keys."""
         if not self._shown:
             return
         if self._may_focus and problem_with(self.selected_engine) is None:
@@ -167,7 +181,7 @@ class ChatScreen(FrameScreen):
         self._transcript.show(self._conversation.exchanges, text, sent_from=self._conversation.sent_from)
 
     def _frame(self) -> None:
-        """Ten times a second while an answer comes; its figures twice, which is as fast as they can be read."""
+        """Paints the text ten times a second, its figures twice: faster cannot be read."""
         self._show_turns()
         last, now = self._conversation.last, self.context.clock.monotonic()
         doing = phase(last.answer) if last is not None else ""
@@ -185,11 +199,9 @@ class ChatScreen(FrameScreen):
 
     @work(exit_on_error=False, group="defaults")
     async def _load_defaults(self, view: EngineView) -> None:
-        """What the engine's preset recommends, and what its model takes."""
         self._defaults[view.name] = await self.context.conversations.defaults(view.container.preset, view.served_name)
 
     def _show_prompt(self) -> None:
-        """The addressee: the model, or a tool call of it whose result is typed."""
         calls, pane = self._open_calls, self.query_one("#prompt-pane")
         if self._editing:
             numbers = [each.number for each in self._conversation.exchanges if not each.tool_answers]
@@ -208,7 +220,7 @@ class ChatScreen(FrameScreen):
 
     @property
     def _open_calls(self) -> tuple[ToolCall, ...]:
-        """The tool calls that wait for results; none when the person left them."""
+        """The tool calls that wait for results, unless they were skipped."""
         last = self._conversation.last
         return last.open_calls if last is not None and last.number != self._calls_left else ()
 
@@ -234,14 +246,13 @@ class ChatScreen(FrameScreen):
         status.renew()
 
     def _use(self, question: str = "") -> ContextUse | None:
-        """How much of the selected engine's context the conversation takes."""
         view = self.selected_engine
         if view is None or not view.served_name:
             return None
         return self._conversation.use(target_of(view, Endpoint(view.base_url)), question, self._attached)
 
     def _say(self, note: str) -> None:
-        """A short message in the status line: a toast would cover the prompt."""
+        """A short message in the status line; a toast would cover the prompt."""
         if self._note_timer is not None:
             self._note_timer.stop()
         self._note, self._note_timer = note, self.set_timer(NOTE_SECONDS, self._clear_note)
@@ -261,7 +272,6 @@ class ChatScreen(FrameScreen):
         )
 
     def on_descendant_focus(self) -> None:
-        """Other keys work in the prompt."""
         self._show_keys()
 
     def on_descendant_blur(self) -> None:
@@ -309,7 +319,6 @@ class ChatScreen(FrameScreen):
 
     @property
     def _defaults_here(self) -> Defaults:
-        """What the selected engine's preset recommends."""
         view = self.selected_engine
         return self._defaults.get(view.name, NO_DEFAULTS) if view is not None else NO_DEFAULTS
 
@@ -351,7 +360,6 @@ class ChatScreen(FrameScreen):
         self._over()
 
     def _over(self) -> None:
-        """The answer ended, failed or was stopped."""
         if self._conversation.live:  # the next one is coming already
             return
         self._ended_at = self.context.clock.monotonic()
@@ -375,8 +383,7 @@ class ChatScreen(FrameScreen):
     # --- keys: answers --------------------------------------------------------------------------------
 
     def action_stop_answer(self) -> None:
-        """Stops the answer; else cancels the edit; else leaves tool calls unanswered; else leaves the prompt, and then
-        the screen."""
+        """Stops the answer, else cancels the edit, skips tool calls, leaves the prompt, and then the screen."""
         if self._stop():
             return
         if not self._prompt.has_focus:
@@ -393,16 +400,15 @@ class ChatScreen(FrameScreen):
             self._transcript.focus()
 
     def _stop(self) -> bool:
-        stopped = self._conversation.stop()
-        if stopped:
-            self._over()
-        return stopped
+        if not self._conversation.stop():
+            return False
+        self._over()
+        return True
 
     def action_write(self) -> None:
         self._prompt.focus()
 
     def action_regenerate(self) -> None:
-        """Asks the last question again; the new answer replaces the old one."""
         if self._conversation.last is None:
             self._say("No question yet.")
         elif target := self._target():
@@ -410,7 +416,6 @@ class ChatScreen(FrameScreen):
             self._begin(lambda: self._conversation.regenerate(target))
 
     def action_go_on(self) -> None:
-        """Continues a stopped or cut answer."""
         last = self._conversation.last
         if last is None or not last.unfinished:
             self._say("The last answer is complete." if last is not None else "No question yet.")
@@ -431,9 +436,9 @@ class ChatScreen(FrameScreen):
         self._prompt.focus()
         self._show_all()
 
-    @work(exit_on_error=False, group="conversation")
+    @dialog
     async def action_fork_chat(self) -> None:
-        """Continues in a copy, which ends with the last answer or with one that the person chooses."""
+        """Continues in a copy, which ends with the last answer or with a chosen one."""
         ended = [each for each in reversed(self._conversation.exchanges) if not each.live]
         if self._conversation.live or not ended:
             self._say("Fork needs a complete answer.")
@@ -442,20 +447,15 @@ class ChatScreen(FrameScreen):
         if len(ended) > 1:
             number = await self._choose("Fork", [(str(each.number), f"after {brief(each)}") for each in ended])
         if number is not None:
-            try:
-                fork = await self.context.conversations.fork(self._conversation.thread(), int(number))
-            except SparkError as error:
-                self.spark.report(error)
-                return
-            self._switch_to(fork)
+            self._switch_to(await self.context.conversations.fork(self._conversation.thread(), int(number)))
             self._say("Forked. The original is unchanged.")
 
     async def _choose(self, question: str, choices: list[tuple[str, str]]) -> str | None:
         return await self.app.push_screen_wait(ChoiceDialog(question, choices))
 
-    @work(exit_on_error=False, group="conversation")
+    @dialog
     async def action_make_room(self) -> None:
-        """Proposals, of which the person chooses one; nothing is left out by itself."""
+        """Offers trims; nothing is left out without a choice."""
         use = self._use()
         trims = self._conversation.trims(use) if use is not None else ()
         choices = [(str(trim.sent_from), trim.sentence) for trim in trims]
@@ -493,33 +493,24 @@ class ChatScreen(FrameScreen):
         self._transcript.action_follow()
         self._show_all()
 
-    @work(exit_on_error=False, group="conversation")
+    @dialog
     async def action_open_conversation(self) -> None:
         chosen = await self.app.push_screen_wait(ConversationsDialog(self.context.conversations, self._conversation.id))
-        if chosen is None or chosen == self._conversation.id:
-            return
-        try:
+        if chosen is not None and chosen != self._conversation.id:
             self._switch_to(await self.context.conversations.open(chosen))
-        except SparkError as error:
-            self.spark.report(error)
 
-    @work(exit_on_error=False, group="conversation")
+    @dialog
     async def action_save_chat(self) -> None:
         if self._conversation.last is None:
             self._say("Nothing to save yet.")
             return
         hint = "NAME.md to read it, NAME.json to import it again."
         path = await self.app.push_screen_wait(TextDialog("Save the conversation", hint, placeholder="~/talk.md"))
-        if path is None:
-            return
-        try:
+        if path is not None:
             written = await self.context.conversations.export(self._conversation.thread(), path)
-        except SparkError as error:
-            self.spark.report(error)
-        else:
             self._say(f"Saved: {written}")
 
-    @work(exit_on_error=False, group="conversation")
+    @dialog
     async def action_chat_settings(self) -> None:
         panel = ChatSettingsPanel(self.context.conversations, self._chosen, self._defaults_here)
         chosen = await self.app.push_screen_wait(panel)
@@ -528,18 +519,14 @@ class ChatScreen(FrameScreen):
             count = len(chosen.parameters.given()) + bool(chosen.system) + bool(chosen.tools)
             self._say(f"Changed settings for the next question: {count}." if count else "Default settings.")
 
-    @work(exit_on_error=False, group="conversation")
+    @dialog
     async def action_attach(self) -> None:
-        """An image or a sound by its path; once more adds another, an empty path removes all."""
+        """Adds an image or a sound by its path; an empty path removes all."""
         dialog = TextDialog("Attach", "An image or a sound file for the next question.", placeholder="~/photo.jpg")
         path = await self.app.push_screen_wait(dialog)
-        try:
-            attached = () if path is None else (*self._attached, await self.context.conversations.attachment(path))
-            check_together(attached)
-            check_taken(attached, self._defaults_here.modalities, name_of(self.selected_engine))
-        except SparkError as error:
-            self.spark.report(error)
-            return
+        attached = () if path is None else (*self._attached, await self.context.conversations.attachment(path))
+        check_together(attached)
+        check_taken(attached, self._defaults_here.modalities, name_of(self.selected_engine))
         self._attached = attached
         self._show_keys()
 
@@ -559,7 +546,6 @@ class ChatScreen(FrameScreen):
                 self._transcript.reveal_reasoning()
 
     def on_transcript_reasoning_clicked(self) -> None:
-        """The mouse shows or hides it where it is."""
         turn = self._last_reasoning()
         if turn is not None:
             self._transcript.stay()
@@ -569,7 +555,6 @@ class ChatScreen(FrameScreen):
         return next((turn for turn in reversed(self._transcript.turns) if turn.reasoning), None)
 
     def action_copy_answer(self) -> None:
-        """The last answer's text, as the model wrote it, without control codes."""
         text = next((e.answer.content for e in reversed(self._conversation.exchanges) if e.answer.content.strip()), "")
         if not text:
             self._say("No answer to copy.")
@@ -601,7 +586,7 @@ class ChatScreen(FrameScreen):
         else:
             self._say(no_logprobs(self._chosen.over(self._defaults_here.settings)))
 
-    @work(exit_on_error=False, group="conversation")
+    @dialog
     async def action_compare(self) -> None:
         """The last question to another engine too, side by side."""
         last, here = self._conversation.last, self._target()
@@ -642,7 +627,6 @@ class ChatScreen(FrameScreen):
         self._transcript.action_page(1)
 
     def action_talk_to_next(self) -> None:
-        """Selects the next engine that serves."""
         names = [view.name for view in self.engines() if view.state is EngineState.SERVING]
         if names:
             here = names.index(self.spark.selected) if self.spark.selected in names else -1
@@ -751,7 +735,6 @@ def problem_with(view: EngineView | None) -> SparkError | None:
 
 
 def name_of(view: EngineView | None) -> str:
-    """What the model is called."""
     return (view.served_name or view.name) if view is not None else "the model"
 
 
@@ -768,7 +751,6 @@ def title(view: EngineView | None) -> Content:
 
 
 def placeholder(view: EngineView | None, engines_reason: str) -> Content:
-    """What an empty prompt shows."""
     problem = problem_with(view)
     if view is None:
         known = engines_reason != NOT_READ_YET.reason
@@ -815,7 +797,6 @@ def empty(view: EngineView | None, engines_reason: str, *, has_previous: bool) -
 
 
 def live_state(exchange: Exchange, now: float) -> Content:
-    """What the model does, for how long, and how to stop it."""
     return Content.assemble(
         (f" {phase(exchange.answer)}", "$warning"), (f"  {progress(exchange, now)}   ", "$dim"),
         (key_of("stop_answer"), KEY), (" stop", "$dim"),
@@ -823,7 +804,6 @@ def live_state(exchange: Exchange, now: float) -> Content:
 
 
 def hint(*, writing: bool, files: tuple[str, ...], call: bool) -> Content:
-    """The foot of the prompt: what Enter does, and what is attached."""
     if call:
         return Content(f"Enter give result  {key_of('stop_answer')} skip")
     keys = "Enter send  ^j new line" if writing else f"{key_of('write')} or Tab to write"
@@ -833,7 +813,6 @@ def hint(*, writing: bool, files: tuple[str, ...], call: bool) -> Content:
 
 
 def no_logprobs(settings: ChatSettings) -> str:
-    """Why there are no probabilities, and how to get them."""
     if settings.parameters.logprobs is not None:
         return "No token probabilities yet: ask a question."
     return f"No token probabilities. Set logprobs ({key_of('chat_settings')}) and ask again."

@@ -63,8 +63,6 @@ class Code:
 
 @dataclass(frozen=True, slots=True)
 class Quote:
-    """A block quotation."""
-
     blocks: tuple[Block, ...]
 
 
@@ -135,7 +133,6 @@ def parse(text: str, *, highlighted: bool = True) -> tuple[Block, ...]:
 
 
 def code_blocks(text: str) -> list[str]:
-    """The code blocks of a Markdown text, as they were written and cleaned, without their fences."""
     if "```" not in text and "~~~" not in text and "    " not in text:
         return []
     return [
@@ -218,8 +215,6 @@ def _highlight_theme() -> type[HighlightTheme]:
     from textual.highlight import HighlightTheme
 
     class Quiet(HighlightTheme):
-        """Textual's colours without its underlined functions."""
-
         STYLES = {token: style.replace(" underline", "") for token, style in HighlightTheme.STYLES.items()}  # noqa: RUF012
 
     return Quiet
@@ -361,7 +356,6 @@ def _lay_out_records(rows: tuple[tuple[Content, ...], ...], width: int, glyphs: 
 
 
 def share(wanted: Sequence[int], room: int) -> list[int]:
-    """Column widths: what each wants if all fit, else small ones keep theirs and the others share the rest evenly."""
     if sum(wanted) <= room:
         return list(wanted)
     widths = [0] * len(wanted)
@@ -405,7 +399,6 @@ class LivePlain:
         self._opener = ""
 
     def lines(self, text: str) -> list[Content]:
-        """All of the text so far."""
         text = normal(text)
         while (cut := self._cut(text[self._done :])).chars:
             piece = text[self._done : self._done + cut.chars]

@@ -82,7 +82,6 @@ class Transcript(ScrollView, can_focus=True):
 
     @property
     def below(self) -> int:
-        """Lines that lie below what is seen."""
         return max(0, self._stack.height - round(self.scroll_y) - self.size.height)
 
     def show(self, exchanges: Sequence[Exchange], empty: Content | None = None, *, sent_from: int = 0) -> None:
@@ -105,13 +104,11 @@ class Transcript(ScrollView, can_focus=True):
             self._lay(same)
 
     def set_reasoning(self, state: bool | None) -> None:
-        """Shows reasoning in full, folded, or as it comes."""
         if state is not self.reasoning:
             self.reasoning = state
             self._lay()
 
     def is_open(self, turn: Turn) -> bool:
-        """Whether this turn's reasoning is shown in full."""
         return turn.reasons_now if self.reasoning is None else self.reasoning
 
     def reveal_reasoning(self) -> None:
@@ -207,7 +204,6 @@ class Transcript(ScrollView, can_focus=True):
         self.post_message(self.Moved())
 
     def stay(self) -> None:
-        """Follows the end no longer."""
         self._follow(False)
 
     def action_follow(self) -> None:
@@ -229,7 +225,6 @@ class Transcript(ScrollView, can_focus=True):
         self._lay()
 
     def on_click(self, event: Click) -> None:
-        """A click on a reasoning's headline folds or shows it."""
         laid, line = self._stack.at(event.y + round(self.scroll_y))
         if laid is not None and line == laid.fold_at and self.text_selection is None:
             self.post_message(self.ReasoningClicked())
