@@ -1,4 +1,4 @@
-"""Benchmarks of engines that serve: one alone, or two in turn."""
+"""Benchmarks: of one engine, of two that run, in turn, or of two launches on a machine that holds one at a time."""
 
 from __future__ import annotations
 
@@ -6,15 +6,18 @@ import asyncio
 import platform
 import random
 import uuid
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 import spark_tui
+from spark_tui.core.bench_ab import Variant
 from spark_tui.core.engines import EngineSupervisor
-from spark_tui.domain.bench.compare import Comparison, compare
+from spark_tui.core.jobs import Step, StepState
+from spark_tui.core.launch import Launcher
+from spark_tui.core.results import Results
 from spark_tui.domain.bench.conditions import Conditions, conditions_of
 from spark_tui.domain.bench.plan import (
     LEAST_POOL,
@@ -30,21 +33,17 @@ from spark_tui.domain.bench.plan import (
     prompt_text,
     segments,
 )
-from spark_tui.domain.bench.published import Beside, beside
 from spark_tui.domain.bench.record import RequestRecord
 from spark_tui.domain.bench.run import (
     BenchRun,
-    BoxSample,
     Ending,
+    HostSample,
     Pass,
-    Result,
-    Status,
-    box_figures,
+    host_figures,
     levels,
-    memory_reason,
     plan_caveats,
     result_caveats,
-    result_of,
+    warm_ups,
 )
 from spark_tui.domain.bench.server_side import between, cross_check, others
 from spark_tui.domain.bench.statistics import distribution
@@ -60,6 +59,7 @@ from spark_tui.domain.errors import (
     UnreachableError,
     UsageError,
 )
+from spark_tui.domain.host.memory import MemInfo
 from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.metrics.page import EMPTY_PAGE, Family, MetricPage
 from spark_tui.domain.quantities import gib
@@ -74,93 +74,80 @@ from spark_tui.services.ports import (
     LoadResult,
     MetricsSource,
     RequestSpec,
-    ResultStore,
     Tick,
 )
 
-WARM_UP_TOKENS: Final = 16
 CALIBRATION_WORDS: Final = 200
 OnTick = Callable[[Tick], None]
 
 
 class BenchSession:
-    """Made for one run. `samples` are filled by whoever watches the box."""
+    """One engine's part of one benchmark. `samples` are filled by a HostWatch, `notes` are caveats of this run."""
 
     def __init__(
         self, driver: LoadDriver, metrics: MetricsSource, endpoint: Endpoint, plan: BenchPlan, conditions: Conditions,
         *, at: float, salt: int,
     ) -> None:  # fmt: skip
+        """The same `salt` gives two sessions the same prompts."""
         self.plan = plan
         self.conditions = conditions
         self.endpoint = endpoint
         self.id = uuid.uuid4().hex[:10]
-        self.samples: list[BoxSample] = []
+        self.samples: list[HostSample] = []
         self.pair = ""
         self.notes: list[str] = []
-        """What else has to be known of this run."""
-        self._driver = driver
-        self._metrics = metrics
         self.at = at
         self.salt = salt
-        """The same one gives another session the same prompts."""
+        self._driver = driver
+        self._metrics = metrics
         self._words: Vocabulary | None = None
         self._words_per_token = 0.75
         self._passes: list[Pass] = []
         self._lateness: list[float] = []
         self._before = EMPTY_PAGE
         self._after = EMPTY_PAGE
-        self._busy = 0.0
 
     @property
     def name(self) -> str:
         """The engine's."""
         return self.conditions.engine
 
-    # --- before ---------------------------------------------------------------------------------------
-
     async def prepare(self) -> int | None:
-        """Learns the model's vocabulary; returns the context length where the server tells it with that.
+        """Learns the model's vocabulary; returns the context length where the server reports it with that.
 
         A server that cannot tokenize is asked with words instead, whose number of tokens one request shows.
         """
-        model = self.conditions.served_name
+        context, model = None, self.conditions.served_name
         try:
             pool, context = await self._driver.tokenize(self.endpoint, model, pool_text())
             prose, _ = await self._driver.tokenize(self.endpoint, model, PROSE)
+            different = tuple(sorted(set(pool)))
+            if len(different) >= LEAST_POOL and prose:
+                self._words = Vocabulary(different, prose)
+                return context
         except (ApiKeyRejected, UnreachableError):
             raise
-        except SparkError:  # no such page: its prompts are measured instead
-            await self._calibrate()
-            return None
-        different = tuple(sorted(set(pool)))
-        if len(different) < LEAST_POOL or not prose:
-            await self._calibrate()
-            return context
-        self._words = Vocabulary(different, prose)
-        return context
-
-    async def _calibrate(self) -> None:
-        request = RequestSpec(0, " ".join((PROSE.split() * 2)[:CALIBRATION_WORDS]), CALIBRATION_WORDS, 2)
-        (record,) = await self._send((request,), 1, asyncio.Event(), lambda _: None)
+        except SparkError:  # no such page
+            context = None
+        words = " ".join((PROSE.split() * 2)[:CALIBRATION_WORDS])
+        (record,) = await self._send((RequestSpec(0, words, CALIBRATION_WORDS, 2),), 1, asyncio.Event(), lambda _: None)
         if not record.prompt_tokens:
             raise EngineFailed(
                 f"{self.name} did not answer a first request: {record.error or 'it reports no usage'}.",
                 f"Read why: spark-tui logs {self.name}",
             )
         self._words_per_token = CALIBRATION_WORDS / record.prompt_tokens
+        return context
 
     async def warm_up(self, stop: asyncio.Event, tick: OnTick) -> None:
         """Short requests at every level, whose times are thrown away: kernels are compiled, graphs captured.
 
-        Raises EngineFailed when not one of them is answered: there is no point in going on.
+        Raises EngineFailed when not one of them is answered.
         """
-        for streams in sorted({1, *self.plan.concurrency}):
-            if stop.is_set() or not self.plan.warmup:
+        for segment in warm_ups(self.plan):
+            if stop.is_set():
                 return
-            output = max(2, min(WARM_UP_TOKENS, self.plan.output_tokens))
-            asked = self.plan.input_tokens if self.plan.concurrency else min(self.plan.depths)
-            segment = Segment(0, streams, streams * self.plan.warmup, asked, output)
-            records = await self._send(await self._requests(segment), streams, stop, tick)
+            records = await self._send(await self._requests(segment), segment.streams, stop, tick)
             if not stop.is_set() and not any(record.chunks for record in records):
                 why = next((record.error for record in records if record.error), "no answer")
                 raise EngineFailed(
@@ -169,22 +156,22 @@ class BenchSession:
                 )
 
     async def begin(self) -> None:
-        """Takes the server's own figures before the first measured request."""
+        """Reads the server's own figures before the first measured request."""
         self._lateness.clear()
         self._before = await self._page()
-        self._busy = self._before.total(Family.RUNNING) or 0.0
-
-    # --- measuring ------------------------------------------------------------------------------------
 
     async def measure(self, segment: Segment, stop: asyncio.Event, tick: OnTick) -> Pass:
         """One segment, to its end or to the stop."""
-        requests = await self._requests(segment)
-        records = await self._send(requests, segment.streams, stop, tick)
+        records = await self._send(await self._requests(segment), segment.streams, stop, tick)
         sent = tuple(record for record in records if record.sent > 0)
         done = Pass(segment, sent, finished=not stop.is_set() and len(sent) == segment.requests)
         if sent:
             self._passes.append(done)
         return done
+
+    async def end(self) -> None:
+        """Reads the server's own figures after the last one."""
+        self._after = await self._page()
 
     async def _send(
         self, requests: tuple[RequestSpec, ...], streams: int, stop: asyncio.Event, tick: OnTick
@@ -192,43 +179,37 @@ class BenchSession:
         load = Load(self.conditions.served_name, requests, streams, self.plan.temperature)
         records: tuple[RequestRecord, ...] = ()
         async with aclosing(self._driver.drive(self.endpoint, load, stop)) as driven:
-            async for told in driven:
-                if isinstance(told, LoadResult):
-                    records = told.records
-                    self._lateness += told.lateness
+            async for event in driven:
+                if isinstance(event, LoadResult):
+                    records = event.records
+                    self._lateness += event.lateness
                 else:
-                    tick(told)
+                    tick(event)
         return records
 
     async def _requests(self, segment: Segment) -> tuple[RequestSpec, ...]:
-        return tuple([await self._request(segment, number) for number in range(segment.requests)])
-
-    async def _request(self, segment: Segment, number: int) -> RequestSpec:
-        if self._words is None:
-            text = prompt_text(self.plan, self.salt, segment, number, self._words_per_token)
-            return RequestSpec(number, text, segment.input_tokens, segment.output_tokens)
-        ids = prompt_ids(self.plan, self.salt, segment, number, self._words)
-        if self.plan.form is PromptForm.TOKENS:
-            return RequestSpec(number, tuple(ids), segment.input_tokens, segment.output_tokens)
-        model = self.conditions.served_name
-        text = await self._driver.detokenize(self.endpoint, model, ids)
-        counted, _ = await self._driver.tokenize(self.endpoint, model, text)
-        return RequestSpec(number, text, len(counted), segment.output_tokens)
-
-    # --- after ----------------------------------------------------------------------------------------
-
-    async def end(self) -> None:
-        """Takes the server's own figures after the last one."""
-        self._after = await self._page()
+        model, found = self.conditions.served_name, []
+        for number in range(segment.requests):
+            prompt: tuple[int, ...] | str
+            length = segment.input_tokens
+            if self._words is None:
+                prompt = prompt_text(self.plan, self.salt, segment, number, self._words_per_token)
+            else:
+                prompt = tuple(prompt_ids(self.plan, self.salt, segment, number, self._words))
+                if self.plan.form is PromptForm.TEXT:
+                    prompt = await self._driver.detokenize(self.endpoint, model, prompt)
+                    length = len((await self._driver.tokenize(self.endpoint, model, prompt))[0])
+            found.append(RequestSpec(number, prompt, length, segment.output_tokens))
+        return tuple(found)
 
     async def _page(self) -> MetricPage:
-        """The page of vLLM, whose counters are known to count what ours count; empty for others, and without one."""
+        """The page of vLLM, whose counters count what ours count; empty for others, and without one."""
         if self._driver.simulated or runtime_named(self.endpoint.runtime) is not VLLM:
             return EMPTY_PAGE
         try:
             return await self._metrics.read(self.endpoint)
         except SparkError:
-            return EMPTY_PAGE  # the figures then stand without the server's own beside them
+            return EMPTY_PAGE
 
     def run(self, seconds: float, ending: Ending = Ending.COMPLETED, reason: str = "") -> BenchRun:
         """Everything so far."""
@@ -243,7 +224,7 @@ class BenchSession:
             ending=ending,
             reason=reason,
             seconds=seconds,
-            box=box_figures(
+            host=host_figures(
                 self.samples,
                 sum(each.seconds for each in self._passes),
                 sum(record.completion_tokens or 0 for record in records),
@@ -253,13 +234,17 @@ class BenchSession:
             pair=self.pair,
             lateness=distribution(self._lateness),
         )
-        theirs = others(side, records) if side is not None else 0
-        caveats = [*self.notes, *plan_caveats(self.plan, self.conditions), *result_caveats(found, theirs)]
-        if self._busy >= 1:
-            caveats.append(f"The engine was busy with {self._busy:.0f} requests of others when the measurement began.")
+        by_others = others(side, records) if side is not None else 0
+        caveats = [*self.notes, *plan_caveats(self.plan, self.conditions), *result_caveats(found, by_others)]
+        busy = self._before.total(Family.RUNNING) or 0.0
+        if busy >= 1:
+            caveats.append(f"The engine was busy with {busy:.0f} requests of others when the measurement began.")
         if self._words is None:
             caveats.append("The server cannot tokenize: prompt lengths are near what was asked for, not exact.")
         return replace(found, caveats=tuple(dict.fromkeys(caveats)))
+
+
+# --- progress ---------------------------------------------------------------------------------------------
 
 
 class BenchStep(StrEnum):
@@ -293,220 +278,36 @@ class BenchProgress:
     seconds_left: float | None = None
     detail: str = ""
 
+    def run_of(self, engine: str) -> BenchRun | None:
+        """What an engine has so far; of one that is compared with itself, the variant that was measured last."""
+        runs = [run for run in self.runs if run.conditions.engine == engine]
+        return max(runs, key=lambda run: (sum(level.passes for level in run.levels), run is runs[0]), default=None)
+
 
 OnProgress = Callable[[BenchProgress], None]
 
-
-class BenchReporter:
-    """Turns what a benchmark does into reports. `sides` says how many sessions there will be, where not all are known
-    from the beginning."""
-
-    def __init__(self, sessions: Sequence[BenchSession], report: OnProgress, clock: Clock, sides: int = 0) -> None:
-        self._sessions = list(sessions)
-        self._report = report
-        self._clock = clock
-        self._began = clock.monotonic()
-        self._total = len(segments(sessions[0].plan)) * max(sides, len(sessions))
-        self._done = 0
-        self._measuring_since = 0.0
-        self._session = sessions[0]
-        self._segment: Segment | None = None
-        self._runs: tuple[BenchRun, ...] = ()
-        self._last: tuple[float, int] = (0.0, 0)
-        self._rate: float | None = None
-
-    @property
-    def seconds(self) -> float:
-        """Since the beginning."""
-        return self._clock.monotonic() - self._began
-
-    @property
-    def measured(self) -> bool:
-        """There is something to keep."""
-        return bool(self._runs) and any(run.levels for run in self._runs)
-
-    def joined(self, session: BenchSession) -> None:
-        """A further engine is measured from now on."""
-        self._sessions.append(session)
-
-    def begin(self, session: BenchSession, segment: Segment) -> None:
-        """A segment begins."""
-        if not self._measuring_since:
-            self._measuring_since = self._clock.monotonic()
-        self._session, self._segment = session, segment
-        self._last, self._rate = (self._clock.monotonic(), 0), None
-        self.tell(BenchStep.MEASURING, session)
-
-    def launching(self, name: str, detail: str) -> None:
-        """An engine is brought up for its turn."""
-        self.tell(BenchStep.LAUNCHING, engine=name, detail=detail)
-
-    def tick(self, tick: Tick) -> None:
-        """It goes on."""
-        now = self._clock.monotonic()
-        at, pieces = self._last
-        if now > at:
-            rate = max(0.0, (tick.pieces - pieces) / (now - at))
-            self._rate = rate if self._rate is None else 0.7 * self._rate + 0.3 * rate
-            self._last = (now, tick.pieces)
-        self.tell(BenchStep.MEASURING, self._session, tick)
-
-    def end(self) -> None:
-        """A segment is over: the figures so far are worth showing."""
-        self._done += 1
-        self._runs = tuple(session.run(self.seconds) for session in self._sessions)
-        self.tell(BenchStep.MEASURING, self._session)
-
-    def tell(
-        self,
-        step: BenchStep,
-        session: BenchSession | None = None,
-        tick: Tick | None = None,
-        *,
-        runs: tuple[BenchRun, ...] | None = None,
-        engine: str = "",
-        detail: str = "",
-    ) -> None:
-        """Reports."""
-        segment = self._segment
-        self._report(
-            BenchProgress(
-                step=step,
-                engine=engine or (session or self._session).name,
-                runs=self._runs if runs is None else runs,
-                segment=segment,
-                done=self._done,
-                total=self._total,
-                requests_done=tick.done if tick else 0,
-                requests_running=tick.running if tick else 0,
-                requests_total=segment.requests if segment else 0,
-                rate=self._rate,
-                seconds=self.seconds,
-                seconds_left=self._left(),
-                detail=detail,
-            )
-        )
-
-    def _left(self) -> float | None:
-        if not self._done:
-            return None
-        spent = self._clock.monotonic() - self._measuring_since
-        return spent / self._done * (self._total - self._done)
-
-
-LEAST_ID = 3
-
-
-class Results:
-    """Every front end's way to the results."""
-
-    def __init__(self, store: ResultStore, clock: Clock) -> None:
-        self._store = store
-        self._clock = clock
-
-    def keep(self, run: BenchRun) -> Result:
-        """Keeps a run. Raises SparkError when it cannot be written."""
-        result = result_of(run)
-        self._store.add(result)
-        return result
-
-    def mark(
-        self,
-        model: str,
-        status: Status,
-        *,
-        quantization: str = "",
-        runtime: str = "",
-        platform: str = "",
-        engine: str = "",
-        reason: str = "",
-    ) -> Result:
-        """Keeps a verdict without a measurement: it works, it failed and why, it is still to be tried.
-
-        Raises UsageError for a failure without a reason: it would help nobody.
-        """
-        if status is Status.BENCHMARKED:
-            raise UsageError("Benchmarked is what was measured.", "Measure it: spark-tui bench NAME")
-        if status is Status.FAILED and not reason.strip():
-            raise UsageError("A failure needs its reason.", "Say in a few words what went wrong.")
-        result = Result(
-            uuid.uuid4().hex[:10], self._clock.now(), status, model, quantization, runtime, platform, engine, reason
-        )
-        self._store.add(result)
-        return result
-
-    def delete(self, results: Sequence[Result]) -> int:
-        """Deletes results for good, and returns how many were there. Of two that were measured in turn, the other one
-        stays. Raises SparkError."""
-        return self._store.remove({result.id for result in results})
-
-    def all(self) -> tuple[Result, ...]:
-        """Every result, the newest first. Raises SparkError when the store cannot be read."""
-        return tuple(sorted(self._store.all(), key=lambda result: -result.at))
-
-    def problems(self) -> tuple[str, ...]:
-        """What the last reading had to leave out, in words."""
-        return self._store.problems()
-
-    def find(self, key: str) -> Result:
-        """A result by its id or the beginning of it, or the newest one of an engine or model by that name.
-
-        `last` is the newest of all. Raises UsageError when there is none, or when several ids begin so.
-        """
-        kept = self.all()
-        if not kept:
-            which = "" if key == "last" else f" {key}: nothing was measured"
-            raise UsageError(f"There is no result{which} yet.", "Measure an engine: spark-tui bench NAME")
-        if key == "last":
-            return kept[0]
-        exact = [result for result in kept if result.id == key]
-        begun = [result for result in kept if len(key) >= LEAST_ID and result.id.startswith(key)]
-        if len(begun) > 1 and not exact:
-            raise UsageError(f"{len(begun)} results begin with {key}.", "Give more of the id: spark-tui results list")
-        named = [result for result in kept if key in (result.engine, result.model)]
-        found = next(iter((*exact, *begun, *named)), None)
-        if found is None:
-            raise UsageError(f"There is no result {key}.", "spark-tui results list shows what there is.")
-        return found
-
-    def measured(self, key: str) -> BenchRun:
-        """The run of a result. Raises UsageError for a verdict without one."""
-        named = [result for result in self.all() if key in (result.engine, result.model) and result.run is not None]
-        result = named[0] if named else self.find(key)
-        if result.run is None:
-            raise UsageError(f"{result.id} was not measured: it is {result.status.value}.", "Name a benchmark.")
-        return result.run
-
-    def history(self, run: BenchRun) -> tuple[BenchRun, ...]:
-        """This box's earlier runs of the same model and the same load, the newest first."""
-        earlier = [result.run for result in self.all() if result.run is not None and result.run.at < run.at]
-        return tuple(
-            before
-            for before in earlier
-            if before.conditions.model == run.conditions.model and compare(before, run).comparable
-        )
-
-    def compare(self, first: str, second: str) -> Comparison:
-        """Two results, the second beside the first. Raises UsageError where one cannot be found."""
-        return compare(self.measured(first), self.measured(second))
-
-    def published(self, run: BenchRun) -> tuple[Beside, ...]:
-        """What others published that is like this run, the most alike first."""
-        from spark_tui.domain.bench.published import SOURCES, references
-
-        return beside(run, references(), SOURCES)
-
+# --- memory -----------------------------------------------------------------------------------------------
 
 SAMPLE_SECONDS: Final = 1.0
 STRIKES: Final = 3
-"""Looks in a row below the floor before a run is stopped: as the memory guard's, and before it acts."""
+"""Samples in a row below the floor before a run is stopped: as the memory guard's, and before it acts."""
+
+
+def check_memory(memory: MemInfo | None, floor: int) -> None:
+    """Raises RefusedError when there is too little memory to begin. Bytes."""
+    if memory is not None and memory.usable < floor:
+        raise RefusedError(
+            f"Only {gib(memory.usable)} GiB of memory is usable, less than the guard's floor of {gib(floor)} GiB: load "
+            "could end in a freeze.",
+            "Stop another engine first, or lower guard_serving_gib in the settings.",
+        )
 
 
 class HostWatch:
     """Adds to `samples`, which may be exchanged while it watches. Sets `stop` when memory is short, and `reason`."""
 
     def __init__(self, host: HostProbe, gpu: GpuProbe, clock: Clock, floor: int, stop: asyncio.Event) -> None:
-        self.samples: list[BoxSample] = []
+        self.samples: list[HostSample] = []
         self.reason = ""
         self._host = host
         self._gpu = gpu
@@ -514,16 +315,6 @@ class HostWatch:
         self._floor = floor
         self._stop = stop
         self._low = 0
-
-    def check(self) -> None:
-        """Raises RefusedError when there is too little memory to begin."""
-        memory = value_of(self._host.memory())
-        if memory is not None and memory.usable < self._floor:
-            raise RefusedError(
-                f"Only {gib(memory.usable)} GiB of memory is usable, less than the guard's floor of "
-                f"{gib(self._floor)} GiB: load could end in a freeze.",
-                "Stop another engine first, or lower guard_serving_gib in the settings.",
-            )
 
     @asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:
@@ -537,217 +328,95 @@ class HostWatch:
 
     async def _run(self) -> None:
         while True:
-            await self._look()
+            memory, gpu = self._host.memory(), await self._gpu.read()
+            found, device = value_of(memory), gpu.value if isinstance(gpu, Ok) else None
+            self.samples.append(
+                HostSample(
+                    at=self._clock.monotonic(),
+                    usable_bytes=found.usable if found else None,
+                    used_bytes=found.used if found else None,
+                    power_watts=device.power_watts if device else None,
+                    temperature_c=device.temperature_c if device else None,
+                    sm_clock_mhz=device.sm_clock_mhz if device else None,
+                    utilization_percent=device.utilization_percent if device else None,
+                )
+            )
+            if found is not None and isinstance(memory, Ok):
+                self._low = self._low + 1 if found.usable < self._floor else 0
+                if self._low >= STRIKES and not self._stop.is_set():
+                    below = f"below the guard's floor of {gib(self._floor)} GiB"
+                    self.reason = f"usable memory fell to {gib(found.usable)} GiB, {below}"
+                    self._stop.set()
             await self._clock.sleep(SAMPLE_SECONDS)
 
-    async def _look(self) -> None:
-        memory, gpu = self._host.memory(), await self._gpu.read()
-        mem, device = value_of(memory), gpu.value if isinstance(gpu, Ok) else None
-        self.samples.append(
-            BoxSample(
-                at=self._clock.monotonic(),
-                usable_bytes=mem.usable if mem else None,
-                used_bytes=mem.used if mem else None,
-                power_watts=device.power_watts if device else None,
-                temperature_c=device.temperature_c if device else None,
-                sm_clock_mhz=device.sm_clock_mhz if device else None,
-                utilization_percent=device.utilization_percent if device else None,
-            )
-        )
-        if mem is None or not isinstance(memory, Ok):
-            return
-        self._low = self._low + 1 if mem.usable < self._floor else 0
-        if self._low >= STRIKES and not self._stop.is_set():
-            self.reason = memory_reason(mem.usable, self._floor)
-            self._stop.set()
 
+# --- the runner -------------------------------------------------------------------------------------------
 
 END_SECONDS: Final = 20.0
-"""How long what is under way may take to end after it was told to."""
+"""How long a cancelled benchmark may take to end."""
+RESTORE_SECONDS: Final = 90.0
+"""The same for one that launches: the engine of before is started again."""
 SETTLE_SECONDS: Final = 0.5
 """After the last answer the server still counts it."""
 MOST_SILENT: Final = 2
-"""So many segments in a row without a single answer, and the engine is taken for dead."""
+"""Segments in a row without a single answer after which a running engine is taken for dead; a launched one: 1."""
 
 
+@dataclass(frozen=True, slots=True)
 class Benchmark:
-    """Measures, and keeps the results."""
+    """Measures, and keeps the results. `memory_floor` in bytes."""
 
-    def __init__(
-        self,
-        driver: LoadDriver,
-        metrics: MetricsSource,
-        docker: ContainerEngine,
-        host: HostProbe,
-        gpu: GpuProbe,
-        supervisor: EngineSupervisor,
-        results: Results,
-        clock: Clock,
-        memory_floor: int,
-    ) -> None:
-        self._driver = driver
-        self._metrics = metrics
-        self._docker = docker
-        self._host = host
-        self._gpu = gpu
-        self._supervisor = supervisor
-        self._results = results
-        self._clock = clock
-        self._floor = memory_floor
+    driver: LoadDriver
+    metrics: MetricsSource
+    docker: ContainerEngine
+    host: HostProbe
+    gpu: GpuProbe
+    supervisor: EngineSupervisor
+    launcher: Launcher
+    results: Results
+    clock: Clock
+    memory_floor: int
 
     async def run(
-        self, name: str, plan: BenchPlan, report: OnProgress, *, stop: asyncio.Event | None = None
-    ) -> BenchRun:
-        """Measures one engine, by its container's name or id, and keeps the result.
+        self, variants: Sequence[Variant], plan: BenchPlan, report: OnProgress, *, stop: asyncio.Event | None = None
+    ) -> tuple[BenchRun, ...]:
+        """Measures one engine, or two in turn (A B, B A, A B ...) with the same prompts, and keeps the results.
+
+        Variants with a request are launched for their turns, once in each pass; the first one runs when this is called
+        and is started again at the end. Where the second one never came to serve, only the first one's run is returned.
 
         Setting `stop`, or cancelling the task, ends it early; what was measured by then is kept as well, and a
         cancelled task still ends with CancelledError. Raises UsageError for a senseless plan, ContextOverflow for one
-        that the engine's context cannot hold, EngineUnreachable and the like when it cannot be asked at all, and
-        RefusedError when memory is short already.
+        that the engine's context cannot hold, EngineUnreachable and the like when it cannot be asked at all,
+        RefusedError when memory is short already, and a launch's error when nothing was measured by then.
         """
-        (found,) = await self._guarded((name,), plan, report, stop or asyncio.Event())
-        return found
-
-    async def versus(
-        self, first: str, second: str, plan: BenchPlan, report: OnProgress, *, stop: asyncio.Event | None = None
-    ) -> tuple[BenchRun, BenchRun]:
-        """Measures two running engines in turn, A B, B A, A B ..., with the same prompts. Else like `run`."""
-        one, two = await self._guarded((first, second), plan, report, stop or asyncio.Event())
-        return one, two
-
-    async def _guarded(
-        self, names: Sequence[str], plan: BenchPlan, report: OnProgress, stop: asyncio.Event
-    ) -> tuple[BenchRun, ...]:
-        return await to_its_end(self._work(names, plan, report, stop), stop, END_SECONDS)
-
-    # --- the work -------------------------------------------------------------------------------------
-
-    async def _work(
-        self, names: Sequence[str], plan: BenchPlan, report: OnProgress, stop: asyncio.Event
-    ) -> tuple[BenchRun, ...]:
-        box = self.begin(plan, stop)
-        sessions = await self._sessions(names, plan)
-        reporter = BenchReporter(sessions, report, self._clock)
-        failure: SparkError | None = None
-        try:
-            async with box.watching():
-                await self._measure(sessions, reporter, box, stop)
-        except SparkError as error:
-            if not reporter.measured:
-                raise
-            failure = error
-        finally:
-            await self.close()
-        return self.ended(sessions, reporter, failure, box.reason if stop.is_set() else None)
-
-    def begin(self, plan: BenchPlan, stop: asyncio.Event) -> HostWatch:
-        """Refuses what makes no sense, or has no memory; returns who watches the box."""
+        ended = stop or asyncio.Event()
         check_plan(plan)
-        box = HostWatch(self._host, self._gpu, self._clock, self._floor, stop)
-        box.check()
-        return box
+        check_memory(value_of(self.host.memory()), self.memory_floor)
+        run = _Run(self, variants, plan, report, ended)
+        return await finish_when_cancelled(run.work(), ended, RESTORE_SECONDS if run.launches else END_SECONDS)
 
-    async def close(self) -> None:
-        """The helper that sends the load is there for as long as a measurement."""
-        await self._driver.close()
-
-    def ended(
-        self, sessions: Sequence[BenchSession], reporter: BenchReporter, failure: SparkError | None, stopped: str | None
-    ) -> tuple[BenchRun, ...]:
-        """Keeps what was measured. `stopped` is None for what came to its end, else what the box stopped it for; empty
-        when a person did."""
-        ending, reason = Ending.COMPLETED, ""
-        if failure is not None:
-            ending, reason = Ending.FAILED, failure.summary
-        if stopped is not None:
-            ending = Ending.STOPPED if stopped else Ending.CANCELLED
-            reason = stopped or "stopped before its end"
-        runs = tuple(session.run(reporter.seconds, ending, reason) for session in sessions)
-        if reporter.measured:
-            for run in runs:
-                self._results.keep(run)
-        reporter.tell(BenchStep.DONE, runs=runs)
-        return runs
-
-    async def _sessions(self, names: Sequence[str], plan: BenchPlan) -> list[BenchSession]:
-        salt, now = new_salt(), self._clock.now()
-        found = [await self.session(name, plan, salt, now) for name in names]
-        if len(found) == 2:
-            one, two = found
-            if one.endpoint.base_url == two.endpoint.base_url:
-                raise UsageError("The two engines are one and the same.", "Name another one for the comparison.")
-            one.pair, two.pair = two.id, one.id
-        return found
-
-    async def session(self, name: str, plan: BenchPlan, salt: int, now: float) -> BenchSession:
-        """What is measured of one engine. The same salt gives two engines the same prompts. Raises as `run`."""
-        endpoint, view = await self.target(name)
+    async def session(self, name: str, plan: BenchPlan, salt: int, at: float) -> BenchSession:
+        """A session with an engine that serves. Raises as `run`."""
+        endpoint, view = await self._target(name)
         served = next((model for model in view.models if model.id == view.served_name), None)
         conditions = conditions_of(
             view,
-            host=self._host.identity(),
-            image=await self._docker.image(view.container.image_id or view.container.image),
-            gpu=value_of(await self._gpu.read()),
-            now=now,
+            host=self.host.identity(),
+            image=await self.docker.image(view.container.image_id or view.container.image),
+            gpu=value_of(await self.gpu.read()),
+            now=self.clock.now(),
             tool_version=spark_tui.__version__,
             python=platform.python_version(),
             context=served.max_model_len if served else None,
-            simulated=self._driver.simulated,
+            simulated=self.driver.simulated,
         )
         check_context(plan, conditions.context_tokens)
-        return BenchSession(self._driver, self._metrics, endpoint, plan, conditions, at=now, salt=salt)
+        return BenchSession(self.driver, self.metrics, endpoint, plan, conditions, at=at, salt=salt)
 
-    async def prepare(self, session: BenchSession, reporter: BenchReporter, stop: asyncio.Event) -> None:
-        """Learns what prompts are made of, and warms the engine up."""
-        reporter.tell(BenchStep.PREPARING, session)
-        context = await session.prepare()
-        if context is not None and session.conditions.context_tokens is None:
-            session.conditions = replace(session.conditions, context_tokens=context)
-        check_context(session.plan, session.conditions.context_tokens)
-        reporter.tell(BenchStep.WARM_UP, session)
-        await session.warm_up(stop, lambda _: None)
-
-    async def _measure(
-        self, sessions: Sequence[BenchSession], reporter: BenchReporter, box: HostWatch, stop: asyncio.Event
-    ) -> None:
-        for session in sessions:
-            await self.prepare(session, reporter, stop)
-            await session.begin()
-        await self._segments(sessions, reporter, box, stop)
-        await self._clock.sleep(SETTLE_SECONDS)
-        for session in sessions:
-            await session.end()
-
-    async def _segments(
-        self, sessions: Sequence[BenchSession], reporter: BenchReporter, box: HostWatch, stop: asyncio.Event
-    ) -> None:
-        silent = dict.fromkeys(sessions, 0)
-        for number, segment in enumerate(segments(sessions[0].plan)):
-            for session in sessions if number % 2 == 0 else reversed(sessions):
-                if stop.is_set():
-                    return
-                why = await self.segment(session, segment, reporter, box, stop)
-                silent[session] = silent[session] + 1 if why is not None else 0
-                if silent[session] >= MOST_SILENT and not stop.is_set():
-                    raise not_answering(session, why or "")
-
-    async def segment(
-        self, session: BenchSession, segment: Segment, reporter: BenchReporter, box: HostWatch, stop: asyncio.Event
-    ) -> str | None:
-        """Measures one segment. Returns why not a single request was answered; None when one was, or none was sent."""
-        reporter.begin(session, segment)
-        box.samples = session.samples
-        done = await session.measure(segment, stop, reporter.tick)
-        reporter.end()
-        if not done.records or any(record.chunks for record in done.records):
-            return None
-        return done.records[0].error
-
-    # --- whom to ask ----------------------------------------------------------------------------------
-
-    async def target(self, name: str) -> tuple[Endpoint, EngineView]:
-        """Where an engine is asked, and what is known of it. Raises the error that says why it cannot be."""
-        watch = await self._supervisor.watch(name)
+    async def _target(self, name: str) -> tuple[Endpoint, EngineView]:
+        """The address of an engine, and what is known of it. Raises the error that says why it cannot be asked."""
+        watch = await self.supervisor.watch(name)
         container = watch.container
         if not container.running:
             raise EngineUnreachable(
@@ -776,10 +445,237 @@ class Benchmark:
         return endpoint, view
 
 
-async def to_its_end(
+class _Run:
+    """One benchmark under way. `launches`: its variants are started for their turns."""
+
+    def __init__(
+        self, bench: Benchmark, variants: Sequence[Variant], plan: BenchPlan, report: OnProgress, stop: asyncio.Event
+    ) -> None:
+        self.launches = all(variant.request is not None for variant in variants)
+        self._bench = bench
+        self._variants = tuple(variants)
+        self._plan = plan
+        self._report = report
+        self._stop = stop
+        self._clock = bench.clock
+        self._host = HostWatch(bench.host, bench.gpu, bench.clock, bench.memory_floor, stop)
+        self._salt = random.SystemRandom().getrandbits(32)
+        self._at = bench.clock.now()
+        self._began = bench.clock.monotonic()
+        self._sessions: list[BenchSession] = []
+        self._silent: dict[str, int] = {}
+        self._up: int | None = 0
+        """The launched variant that runs; None while none is known to."""
+        self._progress = BenchProgress(
+            BenchStep.PREPARING, self._variants[0].name, total=len(segments(plan)) * len(self._variants)
+        )
+        self._measuring_since = 0.0
+        self._last_tick = (0.0, 0)
+
+    async def work(self) -> tuple[BenchRun, ...]:
+        """Measures everything and keeps what was measured."""
+        failure: SparkError | None = None
+        try:
+            await (self._measure_launched() if self.launches else self._measure_running())
+        except SparkError as error:
+            failure = error
+        finally:
+            await self._bench.driver.close()
+            await self._restore()
+        measured = any(run.levels for run in self._progress.runs)
+        if failure is not None and not measured:
+            raise failure
+        ending, reason = Ending.COMPLETED, ""
+        if self._stop.is_set():
+            ending = Ending.STOPPED if self._host.reason else Ending.CANCELLED
+            reason = self._host.reason or "stopped before its end"
+        elif failure is not None:
+            ending, reason = Ending.FAILED, failure.summary
+        runs = tuple(session.run(self._seconds, ending, reason) for session in self._sessions)
+        for run in runs if measured else ():
+            self._bench.results.keep(run)
+        self._publish(step=BenchStep.DONE, runs=runs)
+        return runs
+
+    # --- in turn --------------------------------------------------------------------------------------
+
+    def _turns(self) -> Iterator[tuple[int, list[Segment]]]:
+        """Which variant measures what, one after the other: A B, B A, A B ... by segments, or by passes where each turn
+        is a launch. What drifts in one direction then favours neither."""
+        planned = segments(self._plan)
+        groups = [[segment] for segment in planned]
+        if self.launches:
+            passes = range(1, self._plan.passes + 1)
+            groups = [[segment for segment in planned if segment.number == number] for number in passes]
+        order = list(range(len(self._variants)))
+        for number, group in enumerate(groups):
+            for at in order[:: -1 if number % 2 else 1]:
+                yield at, group
+
+    async def _measure_running(self) -> None:
+        for variant in self._variants:
+            await self._open(variant)
+        if len({session.endpoint.base_url for session in self._sessions}) < len(self._sessions):
+            raise UsageError("The two engines are one and the same.", "Name another one for the comparison.")
+        async with self._host.watching():
+            for session in self._sessions:
+                await self._prepare(session)
+                await session.begin()
+            for at, group in self._turns():
+                await self._segments(self._sessions[at], group)
+            await self._clock.sleep(SETTLE_SECONDS)
+            for session in self._sessions:
+                await session.end()
+
+    async def _measure_launched(self) -> None:
+        await self._open(self._variants[0])
+        fresh = True
+        for at, group in self._turns():
+            if self._stop.is_set():
+                return
+            if self._up != at:
+                self._up, fresh = None, True
+                if not await self._unless_stopped(self._bring_up(at)):
+                    return
+                self._up = at
+            if at == len(self._sessions):
+                await self._open(self._variants[at])
+                for session, variant, mark in zip(self._sessions, self._variants, "AB", strict=True):
+                    session.notes.append(
+                        f"This is {mark} of an A/B: {variant.what}. The engine was restarted between passes, which "
+                        "reset its counters."
+                    )
+            if fresh:
+                await self._prepare(self._sessions[at])
+                fresh = False
+            async with self._host.watching():
+                await self._segments(self._sessions[at], group)
+
+    async def _open(self, variant: Variant) -> None:
+        self._sessions.append(await self._bench.session(variant.name, self._plan, self._salt, self._at))
+        if len(self._sessions) == 2:
+            one, two = self._sessions
+            one.pair, two.pair = two.id, one.id
+
+    async def _prepare(self, session: BenchSession) -> None:
+        """Learns what prompts are made of, and warms the engine up."""
+        self._publish(step=BenchStep.PREPARING, engine=session.name)
+        context = await session.prepare()
+        if context is not None and session.conditions.context_tokens is None:
+            session.conditions = replace(session.conditions, context_tokens=context)
+        check_context(session.plan, session.conditions.context_tokens)
+        self._publish(step=BenchStep.WARM_UP, engine=session.name)
+        await session.warm_up(self._stop, lambda _: None)
+
+    async def _segments(self, session: BenchSession, group: Sequence[Segment]) -> None:
+        """Measures them. Raises EngineUnreachable for an engine that answers nothing any more."""
+        for segment in group:
+            if self._stop.is_set():
+                return
+            self._measuring_since = self._measuring_since or self._clock.monotonic()
+            self._last_tick = (self._clock.monotonic(), 0)
+            self._publish(
+                step=BenchStep.MEASURING, engine=session.name, segment=segment, rate=None, requests_done=0,
+                requests_running=0, requests_total=segment.requests,
+            )  # fmt: skip
+            self._host.samples = session.samples
+            done = await session.measure(segment, self._stop, self._tick)
+            self._publish(
+                done=self._progress.done + 1, requests_done=0, requests_running=0,
+                runs=tuple(each.run(self._seconds) for each in self._sessions),
+            )  # fmt: skip
+            silent = bool(done.records) and not any(record.chunks for record in done.records)
+            self._silent[session.id] = self._silent.get(session.id, 0) + 1 if silent else 0
+            if self._silent[session.id] >= (1 if self.launches else MOST_SILENT) and not self._stop.is_set():
+                raise EngineUnreachable(
+                    f"{session.name} does not answer any more: {done.records[0].error or 'no answer'}.",
+                    f"Read why: spark-tui logs {session.name}",
+                )
+
+    # --- launches -------------------------------------------------------------------------------------
+
+    async def _bring_up(self, wanted: int) -> None:
+        """One variant serves, and the other one has ended."""
+        variant = self._variants[wanted]
+
+        def follow(step: Step) -> None:
+            if step.state is StepState.RUNNING:
+                self._publish(
+                    step=BenchStep.LAUNCHING, engine=variant.name, detail=f"{step.label} {step.detail}".strip()
+                )
+
+        self._publish(step=BenchStep.LAUNCHING, engine=variant.name, detail=variant.what)
+        await self._stop_other(wanted)
+        if variant.request is not None:
+            await self._bench.launcher.launch(variant.request, follow)
+
+    async def _stop_other(self, wanted: int) -> None:
+        """Stops the other container; one of the same name is replaced by the launch itself."""
+        supervisor = self._bench.supervisor
+        await supervisor.refresh()  # the last launch may have made another container of that name
+        other = self._variants[1 - wanted].name
+        watch = supervisor.find(other)
+        if other != self._variants[wanted].name and watch is not None and watch.container.running:
+            await supervisor.stop(other)
+
+    async def _restore(self) -> None:
+        """Starts the engine of before again, and does not wait until it serves."""
+        variant = self._variants[0]
+        if self._up == 0 or variant.request is None:
+            return
+        self._publish(step=BenchStep.LAUNCHING, engine=variant.name, detail="starts again as it was")
+        try:
+            await self._stop_other(0)
+            request = replace(variant.request, wait=False, warm=False, force=True)
+            await self._bench.launcher.launch(request, lambda _: None)
+        except SparkError as error:
+            for session in self._sessions:
+                session.notes.append(f"{variant.name} could not be started again as it was: {error.summary}")
+            self._bench.supervisor.say(f"{variant.name} was not started again after the A/B: {error.summary}")
+
+    async def _unless_stopped(self, work: Coroutine[Any, Any, None]) -> bool:
+        """Whether it came to its end: a launch takes minutes, and a stop does not wait for it."""
+        launching, stopped = asyncio.ensure_future(work), asyncio.ensure_future(self._stop.wait())
+        try:
+            await asyncio.wait((launching, stopped), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (launching, stopped):
+                task.cancel()
+            await asyncio.gather(launching, stopped, return_exceptions=True)
+        if launching.cancelled():
+            return False
+        launching.result()
+        return True
+
+    # --- progress -------------------------------------------------------------------------------------
+
+    @property
+    def _seconds(self) -> float:
+        return self._clock.monotonic() - self._began
+
+    def _tick(self, tick: Tick) -> None:
+        now, rate = self._clock.monotonic(), self._progress.rate
+        at, pieces = self._last_tick
+        if now > at:
+            latest = max(0.0, (tick.pieces - pieces) / (now - at))
+            rate = latest if rate is None else 0.7 * rate + 0.3 * latest
+            self._last_tick = (now, tick.pieces)
+        self._publish(rate=rate, requests_done=tick.done, requests_running=tick.running)
+
+    def _publish(self, *, detail: str = "", **changes: Any) -> None:
+        """Reports what has changed."""
+        found = replace(self._progress, detail=detail, seconds=self._seconds, **changes)
+        left = None
+        if found.done:
+            left = (self._clock.monotonic() - self._measuring_since) / found.done * (found.total - found.done)
+        self._progress = replace(found, seconds_left=left)
+        self._report(self._progress)
+
+
+async def finish_when_cancelled(
     work: Coroutine[None, None, tuple[BenchRun, ...]], stop: asyncio.Event, seconds: float
 ) -> tuple[BenchRun, ...]:
-    """The work in a task of its own: a cancelled caller still lets it come to its end and keep what it has."""
+    """Runs the work in a task of its own. A cancelled caller sets `stop` and waits up to `seconds` for its end."""
     task = asyncio.ensure_future(work)
     try:
         return await asyncio.shield(task)
@@ -791,16 +687,3 @@ async def to_its_end(
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
         raise
-
-
-def new_salt() -> int:
-    """A run's own: its prompts are in nobody's cache."""
-    return random.SystemRandom().getrandbits(32)
-
-
-def not_answering(session: BenchSession, why: str) -> EngineUnreachable:
-    """The engine is taken for dead."""
-    return EngineUnreachable(
-        f"{session.name} does not answer any more: {why or 'no answer'}.",
-        f"Read why: spark-tui logs {session.name}",
-    )

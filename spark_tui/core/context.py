@@ -16,8 +16,8 @@ from spark_tui.domain.settings import Folders, Settings, defaults, folders_of
 from spark_tui.services.executors import in_thread
 
 if TYPE_CHECKING:
-    from spark_tui.core.bench import Benchmark, Results
-    from spark_tui.core.bench_ab import ABPlanner, ABRunner
+    from spark_tui.core.bench import Benchmark
+    from spark_tui.core.bench_ab import ABPlanner
     from spark_tui.core.cache import CacheControl
     from spark_tui.core.chat import ChatTarget, ReadCounters
     from spark_tui.core.collectors import Collectors
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from spark_tui.core.memory import BreakdownReader, MemoryInspector, MemoryWatch
     from spark_tui.core.metrics import EngineMetricsCollector
     from spark_tui.core.preflight import Preflight
+    from spark_tui.core.results import Results
     from spark_tui.core.secure import Securing
     from spark_tui.core.store import AlarmBoard
     from spark_tui.core.wiring import GuardPorts, Ports
@@ -201,18 +202,15 @@ PARTS: Final[Mapping[str, Part]] = {
             meter=c.chat_meter(), advise=c.chat_advice,
         ),
     ),
-    "results": ("bench:Results", lambda make, c: make(c.ports.results, c.clock)),
+    "results": ("results:Results", lambda make, c: make(c.ports.results, c.clock)),
     "benchmark": (
         "bench:Benchmark",
         lambda make, c: make(
-            c.ports.load, c.ports.metrics, c.docker, c.host, c.ports.gpu, c.supervisor, c.results, c.clock,
+            c.ports.load, c.ports.metrics, c.docker, c.host, c.ports.gpu, c.supervisor, c.launcher, c.results, c.clock,
             c.guard_policy.serving_floor,
         ),
     ),
-    "sides": ("bench_ab:ABPlanner", lambda make, c: make(c.catalogue, c.preflight)),
-    "ab_runner": (
-        "bench_ab:ABRunner", lambda make, c: make(c.benchmark, c.launcher, c.supervisor, c.sides, c.clock)
-    ),
+    "ab_planner": ("bench_ab:ABPlanner", lambda make, c: make(c.catalogue, c.preflight)),
     # other machines
     "hosts": (
         "hosts:Hosts",
@@ -275,8 +273,7 @@ class Context:
     conversations: Conversations
     results: Results
     benchmark: Benchmark
-    sides: ABPlanner
-    ab_runner: ABRunner
+    ab_planner: ABPlanner
     hosts: Hosts
 
     def __init__(self, settings: Settings, ports: Ports, paths: HostPaths, *, demo: bool = False) -> None:

@@ -56,7 +56,7 @@ def test_a_benchmark_prints_its_table_on_stdout_and_its_course_on_stderr() -> No
     lines = result.out.splitlines()
     assert lines[1].split()[:3] == ["STREAMS", "TOK/S", "±"]
     assert [line.split()[0] for line in lines[2:4]] == ["1", "2"]
-    assert lines[4].split()[0] == "DEPTH"
+    assert lines[4].split()[0] == "PROMPT"
     assert lines[6].startswith("1 stream 4")
     assert "pass 1  1 stream " in result.err
     assert "simulated" in result.err
@@ -198,7 +198,7 @@ def test_the_ledger_lists_the_newest_first(demo: Demo) -> None:
 
 def test_a_result_is_shown_in_full(demo: Demo) -> None:
     shown = demo.run("results", "show", "last")
-    assert "DEPTH" in shown.out
+    assert "PROMPT" in shown.out
     whole = demo.run("results", "show", "last", "--json").json
     assert [level["id"] for level in whole["run"]["levels"]] == ["streams-1", "streams-2", "depth-2048"]
     assert _nulls_without_reason(whole) == []
@@ -207,7 +207,7 @@ def test_a_result_is_shown_in_full(demo: Demo) -> None:
 def test_the_last_is_compared_with_the_one_before(demo: Demo) -> None:
     compared = demo.run("results", "compare", "last")
     assert compared.code == 0
-    assert "1 streams" in compared.out and "no difference shown" in compared.out
+    assert "1 stream " in compared.out and "none shown" in compared.out
     assert "Not alternated" in compared.err
     told = demo.run("results", "compare", "last", "--json").json
     assert told["comparable"] is True

@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from spark_tui.core.bench import BenchProgress, BenchStep, to_its_end
-from spark_tui.core.bench_ab import Side, running_engine, starts_of
+from spark_tui.core.bench import BenchProgress, BenchStep, finish_when_cancelled
+from spark_tui.core.bench_ab import Variant, running_engine, starts_of
 from spark_tui.core.context import Context
 from spark_tui.core.launch import LaunchRequest
-from spark_tui.domain.bench.compare import Verdict, compare
+from spark_tui.domain.bench.compare import SpeedVerdict, compare
 from spark_tui.domain.bench.plan import BenchPlan
 from spark_tui.domain.bench.run import BenchRun, Ending
 from spark_tui.domain.engine.state import Endpoint
@@ -76,16 +76,16 @@ class TurnsKit(Kit):
         await self.until(task.done)
         task.result()
 
-    async def sides(self, other: str) -> tuple[Side, Side]:
+    async def sides(self, other: str) -> tuple[Variant, Variant]:
         view = (await self.context.supervisor.watch("qwen")).view()
-        return self.context.ab_runner.sides(view, other)
+        return self.context.ab_planner.plan(view, other)
 
     async def turns(
         self, other: str, plan: BenchPlan = PLAN, *, stop: asyncio.Event | None = None,
         meanwhile: Callable[[], None] = lambda: None,
     ) -> tuple[BenchRun, ...]:  # fmt: skip
         sides = await self.sides(other)
-        task = asyncio.create_task(self.context.ab_runner.run(sides, plan, self.seen.append, stop=stop))
+        task = asyncio.create_task(self.context.benchmark.run(sides, plan, self.seen.append, stop=stop))
 
         def done() -> bool:
             meanwhile()
@@ -109,7 +109,7 @@ async def test_a_flag_is_measured_in_turn_with_the_engine_as_it_is() -> None:
     assert {result.id for result in kit.results.all()} == {one.id, two.id}
     found = compare(one, two)
     assert found.paired
-    assert {row.verdict for row in found.rows} == {Verdict.FASTER}
+    assert {row.verdict for row in found.rows} == {SpeedVerdict.FASTER}
     assert [(each.what, each.first, each.second) for each in found.differences if "len" in each.what] == [
         ("--max-model-len", "4096", "8192")
     ]
@@ -133,7 +133,7 @@ async def test_two_presets_are_never_up_at_once() -> None:
     assert {"qwen 4096", "other 2048"} == set(kit.asked)
     assert kit.running() == "qwen 4096"
     assert (one.conditions.engine, two.conditions.engine) == ("qwen", "other")
-    assert {row.verdict for row in compare(one, two).rows} == {Verdict.SLOWER}
+    assert {row.verdict for row in compare(one, two).rows} == {SpeedVerdict.SLOWER}
 
 
 async def test_launches_are_told_as_they_go() -> None:
@@ -240,7 +240,7 @@ async def test_a_caller_that_is_cancelled_twice_leaves_no_task_behind() -> None:
         return ()
 
     stop, before = asyncio.Event(), asyncio.all_tasks()
-    caller = asyncio.create_task(to_its_end(work(), stop, 3600.0))
+    caller = asyncio.create_task(finish_when_cancelled(work(), stop, 3600.0))
     for _ in range(2):
         await asyncio.sleep(0.01)
         caller.cancel()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -16,19 +15,19 @@ from textual.widgets import Input, TabbedContent
 
 from spark_tui.core.context import Context, build_demo
 from spark_tui.core.launch import LaunchRequest
-from spark_tui.domain.bench.run import BenchRun, BoxFigures, Ending, Result, Status, result_of
+from spark_tui.domain.bench.run import BenchRun, Ending, HostFigures, Result, Status, result_of
 from spark_tui.domain.engine.container import PublishedPort
 from spark_tui.domain.errors import EngineUnreachable, UsageError
 from spark_tui.domain.host.identity import HostPaths
 from spark_tui.domain.presets.overrides import Overrides
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.settings import Settings
+from spark_tui.present.bench import QUANT_CELLS, quant_word, serving
 from spark_tui.services.bench.results import MemoryResults
 from spark_tui.tui.app import SparkApp
 from spark_tui.tui.format import ASCII, UNICODE, Glyphs
-from spark_tui.tui.screens.bench import BenchScreen, exported
-from spark_tui.tui.screens.bench_form import BenchForm, FieldError, plan_of
-from spark_tui.tui.screens.bench_words import QUANT_CELLS, quant_word, serving
+from spark_tui.tui.screens.bench import BenchScreen, format_of
+from spark_tui.tui.screens.bench_form import BenchForm, whole_number, whole_numbers
 from spark_tui.tui.widgets.bench_curve import BenchCurve, Curves, curve_rows
 from spark_tui.tui.widgets.graph_picture import GraphKind
 from spark_tui.tui.widgets.row_list import RowList
@@ -86,7 +85,7 @@ async def looking(
 
 def run_of(id_: str = "first00001", at: float = EPOCH - 7200, **changes: Any) -> BenchRun:
     told = {
-        "box": BoxFigures(60, 61 * GIB, 44 * GIB, 63.0, 71.0, 66, 2390.0, 2250, 96.0, 0.41),
+        "host": HostFigures(60, 61 * GIB, 44 * GIB, 63.0, 71.0, 66, 2390.0, 2250, 96.0, 0.41),
         "seconds": 92.0,
     } | changes
     conditions = replace(SPARK, driver="580.142", flags=("--max-num-seqs 4",), image_digest="sha256:abc")
@@ -104,13 +103,13 @@ async def quick(sight: Sight, **values: str) -> BenchForm:
     await sight.press("b")
     await sight.until(lambda: isinstance(sight.app.screen, BenchForm) and bool(sight.app.screen.query("#preview")))
     form: BenchForm = sight.on(BenchForm)
-    for row in form._rows:
+    for row in form.fields:
         row.input.value = values.get(row.field.key, row.input.value)
     await sight.pilot.pause()
     return form
 
 
-QUICK = {"input": "32", "output": "8", "concurrency": "1,2", "passes": "2", "rounds": "1"}
+QUICK = {"input_tokens": "32", "output_tokens": "8", "concurrency": "1,2", "passes": "2", "rounds": "1"}
 
 
 # --- nothing there ------------------------------------------------------------------------------------
@@ -172,7 +171,7 @@ async def test_read_only_measures_nothing() -> None:
 @pytest.mark.parametrize("size", SIZES)
 async def test_the_form_tells_what_it_comes_to(size: tuple[int, int]) -> None:
     async with looking(BenchKit("qwen"), size) as (sight, _):
-        await quick(sight, input="512", output="64", concurrency="1,2,8")
+        await quick(sight, input_tokens="512", output_tokens="64", concurrency="1,2,8")
         await sight.until_seen("66 requests", "unknown until first run", "576 tokens of the context's 4,096")
         assert sight.on(BenchForm).problem is None
         await sight.press("escape")
@@ -183,7 +182,7 @@ async def test_the_form_knows_how_long_from_the_last_run_of_the_model() -> None:
     conditions = replace(SPARK, model="org/model")
     kit = BenchKit("qwen", results=[result_of(run_of(conditions=conditions))])
     async with looking(kit) as (sight, _):
-        await quick(sight, input="10", output="100", concurrency="1,2,4,8", rounds="1", passes="1")
+        await quick(sight, input_tokens="10", output_tokens="100", concurrency="1,2,4,8", rounds="1", passes="1")
         await sight.until_seen("about", "judged by the run of 2h")
 
 
@@ -192,9 +191,9 @@ async def test_the_form_knows_how_long_from_the_last_run_of_the_model() -> None:
     [
         ("engine", "nobody", "No engine of that name serves"),
         ("other", "qwen", "That is the engine itself"),
-        ("input", "many", "Not a whole number"),
-        ("input", "5000", "context 4,096"),
-        ("output", "1", "at least 2 tokens"),
+        ("input_tokens", "many", "Not a whole number"),
+        ("input_tokens", "5000", "context 4,096"),
+        ("output_tokens", "1", "at least 2 tokens"),
         ("concurrency", "1;2", "Not a list of whole numbers"),
         ("concurrency", "2,2", "given twice"),
         ("concurrency", "none", "nothing to measure"),
@@ -218,10 +217,9 @@ async def test_what_would_be_refused_is_told_before(field: str, text: str, words
 
 
 def test_fields_are_read_as_people_write_them() -> None:
-    plan = plan_of({"input": "2,048", "concurrency": "8 1, 2", "depths": "none", "content": "Prose"})
-    assert (plan.input_tokens, plan.concurrency, plan.depths, plan.content.value) == (2048, (1, 2, 8), (), "prose")
-    with pytest.raises(FieldError, match="whole number"):
-        plan_of({"rounds": "²"})
+    assert (whole_number("2,048"), whole_numbers("8 1, 2"), whole_numbers("none")) == (2048, (1, 2, 8), ())
+    with pytest.raises(UsageError, match="whole number"):
+        whole_number("²")
 
 
 @given(
@@ -261,7 +259,7 @@ async def test_a_measurement_is_followed_and_kept() -> None:
         await sight.until(lambda: bool(kit.results.all()))
         await sight.until_seen("done", "1 stream 50.0 tok/s", "streams", "TTFT")
         (kept,) = kit.results.all()
-        assert screen.runs_list.key == kept.id
+        assert screen.rows.key == kept.id
         assert not screen.measuring
         assert "qwen: 1 stream 50.0 tok/s" in told(sight)
         assert kept.run is not None
@@ -326,7 +324,7 @@ async def test_short_and_failed_requests_stand_in_the_table() -> None:
         await sight.press("ctrl+l")
         await sight.until(lambda: bool(kit.results.all()))
         await sight.until_seen("failed", "short", "not markup", "broke off", "ended early")
-        assert "no request came to its end" in told(sight)
+        assert "no request completed" in told(sight)
         assert "\x1b" not in sight.text
 
 
@@ -484,7 +482,7 @@ async def test_a_run_is_deleted_once_that_was_confirmed() -> None:
 async def test_read_only_deletes_nothing() -> None:
     kit = BenchKit("qwen", results=(result_of(run_of()),), settings=Settings(read_only=True))
     async with looking(kit) as (sight, screen):
-        await sight.until(lambda: bool(screen.runs_list.key))
+        await sight.until(lambda: bool(screen.rows.key))
         await sight.press("delete", "y")
         assert len(kit.results.all()) == 1
 
@@ -525,10 +523,10 @@ async def test_nothing_is_repainted_when_nothing_changed(monkeypatch: pytest.Mon
     async with looking(BenchKit("qwen", results=[result_of(run_of())])) as (sight, screen):
         await sight.until_seen("single")
         painted: list[object] = []
-        for widget in screen.query("#run-pane *"):
+        for widget in screen.query("#detail-pane *"):
             monkeypatch.setattr(widget, "refresh", lambda *args, **_: painted.append(args))
-        screen._show()
-        screen._show()
+        screen.show_rows()
+        screen.show_rows()
         assert not painted
 
 
@@ -561,8 +559,8 @@ async def test_a_file_name_that_says_nothing_is_refused() -> None:
         await sight.until(lambda: ".md, .csv or .json" in told(sight))
         assert not kit.files.files
     with pytest.raises(UsageError):
-        exported((), "a.exe")
-    assert json.loads(exported((result_of(run_of()),), "A.JSON"))[0]["id"] == "first00001"
+        format_of("a.exe")
+    assert format_of("A.JSON") == "json"
 
 
 # --- the demo and the picture -------------------------------------------------------------------------
@@ -583,7 +581,7 @@ async def quick_demo(sight: Sight) -> None:
     await sight.press("b")
     await _wait(sight, lambda: isinstance(sight.app.screen, BenchForm) and bool(sight.app.screen.query("#preview")))
     form: BenchForm = sight.on(BenchForm)
-    for row in form._rows:
+    for row in form.fields:
         row.input.value = QUICK.get(row.field.key, "")
     await sight.press("ctrl+l")
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_tui.domain.bench.plan import Segment
-from spark_tui.domain.bench.record import Outcome, RequestRecord
+from spark_tui.domain.bench.record import RequestOutcome, RequestRecord
 from spark_tui.domain.bench.run import Pass, level, scaling
 from spark_tui.domain.bench.server_side import between, cross_check, others
 from spark_tui.domain.bench.statistics import distribution, mean_interval, median_interval, student_t
@@ -77,7 +77,7 @@ def test_without_a_page_before_or_after_nothing_is_known() -> None:
 
 def test_a_request_in_figures() -> None:
     one = request(sent=10.0, ttft=0.5, step=0.1, tokens=5)
-    assert one.outcome is Outcome.COMPLETE
+    assert one.outcome is RequestOutcome.COMPLETE
     assert one.ttft == pytest.approx(0.5)
     assert one.e2e == pytest.approx(0.9)
     assert one.itls == pytest.approx([0.1] * 4)
@@ -101,17 +101,17 @@ def test_prompt_tokens_from_the_cache_are_not_prefilled() -> None:
 @pytest.mark.parametrize(
     ("changes", "outcome"),
     [
-        ({}, Outcome.COMPLETE),
-        ({"completion_tokens": 6}, Outcome.COMPLETE),
-        ({"completion_tokens": 4}, Outcome.SHORT),
-        ({"error": "broke", "completion_tokens": None}, Outcome.TRUNCATED),
-        ({"error": "refused", "chunks": ()}, Outcome.FAILED),
-        ({"completion_tokens": None}, Outcome.FAILED),
-        ({"chunks": ()}, Outcome.FAILED),
-        ({"cancelled": True, "error": "broke"}, Outcome.CANCELLED),
+        ({}, RequestOutcome.COMPLETE),
+        ({"completion_tokens": 6}, RequestOutcome.COMPLETE),
+        ({"completion_tokens": 4}, RequestOutcome.SHORT),
+        ({"error": "broke", "completion_tokens": None}, RequestOutcome.TRUNCATED),
+        ({"error": "refused", "chunks": ()}, RequestOutcome.FAILED),
+        ({"completion_tokens": None}, RequestOutcome.FAILED),
+        ({"chunks": ()}, RequestOutcome.FAILED),
+        ({"cancelled": True, "error": "broke"}, RequestOutcome.CANCELLED),
     ],
 )
-def test_how_a_request_ended(changes: dict[str, object], outcome: Outcome) -> None:
+def test_how_a_request_ended(changes: dict[str, object], outcome: RequestOutcome) -> None:
     assert request(**changes).outcome is outcome  # type: ignore[arg-type]
 
 

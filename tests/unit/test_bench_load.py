@@ -22,7 +22,7 @@ from spark_tui.domain.bench.plan import (
     prompt_text,
     segments,
 )
-from spark_tui.domain.bench.record import Exchange, Outcome, record_of
+from spark_tui.domain.bench.record import RequestOutcome, WireExchange, record_of
 from spark_tui.domain.errors import ContextOverflow
 from spark_tui.domain.text import clean_line
 from spark_tui.services.bench.load import Framing, NotHttp
@@ -125,14 +125,14 @@ USAGE = b'data: {"choices": [], "usage": {"prompt_tokens": 64, "completion_token
 DONE = b"data: [DONE]\n\n"
 
 
-def _exchange(*pieces: bytes, status: int = 200, broken: str = "", cancelled: bool = False) -> Exchange:
+def _exchange(*pieces: bytes, status: int = 200, broken: str = "", cancelled: bool = False) -> WireExchange:
     timed = tuple((10.0 + number, piece) for number, piece in enumerate(pieces, 1))
-    return Exchange(0, 0, 10.0, 20.0, 64, 3, status, timed, broken, cancelled)
+    return WireExchange(0, 0, 10.0, 20.0, 64, 3, status, timed, broken, cancelled)
 
 
 def test_a_whole_answer() -> None:
     record = record_of(_exchange(TOKEN, TOKEN, LAST + USAGE + DONE))
-    assert record.outcome is Outcome.COMPLETE
+    assert record.outcome is RequestOutcome.COMPLETE
     assert record.chunks == (11.0, 12.0, 13.0)
     assert (record.prompt_tokens, record.completion_tokens, record.finish_reason) == (64, 3, "length")
 
@@ -145,21 +145,21 @@ def test_the_usage_chunk_and_the_end_take_no_time() -> None:
 @pytest.mark.parametrize(
     ("exchange", "outcome", "words"),
     [
-        (_exchange(TOKEN, TOKEN), Outcome.TRUNCATED, "broke off"),
-        (_exchange(TOKEN, broken="the connection broke"), Outcome.TRUNCATED, "the connection broke"),
-        (_exchange(TOKEN, LAST, DONE), Outcome.TRUNCATED, "no usage"),
-        (_exchange(TOKEN, TOKEN, broken="", cancelled=True), Outcome.CANCELLED, ""),
+        (_exchange(TOKEN, TOKEN), RequestOutcome.TRUNCATED, "broke off"),
+        (_exchange(TOKEN, broken="the connection broke"), RequestOutcome.TRUNCATED, "the connection broke"),
+        (_exchange(TOKEN, LAST, DONE), RequestOutcome.TRUNCATED, "no usage"),
+        (_exchange(TOKEN, TOKEN, broken="", cancelled=True), RequestOutcome.CANCELLED, ""),
         (_exchange(b'data: {"error": {"message": "EngineCore encountered an issue.", "code": 500}}\n\n' + DONE),
-         Outcome.FAILED, ""),
+         RequestOutcome.FAILED, ""),
         (_exchange(TOKEN, b'data: {"choices": [{"text": "", "finish_reason": "abort"}]}\n\n' + USAGE + DONE),
-         Outcome.TRUNCATED, "aborted"),
-        (_exchange(b"data: {oops\n\n"), Outcome.FAILED, "not JSON"),
-        (_exchange(b'{"error": {"message": "no such model", "code": 404}}', status=404), Outcome.FAILED, ""),
-        (_exchange(status=0, broken="cannot connect: refused"), Outcome.FAILED, "cannot connect"),
-        (_exchange(b": ping\n\n", USAGE, DONE), Outcome.FAILED, ""),
+         RequestOutcome.TRUNCATED, "aborted"),
+        (_exchange(b"data: {oops\n\n"), RequestOutcome.FAILED, "not JSON"),
+        (_exchange(b'{"error": {"message": "no such model", "code": 404}}', status=404), RequestOutcome.FAILED, ""),
+        (_exchange(status=0, broken="cannot connect: refused"), RequestOutcome.FAILED, "cannot connect"),
+        (_exchange(b": ping\n\n", USAGE, DONE), RequestOutcome.FAILED, ""),
     ],
 )  # fmt: skip
-def test_an_answer_that_is_not_whole_says_why(exchange: Exchange, outcome: Outcome, words: str) -> None:
+def test_an_answer_that_is_not_whole_says_why(exchange: WireExchange, outcome: RequestOutcome, words: str) -> None:
     record = record_of(exchange)
     assert record.outcome is outcome
     assert words in record.error
@@ -168,13 +168,13 @@ def test_an_answer_that_is_not_whole_says_why(exchange: Exchange, outcome: Outco
 @given(st.lists(st.binary(max_size=60), max_size=12), st.sampled_from([200, 404, 500, 0]))
 def test_no_bytes_make_reading_fail(pieces: list[bytes], status: int) -> None:
     record = record_of(_exchange(*pieces, status=status))
-    assert record.outcome in Outcome
+    assert record.outcome in RequestOutcome
     assert record.error == clean_line(record.error)
 
 
 def test_a_recorded_stream_of_vllm_is_read() -> None:
     body = (FOLDER / "chat-stream-nothink.sse").read_bytes().partition(b"\n\n")[2]
-    record = record_of(Exchange(0, 0, 0.0, 1.0, 1, 1, 200, ((0.5, body),)))
+    record = record_of(WireExchange(0, 0, 0.0, 1.0, 1, 1, 200, ((0.5, body),)))
     assert record.chunks
     assert not record.error or "usage" in record.error
 
@@ -232,7 +232,7 @@ def test_bytes_that_are_no_http_are_refused_and_nothing_worse(pieces: list[bytes
 
 
 def test_a_record_survives_the_pipe_between_two_processes() -> None:
-    from spark_tui.domain.bench.export import record_from_json, record_to_json
+    from spark_tui.domain.bench.record import record_from_json, record_to_json
 
     record = record_of(_exchange(TOKEN, TOKEN, LAST + USAGE + DONE))
     assert record_from_json(json.loads(json.dumps(record_to_json(record)))) == record

@@ -14,38 +14,42 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_tui.domain.bench.compare import Verdict, compare
+from spark_tui.domain.bench.compare import SpeedVerdict, compare
 from spark_tui.domain.bench.conditions import Conditions, flags_of, quantization_words
-from spark_tui.domain.bench.export import Unreadable, csv_text, markdown, result_from_json, result_to_json
 from spark_tui.domain.bench.plan import BenchPlan, Content, PromptCache
 from spark_tui.domain.bench.published import SOURCES, beside, family, references
 from spark_tui.domain.bench.run import (
     BenchRun,
-    BoxFigures,
-    BoxSample,
     Ending,
+    HostFigures,
+    HostSample,
     Result,
     Status,
-    box_figures,
+    host_figures,
     plan_caveats,
     result_caveats,
     result_of,
+    result_to_json,
 )
-from spark_tui.domain.bench.server_side import Bucket, Check, Histogram, ServerSide
+from spark_tui.domain.bench.server_side import HistogramBucket, ServerCheck, ServerHistogram, ServerSide
 from spark_tui.domain.bench.statistics import Distribution
 from spark_tui.domain.errors import SparkError
-from spark_tui.services.bench.results import FileResults
+from spark_tui.present.bench_export import csv_text, markdown
+from spark_tui.services.bench.results import FileResults, UnreadableResult, result_from_json
 from tests.unit.bench_kit import SPARK, a_run
 
 # --- kept ----------------------------------------------------------------------------------------------
 
 
 def _full() -> Result:
-    side = ServerSide(ttft=Histogram(3, 1.5, (Bucket(0, 0.5, 2), Bucket(0.5, float("inf"), 1))), output_tokens=300)
+    side = ServerSide(
+        ttft=ServerHistogram(3, 1.5, (HistogramBucket(0, 0.5, 2), HistogramBucket(0.5, float("inf"), 1))),
+        output_tokens=300,
+    )
     run = replace(
         a_run("full", (1, (40.0, 41.0)), (8, (160.0, 161.0))),
-        server=side, checks=(Check("TTFT median", 0.4, 0.25, float("inf"), True),), caveats=("one", "two"),
-        box=BoxFigures(4, 70 << 30, 50 << 30, 47.2, 95.0, 70, 2411.0, 2300, 96.0, 0.9),
+        server=side, checks=(ServerCheck("TTFT median", 0.4, 0.25, float("inf"), True),), caveats=("one", "two"),
+        host=HostFigures(4, 70 << 30, 50 << 30, 47.2, 95.0, 70, 2411.0, 2300, 96.0, 0.9),
         lateness=Distribution(1, 0.1, 0, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1),
     )  # fmt: skip
     return result_of(run)
@@ -75,12 +79,12 @@ def test_what_is_no_result_is_refused_in_words(value: Any, place: str) -> None:
     for candidate in (value, told):
         try:
             result_from_json(candidate)
-        except Unreadable as error:
+        except UnreadableResult as error:
             assert str(error)
 
 
 def test_a_newer_version_is_refused_rather_than_half_read() -> None:
-    with pytest.raises(Unreadable, match="newer"):
+    with pytest.raises(UnreadableResult, match="newer"):
         result_from_json(result_to_json(_full()) | {"version": 99})
 
 
@@ -189,23 +193,23 @@ def test_a_difference_beyond_the_scatter_is_shown_and_one_within_is_not() -> Non
     before = a_run("a", (1, (40.0, 41.0, 40.5)), (8, (160.0, 200.0, 180.0)))
     after = a_run("b", (1, (50.0, 51.0, 50.5)), (8, (170.0, 205.0, 182.0)))
     one, many = compare(before, after).rows
-    assert one.verdict is Verdict.FASTER
+    assert one.verdict is SpeedVerdict.FASTER
     assert one.ratio == pytest.approx(50.5 / 40.5, rel=0.01)
-    assert many.verdict is Verdict.NOT_SHOWN
-    assert compare(after, before).rows[0].verdict is Verdict.SLOWER
+    assert many.verdict is SpeedVerdict.NOT_SHOWN
+    assert compare(after, before).rows[0].verdict is SpeedVerdict.SLOWER
 
 
 def test_alternating_passes_show_what_drift_would_hide() -> None:
     drift = (40.0, 35.0, 30.0, 25.0)
     first = a_run("a", (1, drift), pair="b")
     second = a_run("b", (1, tuple(rate * 1.05 for rate in drift)), pair="a")
-    assert compare(first, second).rows[0].verdict is Verdict.FASTER
+    assert compare(first, second).rows[0].verdict is SpeedVerdict.FASTER
     alone = compare(replace(first, pair=""), replace(second, pair=""))
-    assert alone.rows[0].verdict is Verdict.NOT_SHOWN
+    assert alone.rows[0].verdict is SpeedVerdict.NOT_SHOWN
 
 
 def test_one_pass_is_too_few_to_say() -> None:
-    assert compare(a_run("a", (1, (40.0,))), a_run("b", (1, (80.0,)))).rows[0].verdict is Verdict.UNKNOWN
+    assert compare(a_run("a", (1, (40.0,))), a_run("b", (1, (80.0,)))).rows[0].verdict is SpeedVerdict.UNKNOWN
 
 
 @pytest.mark.parametrize(
@@ -293,7 +297,7 @@ def test_published_figures_stand_beside_a_run_of_the_same_model_and_format() -> 
     assert found
     assert all(family(each.reference.model) == family(SPARK.model) for each in found)
     assert {each.reference.streams for each in found} <= {1, 10}
-    assert {each.reference.boxes for each in found} == {1}
+    assert {each.reference.machines for each in found} == {1}
     theirs = {each.theirs for each in found if each.source.id == "djangodevreng"}
     assert theirs == {42.62, 196.13}
     assert all(each.differs for each in found), "another prompt length at least"
@@ -343,8 +347,8 @@ def test_what_limits_the_numbers_is_said(plan: BenchPlan, changes: dict[str, Any
 def test_what_the_measurement_says_against_itself_is_said() -> None:
     late = Distribution(9, 0.05, 0, 0, 0.05, 0.05, 0.05, 0.09, 0.1)
     run = replace(
-        a_run(), lateness=late, box=BoxFigures(9, sm_clock_mhz_mean=720.0, utilization_percent_mean=96.0),
-        server=ServerSide(preemptions=3, cache_hit_share=0.4), checks=(Check("TTFT mean", 1, 2, 2, False),),
+        a_run(), lateness=late, host=HostFigures(9, sm_clock_mhz_mean=720.0, utilization_percent_mean=96.0),
+        server=ServerSide(preemptions=3, cache_hit_share=0.4), checks=(ServerCheck("TTFT mean", 1, 2, 2, False),),
     )  # fmt: skip
     found = " ".join(result_caveats(run, 5))
     for words in (
@@ -361,14 +365,14 @@ def test_what_the_measurement_says_against_itself_is_said() -> None:
 
 def test_the_box_in_figures() -> None:
     samples = [
-        BoxSample(0.0, 60, 40, 50.0, 60, 2400, 90),
-        BoxSample(1.0, 50, 50, 100.0, 70, 2200, 100),
-        BoxSample(2.0),
+        HostSample(0.0, 60, 40, 50.0, 60, 2400, 90),
+        HostSample(1.0, 50, 50, 100.0, 70, 2200, 100),
+        HostSample(2.0),
     ]
-    found = box_figures(samples, 4.0, 300)
+    found = host_figures(samples, 4.0, 300)
     assert (found.used_bytes_most, found.usable_bytes_least, found.power_watts_mean) == (50, 50, 75.0)
     assert found.joules_per_token == pytest.approx(1.0)
-    assert box_figures([], 4.0, 300) == BoxFigures(0)
+    assert host_figures([], 4.0, 300) == HostFigures(0)
 
 
 # --- exported ------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ _ADDRESS: Final = ("--host", "--port", "--served-model-name", "--api-key", "--uv
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """The engine and the box as they were. Empty or None: not known. Lengths in tokens.
+    """The engine and the host as they were. Empty or None: not known. Lengths in tokens.
 
     `flags` are the engine's options, one `--name value` each, keys masked. `image_id` names the image exactly,
     `image_digest` what its registry calls it. `engine_seconds` is how long it had served. `prefix_caching` is the
@@ -71,32 +71,30 @@ def conditions_of(
     now: float,
     tool_version: str,
     python: str = "",
-    quantization: str = "",
     context: int | None = None,
     simulated: bool = False,
 ) -> Conditions:
-    """What is known of an engine that serves. `now` is seconds since the epoch; `quantization` and `context` are used
-    where the engine's log has said nothing."""
+    """What is known of an engine that serves. `now` is seconds since the epoch, `context` its context length where the
+    server reports it."""
     container, facts = view.container, view.timeline.facts
     command = parse(container.argv, view.runtime)
-    words = command.words
-    started = container.started_at
+    sequences = command.value("max_num_seqs") or ""
     return Conditions(
         engine=view.name,
         model=view.model,
         served_name=view.served_name,
         revision=command.value("revision") or "",
-        quantization=facts.quantization or ("none" if facts.unquantized else "") or quantization,
+        quantization=facts.quantization or ("none" if facts.unquantized else ""),
         runtime=view.runtime,
         version=view.version or facts.version,
         image=container.image,
         image_id=container.image_id,
         image_digest=image.digest if image else "",
         preset=container.preset,
-        flags=flags_of(words),
+        flags=flags_of(command.words),
         environment=tuple(sorted(container.environment)),
         context_tokens=context or facts.max_model_len,
-        most_sequences=_number(command.value("max_num_seqs")),
+        most_sequences=int(sequences) if sequences.isdecimal() and len(sequences) < 10 else None,
         kv_tokens=facts.kv_tokens,
         kv_cache_dtype=facts.kv_cache_dtype or command.value("kv_cache_dtype") or "",
         speculation=facts.speculation,
@@ -105,7 +103,7 @@ def conditions_of(
         moe_kernel=facts.fp4_moe,
         eager=facts.eager or None,
         prefix_caching=facts.prefix_caching,
-        engine_seconds=None if started is None else max(0.0, now - started),
+        engine_seconds=None if container.started_at is None else max(0.0, now - container.started_at),
         platform=host.product,
         hostname=host.hostname,
         is_spark=host.is_spark,
@@ -132,10 +130,10 @@ def flags_of(words: Sequence[str]) -> tuple[str, ...]:
 
 
 def quantization_words(name: str, config: str) -> str:
-    """How people call a quantization, from the engine's word for it and from the model's name: `NVFP4`, `4.75-bit`.
+    """The usual name of a quantization, from the engine's word for it and from the model's name: `NVFP4`, `4.75-bit`.
 
-    The engine names the format's owner (`modelopt`, `compressed-tensors`), which says nothing of the bits; the name
-    of the checkpoint then tells, as far as it does.
+    The engine names the format's owner (`modelopt`, `compressed-tensors`), which says nothing of the bits: then the
+    name of the checkpoint decides.
     """
     for text in (config, name):
         found = _KNOWN.search(text)
@@ -151,7 +149,3 @@ _KNOWN: Final = re.compile(
     r"nvfp4|mxfp4|mxfp8|w4a16|w8a8|fp8|awq|gptq(?:-int4)?|int4|int8|bfloat16|bf16|q\d_k_[msl]|q8_0", re.IGNORECASE
 )
 _BITS: Final = re.compile(r"(?<![\d.])(\d(?:\.\d+)?)-?bit", re.IGNORECASE)
-
-
-def _number(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isdecimal() and len(text) < 10 else None

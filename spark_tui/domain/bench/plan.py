@@ -6,11 +6,13 @@ import hashlib
 import random
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, TypeAlias
 
 from spark_tui.domain.errors import ContextOverflow, UsageError
 from spark_tui.domain.quantities import human_count
 
+LevelKey: TypeAlias = tuple[bool, int, int]
+"""Whether it is a prefill depth, how many streams, how many prompt tokens."""
 MOST_CONCURRENCY: Final = 1024
 MOST_REQUESTS: Final = 100_000
 MOST_TOKENS: Final = 4_000_000
@@ -44,10 +46,11 @@ class PromptForm(StrEnum):
 class BenchPlan:
     """The load. All lengths in tokens.
 
-    Each of `concurrency` is a level: so many streams, each sending its next request as soon as the last one has ended
-    (a closed loop, like `vllm bench serve --max-concurrency`). A level is measured in `passes`, and in every pass each
-    stream sends `rounds` requests; the passes of all levels are interleaved, so that a box that grows hot, or slow,
-    does so for all levels alike. `depths` are prompt lengths at which prefill and decode of one stream are measured.
+    Each of `concurrency` is a level: that number of streams, each sending its next request as soon as its last one has
+    ended (a closed loop, like `vllm bench serve --max-concurrency`). A level is measured in `passes`, and in every pass
+    each stream sends `rounds` requests; the passes of all levels are interleaved, so that a machine that grows hot, or
+    slow, does so for all levels alike. `depths` are prompt lengths at which prefill and decode of one stream are
+    measured.
     `temperature` None leaves sampling to the server.
     """
 
@@ -149,6 +152,11 @@ class Segment:
     output_tokens: int
     depth: bool = False
 
+    @property
+    def key(self) -> LevelKey:
+        """Its level. Sorted, those of the sweep come first by streams, then depths by length."""
+        return (self.depth, self.streams, self.input_tokens)
+
 
 def segments(plan: BenchPlan) -> tuple[Segment, ...]:
     """All measurements in their order. Every second pass goes the other way round (1 2 4, 4 2 1, 1 2 4): what drifts
@@ -234,8 +242,5 @@ def prompt_text(plan: BenchPlan, salt: int, segment: Segment, request: int, word
 def _draw(plan: BenchPlan, salt: int, segment: Segment, request: int) -> random.Random:
     warm = plan.prompt_cache is PromptCache.WARM
     place = (segment.input_tokens,) if warm else (segment.number, segment.streams, segment.input_tokens, request)
-    return random.Random(_seed(plan.seed, salt, *place))  # noqa: S311 - repeatable on purpose
-
-
-def _seed(*parts: int) -> int:
-    return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:8], "big")
+    seed = hashlib.sha256(repr((plan.seed, salt, *place)).encode()).digest()[:8]
+    return random.Random(int.from_bytes(seed, "big"))  # noqa: S311 - repeatable on purpose

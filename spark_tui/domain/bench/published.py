@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
 from spark_tui.domain.bench.conditions import quantization_words
+from spark_tui.domain.bench.plan import PromptCache
 from spark_tui.domain.bench.run import BenchRun
 
+SPARK: Final = "DGX Spark"
 SCATTER: Final = 0.15
-"""Entries of one model on Spark Arena differ so much between boxes and days."""
+"""How far entries of one model on Spark Arena differ between machines and days."""
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class PublishedSource:
     """Where figures come from. `licence` is that of the data; `not stated` means that single figures are cited."""
 
     id: str
@@ -33,7 +35,7 @@ class Source:
 class Reference:
     """One published measurement. `decode_rate` is output tokens per second of all `streams` together after prefill
     (per stream where there is one), `prefill_rate` prompt tokens per second; lengths in tokens, None: not stated.
-    `box` is the machine, `boxes` how many of them served together, `date` as the source dates it."""
+    `machine` is its kind, `machines` how many served together, `date` as the source dates it."""
 
     model: str
     quantization: str
@@ -46,8 +48,8 @@ class Reference:
     prefill_rate: float | None = None
     input_tokens: int | None = None
     output_tokens: int | None = None
-    box: str = "DGX Spark"
-    boxes: int = 1
+    machine: str = SPARK
+    machines: int = 1
     conditions: str = ""
 
 
@@ -56,7 +58,7 @@ class Beside:
     """A published figure beside one of a run. `ratio` is ours over theirs; `differs` what is not alike, in words."""
 
     reference: Reference
-    source: Source
+    source: PublishedSource
     ours: float
     theirs: float
     ratio: float
@@ -64,7 +66,7 @@ class Beside:
 
     @property
     def within_scatter(self) -> bool:
-        """No further apart than two boxes of one kind are."""
+        """No further apart than two machines of one kind are."""
         return abs(self.ratio - 1) <= SCATTER
 
 
@@ -81,52 +83,69 @@ def family(model: str) -> frozenset[str]:
     return frozenset(words) - _FORMATS - {"nvidia", "instruct", "it", "hf", "vllm", "spec", "reasoning"}
 
 
-def beside(run: BenchRun, references: Iterable[Reference], sources: Iterable[Source]) -> tuple[Beside, ...]:
-    """The published figures that may stand beside this run, the most alike first. None for a simulated run, for a box
-    that is no Spark, or for a run of repeated prompts."""
-    conditions = run.conditions
-    if conditions.simulated or not conditions.is_spark or run.plan.prompt_cache.value != "cold":
+def beside(run: BenchRun, references: Iterable[Reference], sources: Iterable[PublishedSource]) -> tuple[Beside, ...]:
+    """The published figures that are comparable with this run, the most alike first. None for a simulated run, for a
+    machine that is no Spark, or for a run of repeated prompts."""
+    if why_none(run):
         return ()
-    known = {source.id: source for source in sources}
-    mine, bits = family(conditions.model), quantization_words(conditions.model, conditions.quantization)
+    known, mine = {source.id: source for source in sources}, family(run.conditions.model)
     found = []
     for reference in references:
-        if family(reference.model) != mine or reference.boxes != 1 or reference.box != "DGX Spark":
+        if family(reference.model) != mine or reference.decode_rate is None:
             continue
-        if reference.quantization.upper() != bits or reference.runtime != conditions.runtime:
+        level = next((each for each in run.sweep if each.streams == reference.streams), None)
+        if why_not_beside(run, reference) or level is None:
             continue
-        found.append(_references_figure(run, reference, known[reference.source]))
-    return tuple(sorted((each for each in found if each is not None), key=lambda each: len(each.differs)))
+        alone = level.decode_rate if level.streams == 1 else None
+        ours = alone.p50 if alone is not None else level.output_rate
+        if ours is not None:
+            differs = tuple(_differences(run, reference))
+            theirs = reference.decode_rate
+            found.append(Beside(reference, known[reference.source], ours, theirs, ours / theirs, differs))
+    return tuple(sorted(found, key=lambda each: len(each.differs)))
 
 
-def _references_figure(run: BenchRun, reference: Reference, source: Source) -> Beside | None:
-    level = next((each for each in run.sweep if each.streams == reference.streams), None)
-    if level is None or reference.decode_rate is None:
-        return None
-    alone = level.streams == 1 and level.decode_rate is not None
-    ours = level.decode_rate.p50 if alone and level.decode_rate else level.output_rate
-    if ours is None:
-        return None
-    return Beside(
-        reference, source, ours, reference.decode_rate, ours / reference.decode_rate, tuple(_differs(run, reference))
-    )
+def why_none(run: BenchRun) -> str:
+    """Why no published figure at all is comparable with this run; empty where some may be."""
+    if run.conditions.simulated:
+        return "This run is simulated: it is compared with nothing real."
+    if not run.conditions.is_spark:
+        return "Published figures are for DGX Sparks; this machine is not one."
+    if run.plan.prompt_cache is not PromptCache.COLD:
+        return "This run repeated its prompts, published ones did not."
+    return ""
 
 
-def _differs(run: BenchRun, reference: Reference) -> list[str]:
-    plan, conditions = run.plan, run.conditions
+def why_not_beside(run: BenchRun, reference: Reference) -> str:
+    """Why a figure of the same model is not comparable with this run's; empty where only the streams may differ."""
+    conditions = run.conditions
+    if reference.machines != 1:
+        return f"of {reference.machines} machines"
+    if reference.machine != SPARK:
+        return f"of a {reference.machine}"
+    bits = quantization_words(conditions.model, conditions.quantization)
+    if reference.quantization.upper() != bits:
+        return f"{reference.quantization}, not {bits or 'a known format'}"
+    if reference.runtime != conditions.runtime:
+        return f"{reference.runtime}, not {conditions.runtime or 'a known runtime'}"
+    return ""
+
+
+def _differences(run: BenchRun, reference: Reference) -> list[str]:
     found = []
-    if reference.version and reference.version != conditions.version:
-        found.append(f"{reference.runtime} {reference.version}, not {conditions.version or 'a known version'}")
     if not reference.version:
         found.append("their version is not stated")
-    for what, theirs, ours in (
-        ("prompts", reference.input_tokens, plan.input_tokens),
-        ("answers", reference.output_tokens, plan.output_tokens),
+    elif reference.version != run.conditions.version:
+        ours = run.conditions.version or "a known version"
+        found.append(f"{reference.runtime} {reference.version}, not {ours}")
+    for what, theirs, planned in (
+        ("prompts", reference.input_tokens, run.plan.input_tokens),
+        ("answers", reference.output_tokens, run.plan.output_tokens),
     ):
         if theirs is None:
             found.append(f"the length of their {what} is not stated")
-        elif theirs != ours:
-            found.append(f"{what} of {theirs:,} tokens, not {ours:,}")
+        elif theirs != planned:
+            found.append(f"{what} of {theirs:,} tokens, not {planned:,}")
     if reference.conditions:
         found.append(reference.conditions)
     if reference.streams > 1:
@@ -137,34 +156,34 @@ def _differs(run: BenchRun, reference: Reference) -> list[str]:
 NOT_STATED: Final = "not stated; single figures cited"
 
 SOURCES: Final = (
-    Source(
+    PublishedSource(
         "djangodevreng",
         "DGX Spark benchmarks by djangodevreng: 38 runs of llama-benchy 0.4.0",
         "https://github.com/djangodevreng/dgx-spark-benchmarks",
         "CC BY 4.0",
     ),
-    Source(
+    PublishedSource(
         "primitivecontext", "A deployment registry of one RTX PRO 6000, one DGX Spark and one RTX 4090", "", NOT_STATED
     ),
-    Source("part-25", "DGX Spark series, part 25: Nemotron 3 Nano at 74.75 tok/s", "", NOT_STATED),
-    Source(
+    PublishedSource("part-25", "DGX Spark series, part 25: Nemotron 3 Nano at 74.75 tok/s", "", NOT_STATED),
+    PublishedSource(
         "nvidia",
         "NVIDIA: how DGX Spark's performance enables intensive AI tasks",
         "https://developer.nvidia.com/blog",
         NOT_STATED,
     ),
-    Source("lmsys", "LMSYS: DGX Spark review and its sheet", "https://lmsys.org/blog", NOT_STATED),
-    Source("ggml", "llama.cpp: benches/dgx-spark", "https://github.com/ggml-org/llama.cpp", "MIT"),
-    Source("spark-arena", "Spark Arena's leaderboard", "https://spark-arena.com", NOT_STATED),
-    Source("kubis", "kubis.ai: topology benchmark", "", NOT_STATED),
-    Source(
+    PublishedSource("lmsys", "LMSYS: DGX Spark review and its sheet", "https://lmsys.org/blog", NOT_STATED),
+    PublishedSource("ggml", "llama.cpp: benches/dgx-spark", "https://github.com/ggml-org/llama.cpp", "MIT"),
+    PublishedSource("spark-arena", "Spark Arena's leaderboard", "https://spark-arena.com", NOT_STATED),
+    PublishedSource("kubis", "kubis.ai: topology benchmark", "", NOT_STATED),
+    PublishedSource(
         "vllm-blog",
         "vLLM blog: vLLM on DGX Spark, 1 June 2026",
         "https://vllm.ai/blog/2026-06-01-vllm-dgx-spark",
         NOT_STATED,
     ),
-    Source("conselara", "conselara.dev: vLLM 0.19 on two Sparks", "", NOT_STATED),
-    Source(
+    PublishedSource("conselara", "conselara.dev: vLLM 0.19 on two Sparks", "", NOT_STATED),
+    PublishedSource(
         "elsung",
         "dgx-spark-deepseek-v4-flash by elsung",
         "https://github.com/elsung/dgx-spark-deepseek-v4-flash",
@@ -242,7 +261,7 @@ gpt-oss-120b | MXFP4 | vllm | 0.19 | 1x1 | 59 - | - - | conselara | 2026-05-02 |
 Qwen3.6-35B-A3B | NVFP4 | vllm | - | 1x1 | 116.03 1414.86 | 16384 128 | spark-arena | 2026-08-23 | probably with speculative decoding
 Qwen3.6-35B-A3B | NVFP4 | vllm | - | 1x2 | 165.88 - | 16384 128 | spark-arena | 2026-08-23 | probably with speculative decoding
 Qwen3.6-35B-A3B | NVFP4 | vllm | - | 1x10 | 102.31 - | 16384 128 | spark-arena | 2026-08-25 | probably with speculative decoding, from the middle of the table
-DeepSeek-V4-Flash | FP8 | vllm | - | 2x1 | 41 1785.0 | - - | elsung | 2026 | TP 2, a single stream of a pair of boxes
+DeepSeek-V4-Flash | FP8 | vllm | - | 2x1 | 41 1785.0 | - - | elsung | 2026 | TP 2, a single stream of a pair of machines
 Qwen3-0.6B-NVFP4 | NVFP4 | vllm | - | 1x1 | 180 - | - - | primitivecontext | 2026
 Qwen3-1.7B-NVFP4 | NVFP4 | vllm | - | 1x1 | 99.7 - | - - | primitivecontext | 2026
 Qwen3-30B-A3B-NVFP4 | NVFP4 | trtllm | - | 1x1 | 60.1 - | - - | primitivecontext | 2026
@@ -278,51 +297,37 @@ cybermotaz/nemotron3-nano-nvfp4-w4a16 | NVFP4 | vllm | 0.20.1 | 1x16 | 400 - | -
 Nemotron-3-Nano-30B-A3B | NVFP4 | vllm | 0.20.1 | 1x1 | 58.27 - | - 200 | part-25 | 2026-05 | b12x kernels, rate with prefill
 Nemotron-3-Nano-30B-A3B | NVFP4 | vllm | 0.20.1 | 1x16 | 786 - | - 200 | part-25 | 2026-05 | b12x kernels, rate with prefill
 """  # noqa: E501
-"""One figure a line: model, format, runtime, its version, boxes x streams, output and prompt tokens per second, prompt
-and answer in tokens, source, date, conditions. A dash: not stated."""
+"""One figure a line: model, format, runtime, its version, machines x streams, output and prompt tokens per second,
+prompt and answer in tokens, source, date, conditions. A dash: not stated."""
 
 
 @cache
 def references() -> tuple[Reference, ...]:
     """All published figures."""
-    found = [reference for line in _RUNS.strip().splitlines() for reference in _run(line)]
-    return (*found, *(_figure(line) for line in _FIGURES.strip().splitlines()))
-
-
-def _run(line: str) -> list[Reference]:
-    model, quantization, date, version, *rates, conditions = (part.strip() for part in line.split("|"))
-    common = Reference(
-        model, quantization, "vllm", "djangodevreng", date, version, 1, None, None, 1024, 1024, conditions=conditions
-    )
     found = []
-    for streams, told in zip((1, 5, 10), rates, strict=True):
-        decode, prefill = map(_number, told.split())
-        if decode is not None:
-            found.append(replace(common, streams=streams, decode_rate=decode, prefill_rate=prefill))
-    return found
-
-
-def _figure(line: str) -> Reference:
-    parts = [part.strip() for part in line.split("|")]
-    model, quantization, runtime, version, times, rates, lengths, source, date, *more = parts
-    boxes, streams = times.split("x")
-    decode, prefill = map(_number, rates.split())
-    asked, answered = map(_number, lengths.split())
-    return Reference(
-        model,
-        quantization,
-        runtime,
-        source,
-        date,
-        version="" if version == "-" else version,
-        streams=int(streams),
-        decode_rate=decode,
-        prefill_rate=prefill,
-        input_tokens=None if asked is None else int(asked),
-        output_tokens=None if answered is None else int(answered),
-        boxes=int(boxes),
-        conditions=more[0] if more else "",
-    )
+    for line in _RUNS.strip().splitlines():
+        model, quantization, date, version, *rates, conditions = (part.strip() for part in line.split("|"))
+        for streams, text in zip((1, 5, 10), rates, strict=True):
+            decode, prefill = map(_number, text.split())
+            found.append(
+                Reference(
+                    model, quantization, "vllm", "djangodevreng", date, version, streams, decode, prefill, 1024, 1024,
+                    conditions=conditions,
+                )
+            )  # fmt: skip
+    for line in _FIGURES.strip().splitlines():
+        parts = [part.strip() for part in line.split("|")]
+        model, quantization, runtime, version, times, rate_texts, lengths, source, date, *more = parts
+        machines, streams = map(int, times.split("x"))
+        decode, prefill = map(_number, rate_texts.split())
+        prompt, answer = (None if text == "-" else int(text) for text in lengths.split())
+        found.append(
+            Reference(
+                model, quantization, runtime, source, date, version.removeprefix("-"), streams, decode, prefill, prompt,
+                answer, machines=machines, conditions=more[0] if more else "",
+            )
+        )  # fmt: skip
+    return tuple(found)
 
 
 def _number(text: str) -> float | None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from itertools import pairwise
 from typing import Any
@@ -26,7 +26,7 @@ from spark_tui.domain.sse import EventTooLong, SseDecoder
 from spark_tui.domain.text import clean_line, truncate
 
 
-class Outcome(StrEnum):
+class RequestOutcome(StrEnum):
     """How a request ended. Only the first kind enters latency figures; all others are reported beside them."""
 
     COMPLETE = "complete"
@@ -57,17 +57,17 @@ class RequestRecord:
     cancelled: bool = False
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> RequestOutcome:
         """How it ended."""
         if self.cancelled:
-            return Outcome.CANCELLED
+            return RequestOutcome.CANCELLED
         if self.error and not self.chunks:
-            return Outcome.FAILED
+            return RequestOutcome.FAILED
         if self.error:
-            return Outcome.TRUNCATED
+            return RequestOutcome.TRUNCATED
         if not self.chunks or self.completion_tokens is None:
-            return Outcome.FAILED
-        return Outcome.COMPLETE if self.completion_tokens >= self.asked_output else Outcome.SHORT
+            return RequestOutcome.FAILED
+        return RequestOutcome.COMPLETE if self.completion_tokens >= self.asked_output else RequestOutcome.SHORT
 
     @property
     def ttft(self) -> float | None:
@@ -121,6 +121,17 @@ class RequestRecord:
         return self.prompt_tokens is not None and self.prompt_tokens != self.asked_input
 
 
+def record_to_json(record: RequestRecord) -> list[Any]:
+    """A compact form for a pipe: the values in the fields' order."""
+    return [getattr(record, each.name) for each in fields(RequestRecord)]
+
+
+def record_from_json(values: list[Any]) -> RequestRecord:
+    """The record that `record_to_json` made them of."""
+    named = dict(zip((each.name for each in fields(RequestRecord)), values, strict=True))
+    return RequestRecord(**{**named, "chunks": tuple(named["chunks"])})
+
+
 DONE = "[DONE]"
 COMPLETIONS_PATH = "/v1/completions"
 MAX_ERROR_CHARS = 300
@@ -140,7 +151,7 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
+class WireExchange:
     """One request on the wire: `pieces` are (time, body bytes) as they came, `broken` why the connection failed."""
 
     number: int
@@ -155,14 +166,19 @@ class Exchange:
     cancelled: bool = False
 
 
-def record_of(exchange: Exchange) -> RequestRecord:
+def record_of(exchange: WireExchange) -> RequestRecord:
     """The record of an exchange. Never raises: what cannot be read is the record's error."""
     reply = Reply()
     if exchange.status == 200:
         read_stream(exchange.pieces, reply)
-        reply.error = reply.error or _missing(reply, exchange)
+        if not reply.error and not exchange.broken and not exchange.cancelled:
+            if not reply.done and not reply.finish_reason:
+                reply.error = "the answer broke off"
+            elif reply.completion_tokens is None:
+                reply.error = "the server reported no usage: its tokens cannot be counted"
     elif exchange.status:
-        reply.error = _refusal(exchange.status, b"".join(piece for _, piece in exchange.pieces))
+        body = b"".join(piece for _, piece in exchange.pieces).decode("utf-8", "replace")
+        reply.error = api_error(exchange.status, body, path=COMPLETIONS_PATH).summary
     return RequestRecord(
         number=exchange.number,
         stream=exchange.stream,
@@ -179,15 +195,6 @@ def record_of(exchange: Exchange) -> RequestRecord:
         error=truncate(clean_line(reply.error or exchange.broken), MAX_ERROR_CHARS),
         cancelled=exchange.cancelled,
     )
-
-
-def _missing(reply: Reply, exchange: Exchange) -> str:
-    """What an answer without an error lacks; empty when it is whole."""
-    if exchange.broken or exchange.cancelled:
-        return ""
-    if not reply.done and not reply.finish_reason:
-        return "the answer broke off"
-    return "" if reply.completion_tokens is not None else "the server reported no usage: its tokens cannot be counted"
 
 
 def read_stream(pieces: Iterable[tuple[float, bytes]], reply: Reply) -> None:
@@ -208,16 +215,16 @@ def _event(data: str, at: float, reply: Reply) -> None:
         reply.done = True
         return
     try:
-        told = json.loads(data)
+        event = json.loads(data)
     except (ValueError, RecursionError):
         reply.error = f"the engine sent something that is not JSON: {data[:80]}"
         return
-    if not isinstance(told, dict):
+    if not isinstance(event, dict):
         return
-    if told.get("error") or told.get("object") == "error":
-        reply.error = stream_error(told).summary
+    if event.get("error") or event.get("object") == "error":
+        reply.error = stream_error(event).summary
         return
-    choices = told.get("choices")
+    choices = event.get("choices")
     if isinstance(choices, list) and choices:
         reply.chunks.append(at)
         reason = choices[0].get("finish_reason") if isinstance(choices[0], dict) else None
@@ -225,22 +232,14 @@ def _event(data: str, at: float, reply: Reply) -> None:
             reply.finish_reason = reason
             if reason == "abort":  # vLLM, for the answers that a shutdown interrupts
                 reply.error = "the engine aborted the answer"
-    _usage(told.get("usage"), reply)
-
-
-def _usage(told: Any, reply: Reply) -> None:
-    if not isinstance(told, dict):
-        return
-    reply.prompt_tokens = _count(told.get("prompt_tokens"), reply.prompt_tokens)
-    reply.completion_tokens = _count(told.get("completion_tokens"), reply.completion_tokens)
-    details = told.get("prompt_tokens_details")
-    if isinstance(details, dict):
-        reply.cached_tokens = _count(details.get("cached_tokens"), reply.cached_tokens)
+    usage = event.get("usage")
+    if isinstance(usage, dict):
+        reply.prompt_tokens = _count(usage.get("prompt_tokens"), reply.prompt_tokens)
+        reply.completion_tokens = _count(usage.get("completion_tokens"), reply.completion_tokens)
+        details = usage.get("prompt_tokens_details")
+        if isinstance(details, dict):
+            reply.cached_tokens = _count(details.get("cached_tokens"), reply.cached_tokens)
 
 
 def _count(value: Any, before: int | None) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else before
-
-
-def _refusal(status: int, body: bytes) -> str:
-    return api_error(status, body.decode("utf-8", "replace"), path=COMPLETIONS_PATH).summary

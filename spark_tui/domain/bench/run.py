@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
-from typing import Final
+from dataclasses import dataclass, fields, is_dataclass
+from enum import Enum, StrEnum
+from typing import Any, Final, TypeVar
 
 from spark_tui.domain.bench.conditions import Conditions
-from spark_tui.domain.bench.plan import BenchPlan, Content, PromptCache, Segment, segments
-from spark_tui.domain.bench.record import Outcome, RequestRecord
-from spark_tui.domain.bench.server_side import Check, ServerSide
-from spark_tui.domain.bench.statistics import Distribution, Interval, distribution, mean_interval
-from spark_tui.domain.quantities import gib, human_count
+from spark_tui.domain.bench.plan import BenchPlan, Content, LevelKey, PromptCache, Segment, segments
+from spark_tui.domain.bench.record import RequestOutcome, RequestRecord
+from spark_tui.domain.bench.server_side import ServerCheck, ServerSide
+from spark_tui.domain.bench.statistics import ConfidenceInterval, Distribution, distribution, mean_interval
+from spark_tui.domain.quantities import human_count
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,20 +37,23 @@ class Pass:
     @property
     def output_rate(self) -> float | None:
         """Output tokens per second of all streams together."""
-        return _rate((record.completion_tokens for record in self.records), self.seconds)
+        return self._rate([record.completion_tokens for record in self.records])
 
     @property
     def total_rate(self) -> float | None:
         """Prompt and output tokens per second together."""
         counts = [record.completion_tokens for record in self.records]
-        counts += [record.prompt_tokens for record in self.records if record.chunks]
-        return _rate(counts, self.seconds)
+        return self._rate(counts + [record.prompt_tokens for record in self.records if record.chunks])
 
     @property
     def request_rate(self) -> float | None:
         """Complete requests per second."""
-        complete = sum(record.outcome is Outcome.COMPLETE for record in self.records)
+        complete = sum(record.outcome is RequestOutcome.COMPLETE for record in self.records)
         return complete / self.seconds if self.seconds > 0 else None
+
+    def _rate(self, tokens: Iterable[int | None]) -> float | None:
+        known = _known(tokens)
+        return sum(known) / self.seconds if known and self.seconds > 0 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,29 +69,23 @@ class Counts:
     @property
     def total(self) -> int:
         """All that were sent."""
-        return self.complete + self.short + self.truncated + self.failed + self.cancelled
+        return self.bad + self.complete + self.cancelled
 
     @property
     def bad(self) -> int:
         """Those that neither completed nor were cancelled by us."""
         return self.short + self.truncated + self.failed
 
-    def __add__(self, other: Counts) -> Counts:
-        return Counts(
-            self.complete + other.complete, self.short + other.short, self.truncated + other.truncated,
-            self.failed + other.failed, self.cancelled + other.cancelled,
-        )  # fmt: skip
-
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """The figures of one level. Seconds and tokens per second; a distribution is None where nothing was measured.
+    """The figures of one level. Seconds and tokens per second; None where nothing was measured.
 
     `output_rate` is the mean over the passes that were finished, `pass_rates` are theirs in their order, and
     `output_interval` is their mean's 95 % interval (None for one pass). `decode_rate` is per stream after its first
     token, `stream_rate` per stream with its prefill, `prefill_rate` prompt tokens per second up to the first token.
     `peak_rate` is the most tokens that arrived within any one second. `tokens_per_chunk` is above 1 where the engine
-    speculates: an inter-token latency is then one between pieces of so many tokens.
+    speculates: an inter-token latency is then one between pieces of that size.
     """
 
     streams: int
@@ -95,36 +95,35 @@ class Level:
     counts: Counts
     passes: int
     seconds: float
-    output_rate: float | None
-    output_interval: Interval | None
-    pass_rates: tuple[float, ...]
-    total_rate: float | None
-    request_rate: float | None
-    peak_rate: float | None
-    ttft: Distribution | None
-    itl: Distribution | None
-    tpot: Distribution | None
-    e2e: Distribution | None
-    decode_rate: Distribution | None
-    stream_rate: Distribution | None
-    prefill_rate: Distribution | None
-    tokens_per_chunk: float | None
+    output_rate: float | None = None
+    output_interval: ConfidenceInterval | None = None
+    pass_rates: tuple[float, ...] = ()
+    total_rate: float | None = None
+    request_rate: float | None = None
+    peak_rate: float | None = None
+    ttft: Distribution | None = None
+    itl: Distribution | None = None
+    tpot: Distribution | None = None
+    e2e: Distribution | None = None
+    decode_rate: Distribution | None = None
+    stream_rate: Distribution | None = None
+    prefill_rate: Distribution | None = None
+    tokens_per_chunk: float | None = None
     errors: tuple[tuple[str, int], ...] = ()
     wrong_lengths: int = 0
     cached_tokens: int | None = None
 
     @property
-    def key(self) -> tuple[bool, int, int]:
-        """Levels of the sweep first, by streams; then depths, by length."""
+    def key(self) -> LevelKey:
+        """Which level it is: see Segment.key."""
         return (self.depth, self.streams, self.input_tokens)
 
 
 def levels(passes: Sequence[Pass]) -> tuple[Level, ...]:
     """The figures of every level that was measured, the sweep first."""
-    groups: dict[tuple[bool, int, int], list[Pass]] = {}
+    groups: dict[LevelKey, list[Pass]] = {}
     for each in passes:
-        segment = each.segment
-        groups.setdefault((segment.depth, segment.streams, segment.input_tokens), []).append(each)
+        groups.setdefault(each.segment.key, []).append(each)
     return tuple(level(group) for _, group in sorted(groups.items()))
 
 
@@ -136,15 +135,22 @@ def level(passes: Sequence[Pass]) -> Level:
     """
     segment = passes[0].segment
     records = [record for each in passes for record in each.records]
-    whole = [record for record in records if record.outcome is Outcome.COMPLETE]
+    whole = [record for record in records if record.outcome is RequestOutcome.COMPLETE]
     finished = [each for each in passes if each.finished] or list(passes)
     rates = _known(each.output_rate for each in finished)
+    chunks = sum(len(record.chunks) for record in whole)
+    cached = _known(record.cached_tokens for record in records)
+    errors = Counter(record.error for record in records if record.error and not record.cancelled)
+
+    def over_whole(figure: Callable[[RequestRecord], float | None]) -> Distribution | None:
+        return distribution(_known(map(figure, whole)))
+
     return Level(
         streams=segment.streams,
         input_tokens=segment.input_tokens,
         output_tokens=segment.output_tokens,
         depth=segment.depth,
-        counts=counts(records),
+        counts=Counts(**Counter(record.outcome.value for record in records)),
         passes=sum(each.finished for each in passes),
         seconds=math.fsum(each.seconds for each in passes),
         output_rate=_mean(rates),
@@ -153,32 +159,21 @@ def level(passes: Sequence[Pass]) -> Level:
         total_rate=_mean(_known(each.total_rate for each in finished)),
         request_rate=_mean(_known(each.request_rate for each in finished)),
         peak_rate=max((_peak(each.records) for each in finished), default=None),
-        ttft=_over(whole, lambda record: record.ttft),
+        ttft=over_whole(lambda record: record.ttft),
         itl=distribution(itl for record in whole for itl in record.itls),
-        tpot=_over(whole, lambda record: record.tpot),
-        e2e=_over(whole, lambda record: record.e2e),
-        decode_rate=_over(whole, lambda record: record.decode_rate),
-        stream_rate=_over(whole, lambda record: record.stream_rate),
-        prefill_rate=_over(whole, lambda record: record.prefill_rate),
-        tokens_per_chunk=_tokens_per_chunk(whole),
-        errors=_errors(records),
+        tpot=over_whole(lambda record: record.tpot),
+        e2e=over_whole(lambda record: record.e2e),
+        decode_rate=over_whole(lambda record: record.decode_rate),
+        stream_rate=over_whole(lambda record: record.stream_rate),
+        prefill_rate=over_whole(lambda record: record.prefill_rate),
+        tokens_per_chunk=sum(record.completion_tokens or 0 for record in whole) / chunks if chunks else None,
+        errors=tuple(sorted(errors.items(), key=lambda each: (-each[1], each[0]))),
         wrong_lengths=sum(record.wrong_length for record in records),
-        cached_tokens=_total(record.cached_tokens for record in records),
+        cached_tokens=sum(cached) if cached else None,
     )
 
 
-def counts(records: Iterable[RequestRecord]) -> Counts:
-    """How they ended."""
-    told = [record.outcome for record in records]
-    return Counts(**{outcome.value: told.count(outcome) for outcome in Outcome})
-
-
-def _rate(tokens: Iterable[int | None], seconds: float) -> float | None:
-    known = [count for count in tokens if count is not None]
-    return sum(known) / seconds if known and seconds > 0 else None
-
-
-def _known(values: Iterable[float | None]) -> list[float]:
+def _known(values: Iterable[T | None]) -> list[T]:
     return [value for value in values if value is not None]
 
 
@@ -186,33 +181,10 @@ def _mean(values: Sequence[float]) -> float | None:
     return math.fsum(values) / len(values) if values else None
 
 
-def _total(values: Iterable[int | None]) -> int | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
-
-
-def _over(records: Iterable[RequestRecord], figure: Callable[[RequestRecord], float | None]) -> Distribution | None:
-    return distribution(_known(figure(record) for record in records))
-
-
-def _tokens_per_chunk(records: Sequence[RequestRecord]) -> float | None:
-    chunks = sum(len(record.chunks) for record in records)
-    return sum(record.completion_tokens or 0 for record in records) / chunks if chunks else None
-
-
-def _errors(records: Iterable[RequestRecord]) -> tuple[tuple[str, int], ...]:
-    """What went wrong and how often, the most frequent first."""
-    told = [record.error for record in records if record.error and not record.cancelled]
-    return tuple(sorted(((text, told.count(text)) for text in set(told)), key=lambda each: (-each[1], each[0])))
-
-
 def _peak(records: Iterable[RequestRecord]) -> float:
     """The most tokens within one second, wherever that second begins; a chunk counts for its share of the tokens."""
     arrivals = sorted(
-        (at, (record.completion_tokens or 0) / len(record.chunks))
-        for record in records
-        if record.chunks
-        for at in record.chunks
+        (at, (record.completion_tokens or 0) / len(record.chunks)) for record in records for at in record.chunks
     )
     most = inside = 0.0
     begin = 0
@@ -224,6 +196,8 @@ def _peak(records: Iterable[RequestRecord]) -> float:
         most = max(most, inside)
     return most
 
+
+# --- scaling ----------------------------------------------------------------------------------------------
 
 KNEE_EFFICIENCY: Final = 0.5
 """At the knee each stream still adds at least half of what the first one gives.
@@ -279,18 +253,12 @@ def scaling(throughput: Mapping[int, float]) -> Scaling | None:
     )
 
 
-class Ending(StrEnum):
-    """How a run ended."""
-
-    COMPLETED = "completed"
-    CANCELLED = "cancelled"
-    STOPPED = "stopped"
-    FAILED = "failed"
+# --- the host while it was measured -----------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class BoxSample:
-    """The box at one moment; `at` in monotonic seconds. None: not reported."""
+class HostSample:
+    """The host at one moment; `at` in monotonic seconds. None: not reported."""
 
     at: float
     usable_bytes: int | None = None
@@ -302,8 +270,8 @@ class BoxSample:
 
 
 @dataclass(frozen=True, slots=True)
-class BoxFigures:
-    """The box while it was measured, over all samples. `joules_per_token` is mean power times time over the output
+class HostFigures:
+    """The host while it was measured, over all samples. `joules_per_token` is mean power times time over the output
     tokens of all measured passes: the GPU's share only, which is what NVML reports."""
 
     samples: int
@@ -316,6 +284,37 @@ class BoxFigures:
     sm_clock_mhz_least: int | None = None
     utilization_percent_mean: float | None = None
     joules_per_token: float | None = None
+
+
+def host_figures(samples: Sequence[HostSample], seconds: float, output_tokens: int) -> HostFigures:
+    """Figures of the samples; `seconds` and `output_tokens` are those of all measured passes."""
+    power = _known(sample.power_watts for sample in samples)
+    clock = _known(sample.sm_clock_mhz for sample in samples)
+    watts = sum(power) / len(power) if power else None
+    return HostFigures(
+        samples=len(samples),
+        used_bytes_most=max(_known(sample.used_bytes for sample in samples), default=None),
+        usable_bytes_least=min(_known(sample.usable_bytes for sample in samples), default=None),
+        power_watts_mean=watts,
+        power_watts_most=max(power, default=None),
+        temperature_c_most=max(_known(sample.temperature_c for sample in samples), default=None),
+        sm_clock_mhz_mean=_mean(clock),
+        sm_clock_mhz_least=min(clock, default=None),
+        utilization_percent_mean=_mean(_known(sample.utilization_percent for sample in samples)),
+        joules_per_token=watts * seconds / output_tokens if watts is not None and output_tokens else None,
+    )
+
+
+# --- a run ------------------------------------------------------------------------------------------------
+
+
+class Ending(StrEnum):
+    """How a run ended."""
+
+    COMPLETED = "completed"
+    CANCELLED = "cancelled"
+    STOPPED = "stopped"
+    FAILED = "failed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,9 +333,9 @@ class BenchRun:
     ending: Ending = Ending.COMPLETED
     reason: str = ""
     seconds: float = 0.0
-    box: BoxFigures = BoxFigures(0)
+    host: HostFigures = HostFigures(0)
     server: ServerSide | None = None
-    checks: tuple[Check, ...] = ()
+    checks: tuple[ServerCheck, ...] = ()
     caveats: tuple[str, ...] = ()
     pair: str = ""
     lateness: Distribution | None = None
@@ -354,7 +353,10 @@ class BenchRun:
     @property
     def counts(self) -> Counts:
         """How all requests ended."""
-        return sum((level.counts for level in self.levels), Counts())
+        totals = (
+            (each.name, sum(getattr(level.counts, each.name) for level in self.levels)) for each in fields(Counts)
+        )
+        return Counts(**dict(totals))
 
     @property
     def throughput(self) -> dict[int, float]:
@@ -379,30 +381,10 @@ class BenchRun:
         return max((rate for streams, rate in self.throughput.items() if streams > 1), default=None)
 
 
-def box_figures(samples: Sequence[BoxSample], seconds: float, output_tokens: int) -> BoxFigures:
-    """Figures of the samples; `seconds` and `output_tokens` are those of all measured passes."""
-    power = [s.power_watts for s in samples if s.power_watts is not None]
-    clock = [s.sm_clock_mhz for s in samples if s.sm_clock_mhz is not None]
-    busy = [s.utilization_percent for s in samples if s.utilization_percent is not None]
-    mean_power = sum(power) / len(power) if power else None
-    return BoxFigures(
-        samples=len(samples),
-        used_bytes_most=max((s.used_bytes for s in samples if s.used_bytes is not None), default=None),
-        usable_bytes_least=min((s.usable_bytes for s in samples if s.usable_bytes is not None), default=None),
-        power_watts_mean=mean_power,
-        power_watts_most=max(power, default=None),
-        temperature_c_most=max((s.temperature_c for s in samples if s.temperature_c is not None), default=None),
-        sm_clock_mhz_mean=sum(clock) / len(clock) if clock else None,
-        sm_clock_mhz_least=min(clock, default=None),
-        utilization_percent_mean=sum(busy) / len(busy) if busy else None,
-        joules_per_token=mean_power * seconds / output_tokens if mean_power is not None and output_tokens else None,
-    )
-
-
 # --- what has to be known ---------------------------------------------------------------------------------
 
 SLOW_CLOCK_MHZ = 1400
-"""Under load a GB10 runs at 2200 to 2500 MHz; a box whose power supply negotiated too little stays at 500 to 850."""
+"""Under load a GB10 runs at 2200 to 2500 MHz; a Spark whose power supply negotiated too little stays at 500 to 850."""
 
 LATE_SECONDS = 0.01
 """A timer of this program's event loop is up to 1 ms late by its making; ten times that is the machine."""
@@ -460,7 +442,7 @@ def result_caveats(run: BenchRun, other_requests: int) -> tuple[str, ...]:
     if run.ending is Ending.COMPLETED and any(check.agrees is False for check in run.checks):
         what = ", ".join(check.what for check in run.checks if check.agrees is False)
         found.append(f"The server's own figures differ from ours: {what}.")
-    slow, busy = run.box.sm_clock_mhz_mean, run.box.utilization_percent_mean
+    slow, busy = run.host.sm_clock_mhz_mean, run.host.utilization_percent_mean
     if slow is not None and slow < SLOW_CLOCK_MHZ and (busy or 0) > 80 and run.conditions.is_spark:
         found.append(
             f"The GPU ran at {slow:.0f} MHz under load: a Spark does 2,400. Take its power adapter off the wall for a "
@@ -469,10 +451,7 @@ def result_caveats(run: BenchRun, other_requests: int) -> tuple[str, ...]:
     return tuple(found)
 
 
-def memory_reason(usable: int, floor: int) -> str:
-    """Why memory ended a run."""
-    return f"usable memory fell to {gib(usable)} GiB, below the guard's floor of {gib(floor)} GiB"
-
+# --- how long it will take --------------------------------------------------------------------------------
 
 WARM_UP_TOKENS: Final = 16
 """A warm-up request asks for no more."""
@@ -487,8 +466,8 @@ class Estimate:
 
 
 def estimate(plan: BenchPlan, *, before: BenchRun | None = None, decode_rate: float | None = None) -> Estimate | None:
-    """How long the plan takes on one engine. `before` is an earlier, completed run of the same model, `decode_rate`
-    somebody's tokens per second of one stream. None: nothing is known.
+    """How long the plan takes on one engine. `before` is an earlier, completed run of the same model, `decode_rate` a
+    published rate of one stream in tokens per second. None: unknown.
 
     From a run: its own duration, times the ratio of both loads in stream seconds, by its latencies at the nearest
     levels. Its tokenizing, warm-up and waits are so in it too.
@@ -505,28 +484,35 @@ def estimate(plan: BenchPlan, *, before: BenchRun | None = None, decode_rate: fl
 
 def _stream_seconds(plan: BenchPlan, levels: Sequence[Level]) -> float | None:
     """What each stream of each segment takes, one segment after the other, by the latencies of these levels."""
-    total = 0.0
-    for segment in segments(plan):
-        found = _request_seconds(segment.streams, segment.input_tokens, segment.output_tokens, levels)
-        if found is None:
-            return None
-        total += found * segment.requests / segment.streams
-    for streams in {1, *plan.concurrency} if plan.warmup else ():
-        asked = plan.input_tokens if plan.concurrency else min(plan.depths)
-        output = max(2, min(WARM_UP_TOKENS, plan.output_tokens))
-        total += (_request_seconds(streams, asked, output, levels) or 0.0) * plan.warmup
-    return total
-
-
-def _request_seconds(streams: int, prompt: int, output: int, levels: Sequence[Level]) -> float | None:
-    known = [level for level in levels if level.ttft is not None and level.tpot is not None]
+    known = [(level, level.ttft, level.tpot) for level in levels if level.ttft is not None and level.tpot is not None]
     if not known:
         return None
-    near = min(known, key=lambda each: (abs(math.log2(each.streams / streams)), abs(each.input_tokens - prompt)))
-    if near.ttft is None or near.tpot is None:
-        return None
-    more = max(1.0, streams / near.streams)  # beyond the levels that are known: prefill queues, steps grow slowly
-    return near.ttft.p50 * more * prompt / near.input_tokens + near.tpot.p50 * math.sqrt(more) * (output - 1)
+
+    def request_seconds(segment: Segment) -> float:
+        level, ttft, tpot = min(
+            known,
+            key=lambda each: (
+                abs(math.log2(each[0].streams / segment.streams)), abs(each[0].input_tokens - segment.input_tokens)
+            ),
+        )  # fmt: skip
+        more = max(1.0, segment.streams / level.streams)  # beyond the known levels prefill queues, steps grow slowly
+        prefill = ttft.p50 * more * segment.input_tokens / level.input_tokens
+        return prefill + tpot.p50 * math.sqrt(more) * (segment.output_tokens - 1)
+
+    return sum(
+        request_seconds(segment) * segment.requests / segment.streams for segment in (*segments(plan), *warm_ups(plan))
+    )
+
+
+def warm_ups(plan: BenchPlan) -> tuple[Segment, ...]:
+    """Short requests at every level before anything is measured; their pass is number 0."""
+    prompt = plan.input_tokens if plan.concurrency else min(plan.depths)
+    output = max(2, min(WARM_UP_TOKENS, plan.output_tokens))
+    levels = sorted({1, *plan.concurrency}) if plan.warmup else ()
+    return tuple(Segment(0, streams, streams * plan.warmup, prompt, output) for streams in levels)
+
+
+# --- results ----------------------------------------------------------------------------------------------
 
 
 class Status(StrEnum):
@@ -540,8 +526,8 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One entry. `at` is seconds since the epoch, `reason` why it failed or what was noted. A benchmark has its `run`;
-    a verdict without one has only what was said of it."""
+    """One entry. `at` is seconds since the epoch, `reason` why it failed or a note. A benchmark has its `run`; a
+    verdict has none."""
 
     id: str
     at: float
@@ -561,17 +547,18 @@ class Result:
 
 
 def result_of(run: BenchRun) -> Result:
-    """A run as an entry: benchmarked when one level at least has complete requests, else failed with its reason."""
-    measured = run.counts.complete > 0
-    conditions = run.conditions
-    reason = run.reason
-    if not measured and not reason:
-        errors = [text for level in run.levels for text, _ in level.errors]
-        reason = errors[0] if errors else "no request was answered"
+    """A run as an entry: benchmarked when one level at least has complete requests, else failed with its reason, or
+    pending where it was cancelled."""
+    conditions, reason = run.conditions, run.reason
+    status = Status.PENDING if run.ending is Ending.CANCELLED else Status.FAILED
+    if run.counts.complete:
+        status = Status.BENCHMARKED
+    elif not reason:
+        reason = next((text for level in run.levels for text, _ in level.errors), "no request was answered")
     return Result(
         id=run.id,
         at=run.at,
-        status=Status.BENCHMARKED if measured else _without(run.ending),
+        status=status,
         model=conditions.model,
         quantization=conditions.quantization,
         runtime=conditions.runtime,
@@ -582,5 +569,22 @@ def result_of(run: BenchRun) -> Result:
     )
 
 
-def _without(ending: Ending) -> Status:
-    return Status.PENDING if ending is Ending.CANCELLED else Status.FAILED
+RESULT_VERSION: Final = 1
+HOST_KEY: Final = "box"
+"""The key of a run's `host` in a file."""
+
+
+def result_to_json(result: Result) -> dict[str, Any]:
+    """A JSON object: enumerations as their values, infinity as `inf`, None left out."""
+
+    def plain(value: object) -> Any:
+        if isinstance(value, Enum):
+            return value.value
+        if is_dataclass(value):
+            pairs = ((each.name, getattr(value, each.name)) for each in fields(value))
+            return {HOST_KEY if name == "host" else name: plain(item) for name, item in pairs if item is not None}
+        if isinstance(value, tuple):
+            return [plain(item) for item in value]
+        return "inf" if value == math.inf else value
+
+    return {"version": RESULT_VERSION, **plain(result)}

@@ -2,23 +2,23 @@
 
 The difference of two pages of vLLM's `/metrics` has the exact sum and count of every latency, so its mean is exact;
 its quantiles are known no finer than their bucket. A page counts every client's requests: when it counts more than
-we sent, somebody else used the engine meanwhile.
+we sent, another client used the engine meanwhile.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from spark_tui.domain.bench.record import Outcome, RequestRecord
+from spark_tui.domain.bench.record import RequestOutcome, RequestRecord
 from spark_tui.domain.metrics.page import Change, Family, MetricPage, Snapshot, restarted
 
 
 @dataclass(frozen=True, slots=True)
-class Bucket:
-    """So many observations above `low` and up to `high`; seconds."""
+class HistogramBucket:
+    """`count` observations above `low` and up to `high`; seconds."""
 
     low: float
     high: float
@@ -26,19 +26,19 @@ class Bucket:
 
 
 @dataclass(frozen=True, slots=True)
-class Histogram:
+class ServerHistogram:
     """A histogram's growth between two pages."""
 
     count: float
     total: float
-    buckets: tuple[Bucket, ...]
+    buckets: tuple[HistogramBucket, ...]
 
     @property
     def mean(self) -> float | None:
         """Exact: the sum over the count."""
         return self.total / self.count if self.count > 0 else None
 
-    def bucket_of(self, percent: float) -> Bucket | None:
+    def bucket_of(self, percent: float) -> HistogramBucket | None:
         """The bucket in which that percentile lies."""
         wanted, seen = self.count * percent / 100, 0.0
         for bucket in self.buckets:
@@ -50,12 +50,12 @@ class Histogram:
 
 @dataclass(frozen=True, slots=True)
 class ServerSide:
-    """What the server counted between two pages, over all its engines. None: it does not tell."""
+    """What the server counted between two pages, over all its engines. None: not reported."""
 
-    ttft: Histogram | None = None
-    itl: Histogram | None = None
-    e2e: Histogram | None = None
-    queue: Histogram | None = None
+    ttft: ServerHistogram | None = None
+    itl: ServerHistogram | None = None
+    e2e: ServerHistogram | None = None
+    queue: ServerHistogram | None = None
     prompt_tokens: float | None = None
     output_tokens: float | None = None
     cache_hit_share: float | None = None
@@ -83,52 +83,66 @@ def between(before: MetricPage, after: MetricPage) -> ServerSide | None:
     )
 
 
-def _histogram(change: Change, family: Family) -> Histogram | None:
+def _histogram(change: Change, family: Family) -> ServerHistogram | None:
     found = change.histogram(family)
     if found is None or found.sum is None:
         return None
     buckets, low, below = [], 0.0, 0.0
     for high, upto in zip(found.bounds, found.counts, strict=True):
-        buckets.append(Bucket(low, high, upto - below))
+        buckets.append(HistogramBucket(low, high, upto - below))
         low, below = high, upto
-    return Histogram(found.count, found.sum, tuple(buckets))
-
-
-# --- beside ours --------------------------------------------------------------------------------------
+    return ServerHistogram(found.count, found.sum, tuple(buckets))
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class ServerCheck:
     """One figure from both sides. Seconds, or tokens for counts. `agrees` is None where it cannot be judged."""
 
     what: str
     ours: float
     low: float
     high: float
-    agrees: bool | None
+    agrees: bool | None = None
 
 
 MEAN_TOLERANCE: Final = 0.10
 """The server measures inside, we measure outside: the way to it and back is in ours and not in its."""
 
 
-def cross_check(side: ServerSide, records: Sequence[RequestRecord]) -> tuple[Check, ...]:
+def cross_check(side: ServerSide, records: Sequence[RequestRecord]) -> tuple[ServerCheck, ...]:
     """Our figures for all these requests beside the server's for the same time.
 
     Means are compared within 10 % or a millisecond; medians with the bucket in which the server's median lies, widened
-    as much. Only meaningful when nobody else used the engine, and nothing was cancelled.
+    as much. Only meaningful when no other client used the engine, and nothing was cancelled.
     """
-    whole = [record for record in records if record.chunks]
-    checks = [_count("output tokens", side.output_tokens, (record.completion_tokens for record in records))]
-    checks.append(_count("prompt tokens", side.prompt_tokens, (record.prompt_tokens for record in records)))
-    if all(record.outcome is Outcome.COMPLETE for record in records):
-        for name, histogram, values in (
-            ("TTFT", side.ttft, [record.ttft for record in whole]),
-            ("ITL", side.itl, [itl for record in whole for itl in record.itls]),
-            ("E2E", side.e2e, [record.e2e for record in whole]),
-        ):
-            checks += _latency(name, histogram, sorted(value for value in values if value is not None))
-    return tuple(check for check in checks if check is not None)
+    checks = []
+    for what, theirs, counts in (
+        ("output tokens", side.output_tokens, [record.completion_tokens for record in records]),
+        ("prompt tokens", side.prompt_tokens, [record.prompt_tokens for record in records]),
+    ):
+        if theirs is not None:
+            total = float(sum(count for count in counts if count is not None))
+            checks.append(ServerCheck(what, total, theirs, theirs, total == theirs))
+    if any(record.outcome is not RequestOutcome.COMPLETE for record in records):
+        return tuple(checks)
+    for what, histogram, values in (
+        ("TTFT", side.ttft, [record.ttft for record in records]),
+        ("ITL", side.itl, [itl for record in records for itl in record.itls]),
+        ("E2E", side.e2e, [record.e2e for record in records]),
+    ):
+        ours = sorted(value for value in values if value is not None)
+        if histogram is None or histogram.mean is None or not ours:
+            continue
+        mean, median, bucket = math.fsum(ours) / len(ours), ours[len(ours) // 2], histogram.bucket_of(50)
+        checks.append(_check(f"{what} mean", mean, histogram.mean, histogram.mean))
+        if bucket is not None:
+            checks.append(_check(f"{what} median", median, bucket.low, bucket.high))
+    return tuple(checks)
+
+
+def _check(what: str, ours: float, low: float, high: float) -> ServerCheck:
+    slack = max(0.001, MEAN_TOLERANCE * ours)
+    return ServerCheck(what, ours, low, high, low - slack <= ours <= high + slack)
 
 
 def others(side: ServerSide, records: Sequence[RequestRecord]) -> int:
@@ -136,28 +150,3 @@ def others(side: ServerSide, records: Sequence[RequestRecord]) -> int:
     if side.e2e is None:
         return 0
     return max(0, round(side.e2e.count) - sum(bool(record.chunks) for record in records))
-
-
-def _count(what: str, theirs: float | None, ours: Iterable[int | None]) -> Check | None:
-    if theirs is None:
-        return None
-    total = float(sum(count for count in ours if count is not None))
-    return Check(what, total, theirs, theirs, total == theirs)
-
-
-def _latency(name: str, histogram: Histogram | None, values: Sequence[float]) -> list[Check | None]:
-    if histogram is None or not values or histogram.mean is None:
-        return []
-    mean = math.fsum(values) / len(values)
-    theirs = histogram.mean
-    checks: list[Check | None] = [Check(f"{name} mean", mean, theirs, theirs, _near(mean, theirs, theirs))]
-    bucket = histogram.bucket_of(50)
-    if bucket is not None:
-        median = values[len(values) // 2]
-        checks.append(Check(f"{name} median", median, bucket.low, bucket.high, _near(median, bucket.low, bucket.high)))
-    return checks
-
-
-def _near(value: float, low: float, high: float) -> bool:
-    slack = max(0.001, MEAN_TOLERANCE * value)
-    return low - slack <= value <= high + slack

@@ -1,4 +1,4 @@
-"""Percentiles and confidence intervals, exactly as defined here and by nobody's taste.
+"""Percentiles as `vllm bench serve` computes them, and 95 % confidence intervals.
 
 Percentiles interpolate linearly between order statistics (numpy's default, which `vllm bench serve` uses): the value
 at rank `(n - 1) * p / 100` of the sorted sample, counted from 0.
@@ -25,7 +25,7 @@ _T95: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
+class ConfidenceInterval:
     """A 95 % confidence interval."""
 
     low: float
@@ -46,7 +46,7 @@ class Distribution:
     p95: float
     p99: float
     most: float
-    median_interval: Interval | None = None
+    median_interval: ConfidenceInterval | None = None
 
 
 def distribution(values: Iterable[float]) -> Distribution | None:
@@ -76,30 +76,30 @@ def deviation(values: Sequence[float]) -> float:
     return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
 
 
-def mean_interval(values: Sequence[float]) -> Interval | None:
+def mean_interval(values: Sequence[float]) -> ConfidenceInterval | None:
     """The mean's 95 % interval by Student's t; None for fewer than two values."""
     if len(values) < 2:
         return None
     mean = math.fsum(values) / len(values)
     half = student_t(len(values) - 1) * deviation(values) / math.sqrt(len(values))
-    return Interval(mean - half, mean + half)
+    return ConfidenceInterval(mean - half, mean + half)
 
 
-def median_interval(ordered: Sequence[float]) -> Interval | None:
+def median_interval(ordered: Sequence[float]) -> ConfidenceInterval | None:
     """The median's interval between two order statistics, whatever the distribution: it covers the true median with at
     least 95 %. None for fewer than 6 values, with which no pair of them does."""
     count = len(ordered)
     tail, rank = 0.5**count if count < 1000 else 0.0, 0
     if count >= 1000:
         rank = math.floor(count / 2 - 1.96 * math.sqrt(count) / 2)
-        return Interval(ordered[rank], ordered[count - 1 - rank])
+        return ConfidenceInterval(ordered[rank], ordered[count - 1 - rank])
     if 2 * tail > 1 - CONFIDENCE:
         return None
     probability = tail
     while True:  # the largest rank whose both tails together stay within 5 %
         probability = probability * (count - rank) / (rank + 1)
         if 2 * (tail + probability) > 1 - CONFIDENCE:
-            return Interval(ordered[rank], ordered[count - 1 - rank])
+            return ConfidenceInterval(ordered[rank], ordered[count - 1 - rank])
         tail, rank = tail + probability, rank + 1
 
 

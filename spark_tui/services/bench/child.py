@@ -1,7 +1,7 @@
 """The helper process that sends a benchmark's load: `python -m spark_tui.services.bench.child`.
 
-A process of its own, so that nothing else that this program does (a screen that is painted, a log that is read) stands
-between the arrival of a token and the clock. It reads one JSON object per line on standard input, and writes the same:
+A process of its own, so that nothing else that this program does (painting a screen, reading a log) delays
+the clock when a token arrives. It reads one JSON object per line on standard input, and writes the same:
 
     {"load": {...}}                      send this; an answer to it ends with {"records": ...}
     {"stop": true}                       cut short what is under way
@@ -20,8 +20,7 @@ import sys
 import threading
 from typing import Any, Final
 
-from spark_tui.domain.bench.export import record_to_json
-from spark_tui.domain.bench.record import record_of
+from spark_tui.domain.bench.record import record_of, record_to_json
 from spark_tui.services.bench.load import ClosedLoop
 from spark_tui.services.ports import Load, RequestSpec
 
@@ -37,67 +36,60 @@ def main() -> int:
 async def _serve() -> None:
     orders: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
     loop = asyncio.get_running_loop()
-    threading.Thread(target=_read, args=(loop, orders), daemon=True).start()
+
+    def read() -> None:  # in a thread, which waits in the kernel: lines can be many megabytes long
+        for line in sys.stdin.buffer:
+            loop.call_soon_threadsafe(orders.put_nowait, json.loads(line))
+        loop.call_soon_threadsafe(orders.put_nowait, None)
+
+    threading.Thread(target=read, daemon=True).start()
     while (order := await orders.get()) is not None:
-        if "load" in order and not await _one(order, orders):
+        if "load" in order and not await _send(order, orders):
             return
 
 
-async def _one(order: dict[str, Any], orders: asyncio.Queue[dict[str, Any] | None]) -> bool:
+async def _send(order: dict[str, Any], orders: asyncio.Queue[dict[str, Any] | None]) -> bool:
     """One load, until it has ended; false when standard input has."""
-    closed = ClosedLoop(order["base_url"], order["authorization"], load_of(order["load"]))
+    closed = ClosedLoop(order["base_url"], order["authorization"], load_from_json(order["load"]))
     running = asyncio.create_task(closed.run())
     listening = asyncio.create_task(orders.get())
-    goes_on = True
+    connected = True
     while not running.done():
         await asyncio.wait((running, listening), timeout=TICK_SECONDS, return_when=asyncio.FIRST_COMPLETED)
         if listening.done():
-            told = listening.result()
-            goes_on = goes_on and told is not None
+            connected = listening.result() is not None
             closed.stop()
-            if told is None:
+            if not connected:
                 break
             listening = asyncio.create_task(orders.get())
         tick = closed.tick()
-        _say({"tick": [tick.done, tick.running, tick.pieces]})
+        _write({"tick": [tick.done, tick.running, tick.pieces]})
     listening.cancel()
-    exchanges = await running
-    records = [record_to_json(record_of(exchange)) for exchange in exchanges]
-    _say({"records": records, "lateness": [round(late, 6) for late in closed.lateness]})
-    return goes_on
-
-
-def load_of(told: dict[str, Any]) -> Load:
-    """A load as its parent wrote it."""
-    requests = tuple(
-        RequestSpec(number, prompt if isinstance(prompt, str) else tuple(prompt), asked, output)
-        for number, prompt, asked, output in told["requests"]
-    )
-    return Load(told["model"], requests, told["streams"], told["temperature"], told["silence_seconds"])
+    records = [record_to_json(record_of(exchange)) for exchange in await running]
+    _write({"records": records, "lateness": [round(late, 6) for late in closed.lateness]})
+    return connected
 
 
 def load_to_json(load: Load) -> dict[str, Any]:
-    """The other way round."""
+    """A JSON object."""
+    requests = [[spec.number, spec.prompt, spec.input_tokens, spec.output_tokens] for spec in load.requests]
     return {
-        "model": load.model,
-        "requests": [
-            [request.number, request.prompt, request.input_tokens, request.output_tokens] for request in load.requests
-        ],
-        "streams": load.streams,
-        "temperature": load.temperature,
+        "model": load.model, "requests": requests, "streams": load.streams, "temperature": load.temperature,
         "silence_seconds": load.silence_seconds,
-    }
+    }  # fmt: skip
 
 
-def _read(loop: asyncio.AbstractEventLoop, orders: asyncio.Queue[dict[str, Any] | None]) -> None:
-    """In a thread of its own, which waits in the kernel: lines can be many megabytes long."""
-    for line in sys.stdin.buffer:
-        loop.call_soon_threadsafe(orders.put_nowait, json.loads(line))
-    loop.call_soon_threadsafe(orders.put_nowait, None)
+def load_from_json(value: dict[str, Any]) -> Load:
+    """The load that `load_to_json` made it of."""
+    requests = tuple(
+        RequestSpec(number, prompt if isinstance(prompt, str) else tuple(prompt), asked, output)
+        for number, prompt, asked, output in value["requests"]
+    )
+    return Load(**{**value, "requests": requests})
 
 
-def _say(told: dict[str, Any]) -> None:
-    sys.stdout.write(json.dumps(told, separators=(",", ":")) + "\n")
+def _write(message: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(message, separators=(",", ":")) + "\n")
     sys.stdout.flush()
 
 

@@ -9,7 +9,7 @@ import os
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any, Final
 
-from spark_tui.domain.bench.export import record_from_json
+from spark_tui.domain.bench.record import record_from_json
 from spark_tui.domain.engine.api_errors import api_error
 from spark_tui.domain.engine.runtimes import LLAMA_CPP
 from spark_tui.domain.engine.state import Endpoint
@@ -22,7 +22,7 @@ from spark_tui.services.ports import Load, LoadEvent, LoadResult, Tick
 
 ANSWER_SECONDS: Final = 30.0
 END_SECONDS: Final = 5.0
-"""A helper that was told to end and has not is killed."""
+"""A helper that has not ended by then is killed."""
 _MOST_LINE_BYTES: Final = 512 * 1024 * 1024
 _MOST_ANSWER_BYTES: Final = 32 * 1024 * 1024
 TOKENIZE_PATH: Final = "/tokenize"
@@ -53,18 +53,18 @@ class HttpLoadDriver:
         stopper: asyncio.Task[None] | None = None
         ended = False
         try:
-            await _tell(child, order)
-            stopper = asyncio.create_task(_tell_stop(child, stop))
+            await _send(child, order)
+            stopper = asyncio.create_task(_send_stop(child, stop))
             while not ended:
-                told = await _hear(child)
-                if told is None:
+                line = await child.stdout.readline() if child.stdout is not None else b""
+                if not line.endswith(b"\n"):
                     raise await self._died(child)
-                if "records" in told:
+                message = json.loads(line)
+                if "records" in message:
                     ended = True
-                    yield LoadResult(tuple(map(record_from_json, told["records"])), tuple(told["lateness"]))
+                    yield LoadResult(tuple(map(record_from_json, message["records"])), tuple(message["lateness"]))
                 else:
-                    done, running, pieces = told["tick"]
-                    yield Tick(done, running, pieces)
+                    yield Tick(*message["tick"])
         finally:
             if stopper is not None:
                 stopper.cancel()
@@ -73,19 +73,19 @@ class HttpLoadDriver:
                 await self._end_child()
 
     async def tokenize(self, endpoint: Endpoint, model: str, text: str) -> tuple[tuple[int, ...], int | None]:
-        """`POST /tokenize` in vLLM's and SGLang's words, or llama.cpp's."""
+        """`POST /tokenize` as vLLM and SGLang take it, or llama.cpp."""
         key = "content" if endpoint.runtime == LLAMA_CPP.id else "prompt"
-        told = await self._post(endpoint, TOKENIZE_PATH, {"model": model, key: text, "add_special_tokens": False})
-        tokens = told.get("tokens")
+        answer = await self._post(endpoint, TOKENIZE_PATH, {"model": model, key: text, "add_special_tokens": False})
+        tokens = answer.get("tokens")
         if not isinstance(tokens, list) or not all(isinstance(token, int) for token in tokens):
             raise _not_understood(endpoint, TOKENIZE_PATH)
-        length = told.get("max_model_len")
+        length = answer.get("max_model_len")
         return tuple(tokens), length if isinstance(length, int) and not isinstance(length, bool) else None
 
     async def detokenize(self, endpoint: Endpoint, model: str, tokens: Sequence[int]) -> str:
         """`POST /detokenize`."""
-        told = await self._post(endpoint, DETOKENIZE_PATH, {"model": model, "tokens": list(tokens)})
-        text = told.get("prompt", told.get("content", told.get("text")))
+        answer = await self._post(endpoint, DETOKENIZE_PATH, {"model": model, "tokens": list(tokens)})
+        text = answer.get("prompt", answer.get("content", answer.get("text")))
         if not isinstance(text, str):
             raise _not_understood(endpoint, DETOKENIZE_PATH)
         return text
@@ -98,36 +98,31 @@ class HttpLoadDriver:
     # --- short questions ------------------------------------------------------------------------------
 
     async def _post(self, endpoint: Endpoint, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        status, text = await self._ask(endpoint, path, body)
-        if status != 200:
-            raise api_error(status, text[:65536], path=path)
-        try:
-            told = json.loads(text)
-        except (ValueError, RecursionError):
-            raise _not_understood(endpoint, path) from None
-        if not isinstance(told, dict):
-            raise _not_understood(endpoint, path)
-        return told
-
-    async def _ask(self, endpoint: Endpoint, path: str, body: dict[str, Any]) -> tuple[int, str]:
         import httpx
 
+        page = bytearray()
         try:
             async with self._pools.of(endpoint).stream(
                 "POST", endpoint.base_url + path, json=body, auth=bearer(endpoint)
             ) as response:
-                page = bytearray()
                 async for piece in response.aiter_bytes():
                     page += piece
                     if len(page) > _MOST_ANSWER_BYTES:
                         break
-                return response.status_code, page.decode("utf-8", "replace")
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise EngineUnreachable(
                 f"The engine at {endpoint.base_url} did not answer {path}.",
                 "Is it running and ready? spark-tui ps shows it.",
                 detail=type(error).__name__,
             ) from None
+        text = page.decode("utf-8", "replace")
+        if response.status_code != 200:
+            raise api_error(response.status_code, text[:65536], path=path)
+        with contextlib.suppress(ValueError, RecursionError):
+            answer = json.loads(text)
+            if isinstance(answer, dict):
+                return answer
+        raise _not_understood(endpoint, path)
 
     # --- the helper -----------------------------------------------------------------------------------
 
@@ -141,19 +136,19 @@ class HttpLoadDriver:
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
                 env={**os.environ, "PYTHONPATH": executors.python_path()},
-                start_new_session=True,  # Ctrl-C in the terminal is for us, who then tell it to stop
+                start_new_session=True,  # Ctrl-C in the terminal is for us, who then ask it to stop
                 limit=_MOST_LINE_BYTES,
             )
         except OSError as error:
             raise SparkError(
                 f"The helper that sends the load cannot start: {error.strerror or error}.",
-                "Look at how many processes run, and at the memory that is left.",
+                "Check the number of processes and the free memory.",
             ) from error
         return self._child
 
     async def _died(self, child: asyncio.subprocess.Process) -> SparkError:
-        said = await child.stderr.read() if child.stderr is not None else b""
-        lines = said.decode("utf-8", "replace").strip().splitlines()
+        errors = await child.stderr.read() if child.stderr is not None else b""
+        lines = errors.decode("utf-8", "replace").strip().splitlines()
         code = await child.wait()
         return SparkError(
             "The helper that sends the load has ended.",
@@ -176,7 +171,7 @@ class HttpLoadDriver:
             await child.wait()
 
 
-async def _tell(child: asyncio.subprocess.Process, order: dict[str, Any]) -> None:
+async def _send(child: asyncio.subprocess.Process, order: dict[str, Any]) -> None:
     if child.stdin is None:
         return
     with contextlib.suppress(ConnectionError):  # it has ended: the reader of its answers notices, and says why
@@ -184,15 +179,9 @@ async def _tell(child: asyncio.subprocess.Process, order: dict[str, Any]) -> Non
         await child.stdin.drain()
 
 
-async def _tell_stop(child: asyncio.subprocess.Process, stop: asyncio.Event) -> None:
+async def _send_stop(child: asyncio.subprocess.Process, stop: asyncio.Event) -> None:
     await stop.wait()
-    await _tell(child, {"stop": True})
-
-
-async def _hear(child: asyncio.subprocess.Process) -> dict[str, Any] | None:
-    """Its next line; None when it has ended."""
-    line = await child.stdout.readline() if child.stdout is not None else b""
-    return json.loads(line) if line.endswith(b"\n") else None
+    await _send(child, {"stop": True})
 
 
 def _not_understood(endpoint: Endpoint, path: str) -> EngineFailed:

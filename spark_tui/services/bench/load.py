@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Final, cast
 from urllib.parse import urlsplit
 
-from spark_tui.domain.bench.record import COMPLETIONS_PATH, Exchange
+from spark_tui.domain.bench.record import COMPLETIONS_PATH, WireExchange
 from spark_tui.services.ports import Load, RequestSpec, Tick
 
 MAX_HEAD_BYTES: Final = 64 * 1024
@@ -72,12 +72,12 @@ class Framing:
         self.status = int(words[1])
         if self.status < 200:
             return
-        told = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-        self._chunked = told.get("transfer-encoding", "").lower().endswith("chunked")
-        length = told.get("content-length", "")
+        fields = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+        self._chunked = fields.get("transfer-encoding", "").lower().endswith("chunked")
+        length = fields.get("content-length", "")
         self._length = int(length) if length.isdigit() and len(length) < 16 and not self._chunked else None
         framed = self._chunked or self._length is not None
-        self.keep = framed and words[0] == "HTTP/1.1" and told.get("connection", "").lower() != "close"
+        self.keep = framed and words[0] == "HTTP/1.1" and fields.get("connection", "").lower() != "close"
         self._in_body = True
         self.ended = self._length == 0 or self.status in (204, 304)
 
@@ -233,7 +233,7 @@ class ClosedLoop:
         self._load = load
         self._requests = [(spec, self._request(spec)) for spec in load.requests]
         self._wires: list[Wire | None] = [None] * load.streams
-        self._exchanges: list[Exchange] = []
+        self._exchanges: list[WireExchange] = []
         self._next = 0
         self._stopping = False
         self._running = 0
@@ -253,7 +253,7 @@ class ClosedLoop:
             if wire is not None:
                 wire.close()
 
-    async def run(self) -> list[Exchange]:
+    async def run(self) -> list[WireExchange]:
         """All exchanges in the order of their numbers. Never raises for what a server does."""
         with _without_collector(), _prompt_scheduling():
             beside = [asyncio.create_task(self._watch_silence()), asyncio.create_task(self._pulse())]
@@ -283,7 +283,7 @@ class ClosedLoop:
                 if wire is not None:
                     wire.pieces = []
 
-    async def _exchange(self, index: int, spec: RequestSpec, request: bytes) -> Exchange:
+    async def _exchange(self, index: int, spec: RequestSpec, request: bytes) -> WireExchange:
         """One request and its answer. The connection is open before the clock starts."""
         wire = self._wires[index]
         begun = time.monotonic()
@@ -293,14 +293,14 @@ class ClosedLoop:
             try:
                 wire = self._wires[index] = await self._connect()
             except (OSError, TimeoutError) as error:
-                return self._told(index, spec, begun, None, _connect_words(error))
+                return self._exchanged(index, spec, begun, None, _connect_words(error))
         sent, answer = wire.send(request)
         await answer
-        return self._told(index, spec, sent, wire, "" if self._stopping else wire.broken)
+        return self._exchanged(index, spec, sent, wire, "" if self._stopping else wire.broken)
 
-    def _told(self, index: int, spec: RequestSpec, sent: float, wire: Wire | None, broken: str) -> Exchange:
+    def _exchanged(self, index: int, spec: RequestSpec, sent: float, wire: Wire | None, broken: str) -> WireExchange:
         whole = wire is not None and wire.framing.ended
-        return Exchange(
+        return WireExchange(
             number=spec.number,
             stream=index,
             sent=sent,

@@ -1,19 +1,21 @@
-"""The ResultStore on disk: one JSON object a line, in a private folder. Lines are added at the end; what has to go
-is left out of a new file that takes the old one's place. A line that cannot be read stays as it is."""
+"""The ResultStore on disk: one JSON object a line, in a private folder. Lines are appended; a deletion writes a new
+file that replaces the old one. A line that cannot be read stays as it is."""
 
 from __future__ import annotations
 
 import fcntl
 import json
+import math
 import os
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from io import FileIO
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from spark_tui.domain.bench.export import Unreadable, result_from_json, result_to_json
-from spark_tui.domain.bench.run import Result
+import msgspec
+
+from spark_tui.domain.bench.run import HOST_KEY, RESULT_VERSION, Result, result_to_json
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.text import clean_line, truncate
 from spark_tui.services.files import FILE_MODE, FOLDER_MODE
@@ -23,6 +25,40 @@ MOST_BYTES: Final = 64 * 1024 * 1024
 _MOST_READ: Final = 4 * MOST_BYTES
 _NAME: Final = "results.jsonl"
 _FLAGS: Final = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class UnreadableResult(ValueError):
+    """Not a result, damaged, or of a newer version."""
+
+
+def result_from_json(value: object) -> Result:
+    """The result that `result_to_json` wrote. Raises UnreadableResult. Unknown keys are ignored, absent ones have their
+    default."""
+    if not isinstance(value, dict):
+        raise UnreadableResult("not a JSON object")
+    version = value.get("version")
+    if not isinstance(version, int) or version < 1:
+        raise UnreadableResult("no version")
+    if version > RESULT_VERSION:
+        raise UnreadableResult(f"version {version} is newer than this program's ({RESULT_VERSION})")
+    restored = _restored(value)
+    run = restored.get("run")
+    if isinstance(run, dict):
+        if HOST_KEY in run:
+            run["host"] = run.pop(HOST_KEY)
+        if isinstance(run.get("plan"), dict):
+            run["plan"].setdefault("temperature", None)  # None is left out of files, and is not this field's default
+    try:
+        return msgspec.convert(restored, Result)
+    except msgspec.ValidationError as error:
+        raise UnreadableResult(str(error)) from None
+
+
+def _restored(value: Any) -> Any:
+    """A copy of a JSON value, with the infinite ends of intervals."""
+    if isinstance(value, dict):
+        return {key: math.inf if key == "high" and item == "inf" else _restored(item) for key, item in value.items()}
+    return [_restored(item) for item in value] if isinstance(value, list) else value
 
 
 class FileResults:
@@ -35,8 +71,7 @@ class FileResults:
         self._problems: tuple[str, ...] = ()
 
     def add(self, result: Result) -> None:
-        """Adds a line, and makes sure that it is on the disk. After a line that was cut short by a crash, a new one
-        begins."""
+        """Appends a line, flushed to the disk; after a line that a crash cut short, on a new one."""
         line = json.dumps(result_to_json(result), separators=(",", ":"), allow_nan=False).encode() + b"\n"
         try:
             self._folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
@@ -66,13 +101,13 @@ class FileResults:
         except OSError as error:
             raise SparkError(
                 f"The results in {self._file} cannot be changed: {error.strerror or error}.",
-                "Make room there, or see whom the folder belongs to.",
+                "Free disk space, or check the owner of the folder.",
             ) from error
         return len(lines) - len(kept)
 
     @contextmanager
     def _locked(self) -> Iterator[FileIO]:
-        """The file, for one at a time. Who waited while another one took its place opens that."""
+        """The file, for one process at a time; opened again where another one replaced it meanwhile."""
         while True:
             with os.fdopen(os.open(self._file, _FLAGS, FILE_MODE), "r+b", buffering=0) as file:
                 fcntl.flock(file, fcntl.LOCK_EX)
@@ -84,7 +119,7 @@ class FileResults:
                 return
 
     def _replace(self, lines: list[bytes]) -> None:
-        """A new file with these lines takes the old one's place, in one step."""
+        """Replaces the file, in one step, by one with these lines."""
         new = self._file.with_name(f".{_NAME}.new")
         new.unlink(missing_ok=True)
         with os.fdopen(os.open(new, _FLAGS | os.O_EXCL, FILE_MODE), "r+b") as file:
@@ -104,7 +139,7 @@ class FileResults:
         except OSError as error:
             raise SparkError(
                 f"The results in {self._file} cannot be read: {error.strerror or error}.",
-                "See whom the file belongs to.",
+                "Check the owner of the file.",
             ) from error
         found, problems = [], []
         for number, line in enumerate(content.split(b"\n"), 1):
@@ -113,8 +148,8 @@ class FileResults:
             try:
                 found.append(result_from_json(json.loads(line)))
             except (ValueError, RecursionError) as error:
-                why = str(error) if isinstance(error, Unreadable) else "it is no JSON"
-                problems.append(f"{self._file}:{number}: {truncate(clean_line(why), 200)}. It is left as it is.")
+                why = str(error) if isinstance(error, UnreadableResult) else "not JSON"
+                problems.append(f"{self._file}:{number}: {truncate(clean_line(why), 200)}. Kept as it is.")
         self._problems = tuple(problems)
         return tuple(found)
 
@@ -124,13 +159,12 @@ class FileResults:
 
 
 def _lines(file: FileIO) -> list[bytes]:
-    """Every line, with its end."""
     file.seek(0)
     return file.readall().splitlines(keepends=True)
 
 
 def _id_of(line: bytes) -> str | None:
-    """The id of the result in a line; None for one that cannot be read, which is nobody's to delete."""
+    """The id of the result in a line; None for one that cannot be read, and so must not be deleted."""
     try:
         return result_from_json(json.loads(line)).id
     except (ValueError, RecursionError):
@@ -138,7 +172,7 @@ def _id_of(line: bytes) -> str | None:
 
 
 def _without_oldest(lines: list[bytes], excess: int) -> list[bytes]:
-    """The lines without the first results, so many bytes of them; the newest one stays."""
+    """The lines without the first results, `excess` bytes of them; the newest one stays."""
     kept = []
     for line in lines[:-1]:
         if excess > 0 and _id_of(line) is not None:
@@ -149,24 +183,24 @@ def _without_oldest(lines: list[bytes], excess: int) -> list[bytes]:
 
 
 class MemoryResults:
-    """A ResultStore that forgets: for the demo."""
+    """A ResultStore for the demo: nothing survives the program."""
 
     def __init__(self) -> None:
-        self._kept: list[Result] = []
+        self._kept: tuple[Result, ...] = ()
 
     def add(self, result: Result) -> None:
-        """Until the program ends."""
-        self._kept.append(result)
+        """Appends it."""
+        self._kept += (result,)
 
     def remove(self, ids: Collection[str]) -> int:
-        """Forgets them."""
+        """Drops them."""
         before = len(self._kept)
-        self._kept = [result for result in self._kept if result.id not in ids]
+        self._kept = tuple(result for result in self._kept if result.id not in ids)
         return before - len(self._kept)
 
     def all(self) -> tuple[Result, ...]:
         """Oldest first."""
-        return tuple(self._kept)
+        return self._kept
 
     def problems(self) -> tuple[str, ...]:
         """None."""

@@ -2,297 +2,202 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Final, TypeVar
+from typing import ClassVar, Final
 
-from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Horizontal, Vertical, VerticalScroll
-from textual.content import Content
-from textual.events import DescendantFocus
-from textual.screen import ModalScreen
-from textual.widgets import Button, Input, Static
 
 import spark_tui
-from spark_tui.core.bench_ab import Side, running_engine, starts_of
+from spark_tui.core.bench import check_memory
+from spark_tui.core.bench_ab import Variant, running_engine, starts_of
 from spark_tui.core.context import Context
 from spark_tui.domain.bench.conditions import conditions_of
-from spark_tui.domain.bench.plan import BenchPlan, PlanError, PromptCache, check_context, check_plan
-from spark_tui.domain.bench.plan import Content as PlanContent
+from spark_tui.domain.bench.plan import BenchPlan, Content, PlanError, PromptCache, check_context, check_plan
 from spark_tui.domain.bench.run import BenchRun, Ending, Result, estimate, plan_caveats
-from spark_tui.domain.errors import RefusedError, SparkError, UsageError
+from spark_tui.domain.errors import SparkError, UsageError
 from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.quantities import gib, human_count, human_duration
 from spark_tui.domain.reading import value_of
-from spark_tui.tui.form_screen import WRONG, FieldRow, FormField
-from spark_tui.tui.screens.bench_words import ago, serving, short_model, turn_parts
-from spark_tui.tui.widgets.page import BLANK, Page, Part, sentence, told
+from spark_tui.present.bench import SIMULATED, ab_pairs, ago, sentence, serving, short_model
+from spark_tui.present.page import Page, Row, Section, Tone, labelled
+from spark_tui.tui.form_screen import FieldRow, FormField, FormScreen
 
-Choice = TypeVar("Choice", PlanContent, PromptCache)
 _DEFAULT: Final = BenchPlan()
-_KEYS: Final = {"input_tokens": "input", "output_tokens": "output"}
-"""Fields of the plan that have another name here."""
+_NONE: Final = ("none", "-")
 
 
 @dataclass(frozen=True, slots=True)
 class BenchOrder:
-    """What shall be measured: an engine by its container's name, another one in turn with it, and the load. With
-    `sides` the other one is a launch: the two are started in turn."""
+    """What shall be measured: one engine, or two variants in turn."""
 
-    engine: str
-    other: str
+    variants: tuple[Variant, ...]
     plan: BenchPlan
-    sides: tuple[Side, Side] | None = None
+
+    @property
+    def launches(self) -> tuple[Variant, Variant] | None:
+        """The variants of an A/B that starts both of them in turn."""
+        first, *others = self.variants
+        return (first, others[0]) if others and first.request is not None else None
+
+
+def whole_number(text: str) -> int:
+    """`2,048`. Raises UsageError."""
+    plain = text.replace(",", "").replace("_", "")
+    if not (plain.isascii() and plain.isdecimal() and len(plain) < 10):
+        raise UsageError("Not a whole number.", "Write for example 1024.")
+    return int(plain)
+
+
+def whole_numbers(text: str) -> tuple[int, ...]:
+    """`8 1, 2`, sorted; empty for `none`. Raises UsageError."""
+    if text.lower() in _NONE:
+        return ()
+    parts = text.replace(",", " ").split()
+    if not parts or not all(part.isascii() and part.isdecimal() and len(part) < 10 for part in parts):
+        raise UsageError("Not a list of whole numbers.", "Write for example 1,2,4,8; or none.")
+    return tuple(sorted(map(int, parts)))
+
+
+def one_of(kinds: type[Content] | type[PromptCache], text: str) -> Content | PromptCache:
+    """A kind by its value. Raises UsageError."""
+    found = next((kind for kind in kinds if kind.value == text.lower()), None)
+    if found is None:
+        raise UsageError(f"Must be {' or '.join(kind.value for kind in kinds)}.", "Write one of them.")
+    return found
+
+
+READERS: Final[Mapping[str, Callable[[str], object]]] = {
+    "input_tokens": whole_number, "output_tokens": whole_number, "concurrency": whole_numbers, "depths": whole_numbers,
+    "passes": whole_number, "rounds": whole_number, "content": lambda text: one_of(Content, text),
+    "prompt_cache": lambda text: one_of(PromptCache, text),
+}  # fmt: skip
+"""How the fields of the plan are read."""
 
 
 def fields_of(engine: str, names: Sequence[str]) -> tuple[FormField, ...]:
-    """The form's fields with their defaults."""
-    there = ", ".join(names)
+    """The form's fields with their defaults; those of the plan have its names."""
     others = ", ".join(name for name in names if name != engine) or "no other serves"
-    levels = ",".join(str(streams) for streams in _DEFAULT.concurrency)
+    levels = ",".join(map(str, _DEFAULT.concurrency))
     return (
-        FormField("engine", "engine", f"one that serves: {there}", value=engine),
+        FormField("engine", "engine", f"one that serves: {', '.join(names)}", value=engine),
         FormField("other", "A/B with", f"max_num_seqs=8, image=IMAGE, a preset, or an engine: {others}", "none"),
-        FormField("input", "prompt tokens", "the length of each prompt", value=str(_DEFAULT.input_tokens)),
-        FormField("output", "answer tokens", "the length of each answer", value=str(_DEFAULT.output_tokens)),
+        FormField("input_tokens", "prompt tokens", "the length of each prompt", value=str(_DEFAULT.input_tokens)),
+        FormField("output_tokens", "answer tokens", "the length of each answer", value=str(_DEFAULT.output_tokens)),
         FormField("concurrency", "streams", "levels of the sweep, or none", value=levels),
         FormField("depths", "prefill at", "prompt lengths for prefill alone, e.g. 1024,16384,65536", "none"),
         FormField("passes", "passes", "3 or more of each level give a confidence", value=str(_DEFAULT.passes)),
         FormField("rounds", "rounds", "requests of each stream in a pass", value=str(_DEFAULT.rounds)),
         FormField("content", "text", "random: no cache, no guess. prose: speculation guesses", value="random"),
-        FormField("cache", "prefix cache", "cold: each prompt is new. warm: the same prompt again", value="cold"),
+        FormField("prompt_cache", "prefix cache", "cold: each prompt is new. warm: always the same", value="cold"),
     )  # fmt: skip
 
 
-def plan_of(texts: Mapping[str, str]) -> BenchPlan:
-    """The load that was typed; what was left empty is the default. Raises FieldError."""
+class BenchForm(FormScreen[BenchOrder]):
+    """Answers what shall be measured."""
 
-    def number(key: str, default: int) -> int:
-        return _number(key, texts[key]) if texts.get(key) else default
-
-    def numbers(key: str, default: tuple[int, ...]) -> tuple[int, ...]:
-        return _numbers(key, texts[key]) if texts.get(key) else default
-
-    return BenchPlan(
-        input_tokens=number("input", _DEFAULT.input_tokens),
-        output_tokens=number("output", _DEFAULT.output_tokens),
-        concurrency=numbers("concurrency", _DEFAULT.concurrency),
-        depths=numbers("depths", _DEFAULT.depths),
-        passes=number("passes", _DEFAULT.passes),
-        rounds=number("rounds", _DEFAULT.rounds),
-        content=_choice("content", texts.get("content", ""), PlanContent.RANDOM),
-        prompt_cache=_choice("cache", texts.get("cache", ""), PromptCache.COLD),
-    )
-
-
-class FieldError(UsageError):
-    """What was typed into one field means nothing."""
-
-    def __init__(self, key: str, summary: str, remedy: str) -> None:
-        super().__init__(summary, remedy)
-        self.key = key
-
-
-def _number(key: str, text: str) -> int:
-    plain = text.replace(",", "").replace("_", "")
-    if not (plain.isascii() and plain.isdecimal() and len(plain) < 10):
-        raise FieldError(key, "Not a whole number.", "Write for example 1024.")
-    return int(plain)
-
-
-def _numbers(key: str, text: str) -> tuple[int, ...]:
-    if text.lower() in ("none", "-"):
-        return ()
-    parts = text.replace(",", " ").split()
-    if not parts or not all(part.isascii() and part.isdecimal() and len(part) < 10 for part in parts):
-        raise FieldError(key, "Not a list of whole numbers.", "Write for example 1,2,4,8; or none.")
-    return tuple(sorted(int(part) for part in parts))
-
-
-def _choice(key: str, text: str, default: Choice) -> Choice:
-    kinds = list(type(default))
-    found = next((kind for kind in kinds if kind.value == text.lower()), None) if text else default
-    if found is None:
-        raise FieldError(key, f"It is {' or '.join(kind.value for kind in kinds)}.", "Write one of them.")
-    return found
-
-
-def load_sum(plan: BenchPlan, engines: int) -> str:
-    """`90 requests: 92,160 prompt and 11,520 answer tokens`; of two engines `each`."""
-    requests = plan.total_requests
-    sweep = plan.passes * sum(plan.requests(streams) for streams in plan.concurrency)
-    prompt = sweep * plan.input_tokens + plan.passes * sum(plan.depths)
-    answer = requests * plan.output_tokens
-    to_each = " to each engine" if engines > 1 else ""
-    tokens = f"{human_count(prompt)} prompt and {human_count(answer)} answer tokens"
-    return f"{human_count(requests)} requests{to_each}: {tokens}"
-
-
-def culprit(problem: SparkError | None) -> str:
-    """The field that an error speaks of; empty where it speaks of none, or of several."""
-    if isinstance(problem, FieldError):
-        return problem.key
-    if isinstance(problem, PlanError) and len(problem.fields) == 1:
-        return _KEYS.get(problem.fields[0], problem.fields[0])
-    return ""
-
-
-LABEL_WIDTH = 10
-
-
-class BenchForm(ModalScreen[BenchOrder | None]):
-    """Answers what shall be measured, None when the person went back."""
-
-    CSS_PATH = "bench_form.tcss"
+    CSS_PATH: ClassVar = ["form_screen.tcss", "bench_form.tcss"]
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (110, "-normal")]  # noqa: RUF012 - Textual's shape
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("ctrl+l", "start", "Measure", priority=True),
-        Binding("escape", "close", "Back"),
-        Binding("down", "app.focus_next", "Next field", show=False, priority=True),
-        Binding("up", "app.focus_previous", "Previous field", show=False, priority=True),
-        Binding("pagedown", "scroll_preview(1)", "More down", show=False, priority=True),
-        Binding("pageup", "scroll_preview(-1)", "More up", show=False, priority=True),
-    ]
+    VERB = "Measure"
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+l", "submit", "Measure", priority=True)]
 
     def __init__(
         self, context: Context, engines: Sequence[EngineView], selected: str, results: Sequence[Result] = ()
     ) -> None:
-        """`selected` is the engine to begin with where it serves; `results` tell how long it may take."""
-        super().__init__()
+        """`selected` is the engine to begin with where it serves; `results` give how long it may take."""
         self._core = context
         self._engines = {view.name: view for view in serving(engines)}
         self._results = tuple(results)
         first = selected if selected in self._engines else next(iter(self._engines), "")
-        self._rows = tuple(FieldRow(field) for field in fields_of(first, tuple(self._engines)))
-        self.problem: SparkError | None = None
-        """Why it cannot be measured as it stands; None when it can."""
+        super().__init__("Measure", fields_of(first, tuple(self._engines)))
+        self._order: BenchOrder | None = None
 
-    def compose(self) -> ComposeResult:
-        """Fields on the left, what they come to on the right (below, when it is narrow)."""
-        with Vertical(classes="dialog", id="form") as dialog:
-            dialog.border_title = "Measure"
-            dialog.border_subtitle = "^l measure   Enter, arrows: next field   Esc back"
-            with Horizontal(id="form-columns"):
-                with VerticalScroll(id="fields", can_focus=False):
-                    yield from self._rows
-                with VerticalScroll(id="preview-scroll", can_focus=False):
-                    yield Page(LABEL_WIDTH, id="preview")
-            with Horizontal(id="form-foot"):
-                yield Button("Measure", id="start", variant="primary", compact=True)
-                yield Static(id="form-status")
+    # --- check ----------------------------------------------------------------------------------------
 
-    def on_mount(self) -> None:
-        """Shows what the defaults come to."""
-        self._rows[0].input.focus()
-        self._renew()
-
-    # --- judge ----------------------------------------------------------------------------------------
-
-    def on_input_changed(self, _: Input.Changed) -> None:
-        """Judges and shows at every key."""
-        self._renew()
-
-    @property
-    def texts(self) -> dict[str, str]:
-        """What was typed, by field."""
-        return {row.field.key: row.text for row in self._rows if row.text}
+    def check(self) -> Mapping[str, SparkError]:
+        """Each field alone, then the plan, the engines, the context and the memory."""
+        self._order = None
+        wrong: dict[str, SparkError] = {}
+        values: dict[str, object] = {}
+        for key, read in READERS.items():
+            try:
+                if text := self.texts.get(key):
+                    values[key] = read(text)
+            except UsageError as error:
+                wrong[key] = error
+        try:
+            variants = self._variants(wrong)
+            plan = BenchPlan(**values)  # type: ignore[arg-type]  # READERS has the types
+            if not wrong:
+                check_plan(plan)
+                for view in self._views():
+                    check_context(plan, _context_of(view))
+                check_memory(value_of(self._core.store.world.memory), self._core.guard_policy.serving_floor)
+                self._order = BenchOrder(variants, plan)
+        except PlanError as error:
+            wrong[error.fields[0] if len(error.fields) == 1 else ""] = error
+        except SparkError as error:
+            wrong[""] = error
+        return wrong
 
     def _named(self, key: str) -> str:
-        row = next(row for row in self._rows if row.field.key == key)
+        row = next(row for row in self.fields if row.field.key == key)
         text = row.text or row.field.value
         if key != "other":
             return text
-        return "" if text.lower() in ("none", "-") else running_engine(text) or text
+        return "" if text.lower() in _NONE else running_engine(text) or text
 
-    @property
-    def order(self) -> BenchOrder:
-        """What the fields say. Raises SparkError where it would be refused."""
+    def _variants(self, wrong: dict[str, SparkError]) -> tuple[Variant, ...]:
+        """What is compared; what cannot be is added to `wrong`."""
         engine, other = self._named("engine"), self._named("other")
         if engine not in self._engines:
-            raise FieldError("engine", "No engine of that name serves.", f"There is: {', '.join(self._engines)}.")
-        if engine == other:
-            raise FieldError("other", "That is the engine itself.", "Name another one, a change like max_num_seqs=8.")
-        order = BenchOrder(engine, other, plan_of(self.texts), self._sides(engine, other))
-        check_plan(order.plan)
-        for view in self._views(order):
-            check_context(order.plan, _context_of(view))
-        self._check_memory()
-        return order
+            known = ", ".join(self._engines)
+            wrong["engine"] = UsageError("No engine of that name serves.", f"There is: {known}.")
+        elif engine == other:
+            wrong["other"] = UsageError("That is the engine itself.", "Name another, or a change like max_num_seqs=8.")
+        elif other and other not in self._engines:
+            try:
+                return self._core.ab_planner.plan(self._engines[engine], other)
+            except SparkError as error:
+                wrong["other"] = error
+        return tuple(Variant(name) for name in (engine, other) if name)
 
-    def _sides(self, engine: str, other: str) -> tuple[Side, Side] | None:
-        """The two launches, where the other one is none that serves."""
-        if not other or other in self._engines:
-            return None
-        try:
-            return self._core.ab_runner.sides(self._engines[engine], other)
-        except SparkError as error:
-            raise FieldError("other", error.summary, error.remedy) from error
+    def _views(self) -> list[EngineView]:
+        return [self._engines[name] for name in map(self._named, ("engine", "other")) if name in self._engines]
 
-    def _check_memory(self) -> None:
-        memory, floor = value_of(self._core.store.world.memory), self._core.guard_policy.serving_floor
-        if memory is not None and memory.usable < floor:
-            raise RefusedError(
-                f"Only {gib(memory.usable)} GiB of memory is usable, less than the guard's floor of {gib(floor)} GiB.",
-                "Stop another engine first: load could end in a freeze.",
-            )
+    # --- preview --------------------------------------------------------------------------------------
 
-    def _views(self, order: BenchOrder) -> list[EngineView]:
-        return [self._engines[name] for name in (order.engine, order.other) if name in self._engines]
+    def preview(self) -> None:
+        """How long it takes, what is sent, what limits it; or why it would be refused."""
+        order, problem = self._order, self.problem
+        page = sentence("Fix the highlighted field.")
+        if order is not None:
+            page = self._preview(order)
+        elif problem is not None and not self.blamed:
+            rows = (Row("Would be refused.", tone=Tone.BAD), Row(problem.summary), Row(problem.remedy, tone=Tone.QUIET))
+            page = (Section(rows=rows),)
+        self.show_preview(page)
 
-    def _renew(self) -> None:
-        """Judges every field, and shows what all of them come to."""
-        order, self.problem = None, None
-        try:
-            order = self.order
-        except SparkError as error:
-            self.problem = error
-        wrong = culprit(self.problem)
-        for row in self._rows:
-            row.judge(str(self.problem) if row.field.key == wrong else "")
-        self.query_one("#start", Button).disabled = order is None
-        self.query_one("#preview", Page).tell(
-            self._parts(order) if order is not None else self._refusal(blamed=bool(wrong))
-        )
-        self._say()
-
-    def _refusal(self, *, blamed: bool) -> list[Part]:
-        if blamed or self.problem is None:
-            return [sentence("Fix the highlighted field.", "$dim")]
-        return [
-            sentence("It would be refused.", "bold $error"),
-            sentence(self.problem.summary),
-            sentence(self.problem.remedy, "$dim"),
-        ]
-
-    # --- what it comes to -----------------------------------------------------------------------------
-
-    def _parts(self, order: BenchOrder) -> list[Part]:
-        plan, views = order.plan, self._views(order)
-        parts: list[Part] = [
-            (_label("takes"), told(self._duration(order), "bold")),
-            (_label("sends"), told(load_sum(plan, 2 if order.sides else len(views)))),
-        ]
-        if order.sides is not None:
-            parts += turn_parts(order.sides, plan, LABEL_WIDTH)
+    def _preview(self, order: BenchOrder) -> Page:
+        plan, views, launches = order.plan, self._views(), order.launches
+        pairs = [("takes", self._duration(order)), ("sends", load_sum(plan, len(order.variants)))]
+        if launches is not None:
+            pairs += ab_pairs(launches, plan)
         for view in views:
-            parts.append((_label("model"), told(f"{short_model(view.model)}  {view.runtime} {view.version}".rstrip())))
+            pairs.append(("model", f"{short_model(view.model)}  {view.runtime} {view.version}".rstrip()))
             context = _context_of(view)
             room = "of an unknown context" if context is None else f"of the context's {human_count(context)}"
-            parts.append((_label("longest"), told(f"{human_count(plan.longest)} tokens {room}")))
+            pairs.append(("longest", f"{human_count(plan.longest)} tokens {room}"))
         memory, floor = value_of(self._core.store.world.memory), self._core.guard_policy.serving_floor
         now = "" if memory is None else f"; {gib(memory.usable)} GiB now"
-        parts.append((_label("ends"), told(f"by itself when usable memory falls below {gib(floor)} GiB{now}")))
-        caveats = [text for view in views for text in self._caveats(plan, view)]
-        if caveats:
-            parts += [BLANK, *((_label("note"), told(text, "$warning")) for text in dict.fromkeys(caveats))]
-        parts += [
-            BLANK,
-            sentence("Traffic by others is included and flagged.", "$dim"),
-        ]
+        pairs.append(("ends", f"by itself when usable memory falls below {gib(floor)} GiB{now}"))
+        caveats = dict.fromkeys(text for view in views for text in self._caveats(plan, view))
+        notes = tuple(Row(text, "note", Tone.WARNING) for text in caveats)
+        last = [Row("Traffic by others is included and flagged.", tone=Tone.QUIET)]
         if self._core.demo:
-            parts.append(sentence("Simulated Spark: figures are not real.", "$dim"))
-        return parts
+            last.append(Row(SIMULATED, tone=Tone.QUIET))
+        sections = (Section(rows=labelled(pairs)), Section(rows=notes), Section(rows=tuple(last)))
+        return tuple(section for section in sections if section.rows)
 
     def _caveats(self, plan: BenchPlan, view: EngineView) -> tuple[str, ...]:
         conditions = conditions_of(
@@ -302,27 +207,25 @@ class BenchForm(ModalScreen[BenchOrder | None]):
         return plan_caveats(plan, conditions)
 
     def _duration(self, order: BenchOrder) -> str:
-        """`about 1m20s, judged by the run of 3h ago`; how it is known always stands with it."""
-        found = [self._estimate(order.plan, view) for view in self._views(order)]
-        if order.sides is not None:
-            return self._turns_last(order, found[0])
+        """`about 1m20s, judged by the run of 3h ago`; how it is known always follows."""
+        found = [self._estimate(order.plan, view) for view in self._views()]
         known = [each for each in found if each is not None]
+        if order.launches is not None:
+            starts = starts_of(order.plan)
+            past = self._core.history.past(self._engines[self._named("engine")].container)
+            if not past:
+                return f"{starts} starts of an engine, and the measuring"
+            start = human_duration(sum(seconds for _, seconds in past[-1].seconds))
+            measuring = f", and about {human_duration(2 * known[0][0])} of measuring" if known else ""
+            return f"{starts} starts of about {start} each{measuring}"
         if len(known) < len(found):
             return "unknown until first run"
         seconds = human_duration(sum(each[0] for each in known))
         least = any(each[1] for each in known)
         return f"{'more than' if least else 'about'} {seconds}, judged by {known[0][2]}"
 
-    def _turns_last(self, order: BenchOrder, one: tuple[float, bool, str] | None) -> str:
-        """With the starts in between, as far as it is known how long one takes here."""
-        starts, past = starts_of(order.plan), self._core.history.past(self._engines[order.engine].container)
-        if not past:
-            return f"{starts} starts of an engine, and the measuring"
-        start = sum(seconds for _, seconds in past[-1].seconds)
-        measuring = "" if one is None else f", and about {human_duration(2 * one[0])} of measuring"
-        return f"{starts} starts of about {human_duration(start)} each{measuring}"
-
     def _estimate(self, plan: BenchPlan, view: EngineView) -> tuple[float, bool, str] | None:
+        """Seconds, whether it takes at least so long, and by what it is judged."""
         before = last_run(self._results, view.model)
         if before is not None and (found := estimate(plan, before=before)) is not None:
             return found.seconds, False, f"the run of {ago(self._core.clock.now() - before.at)}"
@@ -332,48 +235,27 @@ class BenchForm(ModalScreen[BenchOrder | None]):
         found = estimate(plan, decode_rate=slowest)
         return (found.seconds, True, f"{slowest:g} tok/s, as published") if found is not None else None
 
-    # --- status ---------------------------------------------------------------------------------------
-
-    def on_descendant_focus(self, _: DescendantFocus) -> None:
-        """The foot speaks of the field that has the focus."""
-        self._say()
-
-    def _say(self) -> None:
-        row = next((row for row in self._rows if row.input.has_focus), None)
-        text = f"{row.field.label}: {row.field.help}" if row is not None else "Enter measures."
+    def status(self, row: FieldRow | None) -> str:
+        """The field's help, or what the button does."""
         if row is None and self.problem is not None:
-            text = "It cannot be measured like this."
-        self.query_one("#form-status", Static).update(told(text, "$dim"))
+            return "It cannot be measured like this."
+        return super().status(row)
 
-    # --- act ------------------------------------------------------------------------------------------
-
-    def on_input_submitted(self, _: Input.Submitted) -> None:
-        """Enter goes to the next field; after the last one stands the button."""
-        self.app.action_focus_next()
-
-    def on_button_pressed(self, _: Button.Pressed) -> None:
-        """The button begins."""
-        self.action_start()
-
-    def action_start(self) -> None:
-        """Goes back with the order; memory is looked at once more."""
-        self._renew()
+    def submit(self) -> None:
+        """Answers the order; memory is checked once more."""
+        self.renew()
         if self.problem is None:
-            self.dismiss(self.order)
-            return
-        self.notify(str(self.problem), severity="warning", markup=False)
-        row = next((row for row in self._rows if row.mark == WRONG), None)
-        if row is not None:
-            row.input.focus()
+            self.dismiss(self._order)
 
-    def action_scroll_preview(self, step: int) -> None:
-        """A page of what it comes to."""
-        scroll = self.query_one("#preview-scroll", VerticalScroll)
-        scroll.scroll_relative(y=step * max(1, scroll.size.height - 1), animate=False)
 
-    def action_close(self) -> None:
-        """Back, nothing done."""
-        self.dismiss(None)
+def load_sum(plan: BenchPlan, engines: int) -> str:
+    """`90 requests: 92,160 prompt and 11,520 answer tokens`; of two engines `to each engine`."""
+    requests = plan.total_requests
+    sweep = plan.passes * sum(map(plan.requests, plan.concurrency))
+    prompt = sweep * plan.input_tokens + plan.passes * sum(plan.depths)
+    to_each = " to each engine" if engines > 1 else ""
+    tokens = f"{human_count(prompt)} prompt and {human_count(requests * plan.output_tokens)} answer tokens"
+    return f"{human_count(requests)} requests{to_each}: {tokens}"
 
 
 def last_run(results: Sequence[Result], model: str) -> BenchRun | None:
@@ -386,7 +268,3 @@ def _context_of(view: EngineView) -> int | None:
     """The engine's context in tokens, as far as it is known."""
     served = next((model for model in view.models if model.id == view.served_name), None)
     return (served.max_model_len if served is not None else None) or view.timeline.facts.max_model_len
-
-
-def _label(text: str) -> Content:
-    return Content.styled(f"{text:<{LABEL_WIDTH}}", "$dim")

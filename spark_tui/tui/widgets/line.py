@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 
 from textual.content import Content
 from textual.events import Hide, Resize, Show
@@ -104,60 +103,6 @@ def hanging(label: Content, value: Content, indent: int, width: int) -> list[Con
     lines = value.wrap(room) or [Content("")]
     head = Content.assemble(label.truncate(indent), " " * max(0, indent - label.cell_length))
     return [Content.assemble(head if number == 0 else " " * indent, line) for number, line in enumerate(lines)]
-
-
-WIDE_GAP, GAP = 2, 1
-
-
-@dataclass(frozen=True, slots=True)
-class Head:
-    """A column. One with a higher `spare` is left out sooner, those with 0 never; the last of a `spare` goes first."""
-
-    title: str
-    spare: int = 0
-    right: bool = True
-
-
-class Figures(Line):
-    """Rows under headings; it takes no room while it has no rows."""
-
-    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:  # noqa: A002 - Textual's name
-        super().__init__(id=id, classes=classes)
-        self._heads: tuple[Head, ...] = ()
-        self._rows: tuple[tuple[Content, ...], ...] = ()
-        self.display = False
-
-    def tell(self, heads: Sequence[Head], rows: Sequence[Sequence[Content]]) -> None:
-        self._heads, self._rows = tuple(heads), tuple(tuple(row) for row in rows)
-        self.display = bool(self._rows)
-        self.renew()
-
-    def say(self, width: int) -> Content:
-        return Content("\n").join(table_lines(self._heads, self._rows, width))
-
-
-def table_lines(heads: Sequence[Head], rows: Sequence[Sequence[Content]], width: int) -> list[Content]:
-    """A line of headings and one per row, each at most `width` cells. Columns stand closer before one is left out."""
-    sizes = [max([len(head.title), *(row[at].cell_length for row in rows)]) for at, head in enumerate(heads)]
-    shown = list(range(len(heads)))
-
-    def needed(gap: int) -> int:
-        return sum(sizes[at] + gap for at in shown) - gap
-
-    while needed(GAP) > width:
-        least = max(shown, key=lambda at: (heads[at].spare, at))
-        if not heads[least].spare:
-            break
-        shown.remove(least)
-    gap = " " * (WIDE_GAP if needed(WIDE_GAP) <= width else GAP)
-    lines = []
-    for row in ([Content.styled(head.title, "$dim") for head in heads], *rows):
-        cells = []
-        for at in shown:
-            filler = " " * (sizes[at] - row[at].cell_length)
-            cells.append(Content.assemble(filler, row[at]) if heads[at].right else Content.assemble(row[at], filler))
-        lines.append(Content(gap).join(cells).truncate(width, ellipsis=True))
-    return lines
 
 
 class SeenWidget(Widget):

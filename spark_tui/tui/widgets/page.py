@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TypeAlias
 
 from textual.content import Content
 
@@ -19,21 +18,10 @@ MAX_COMMAND_LINES = 500
 CONTINUATION = 4
 """Cells by which the rest of a long command line is indented."""
 
-Part: TypeAlias = tuple[Content, Content]
-"""A label (or a bullet, or nothing), and the text that is wrapped beside it."""
-
 
 def told(text: str, style: str = "") -> Content:
     """Text from outside, on one line and bounded."""
     return Content.styled(truncate(clean_line(text), MAX_VALUE), style)
-
-
-def sentence(text: str, style: str = "", *, bullet: str = "") -> Part:
-    """A sentence that uses the whole width, with a bullet or without."""
-    return Content(bullet), told(text, style)
-
-
-BLANK: Part = (Content(""), Content(""))
 
 
 class Page(Line):
@@ -51,27 +39,15 @@ class Page(Line):
         self._indent = indent
         self._most = most
         self._sections: tuple[Section, ...] = ()
-        self._parts: tuple[Part, ...] = ()
-        self._command = ""
 
     def show(self, sections: Iterable[Section]) -> None:
         """Replaces what the page shows."""
-        self._sections, self._parts, self._command = tuple(sections), (), ""
-        self.renew()
-
-    def tell(self, parts: Iterable[Part], command: str = "") -> None:
-        """The same with ready parts."""
-        self._sections, self._parts, self._command = (), tuple(parts), command
+        self._sections = tuple(sections)
         self.renew()
 
     def say(self, width: int) -> Content:
         """Everything, wrapped."""
-        lines: list[Content] = []
-        for label, value in self._parts:
-            own = label.cell_length
-            lines += hanging(label, value, own if own <= 2 else self._indent, width)
-        lines += command_lines(self._command, width)
-        return Content("\n").join([*lines, *page_lines(self._sections, width, self._most, self._indent)])
+        return Content("\n").join(page_lines(self._sections, width, self._most, self._indent))
 
 
 def page_lines(sections: Sequence[Section], width: int, most: int = 0, indent: int = 0) -> list[Content]:

@@ -1,0 +1,112 @@
+"""Benchmark results: kept, found, compared, deleted."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+
+from spark_tui.domain.bench.compare import Comparison, compare
+from spark_tui.domain.bench.published import SOURCES, Beside, beside, references
+from spark_tui.domain.bench.run import BenchRun, Result, Status, result_of
+from spark_tui.domain.errors import UsageError
+from spark_tui.services.ports import Clock, ResultStore
+
+LEAST_ID = 3
+
+
+class Results:
+    """Both front ends' way to the results."""
+
+    def __init__(self, store: ResultStore, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+
+    def keep(self, run: BenchRun) -> Result:
+        """Keeps a run. Raises SparkError when it cannot be written."""
+        result = result_of(run)
+        self._store.add(result)
+        return result
+
+    def mark(
+        self, model: str, status: Status, *, quantization: str = "", runtime: str = "", platform: str = "",
+        reason: str = "",
+    ) -> Result:  # fmt: skip
+        """Keeps a verdict without a measurement. Raises UsageError for a failure without a reason."""
+        if status is Status.BENCHMARKED:
+            raise UsageError("Benchmarked is what was measured.", "Measure it: spark-tui bench NAME")
+        if status is Status.FAILED and not reason.strip():
+            raise UsageError("A failure needs its reason.", "Say in a few words what went wrong.")
+        result = Result(
+            uuid.uuid4().hex[:10], self._clock.now(), status, model, quantization, runtime, platform, reason=reason
+        )
+        self._store.add(result)
+        return result
+
+    def delete(self, results: Sequence[Result]) -> int:
+        """Deletes results for good, and returns how many there were. Of two runs of an A/B, the other one stays.
+        Raises SparkError."""
+        return self._store.remove({result.id for result in results})
+
+    def all(self) -> tuple[Result, ...]:
+        """Every result, the newest first. Raises SparkError when the store cannot be read."""
+        return tuple(sorted(self._store.all(), key=lambda result: -result.at))
+
+    def problems(self) -> tuple[str, ...]:
+        """What the last reading had to skip, in words."""
+        return self._store.problems()
+
+    def find(self, key: str) -> Result:
+        """A result by its id or the beginning of it, or the newest one of an engine or model by that name.
+
+        `last` is the newest of all. Raises UsageError when there is none, or when several ids begin so.
+        """
+        kept = self.all()
+        if not kept:
+            which = "" if key == "last" else f" {key}: nothing was measured"
+            raise UsageError(f"There is no result{which} yet.", "Measure an engine: spark-tui bench NAME")
+        if key == "last":
+            return kept[0]
+        exact = [result for result in kept if result.id == key]
+        begun = [result for result in kept if len(key) >= LEAST_ID and result.id.startswith(key)]
+        if len(begun) > 1 and not exact:
+            raise UsageError(f"{len(begun)} results begin with {key}.", "Give more of the id: spark-tui results list")
+        named = [result for result in kept if key in (result.engine, result.model)]
+        found = next(iter((*exact, *begun, *named)), None)
+        if found is None:
+            raise UsageError(f"There is no result {key}.", "spark-tui results list shows what there is.")
+        return found
+
+    def measured(self, key: str) -> BenchRun:
+        """The run of a result. Raises UsageError for a verdict without one."""
+        named = [result for result in self.all() if key in (result.engine, result.model) and result.run is not None]
+        result = named[0] if named else self.find(key)
+        if result.run is None:
+            raise UsageError(f"{result.id} was not measured: it is {result.status.value}.", "Name a benchmark.")
+        return result.run
+
+    def compare(self, first: str, second: str = "") -> Comparison:
+        """Two results, the second beside the first; of one alone, with the last one of the same model and load. Raises
+        UsageError where one cannot be found."""
+        run = self.measured(first)
+        if second:
+            return compare(run, self.measured(second))
+        like = next((found for found in earlier_runs(run, self.all()) if found.comparable), None)
+        if like is None:
+            raise UsageError(
+                f"There is no earlier result of {run.conditions.model} with this load.", "Name two results."
+            )
+        return like
+
+    def published(self, run: BenchRun) -> tuple[Beside, ...]:
+        """Published figures that are comparable with this run, the most alike first."""
+        return beside(run, references(), SOURCES)
+
+
+def earlier_runs(run: BenchRun, results: Sequence[Result]) -> list[Comparison]:
+    """This machine's earlier runs of the same model, each compared with this one, in the order of the results."""
+    before = [result.run for result in results if result.run is not None]
+    return [
+        compare(each, run)
+        for each in before
+        if each.at <= run.at and each.id not in (run.id, run.pair) and each.conditions.model == run.conditions.model
+    ]
