@@ -109,7 +109,6 @@ class BenchSession:
 
     @property
     def name(self) -> str:
-        """The engine's."""
         return self.conditions.engine
 
     async def prepare(self) -> int | None:
@@ -156,7 +155,6 @@ class BenchSession:
                 )
 
     async def begin(self) -> None:
-        """Reads the server's own figures before the first measured request."""
         self._lateness.clear()
         self._before = await self._page()
 
@@ -170,7 +168,6 @@ class BenchSession:
         return done
 
     async def end(self) -> None:
-        """Reads the server's own figures after the last one."""
         self._after = await self._page()
 
     async def _send(
@@ -248,8 +245,6 @@ class BenchSession:
 
 
 class BenchStep(StrEnum):
-    """What is being done."""
-
     LAUNCHING = "launching"
     PREPARING = "preparing"
     WARM_UP = "warming up"
@@ -318,7 +313,6 @@ class HostWatch:
 
     @asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:
-        """Watches while the body runs."""
         task = asyncio.create_task(self._run())
         try:
             yield
@@ -473,7 +467,6 @@ class _Run:
         self._last_tick = (0.0, 0)
 
     async def work(self) -> tuple[BenchRun, ...]:
-        """Measures everything and keeps what was measured."""
         failure: SparkError | None = None
         try:
             await (self._measure_launched() if self.launches else self._measure_running())
@@ -558,7 +551,6 @@ class _Run:
             one.pair, two.pair = two.id, one.id
 
     async def _prepare(self, session: BenchSession) -> None:
-        """Learns what prompts are made of, and warms the engine up."""
         self._publish(step=BenchStep.PREPARING, engine=session.name)
         context = await session.prepare()
         if context is not None and session.conditions.context_tokens is None:
@@ -595,7 +587,6 @@ class _Run:
     # --- launches -------------------------------------------------------------------------------------
 
     async def _bring_up(self, wanted: int) -> None:
-        """One variant serves, and the other one has ended."""
         variant = self._variants[wanted]
 
         def follow(step: Step) -> None:
@@ -663,7 +654,6 @@ class _Run:
         self._publish(rate=rate, requests_done=tick.done, requests_running=tick.running)
 
     def _publish(self, *, detail: str = "", **changes: Any) -> None:
-        """Reports what has changed."""
         found = replace(self._progress, detail=detail, seconds=self._seconds, **changes)
         left = None
         if found.done:

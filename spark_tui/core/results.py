@@ -52,7 +52,6 @@ class Results:
         return tuple(sorted(self._store.all(), key=lambda result: -result.at))
 
     def problems(self) -> tuple[str, ...]:
-        """What the last reading had to skip, in words."""
         return self._store.problems()
 
     def find(self, key: str) -> Result:

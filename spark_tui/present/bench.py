@@ -46,7 +46,6 @@ NOT_ALTERNATED = "Not alternated: changes of the machine in between affect the r
 
 
 def sentence(text: str, tone: Tone = Tone.QUIET) -> Page:
-    """A page of one sentence."""
     return (Section(rows=(Row(text, tone=tone),)),)
 
 
@@ -64,7 +63,6 @@ def since(seconds: float) -> str:
 
 
 def ago(seconds: float) -> str:
-    """`a moment ago`, `5m ago`."""
     return "a moment ago" if seconds < 60 else since_moment(seconds)
 
 
@@ -141,7 +139,6 @@ def headline(run: BenchRun) -> str:
 
 
 def load_text(run: BenchRun) -> str:
-    """The load in one line."""
     plan = run.plan
     sampling = "default temperature" if plan.temperature is None else f"temperature {plan.temperature:g}"
     return (
@@ -259,7 +256,6 @@ def live_row(
 
 
 def result_table(results: Iterable[Result], now: float) -> Table:
-    """One row per result for the command line."""
     rows = []
     for result in results:
         run = result.run
@@ -290,7 +286,6 @@ def matches(result: Result, words: Sequence[str]) -> bool:
 
 
 def serving(engines: Sequence[EngineView]) -> tuple[EngineView, ...]:
-    """The engines that can be measured."""
     return tuple(view for view in engines if view.state is EngineState.SERVING and view.port is not None)
 
 
@@ -328,7 +323,6 @@ class LevelsTodo:
     sign: str = ""
 
     def label(self, key: LevelKey, text: str) -> str:
-        """A level's first cell."""
         return f"{self.sign} {text}" if key == self.current else text
 
 
@@ -506,7 +500,6 @@ def difference_text(difference: Difference) -> str:
 
 
 def pair_table(found: Comparison, first: str = "A", second: str = "B") -> Table:
-    """A row per level that both have."""
     columns = (
         Column("tok/s at"), Column(first, right=True), Column(second, right=True),
         Column(f"{second}/{first}", right=True), Column("95 %", right=True, keep=1), Column("difference", keep=2),
@@ -528,7 +521,6 @@ def pair_table(found: Comparison, first: str = "A", second: str = "B") -> Table:
 
 
 def how_to_compare() -> str:
-    """What puts two runs side by side."""
     mark = key_of("mark_run")
     return (
         f"Mark A and B with {mark} to compare. A/B ({key_of('start_bench')}) alternates both engines to cancel drift."

@@ -60,7 +60,6 @@ _DISTRIBUTIONS: Final = (
 
 
 def runs_object(runs: Sequence[BenchRun], found: Comparison | None) -> Object:
-    """One run; or two with their comparison."""
     if found is None:
         return run_object(runs[0])
     return {
@@ -180,7 +179,6 @@ def result_object(result: Result, *, whole: bool = False) -> Object:
 
 
 def comparison_object(found: Comparison) -> Object:
-    """Two runs, the second beside the first."""
     return {
         "first": found.first.id,
         "second": found.second.id,

@@ -59,7 +59,6 @@ class Comparison:
 
     @property
     def comparable(self) -> bool:
-        """Like with like."""
         return not self.obstacles
 
 

@@ -91,7 +91,6 @@ class PlanError(UsageError):
 
 
 def check_plan(plan: BenchPlan) -> None:
-    """Raises PlanError for a load that makes no sense."""
     if not plan.concurrency and not plan.depths:
         raise PlanError(
             "There is nothing to measure.", "Give streams, prefill depths, or both.", "concurrency", "depths"

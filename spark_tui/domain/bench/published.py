@@ -303,7 +303,6 @@ prompt and answer in tokens, source, date, conditions. A dash: not stated."""
 
 @cache
 def references() -> tuple[Reference, ...]:
-    """All published figures."""
     found = []
     for line in _RUNS.strip().splitlines():
         model, quantization, date, version, *rates, conditions = (part.strip() for part in line.split("|"))

@@ -58,7 +58,6 @@ class RequestRecord:
 
     @property
     def outcome(self) -> RequestOutcome:
-        """How it ended."""
         if self.cancelled:
             return RequestOutcome.CANCELLED
         if self.error and not self.chunks:
@@ -81,7 +80,6 @@ class RequestRecord:
 
     @property
     def itls(self) -> tuple[float, ...]:
-        """Seconds between chunks."""
         return tuple(after - before for before, after in pairwise(self.chunks))
 
     @property

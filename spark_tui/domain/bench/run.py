@@ -115,7 +115,6 @@ class Level:
 
     @property
     def key(self) -> LevelKey:
-        """Which level it is: see Segment.key."""
         return (self.depth, self.streams, self.input_tokens)
 
 
@@ -309,8 +308,6 @@ def host_figures(samples: Sequence[HostSample], seconds: float, output_tokens: i
 
 
 class Ending(StrEnum):
-    """How a run ended."""
-
     COMPLETED = "completed"
     CANCELLED = "cancelled"
     STOPPED = "stopped"
@@ -342,17 +339,14 @@ class BenchRun:
 
     @property
     def sweep(self) -> tuple[Level, ...]:
-        """The levels by number of streams."""
         return tuple(level for level in self.levels if not level.depth)
 
     @property
     def depths(self) -> tuple[Level, ...]:
-        """The prefill depths."""
         return tuple(level for level in self.levels if level.depth)
 
     @property
     def counts(self) -> Counts:
-        """How all requests ended."""
         totals = (
             (each.name, sum(getattr(level.counts, each.name) for level in self.levels)) for each in fields(Counts)
         )
@@ -365,7 +359,6 @@ class BenchRun:
 
     @property
     def scaling(self) -> Scaling | None:
-        """Efficiency and knee."""
         return scaling(self.throughput)
 
     @property
@@ -542,7 +535,6 @@ class Result:
 
     @property
     def simulated(self) -> bool:
-        """It comes from the demo."""
         return self.run is not None and self.run.conditions.simulated
 
 

@@ -39,7 +39,6 @@ class ServerHistogram:
         return self.total / self.count if self.count > 0 else None
 
     def bucket_of(self, percent: float) -> HistogramBucket | None:
-        """The bucket in which that percentile lies."""
         wanted, seen = self.count * percent / 100, 0.0
         for bucket in self.buckets:
             seen += bucket.count

@@ -71,7 +71,6 @@ async def _send(order: dict[str, Any], orders: asyncio.Queue[dict[str, Any] | No
 
 
 def load_to_json(load: Load) -> dict[str, Any]:
-    """A JSON object."""
     requests = [[spec.number, spec.prompt, spec.input_tokens, spec.output_tokens] for spec in load.requests]
     return {
         "model": load.model, "requests": requests, "streams": load.streams, "temperature": load.temperature,
@@ -80,7 +79,6 @@ def load_to_json(load: Load) -> dict[str, Any]:
 
 
 def load_from_json(value: dict[str, Any]) -> Load:
-    """The load that `load_to_json` made it of."""
     requests = tuple(
         RequestSpec(number, prompt if isinstance(prompt, str) else tuple(prompt), asked, output)
         for number, prompt, asked, output in value["requests"]

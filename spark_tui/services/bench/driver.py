@@ -83,7 +83,6 @@ class HttpLoadDriver:
         return tuple(tokens), length if isinstance(length, int) and not isinstance(length, bool) else None
 
     async def detokenize(self, endpoint: Endpoint, model: str, tokens: Sequence[int]) -> str:
-        """`POST /detokenize`."""
         answer = await self._post(endpoint, DETOKENIZE_PATH, {"model": model, "tokens": list(tokens)})
         text = answer.get("prompt", answer.get("content", answer.get("text")))
         if not isinstance(text, str):
@@ -91,7 +90,6 @@ class HttpLoadDriver:
         return text
 
     async def close(self) -> None:
-        """Ends the helper process and the connections."""
         await self._end_child()
         await self._pools.close()
 

@@ -149,7 +149,6 @@ class Wire(asyncio.Protocol):
 
     @property
     def usable(self) -> bool:
-        """A request can be sent on it."""
         return self._transport is not None and not self._transport.is_closing() and not self.broken
 
     def send(self, request: bytes) -> tuple[float, asyncio.Future[None]]:
@@ -170,11 +169,9 @@ class Wire(asyncio.Protocol):
     # --- asyncio.Protocol -----------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """It is open."""
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
-        """The hot path."""
         now = time.monotonic()
         self.received = now
         try:
@@ -192,7 +189,6 @@ class Wire(asyncio.Protocol):
             self._finish()
 
     def eof_received(self) -> bool:
-        """The server has said all."""
         return False
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -241,7 +237,6 @@ class ClosedLoop:
         """By how many seconds each beat of a steady pulse came late."""
 
     def tick(self) -> Tick:
-        """How far it is."""
         under_way = sum(len(wire.pieces) for wire in self._wires if wire is not None)
         ended = sum(len(exchange.pieces) for exchange in self._exchanges)
         return Tick(len(self._exchanges), self._running, under_way + ended)

@@ -89,7 +89,6 @@ class FileResults:
             ) from error
 
     def remove(self, ids: Collection[str]) -> int:
-        """Leaves these results out of the file."""
         if not self._file.exists():
             return 0
         try:
@@ -189,19 +188,15 @@ class MemoryResults:
         self._kept: tuple[Result, ...] = ()
 
     def add(self, result: Result) -> None:
-        """Appends it."""
         self._kept += (result,)
 
     def remove(self, ids: Collection[str]) -> int:
-        """Drops them."""
         before = len(self._kept)
         self._kept = tuple(result for result in self._kept if result.id not in ids)
         return before - len(self._kept)
 
     def all(self) -> tuple[Result, ...]:
-        """Oldest first."""
         return self._kept
 
     def problems(self) -> tuple[str, ...]:
-        """None."""
         return ()

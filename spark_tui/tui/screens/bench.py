@@ -51,7 +51,6 @@ class ProgressLine(Line):
         self.display = False
 
     def say(self, width: int) -> Content:
-        """One or two lines."""
         progress, glyphs = self.progress, self._glyphs
         if progress is None:
             return Content.styled("Checking the engine...", "$dim")
@@ -125,13 +124,11 @@ class BenchScreen(ListScreen):
 
     @property
     def marked(self) -> tuple[Result, ...]:
-        """The marked results, A before B."""
         known = {result.id: result for result in self._results}
         return tuple(known[id_] for id_ in self._marked if id_ in known)
 
     @property
     def measuring(self) -> bool:
-        """A measurement is under way."""
         return self._stop is not None
 
     @work(exit_on_error=False, exclusive=True, group="results")
@@ -181,7 +178,6 @@ class BenchScreen(ListScreen):
         self.show_selected()
 
     def _empty(self, *, filtered: bool) -> Content:
-        """What to do when there is nothing in the list."""
         if filtered:
             return Content.styled("No matching runs. Esc clears the filter.", "$dim")
         names = [view.name for view in present.serving(self.engines())]
@@ -193,7 +189,6 @@ class BenchScreen(ListScreen):
         )  # fmt: skip
 
     def show_selected(self) -> None:
-        """The pages of the run under the cursor."""
         key, result, progress = self.rows.key, self.result, self._progress
         live = key.removeprefix(present.LIVE) if key.startswith(present.LIVE) else ""
         todo = present.NOTHING_TODO
@@ -422,11 +417,9 @@ class BenchScreen(ListScreen):
             self.action_start_bench()
 
     def action_next_bench_page(self) -> None:
-        """The page to the right."""
         self.turn_page(1)
 
     def action_previous_bench_page(self) -> None:
-        """The page to the left."""
         self.turn_page(-1)
 
     def turn_page(self, step: int) -> None:

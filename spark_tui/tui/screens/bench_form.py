@@ -94,8 +94,6 @@ def fields_of(engine: str, names: Sequence[str]) -> tuple[FormField, ...]:
 
 
 class BenchForm(FormScreen[BenchOrder]):
-    """Answers what shall be measured."""
-
     CSS_PATH: ClassVar = ["form_screen.tcss", "bench_form.tcss"]
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (110, "-normal")]  # noqa: RUF012 - Textual's shape
     VERB = "Measure"
@@ -236,7 +234,6 @@ class BenchForm(FormScreen[BenchOrder]):
         return (found.seconds, True, f"{slowest:g} tok/s, as published") if found is not None else None
 
     def status(self, row: FieldRow | None) -> str:
-        """The field's help, or what the button does."""
         if row is None and self.problem is not None:
             return "It cannot be measured like this."
         return super().status(row)
@@ -259,7 +256,6 @@ def load_sum(plan: BenchPlan, engines: int) -> str:
 
 
 def last_run(results: Sequence[Result], model: str) -> BenchRun | None:
-    """The newest completed run of a model."""
     runs = [result.run for result in results if result.run is not None and result.model == model]
     return next((run for run in runs if run.ending is Ending.COMPLETED), None)
 

@@ -58,17 +58,14 @@ class BenchCurve(PennedRows):
 
     @property
     def rows(self) -> Sequence[Row]:
-        """The picture's."""
         return self._rows
 
     def draw(self, curves: Curves) -> None:
-        """Shows these."""
         self._curves = curves
         self.display = len(curves.rates) > 1
         self._renew()
 
     def on_resize(self, _: Resize) -> None:
-        """Another size, another picture."""
         self._renew()
 
     def _renew(self) -> None:
