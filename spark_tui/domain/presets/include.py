@@ -1,7 +1,7 @@
-"""`include` of sparkrun recipes: a recipe that is a small change to another one, made whole.
+"""`include`: a recipe that is a small change to another one, made whole.
 
-Mappings merge key by key, lists and scalars replace, an empty value deletes what it inherits. A value within
-`defaults` or `env` is one setting and replaces as a whole; `overrides` are appended (sparkrun 0.4.2).
+Mappings merge key by key, lists and scalars replace, an empty value deletes what it inherits. In sparkrun's own recipes
+(0.4.2) a value within `defaults` or `env` is one setting and replaces as a whole, and `overrides` are appended.
 """
 
 from __future__ import annotations
@@ -17,55 +17,96 @@ from spark_tui.domain.presets.recipe import Dialect, dialect_of
 from spark_tui.domain.text import clean_line, truncate
 
 INCLUDE: Final = "include"
-MAX_DEPTH: Final = 8
+MAX_SIBLINGS: Final = 8
 MAX_CHAIN: Final = 5
 """Longest chain of presets that include one another."""
-_ATOMIC: Final = ("defaults", "env")
 _SIBLING = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]*")
 _SUFFIXES: Final = (".yaml", ".yml")
+Find = Callable[[str, str], tuple[str, Node] | None]
+"""Given a name and the file that includes it: the file and document of the preset so named, None where there is none.
+Raises PresetError where that file cannot be read."""
 
 
 def flattened(document: Table, file: str, sibling: Callable[[str], Table | None]) -> Table:
-    """The recipe with everything that it includes. `sibling` gives the recipe of a file name in the same folder.
+    """A sparkrun recipe with everything that it includes. `sibling` gives the recipe of a file name in the same folder.
 
-    Raises PresetError for a base that is not there, that lies elsewhere, or that leads back to itself.
+    Raises PresetError for a base that is not there, that is elsewhere, or that leads back to itself.
     """
-    chain: list[Table] = [document]
-    seen: set[str] = set()
-    while (entry := chain[-1].get(INCLUDE)) is not None:
+
+    def base(name: str, entry: Entry, _: str) -> tuple[str, Node]:
+        names = (name,) if name.endswith(_SUFFIXES) else tuple(name + suffix for suffix in _SUFFIXES)
+        named = _SIBLING.fullmatch(name) is not None
+        found = next((found for each in names if (found := sibling(each)) is not None), None) if named else None
+        if name.startswith("@"):
+            what = "names a recipe of another registry"
+            remedy = "Export it whole first (sparkrun recipe export), and import that file."
+        elif not named:
+            what, remedy = "is no file of the same folder", "Name a recipe beside this one, without a path."
+        elif found is None:
+            what, remedy = "is not beside this recipe", "Put that recipe into the same folder."
+        elif dialect_of(found) is not Dialect.SPARKRUN:
+            what, remedy = f"is a {dialect_of(found)}", "Import that recipe first, and include the result."
+        else:
+            return name, found
+        shown = truncate(clean_line(name), 60)
+        raise PresetError(f"`include: {shown}` {what}.", remedy, file=file, line=entry.line)
+
+    layers, _ = _layers(document, file, base, MAX_SIBLINGS)
+    whole = _merged(layers, sparkrun=True)
+    entries = whole.entries if isinstance(whole, Table) else ()
+    return Table(tuple(entry for entry in entries if entry.key != INCLUDE), document.line)
+
+
+def with_included(document: Node, file: str, find: Find, names: Collection[str]) -> tuple[Node, tuple[str, ...]]:
+    """The whole document of a preset, and the names of the presets it includes, nearest first; the document itself when
+    it includes nothing.
+
+    `names` are the presets that can be named. Raises PresetError for a name that is none, for a circle, and for a
+    chain longer than MAX_CHAIN.
+    """
+
+    def base(name: str, entry: Entry, including: str) -> tuple[str, Node]:
+        found = find(name, including)
+        if found is None:
+            near = difflib.get_close_matches(name, names, n=1)
+            summary = f"`include` names no preset: {truncate(clean_line(name), 60)}."
+            remedy = f"Did you mean `{near[0]}`?" if near else "`spark-tui presets list` names them all."
+            raise PresetError(summary, remedy, file=including, line=entry.line)
+        return found
+
+    layers, chain = _layers(document, file, base, MAX_CHAIN)
+    return _merged(layers), chain
+
+
+def _layers(
+    document: Node, file: str, base: Callable[[str, Entry, str], tuple[str, Node]], most: int
+) -> tuple[list[Node], tuple[str, ...]]:
+    """The document and all that it includes, nearest first, and their names."""
+    names: list[str] = []
+    files, layers = [file], [document]
+    while isinstance(layers[-1], Table) and (entry := layers[-1].get(INCLUDE)) is not None:
         name = compact(entry.node).strip()
-        if len(chain) > MAX_DEPTH or name in seen:
-            raise _error(entry, file, "leads in a circle, or deeper than eight recipes", "Write the values out.")
-        seen.add(name)
-        chain.append(_base(entry, name, file, sibling))
-    merged = chain.pop()
-    while chain:
-        merged = merge(merged, chain.pop(), sparkrun=True)
-    return Table(tuple(entry for entry in merged.entries if entry.key != INCLUDE), document.line)
+        found, node = base(name, entry, files[-1])
+        if found in files or len(names) == most:
+            shown = truncate(" -> ".join(map(clean_line, (*names, name))), 120)
+            raise PresetError(
+                f"`include` leads in a circle, or through more than {most} recipes: {shown}.",
+                "Include a recipe that includes no other one.",
+                file=files[-1],
+                line=entry.line,
+            )
+        names.append(name)
+        files.append(found)
+        layers.append(node)
+    return layers, tuple(names)
 
 
-def _base(entry: Entry, name: str, file: str, sibling: Callable[[str], Table | None]) -> Table:
-    if name.startswith("@"):
-        raise _error(
-            entry,
-            file,
-            "names a recipe of another registry",
-            "Export it whole first (sparkrun recipe export), and import that file.",
-        )
-    if _SIBLING.fullmatch(name) is None:
-        raise _error(entry, file, "is no file of the same folder", "Name a recipe beside this one, without a path.")
-    names = (name,) if name.endswith(_SUFFIXES) else tuple(name + suffix for suffix in _SUFFIXES)
-    base = next((found for each in names if (found := sibling(each)) is not None), None)
-    if base is None:
-        raise _error(entry, file, "is not beside this recipe", "Put that recipe into the same folder.")
-    if dialect_of(base) is not Dialect.SPARKRUN:
-        raise _error(entry, file, f"is a {dialect_of(base)}", "Import that recipe first, and include the result.")
-    return base
-
-
-def _error(entry: Entry, file: str, what: str, remedy: str) -> PresetError:
-    shown = truncate(clean_line(compact(entry.node)), 60)
-    return PresetError(f"`include: {shown}` {what}.", remedy, file=file, line=entry.line)
+def _merged(layers: list[Node], *, sparkrun: bool = False) -> Node:
+    whole = layers[-1]
+    for layer in reversed(layers[:-1]):
+        both = isinstance(whole, Table) and isinstance(layer, Table)
+        whole = merge(whole, layer, sparkrun=sparkrun) if both else layer  # type: ignore[arg-type]
+    return whole
 
 
 def merge(base: Table, outer: Table, *, sparkrun: bool = False, deep: bool = True) -> Table:
@@ -82,55 +123,8 @@ def merge(base: Table, outer: Table, *, sparkrun: bool = False, deep: bool = Tru
         elif sparkrun and key == "overrides" and isinstance(node, Items) and isinstance(earlier, Items):
             entries[key] = Entry(key, entry.line, Items((*earlier.items, *node.items), node.line))
         elif deep and isinstance(node, Table) and isinstance(earlier, Table):
-            entries[key] = Entry(key, entry.line, merge(earlier, node, deep=not (sparkrun and key in _ATOMIC)))
+            whole = sparkrun and key in ("defaults", "env")
+            entries[key] = Entry(key, entry.line, merge(earlier, node, deep=not whole))
         else:
             entries[key] = entry
     return Table(tuple(entries.values()), outer.line)
-
-
-Find = Callable[[str, str], tuple[str, Node] | None]
-"""Given a name and the file that includes it: the file and document of the preset so named, None where there is none.
-Raises PresetError where that file cannot be read."""
-
-
-def with_included(document: Node, file: str, find: Find, names: Collection[str]) -> tuple[Node, tuple[str, ...]]:
-    """The whole document, and the names of the presets it includes, nearest first; the document itself when it includes
-    nothing.
-
-    `names` are the presets that can be named. Raises PresetError for a name that is none, for a
-    circle, and for a chain longer than MAX_CHAIN.
-    """
-    chain: list[str] = []
-    files = [file]
-    layers = [document]
-    while isinstance(layers[-1], Table) and (entry := layers[-1].get(INCLUDE)) is not None:
-        name = compact(entry.node)
-        found = find(name, files[-1])
-        if found is None:
-            raise _unknown(name, names, files[-1], entry.line)
-        if found[0] in files or len(chain) == MAX_CHAIN:
-            raise _circle([*chain, name], files[-1], entry.line)
-        chain.append(name)
-        files.append(found[0])
-        layers.append(found[1])
-    whole = layers[-1]
-    for layer in reversed(layers[:-1]):
-        whole = merge(whole, layer) if isinstance(whole, Table) and isinstance(layer, Table) else layer
-    return whole, tuple(chain)
-
-
-def _unknown(name: str, names: Collection[str], file: str, line: int) -> PresetError:
-    near = difflib.get_close_matches(name, names, n=1)
-    shown = truncate(clean_line(name), 60)
-    remedy = f"Did you mean `{near[0]}`?" if near else "`spark-tui presets list` names them all."
-    return PresetError(f"`include` names no preset: {shown}.", remedy, file=file, line=line)
-
-
-def _circle(chain: list[str], file: str, line: int) -> PresetError:
-    shown = truncate(" -> ".join(clean_line(name) for name in chain), 120)
-    return PresetError(
-        f"`include` leads in a circle, or through more than {MAX_CHAIN} presets: {shown}.",
-        "Include a preset that stands on its own.",
-        file=file,
-        line=line,
-    )

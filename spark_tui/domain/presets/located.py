@@ -203,8 +203,9 @@ class Reader:
         value = self.scalar(key, lambda value: isinstance(value, bool), "true or false", "true")
         return value if isinstance(value, bool) else None
 
-    def texts(self, key: str, accepts: Callable[[str], bool] = bool, example: str = '"..."') -> tuple[str, ...]:
-        """A list of texts that are all accepted; a single text is taken as a list of one."""
+    def texts(self, key: str, check: Callable[[str], object] = str, example: str = '"..."') -> tuple[str, ...]:
+        """A list of texts, none of them empty, for which `check` raises no ValueError; a single text is taken as a list
+        of one."""
         entry = self.entry(key)
         if entry is None:
             return ()
@@ -213,15 +214,15 @@ class Reader:
         if len(values) < len(nodes):
             self.expected(key, entry, "a list of texts", f"{key}: [{example}]")
             return ()
-        wrong = next((text for text in values if not accepts(text)), None)
-        if wrong is not None:
-            shown = truncate(clean_line(wrong), 40)
-            self.complain(
-                entry.line,
-                f'`{self.name(key)}` holds "{shown}", which cannot be used.',
-                f"For example: {key}: [{example}]",
-            )
-            return ()
+        for text in values:
+            try:
+                usable = bool(text) and check(text) is not None
+            except ValueError:
+                usable = False
+            if not usable:
+                summary = f'`{self.name(key)}` holds "{truncate(clean_line(text), 40)}", which cannot be used.'
+                self.complain(entry.line, summary, f"For example: {key}: [{example}]")
+                return ()
         return values
 
     def sub(self, key: str) -> Reader:
