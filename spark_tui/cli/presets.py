@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Final, cast
 
@@ -31,7 +31,7 @@ from spark_tui.domain.finding import Severity
 from spark_tui.domain.presets.dialects.container_files import compose_text, quadlet_text, systemd_text
 from spark_tui.domain.presets.dialects.recipe_files import to_eugr, to_sparkrun
 from spark_tui.domain.presets.dialects.yaml_text import comment, yaml_text
-from spark_tui.domain.presets.diff import Diff, as_mapping
+from spark_tui.domain.presets.diff import Diff
 from spark_tui.domain.presets.located import Table
 from spark_tui.domain.presets.overrides import Overrides, overrides_from_pairs, pairs_from
 from spark_tui.domain.presets.plan import LaunchPlan
@@ -343,7 +343,7 @@ def diff_preset(session: Session, name: str, container: str, settings: tuple[str
     rows = found.rows if everything else found.differing
     if session.as_json:
         session.out.json(
-            {"id": found.preset, "container": found.container or None, "rows": [dict(as_mapping(row)) for row in rows]}
+            {"id": found.preset, "container": found.container or None, "rows": [asdict(row) for row in rows]}
         )
         return
     session.out.page(diff_page(found, rows, launch=bool(settings)))

@@ -7,8 +7,8 @@ import shlex
 import pytest
 
 from spark_tui.domain.errors import PresetError
-from spark_tui.domain.presets.fetching import fetch_command, needed_to_start
-from spark_tui.domain.presets.preset import Origin, Preset, PresetFacts, RequiredFile, RequiredStep
+from spark_tui.domain.presets.fetching import fetch_command
+from spark_tui.domain.presets.preset import Origin, Preset, RequiredFile, RequiredStep
 from spark_tui.domain.presets.recipe import preset_from
 from spark_tui.services.presets.store import parse
 
@@ -42,12 +42,6 @@ def test_each_kind_is_fetched_to_its_place(file: RequiredFile, command: str) -> 
 def test_a_store_with_a_blank_in_its_path_is_quoted() -> None:
     command = fetch_command(RequiredFile("folder", "org/m"), "/home/ada/my models")
     assert shlex.split(command)[-1] == "/home/ada/my models/folder"
-
-
-def test_the_chats_files_do_not_keep_the_server_waiting() -> None:
-    chat, start = RequiredFile("a", "org/m", for_chat=True), RequiredFile("b", "org/m")
-    preset = Preset("r", Origin.USER, "r.yaml", "org/m", "x", facts=PresetFacts(required_files=(chat, start)))
-    assert needed_to_start(preset) == (start,)
 
 
 def test_a_recipe_says_what_it_needs() -> None:

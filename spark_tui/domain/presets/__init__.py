@@ -1,1 +1,0 @@
-"""Presets, their flags, and the container they become."""

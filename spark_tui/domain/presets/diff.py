@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -31,7 +31,8 @@ class DiffRow:
         """Whether the columns say different things; with `running` the container's too. `set` agrees with any value."""
         if self.preset != self.launch:
             return True
-        return running and not _agree(self.launch, self.running)
+        agree = self.launch is not None and self.running is not None and SET in (self.launch, self.running)
+        return running and self.launch != self.running and not agree
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +56,6 @@ def diff(preset: str, plain: ContainerSpec, launch: ContainerSpec, container: Co
     names = dict.fromkeys((*first, *second, *third))
     rows = tuple(DiffRow(name, first.get(name), second.get(name), third.get(name)) for name in names)
     return Diff(preset, rows, container.name if container is not None else "")
-
-
-def _agree(launch: str | None, running: str | None) -> bool:
-    return launch == running or (launch is not None and running is not None and SET in (launch, running))
 
 
 def _of_spec(spec: ContainerSpec) -> dict[str, str]:
@@ -121,8 +118,3 @@ def _ports(ports: Iterable[PublishedPort]) -> str:
 
 def _shown(text: str) -> str:
     return truncate(clean_line(text), MAX_VALUE)
-
-
-def as_mapping(row: DiffRow) -> Mapping[str, str | None]:
-    """For JSON."""
-    return {"setting": row.setting, "preset": row.preset, "launch": row.launch, "running": row.running}

@@ -5,50 +5,37 @@ from __future__ import annotations
 import posixpath
 import re
 import shlex
-from collections.abc import Iterator
 from typing import Final
 
 from spark_tui.domain.models.download import DownloadRequest
 from spark_tui.domain.presets.plan import STORE_TARGET, LaunchPlan
-from spark_tui.domain.presets.preset import Preset, RequiredFile
+from spark_tui.domain.presets.preset import RequiredFile
 from spark_tui.domain.presets.rules.context import LaunchContext
 
 _REPO: Final = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
-_FETCH_THEMSELVES: Final = ("ollama",)
-"""Engines with a registry and a store of their own."""
 
 
 def downloads_of(plan: LaunchPlan) -> tuple[DownloadRequest, ...]:
-    """What to fetch before the launch, in the order in which it is needed; nothing for what lies in the store by path.
+    """What to fetch before the launch, in the order in which it is needed; nothing for what is in the store by path.
 
     The launch's own settings count: a drafter or a model that was changed on the form is the one that is fetched.
     """
-    return tuple(dict.fromkeys(_requests(plan)))
+    preset, launch = plan.preset, LaunchContext(plan)
+    found = [_required(file, preset.name) for file in preset.facts.required_files]
+    drafter = launch.speculation.drafter if launch.speculation is not None else ""
+    if preset.engine != "ollama":  # it has a registry and a store of its own
+        revision, load_format = preset.model_revision or "main", launch.value("load_format") or ""
+        if _REPO.fullmatch(plan.model):
+            found.append(DownloadRequest(plan.model, revision, load_format=load_format, preset=preset.name))
+        if _REPO.fullmatch(drafter):
+            found.append(DownloadRequest(drafter, preset=preset.name))
+    return tuple(dict.fromkeys(found))
 
 
 def reads_store(plan: LaunchPlan) -> bool:
     """Whether the engine looks for Hub models in our store: its container may have a cache of its own."""
     home = next((each.value for each in plan.spec.env if each.name == "HF_HOME"), "")
     return home == STORE_TARGET and any(mount.target == STORE_TARGET for mount in plan.spec.mounts)
-
-
-def _requests(plan: LaunchPlan) -> Iterator[DownloadRequest]:
-    preset = plan.preset
-    for file in preset.facts.required_files:
-        yield _required(file, preset.name)
-    if preset.engine in _FETCH_THEMSELVES:
-        return
-    launch = LaunchContext(plan)
-    if _REPO.fullmatch(plan.model):
-        yield DownloadRequest(
-            plan.model,
-            preset.model_revision or "main",
-            load_format=launch.value("load_format") or "",
-            preset=preset.name,
-        )
-    drafter = launch.speculation.drafter if launch.speculation is not None else ""
-    if _REPO.fullmatch(drafter):
-        yield DownloadRequest(drafter, preset=preset.name)
 
 
 def _required(file: RequiredFile, preset: str) -> DownloadRequest:
@@ -70,8 +57,3 @@ def fetch_command(file: RequiredFile, store: str) -> str:
     fetched = posixpath.join(folder, file.file)
     download = shlex.join(("hf", "download", file.repo, file.file, "--local-dir", folder))
     return download if fetched == place else f"{download} && {shlex.join(('mv', fetched, place))}"
-
-
-def needed_to_start(preset: Preset) -> tuple[RequiredFile, ...]:
-    """The files and folders without which the server does not start."""
-    return tuple(file for file in preset.facts.required_files if not file.for_chat)

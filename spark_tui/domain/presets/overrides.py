@@ -203,25 +203,23 @@ def _words(key: str, text: str) -> tuple[str, ...]:
 
 
 def _variables(text: str) -> list[tuple[str, str]]:
-    pairs = [word.partition("=") for word in _words("extra_env", text)]
-    wrong = next((name for name, equals, _ in pairs if not equals), None)
-    if wrong is not None:
-        raise UsageError(
-            f"`{_shown(wrong)}` in `extra_env` is not of the form NAME=value.",
-            "For example: VLLM_LOGGING_LEVEL=DEBUG OTHER='two words'",
-        )
-    return [(name, value) for name, _, value in pairs]
+    pairs = []
+    for word in _words("extra_env", text):
+        name, equals, value = word.partition("=")
+        if not equals:
+            summary = f"`{_shown(name)}` in `extra_env` is not of the form NAME=value."
+            raise UsageError(summary, "For example: VLLM_LOGGING_LEVEL=DEBUG OTHER='two words'")
+        pairs.append((name, value))
+    return pairs
 
 
 def _options(text: str) -> tuple[str, ...]:
     """`quantization, --speculative-config` -> keys."""
     keys = tuple(word.lstrip("-").replace("-", "_") for word in re.split(r"[,\s]+", text) if word)
-    wrong = next((key for key in keys if _KEY.fullmatch(key) is None or key in ("host", "port")), None)
-    if wrong is not None:
-        raise UsageError(
-            f"`{_shown(wrong)}` is not an option that `without` can remove.",
-            "For example: without=quantization,speculative_config",
-        )
+    for key in keys:
+        if _KEY.fullmatch(key) is None or key in ("host", "port"):
+            summary = f"`{_shown(key)}` is not an option that `without` can remove."
+            raise UsageError(summary, "For example: without=quantization,speculative_config")
     return keys
 
 
@@ -230,16 +228,17 @@ def _check_value(key: str, text: str) -> None:
         raise UsageError(f"`{key}` cannot be set for a launch.", _NOT_SETTABLE[key])
     if _KEY.fullmatch(key) is None:
         raise UsageError(f"`{_shown(key)}` is not the name of a setting.", "Names hold letters, digits and `_`.")
-    if _CONTROL.search(text):
-        raise UsageError(f"The value of `{key}` holds control characters.", "Write it on one line, without them.")
-    if is_secret_name(key) or holds_secret(text):
-        raise UsageError(f"`{key}` looks like a key: it would be visible in the command.", _PRIVATE_FILE)
+    _check_text(key, text, f"`{key}` looks like a key: it would be visible in the command.")
 
 
 def _check_variable(name: str, text: str) -> None:
     if _KEY.fullmatch(name) is None:
         raise UsageError(f"`{_shown(name)}` is not the name of an environment variable.", "Write: env.NAME=value")
-    if is_secret_name(name) or holds_secret(text):
-        raise UsageError(f"`{name}` would be visible in the command and in docker inspect.", _PRIVATE_FILE)
+    _check_text(name, text, f"`{name}` would be visible in the command and in docker inspect.")
+
+
+def _check_text(key: str, text: str, visible: str) -> None:
+    if is_secret_name(key) or holds_secret(text):
+        raise UsageError(visible, _PRIVATE_FILE)
     if _CONTROL.search(text):
-        raise UsageError(f"The value of `{name}` holds control characters.", "Write it on one line, without them.")
+        raise UsageError(f"The value of `{key}` holds control characters.", "Write it on one line, without them.")

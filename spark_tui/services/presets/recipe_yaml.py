@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -71,12 +70,19 @@ def parse(text: str, file: str) -> Node:
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        _check_events(yaml.parse(text, Loader=loader), file)
+        _check_events(text, loader, file)
         root = yaml.compose(text, Loader=loader)
     except yaml.MarkedYAMLError as error:
         raise _syntax(error, text, file) from None
     except yaml.reader.ReaderError:
-        raise _forbidden_character(text, file) from None
+        found = yaml.reader.Reader.NON_PRINTABLE.search(text)
+        which = f"the control character {ord(found[0]):#06x}" if found else "a control character"
+        raise PresetError(
+            f"The file holds {which}, which YAML does not allow.",
+            "Remove it, or write it as an escape within double quotes.",
+            file=file,
+            line=text.count("\n", 0, found.start()) + 1 if found else 0,
+        ) from None
     except UnicodeError:
         raise PresetError("The file holds half a character.", "Save it as UTF-8.", file=file) from None
     if root is None:
@@ -84,30 +90,34 @@ def parse(text: str, file: str) -> Node:
     return _Documents(file).node(root)
 
 
-def _check_events(events: Iterable[Any], file: str) -> None:
+def _check_events(text: str, loader: Any, file: str) -> None:
     """Raises PresetError for a second document, for deep nesting, and for aliases of nothing or of themselves."""
     import yaml
 
     opened: list[str | None] = []
     anchors: set[str] = set()
     documents = 0
-    for event in events:
+    event: Any
+    for event in yaml.parse(text, Loader=loader):
         line = int(event.start_mark.line) + 1
-        documents += isinstance(event, yaml.DocumentStartEvent)
-        if documents > 1:
-            raise _error(line, "The file holds more than one document.", "Keep one recipe in one file.", file)
-        if isinstance(event, yaml.CollectionStartEvent):
+        if isinstance(event, yaml.DocumentStartEvent):
+            documents += 1
+            if documents > 1:
+                raise _error(line, "The file holds more than one document.", "Keep one recipe in one file.", file)
+        elif isinstance(event, yaml.CollectionStartEvent):
             opened.append(event.anchor)
             if len(opened) > MAX_DEPTH:
                 raise _too_deep(line, file)
         elif isinstance(event, yaml.CollectionEndEvent):
-            anchors.update(filter(None, (opened.pop(),)))
+            anchor = opened.pop()
+            if anchor:
+                anchors.add(anchor)
         elif isinstance(event, yaml.AliasEvent) and event.anchor in opened:
-            raise _error(line, f"The alias *{event.anchor} is part of what it names.", "Write the values out.", file)
+            summary = f"The alias *{event.anchor} is part of what it names."
+            raise _error(line, summary, "Write the values out.", file)
         elif isinstance(event, yaml.AliasEvent) and event.anchor not in anchors:
-            raise _error(
-                line, f"The alias *{event.anchor} names nothing above it.", f"Define it first: &{event.anchor}", file
-            )
+            summary = f"The alias *{event.anchor} names nothing above it."
+            raise _error(line, summary, f"Define it first: &{event.anchor}", file)
         elif isinstance(event, yaml.ScalarEvent) and event.anchor:
             anchors.add(event.anchor)
 
@@ -121,7 +131,7 @@ class _Documents:
         self._file = file
         self._left = MAX_NODES
         self._line = 0
-        self._mapping, self._sequence, self._scalar = yaml.MappingNode, yaml.SequenceNode, yaml.ScalarNode
+        self._mapping, self._scalar = yaml.MappingNode, yaml.ScalarNode
         self._constructor: Any = yaml.constructor.SafeConstructor()
 
     def node(self, found: Any, depth: int = 0) -> Node:
@@ -145,14 +155,19 @@ class _Documents:
 
     def _table(self, found: Any, depth: int) -> Table:
         entries: dict[str, Entry] = {}
-        merged: list[Table] = []
+        merged: list[Entry] = []
         for key, value in found.value:
             line, name = _line(key), key.value
             self._line = max(self._line, line)
             if not isinstance(key, self._scalar):
                 raise _error(line, "A key must be a word, not a list or mapping.", "Write `key: value`.", self._file)
             if key.tag == _TAGS + "merge":
-                merged += self._merged(self.node(value, depth + 1))
+                node = self.node(value, depth + 1)
+                for each in node.items if isinstance(node, Items) else (node,):
+                    if not isinstance(each, Table):
+                        summary = "`<<` takes a mapping, or a list of mappings."
+                        raise _error(node.line, summary, "For example: <<: *base", self._file)
+                    merged += each.entries
                 continue
             if name in entries:
                 raise _error(
@@ -162,19 +177,9 @@ class _Documents:
                     self._file,
                 )
             entries[name] = Entry(name, line, self.node(value, depth + 1))
-        for table in merged:
-            for entry in table.entries:
-                entries.setdefault(entry.key, entry)
+        for entry in merged:
+            entries.setdefault(entry.key, entry)
         return Table(tuple(entries.values()), _line(found))
-
-    def _merged(self, node: Node) -> list[Table]:
-        nodes = node.items if isinstance(node, Items) else (node,)
-        tables = [each for each in nodes if isinstance(each, Table)]
-        if len(tables) != len(nodes):
-            raise _error(
-                node.line, "`<<` takes a mapping, or a list of mappings.", "For example: <<: *base", self._file
-            )
-        return tables
 
     def _value(self, found: Any) -> Scalar:
         kind = found.tag.removeprefix(_TAGS)
@@ -185,17 +190,13 @@ class _Documents:
         try:
             value: Scalar = getattr(self._constructor, f"construct_yaml_{kind}")(found)
         except (ValueError, KeyError):
-            shown = truncate(clean_line(found.value), 40)
-            raise _error(
-                _line(found), f"`{shown}` is not a value of its kind.", "Put quotes around a text.", self._file
-            ) from None
+            summary = f"`{truncate(clean_line(found.value), 40)}` is not a value of its kind."
+            raise _error(_line(found), summary, "Put quotes around a text.", self._file) from None
         return value
 
     def _bad_tag(self, found: Any) -> PresetError:
-        tag = truncate(clean_line(found.tag), 60)
-        return _error(
-            _line(found), f"The tag {tag} is not for recipes.", "Remove the tag: plain values are enough.", self._file
-        )
+        summary = f"The tag {truncate(clean_line(found.tag), 60)} is not for recipes."
+        return _error(_line(found), summary, "Remove the tag: plain values are enough.", self._file)
 
 
 def _line(node: Any) -> int:
@@ -220,16 +221,3 @@ def _syntax(error: yaml.MarkedYAMLError, text: str, file: str) -> PresetError:
     remedy = "Indent with spaces: YAML allows no tabs." if indented_by_tab else "Correct it there, or just above."
     detail = truncate(clean_line(excerpt), 200)
     return PresetError(f"The file is not valid YAML: {problem}.", remedy, file=file, line=line, detail=detail)
-
-
-def _forbidden_character(text: str, file: str) -> PresetError:
-    from yaml.reader import Reader
-
-    found = Reader.NON_PRINTABLE.search(text)
-    which = f"the control character {ord(found[0]):#06x}" if found else "a control character"
-    return PresetError(
-        f"The file holds {which}, which YAML does not allow.",
-        "Remove it, or write it as an escape within double quotes.",
-        file=file,
-        line=text.count("\n", 0, found.start()) + 1 if found else 0,
-    )

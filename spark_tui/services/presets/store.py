@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import stat
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeAlias
 
 from spark_tui.domain.errors import PresetError
 from spark_tui.domain.presets.include import with_included
@@ -29,6 +29,10 @@ class _Stamp:
     modified_ns: int
 
 
+_Read: TypeAlias = dict[tuple[_Stamp, ...], Preset | PresetError]
+"""Results by the stamps of the file and of those that it includes."""
+
+
 def builtin_directory() -> Path:
     """The presets that come with the program: in a wheel beside the code, in a checkout at its top."""
     package = Path(__file__).resolve().parents[2]
@@ -42,7 +46,7 @@ class PresetFiles:
     def __init__(self, builtin: Path, user: Path | None = None) -> None:
         self._builtin = builtin
         self._user = user
-        self._read: dict[tuple[_Stamp, ...], Preset | PresetError] = {}
+        self._read: _Read = {}
         self._reported: dict[str, PresetError] = {}
 
     def load(self) -> PresetCatalogue:
@@ -51,44 +55,42 @@ class PresetFiles:
         Files that have not changed since the last call are not read again, and an unchanged folder gives an equal
         catalogue.
         """
-        read: dict[tuple[_Stamp, ...], Preset | PresetError] = {}
+        read: _Read = {}
         presets: dict[str, Preset] = {}
         problems: list[PresetError] = []
-        for found in self._everything(read):
+        everything = self._folder(self._builtin, Origin.BUILTIN, read)
+        if self._user is not None and (self._user.exists() or self._user.is_symlink()):
+            everything += self._folder(self._user, Origin.USER, read)
+        for found in everything:
             earlier = presets.get(found.name if isinstance(found, Preset) else Path(found.file).stem)
             if isinstance(found, PresetError):
-                problems.append(_standing_in(found, earlier) if earlier else found)
+                problems.append(_beside(found, earlier) if earlier else found)
             elif earlier is not None and earlier.origin is found.origin:
-                problems.append(_same_name(found, earlier))
+                summary = f"{Path(earlier.file).name} gives a preset of this name too, and that one is used."
+                problems.append(PresetError(summary, "Rename or remove one of the two files.", file=found.file))
             else:
                 presets[found.name] = found
         self._read = read
         self._reported = {str(problem): self._reported.get(str(problem), problem) for problem in problems}
         return PresetCatalogue(tuple(presets[name] for name in sorted(presets)), tuple(self._reported.values()))
 
-    def _everything(self, read: dict[tuple[_Stamp, ...], Preset | PresetError]) -> Iterator[Preset | PresetError]:
-        yield from self._folder(self._builtin, Origin.BUILTIN, read)
-        if self._user is not None and (self._user.exists() or self._user.is_symlink()):
-            yield from self._folder(self._user, Origin.USER, read)
-
-    def _folder(
-        self, folder: Path, origin: Origin, read: dict[tuple[_Stamp, ...], Preset | PresetError]
-    ) -> Iterator[Preset | PresetError]:
+    def _folder(self, folder: Path, origin: Origin, read: _Read) -> list[Preset | PresetError]:
         try:
             # Editors leave lock files, and dangling links, that begin with a dot.
             files = sorted(p for p in folder.iterdir() if p.suffix in SUFFIXES and not p.name.startswith("."))
         except OSError as error:
-            yield _unreadable(folder, "The preset folder", error)
-            return
-        for path in files:
-            yield self._file(path, origin, read)
+            return [_unreadable(folder, "The preset folder", error)]
+        return [self._file(path, origin, read) for path in files]
 
-    def _file(
-        self, path: Path, origin: Origin, read: dict[tuple[_Stamp, ...], Preset | PresetError]
-    ) -> Preset | PresetError:
+    def _file(self, path: Path, origin: Origin, read: _Read) -> Preset | PresetError:
         try:
             stamp = _stamp(path)
-            stamps, found = self._kept(stamp) or self._new(path, origin, stamp)
+            unchanged = (
+                pair
+                for pair in self._read.items()
+                if pair[0][0] == stamp and all(_is_still(other) for other in pair[0][1:])
+            )
+            stamps, found = next(unchanged, None) or self._new(path, origin, stamp)
         except PresetError as error:
             return error
         except OSError as error:
@@ -96,52 +98,32 @@ class PresetFiles:
         read[stamps] = found
         return found
 
-    def _kept(self, stamp: _Stamp) -> tuple[tuple[_Stamp, ...], Preset | PresetError] | None:
-        """What was read before, as long as neither the file nor one that it includes has changed."""
-        for stamps, found in self._read.items():
-            if stamps[0] == stamp and all(_is_still(other) for other in stamps[1:]):
-                return stamps, found
-        return None
-
     def _new(self, path: Path, origin: Origin, stamp: _Stamp) -> tuple[tuple[_Stamp, ...], Preset | PresetError]:
         """Raises OSError when a file cannot be read now; a mistake within it is a result, and is kept."""
         stamps = [stamp]
+        folders = [folder for folder in (self._user, self._builtin) if folder is not None]
 
         def find(name: str, file: str) -> tuple[str, Node] | None:
-            base = self._named(name, file)
-            if base is None:
+            """A preset by its name: the person's own first, but for one that includes its own name."""
+            if Path(name).name != name or name in ("", ".", ".."):
                 return None
-            stamps.append(_stamp(base))
-            return str(base), parse(read_text(base), str(base))
+            for base in (folder / f"{name}{suffix}" for folder in folders for suffix in SUFFIXES):
+                if base.is_file() and str(base) != file:
+                    stamps.append(_stamp(base))
+                    return str(base), parse(read_text(base), str(base))
+            return None
 
         try:
             _check_name(path)
             document = parse(read_text(path), str(path))
             chain: tuple[str, ...] = ()
             if origin is Origin.USER:
-                document, chain = with_included(document, str(path), find, self._names())
+                names = [each.stem for folder in folders for each in folder.glob("*") if each.suffix in SUFFIXES]
+                document, chain = with_included(document, str(path), find, names)
             preset = preset_from(document, name=path.stem, origin=origin, file=str(path))
             return tuple(stamps), replace(preset, includes=chain)
         except PresetError as error:
             return tuple(stamps), error
-
-    def _named(self, name: str, file: str) -> Path | None:
-        """The file of a preset by its name: the person's own first, but for one that includes its own name."""
-        if Path(name).name != name or name in ("", ".", ".."):
-            return None
-        for folder in (self._user, self._builtin):
-            for suffix in SUFFIXES:
-                path = folder / f"{name}{suffix}" if folder is not None else None
-                if path is not None and path.is_file() and str(path) != file:
-                    return path
-        return None
-
-    def _names(self) -> list[str]:
-        folders = [folder for folder in (self._user, self._builtin) if folder is not None]
-        return [path.stem for folder in folders for path in folder.glob("*") if path.suffix in SUFFIXES]
-
-
-# --- files ------------------------------------------------------------------------------------------------
 
 
 def _is_still(stamp: _Stamp) -> bool:
@@ -155,9 +137,8 @@ def _stamp(path: Path) -> _Stamp:
     """Follows links. Raises OSError for a dangling one, PresetError for what is no file, or too large."""
     status = path.stat()
     if stat.S_ISDIR(status.st_mode):
-        raise PresetError(
-            "This is a folder, not a recipe.", "Rename it, or move it out of the preset folder.", file=str(path)
-        )
+        remedy = "Rename it, or move it out of the preset folder."
+        raise PresetError("This is a folder, not a recipe.", remedy, file=str(path))
     if not stat.S_ISREG(status.st_mode):
         # Opening a pipe would wait for a writer for ever.
         raise PresetError("This is not a regular file.", "Move it out of the preset folder.", file=str(path))
@@ -177,15 +158,7 @@ def _check_name(path: Path) -> None:
         ) from None
 
 
-def _same_name(preset: Preset, earlier: Preset) -> PresetError:
-    return PresetError(
-        f"{Path(earlier.file).name} gives a preset of this name too, and that one is used.",
-        "Rename or remove one of the two files.",
-        file=preset.file,
-    )
-
-
-def _standing_in(problem: PresetError, earlier: Preset) -> PresetError:
+def _beside(problem: PresetError, earlier: Preset) -> PresetError:
     """The problem of a file that was to replace another preset: the person must know which one they have now."""
     which = "built-in preset of this name" if earlier.origin is Origin.BUILTIN else Path(earlier.file).name
     summary = f"{problem.summary} Until then the {which} is used."
