@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any
 
 import click
 
@@ -20,9 +18,8 @@ from spark_tui.core.launch import LaunchRequest, LaunchResult
 from spark_tui.domain.engine.docker_run import render_argv, render_text
 from spark_tui.domain.errors import UnreachableError
 from spark_tui.domain.finding import Finding, Severity
-from spark_tui.domain.models.download import DownloadRequest
 from spark_tui.domain.presets.fit import Fit
-from spark_tui.domain.presets.overrides import Overrides, overrides_from_pairs, pairs_from
+from spark_tui.domain.presets.overrides import overrides_from_pairs, pairs_from
 from spark_tui.domain.presets.plan import LaunchPlan, key_wanted
 from spark_tui.domain.text import clean_line
 from spark_tui.present.engines import engine_object, timeline_object
@@ -30,38 +27,6 @@ from spark_tui.present.fit import fit_figures, fit_object, fit_verdict
 from spark_tui.present.launch import finding_fix
 from spark_tui.present.logs import set_options
 from spark_tui.present.presets import finding_object
-
-
-@dataclass(frozen=True, slots=True)
-class UpOptions:
-    """What was typed after `up`. None: not typed."""
-
-    settings: tuple[str, ...] = ()
-    port: int | None = None
-    name: str | None = None
-    expose: str | None = None
-    api_key: bool | None = None
-    dry_run: bool = False
-    wait: bool = True
-    warm: bool = True
-    replace: bool = False
-    force: bool = False
-    fetch: bool = True
-
-    def overrides(self) -> Overrides:
-        """The changes to the preset. Raises UsageError."""
-        return overrides_from_pairs(self.pairs())
-
-    def pairs(self) -> dict[str, str]:
-        """Them as pairs; an option of its own wins over the same key after `--set`. Raises UsageError."""
-        pairs = pairs_from(self.settings)
-        for key, value in (("port", self.port), ("name", self.name), ("exposure", self.expose)):
-            if value is not None:
-                pairs[key] = str(value)
-        if self.api_key is not None:
-            pairs["api_key"] = "yes" if self.api_key else "no"
-        return pairs
-
 
 _UP_EXAMPLES = """\
   spark-tui up gpt-oss-120b
@@ -76,7 +41,7 @@ _UP_EXAMPLES = """\
 @click.argument("name", metavar="PRESET", shell_complete=complete("presets"))
 @settings_option("A value of the preset; may be repeated.")
 @click.option("--port", type=click.IntRange(1, 65535), metavar="PORT", help="The port on this machine.")
-@click.option("--name", "engine_name", metavar="NAME", help="The container's name.  [the preset's]")
+@click.option("--name", "engine", metavar="NAME", help="The container's name.  [the preset's]")
 @click.option("--expose", type=click.Choice(["local", "lan"]), help="Who can reach it.  [local]")
 @click.option("--api-key/--no-api-key", default=None, help="Require a key.  [with --expose lan]")
 @click.option("--dry-run", is_flag=True, help="Print the docker run and change nothing; works without Docker.")
@@ -86,51 +51,58 @@ _UP_EXAMPLES = """\
     "--fetch/--no-fetch", default=True,
     help="Download missing model files first; else the engine downloads them.  [--fetch]",
 )  # fmt: skip
-@click.option("--replace", is_flag=True, help="Stop an engine of that name that runs with other settings.")
+@click.option(
+    "--replace", "replace_running", is_flag=True, help="Stop an engine of that name that runs with other settings."
+)
 @click.option("--force", is_flag=True, help="Launch even if it does not fit in memory.")
-def up(session: Session, name: str, engine_name: str | None, **typed_options: Any) -> None:
+def up(
+    session: Session,
+    name: str,
+    settings: tuple[str, ...],
+    port: int | None,
+    engine: str | None,
+    expose: str | None,
+    api_key: bool | None,
+    dry_run: bool,
+    **how: bool,
+) -> None:
     """Launch a preset and follow it until it serves.
 
     Check, download the model, pull the image, create, start, follow the boot, warm up. Finished steps are skipped, so
     the same command resumes after an interruption. Prints the engine's address.
     """
-    options = UpOptions(name=engine_name, **typed_options)
-    if options.dry_run:
-        _dry_run(session, name, options)
+    key = None if api_key is None else "yes" if api_key else "no"
+    options = (("port", port), ("name", engine), ("exposure", expose), ("api_key", key))
+    # An option of its own wins over the same key after `--set`.
+    pairs = pairs_from(settings) | {key: str(value) for key, value in options if value is not None}
+    if dry_run:
+        _dry_run(session, name, pairs, fetch=how["fetch"])
         return
     try:
-        _launch(session, name, options)
+        _launch(session, name, pairs, how)
     except WillNotFit as error:
-        if not _insists(session, name, error):
+        if session.stdin is None or not session.stdin.isatty() or session.as_json:
             raise
-        _launch(session, name, replace(options, force=True))
+        session.err.note(error.summary)
+        for change in error.fit.changes:
+            session.err.say(f"  - {change.summary}{f' ({set_options(change.pairs)})' if change.pairs else ''}")
+        if not typed(session, f"It will fail or may freeze the machine. Type {name} to launch anyway: ", name):
+            raise
+        _launch(session, name, pairs, {**how, "force": True})
 
 
-def _insists(session: Session, name: str, error: WillNotFit) -> bool:
-    """The numbers and the ways out, then the question."""
-    if session.stdin is None or not session.stdin.isatty() or session.as_json:
-        return False
-    session.err.note(error.summary)
-    for change in error.fit.changes:
-        settings = f" ({set_options(change.pairs)})" if change.pairs else ""
-        session.err.say(f"  - {change.summary}{settings}")
-    return typed(session, f"It will fail or may freeze the machine. Type {name} to launch anyway: ", name)
-
-
-def _launch(session: Session, name: str, options: UpOptions) -> None:
-    overrides = options.overrides()
+def _launch(session: Session, name: str, pairs: dict[str, str], how: Mapping[str, bool]) -> None:
+    overrides = overrides_from_pairs(pairs)
     engine = overrides.name or name
     moved: dict[str, StepState] = {}
 
     async def work(context: Context) -> None:
         session.refuse_if_read_only(context)
         preset = find_preset(context, name)
-        _note_plan(session, await context.preflight.plan(preset, overrides))
+        plan = await context.preflight.plan(preset, overrides)
         findings = await context.checks.check(preset, overrides)
-        _note_findings(session, name, options.pairs(), findings)
-        request = LaunchRequest(
-            preset, overrides, options.wait, options.warm, options.replace, options.force, options.fetch
-        )
+        _note(session, name, plan, pairs, findings)
+        request = LaunchRequest(preset, overrides, **how)
         narrator = Narrator(session, context, engine, moved)
         launched = await supervised(context, ticking(narrator, context.launcher.launch(request, narrator.step)))
         _show_result(session, launched, request, findings, context.clock.now())
@@ -138,19 +110,18 @@ def _launch(session: Session, name: str, options: UpOptions) -> None:
     session.run(work, on_interrupt=lambda: _interrupted(session.command, engine, moved))
 
 
-# --- dry run ------------------------------------------------------------------------------------------
-
-
-def _dry_run(session: Session, name: str, options: UpOptions) -> None:
-    overrides = options.overrides()
+def _dry_run(session: Session, name: str, pairs: dict[str, str], *, fetch: bool) -> None:
+    overrides = overrides_from_pairs(pairs)
 
     async def work(context: Context) -> tuple[LaunchPlan, tuple[Finding, ...]]:
         preset = find_preset(context, name)
         plan = await planned(context, preset, overrides)
         context.collectors.sample_identity()
         findings = await context.checks.check(preset, overrides)
-        if options.fetch and context.fetching is not None:
-            _note_missing(session, name, await context.fetching.missing(plan))
+        missing = await context.fetching.missing(plan) if fetch and context.fetching is not None else ()
+        if missing:
+            titles = ", ".join(dict.fromkeys(clean_line(each.title) for each in missing))
+            session.err.note(f"Fetched first: {titles}. How much that is: spark-tui models pull {name} --dry-run")
         return plan, findings
 
     plan, findings = session.run(work)
@@ -173,26 +144,15 @@ def _dry_run(session: Session, name: str, options: UpOptions) -> None:
         )
         return
     session.out.line(render_text(plan.spec))
-    _note_plan(session, plan)
-    _note_findings(session, name, options.pairs(), findings)
+    _note(session, name, plan, pairs, findings)
     for path in plan.spec.env_files:
         session.err.note(f"{path} holds the keys; spark-tui writes it at launch.")
 
 
-def _note_missing(session: Session, name: str, missing: tuple[DownloadRequest, ...]) -> None:
-    """What a launch would fetch first, without asking the Hub for sizes."""
-    if missing:
-        titles = ", ".join(dict.fromkeys(clean_line(each.title) for each in missing))
-        session.err.note(f"Fetched first: {titles}. How much that is: spark-tui models pull {name} --dry-run")
-
-
-def _note_plan(session: Session, plan: LaunchPlan) -> None:
+def _note(session: Session, name: str, plan: LaunchPlan, pairs: dict[str, str], findings: tuple[Finding, ...]) -> None:
+    """The plan's notes, errors and warnings of the rules, and the number of further notes; nothing is refused."""
     for note in plan.notes:
         session.err.note(note)
-
-
-def _note_findings(session: Session, name: str, pairs: Mapping[str, str], findings: tuple[Finding, ...]) -> None:
-    """Errors and warnings of the rules, notes by their number; the person has decided, so nothing is refused."""
     loud = [each for each in findings if each.severity is not Severity.INFO]
     for each in loud:
         session.err.note(f"{each.summary} {finding_fix(each, flags=True)}")
@@ -200,9 +160,6 @@ def _note_findings(session: Session, name: str, pairs: Mapping[str, str], findin
     if more:
         again = f"spark-tui presets check {name} {set_options(tuple(pairs.items()))}".rstrip()
         session.err.note(f"{more} note{'s' if more > 1 else ''} more: {again}")
-
-
-# --- the end ------------------------------------------------------------------------------------------
 
 
 def _show_result(
@@ -233,7 +190,7 @@ def _show_result(
 
 
 def _interrupted(again: str, engine: str, moved: dict[str, StepState]) -> Interrupted:
-    """What goes on after Ctrl-C. `again` is the command that was interrupted: it picks up what is there."""
+    """What remains after Ctrl-C. `again` is the command that was interrupted: it continues from there."""
     if moved.get("fetch") is StepState.CANCELLED:
         return Interrupted("Paused. Downloaded files are kept.", "Run the same command to continue.")
     if moved.get("start") in (StepState.DONE, StepState.SKIPPED):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Final, cast
 
@@ -216,14 +216,6 @@ def _recipe_object(imported: ImportedRecipe) -> Object:
 # --- export -------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Exported:
-    """A file for another tool, and what a person should know before using it."""
-
-    text: str
-    notes: tuple[str, ...] = ()
-
-
 _OfSpec = Callable[[ContainerSpec, tuple[str, ...]], str]
 # Format: the file's usual name, what to do with it, and how it is made of the container.
 _OF_SPEC: Final[dict[str, tuple[str, str, _OfSpec]]] = {
@@ -258,33 +250,27 @@ def export_preset(session: Session, name: str, format_: str, settings: tuple[str
     """
     overrides = overrides_from_pairs(pairs_from(settings))
 
-    async def work(context: Context) -> Exported:
+    async def work(context: Context) -> tuple[str, Sequence[str]]:
         preset = find_preset(context, name)
         if format_ in _OF_SPEC:
             return _of_plan(await planned(context, preset, overrides), format_)
         return _of_recipe(context, preset, overrides, format_)
 
-    exported = session.run(work)
+    text, notes = session.run(work)
     if output:
-        write_new(output, exported.text, "-o")
+        write_new(output, text, "-o")
     if session.as_json:
-        session.out.json(
-            {
-                "id": name,
-                "format": format_,
-                "text": exported.text,
-                **maybe("file", output, "it was not asked for"),
-                "notes": list(exported.notes),
-            }
-        )
+        file = maybe("file", output, "it was not asked for")
+        session.out.json({"id": name, "format": format_, "text": text, **file, "notes": list(notes)})
         return
     if not output:
-        session.out.write(exported.text)
-    for note in exported.notes:
+        session.out.write(text)
+    for note in notes:
         session.err.note(note)
 
 
-def _of_plan(plan: LaunchPlan, format_: str) -> Exported:
+def _of_plan(plan: LaunchPlan, format_: str) -> tuple[str, Sequence[str]]:
+    """The file, and what a person should know before using it."""
     file, then, make = _OF_SPEC[format_]
     name = plan.spec.name
     about = [f"Made by spark-tui from its preset {plan.preset.name}."]
@@ -295,20 +281,20 @@ def _of_plan(plan: LaunchPlan, format_: str) -> Exported:
         notes.append(f"It reads the keys from {path}, which spark-tui writes when it launches the preset.")
     if plan.directories:
         notes.append(f"These folders must be there: {', '.join(plan.directories)}")
-    return Exported(make(plan.spec, tuple(about)), tuple(notes))
+    return make(plan.spec, tuple(about)), notes
 
 
-def _of_recipe(context: Context, preset: Preset, overrides: Overrides, format_: str) -> Exported:
+def _of_recipe(context: Context, preset: Preset, overrides: Overrides, format_: str) -> tuple[str, Sequence[str]]:
     found = context.recipes.recipe(preset.file)
     if not isinstance(found.document, Table):
         raise PresetError("The file holds no recipe any more.", "Restore it.", file=preset.file)
     exported = to_sparkrun(preset, found.document, overrides)
     if exported.document is found.document and format_ == "sparkrun":
-        return Exported(found.text, exported.notes)  # unchanged, with its comments
+        return found.text, exported.notes  # unchanged, with its comments
     if format_ == "eugr":
         exported = to_eugr(preset, exported)
     about = comment((f"Made by spark-tui from its preset {preset.name}.",))
-    return Exported(about + yaml_text(exported.document), exported.notes)
+    return about + yaml_text(exported.document), exported.notes
 
 
 _DIFF_EXAMPLES = """\
@@ -367,7 +353,7 @@ def check_presets(session: Session, name: str | None, settings: tuple[str, ...],
     if wrong is not None:
         raise wrong
     if session.as_json:
-        session.out.json([_shape(preset, outcome) for preset, outcome in checked])
+        session.out.json([_check_object(preset, outcome) for preset, outcome in checked])
     else:
         for preset, outcome in checked:
             session.out.page(_check_page(preset, outcome, notes=everything or name is not None))
@@ -392,12 +378,8 @@ def _check_page(preset: Preset, outcome: Checked, *, notes: bool) -> Page:
     return (head, *(finding_section(finding, flags=True) for finding in shown))
 
 
-def _shape(preset: Preset, outcome: Checked) -> Object:
-    if isinstance(outcome, SparkError):
-        refused = {"id": outcome.id, "summary": outcome.summary, "remedy": outcome.remedy}
-        return {"id": preset.name, "refused": refused, "findings": []}
-    return {
-        "id": preset.name,
-        "refused": None,
-        "findings": [finding_object(finding) for finding in outcome],
-    }
+def _check_object(preset: Preset, outcome: Checked) -> Object:
+    error = outcome if isinstance(outcome, SparkError) else None
+    findings = () if isinstance(outcome, SparkError) else outcome
+    refused = {"id": error.id, "summary": error.summary, "remedy": error.remedy} if error is not None else None
+    return {"id": preset.name, "refused": refused, "findings": [finding_object(each) for each in findings]}

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from spark_tui.core.downloads import Wanted, requests_of
+from spark_tui.core.downloads import Wanted
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.finding import Finding, Severity
 from spark_tui.domain.models.download import DownloadRequest
 from spark_tui.domain.presets.fit import Fit, Verdict
 from spark_tui.domain.presets.overrides import Overrides
-from spark_tui.domain.presets.plan import LaunchPlan
 from spark_tui.present.fit import fit_change, fit_word
 from spark_tui.present.logs import pairs_text, set_options
 from spark_tui.present.page import Page, Row, Section, Tone
@@ -40,10 +39,6 @@ class ModelStatus:
     needs: tuple[DownloadRequest, ...]
     wanted: Wanted | None = None
     problem: SparkError | None = None
-
-    def covers(self, plan: LaunchPlan) -> bool:
-        """Whether that launch needs just the same."""
-        return requests_of(plan) == self.needs
 
 
 def judgement_page(judgement: Judgement | None) -> Page:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Final, TypeAlias
 
 from spark_tui.core.preset_imports import ImportedRecipe, ImportReport, Outcome
@@ -42,13 +42,8 @@ class ImageStatus:
     why: str = "not checked yet"
 
     @property
-    def word(self) -> str:
-        """`here`, `no`, `?`."""
-        return ("here" if self.image else "no") if self.known else "?"
-
-    @property
     def text(self) -> str:
-        """The same in a few words."""
+        """The state in a few words."""
         if not self.known:
             return f"download state unknown: {self.why}"
         return "downloaded" if self.image else "not downloaded (pulled at launch)"
@@ -98,12 +93,13 @@ def _on_cpu(preset: Preset) -> bool:
 
 def list_table(entries: Sequence[PresetEntry], problems: Sequence[PresetError] = (), empty: str = "") -> Table:
     """A row for each preset, under its family, and for each unreadable file."""
-    rows, groups = [], []
+    rows, groups, ids = [], [], []
     for entry in entries:
         preset, facts = entry.preset, entry.preset.facts
         quantization = facts.quantization[:MAX_CELL].partition(" ")[0].strip(",;")
         title = facts.title[:MAX_CELL].replace(f" {quantization}", "") if quantization else facts.title
-        best = best_speed(facts)
+        best, image = best_speed(facts), entry.image
+        state = ("here" if image.image else "no") if image.known else "?"
         rows.append(
             cells(
                 title or preset.name,
@@ -113,19 +109,20 @@ def list_table(entries: Sequence[PresetEntry], problems: Sequence[PresetError] =
                 f"{best:.0f}" if best else "",
                 verdict(entry.checked),
                 fit_word(entry.fit),
-                Cell(entry.image.word, Tone.GOOD if entry.image.image else Tone.QUIET),
+                Cell(state, Tone.GOOD if image.image else Tone.QUIET),
                 "yours" if preset.origin is Origin.USER else "",
             )
         )
         family = truncate(clean_line(facts.family), MAX_CELL) or "Others"
         groups.append("On the CPU" if _on_cpu(preset) else family)
-    for problem in problems:
+        ids.append(preset.name)
+    for number, problem in enumerate(problems):
         file = problem.file.rpartition("/")[2]
         place = f"{file}:{problem.line}" if problem.line else file
         rows.append(cells(Cell(f"unreadable {place}  {problem.summary}", Tone.BAD), *[""] * (len(COLUMNS) - 1)))
         groups.append("Unreadable files")
-    ids = (*(entry.preset.name for entry in entries), *(f"{PROBLEM}{number}" for number in range(len(problems))))
-    return Table(COLUMNS, tuple(rows), ids, empty, tuple(groups))
+        ids.append(f"{PROBLEM}{number}")
+    return Table(COLUMNS, tuple(rows), tuple(ids), empty, tuple(groups))
 
 
 def names_table(catalogue: PresetCatalogue) -> Table:
@@ -140,15 +137,10 @@ def names_table(catalogue: PresetCatalogue) -> Table:
     rows = []
     for preset in catalogue.presets:
         facts, best = preset.facts, best_speed(preset.facts)
-        rows.append(
-            cells(
-                Cell(preset.name, Tone.STRONG),
-                "-" if facts.weights_bytes is None else human_bytes(facts.weights_bytes),
-                "-" if facts.context_tokens is None else short_tokens(facts.context_tokens),
-                "-" if best is None else f"{best:.0f} tok/s",
-                preset.model,
-            )
-        )
+        weights = "-" if facts.weights_bytes is None else human_bytes(facts.weights_bytes)
+        context = "-" if facts.context_tokens is None else short_tokens(facts.context_tokens)
+        speed = "-" if best is None else f"{best:.0f} tok/s"
+        rows.append(cells(Cell(preset.name, Tone.STRONG), weights, context, speed, preset.model))
     return Table(columns, tuple(rows), tuple(preset.name for preset in catalogue.presets))
 
 
@@ -159,16 +151,11 @@ def best_speed(facts: PresetFacts) -> float | None:
 
 def _size(facts: PresetFacts) -> str:
     """`35/3B`: all parameters and the active ones."""
-
-    def rounded(count: float) -> str:
-        return f"{count / 1e9:.0f}B" if count >= 20e9 else _billions(count)
-
-    total, active = facts.total_parameters, facts.active_parameters
-    if total is None:
+    counts = [count for count in (facts.total_parameters, facts.active_parameters) if count is not None]
+    texts = [f"{count / 1e9:.0f}B" if count >= 20e9 else _billions(count) for count in counts]
+    if facts.total_parameters is None:
         return ""
-    if active is None or active == total:
-        return rounded(total)
-    return f"{rounded(total).removesuffix('B')}/{rounded(active)}"
+    return texts[0] if counts[-1] == counts[0] else f"{texts[0].removesuffix('B')}/{texts[-1]}"
 
 
 def _billions(count: float) -> str:
@@ -203,47 +190,38 @@ def overview(preset: Preset, image: ImageStatus | None = None) -> Page:
         ("needs", ", ".join(missing_values(preset))),
     )
     about = (Row(facts.description, tone=Tone.QUIET),) if facts.description else ()
-    lists = (
-        (
-            "Published speeds",
-            [f"{each.tokens_per_second:g} tok/s: {each.conditions} [{each.source}]" for each in facts.published],
-        ),
-        ("Cautions", facts.cautions),
-        ("Notes", facts.notes),
-        ("Hooks, never run by spark-tui", preset.hooks),
-        ("Mods, not applied by spark-tui", preset.mods),
-        ("Kept, not used", [mask_secrets(f"{key}: {value}") for key, value in preset.unknown]),
-    )
+    speeds = [f"{each.tokens_per_second:g} tok/s: {each.conditions} [{each.source}]" for each in facts.published]
     return (
         Section(facts.title or preset.name, about),
         Section(rows=labelled(values)),
-        *(
-            _listed(title, texts, Tone.WARNING if title == "Cautions" else Tone.PLAIN)
-            for title, texts in lists
-            if texts
-        ),
+        *_listed("Published speeds", speeds),
+        *_listed("Cautions", facts.cautions, Tone.WARNING),
+        *_listed("Notes", facts.notes),
+        *_listed("Hooks, never run by spark-tui", preset.hooks),
+        *_listed("Mods, not applied by spark-tui", preset.mods),
+        *_listed("Kept, not used", [mask_secrets(f"{key}: {value}") for key, value in preset.unknown]),
     )
 
 
 def recipe(preset: Preset) -> Page:
     """The recipe's own settings and command."""
     facts = preset.facts
-    lists = (
-        ("Defaults", [f"{key} = {value}" for key, value in preset.defaults if value is not None]),
-        ("Environment", [mask_secrets(f"{key}={value}") for key, value in preset.env]),
-        ("Needed in the model store", [file.target for file in facts.required_files]),
-        ("Done at each start", [f"{step.command}: {step.summary}" for step in facts.required_steps]),
-    )
     if facts.runs_as_is:
         command = Section("Command", (Row("(the image runs as it is, with the environment above)"),))
     else:
         text = preset.command.strip() or f"(made from the defaults) serve {preset.model}"
         command = Section("Command", command=mask_secrets(text))
-    return (*(_listed(title, texts) for title, texts in lists if texts), command)
+    return (
+        *_listed("Defaults", [f"{key} = {value}" for key, value in preset.defaults if value is not None]),
+        *_listed("Environment", [mask_secrets(f"{key}={value}") for key, value in preset.env]),
+        *_listed("Needed in the model store", [file.target for file in facts.required_files]),
+        *_listed("Done at each start", [f"{step.command}: {step.summary}" for step in facts.required_steps]),
+        command,
+    )
 
 
-def _listed(title: str, texts: Iterable[str], tone: Tone = Tone.PLAIN) -> Section:
-    return Section(title, tuple(Row(text, "-", tone) for text in texts))
+def _listed(title: str, texts: Sequence[str], tone: Tone = Tone.PLAIN) -> Page:
+    return (Section(title, tuple(Row(text, "-", tone) for text in texts)),) if texts else ()
 
 
 def _sizes(facts: PresetFacts) -> str:
@@ -430,28 +408,25 @@ _NO_COMMAND: Final = {True: "the image runs as it is", False: "the command is ma
 
 def preset_object(found: Preset) -> Object:
     """One preset, as in a list."""
-    facts = found.facts
     return {
         "id": found.name,
-        **maybe("title", facts.title, NOT_STATED),
+        **_stated(found.facts, "title"),
         "origin": found.origin.value,
         "file": found.file,
         "model": found.model,
         "image": found.image,
         "runtime": found.runtime,
-        **maybe("family", facts.family, NOT_STATED),
-        **maybe("category", facts.category, NOT_STATED),
-        **maybe("quantization", facts.quantization, NOT_STATED),
-        **maybe("context_tokens", facts.context_tokens, NOT_STATED),
-        **maybe("weights_bytes", facts.weights_bytes, NOT_STATED),
-        **maybe("total_parameters", facts.total_parameters, NOT_STATED),
-        **maybe("active_parameters", facts.active_parameters, NOT_STATED),
+        **_stated(
+            found.facts, "family", "category", "quantization", "context_tokens", "weights_bytes", "total_parameters",
+            "active_parameters",
+        ),
         "minimum_sparks": found.min_nodes,
-        "published": [
-            {"tokens_per_second": speed.tokens_per_second, "conditions": speed.conditions, "source": speed.source}
-            for speed in facts.published
-        ],
-    }
+        "published": [asdict(speed) for speed in found.facts.published],
+    }  # fmt: skip
+
+
+def _stated(facts: PresetFacts, *keys: str) -> Object:
+    return {name: value for key in keys for name, value in maybe(key, getattr(facts, key), NOT_STATED).items()}
 
 
 def preset_detail(found: Preset) -> Object:
@@ -459,13 +434,9 @@ def preset_detail(found: Preset) -> Object:
     facts = found.facts
     return {
         **preset_object(found),
-        **maybe("description", facts.description, NOT_STATED),
-        **maybe("publisher", facts.publisher, NOT_STATED),
-        **maybe("licence", facts.licence, NOT_STATED),
-        **maybe("gated", facts.gated, NOT_STATED),
-        **maybe("architecture", facts.architecture, NOT_STATED),
+        **_stated(facts, "description", "publisher", "licence", "gated", "architecture"),
         "modalities": list(facts.modalities),
-        **maybe("source", facts.source, NOT_STATED),
+        **_stated(facts, "source"),
         **maybe("revision", found.model_revision, NOT_STATED),
         **maybe("command", found.command, _NO_COMMAND[facts.runs_as_is]),
         "defaults": {key: value for key, value in found.defaults if value is not None},

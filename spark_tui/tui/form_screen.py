@@ -10,7 +10,6 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
-from textual.events import DescendantFocus
 from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Static
 
@@ -28,9 +27,9 @@ NEEDED_HINT = "required: the preset has no value"
 
 @dataclass(frozen=True, slots=True)
 class FormField:
-    """One field. `help` says what may be written, `value` is what holds while the field is empty, and `silent` stands
-    there where that is not known. `needed`: it must not stay empty. `read` turns a text into what it means, so that
-    `12GiB` is no change of its bytes; it may raise ValueError."""
+    """One field. `help` says what may be written, `value` is what holds while the field is empty, and `silent` is shown
+    where that is not known. `needed`: it must not stay empty. `read` turns a text into what it means, so that `12GiB`
+    is no change of its bytes; it may raise ValueError."""
 
     key: str
     label: str
@@ -42,7 +41,7 @@ class FormField:
 
     @property
     def placeholder(self) -> str:
-        """What stands in the empty field."""
+        """What is shown in the empty field."""
         return NEEDED_HINT if self.needed else self.value or self.silent
 
     def changes(self, text: str) -> bool:
@@ -76,9 +75,8 @@ class FieldRow(Vertical):
     def __init__(self, field: FormField, value: str = "") -> None:
         super().__init__(classes="field-row")
         self.field = field
-        self.input = Input(
-            value, placeholder=truncate(clean_line(field.placeholder), MAX_SHOWN), compact=True, select_on_focus=False
-        )
+        hint = truncate(clean_line(field.placeholder), MAX_SHOWN)
+        self.input = Input(value, placeholder=hint, compact=True, select_on_focus=False)
         self.problem = ""
         self._mark = Static(classes="field-mark", markup=False)
         self._message = Static(classes="field-message")
@@ -94,7 +92,6 @@ class FieldRow(Vertical):
 
     @property
     def text(self) -> str:
-        """What was typed."""
         return self.input.value.strip()
 
     @property
@@ -145,7 +142,7 @@ class FormScreen(ModalScreen[Answer | None]):
         self._title = title
         self.fields = tuple(FieldRow(field, (values or {}).get(field.key, "")) for field in fields)
         self.problem: SparkError | None = None
-        """Why it would be refused as it stands; None when it would not."""
+        """Why it would be refused as it is; None when it would not."""
 
     def compose(self) -> ComposeResult:
         """Fields on the left, the preview on the right (below, when it is narrow)."""
@@ -171,12 +168,12 @@ class FormScreen(ModalScreen[Answer | None]):
         """The field that is changed most."""
         return self.fields[0]
 
-    # --- validate -------------------------------------------------------------------------------------
-
     @property
     def texts(self) -> dict[str, str]:
         """What was typed, by field; empty fields are left out."""
         return {row.field.key: row.text for row in self.fields if row.text}
+
+    # --- for subclasses -------------------------------------------------------------------------------
 
     def check(self) -> Mapping[str, SparkError]:
         """What is wrong, by the field's key; under an empty key what no field is to blame for. Nothing: it can be
@@ -192,7 +189,7 @@ class FormScreen(ModalScreen[Answer | None]):
         raise NotImplementedError
 
     def message(self, row: FieldRow, problem: SparkError) -> str:
-        """What stands below a field that is wrong."""
+        """What is shown below a field that is wrong."""
         return str(problem)
 
     def status(self, row: FieldRow | None) -> str:
@@ -203,6 +200,8 @@ class FormScreen(ModalScreen[Answer | None]):
         """Replaces the preview."""
         self.query_one("#preview", Page).show(sections)
 
+    # --- events ---------------------------------------------------------------------------------------
+
     def renew(self) -> None:
         """Checks the fields, marks those that are wrong, and shows what they come to."""
         wrong = self.check()
@@ -212,37 +211,26 @@ class FormScreen(ModalScreen[Answer | None]):
             row.judge("" if problem is None else self.message(row, problem))
         self.query_one("#submit", Button).disabled = self.problem is not None
         self.preview()
-        self._show_status()
+        self.on_descendant_focus()
 
-    def on_input_changed(self, _: Input.Changed) -> None:
+    def on_input_changed(self) -> None:
         """Checks at every key."""
         self.renew()
 
-    @property
-    def blamed(self) -> bool:
-        """Whether a field says why it would be refused."""
-        return any(row.problem for row in self.fields)
-
-    # --- keys -----------------------------------------------------------------------------------------
-
-    def on_descendant_focus(self, _: DescendantFocus) -> None:
+    def on_descendant_focus(self) -> None:
         """The foot explains the field that has the focus."""
-        self._show_status()
-
-    def _show_status(self) -> None:
         row = next((row for row in self.fields if row.input.has_focus), None)
         self.query_one("#form-status", Static).update(told(self.status(row), "$dim"))
 
-    def on_input_submitted(self, _: Input.Submitted) -> None:
-        """Enter goes to the next field; the button comes after the last one."""
+    def on_input_submitted(self) -> None:
+        """Enter moves to the next field; the button comes after the last one."""
         self.app.action_focus_next()
 
-    def on_button_pressed(self, _: Button.Pressed) -> None:
-        """The button submits."""
+    def on_button_pressed(self) -> None:
         self.action_submit()
 
     def action_submit(self) -> None:
-        """Submits, or goes to the field that is wrong."""
+        """Submits, or moves to the field that is wrong."""
         if self.problem is None:
             self.submit()
             return
@@ -257,5 +245,4 @@ class FormScreen(ModalScreen[Answer | None]):
         scroll.scroll_relative(y=step * max(1, scroll.size.height - 1), animate=False)
 
     def action_close(self) -> None:
-        """Back, nothing done."""
         self.dismiss(None)

@@ -19,7 +19,6 @@ from spark_tui.services.demo.host import DemoHost
 from spark_tui.services.demo.hub import PAUSED_AT_START, RATE, DemoDownloads, DemoHub
 from spark_tui.services.demo.models import DemoModels
 from spark_tui.services.demo.world import DemoWorld
-from spark_tui.tui.screens.launch_form import model_status
 from tests.fakes_host import FakeClock
 
 SMALL = DownloadRequest("openai/gpt-oss-20b")
@@ -116,12 +115,10 @@ async def test_every_shipped_presets_model_is_in_the_demos_store_or_on_its_hub()
     wanted: dict[str, str] = {}
     for preset in catalogue.presets:
         plan = context.preflight.dry_plan(preset, Overrides())
-        work = asyncio.ensure_future(model_status(context, plan))
+        work = asyncio.ensure_future(context.fetching.look(plan))
         await clock.until(work.done)
-        standing = work.result()
-        assert standing.problem is None, preset.name
-        assert standing.wanted is not None
-        wanted[preset.name] = standing.wanted.words
+        assert work.result().refusal is None, preset.name
+        wanted[preset.name] = work.result().words
     assert "13.0 GiB to download" in wanted["diffusiongemma-26b-a4b-nvfp4"]
     assert wanted["qwen3.6-35b-a3b-nvfp4"] == "", "what is here is not fetched"
     await context.close()

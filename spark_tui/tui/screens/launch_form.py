@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import ClassVar
 
 from textual import work
@@ -34,29 +33,29 @@ JUDGE_SECONDS = 0.3
 """How long typing rests before the checkpoint's files and Docker are asked."""
 FETCH_KEY = "^f"
 
-
-def _option(key: str) -> FormField:
-    """The field of an option of the table."""
-    option = OPTIONS[key]
-    return FormField(key, option.label, option.hint, option.silent, read=option.read)
-
-
-_ALWAYS = (
-    _option("name"),
-    _option("port"),
-    FormField("exposure", "exposure", "local: this machine only. lan: anyone on the network, with an API key"),
-    FormField("api_key", "API key", "yes or no; the key is kept in a private file", "no; yes with exposure lan"),
-)
-_WHERE_TAKEN = tuple(map(_option, (
+_ALWAYS = ("name", "port", "exposure", "api_key")
+_WHERE_TAKEN = (
     "max_model_len", "gpu_memory_utilization", "kv_cache_memory_bytes", "max_num_seqs", "max_num_batched_tokens",
     "kv_cache_dtype", METHOD, TOKENS, "served_model_name",
-)))  # fmt: skip
-_LAST = (
-    FormField("extra_env", "environment", "variables of the container: NAME=value OTHER='2 words'", "NAME=value"),
-    FormField("extra_args", "more arguments", "appended to the command", "--flag value"),
-)
-_LABELS = {field.key: field.label for field in (*_ALWAYS, *_WHERE_TAKEN, *_LAST)} | {"without": "left out"}
-_SETTING = re.compile(rf"\b({'|'.join(field.key for field in _WHERE_TAKEN)})=(\S)")
+)  # fmt: skip
+_FIELDS = {
+    **{
+        key: FormField(key, OPTIONS[key].label, OPTIONS[key].hint, OPTIONS[key].silent, read=OPTIONS[key].read)
+        for key in ("name", "port", *_WHERE_TAKEN)
+    },
+    "exposure": FormField(
+        "exposure", "exposure", "local: this machine only. lan: anyone on the network, with an API key"
+    ),
+    "api_key": FormField(
+        "api_key", "API key", "yes or no; the key is kept in a private file", "no; yes with exposure lan"
+    ),
+    "extra_env": FormField(
+        "extra_env", "environment", "variables of the container: NAME=value OTHER='2 words'", "NAME=value"
+    ),
+    "extra_args": FormField("extra_args", "more arguments", "appended to the command", "--flag value"),
+}
+_LABELS = {key: field.label for key, field in _FIELDS.items()} | {"without": "left out"}
+_SETTING = re.compile(rf"\b({'|'.join(_WHERE_TAKEN)})=(\S)")
 """Another field's setting as an error writes it: `num_speculative_tokens=3` is `drafted tokens 3` here."""
 
 
@@ -66,19 +65,19 @@ def fields_of(preset: Preset, given: Mapping[str, str] | None = None) -> tuple[F
     `given` is what its command says of the usual ones (`given_settings`). What it has no use for is no field.
     """
     needed = [key for key in missing_values(preset) if _writable(key, "1")]
-    first = [FormField(key, key, "required by the command", needed=True) for key in needed]
-    usual = [
-        _with_value(field, preset, given or {})
-        for field in (*_ALWAYS, *(each for each in _WHERE_TAKEN if settable(preset, each.key)))
-        if field.key not in needed
-    ]
-    own = [
-        FormField(key, key, "a value of this preset", value=str(value))
-        for key, value in preset.defaults
-        if key not in _LABELS and value is not None and _writable(key, str(value))
-    ]
-    last = _LAST[:1] if preset.facts.runs_as_is else _LAST
-    return (*(*first, *usual, *own)[: MAX_FIELDS - len(last)], *last)
+    fields = [FormField(key, key, "required by the command", needed=True) for key in needed]
+    own = {"name": preset.name, "exposure": "local", "port": str(preset.default("port") or preset.server.port)}
+    for key in (*_ALWAYS, *(each for each in _WHERE_TAKEN if settable(preset, each))):
+        if key not in needed:
+            default = preset.default(key) if key != "api_key" else None
+            value = own.get(key) or (given or {}).get(key) or ("" if default is None else str(default))
+            field = _FIELDS[key]
+            fields.append(FormField(key, field.label, field.help, field.silent, value, read=field.read))
+    for key, stated in preset.defaults:
+        if key not in _LABELS and stated is not None and _writable(key, str(stated)):
+            fields.append(FormField(key, key, "a value of this preset", value=str(stated)))
+    last = [_FIELDS["extra_env"]] + ([] if preset.facts.runs_as_is else [_FIELDS["extra_args"]])
+    return (*fields[: MAX_FIELDS - len(last)], *last)
 
 
 def _writable(key: str, value: str) -> bool:
@@ -87,24 +86,6 @@ def _writable(key: str, value: str) -> bool:
     except UsageError:
         return False
     return True
-
-
-def _with_value(field: FormField, preset: Preset, given: Mapping[str, str]) -> FormField:
-    own = {"name": preset.name, "exposure": "local", "port": str(preset.default("port") or preset.server.port)}
-    default = preset.default(field.key) if field.key != "api_key" else None
-    return replace(field, value=own.get(field.key) or given.get(field.key) or ("" if default is None else str(default)))
-
-
-async def model_status(core: Context, plan: LaunchPlan) -> ModelStatus:
-    """Looks into the store, and asks the Hub only for what is missing. An error is the status's `problem`."""
-    needs = requests_of(plan)
-    if core.fetching is None:
-        return ModelStatus(needs)
-    try:
-        wanted = await core.fetching.look(plan)
-    except SparkError as error:
-        return ModelStatus(needs, problem=error)
-    return ModelStatus(needs, wanted, wanted.refusal)
 
 
 class LaunchForm(FormScreen[str]):
@@ -124,12 +105,8 @@ class LaunchForm(FormScreen[str]):
         except SparkError:
             given = {}
         fields = fields_of(preset, given)
-        known = {field.key for field in fields}
-        suggested = [
-            FormField(key, _LABELS.get(key, key), "suggested; clear to ignore")
-            for key in changes or {}
-            if key not in known
-        ]
+        more = [key for key in changes or {} if key not in {field.key for field in fields}]
+        suggested = [FormField(key, _LABELS.get(key, key), "suggested; clear to ignore") for key in more]
         super().__init__(f"Launch {preset.name}", (*suggested, *fields), changes)
         self._image = ImageStatus()
         self._model: ModelStatus | None = None
@@ -221,33 +198,38 @@ class LaunchForm(FormScreen[str]):
     @work(exit_on_error=False, exclusive=True, group="model")
     async def _read_model(self) -> None:
         """What a launch would download first. The Hub is asked for what is missing only, so it may take a second."""
-        plan = self._plan
-        if plan is None or (self._model is not None and self._model.covers(plan)):
+        plan, fetching = self._plan, self._core.fetching
+        needs = requests_of(plan) if plan is not None else ()
+        if plan is None or (self._model is not None and self._model.needs == needs):
             return
-        self._model = await model_status(self._core, plan)
+        try:
+            wanted = await fetching.look(plan) if fetching is not None else None
+            self._model = ModelStatus(needs, wanted, wanted.refusal if wanted is not None else None)
+        except SparkError as error:
+            self._model = ModelStatus(needs, problem=error)
         self.preview()
 
     # --- show -----------------------------------------------------------------------------------------
 
     def preview(self) -> None:
         """The model, fit and rules, notes, and the command; or why there is none."""
-        self.show_preview(self._preview())
-
-    def _preview(self) -> Page:
         plan, problem = self._plan, self.problem
+        needed = [row.field.label for row in self.fields if row.field.needed and not row.text]
+        found: Page
         if plan is not None:
-            return (
+            found = (
                 *model_page(self._model, fetch=self.fetch, key=FETCH_KEY),
                 *judgement_page(self.judgement),
                 *plan_notes(plan, self._image),
                 Section(command=render_text(plan.spec)),
             )
-        if self.blamed or problem is None:
-            return (Section(rows=(Row("Fix the highlighted field to see the command.", tone=Tone.QUIET),)),)
-        needed = [row.field.label for row in self.fields if row.field.needed and not row.text]
-        if needed:
-            return (Section(rows=(Row(f"Required: {', '.join(needed)}", tone=Tone.WARNING),)),)
-        return refusal(problem)
+        elif problem is None or any(row.problem for row in self.fields):
+            found = (Section(rows=(Row("Fix the highlighted field to see the command.", tone=Tone.QUIET),)),)
+        elif needed:
+            found = (Section(rows=(Row(f"Required: {', '.join(needed)}", tone=Tone.WARNING),)),)
+        else:
+            found = refusal(problem)
+        self.show_preview(found)
 
     def status(self, row: FieldRow | None) -> str:
         """The field's help and the preset's value; else what the button does."""
@@ -261,7 +243,7 @@ class LaunchForm(FormScreen[str]):
     # --- act ------------------------------------------------------------------------------------------
 
     def action_fetch(self) -> None:
-        """The other way round."""
+        """Downloads the model first, or leaves it to the engine."""
         self.fetch = not self.fetch
         self.preview()
 

@@ -32,11 +32,7 @@ from spark_tui.tui.widgets.fit_bar import FitBar
 from spark_tui.tui.widgets.page import Page
 
 NO_MATCH = "No preset matches. Esc clears the filter."
-
-
-def no_presets() -> str:
-    """What stands in an empty list."""
-    return f"No presets. Put recipe files (*.yaml) into the presets folder, then press {key_of('reload_presets')}."
+NO_PRESETS = "No presets. Put recipe files (*.yaml) into the presets folder, then press {}."
 
 
 class PresetsScreen(ListScreen):
@@ -147,7 +143,8 @@ class PresetsScreen(ListScreen):
             for each in chosen
         ]
         problems = catalogue.problems if not words else ()
-        self.rows.show_table(present.list_table(entries, problems, NO_MATCH if words else no_presets()))
+        empty = NO_MATCH if words else NO_PRESETS.format(key_of("reload_presets"))
+        self.rows.show_table(present.list_table(entries, problems, empty))
         broken = f", {len(catalogue.problems)} unreadable" if catalogue.problems else ""
         self.show_count(len(chosen), len(catalogue.presets), broken)
         self.show_selected()
@@ -167,23 +164,23 @@ class PresetsScreen(ListScreen):
     def show_selected(self) -> None:
         """The pages of the preset, or what is wrong with the file."""
         preset, problem = self.preset, self.problem
-        command: Sections = ()
         self._plan = None
-        if preset is not None:
-            title, about = preset.name, present.overview(preset, self._image(preset))
-            command = self._command(preset)
-        else:
-            title = "Unreadable file" if problem is not None else ""
-            about = present.problem_page(problem) if problem is not None else ()
+        pages: dict[str, Sections] = dict.fromkeys(("overview", "command", "checks", "fit", "fit-figures"), ())
         fit = self._fits.get(preset.name) if preset is not None else None
-        self.page("overview").show(about)
-        self.page("command").show(command)
-        self.page("checks").show(present.checks_page(self._checked.get(preset.name)) if preset is not None else ())
-        self.page("fit").show(fit_verdict(fit) if preset is not None else ())
+        if preset is not None:
+            pages["overview"] = present.overview(preset, self._image(preset))
+            pages["command"] = self._command(preset)
+            pages["checks"] = present.checks_page(self._checked.get(preset.name))
+            pages["fit"] = fit_verdict(fit)
+        elif problem is not None:
+            pages["overview"] = present.problem_page(problem)
+        if fit is not None:
+            pages["fit-figures"] = fit_figures(fit)
+        for name, sections in pages.items():
+            self.page(name).show(sections)
         self.query_one(FitBar).show(fit)
-        self.page("fit-figures").show(fit_figures(fit) if fit is not None else ())
         self._show_running()
-        self.show_title(title)
+        self.show_title(preset.name if preset is not None else "Unreadable file" if problem is not None else "")
         self.name_keys()
 
     def _command(self, preset: Preset) -> Sections:
