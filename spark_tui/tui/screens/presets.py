@@ -32,7 +32,11 @@ from spark_tui.tui.widgets.fit_bar import FitBar
 from spark_tui.tui.widgets.page import Page
 
 NO_MATCH = "No preset matches. Esc clears the filter."
-NO_PRESETS = "No presets. Put recipe files (*.yaml) into the presets folder, then press {}."
+
+
+def no_presets() -> str:
+    """The text of an empty list."""
+    return f"No presets. Put recipe files (*.yaml) into the presets folder, then press {key_of('reload_presets')}."
 
 
 class PresetsScreen(ListScreen):
@@ -143,7 +147,7 @@ class PresetsScreen(ListScreen):
             for each in chosen
         ]
         problems = catalogue.problems if not words else ()
-        empty = NO_MATCH if words else NO_PRESETS.format(key_of("reload_presets"))
+        empty = NO_MATCH if words else no_presets()
         self.rows.show_table(present.list_table(entries, problems, empty))
         broken = f", {len(catalogue.problems)} unreadable" if catalogue.problems else ""
         self.show_count(len(chosen), len(catalogue.presets), broken)
