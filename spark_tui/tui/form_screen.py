@@ -173,6 +173,11 @@ class FormScreen(ModalScreen[Answer | None]):
         """What was typed, by field; empty fields are left out."""
         return {row.field.key: row.text for row in self.fields if row.text}
 
+    @property
+    def blamed(self) -> bool:
+        """Whether a field says why it would be refused."""
+        return any(row.problem for row in self.fields)
+
     # --- for subclasses -------------------------------------------------------------------------------
 
     def check(self) -> Mapping[str, SparkError]:

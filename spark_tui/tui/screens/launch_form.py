@@ -223,7 +223,7 @@ class LaunchForm(FormScreen[str]):
                 *plan_notes(plan, self._image),
                 Section(command=render_text(plan.spec)),
             )
-        elif problem is None or any(row.problem for row in self.fields):
+        elif problem is None or self.blamed:
             found = (Section(rows=(Row("Fix the highlighted field to see the command.", tone=Tone.QUIET),)),)
         elif needed:
             found = (Section(rows=(Row(f"Required: {', '.join(needed)}", tone=Tone.WARNING),)),)
