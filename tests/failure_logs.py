@@ -11,6 +11,7 @@ from spark_tui.domain.finding import Finding
 from spark_tui.domain.logs.causes.diagnosis import explain_failure
 from spark_tui.domain.logs.timeline import BootTimeline
 from spark_tui.domain.logs.tracker import LogTracker
+from spark_tui.domain.logs.view import LogContext
 
 FAILURES = Path(__file__).parent / "fixtures" / "failures"
 SITE = "/usr/local/lib/python3.12/dist-packages/vllm"
@@ -146,6 +147,6 @@ def track(lines: list[str], exit_code: int | None = None) -> BootTimeline:
 
 def explain(lines: list[str], exit_code: int | None = None) -> Finding:
     """The cause, which there must be."""
-    cause = explain_failure(track(lines, exit_code), exit_code=exit_code, pool_gib=POOL_GIB)
+    cause = explain_failure(track(lines, exit_code), LogContext(exit_code=exit_code, pool_gib=POOL_GIB))
     assert cause is not None
     return cause

@@ -18,7 +18,7 @@ from spark_tui.domain.logs.causes.cause import CauseId
 from spark_tui.domain.logs.causes.diagnosis import explain_failure
 from spark_tui.domain.logs.crash_loop import Restarts
 from spark_tui.domain.logs.tracker import LogTracker
-from spark_tui.domain.logs.view import EngineView
+from spark_tui.domain.logs.view import EngineView, LogContext
 from spark_tui.domain.reading import value_of
 from spark_tui.services.ports import Clock, ContainerEngine, GuardActuator, LogLine
 
@@ -58,8 +58,8 @@ class EndedStart:
         code = _FAILED if facts.exit_code is None else facts.exit_code
         self._tracker.container_ended(code)
         timeline = self._tracker.timeline()
-        found = explain_failure(timeline, exit_code=code, oom_killed=facts.oom_killed, error=facts.error)
-        return found or UNKNOWN
+        around = LogContext(exit_code=code, oom_killed=facts.oom_killed, error=facts.error)
+        return explain_failure(timeline, around) or UNKNOWN
 
 
 LOOK_SECONDS: Final = 0.5

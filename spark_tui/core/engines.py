@@ -30,10 +30,10 @@ from spark_tui.domain.engine.state import (
 from spark_tui.domain.errors import ApiKeyRejected, ContainerNotFound, SparkError
 from spark_tui.domain.event import Event
 from spark_tui.domain.finding import Severity
-from spark_tui.domain.logs.explain import Explanation, LogContext, LogExplainer, explain_view
+from spark_tui.domain.logs.explain import Explanation, LogExplainer, explain_view
 from spark_tui.domain.logs.timeline import Outcome
 from spark_tui.domain.logs.tracker import LogTracker
-from spark_tui.domain.logs.view import EngineView
+from spark_tui.domain.logs.view import EngineView, LogContext
 from spark_tui.domain.models.checkpoint import CheckpointFacts
 from spark_tui.domain.quantities import GIB, human_duration
 from spark_tui.domain.reading import Ok, aged, value_of

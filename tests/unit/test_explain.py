@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_tui.domain.engine.state import EngineState, Health
-from spark_tui.domain.logs.explain import Explanation, LogContext, LogExplainer, explain, explain_view
+from spark_tui.domain.logs.explain import Explanation, LogExplainer, explain, explain_view
 from spark_tui.domain.logs.kernels import Fp4
 from spark_tui.domain.logs.timeline import EMPTY_TIMELINE, Outcome
+from spark_tui.domain.logs.view import LogContext
 from spark_tui.domain.models.checkpoint import CheckpointFacts, Quantization, WeightFormat
 from spark_tui.present.logs import verdict_rows
 from tests.engine_logs import PRESSED, banner, core, stats, view_of

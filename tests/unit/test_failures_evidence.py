@@ -15,6 +15,7 @@ from spark_tui.domain.logs.causes.memory import utilization_that_fits
 from spark_tui.domain.logs.sizing import HIGHEST_UTILIZATION
 from spark_tui.domain.logs.timeline import EMPTY_TIMELINE, Outcome
 from spark_tui.domain.logs.tracker import LogTracker
+from spark_tui.domain.logs.view import LogContext
 from tests.failure_logs import Case, cases, explain, track
 from tests.log_fixtures import log_names, read_log, run_log
 
@@ -35,7 +36,7 @@ def test_a_port_of_a_real_log_is_named_and_another_one_proposed() -> None:
     assert "8130" in cause.summary
     assert cause.change == (("port", "8131"),)
     timeline = track(run_log(CPU + "f_port"))
-    other = explain_failure(timeline, taken_ports=(8131, 8132))
+    other = explain_failure(timeline, LogContext(taken_ports=(8131, 8132)))
     assert other is not None
     assert other.change == (("port", "8133"),)
 
@@ -140,9 +141,9 @@ def test_an_exit_code_without_a_reason_in_the_log(code: int, cause: str, guess: 
 
 def test_docker_or_the_kernel_can_prove_that_memory_ran_out() -> None:
     timeline = track([core("Starting to load model x...", level="INFO")], 137)
-    by_docker = explain_failure(timeline, exit_code=137, oom_killed=True)
+    by_docker = explain_failure(timeline, LogContext(exit_code=137, oom_killed=True))
     killed = "Out of memory: Killed process 4242 (VLLM::EngineCor) total-vm:1kB"
-    by_kernel = explain_failure(timeline, exit_code=137, kernel_lines=[killed])
+    by_kernel = explain_failure(timeline, LogContext(exit_code=137, kernel_lines=(killed,)))
     for cause in (by_docker, by_kernel):
         assert cause is not None
         assert (cause.id, cause.guess) == (CauseId.KILLED, False)
@@ -151,14 +152,14 @@ def test_docker_or_the_kernel_can_prove_that_memory_ran_out() -> None:
 def test_nvrm_lines_are_notes_and_prove_nothing() -> None:
     nvrm = "NVRM: nvCheckOkFailedNoLog: Check failed: Out of memory [NV_ERR_NO_MEMORY] (0x00000051)"
     timeline = track(run_log(CPU + "f_port"))
-    cause = explain_failure(timeline, exit_code=1, kernel_lines=[nvrm, "usb 1-1: new device"])
+    cause = explain_failure(timeline, LogContext(exit_code=1, kernel_lines=(nvrm, "usb 1-1: new device")))
     assert cause is not None
     assert (cause.id, cause.evidence[-1:]) == (CauseId.PORT_IN_USE, (nvrm,))
 
 
 def test_docker_says_why_the_container_never_ran() -> None:
     error = 'failed to create task: exec: "vllm": executable file not found in $PATH: unknown'
-    cause = explain_failure(EMPTY_TIMELINE, exit_code=127, error=error)
+    cause = explain_failure(EMPTY_TIMELINE, LogContext(exit_code=127, error=error))
     assert cause is not None
     assert (cause.id, cause.evidence) == (CauseId.MISSING_FILE, (error,))
     assert "`vllm`" in cause.summary
@@ -209,9 +210,9 @@ def test_no_text_makes_it_raise(lines: list[str], code: int | None, error: str, 
         tracker.feed(None, line)
         tracker.timeline()
     tracker.container_ended(code)
-    cause = explain_failure(
-        tracker.timeline(), exit_code=code, oom_killed=oom_killed, error=error, kernel_lines=lines, pool_gib=0.0
-    )
+    kernel = tuple(lines)
+    around = LogContext(exit_code=code, oom_killed=oom_killed, error=error, kernel_lines=kernel, pool_gib=0.0)
+    cause = explain_failure(tracker.timeline(), around)
     assert cause is None or (cause.summary and cause.remedy)
 
 
@@ -222,7 +223,8 @@ def test_a_line_cut_or_with_other_figures_does_not_make_it_raise(line: str, data
     figure = data.draw(st.sampled_from(["0", "-1", "999999999999", "0.0", "1e9", "٣"]))
     changed = "".join(figure if char in string.digits and data.draw(st.booleans()) else char for char in line)
     for text in (cut, changed):
-        explain_failure(track([core("EngineCore failed to start."), core(text), text], 1), exit_code=1, pool_gib=121.69)
+        timeline = track([core("EngineCore failed to start."), core(text), text], 1)
+        explain_failure(timeline, LogContext(exit_code=1, pool_gib=121.69))
 
 
 @given(st.floats(0, 2_000), st.floats(1, 2_000))

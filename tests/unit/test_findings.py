@@ -12,16 +12,17 @@ from hypothesis import strategies as st
 
 from spark_tui.domain.engine.state import Health
 from spark_tui.domain.finding import Finding, Severity
-from spark_tui.domain.logs.findings import Baseline, FindingId, findings, single_stream_rate
+from spark_tui.domain.logs.findings import FindingId, findings, single_stream_rate
 from spark_tui.domain.logs.serving import KEPT, ServingSample, drafting
 from spark_tui.domain.logs.timeline import EMPTY_TIMELINE
+from spark_tui.domain.logs.view import Baseline, LogContext
 from spark_tui.domain.presets.overrides import overrides_from_pairs
 from tests.engine_logs import banner, core, drafts, samples_of, stats, track
 from tests.log_fixtures import log_names, run_log
 
 
 def found_in(lines: list[str], **around: Any) -> tuple[Finding, ...]:
-    return findings(track(lines), samples_of(lines), **around)
+    return findings(track(lines), samples_of(lines), LogContext(**around))
 
 
 def ids(lines: list[str], **around: Any) -> list[str]:
@@ -381,7 +382,8 @@ shares = st.none() | st.floats(0, 100)
 def test_no_samples_break_the_rules_and_what_they_propose_can_be_applied(
     samples: list[ServingSample], health: Health, now: float | None, baseline: Baseline | None
 ) -> None:
-    found = findings(track(up()), samples, health=health, now=now, baseline=baseline, pool_gib=121.69)
+    around = LogContext(health=health, now=now, baseline=baseline, pool_gib=121.69)
+    found = findings(track(up()), samples, around)
     assert len({finding.id for finding in found}) == len(found)
     for finding in found:
         assert finding.summary.rstrip()[-1] in ".)"

@@ -7,76 +7,20 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
-from spark_tui.domain.engine.container import ContainerFacts
-from spark_tui.domain.engine.state import EngineState, Health, runtime_of
+from spark_tui.domain.engine.state import EngineState
 from spark_tui.domain.finding import Finding
 from spark_tui.domain.logs.causes.diagnosis import explain_failure
-from spark_tui.domain.logs.findings import Baseline, findings
+from spark_tui.domain.logs.findings import findings
 from spark_tui.domain.logs.kernels import Fp4Verdict, fp4_verdict
 from spark_tui.domain.logs.serving import Drafting, ServingSample, drafting
 from spark_tui.domain.logs.sizing import GraphMemory, KvCapacity, graph_memory, kv_capacity
 from spark_tui.domain.logs.timeline import BootTimeline, Outcome
 from spark_tui.domain.logs.tracker import LogTracker
-from spark_tui.domain.logs.view import EngineView
-from spark_tui.domain.models.checkpoint import CheckpointFacts
-
-
-@dataclass(frozen=True, slots=True)
-class LogContext:
-    """What is known beside the log; everything may be missing.
-
-    `engine` is the runtime (`vllm`, `sglang` ...); `argv` and `environment` are the engine's own (a variable of
-    unknown value has an empty one); `exit_code`, `oom_killed` and `error` are Docker's; `now` is on the clock of the
-    log's stamps; `pool_gib` is the memory of the machine it runs on; `taken_ports` are not proposed in place of one in
-    use.
-    """
-
-    engine: str = ""
-    argv: tuple[str, ...] = ()
-    environment: Mapping[str, str] = field(default_factory=dict)
-    checkpoint: CheckpointFacts | None = None
-    ended: bool = False
-    exit_code: int | None = None
-    oom_killed: bool = False
-    error: str = ""
-    kernel_lines: tuple[str, ...] = ()
-    health: Health = Health.UNKNOWN
-    now: float | None = None
-    baseline: Baseline | None = None
-    pool_gib: float | None = None
-    taken_ports: tuple[int, ...] = ()
-
-    @classmethod
-    def of(
-        cls,
-        container: ContainerFacts,
-        *,
-        health: Health,
-        now: float,
-        checkpoint: CheckpointFacts | None = None,
-        pool_gib: float | None = None,
-        taken_ports: Collection[int] = (),
-    ) -> LogContext:
-        """What Docker and the engine say about a container. `now` is epoch seconds, `pool_gib` the machine's memory in
-        GiB."""
-        return cls(
-            engine=runtime_of(container),
-            argv=container.argv,
-            environment=dict.fromkeys(container.environment, ""),
-            checkpoint=checkpoint,
-            ended=not container.running and container.started_at is not None,
-            exit_code=None if container.running else container.exit_code,
-            oom_killed=container.oom_killed,
-            error=container.error,
-            health=health,
-            now=now if container.running else None,
-            pool_gib=pool_gib,
-            taken_ports=tuple(sorted(taken_ports)),
-        )
+from spark_tui.domain.logs.view import EngineView, LogContext
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,17 +62,7 @@ def explain(
     context = context or LogContext()
     facts = timeline.facts
     fp4 = fp4_verdict(facts, context.checkpoint, context.argv, context.environment)
-    cause = None
-    if timeline.outcome in (Outcome.FAILED, Outcome.STOPPED) or context.exit_code not in (None, 0) or context.error:
-        cause = explain_failure(
-            timeline,
-            exit_code=context.exit_code,
-            oom_killed=context.oom_killed,
-            error=context.error,
-            kernel_lines=context.kernel_lines,
-            pool_gib=context.pool_gib,
-            taken_ports=context.taken_ports,
-        )
+    ended = timeline.outcome in (Outcome.FAILED, Outcome.STOPPED) or context.exit_code not in (None, 0)
     return Explanation(
         engine=context.engine,
         timeline=timeline,
@@ -136,16 +70,8 @@ def explain(
         kv=kv_capacity(facts),
         graphs=graph_memory(facts, context.pool_gib),
         drafting=drafting(samples),
-        cause=cause,
-        findings=findings(
-            timeline,
-            samples,
-            health=context.health,
-            now=context.now,
-            baseline=context.baseline,
-            pool_gib=context.pool_gib,
-            fp4=fp4,
-        ),
+        cause=explain_failure(timeline, context) if ended or context.error else None,
+        findings=findings(timeline, samples, context, fp4),
         kv_percent=_latest(samples, "kv_percent"),
         prefix_hit_percent=_latest(samples, "prefix_hit_percent"),
         lines=lines,

@@ -16,6 +16,7 @@ from spark_tui.domain.logs.kernels import Fp4, Fp4Verdict, fp4_verdict
 from spark_tui.domain.logs.serving import Drafting, ServingSample, drafting
 from spark_tui.domain.logs.sizing import MOST_REQUESTS, GraphState, graph_memory, kv_alternatives
 from spark_tui.domain.logs.timeline import BootTimeline, EngineFacts, Kernel, LogEvidence, Topic
+from spark_tui.domain.logs.view import LogContext
 from spark_tui.domain.quantities import human_duration
 
 INTERVAL_SECONDS: Final = 10.0
@@ -58,26 +59,13 @@ class FindingId(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Baseline:
-    """How fast this machine has served the same preset and image before: tokens per second of one stream, over
-    `runs`."""
-
-    decode_rate: float
-    runs: int = 1
-
-
-@dataclass(frozen=True, slots=True)
 class Observation:
-    """All that findings look at. `now` is on the clock of the samples' `at`; None for a log of another time.
-    `pool_gib` is the machine's memory in GiB where it is known, `fp4` the verdict."""
+    """All that findings are made of; `fp4` is the verdict."""
 
     facts: EngineFacts
     fp4: Fp4Verdict
-    samples: tuple[ServingSample, ...] = ()
-    health: Health = Health.UNKNOWN
-    now: float | None = None
-    baseline: Baseline | None = None
-    pool_gib: float | None = None
+    samples: tuple[ServingSample, ...]
+    context: LogContext
 
     @property
     def throughput(self) -> list[ServingSample]:
@@ -87,20 +75,16 @@ class Observation:
 def findings(
     timeline: BootTimeline,
     samples: Sequence[ServingSample] = (),
-    *,
-    health: Health = Health.UNKNOWN,
-    now: float | None = None,
-    baseline: Baseline | None = None,
-    pool_gib: float | None = None,
+    context: LogContext | None = None,
     fp4: Fp4Verdict | None = None,
 ) -> tuple[Finding, ...]:
     """Everything worth saying, the worst first; nothing for a healthy engine. Never raises.
 
-    `samples` come from a `LogTracker`, or from an engine's metrics. A hang is only reported with `now` (on the clock of
-    the samples) and a `health` of OK. `fp4` is the verdict where flags and checkpoint are known; else the log's.
+    `samples` come from a `LogTracker`, or from an engine's metrics. A hang is only reported with a `now` (on the clock
+    of the samples) and a `health` of OK. `fp4` is the verdict where flags and checkpoint are known; else the log's.
     """
     facts = timeline.facts
-    seen = Observation(facts, fp4 or fp4_verdict(facts), tuple(samples), health, now, baseline, pool_gib)
+    seen = Observation(facts, fp4 or fp4_verdict(facts), tuple(samples), context or LogContext())
     found = (finding for rule in RULES for finding in rule(seen))
     return tuple(sorted(found, key=lambda finding: finding.severity.rank))
 
@@ -129,9 +113,10 @@ def hang(seen: Observation) -> Iterator[Finding]:
             break
         frozen.append(sample)
     since = frozen[-1].at if frozen else None
-    if seen.now is None or seen.health is not Health.OK or since is None or seen.now - since < FROZEN_SECONDS:
+    now = seen.context.now
+    if now is None or seen.context.health is not Health.OK or since is None or now - since < FROZEN_SECONDS:
         return
-    count, still = frozen[0].running or 0, human_duration(seen.now - since)
+    count, still = frozen[0].running or 0, human_duration(now - since)
     yield _finding(
         FindingId.HANG,
         Severity.ERROR,
@@ -189,7 +174,7 @@ def kv_nearly_full(seen: Observation) -> Iterator[Finding]:
 
 def _more_kv(seen: Observation) -> tuple[str, Change]:
     """How to give requests more room: the mildest choice as a change, and all in words."""
-    choices = kv_alternatives(seen.facts, seen.pool_gib)[::-1]
+    choices = kv_alternatives(seen.facts, seen.context.pool_gib)[::-1]
     if choices:
         return f"Set {'; or '.join(choice.text for choice in choices)}.", choices[0].change
     return "Lower max_num_seqs or max_model_len, raise gpu_memory_utilization, or use an fp8 KV cache.", _halved(seen)
@@ -235,7 +220,7 @@ def prefix_cache(seen: Observation) -> Iterator[Finding]:
 
 def below_baseline(seen: Observation) -> Iterator[Finding]:
     """One stream decodes slower than it has on this machine before."""
-    was, speed = seen.baseline, single_stream_rate(seen.samples)
+    was, speed = seen.context.baseline, single_stream_rate(seen.samples)
     if was is not None and speed is not None and speed < BELOW_BASELINE * was.decode_rate:
         runs = f"{was.runs} run{'s' * (was.runs != 1)}"
         yield _finding(
@@ -294,7 +279,7 @@ def refused_backends(seen: Observation) -> Iterator[Finding]:
 
 def graph_estimate(seen: Observation) -> Iterator[Finding]:
     """CUDA-graph memory misjudged so far that the KV cache has the wrong size."""
-    graphs = graph_memory(seen.facts, seen.pool_gib)
+    graphs = graph_memory(seen.facts, seen.context.pool_gib)
     if graphs.state not in (GraphState.OVERCOMMITTED, GraphState.WASTEFUL):
         return
     severity = Severity.INFO if graphs.state is GraphState.WASTEFUL else Severity.WARNING

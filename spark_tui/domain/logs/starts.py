@@ -19,7 +19,7 @@ from spark_tui.domain.engine.state import EngineState
 from spark_tui.domain.logs.causes.diagnosis import explain_failure
 from spark_tui.domain.logs.line import share
 from spark_tui.domain.logs.timeline import LABELS, BootTimeline, EngineFacts, Outcome, Phase, PhaseId, PhaseState
-from spark_tui.domain.logs.view import EngineView
+from spark_tui.domain.logs.view import EngineView, LogContext
 from spark_tui.domain.quantities import human_bytes
 from spark_tui.domain.text import truncate
 
@@ -138,9 +138,7 @@ def start_record(view: EngineView) -> StartRecord | None:
     )
     if outcome is not Outcome.FAILED:
         return record
-    cause = explain_failure(
-        timeline, exit_code=container.exit_code, oom_killed=container.oom_killed, error=container.error
-    )
+    cause = explain_failure(timeline, LogContext.of(container))
     failure, failed = timeline.failure, timeline.failed
     return replace(
         record,

@@ -1,12 +1,13 @@
-"""An engine as the screens and the command line see it: a container, what its log says, and what its API says."""
+"""An engine by its container, its log and its API, and what is known beside a log."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 
 from spark_tui.domain.engine.container import ContainerFacts
 from spark_tui.domain.engine.runtimes import with_tag
-from spark_tui.domain.engine.state import EngineState, Exposure, Health, ServedModel, model_argument
+from spark_tui.domain.engine.state import EngineState, Exposure, Health, ServedModel, model_argument, runtime_of
 from spark_tui.domain.logs.serving import ServingSample
 from spark_tui.domain.logs.timeline import EMPTY_TIMELINE, BootTimeline
 from spark_tui.domain.models.checkpoint import CheckpointFacts
@@ -62,3 +63,66 @@ class EngineView:
         own = self.container.served_name
         names = (own, with_tag(own)) if own else ()
         return next((model for model in self.models if model.id in names), next(iter(self.models), None))
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """How fast this machine has served the same preset and image before: tokens per second of one stream, over
+    `runs`."""
+
+    decode_rate: float
+    runs: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class LogContext:
+    """What is known beside the log; everything may be missing.
+
+    `engine` is the runtime (`vllm`, `sglang` ...); `argv` and `environment` are the engine's own (a variable of
+    unknown value has an empty one); `exit_code`, `oom_killed` and `error` are Docker's; `now` is on the clock of the
+    log's stamps; `pool_gib` is the memory of the machine it runs on; `taken_ports` are not proposed in place of one in
+    use.
+    """
+
+    engine: str = ""
+    argv: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    checkpoint: CheckpointFacts | None = None
+    ended: bool = False
+    exit_code: int | None = None
+    oom_killed: bool = False
+    error: str = ""
+    kernel_lines: tuple[str, ...] = ()
+    health: Health = Health.UNKNOWN
+    now: float | None = None
+    baseline: Baseline | None = None
+    pool_gib: float | None = None
+    taken_ports: tuple[int, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        container: ContainerFacts,
+        *,
+        health: Health = Health.UNKNOWN,
+        now: float | None = None,
+        checkpoint: CheckpointFacts | None = None,
+        pool_gib: float | None = None,
+        taken_ports: Collection[int] = (),
+    ) -> LogContext:
+        """What Docker and the engine say about a container. `now` is epoch seconds, `pool_gib` the machine's memory in
+        GiB."""
+        return cls(
+            engine=runtime_of(container),
+            argv=container.argv,
+            environment=dict.fromkeys(container.environment, ""),
+            checkpoint=checkpoint,
+            ended=not container.running and container.started_at is not None,
+            exit_code=None if container.running else container.exit_code,
+            oom_killed=container.oom_killed,
+            error=container.error,
+            health=health,
+            now=now if container.running else None,
+            pool_gib=pool_gib,
+            taken_ports=tuple(sorted(taken_ports)),
+        )

@@ -6,7 +6,7 @@ The `FailureReader` chooses the deciding line; the rules give it its meaning. An
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -18,6 +18,7 @@ from spark_tui.domain.logs.causes.model import MODEL_RULES
 from spark_tui.domain.logs.causes.settings import GENERAL_RULES, SETTINGS_RULES
 from spark_tui.domain.logs.line import shown
 from spark_tui.domain.logs.timeline import BootTimeline, Failure, Outcome
+from spark_tui.domain.logs.view import LogContext
 from spark_tui.domain.secret import mask_secrets
 from spark_tui.domain.text import clean_line, truncate
 
@@ -108,22 +109,14 @@ _CODES: Final = {
 }
 
 
-def explain_failure(
-    timeline: BootTimeline,
-    *,
-    exit_code: int | None = None,
-    oom_killed: bool = False,
-    error: str = "",
-    kernel_lines: Iterable[str] = (),
-    pool_gib: float | None = None,
-    taken_ports: Collection[int] = (),
-) -> Finding | None:
+def explain_failure(timeline: BootTimeline, around: LogContext | None = None) -> Finding | None:
     """The cause of a failure or a stop; None for an engine that neither failed nor was stopped. Never raises.
 
-    `exit_code`, `oom_killed` and `error` (`State.Error`) are Docker's. `kernel_lines` are further evidence, and decide
-    only where the log does not and the out-of-memory killer names an engine's process. `pool_gib` is the machine's
-    memory in GiB; `taken_ports` are not proposed instead of one in use.
+    The kernel's lines are further evidence, and decide only where the log does not and the out-of-memory killer names
+    an engine's process.
     """
+    around = around or LogContext()
+    exit_code, error = around.exit_code, around.error
     failure = timeline.failure
     code = exit_code if exit_code is not None else failure.exit_code if failure else None
     proven = failure is not None and not failure.guess
@@ -140,11 +133,11 @@ def explain_failure(
         asked=dict(failure.asked) if failure else {},
         ready=timeline.ready,
         exit_code=code,
-        pool_gib=pool_gib,
-        taken_ports=frozenset(taken_ports),
+        pool_gib=around.pool_gib,
+        taken_ports=frozenset(around.taken_ports),
     )
-    kernel = tuple(kernel_lines)
-    cause = _cause(failure, context, shown(error), oom_killed or any(_VICTIM.search(line) for line in kernel))
+    kernel = around.kernel_lines
+    cause = _cause(failure, context, shown(error), around.oom_killed or any(_VICTIM.search(line) for line in kernel))
     return replace(cause, evidence=(*cause.evidence, *_kernel_notes(kernel)))
 
 
