@@ -7,10 +7,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from spark_tui.core.crash_loops import ACT
+from spark_tui.core.crash_loops import ACT, MOST_RESTARTS
 from spark_tui.domain.engine.container import LABEL_PRESET, ContainerFacts, ContainerStatus
 from spark_tui.domain.errors import DaemonNotRunning
-from spark_tui.domain.logs.crash_loop import MOST_RESTARTS
 from spark_tui.services.ports import LogLine
 from tests.core.test_guard import Post
 from tests.failure_logs import cases

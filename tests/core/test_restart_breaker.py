@@ -6,12 +6,11 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from spark_tui.core.crash_loops import RestartBreaker
+from spark_tui.core.crash_loops import MOST_RESTARTS, RestartBreaker
 from spark_tui.domain.engine.container import LABEL_PRESET, ContainerFacts, ContainerStatus
 from spark_tui.domain.errors import DaemonNotRunning
 from spark_tui.domain.finding import AlarmId, Finding, Severity
 from spark_tui.domain.host.guard import GuardEntry
-from spark_tui.domain.logs.crash_loop import MOST_RESTARTS
 from tests.core.kit import Kit
 from tests.failure_logs import cases
 

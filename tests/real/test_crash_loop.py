@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from spark_tui.core.context import Context, build
+from spark_tui.core.crash_loops import MOST_RESTARTS
 from spark_tui.domain.engine.container import LABEL_PRESET, LABEL_RUNTIME, ContainerFacts, ContainerSpec, RestartPolicy
 from spark_tui.domain.finding import AlarmId
-from spark_tui.domain.logs.crash_loop import MOST_RESTARTS
 from spark_tui.domain.settings import Settings, folders_of
 from tests.failure_logs import cases
 from tests.real.lab import PrivateEngine

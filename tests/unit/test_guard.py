@@ -9,6 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spark_tui.core.crash_loops import (
+    FIRST_PAUSE,
+    MOST_RESTARTS,
+    PERMANENT,
+    WITHIN_SECONDS,
+    EngineEnd,
+    RestartVerdict,
+    may_restart,
+)
 from spark_tui.domain.host.guard import (
     START,
     Act,
@@ -26,15 +35,6 @@ from spark_tui.domain.host.guard import (
 )
 from spark_tui.domain.host.memory import parse_meminfo
 from spark_tui.domain.logs.causes.cause import CauseId
-from spark_tui.domain.logs.crash_loop import (
-    FIRST_PAUSE,
-    MOST_RESTARTS,
-    PERMANENT,
-    WITHIN_SECONDS,
-    Ended,
-    RestartVerdict,
-    may_restart,
-)
 from spark_tui.domain.quantities import GIB
 from tests.gb10_fixtures import TELEMETRY, crash_timeline, interpolated, rows, snapshot, telemetry
 
@@ -393,7 +393,7 @@ def test_every_cause_either_heals_or_not_by_intent() -> None:
 
 @pytest.mark.parametrize("cause", sorted(PERMANENT))
 def test_what_no_restart_heals_is_not_restarted(cause: CauseId) -> None:
-    verdict = may_restart((Ended(100.0, cause),), 100.0)
+    verdict = may_restart((EngineEnd(100.0, cause),), 100.0)
     assert not verdict.allowed
     assert cause in verdict.reason
 
@@ -413,19 +413,19 @@ def test_what_no_restart_heals_is_not_restarted(cause: CauseId) -> None:
 def test_what_may_heal_is_restarted_a_few_times_and_slower_each_time(
     ends: tuple[float, ...], now: float, expected: tuple[bool, float]
 ) -> None:
-    verdict = may_restart([Ended(at, CauseId.ENGINE_DIED) for at in ends], now)
+    verdict = may_restart([EngineEnd(at, CauseId.ENGINE_DIED) for at in ends], now)
     assert (verdict.allowed, verdict.wait_seconds) == expected
 
 
 def test_what_the_guard_ended_is_not_restarted() -> None:
-    assert may_restart((Ended(0.0, CauseId.KILLED, by_guard=True),), 9.0) == RestartVerdict(
+    assert may_restart((EngineEnd(0.0, CauseId.KILLED, by_guard=True),), 9.0) == RestartVerdict(
         False, 0.0, "stopped by the memory guard: the same settings would end there again"
     )
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=20).map(sorted))
 def test_no_engine_is_ever_started_more_than_a_few_times_an_hour(ends: list[float]) -> None:
-    verdict = may_restart([Ended(at, CauseId.ENGINE_DIED) for at in ends], ends[-1])
+    verdict = may_restart([EngineEnd(at, CauseId.ENGINE_DIED) for at in ends], ends[-1])
     recent = [at for at in ends if ends[-1] - at <= WITHIN_SECONDS]
     assert verdict.allowed is (len(recent) <= MOST_RESTARTS)
 

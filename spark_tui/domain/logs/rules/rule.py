@@ -214,8 +214,8 @@ def found(pattern: str, facts: Callable[[re.Match[str], Known], Iterable[Fact]])
     return rule
 
 
-def keeps(topic: Topic, *beginnings: str) -> Rule:
-    return lambda message, known: keep(topic, message, known) if message.startswith(beginnings) else ()
+def keeps(topic: Topic, pattern: str) -> Rule:
+    return found(pattern, lambda match, known: keep(topic, match.string, known))
 
 
 def keep(topic: Topic, message: str, known: Known) -> tuple[Keep, ...]:

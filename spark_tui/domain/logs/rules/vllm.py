@@ -230,34 +230,6 @@ def selected(match: re.Match[str], known: r.Known) -> Iterable[r.Fact]:
     return kernel("linear", fmt, match[1], match.string, known)
 
 
-def refused(message: str, known: r.Known) -> Iterable[r.Fact]:
-    """A backend that was asked for is not there: `--linear-backend=X was requested, but no ...`."""
-    if "was requested, but no" in message or message.startswith(
-        ("Requested FlashInfer backend for NvFp4", "No Mxfp4 MoE backend supports", "No native MXFP8 MoE backend")
-    ):
-        return r.keep(Topic.BACKEND_REFUSED, message, known)
-    return ()
-
-
-def weight_only(message: str, known: r.Known) -> Iterable[r.Fact]:
-    """`Your GPU does not have native support for FP4 ...`: a Marlin kernel was chosen, no more than that."""
-    if "native support for FP4" in message or message.startswith("Falling back to Marlin FP4"):
-        return r.keep(Topic.WEIGHT_ONLY, message, known)
-    return ()
-
-
-def emulation(message: str, known: r.Known) -> Iterable[r.Fact]:
-    """`NVFP4 linear falling back to the slow and unoptimized emulation backend ...`."""
-    if "emulation" in message and "CUTLASS backend" not in message:
-        return r.keep(Topic.EMULATION, message, known)
-    return ()
-
-
-def checkpoint(message: str, known: r.Known) -> Iterable[r.Fact]:
-    """`Detected ModelOpt NVFP4 checkpoint (quant_algo=W4A16_NVFP4).`: gone since 0.31."""
-    return r.keep(Topic.CHECKPOINT, message, known) if "checkpoint" in message[:60] else ()
-
-
 # --- weights, compile -------------------------------------------------------------------------------------
 
 
@@ -442,23 +414,6 @@ def statistics(message: str, known: r.Known) -> Iterator[r.Fact]:
             yield r.Interval(message)
 
 
-def drafts(message: str, known: r.Known) -> Iterator[r.Fact]:
-    """`SpecDecoding metrics: ...`."""
-    if message.startswith("SpecDecoding metrics") and known.record.kind is LineKind.RECORD:
-        yield r.Interval(message)
-
-
-def worker(message: str, _known: r.Known) -> Iterator[r.Fact]:
-    if "died unexpectedly" in message:
-        yield r.Broken.PROCESS_DIED
-    elif message.startswith(("WorkerProc failed to start", "WorkerProc hit an exception")):
-        yield r.Broken.WORKER_FAILED
-
-
-def gone(message: str, _known: r.Known) -> Iterable[r.Fact]:
-    return (r.Broken.ENGINE_GONE,) if "engine core exited unexpectedly" in message else ()
-
-
 _BACKENDS: Final = (
     "marlin", "cutlass", "flashinfer_cutlass", "flashinfer_trtllm", "flashinfer_cudnn", "flashinfer_cutedsl",
     "flashinfer_b12x", "b12x", "fbgemm", "humming", "emulation", "triton", "deep_gemm", "torch",
@@ -479,10 +434,18 @@ VLLM: Final[r.Table] = r.table(
     # kernels
     ("Using", using),
     ("Selected", r.found(r"Selected (\w{3,80}) for (\w{3,80})", selected)),
-    ("Your Falling", weight_only),
-    ("NVFP4 VLLM_BATCH_INVARIANT", emulation),
-    ("Requested No " + " ".join(f"--linear-backend={backend}" for backend in _BACKENDS), refused),
-    ("Detected", r.found(r"Detected ModelOpt ", lambda m, known: checkpoint(m.string, known))),
+    # `Your GPU does not have native support for FP4 ...`: a Marlin kernel was chosen, no more than that
+    ("Your Falling", r.keeps(Topic.WEIGHT_ONLY, ".*native support for FP4|Falling back to Marlin FP4")),
+    # `NVFP4 linear falling back to the slow and unoptimized emulation backend ...`
+    ("NVFP4 VLLM_BATCH_INVARIANT", r.keeps(Topic.EMULATION, "(?!.*CUTLASS backend).*emulation")),
+    # a requested backend is missing: `--linear-backend=X was requested, but no ...`
+    ("Requested No " + " ".join(f"--linear-backend={backend}" for backend in _BACKENDS), r.keeps(
+        Topic.BACKEND_REFUSED,
+        "Requested FlashInfer backend for NvFp4|No Mxfp4 MoE backend supports|No native MXFP8 MoE backend"
+        "|.*was requested, but no",
+    )),
+    # `Detected ModelOpt NVFP4 checkpoint (quant_algo=W4A16_NVFP4).`: gone since 0.31
+    ("Detected", r.keeps(Topic.CHECKPOINT, "Detected ModelOpt .{0,42}checkpoint")),
     # weights
     ("Starting", r.when("Starting to load model", r.Enter(P.WEIGHTS))),
     ("Time", r.found(
@@ -538,8 +501,8 @@ VLLM: Final[r.Table] = r.table(
     ("Dynamic Pooling Cudagraph", overridden),
     (" ".join(f"CUDAGraphMode.{mode}" for mode in _MODES), graph_mode),
     ("Capping Truncating No", r.keeps(
-        Topic.GRAPH_SIZES, "Capping cudagraph capture sizes", "No valid cudagraph capture sizes",
-        "Truncating max_cudagraph_capture",
+        Topic.GRAPH_SIZES,
+        "Capping cudagraph capture sizes|No valid cudagraph capture sizes|Truncating max_cudagraph_capture",
     )),
     ("Skipping", skipping),
     ("Graph", captured),
@@ -557,11 +520,16 @@ VLLM: Final[r.Table] = r.table(
     ("OpenAI", r.when("OpenAI server is ready to accept requests", r.Sign.READY)),
     ("Server", r.when("Server is ready to accept requests", r.Sign.READY)),  # gRPC
     ("Engine #", statistics),
-    ("SpecDecoding", drafts),
+    ("SpecDecoding", lambda message, known: (
+        (r.Interval(message),)
+        if message.startswith("SpecDecoding metrics") and known.record.kind is LineKind.RECORD
+        else ()
+    )),
     # the end
     ("EngineCore", r.when("EngineCore failed to start", r.Broken.START_FAILED)),
     ("EngineCore", r.when("EngineCore encountered a fatal error", r.Broken.FATAL)),
-    ("Worker WorkerProc RayWorkerProc", worker),
-    ("MPClient:", gone),
+    ("Worker WorkerProc RayWorkerProc", r.found(".*died unexpectedly", lambda _m, _known: (r.Broken.PROCESS_DIED,))),
+    ("WorkerProc", r.when(("WorkerProc failed to start", "WorkerProc hit an exception"), r.Broken.WORKER_FAILED)),
+    ("MPClient:", r.found(".*engine core exited unexpectedly", lambda _m, _known: (r.Broken.ENGINE_GONE,))),
     ("API EngineCore: Shutting", r.when(_STOPPED, r.Sign.STOPPED)),
 )  # fmt: skip
