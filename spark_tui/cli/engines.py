@@ -50,7 +50,8 @@ async def find_container(context: Context, name: str, *, engines_only: bool = Tr
     not what this program is for.
     """
     containers = await context.docker.containers()
-    found = next((c for c in containers if c.name == name), None) or _by_id(containers, name)
+    by_id = [c for c in containers if len(name) >= SHORT_ID and c.id.startswith(name)]
+    found = next((c for c in containers if c.name == name), by_id[0] if len(by_id) == 1 else None)
     shown = truncate(clean_line(name), 60)
     engines = [c.name for c in containers if runtime_of(c)]
     if found is None:
@@ -62,11 +63,6 @@ async def find_container(context: Context, name: str, *, engines_only: bool = Tr
             f"{suggestion(name, engines, 'engines')} For other containers use docker itself.",
         )
     return found
-
-
-def _by_id(containers: Sequence[ContainerFacts], text: str) -> ContainerFacts | None:
-    found = [c for c in containers if len(text) >= SHORT_ID and c.id.startswith(text)]
-    return found[0] if len(found) == 1 else None
 
 
 # --- down ---------------------------------------------------------------------------------------------
@@ -184,18 +180,11 @@ def logs(session: Session, name: str, follow: bool, tail: int | None, stamps: bo
 
 
 def _write(session: Session, batch: Sequence[tuple[str, str]], *, stamps: bool, raw: bool) -> None:
+    lines = [(stamp, mask_secrets(text if raw else clean(last_overwrite(text)))) for stamp, text in batch]
     if session.as_json:
-        session.out.json_lines(
-            ({"stamp": stamp, "text": mask_secrets(text if raw else _shown(text))} for stamp, text in batch), raw=raw
-        )
-    elif stamps:
-        session.out.lines(f"{stamp} {mask_secrets(text if raw else _shown(text))}" for stamp, text in batch)
+        session.out.json_lines(({"stamp": stamp, "text": text} for stamp, text in lines), raw=raw)
     else:
-        session.out.lines(mask_secrets(text if raw else _shown(text)) for _, text in batch)
-
-
-def _shown(text: str) -> str:
-    return clean(last_overwrite(text))
+        session.out.lines(f"{stamp} {text}" if stamps else text for stamp, text in lines)
 
 
 async def _end_of(context: Context, container: ContainerFacts) -> str:

@@ -20,91 +20,76 @@ _FOREIGN: Final = (
     # torch and glog: `[rank0]:W0521 21:08:35.966000 199 site-packages/torch/x.py:1731] message`
     (
         "[a",
-        re.compile(
-            r"(?:\[rank\d+\]:)?\[?(?P<level>[VIWEFC])(?P<time>\d{4} [\d:]{8}\.\d{1,9})(?: \d+)? "
-            r"(?P<source>\S{1,200}:\d+)\] ?"
-        ),
+        r"(?:\[rank\d+\]:)?\[?(?P<level>[VIWEFC])(?P<time>\d{4} [\d:]{8}\.\d{1,9})(?: \d+)? "
+        r"(?P<source>\S{1,200}:\d+)\] ?",
     ),
     # FlashInfer: `2026-05-21 21:10:15,615 - INFO - autotuner.py:457 - flashinfer.jit: message`
     (
         "0",
-        re.compile(rf"(?P<time>{_STAMP}) - (?P<level>{LEVELS}) - (?P<source>\S{{1,100}}:\d+) - (?:[\w.]{{1,60}}: )?"),
+        rf"(?P<time>{_STAMP}) - (?P<level>{LEVELS}) - (?P<source>\S{{1,100}}:\d+) - (?:[\w.]{{1,60}}: )?",
     ),
     # Ray, logging's and loguru's usual shapes: `2026-05-21 21:02:57,123 INFO worker.py:1821 -- message`
     (
         "0",
-        re.compile(
-            rf"(?P<time>{_STAMP})[ \t|\-]{{1,4}}\[?(?P<level>{LEVELS})\]?[ \t|:\-]{{1,10}}"
-            r"(?:(?P<source>[\w./:<>]{1,100}:\d+) (?:-- |- )?)?"
-        ),
+        rf"(?P<time>{_STAMP})[ \t|\-]{{1,4}}\[?(?P<level>{LEVELS})\]?[ \t|:\-]{{1,10}}"
+        r"(?:(?P<source>[\w./:<>]{1,100}:\d+) (?:-- |- )?)?",
     ),
     # NCCL: `host:199:412 [0] misc/ibvwrap.cc:94 NCCL WARN message`, since 2.24 with a time in front
     (
         "[0a",
-        re.compile(
-            rf"(?:\[(?P<time>{_STAMP})\] )?(?P<source>[\w.\-]{{1,64}}:\d+:\d+ \[\d+\]) (?:[\w./]{{1,80}}:\d+ )?"
-            r"NCCL (?P<level>INFO|WARN|TRACE|ERROR) "
-        ),
+        rf"(?:\[(?P<time>{_STAMP})\] )?(?P<source>[\w.\-]{{1,64}}:\d+:\d+ \[\d+\]) (?:[\w./]{{1,80}}:\d+ )?"
+        r"NCCL (?P<level>INFO|WARN|TRACE|ERROR) ",
     ),
     # SGLang: `[2026-03-11 13:53:21 TP0] message`
     (
         "[",
-        re.compile(
-            rf"\[(?P<time>{_STAMP})(?: (?P<process>[A-Z]\w{{0,20}}(?: \w{{1,10}}){{0,5}}))?\] "
-            rf"(?:(?P<level>{LEVELS}):? +)?"
-        ),
+        rf"\[(?P<time>{_STAMP})(?: (?P<process>[A-Z]\w{{0,20}}(?: \w{{1,10}}){{0,5}}))?\] "
+        rf"(?:(?P<level>{LEVELS}):? +)?",
     ),
     # TensorRT-LLM, C++ and Python: `[TensorRT-LLM][INFO] message`, `[05/21/2026-21:03:22] [TRT-LLM] [I] message`
-    ("[", re.compile(r"\[(?P<source>TensorRT-LLM)\](?:\[(?P<level>[A-Z]{4,8})\])? ?")),
+    ("[", r"\[(?P<source>TensorRT-LLM)\](?:\[(?P<level>[A-Z]{4,8})\])? ?"),
     (
         "[",
-        re.compile(
-            r"\[(?P<time>\d\d/\d\d/\d{4}-[\d:]{8})\] \[(?P<source>TRT-LLM)\](?: \[(?P<process>RANK \d{1,4})\])?"
-            r" \[(?P<level>[VDIWEF])\] ?"
-        ),
+        r"\[(?P<time>\d\d/\d\d/\d{4}-[\d:]{8})\] \[(?P<source>TRT-LLM)\](?: \[(?P<process>RANK \d{1,4})\])?"
+        r" \[(?P<level>[VDIWEF])\] ?",
     ),
     # llama.cpp with --log-timestamps, a router's child with its port: `[53871] 0.06.903.542 I srv  init: message`
-    ("[0", re.compile(r"(?:\[(?P<process>\d{2,5})\] )?(?P<time>\d{1,5}\.\d\d\.\d{3}\.\d{3}) (?P<level>[DIWE]) ")),
+    ("[0", r"(?:\[(?P<process>\d{2,5})\] )?(?P<time>\d{1,5}\.\d\d\.\d{3}\.\d{3}) (?P<level>[DIWE]) "),
     # Go, as Ollama writes it: slog, the old log package, and gin's access lines (their caller looks at those)
     (
         "a",
-        re.compile(
-            rf"time=(?P<time>{_STAMP}\S{{0,8}}) level=(?P<level>[A-Z]{{4,8}})(?: source=(?P<source>\S{{1,100}}))? msg="
-        ),
+        rf"time=(?P<time>{_STAMP}\S{{0,8}}) level=(?P<level>[A-Z]{{4,8}})(?: source=(?P<source>\S{{1,100}}))? msg=",
     ),
-    ("0", re.compile(rf"(?P<time>{_SLASHED}) (?P<source>[\w.]{{1,60}}\.go:\d+): (?:(?P<level>[A-Z]{{4,7}}) )?")),
-    ("[", re.compile(rf"\[(?P<source>GIN)\] (?P<time>{_SLASHED}) \| +")),
+    ("0", rf"(?P<time>{_SLASHED}) (?P<source>[\w.]{{1,60}}\.go:\d+): (?:(?P<level>[A-Z]{{4,7}}) )?"),
+    ("[", rf"\[(?P<source>GIN)\] (?P<time>{_SLASHED}) \| +"),
     # Rust's tracing: ` INFO vllm_server::http: message`, its time taken off as a stamp
     (
         " a",
-        re.compile(
-            r" {0,3}(?P<level>TRACE|DEBUG|INFO|WARN|ERROR) {1,2}(?P<source>[a-z]\w{0,60}(?:::\w{1,60}){0,8})"
-            r"(?:\{[^{}]{0,200}\})?: "
-        ),
+        r" {0,3}(?P<level>TRACE|DEBUG|INFO|WARN|ERROR) {1,2}(?P<source>[a-z]\w{0,60}(?:::\w{1,60}){0,8})"
+        r"(?:\{[^{}]{0,200}\})?: ",
     ),
     # UCX: `[1716325200.123456] [spark:199  :0] ucp_context.c:1205 UCX  WARN  message`
     (
         "[",
-        re.compile(
-            r"\[(?P<time>\d{10}\.\d{1,9})\] \[[^\]]{1,100}\] +(?P<source>\S{1,100}:\d+) +UCX +(?P<level>[A-Z]{4,5}) +"
-        ),
+        r"\[(?P<time>\d{10}\.\d{1,9})\] \[[^\]]{1,100}\] +(?P<source>\S{1,100}:\d+) +UCX +(?P<level>[A-Z]{4,5}) +",
     ),
     # logging without a format: `WARNING:root:message`
-    ("a", re.compile(rf"(?P<level>{LEVELS}):(?P<source>[\w.]{{1,80}}):")),
+    ("a", rf"(?P<level>{LEVELS}):(?P<source>[\w.]{{1,80}}):"),
     # Python warnings: `/path/x.py:138: FutureWarning: message`
     (
         "0a/<",
-        re.compile(r"(?P<source>[^\s:]{1,300}\.py:\d+|<frozen [\w.]{1,80}>:\d+): (?=(?P<level>\w{0,60}Warning): )"),
+        r"(?P<source>[^\s:]{1,300}\.py:\d+|<frozen [\w.]{1,80}>:\d+): (?=(?P<level>\w{0,60}Warning): )",
     ),
-    ("a", re.compile(r"(?=(?P<level>Warning): )")),
-    ("[", re.compile(r"\[(?P<source>transformers|huggingface_hub|accelerate|ray|Gloo)\] ")),
-    ("a", re.compile(r"(?P<source>nanobind): ")),
+    ("a", r"(?=(?P<level>Warning): )"),
+    ("[", r"\[(?P<source>transformers|huggingface_hub|accelerate|ray|Gloo)\] "),
+    ("a", r"(?P<source>nanobind): "),
     # argparse: `vllm serve: error: unrecognized arguments: --x`
-    ("a0", re.compile(r"(?=(?:[\w.\-]{1,40} ){0,2}[\w.\-]{1,40}: (?P<level>error): )")),
+    ("a0", r"(?=(?:[\w.\-]{1,40} ){0,2}[\w.\-]{1,40}: (?P<level>error): )"),
 )
 """With what such a line may begin: `[`, `0` a digit, a space, another sign as itself, `a` anything else."""
 _BY_FIRST: Final = {
-    kind: tuple(pattern for kinds, pattern in _FOREIGN if kind in kinds) for kind in ("[", "0", " ", "/", "<", "a")
+    kind: tuple(re.compile(pattern) for kinds, pattern in _FOREIGN if kind in kinds)
+    for kind in ("[", "0", " ", "/", "<", "a")
 }
 _DIGITS: Final = dict.fromkeys("0123456789", "0")
 _WORDS = {"WARN": "WARNING", "FATAL": "CRITICAL", "TRACE": "DEBUG", "VERBOSE": "DEBUG", "error": "ERROR"}

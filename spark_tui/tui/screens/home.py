@@ -32,7 +32,6 @@ from spark_tui.tui.widgets.row_list import RowList
 if TYPE_CHECKING:
     from spark_tui.core.jobs import JobView
     from spark_tui.core.logs import LogBuffer
-    from spark_tui.domain.logs.view import EngineView
     from spark_tui.domain.metrics.series import Sample
 
 KEY = "bold $footer-key-foreground"
@@ -252,32 +251,24 @@ class HomeScreen(FrameScreen):
         steps.job = job if job is not None and job.state is not StepState.DONE else None
         steps.display = steps.job is not None
         steps.renew()
-        facts = self.query_one("#facts", Page)
-        facts.display = view is not None
+        for widget in self.query("#facts, #boot"):
+            widget.display = view is not None
         if view is not None:
-            from spark_tui.present.logs import explanation_rows  # not for the first frame
+            from spark_tui.present.logs import explanation_rows  # both for the first engine, not for the first frame
+            from spark_tui.tui.widgets.boot_timeline import BootTimelineView
 
             preset = self.spark.presets.get(view.container.preset) is not None
             rows = explanation_rows(self.spark.explain(view), preset=preset, key=key_of("apply_remedy"))
-            facts.show((Section(rows=tuple(rows)),))
-        self._show_boot(view)
+            self.query_one("#facts", Page).show((Section(rows=tuple(rows)),))
+            if not self.query("#boot"):
+                boot = BootTimelineView(self.context.clock, self.spark.glyphs, id="boot")
+                self.query_one("#detail-pane").mount(boot, before="#facts")
+            past = self.context.history.past(view.container) if view.timeline.current is not None else ()
+            starting = view.state is EngineState.STARTING
+            self.query_one(BootTimelineView).show(view.timeline, folded=not starting, past=past)
         self._renew_tail()
         self._renew_graphs()
         self.name_keys()
-
-    def _show_boot(self, view: EngineView | None) -> None:
-        if view is None and not self.query("#boot"):
-            return
-        from spark_tui.tui.widgets.boot_timeline import BootTimelineView  # for the first engine
-
-        if not self.query("#boot"):
-            boot = BootTimelineView(self.context.clock, self.spark.glyphs, id="boot")
-            self.query_one("#detail-pane").mount(boot, before="#facts")
-        boot = self.query_one(BootTimelineView)
-        boot.display = view is not None
-        if view is not None:
-            past = self.context.history.past(view.container) if view.timeline.current is not None else ()
-            boot.show(view.timeline, folded=view.state is not EngineState.STARTING, past=past)
 
     def offers(self, id_: str) -> bool:
         """Of an engine that has ended nothing is stopped, and without a launch none is cancelled."""
@@ -317,24 +308,34 @@ class HomeScreen(FrameScreen):
 
     def action_stop(self) -> None:
         view = self.selected_engine
-        if view is None or not view.container.running:
-            self.notify("No running engine is selected.", markup=False)
-            return
-        self._confirm_and(view, "Stop", "Stops gracefully. The container stays, with its log.")
+        running = view is not None and view.container.running
+        self._ask(
+            "Stop", "Stops gracefully. The container stays, with its log.", running, "No running engine is selected."
+        )
 
     def action_restart(self) -> None:
-        view = self.selected_engine
-        if view is None:
-            self.notify("No engine is selected.", markup=False)
-            return
-        self._confirm_and(view, "Restart", "Stops and starts with the same settings.")
+        exists = self.selected_engine is not None
+        self._ask("Restart", "Stops and starts with the same settings.", exists, "No engine is selected.")
 
     def action_remove(self) -> None:
         view = self.selected_engine
-        if view is None or view.container.running:
-            self.notify("Stop the engine before removing it.", markup=False)
+        ended = view is not None and not view.container.running
+        self._ask("Remove", "The container and its log are deleted.", ended, "Stop the engine before removing it.")
+
+    def _ask(self, verb: str, what: str, possible: bool, otherwise: str) -> None:
+        """Acts on the selected engine after asking; of one that is not ours the name must be typed."""
+        view = self.selected_engine
+        if view is None or not possible:
+            self.notify(otherwise, markup=False)
             return
-        self._confirm_and(view, "Remove", "The container and its log are deleted.")
+        name = view.name
+
+        def decided(yes: bool | None) -> None:
+            if yes:
+                self._act(verb, name)
+
+        typed = name if not view.container.ours else ""
+        self.app.push_screen(make_screen("confirm", f"{verb} {name}?", what, verb=verb, type_to_confirm=typed), decided)
 
     @work(exit_on_error=False, exclusive=True, group="secure")
     async def action_secure_engine(self) -> None:
@@ -364,16 +365,6 @@ class HomeScreen(FrameScreen):
             self.notify("No launch is running.", markup=False)
             return
         self._act("Cancel", name)
-
-    def _confirm_and(self, view: EngineView, verb: str, what: str) -> None:
-        name = view.name
-
-        def decided(yes: bool | None) -> None:
-            if yes:
-                self._act(verb, name)
-
-        typed = name if not view.container.ours else ""
-        self.app.push_screen(make_screen("confirm", f"{verb} {name}?", what, verb=verb, type_to_confirm=typed), decided)
 
     @work(exit_on_error=False, group="act")
     async def _act(self, verb: str, name: str) -> None:
