@@ -425,7 +425,7 @@ class MetricsScreen(FrameScreen):
         """Another way to draw curves, for a font that lacks dots or blocks."""
         grid = self.query_one(GraphGrid)
         kinds = kinds_for(self.spark.glyphs)
-        grid.kind = kinds[(kinds.index(grid.kind) + 1) % len(kinds)]
+        grid.draw_as(kinds[(kinds.index(grid.kind) + 1) % len(kinds)])
         self.notify(f"Drawn with {grid.kind.value}.", markup=False, timeout=3)
 
     def action_copy_values(self) -> None:

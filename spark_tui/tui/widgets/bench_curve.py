@@ -18,10 +18,21 @@ from dataclasses import dataclass
 
 from textual.events import Resize
 
-from spark_tui.domain.metrics.graph import LABEL_CELLS, Bucket, Scale, nice_scale, tick_texts
+from spark_tui.domain.metrics.graph import LABEL_CELLS, Bucket, Scale, nice_scale
 from spark_tui.tui.format import Glyphs
-from spark_tui.tui.widgets.graph import PennedRows, changed_regions
-from spark_tui.tui.widgets.graph_picture import MARKS, PARTS, Canvas, GraphKind, Pen, Row, draw_curves, kind_for, row_of
+from spark_tui.tui.widgets.graph import PennedRows
+from spark_tui.tui.widgets.graph_picture import (
+    MARKS,
+    PARTS,
+    Canvas,
+    GraphKind,
+    Pen,
+    Row,
+    draw_curves,
+    kind_for,
+    row_of,
+    rows_with_axis,
+)
 
 MARGIN = LABEL_CELLS + 1
 LEAST_ROWS = 5
@@ -53,12 +64,7 @@ class BenchCurve(PennedRows):
         super().__init__(id=id)
         self._kind = kind_for(glyphs)
         self._curves = Curves()
-        self._rows: tuple[Row, ...] = ()
         self.display = False
-
-    @property
-    def rows(self) -> Sequence[Row]:
-        return self._rows
 
     def draw(self, curves: Curves) -> None:
         self._curves = curves
@@ -69,11 +75,7 @@ class BenchCurve(PennedRows):
         self._renew()
 
     def _renew(self) -> None:
-        old, self._rows = self._rows, curve_rows(self._curves, self._kind, self.size.width, self.size.height)
-        if [len(row.text) for row in old] != [len(row.text) for row in self._rows]:
-            self.refresh()
-        elif regions := changed_regions(old, self._rows):
-            self.refresh(*regions)
+        self.show_rows(curve_rows(self._curves, self._kind, self.size.width, self.size.height))
 
 
 def curve_rows(curves: Curves, kind: GraphKind, width: int, height: int) -> tuple[Row, ...]:
@@ -90,12 +92,9 @@ def curve_rows(curves: Curves, kind: GraphKind, width: int, height: int) -> tupl
     _knee(canvas, axis, curves.knee, kind)
     for streams, rate in curves.rates:
         canvas.put(axis.column(streams), row_of(scale, rate, kind, rows), MARKS[kind].dot, Pen.TITLE)
-    labels = _labels(scale, kind, rows)
     lines = [_headline(curves, kind, width)]
-    for y, row in enumerate(canvas.lines()):
-        side = MARKS[kind].tick if y in labels else MARKS[kind].side
-        text = f"{labels.get(y, ''):>{LABEL_CELLS}}{side}{row.text}"
-        lines.append(Row(text + " " * RIGHT, Pen.QUIET * MARGIN + row.pens + Pen.NOTHING * RIGHT))
+    for row in rows_with_axis(canvas, scale, "tok/s", kind):
+        lines.append(Row(row.text + " " * RIGHT, row.pens + Pen.NOTHING * RIGHT))
     return (*lines, _foot(axis, curves, kind))
 
 
@@ -149,16 +148,6 @@ def _knee(canvas: Canvas, axis: _Axis, knee: int | None, kind: GraphKind) -> Non
     for y in range(canvas.rows):
         if canvas.get(x, y)[0] == " ":
             canvas.put(x, y, MARKS[kind].side, Pen.WARNING)
-
-
-def _labels(scale: Scale, kind: GraphKind, rows: int) -> dict[int, str]:
-    """Row -> label; the foot and the top come first when two would share a row."""
-    ticks = scale.ticks()
-    texts = tick_texts(ticks, "tok/s")
-    found: dict[int, str] = {}
-    for index in (0, len(ticks) - 1, *range(1, len(ticks) - 1)):
-        found.setdefault(row_of(scale, ticks[index], kind, rows), texts[index])
-    return found
 
 
 def _headline(curves: Curves, kind: GraphKind, width: int) -> Row:

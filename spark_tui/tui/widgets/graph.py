@@ -40,7 +40,7 @@ _NAMES = {
 
 
 class PennedRows(Widget):
-    """A widget that is made of rows; subclasses keep them and say which regions differ."""
+    """A widget that is made of rows."""
 
     ALLOW_SELECT = False
     can_focus = False
@@ -59,11 +59,16 @@ class PennedRows(Widget):
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:  # noqa: A002 - Textual's name
         super().__init__(id=id, classes=classes)
+        self.rows: Sequence[Row] = ()
         self._pens: dict[str, Style] = {}
 
-    @property
-    def rows(self) -> Sequence[Row]:
-        raise NotImplementedError
+    def show_rows(self, rows: Sequence[Row]) -> None:
+        """Puts these in place of the rows; only those that differ are repainted."""
+        old, self.rows = self.rows, rows
+        if len(old) != len(rows):
+            self.refresh(layout=self.styles.auto_dimensions)
+        elif regions := changed_regions(old, rows):
+            self.refresh(*regions)
 
     def notify_style_update(self) -> None:
         """Colours are kept; now there are others."""
@@ -72,10 +77,9 @@ class PennedRows(Widget):
         self.refresh()
 
     def render_line(self, y: int) -> Strip:
-        rows = self.rows
-        if y >= len(rows):
+        if y >= len(self.rows):
             return Strip.blank(self.size.width, self.rich_style)
-        return self.strip(rows[y]).extend_cell_length(self.size.width, self.rich_style)
+        return self.strip(self.rows[y]).extend_cell_length(self.size.width, self.rich_style)
 
     def strip(self, row: Row) -> Strip:
         """A row as few segments."""
@@ -166,45 +170,29 @@ class Graph(PennedRows):
         self._subject, self._curves, self._view = subject, tuple(curves), view
         self._renew()
 
-    @property
-    def kind(self) -> GraphKind:
-        return self._kind
-
-    @kind.setter
-    def kind(self, kind: GraphKind) -> None:
-        if kind is not self._kind:
-            self._kind = kind
-            self._renew()
+    def draw_as(self, kind: GraphKind) -> None:
+        """Draws curves in another way."""
+        self._kind = kind
+        self._renew()
 
     def on_resize(self, _: Resize) -> None:
         self._renew()
 
-    # --- paint ----------------------------------------------------------------------------------------
-
-    @property
-    def rows(self) -> Sequence[Row]:
-        return self.picture.rows
-
     def _renew(self) -> None:
-        size = self.size
+        size, old = self.size, self.picture
         if self._subject is None or not size.width:
             return
-        old = self.picture
-        self.picture = picture_of(self._subject, self._curves, self._view, self._kind, size.width, size.height, old)
-        new = self.picture
+        new = picture_of(self._subject, self._curves, self._view, self._kind, size.width, size.height, old)
+        self.picture, self.rows = new, new.rows
         live, curves = new.live, new.curve_rows
         self._edge.show(Offset(live.start, curves.start), [part_of(new.rows[y], live) for y in curves])
         self._cursor.show(Offset(new.cursor_at, curves.start), new.cursor)
         if (len(old.rows), old.live, old.curve_rows) != (len(new.rows), live, curves):
             self.refresh()
-        else:
-            self._repaint(old)
-
-    def _repaint(self, old: Picture) -> None:
-        """Of each row, from its beginning to the last cell that differs and is not the edge's."""
-        regions = []
-        for y, (was, now) in enumerate(zip(old.rows, self.picture.rows, strict=True)):
-            still = range(self.picture.live.start if y in self.picture.curve_rows else len(now.text))
+            return
+        regions = []  # of each row, from its beginning to the last cell that differs and is not the edge's
+        for y, (was, now) in enumerate(zip(old.rows, new.rows, strict=True)):
+            still = range(live.start if y in curves else len(now.text))
             if was != now and (end := last_difference(part_of(was, still), part_of(now, still))):
                 regions.append(Region(0, y, end, 1))
         if regions:
@@ -227,14 +215,12 @@ class GraphPatch(Widget):
     def show(self, at: Offset, rows: Sequence[Row]) -> None:
         """These rows, with their first cell there; no rows, and it is not there at all."""
         old, self._rows = self._rows, rows
-        place = Region(*at, len(rows[0].text), len(rows)) if rows else Region()
-        if place != self._place:
-            self._move(place)
-        elif regions := [Region(0, y, place.width, 1) for y, row in enumerate(rows) if row != old[y]]:
-            self.refresh(*regions)
-
-    def _move(self, place: Region) -> None:
-        if place.size != self._place.size:
+        place, before = Region(*at, len(rows[0].text), len(rows)) if rows else Region(), self._place
+        if place == before:
+            if regions := [Region(0, y, place.width, 1) for y, row in enumerate(rows) if row != old[y]]:
+                self.refresh(*regions)
+            return
+        if place.size != before.size:
             self.display = place.area > 0
             self.styles.width, self.styles.height = max(1, place.width), max(1, place.height)
         self._place = place
@@ -262,11 +248,11 @@ WINDOW_SECONDS: Final = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One small graph: the series that is drawn, and those whose values are told."""
+    """One small graph: the series that is drawn, and those whose values stand beside it, each with its word."""
 
     label: str
     drawn: MetricId
-    told: tuple[tuple[MetricId, str], ...] = ()
+    values: tuple[tuple[MetricId, str], ...] = ()
 
 
 ITEMS: Final = (
@@ -276,7 +262,7 @@ ITEMS: Final = (
     Item("requests", MetricId.RUNNING, ((MetricId.RUNNING, "run"), (MetricId.WAITING, "wait"))),
 )
 """What Home shows of an engine that serves."""
-METRICS: Final = tuple(sorted({metric for item in ITEMS for metric in (item.drawn, *(m for m, _ in item.told))}))
+_DRAWN: Final = tuple(sorted({metric for item in ITEMS for metric in (item.drawn, *(m for m, _ in item.values))}))
 """The series of them all."""
 
 
@@ -301,45 +287,32 @@ def laid_out(
     items: Sequence[Item], series: Mapping[MetricId, SeriesView], now: float, levels: str, width: int
 ) -> list[Row]:
     """Those of which something is known, two beside each other where there is room."""
-    known = [item for item in items if _known(series.get(item.drawn))]
     least = LABEL_CELLS + VALUE_CELLS + LEAST_CELLS
     if width < least:
         return []
     beside = 2 if width >= 2 * least + GAP_CELLS else 1
     room = (width - GAP_CELLS * (beside - 1)) // beside
-    cells = [_row(item, series, now, levels, room) for item in known]
-    gap = Row(" " * GAP_CELLS, Pen.NOTHING * GAP_CELLS)
-    rows = []
-    for start in range(0, len(cells), beside):
-        parts = [part for cell in cells[start : start + beside] for part in (gap, cell)][1:]
-        text, pens = "".join(part.text for part in parts), "".join(part.pens for part in parts)
-        rows.append(Row(f"{text:<{width}}", f"{pens:<{width}}"))
-    return rows
-
-
-def _row(item: Item, series: Mapping[MetricId, SeriesView], now: float, levels: str, room: int) -> Row:
-    value = _value(item, series)[:VALUE_CELLS]
     cells = min(MOST_CELLS, room - LABEL_CELLS - VALUE_CELLS)
-    line = sparkline(series[item.drawn], now, cells, levels)
-    text = f"{item.label[:LABEL_CELLS]:<{LABEL_CELLS}}{value:<{VALUE_CELLS}}{line}"
     pens = Pen.QUIET * LABEL_CELLS + Pen.NOTHING * VALUE_CELLS + Pen.FIRST * cells
-    return Row(f"{text:<{room}}", f"{pens:<{room}}")
-
-
-def _value(item: Item, series: Mapping[MetricId, SeriesView]) -> str:
-    if not item.told:
-        return _value_of(series[item.drawn])
-    told = [(series[metric].last, word) for metric, word in item.told]
-    return " ".join(f"{'-' if last is None else f'{last:.0f}'} {word}" for last, word in told)
-
-
-def _known(series: SeriesView | None) -> bool:
-    return series is not None and any(math.isfinite(value) for value in series.values)
-
-
-def _value_of(series: SeriesView) -> str:
-    metric = series.metric
-    return "-" if series.last is None else value_text(series.last, metric.unit, metric.decimals)
+    graphs = []
+    for item in items:
+        found = series.get(item.drawn)
+        if found is None or not any(map(math.isfinite, found.values)):
+            continue
+        values = [(series[metric].last, word) for metric, word in item.values]
+        value = " ".join(f"{'-' if last is None else f'{last:.0f}'} {word}" for last, word in values)
+        if not values:
+            value = "-" if found.last is None else value_text(found.last, item.drawn.unit, item.drawn.decimals)
+        line = sparkline(found, now, cells, levels)
+        text = f"{item.label[:LABEL_CELLS]:<{LABEL_CELLS}}{value[:VALUE_CELLS]:<{VALUE_CELLS}}{line}"
+        graphs.append(Row(f"{text:<{room}}", f"{pens:<{room}}"))
+    gap = " " * GAP_CELLS
+    rows = []
+    for start in range(0, len(graphs), beside):
+        parts = graphs[start : start + beside]
+        text, both = gap.join(part.text for part in parts), gap.join(part.pens for part in parts)
+        rows.append(Row(f"{text:<{width}}", f"{both:<{width}}"))
+    return rows
 
 
 GUTTER: Final = 2
@@ -371,7 +344,7 @@ class GraphGrid(Widget):
     def __init__(self, glyphs: Glyphs, *, id: str | None = None) -> None:  # noqa: A002 - Textual's name
         super().__init__(id=id)
         self._glyphs = glyphs
-        self._kind = kind_for(glyphs)
+        self.kind = kind_for(glyphs)
         self._shape = (0, 0, 0)
 
     # --- room -----------------------------------------------------------------------------------------
@@ -397,15 +370,11 @@ class GraphGrid(Widget):
 
     # --- show -----------------------------------------------------------------------------------------
 
-    @property
-    def kind(self) -> GraphKind:
-        return self._kind
-
-    @kind.setter
-    def kind(self, kind: GraphKind) -> None:
-        self._kind = kind
+    def draw_as(self, kind: GraphKind) -> None:
+        """Draws curves in another way."""
+        self.kind = kind
         for graph in self.query(Graph):
-            graph.kind = kind
+            graph.draw_as(kind)
 
     @property
     def axis(self) -> TimeAxis | None:
@@ -416,29 +385,22 @@ class GraphGrid(Widget):
         """Shows the charts of one page; a graph that stays repaints only what differs."""
         if not self.size.width:
             return
-        graphs = self._slots(len(charts))
-        self._arrange(len(charts))
-        for graph, chart in zip(graphs, charts, strict=True):
-            graph.draw(chart.subject, chart.curves, view)
-
-    def _slots(self, count: int) -> list[Graph]:
-        """That many graphs, made when they are first needed; the others are hidden."""
-        graphs = list(self.query(Graph))
-        new = [Graph(self._glyphs, kind=self._kind) for _ in range(count - len(graphs))]
+        count = len(charts)
+        columns = max(1, min(self.columns, count))
+        rows = max(1, -(-count // columns))
+        width = max(1, (self.size.width - GUTTER * (columns - 1)) // columns)
+        graphs = list(self.query(Graph))  # made when they are first needed; those that are not needed now are hidden
+        new = [Graph(self._glyphs, kind=self.kind) for _ in range(count - len(graphs))]
         if new:
             self.mount(*new)
         for number, graph in enumerate(graphs):
             graph.display = number < count
-        return (graphs + new)[:count]
-
-    def _arrange(self, count: int) -> None:
-        columns = max(1, min(self.columns, count))
-        rows = max(1, -(-count // columns))
-        width = max(1, (self.size.width - GUTTER * (columns - 1)) // columns)
         if (columns, rows, width) != self._shape:
             self._shape = columns, rows, width
             self.styles.grid_size_columns, self.styles.grid_size_rows = columns, rows
             self.styles.grid_columns = " ".join([str(width)] * columns)
+        for graph, chart in zip((graphs + new)[:count], charts, strict=True):
+            graph.draw(chart.subject, chart.curves, view)
 
 
 # --- of an engine -----------------------------------------------------------------------------------------
@@ -458,35 +420,21 @@ class EngineGraphs(PennedRows):
         self._levels = SPARK_LEVELS.get(glyphs.name, SPARK_LEVELS["ascii"])
         self._series: dict[MetricId, SeriesView] = {}
         self._now = 0.0
-        self._rows: list[Row] = []
 
     def show(self, read: Callable[[MetricId], SeriesView] | None, now: float) -> None:
         """`read` gives the last minutes (WINDOW_SECONDS) of a series; None: no engine.
 
         Call it once a second while the screen is shown: it repaints only what differs.
         """
-        self._series = {} if read is None else {metric: read(metric) for metric in METRICS}
+        self._series = {} if read is None else {metric: read(metric) for metric in _DRAWN}
         self._now = now
-        self._renew()
+        self.show_rows(self._lay_out(self.size.width))
 
     def on_resize(self, _: Resize) -> None:
-        self._renew()
-
-    @property
-    def rows(self) -> Sequence[Row]:
-        return self._rows
+        self.show_rows(self._lay_out(self.size.width))
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        return len(self._lay_out(width)) if width else len(self._rows)
-
-    def _renew(self) -> None:
-        old, self._rows = self._rows, self._lay_out(self.size.width)
-        if len(old) != len(self._rows):
-            self.refresh(layout=True)
-        elif regions := changed_regions(old, self._rows):
-            self.refresh(*regions)
+        return len(self._lay_out(width)) if width else len(self.rows)
 
     def _lay_out(self, width: int) -> list[Row]:
-        if not self._series:
-            return []
-        return laid_out(ITEMS, self._series, self._now, self._levels, width)
+        return laid_out(ITEMS, self._series, self._now, self._levels, width) if self._series else []

@@ -32,7 +32,7 @@ from spark_tui.domain.metrics.graph import (
     totals,
     value_text,
 )
-from spark_tui.domain.metrics.series import Gap, SeriesView
+from spark_tui.domain.metrics.series import Gap
 from spark_tui.tui.format import Glyphs
 
 
@@ -176,15 +176,11 @@ def _dots(canvas: Canvas, curve: Sequence[Bucket | None], scale: Scale, pen: Pen
         if before is not None and bucket.joined and stride == 1:
             first, last = min(low, before[1] + 1), max(high, before[0] - 1)
         for level in range(first, last + 1):
-            _dot(canvas, number * stride, level, pen)
+            x, row = number * stride, canvas.rows - 1 - level // 4
+            char, _ = canvas.get(x // 2, row)
+            bits = ord(char) - _BRAILLE if _BRAILLE <= ord(char) < _BRAILLE + 256 else 0
+            canvas.put(x // 2, row, chr(_BRAILLE + (bits | (_RIGHT if x % 2 else _LEFT)[level % 4])), pen)
         before = low, high
-
-
-def _dot(canvas: Canvas, x: int, level: int, pen: Pen) -> None:
-    column, row = x // 2, canvas.rows - 1 - level // 4
-    char, _ = canvas.get(column, row)
-    bits = ord(char) - _BRAILLE if _BRAILLE <= ord(char) < _BRAILLE + 256 else 0
-    canvas.put(column, row, chr(_BRAILLE + (bits | (_RIGHT if x % 2 else _LEFT)[level % 4])), pen)
 
 
 # --- columns ----------------------------------------------------------------------------------------------
@@ -289,7 +285,10 @@ def picture_of(
     curves = curves[:MAX_CURVES]
     found = [curve.buckets(axis) for curve in curves]
     settled = [parts[: len(parts) - axis.live * PARTS] for parts in found]
-    scale = _scale(subject, found, rows, before)
+    known = [part for parts in found for part in parts if part is not None]
+    low, high = min((part.low for part in known), default=0.0), max((part.high for part in known), default=0.0)
+    wanted = nice_scale(low, high, domain=subject.domain, unit=subject.unit, ticks=max(1, (rows - 1) // 2))
+    scale = next_scale(before.scale, wanted)
     canvas = Canvas(axis.columns, rows)
     threshold = subject.alarm if subject.alarm is not None and scale.low <= subject.alarm <= scale.high else None
     if threshold is not None:
@@ -302,33 +301,27 @@ def picture_of(
         settled = [parts[column * PARTS : (column + 1) * PARTS] for parts in found]
         shown = [next((part for part in reversed(parts) if part is not None), None) for parts in settled]
     else:
-        shown = [_now(curve.series) for curve in curves]
-    head = _head_within(subject, curves, shown, kind, width)
+        latest = [curve.series.last for curve in curves]
+        shown = [
+            None if last is None or not math.isfinite(last) else Bucket(last, last, last, last, 1, True)
+            for last in latest
+        ]
+    head = Row("", "")
+    for unit_in_title, gap in ((False, 2), (True, 2), (True, 1)):  # as few words as the width asks for
+        head = _head(subject, curves, shown, kind, gap, unit_in_title=unit_in_title and len(curves) > 1)
+        if len(head.text) <= width:
+            break
     tail = _tail(subject, settled, kind, width - len(head.text) - TAIL_GAP, line=threshold is not None)
-    lines = [_headline(head, tail, width)]
-    labels = _labels(scale, subject.unit, kind, rows)
-    for y, row in enumerate(canvas.lines()):
-        side = MARKS[kind].tick if y in labels else MARKS[kind].side
-        lines.append(Row(f"{labels.get(y, ''):>{LABEL_CELLS}}{side}{row.text}", Pen.QUIET * MARGIN + row.pens))
+    # What changes each second stands at the left, where it is cheap to repaint.
+    gap = max(0, width - len(head.text) - len(tail.text))
+    text, pens = head.text + " " * gap + tail.text, head.pens + Pen.NOTHING * gap + tail.pens
+    lines = [Row(text[:width], pens[:width])]
+    lines += rows_with_axis(canvas, scale, subject.unit, kind)
     if height >= AXIS_ROWS:
         lines.append(_time_line(axis, curves, kind, view.zone))
     foot = lines[-1].text[MARGIN:] if height >= AXIS_ROWS else ""
     live, cursor = range(width - axis.live, width), _cursor(canvas, column, kind, foot)
     return Picture(tuple(lines), live, range(1, 1 + rows), axis, scale, cursor, MARGIN + (column or 0))
-
-
-def _scale(subject: Subject, found: Sequence[Sequence[Bucket | None]], rows: int, before: Picture) -> Scale:
-    known = [part for parts in found for part in parts if part is not None]
-    low = min((part.low for part in known), default=0.0)
-    high = max((part.high for part in known), default=0.0)
-    wanted = nice_scale(low, high, domain=subject.domain, unit=subject.unit, ticks=max(1, (rows - 1) // 2))
-    return next_scale(before.scale, wanted)
-
-
-def _now(series: SeriesView) -> Bucket | None:
-    """The latest value, where there is one."""
-    last = series.last
-    return None if last is None or not math.isfinite(last) else Bucket(last, last, last, last, 1, True)
 
 
 def _cursor(canvas: Canvas, column: int | None, kind: GraphKind, foot: str) -> tuple[Row, ...]:
@@ -343,36 +336,21 @@ def _cursor(canvas: Canvas, column: int | None, kind: GraphKind, foot: str) -> t
     return (*rows, Row(MARKS[kind].foot if foot[column] == MARKS[kind].line else foot[column], Pen.CURSOR))
 
 
-def _labels(scale: Scale, unit: str, kind: GraphKind, rows: int) -> dict[int, str]:
-    """Row -> label; the foot and the top come first when two would share a row."""
+def rows_with_axis(canvas: Canvas, scale: Scale, unit: str, kind: GraphKind) -> list[Row]:
+    """The canvas beside its value axis; of two labels that would share a row the foot's and the top's come first."""
     ticks = scale.ticks()
     texts = tick_texts(ticks, unit)
-    found: dict[int, str] = {}
+    labels: dict[int, str] = {}
     for index in (0, len(ticks) - 1, *range(1, len(ticks) - 1)):
-        found.setdefault(row_of(scale, ticks[index], kind, rows), texts[index])
-    return found
+        labels.setdefault(row_of(scale, ticks[index], kind, canvas.rows), texts[index])
+    rows = []
+    for y, row in enumerate(canvas.lines()):
+        side = MARKS[kind].tick if y in labels else MARKS[kind].side
+        rows.append(Row(f"{labels.get(y, ''):>{LABEL_CELLS}}{side}{row.text}", Pen.QUIET * MARGIN + row.pens))
+    return rows
 
 
 # --- headline ---------------------------------------------------------------------------------------------
-
-
-def _headline(head: Row, tail: Row, width: int) -> Row:
-    """Title and values at the left, where what changes each second is cheap to repaint; the tail at the right."""
-    room = max(0, width - len(head.text) - len(tail.text))
-    text, pens = head.text + " " * room + tail.text, head.pens + Pen.NOTHING * room + tail.pens
-    return Row(text[:width], pens[:width])
-
-
-def _head_within(
-    subject: Subject, curves: Sequence[Curve], shown: Sequence[Bucket | None], kind: GraphKind, width: int
-) -> Row:
-    """Title and values in as few words as the width asks for."""
-    head = Row("", "")
-    for unit_in_title, gap in ((False, 2), (True, 2), (True, 1)):
-        head = _head(subject, curves, shown, kind, gap, unit_in_title=unit_in_title and len(curves) > 1)
-        if len(head.text) <= width:
-            break
-    return head
 
 
 def _tail(
