@@ -133,7 +133,7 @@ class Output:
 
     def json(self, value: Any) -> None:
         """One JSON document, indented. Control codes are removed from every text in it."""
-        self.line(_dumped(cleaned(value), ascii_only=not self.terminal.unicode, indent=2))
+        self.line(json.dumps(cleaned(value), ensure_ascii=not self.terminal.unicode, indent=2))
 
     def json_line(self, value: Any) -> None:
         self.json_lines((value,))
@@ -141,11 +141,7 @@ class Output:
     def json_lines(self, values: Iterable[Any], *, raw: bool = False) -> None:
         """Many in one write. `raw` keeps control codes, escaped."""
         ascii_only = raw or not self.terminal.unicode
-        self.lines(_dumped(value if raw else cleaned(value), ascii_only=ascii_only) for value in values)
-
-
-def _dumped(value: Any, *, ascii_only: bool, indent: int | None = None) -> str:
-    return json.dumps(value, ensure_ascii=ascii_only, indent=indent)
+        self.lines(json.dumps(value if raw else cleaned(value), ensure_ascii=ascii_only) for value in values)
 
 
 def cleaned(value: Any) -> Any:
@@ -221,15 +217,12 @@ class Diagnostics:
             self._standing = ""
 
     def problem(self, error: SparkError) -> None:
-        self._error(error, "Skipped:", "yellow")
+        """Something was skipped; the command continues."""
+        self.error(error, "Skipped:")
 
-    def error(self, error: SparkError) -> None:
-        if isinstance(error, Interrupted):
-            self._error(error, "Interrupted:", "yellow")
-        else:
-            self._error(error, "Error:", "bold red")
-
-    def _error(self, error: SparkError, word: str, style: str) -> None:
+    def error(self, error: SparkError, word: str = "") -> None:
+        word = word or ("Interrupted:" if isinstance(error, Interrupted) else "Error:")
+        style = "bold red" if word == "Error:" else "yellow"
         self.settle()
         if not error.summary:
             return
@@ -259,7 +252,7 @@ class Diagnostics:
     def _write(self, text: str) -> None:
         try:
             self.terminal.write(text)
-        except OSError:  # nobody reads it, and there is no other place to say so; the exit code remains
+        except OSError:  # it has no reader, and there is no other place to say so; the exit code remains
             return
 
 
@@ -326,20 +319,15 @@ def page_lines(sections: Page, width: int | None, paint: Paint) -> list[str]:
         lines += [""] * bool(lines)
         lines += [paint(clean_line(section.title), "bold")] if section.title else []
         for row in section.rows:
-            lines += _row_lines(row, indent, width, paint)
+            bullet, style = len(row.label) == 1, STYLES[row.tone]
+            inset = 4 if bullet else indent if row.label else 0
+            head = f"  {row.label} " if bullet else f"{row.label:<{inset}}"
+            first, *rest = wrapped(clean_line(row.text), None if width is None else max(20, width - inset))
+            lines += [head + paint(first, style), *(" " * inset + paint(line, style) for line in rest)]
         if section.table is not None:
             lines += table_lines(section.table, width, paint)
         lines += [f"  {clean(line)}" for line in section.command.splitlines()]
     return lines
-
-
-def _row_lines(row: Row, indent: int, width: int | None, paint: Paint) -> list[str]:
-    bullet = len(row.label) == 1
-    indent = 4 if bullet else indent if row.label else 0
-    head = f"  {row.label} " if bullet else f"{row.label:<{indent}}" if row.label else ""
-    first, *rest = wrapped(clean_line(row.text), None if width is None else max(20, width - indent))
-    style = STYLES[row.tone]
-    return [head + paint(first, style), *(" " * indent + paint(line, style) for line in rest)]
 
 
 def labelled(pairs: Iterable[tuple[str, str]], width: int | None = None) -> list[str]:

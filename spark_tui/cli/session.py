@@ -37,12 +37,6 @@ Opener = Callable[[Options, Mapping[str, str]], "Context"]
 # --- the run ----------------------------------------------------------------------------------------------
 
 
-def _open_context(options: Options, environment: Mapping[str, str]) -> Context:
-    from spark_tui.cli.settings import open_context  # settings cost more than `--help` may
-
-    return open_context(options, environment)
-
-
 def interrupted() -> Interrupted:
     """Ctrl-C with nothing to report."""
     return Interrupted("", "")
@@ -61,7 +55,7 @@ class Session:
         self.environment = streams.environment
         self.out = Output(streams.stdout, streams.environment)
         self.err = Diagnostics(streams.stderr, streams.environment)
-        self._opener = opener or _open_context
+        self._opener = opener
         self._runner: asyncio.Runner | None = None
         self._context: Context | None = None
 
@@ -102,14 +96,18 @@ class Session:
 
     async def _work(self, work: Callable[[Context], Coroutine[Any, Any, T]]) -> T:
         if self._context is None:
-            self._context = self._opener(self.options, self.environment)
+            self._context = self.opened()
             if self._context.demo:
                 self.err.say("DEMO: a simulated Spark.", "dim")
         return await work(self._context)
 
     def opened(self) -> Context:
         """A core for another event loop; the caller closes it."""
-        return self._opener(self.options, self.environment)
+        if self._opener is not None:
+            return self._opener(self.options, self.environment)
+        from spark_tui.cli.settings import open_context  # settings cost more than `--help` may
+
+        return open_context(self.options, self.environment)
 
     def refuse_if_read_only(self, context: Context) -> None:
         if self.options.read_only or context.settings.read_only:

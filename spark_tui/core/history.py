@@ -1,4 +1,4 @@
-"""What this box remembers: starts as they end, samples as they come, records on request; and what follows from them."""
+"""The history of this machine: starts as they end, samples as they come, records on request, and estimates."""
 
 from __future__ import annotations
 
@@ -31,34 +31,34 @@ _Seen: TypeAlias = tuple[BootTimeline, EngineState, bool, str]
 class History:
     """One object for both front ends. `load` first: until then no start is known, and none is kept."""
 
-    def __init__(self, ledger: HistoryStore, clock: Clock, store: Store) -> None:
-        self._ledger = ledger
+    def __init__(self, db: HistoryStore, clock: Clock, store: Store) -> None:
+        self._db = db
         self._clock = clock
         self._store = store
         self._starts: dict[tuple[str, float], StartRecord] = {}
         self._seen: dict[str, _Seen] = {}
         self._loaded = False
-        self._told = HistoryState()
+        self._reported = HistoryState()
         self._last_event: Event | None = None
 
     @property
     def state(self) -> HistoryState:
-        return self._ledger.state
+        return self._db.state
 
     async def load(self) -> None:
         """Reads the latest starts, once. A history that is off has none; `state` says why."""
         if self._loaded:
             return
-        reading = await self._ledger.starts(limit=KNOWN_STARTS)
+        reading = await self._db.starts(limit=KNOWN_STARTS)
         if isinstance(reading, Ok):
             self._starts = {start.key: start for start in reversed(reading.value)}
         self._loaded = True
 
     async def run(self) -> None:
-        """Keeps the event feed, and tells in it what becomes of the history itself. Until cancelled."""
+        """Keeps the event feed, and reports in it when the history fails or works again. Until cancelled."""
         await self.load()
         while True:
-            self._tell()
+            self._report()
             await self._keep_events()
             await self._clock.sleep(LOOK_SECONDS)
 
@@ -84,15 +84,15 @@ class History:
         record = record if known is None else merged(known, record)
         if record != known:
             self._starts[record.key] = record
-            self._ledger.add_start(record)
+            self._db.add_start(record)
 
     @property
     def starts(self) -> tuple[StartRecord, ...]:
-        """The latest starts of this box, oldest first, without asking the disk."""
+        """The latest starts of this machine, oldest first, without asking the disk."""
         return tuple(self._starts.values())
 
     def past(self, container: ContainerFacts) -> tuple[PastStart, ...]:
-        """The earlier starts that tell how long this container's will take, latest last."""
+        """The earlier starts from which this container's is estimated, latest last."""
         return past_starts(self._starts.values(), container)
 
     def eta(self, view: EngineView) -> Eta:
@@ -102,52 +102,52 @@ class History:
         self, *, engine: str = "", preset: str = "", failed: bool = False, limit: int = 200
     ) -> Reading[tuple[StartRecord, ...]]:
         """The latest starts from disk, newest first."""
-        return await self._ledger.starts(engine=engine, preset=preset, failed=failed, limit=limit)
+        return await self._db.starts(engine=engine, preset=preset, failed=failed, limit=limit)
 
     # --- samples --------------------------------------------------------------------------------------
 
     def note(self, sample: Sample) -> None:
-        """Keeps a look at an engine or at the box. Never waits and never raises."""
-        self._ledger.add_sample(sample)
+        """Keeps a sample of an engine or of the machine. Never waits and never raises."""
+        self._db.add_sample(sample)
 
     async def series(
         self, engine: str, metrics: Sequence[MetricId], since: float, until: float, buckets: int
     ) -> Reading[tuple[Stretch, ...]]:
-        """A stretch of each of these metrics, of an engine or of the box as `MetricId.of_host` has it.
+        """A stretch of each of these metrics, of an engine or of the machine as `MetricId.of_host` has it.
 
         `since` and `until` are seconds since the epoch; at most `buckets` and one buckets. The newest ten seconds may
         not be there yet: a live series has them. Missing says why nothing can be read.
         """
         keys = [SeriesKey(HOST if metric.of_host else engine, metric.value) for metric in metrics]
-        return await self._ledger.series(keys, since, until, buckets)
+        return await self._db.series(keys, since, until, buckets)
 
     # --- records --------------------------------------------------------------------------------------
 
     async def add_record(self, record: Record) -> None:
         """Keeps a record and returns when it is on disk. Raises HistoryOff when it cannot be kept."""
-        await self._ledger.add_record(record)
+        await self._db.add_record(record)
 
     async def records(
         self, kind: str, *, key: str | None = None, since: float | None = None, limit: int = 200
     ) -> Reading[tuple[Record, ...]]:
-        return await self._ledger.records(kind, key=key, since=since, limit=limit)
+        return await self._db.records(kind, key=key, since=since, limit=limit)
 
     # --- events ---------------------------------------------------------------------------------------
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         """What has become of the history goes into the feed, once."""
-        state, told = self._ledger.state, self._told
-        self._told = state
+        state, before = self._db.state, self._reported
+        self._reported = state
         for note in state.notes:
-            if note not in told.notes:
+            if note not in before.notes:
                 self._store.say(note, Severity.WARNING)
-        if state.reason and not told.reason:
+        if state.reason and not before.reason:
             self._store.say(f"The history is off: {state.reason}.", Severity.WARNING, state.remedy)
-        elif told.reason and not state.reason:
+        elif before.reason and not state.reason:
             self._store.say("The history is on again.")
 
     async def _keep_events(self) -> None:
-        """What the feed has told since the last time; what cannot be kept now is tried again."""
+        """The events since the last time; what cannot be kept now is tried again."""
         events = self._store.world.events
         begin = 0
         if self._last_event is not None:
@@ -155,7 +155,7 @@ class History:
         for event in events[begin:]:
             body = {"severity": event.severity.value, "remedy": event.remedy}
             try:
-                await self._ledger.add_record(Record(EVENT, event.text[:500], event.at, body))
+                await self._db.add_record(Record(EVENT, event.text[:500], event.at, body))
             except HistoryOff:
-                return  # `state` tells why, and `_tell` says so
+                return  # `state` has the reason, and `_report` shows it
             self._last_event = event

@@ -213,7 +213,7 @@ class FollowedEngine:
         return {rank: metrics for rank, metrics in parts if metrics is not None}
 
     def token_sample(self) -> TokenSample | None:
-        """The latest counters; None where they cannot tell, and while looks fail."""
+        """The latest counters; None where the server has none, and while looks fail."""
         return None if self.reason else self._window.token_sample()
 
 
@@ -244,7 +244,7 @@ class _Asking:
 class EngineMetricsCollector:
     """Follows the engines of the store until cancelled. Everything belongs on the event loop.
 
-    `endpoint` tells where an engine's API is, by its name; None while it has none.
+    `endpoint` gives the address of an engine's API, by its name; None while it has none.
     """
 
     def __init__(

@@ -172,7 +172,7 @@ DEMO: Final[Mapping[str, Adapter]] = {
     "models": ("demo.models:DemoModels", lambda make, p: make(p.clock)),
     "hub": ("demo.hub:DemoHub", lambda make, p: make(p.clock)),
     "downloader": ("demo.hub:DemoDownloads", lambda make, p: make(p.clock, p.hub, p.models)),
-    "history": ("demo.history:DemoHistory", lambda make, p: make(p.clock, p.world)),
+    "history": ("demo.metrics:DemoHistory", lambda make, p: make(p.clock, p.world)),
     "load": ("demo.bench:DemoLoad", lambda make, p: make(p.world)),
     "results": ("bench.results:MemoryResults", None),
     "conversations": ("demo.conversations:MemoryConversations", None),

@@ -59,7 +59,13 @@ def read_keymap(value: object) -> Keymap:
     """A keymap from a TOML table (`stop = "X"`, `stop = ["X", "ctrl+x"]`), from text (`stop=X,ctrl+x restart=R`), or
     from one that was read. Ids and clashes are for the registry of actions to judge. Raises ValueError."""
     if isinstance(value, str):
-        return _read(_pairs(value))
+        pairs = []
+        for word in value.split():
+            action, equals, keys = word.partition("=")
+            if not equals:
+                raise ValueError(f"must be keys by action, such as stop=X restart=R; it is {value[:80]!r}")
+            pairs.append((action, [","] if keys == "," else keys.split(",")))
+        return _read(pairs)
     if isinstance(value, Mapping):
         return _read(value.items())
     if isinstance(value, tuple) and all(isinstance(each, tuple) and len(each) == 2 for each in value):
@@ -70,16 +76,6 @@ def read_keymap(value: object) -> Keymap:
 def keymap_text(keymap: Keymap) -> str:
     """As text that reads back: `stop=X,ctrl+x restart=R`."""
     return " ".join(f"{action}={','.join(keys)}" for action, keys in keymap)
-
-
-def _pairs(text: str) -> list[tuple[str, list[str]]]:
-    pairs = []
-    for word in text.split():
-        action, equals, keys = word.partition("=")
-        if not equals:
-            raise ValueError(f"must be keys by action, such as stop=X restart=R; it is {text[:80]!r}")
-        pairs.append((action, [","] if keys == "," else keys.split(",")))
-    return pairs
 
 
 def _read(pairs: Iterable[tuple[object, object]]) -> Keymap:

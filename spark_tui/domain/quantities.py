@@ -45,7 +45,7 @@ def gib(size: float, digits: int = 1) -> str:
 
 
 def human_bytes(size: float) -> str:
-    """Bytes with a binary unit and three telling figures: `512 B`, `18.4 GiB`."""
+    """Bytes with a binary unit and three significant figures: `512 B`, `18.4 GiB`."""
     if size < KIB:
         return f"{int(size)} B"
     for unit in ("KiB", "MiB", "GiB", "TiB"):

@@ -8,7 +8,7 @@ import os
 import shutil
 import sys
 import traceback
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -200,9 +200,6 @@ class SparkApp(FrameApp):
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """Every action of this screen and of the whole app that can be done now, the help, and the themes."""
-        return self._palette(screen)
-
-    def _palette(self, screen: Screen[object]) -> Iterator[SystemCommand]:
         scopes = {Scope.GLOBAL, getattr(screen, "SCOPE", Scope.GLOBAL)}
         named: set[str] = set()
         for entry in allowed(ACTIONS, read_only=self.context.settings.read_only):
@@ -280,7 +277,7 @@ class SparkApp(FrameApp):
 
     async def lend_terminal(self, work: Callable[[], Awaitable[T]], program: str, command: str, note: str = "") -> T:
         """Gives the terminal to another program until `work` is done. Nothing is painted meanwhile, although the core
-        goes on. `command` does the same in a shell.
+        keeps running. `command` does the same in a shell.
 
         Raises RefusedError where there is no terminal to give, and what `work` raises, once the screen is back: an
         error that left the block would leave it suspended.

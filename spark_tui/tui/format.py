@@ -152,7 +152,7 @@ _TABLES: Final[Mapping[str, Mapping[int, str]]] = {CONSOLE.name: _TO_CONSOLE, AS
 
 
 def plain(text: str, glyphs: Glyphs) -> str:
-    """The text in as many cells, without what those glyphs' terminal lacks; letters stay as they are."""
+    """The text in as many cells, without what those glyphs' terminal cannot show; letters stay as they are."""
     table = _TABLES.get(glyphs.name)
     return text if table is None or text.isascii() else text.translate(table)
 

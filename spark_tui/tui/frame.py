@@ -1,4 +1,4 @@
-"""What every screen stands in: the app's slices of the World, and the frame of bars around a screen's body.
+"""What every screen has: the app's slices of the World, and the frame of bars around a screen's body.
 
 The memory strip, the tabs and the keys at the foot are the same on all screens. A hidden screen repaints nothing: it
 catches up when it is shown.

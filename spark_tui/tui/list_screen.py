@@ -48,9 +48,9 @@ class ListScreen(FrameScreen):
             with Container(id="list-pane", classes="pane") as pane:
                 pane.border_title = self.LIST_TITLE
                 if self.FILTER:
-                    box = Input(placeholder=self.FILTER, id="filter", compact=True)
-                    box.display = False
-                    yield box
+                    field = Input(placeholder=self.FILTER, id="filter", compact=True)
+                    field.display = False
+                    yield field
                 yield from self.compose_list()
             with Container(id="detail-pane", classes="pane"):
                 yield from self.compose_detail()
@@ -150,15 +150,15 @@ class ListScreen(FrameScreen):
     # --- filter ---------------------------------------------------------------------------------------
 
     def action_filter(self) -> None:
-        box = self.query_one("#filter", Input)
-        box.display = True
-        box.focus()
+        field = self.query_one("#filter", Input)
+        field.display = True
+        field.focus()
 
     def set_filter(self, text: str) -> None:
         """Filters the list by that text; an empty one closes the filter."""
-        box = self.query_one("#filter", Input)
-        box.value = text
-        box.display = bool(text)
+        field = self.query_one("#filter", Input)
+        field.value = text
+        field.display = bool(text)
 
     def on_input_changed(self, event: Input.Changed) -> None:
         if event.input.id == "filter":
@@ -172,8 +172,8 @@ class ListScreen(FrameScreen):
 
     def key_escape(self) -> None:
         """One step back: from a page to the list, then the filter is cleared, then Home."""
-        box = self.query_one("#filter", Input) if self.FILTER else None
-        if box is not None and box.display and (box.has_focus or self.rows.has_focus):
+        field = self.query_one("#filter", Input) if self.FILTER else None
+        if field is not None and field.display and (field.has_focus or self.rows.has_focus):
             self.set_filter("")
             self.rows.focus()
         elif not self.rows.has_focus:

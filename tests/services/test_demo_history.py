@@ -10,8 +10,7 @@ from spark_tui.domain.metrics.page import Snapshot
 from spark_tui.domain.metrics.series import HOST, Gap, MetricId, Sample, SeriesKey, Stretch
 from spark_tui.domain.metrics.serving import MetricWindow, engine_values
 from spark_tui.domain.reading import Ok
-from spark_tui.services.demo.history import DemoHistory
-from spark_tui.services.demo.metrics import DemoMetrics
+from spark_tui.services.demo.metrics import DemoHistory, DemoMetrics
 from spark_tui.services.demo.world import MOST_STREAMS, SERVING_NAME, SERVING_PORT, DemoWorld
 from spark_tui.services.ports import HistoryStore
 from tests.fakes_host import EPOCH, FakeClock

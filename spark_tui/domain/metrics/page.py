@@ -74,7 +74,7 @@ SHARES: Final = frozenset(
 
 
 class Slot(NamedTuple):
-    """The place of one series. `engine` tells the engines of one server apart (data parallel), `"0"` where there is
+    """The place of one series. `engine` is one of several engines of a server (data parallel), `"0"` where there is
     one. `label` is the reason or the position that the series is for; `bound` the upper bound of a bucket."""
 
     family: Family
@@ -85,7 +85,7 @@ class Slot(NamedTuple):
 
 
 class Source(NamedTuple):
-    """Where a series goes, and the value that it stands for where that is not its own (`*_info` series)."""
+    """Where a series goes, and the value that it represents where that is not its own (`*_info` series)."""
 
     slot: Slot
     constant: float | None = None

@@ -29,7 +29,7 @@ AT_MOST_NOTE: Final = "KV capacity is blocks times block size, too high for a hy
 class Drafting:
     """Speculation over a window. `acceptance` is the share of drafted tokens that were accepted, `length` the tokens
     that one step yields (accepted ones and the model's own), `positions` the share of drafts accepted at each
-    position. Shares are 0 to 1; None where the server does not tell. `drafted` counts tokens."""
+    position. Shares are 0 to 1; None where the server does not report it. `drafted` counts tokens."""
 
     acceptance: float | None = None
     length: float | None = None
@@ -344,7 +344,7 @@ class MetricWindow:
         self._coarse: deque[Snapshot] = deque()
 
     def clear(self) -> None:
-        """Begins anew: another start of the engine, whatever the counters say."""
+        """Starts over: another start of the engine, whatever the counters say."""
         self._recent.clear()
         self._coarse.clear()
 

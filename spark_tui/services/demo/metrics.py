@@ -1,20 +1,37 @@
-"""The metrics of simulated servers: they count what their logs report and what their chats deliver."""
+"""What simulated servers count, and what the demo's history keeps: with what happened before the demo was opened."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+import math
+from collections import defaultdict, deque
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from statistics import fmean
 from typing import Final
 from urllib.parse import urlsplit
 
 from spark_tui.domain.engine.state import Endpoint
 from spark_tui.domain.errors import EngineUnreachable
-from spark_tui.domain.metrics.page import Family, MetricPage, Slot, page_of
+from spark_tui.domain.history import HistoryState, Record
+from spark_tui.domain.logs.starts import StartRecord, StartSizes
+from spark_tui.domain.logs.timeline import Outcome, PhaseId
+from spark_tui.domain.metrics.page import Family, MetricPage, Slot, Snapshot, page_of
+from spark_tui.domain.metrics.series import HOST, Gap, MetricId, Sample, SeriesKey, Stretch
+from spark_tui.domain.metrics.serving import HostLook, MetricWindow, engine_values, host_values
 from spark_tui.domain.quantities import GIB
+from spark_tui.domain.reading import Ok, Reading
+from spark_tui.services.demo.host import gpu_at, memory_at
 from spark_tui.services.demo.recording import KV_TOKENS_PER_GIB
 from spark_tui.services.demo.world import (
+    FAILED_NAME,
     PREFIX_HITS,
+    RECORDED_MODEL,
     REQUEST_INTERVALS,
+    SERVING_NAME,
     STATS_SECONDS,
+    VERSION,
+    VLLM_IMAGE,
     Counters,
     DemoWorld,
     Run,
@@ -25,6 +42,8 @@ from spark_tui.services.demo.world import (
     prompt_rate,
     streams,
 )
+from spark_tui.services.executors import in_thread
+from spark_tui.services.ports import Clock
 
 _JITTER: Final = (0.86, 0.93, 1.0, 1.06, 1.31)
 """How far the steps of an interval are from their mean."""
@@ -130,3 +149,217 @@ def _samples(run: Run, now: float) -> Iterator[tuple[Slot, float]]:
     yield from counters.itl.samples(Family.ITL)
     yield from counters.e2e.samples(Family.E2E)
     yield from counters.queue.samples(Family.QUEUE)
+
+
+# --- history ---------------------------------------------------------------------------------------------
+
+PAST_SECONDS: Final = 6 * 3600
+"""As far back as the longest window shows."""
+FINE_SECONDS: Final = 4500
+COARSE_STEP: Final = 30
+"""Before the last hour and a quarter, in which the crowd came, samples are this far apart."""
+_SILENCE: Final = (-760.0, -715.0)
+"""Seconds from the opening of the demo."""
+_SILENT: Final = "it did not answer within 6 s"
+_STARTING: Final = "the engine is starting"
+
+
+def past_of(world: DemoWorld) -> tuple[Sample, ...]:
+    """Samples of the machine and of the engine that serves, oldest first, up to the opening of the demo."""
+    fine, step = range(-FINE_SECONDS, 0, int(STATS_SECONDS)), COARSE_STEP
+    times = [world.began_at + into for into in (*range(-PAST_SECONDS, -FINE_SECONDS, step), *fine)]
+    run = next((run for run in world.named(SERVING_NAME).runs if run.traffic), None)
+    engine = () if run is None else _engine(replace(run, counters=Counters()), times, world)
+    return (*_host(world, times), *engine)
+
+
+def _host(world: DemoWorld, times: list[float]) -> Iterator[Sample]:
+    for at in times:
+        values, _ = host_values(HostLook(Ok(gpu_at(world, at), at), Ok(memory_at(world, at), at)))
+        yield Sample(HOST, at, values)
+
+
+def _engine(run: Run, times: list[float], world: DemoWorld) -> Iterator[Sample]:
+    window, joules, last, fresh = MetricWindow(), 0.0, run.ready_at, True
+    for at in times:
+        into = at - world.began_at
+        if at < run.started_at:
+            continue
+        if at < run.ready_at or _SILENCE[0] <= into < _SILENCE[1]:
+            yield Sample(SERVING_NAME, at, gap=_STARTING if at < run.ready_at else _SILENT)
+            continue
+        joules += (gpu_at(world, at).power_watts or 0.0) * (at - last)
+        last = at
+        window.add(Snapshot(at, page_at(run, at), joules, at - run.ready_at))
+        metrics = window.metrics()
+        if metrics is not None:
+            yield Sample(SERVING_NAME, at, engine_values(metrics)[0], restarted=fresh)
+            fresh = False
+
+
+_KEPT_SAMPLES: Final = 6 * 3600
+"""Of each engine: six hours, one a second."""
+_BRIDGE_SECONDS: Final = 32
+
+# What the recorded engine's own log says of its start (GB10, vLLM 0.20.2), and of one with a full memory.
+_SIZES: Final = StartSizes(
+    weights_gib=21.42,
+    kv_gib=28.18,
+    kv_tokens=1_258_291,
+    graphs_gib=0.37,
+    pool_gib=121.63,
+    utilization=0.5,
+    context=262144,
+)
+_COLD: Final = (
+    (PhaseId.CONFIG, 30.0),
+    (PhaseId.ENGINE_INIT, 11.0),
+    (PhaseId.WEIGHTS, 198.0),
+    (PhaseId.COMPILE, 117.0),
+    (PhaseId.KV_CACHE, 7.0),
+    (PhaseId.AUTOTUNE, 15.0),
+    (PhaseId.CAPTURE, 2.0),
+    (PhaseId.SERVER, 3.0),
+)
+_WARM: Final = tuple((phase, 9.0 if phase is PhaseId.COMPILE else seconds) for phase, seconds in _COLD)
+
+
+class DemoHistory:
+    """The HistoryStore port. Nothing of it outlives the demo. With a `world` it remembers that one's past, which is
+    worked out when it is first asked for."""
+
+    def __init__(self, clock: Clock, world: DemoWorld | None = None) -> None:
+        self._clock = clock
+        self._world = world
+        self._past: asyncio.Task[None] | None = None
+        self._samples: defaultdict[str, deque[Sample]] = defaultdict(lambda: deque(maxlen=_KEPT_SAMPLES))
+        self._starts = {start.key: start for start in _earlier(clock.now())}
+        self._records: dict[tuple[str, str, float], Record] = {}
+
+    @property
+    def state(self) -> HistoryState:
+        return HistoryState(file="(in memory)")
+
+    def add_sample(self, sample: Sample) -> None:
+        self._samples[sample.engine].append(sample)
+
+    def add_start(self, start: StartRecord) -> None:
+        self._starts[start.key] = start
+
+    async def add_record(self, record: Record) -> None:
+        self._records[(record.kind, record.key, record.at)] = record
+
+    async def series(
+        self, keys: Sequence[SeriesKey], since: float, until: float, buckets: int
+    ) -> Reading[tuple[Stretch, ...]]:
+        await self._recall()
+        return Ok(tuple(self._stretch(key, since, until, buckets) for key in keys), self._clock.now())
+
+    async def starts(
+        self, *, engine: str = "", preset: str = "", failed: bool = False, limit: int = 200
+    ) -> Reading[tuple[StartRecord, ...]]:
+        found = [
+            start
+            for start in self._starts.values()
+            if engine in ("", start.engine) and preset in ("", start.preset) and (start.failed or not failed)
+        ]
+        found.sort(key=lambda start: start.at, reverse=True)
+        return Ok(tuple(found[:limit]), self._clock.now())
+
+    async def records(
+        self, kind: str, *, key: str | None = None, since: float | None = None, limit: int = 200
+    ) -> Reading[tuple[Record, ...]]:
+        found = [
+            record
+            for record in self._records.values()
+            if record.kind == kind and key in (None, record.key) and record.at >= (since or 0.0)
+        ]
+        found.sort(key=lambda record: record.at, reverse=True)
+        return Ok(tuple(found[:limit]), self._clock.now())
+
+    async def flush(self) -> None:
+        """All is where it belongs."""
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+    async def _recall(self) -> None:
+        """The past goes before what was kept since the demo was opened. Work of a moment, once, beside the loop."""
+        if self._world is None:
+            return
+        if self._past is None:
+            self._past = asyncio.create_task(self._remember(self._world))
+        await asyncio.shield(self._past)
+
+    async def _remember(self, world: DemoWorld) -> None:
+        earlier: defaultdict[str, list[Sample]] = defaultdict(list)
+        for sample in await in_thread(past_of, world):
+            earlier[sample.engine].append(sample)
+        for source, samples in earlier.items():
+            self._samples[source].extendleft(reversed(samples))
+
+    def _stretch(self, key: SeriesKey, since: float, until: float, buckets: int) -> Stretch:
+        step = max(1, math.ceil((until - since) / max(1, buckets)))
+        begin = math.floor(since / step) * step
+        values: list[list[float]] = [[] for _ in range(max(1, math.ceil((until - begin) / step)))]
+        gaps: list[Gap] = []
+        restarts, last, metric, silent = [], -1, MetricId(key.metric), False
+        for sample in self._samples[key.source]:
+            index = int((sample.at - begin) // step)
+            if not 0 <= index < len(values):
+                continue
+            if silent:
+                gaps[-1] = replace(gaps[-1], end=sample.at)
+            silent = bool(sample.gap)
+            if silent:
+                last = -1
+                if not gaps or (gaps[-1].end, gaps[-1].reason) != (sample.at, sample.gap):
+                    gaps.append(Gap(sample.at, sample.at, sample.gap))
+            if sample.restarted:
+                restarts.append(sample.at)
+            value = sample.values.get(metric, math.nan)
+            if math.isfinite(value):
+                if 0 <= last < index - 1 and (index - last) * step <= _BRIDGE_SECONDS:
+                    values[last + 1 : index] = [values[last]] * (index - last - 1)
+                values[index] = [*values[index], value]
+                last = index
+        least, mean, greatest = (
+            tuple(work(each) if each else math.nan for each in values) for work in (min, fmean, max)
+        )
+        times = tuple(float(begin + step * index) for index in range(len(values)))
+        return Stretch(key, float(step), times, least, mean, greatest, tuple(gaps), tuple(restarts))
+
+
+def _earlier(now: float) -> tuple[StartRecord, ...]:
+    """A cold start four days ago, a warm one the day after, and one that failed."""
+    cold = StartRecord(
+        "demo-1",
+        now - 4.2 * 86_400,
+        SERVING_NAME,
+        preset=SERVING_NAME,
+        image=VLLM_IMAGE,
+        image_id="sha256:the-one-before",
+        model=RECORDED_MODEL,
+        runtime="vllm",
+        version=VERSION,
+        ready=True,
+        outcome=Outcome.STOPPED,
+        warm=False,
+        seconds=sum(seconds for _, seconds in _COLD),
+        phases=_COLD,
+        sizes=_SIZES,
+        exit_code=0,
+        ended_at=now - 3.3 * 86_400,
+    )
+    warm = replace(
+        cold, container="demo-2", at=now - 3.2 * 86_400, warm=True, phases=_WARM,
+        seconds=sum(seconds for _, seconds in _WARM), ended_at=now - 2.9 * 86_400,
+    )  # fmt: skip
+    failed = replace(
+        cold, container="demo-3", at=now - 2.1 * 86_400, engine=FAILED_NAME, preset="", ready=False, warm=None,
+        outcome=Outcome.FAILED, seconds=None, phases=_COLD[:2], sizes=StartSizes(utilization=0.91),
+        failed_in=PhaseId.ENGINE_INIT, cause="free_memory_below_utilization",
+        failure="vLLM wants 110.7 GiB (0.91 of 121.6), and 109.5 GiB were free.", exit_code=1,
+        ended_at=now - 2.1 * 86_400 + 44,
+    )  # fmt: skip
+    return cold, warm, failed

@@ -228,7 +228,7 @@ class MetricsScreen(FrameScreen):
             self._attention = self._unsubscribe = None
 
     def _sampled(self, sample: Sample) -> None:
-        """The box is looked at once a second, whatever becomes of the engines: one drawing for all of them."""
+        """The machine is sampled once a second whatever the engines do: one drawing for all of them."""
         if sample.engine == HOST and self._paused is None:
             self.call_later(self._show)
 
@@ -266,13 +266,6 @@ class MetricsScreen(FrameScreen):
         memory = value_of(self.spark.memory)
         return present.panels_with(memory.total if memory else None, self.context.guard_policy.serving_floor)
 
-    def _find_panels(self) -> None:
-        """Which graphs there are, asked every few seconds."""
-        name, now = self.spark.selected, self.context.clock.monotonic()
-        if self._looked[0] != name or not self._panels or now - self._looked[1] >= EXISTING_SECONDS:
-            self._looked = name, now
-            self._panels = present.existing(self._all_panels(), self._read_all)
-
     # --- show -----------------------------------------------------------------------------------------
 
     def _other_engine(self) -> None:
@@ -287,9 +280,16 @@ class MetricsScreen(FrameScreen):
     def _show(self) -> None:
         if not self.is_current:
             return
-        self._find_panels()
+        name, monotonic = self.spark.selected, self.context.clock.monotonic()
+        if self._looked[0] != name or not self._panels or monotonic - self._looked[1] >= EXISTING_SECONDS:
+            self._looked = name, monotonic
+            self._panels = present.existing(self._all_panels(), self._read_all)
         self.set_class(not self._panels, "-nothing")
-        self._place_table()
+        # The table is below the graphs on a tall terminal; where it is asked for on a low one, in their place.
+        tall = self.app.size.height >= TALL_ENOUGH
+        wanted = tall if self._table is None else self._table
+        self.set_class(not wanted, "-no-table")
+        self.set_class(wanted and not tall, "-only-table")
         grid = self.query_one(GraphGrid)
         if not self.has_class("-only-table"):
             self._page = min(self._page, grid.pages(len(self._panels)) - 1)
@@ -324,13 +324,6 @@ class MetricsScreen(FrameScreen):
             begin = axis.begin if axis is not None else self._now - self._window
             status.left = gaps_text(self._curves, begin)
         status.renew()
-
-    def _place_table(self) -> None:
-        """Below the graphs on a tall terminal; where it is asked for on a low one, in their place."""
-        tall = self.app.size.height >= TALL_ENOUGH
-        wanted = tall if self._table is None else self._table
-        self.set_class(not wanted, "-no-table")
-        self.set_class(wanted and not tall, "-only-table")
 
     def _show_table(self) -> None:
         table = self.query_one(Latencies)
@@ -422,7 +415,7 @@ class MetricsScreen(FrameScreen):
         self._show()
 
     def action_graph_kind(self) -> None:
-        """Another way to draw curves, for a font that lacks dots or blocks."""
+        """Another way to draw curves, for a font without dots or blocks."""
         grid = self.query_one(GraphGrid)
         kinds = kinds_for(self.spark.glyphs)
         grid.draw_as(kinds[(kinds.index(grid.kind) + 1) % len(kinds)])

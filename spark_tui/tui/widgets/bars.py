@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class TopBar(Line):
-    """Left: the box. Right: the selected engine and what it does; DEMO stands first when nothing here is real."""
+    """Left: the machine. Right: the selected engine and what it does; DEMO stands first when nothing here is real."""
 
     def __init__(self, *, demo: bool, read_only: bool) -> None:
         super().__init__(id="top-bar")
@@ -101,7 +101,7 @@ class KeyBar(Line):
     def say(self, width: int) -> Content:
         """`l Launch  x Stop  ? Help  ^p Palette                docker OK`.
 
-        Where it is narrow the last keys go first, and help, which tells them all, never.
+        Where it is narrow the last keys go first, and help, which lists them all, never.
         """
         right = self._docker()
         parts: list[Content] = [Content(" ")]

@@ -297,7 +297,7 @@ def picture_of(
             canvas.put(x, y, MARKS[kind].threshold, Pen.THRESHOLD)
     draw_curves(canvas, kind, found, scale)
     column = axis.column(view.cursor) if view.cursor is not None else None
-    if column is not None:  # the cells under the cursor are all that the headline speaks of
+    if column is not None:  # the cells under the cursor are all that the headline shows
         settled = [parts[column * PARTS : (column + 1) * PARTS] for parts in found]
         shown = [next((part for part in reversed(parts) if part is not None), None) for parts in settled]
     else:
@@ -385,14 +385,14 @@ def _head(
     unit_in_title: bool,
 ) -> Row:
     """The title, then each curve's mark, name and value; their common unit beside the title where room is scarce."""
-    told = unit_in_title and subject.unit not in ("s", "req", "")
+    in_title = unit_in_title and subject.unit not in ("s", "req", "")
     text, pens = subject.title, Pen.TITLE * len(subject.title)
-    if told:
+    if in_title:
         text, pens = f"{text} {subject.unit}", pens + Pen.QUIET * (len(subject.unit) + 1)
     for number, (curve, bucket) in enumerate(zip(curves, shown, strict=True)):
         mark = f"{MARKS[kind].swatches[number]} {curve.name} " if curve.name else ""
         value = NONE if bucket is None else value_text(bucket.last, subject.unit, subject.decimals)
-        if told:
+        if in_title:
             value = value.removesuffix(f" {subject.unit}")
         alarm = "!" if bucket is not None and number == 0 and subject.alarming(bucket.last) else ""
         pen = Pen.WARNING if alarm else Pen.QUIET if bucket is None else CURVE_PENS[number]
@@ -419,7 +419,7 @@ def _summaries(subject: Subject, parts: Sequence[Bucket | None]) -> tuple[str, .
 
 
 def _time_line(axis: TimeAxis, curves: Sequence[Curve], kind: GraphKind, zone: tzinfo | None) -> Row:
-    """The foot: round times, a mark where the engine could not be asked and one where it started anew."""
+    """The foot: round times, a mark where the engine could not be asked and one where it restarted."""
     marks = MARKS[kind]
     text = [marks.line] * axis.columns
     pens: list[str] = [Pen.QUIET] * axis.columns
