@@ -31,16 +31,15 @@ READY = (*read_log(GB10), "INFO:     Application startup complete.")
 FAILING = (*read_log(GB10)[:40], "ValueError: No available memory for the cache blocks.")
 
 
-def kit_with(history: FakeHistory) -> Kit:
+def remembered() -> tuple[Kit, FakeHistory]:
     kit = Kit()
-    kit.history = history
+    kit.history = history = FakeHistory()
     kit.context = kit.opened()
-    return kit
+    return kit, history
 
 
 async def test_a_start_is_kept_when_it_serves_with_its_phases_and_what_it_measured() -> None:
-    history = FakeHistory()
-    kit = kit_with(history)
+    kit, history = remembered()
     kit.docker.add_container("one", ports=PORT, lines=READY, labels=((LABEL_PRESET, "qwen"),))
     kit.api.serve()
     async with kit.whole():
@@ -56,8 +55,7 @@ async def test_a_start_is_kept_when_it_serves_with_its_phases_and_what_it_measur
 
 
 async def test_a_start_that_fails_is_kept_with_its_cause() -> None:
-    history = FakeHistory()
-    kit = kit_with(history)
+    kit, history = remembered()
     kit.docker.add_container("one", ports=PORT, lines=FAILING)
     kit.api.state = Health.NOT_LISTENING
     async with kit.whole():
@@ -74,8 +72,7 @@ async def test_a_start_that_fails_is_kept_with_its_cause() -> None:
 
 
 async def test_a_start_that_a_person_stops_has_not_failed() -> None:
-    history = FakeHistory()
-    kit = kit_with(history)
+    kit, history = remembered()
     kit.docker.exit_code_on_stop = 137
     kit.docker.add_container("one", ports=PORT, lines=FAILING[:20])
     kit.api.state = Health.NOT_LISTENING
@@ -88,8 +85,7 @@ async def test_a_start_that_a_person_stops_has_not_failed() -> None:
 
 
 async def test_an_engine_that_dies_after_it_served_keeps_that_it_did() -> None:
-    history = FakeHistory()
-    kit = kit_with(history)
+    kit, history = remembered()
     kit.docker.add_container("one", ports=PORT, lines=READY)
     kit.api.serve()
     async with kit.whole():
@@ -104,8 +100,7 @@ async def test_an_engine_that_dies_after_it_served_keeps_that_it_did() -> None:
 
 
 async def test_what_serves_for_days_is_written_once() -> None:
-    history = FakeHistory()
-    kit = kit_with(history)
+    kit, history = remembered()
     kit.docker.add_container("one", ports=PORT, lines=READY)
     kit.api.serve()
     async with kit.whole():
@@ -122,8 +117,7 @@ async def test_what_serves_for_days_is_written_once() -> None:
 
 
 async def test_a_log_that_was_rotated_away_takes_nothing_from_what_was_known() -> None:
-    history = FakeHistory()
-    kit = kit_with(history)
+    kit, history = remembered()
     facts = kit.docker.add_container("one", ports=PORT, status=ContainerStatus.EXITED, exit_code=1, finished_at=9.0)
     assert facts.started_at is not None
     known = StartRecord(
@@ -139,8 +133,7 @@ async def test_a_log_that_was_rotated_away_takes_nothing_from_what_was_known() -
 
 
 async def test_a_launch_from_the_command_line_leaves_its_start_behind() -> None:
-    history = FakeHistory()
-    kit = kit_with(history)
+    kit, history = remembered()
     kit.docker.script(IMAGE, READY)
     await kit.context.remember()
     await kit.context.launcher.launch(LaunchRequest(PRESET, Overrides(), warm=False), kit.report)
@@ -226,8 +219,7 @@ async def test_a_fit_uses_what_an_earlier_start_measured() -> None:
 
 
 async def test_what_the_collectors_see_is_kept() -> None:
-    history = FakeHistory()
-    kit = kit_with(history)
+    kit, history = remembered()
     async with kit.whole():
         await kit.until(lambda: any(sample.values for sample in history.samples))
         assert {sample.engine for sample in history.samples} == {""}
@@ -236,8 +228,7 @@ async def test_what_the_collectors_see_is_kept() -> None:
 
 
 async def test_a_series_of_the_box_is_the_same_whichever_engine_it_is_asked_for() -> None:
-    history = FakeHistory()
-    kit = kit_with(history)
+    kit, history = remembered()
     key = SeriesKey("", MetricId.GPU_POWER)
     history.stretches[key] = Stretch(key, 10.0, (0.0,), (1.0,), (2.0,), (3.0,))
     history.stretches[SeriesKey("one", MetricId.RUNNING)] = Stretch(SeriesKey("one", MetricId.RUNNING), 10.0)
@@ -248,8 +239,7 @@ async def test_a_series_of_the_box_is_the_same_whichever_engine_it_is_asked_for(
 
 
 async def test_the_event_feed_is_kept_each_event_once_and_later_where_it_could_not_be() -> None:
-    history = FakeHistory()
-    kit = kit_with(history)
+    kit, history = remembered()
     async with kit.whole():
         await kit.clock.advance(2)
         kit.context.supervisor.say("the cache was dropped", Severity.WARNING, "Nothing.")
@@ -269,9 +259,8 @@ async def test_the_event_feed_is_kept_each_event_once_and_later_where_it_could_n
 
 
 async def test_a_file_that_was_set_aside_is_told_once() -> None:
-    history = FakeHistory()
+    kit, history = remembered()
     history.note("The history could not be used. It is kept as x.")
-    kit = kit_with(history)
     async with kit.whole():
         await kit.clock.advance(60)
         texts = [event.text for event in kit.context.store.world.events]
@@ -279,8 +268,8 @@ async def test_a_file_that_was_set_aside_is_told_once() -> None:
 
 
 async def test_a_record_that_cannot_be_kept_is_an_error_with_a_remedy() -> None:
-    history = FakeHistory()
+    kit, history = remembered()
     history.switch_off("the disk is full")
     with pytest.raises(SparkError) as caught:
-        await kit_with(history).context.history.add_record(Record("bench", "k", 0.0, {}))
+        await kit.context.history.add_record(Record("bench", "k", 0.0, {}))
     assert caught.value.remedy == "Make room."

@@ -119,21 +119,6 @@ async def test_a_page_of_graphs_follows_the_other() -> None:
         assert "page 1/" in sight.text
 
 
-async def test_an_alarm_is_a_mark_beside_the_value() -> None:
-    kit, _ = busy_kit()
-    async with looking(kit) as (sight, _):
-        await sight.until_seen("95.0 %!")
-
-
-async def test_the_table_tells_quantiles_with_the_error_of_their_bucket() -> None:
-    kit, _ = busy_kit()
-    async with looking(kit) as (sight, screen):
-        await sight.until_seen("p99", "±")
-        await sight.press("t")
-        assert "p99" not in sight.text
-        assert screen.has_class("-no-table")
-
-
 async def test_on_a_low_terminal_the_table_takes_the_place_of_the_graphs_and_tells_what_is_not_drawn() -> None:
     kit, _ = busy_kit()
     async with looking(kit, (80, 24)) as (sight, _):
