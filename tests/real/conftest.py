@@ -26,12 +26,26 @@ FIRST_PORT = 20_000
 PORTS_PER_WORKER = 1_000
 
 
+NEITHER_DOCKER_NOR_CACHE = (
+    "test_hub_download",
+    "test_hub_download_keys",
+    "test_serving_browser",
+    "test_sparkrun_reads_ours",
+)
+"""Files that use neither the shared Docker engine nor the machine's page cache. The others run one after another."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Every test here is `real`, and has time for the lab unless it sets its own limit."""
+    """Every test here is `real`, has time for the lab unless it sets its own limit, and knows what it must not share.
+
+    With `--dist loadgroup` a second worker runs what touches neither Docker nor the page cache.
+    """
     here = Path(__file__).parent
     for item in items:
         if item.path.is_relative_to(here):
             item.add_marker(pytest.mark.real)
+            if item.path.stem not in NEITHER_DOCKER_NOR_CACHE:
+                item.add_marker(pytest.mark.xdist_group("machine"))
             if item.get_closest_marker("timeout") is None:
                 item.add_marker(pytest.mark.timeout(BUILD_AND_TEST_SECONDS))
 
