@@ -41,14 +41,12 @@ class ClientPools:
         self._clients: dict[bool, httpx.AsyncClient] = {}
 
     def of(self, endpoint: Endpoint) -> httpx.AsyncClient:
-        """The pool that an engine is asked through."""
         secure = endpoint.base_url.lower().startswith("https:")
         if secure not in self._clients:
             self._clients[secure] = new_client(self._read_seconds, secure=secure)
         return self._clients[secure]
 
     async def close(self) -> None:
-        """Closes all connections."""
         clients, self._clients = self._clients, {}
         for client in clients.values():
             await client.aclose()

@@ -266,7 +266,7 @@ def test_quadlet_says_every_field() -> None:
     assert found["AddCapability"] == ["IPC_LOCK"]
     assert found["RunInit"] == ["true"]
     assert words_of(found, "PodmanArgs") == (
-        "--entrypoint=", "--ipc=host", "--oom-score-adj=800", "--security-opt=seccomp=unconfined", "--privileged",
+        "--ipc=host", "--oom-score-adj=800", "--security-opt=seccomp=unconfined", "--entrypoint=", "--privileged",
     )  # fmt: skip
     assert words_of(found, "Exec") == NASTY.command
 

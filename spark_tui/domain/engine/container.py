@@ -128,7 +128,7 @@ class ContainerFacts:
 
     `environment` holds only names: values may be secrets. `argv` is entrypoint plus command, as it runs. `mounts` are
     folders of the host that it sees, volumes too. `restart_policy` is Docker's word for when it starts the container
-    again by itself; empty for never.
+    again by itself; empty for never. What our labels say is empty where there are none.
     """
 
     id: str
@@ -159,27 +159,22 @@ class ContainerFacts:
 
     @property
     def ours(self) -> bool:
-        """Launched by spark-tui."""
         return bool(self.label(LABEL_PRESET))
 
     @property
     def preset(self) -> str:
-        """The preset that it was launched from, or an empty string."""
         return self.label(LABEL_PRESET)
 
     @property
     def spec_hash(self) -> str:
-        """Fingerprint of the spec that it was made from."""
         return self.label(LABEL_SPEC_HASH)
 
     @property
     def model(self) -> str:
-        """The model that our label names, or an empty string."""
         return self.label(LABEL_MODEL)
 
     @property
     def runtime(self) -> str:
-        """The serving runtime that our label names, or an empty string."""
         return self.label(LABEL_RUNTIME)
 
     @property
@@ -189,7 +184,6 @@ class ContainerFacts:
 
     @property
     def served_name(self) -> str:
-        """The served model name that our label gives, or an empty string."""
         return self.label(LABEL_SERVED_NAME)
 
     @property
@@ -253,7 +247,7 @@ class PullProgress:
 
     @property
     def current_bytes(self) -> int:
-        """Bytes downloaded of the layers whose size is known."""
+        """Of the layers whose size is known."""
         return sum(min(layer.current, layer.total) for layer in self.layers)
 
     @property

@@ -232,7 +232,7 @@ _OPTIONS: Final = (
     RunOption("shm_size", ("shm-size",), _shm_size, docker_size),
     RunOption("ulimits", ("ulimit",), _ulimit, ulimit_value, many=True),
     RunOption("restart", ("restart",), _restart, restart_value),
-    RunOption("mounts", ("v", "volume"), _volume, many=True),
+    RunOption("mounts", ("v", "volume"), _volume, volume_value, many=True),
     RunOption("env_files", ("env-file",), lambda value: _absolute(value, "--env-file"), many=True),
     RunOption("env", ("e", "env"), _env, lambda variable: f"{variable.name}={variable.value}", many=True),
     RunOption("labels", ("label", "l"), lambda value: tuple(value.partition("=")[::2]), "=".join, many=True),
@@ -316,13 +316,18 @@ def render_lines(spec: ContainerSpec) -> tuple[tuple[str, ...], ...]:
 _EMPTY: Final = ContainerSpec(name="", image="")
 
 
-def _lines(spec: ContainerSpec) -> Iterator[tuple[str, ...]]:
-    yield ("docker", "run", "-d")
+def option_values(spec: ContainerSpec) -> Iterator[tuple[RunOption, Any]]:
+    """Every option with a value that a spec sets, in a command's order; each of several by itself."""
     for option in _OPTIONS:
         value = getattr(spec, option.field)
         if value != getattr(_EMPTY, option.field):
-            for each in value if option.many else (value,):
-                yield _mount_words(each) if option.field == "mounts" else (_dashed(option.names[0]), option.write(each))
+            yield from ((option, each) for each in (value if option.many else (value,)))
+
+
+def _lines(spec: ContainerSpec) -> Iterator[tuple[str, ...]]:
+    yield ("docker", "run", "-d")
+    for option, value in option_values(spec):
+        yield _mount_words(value) if option.field == "mounts" else (_dashed(option.names[0]), option.write(value))
     for switch in ("privileged", "init"):
         if getattr(spec, switch):
             yield (f"--{switch}",)

@@ -187,7 +187,6 @@ def runtime_named(name: str) -> Runtime:
 
 
 def is_known(name: str) -> bool:
-    """Whether the table has that runtime."""
     return any(runtime.id == name for runtime in RUNTIMES)
 
 

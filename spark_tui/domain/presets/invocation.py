@@ -103,11 +103,9 @@ class Invocation:
         return replace(self, arguments=tuple(kept) if new in kept else (*kept, new))
 
     def without(self, key: str) -> Invocation:
-        """The command without an option, in every spelling."""
         return replace(self, arguments=tuple(each for each in self.arguments if each.key != key))
 
     def with_words(self, words: Iterable[str]) -> Invocation:
-        """The command with further words at its end."""
         return replace(self, arguments=(*self.arguments, *_arguments(tuple(words), self.runtime)))
 
 

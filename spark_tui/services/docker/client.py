@@ -59,22 +59,24 @@ class DockerClient(docker.APIClient):
     def get_adapter(self, url: str) -> Any:
         """The SDK's adapter; its connections are made by `_connect`."""
         adapter: Any = super().get_adapter(url)
-        if "get_connection_with_tls_context" not in vars(adapter):
-            pool_of = adapter.get_connection_with_tls_context
-            adapter.get_connection_with_tls_context = partial(self._watched_pool, pool_of)
+        if "get_connection_with_tls_context" in vars(adapter):
+            return adapter
+        pool_of = adapter.get_connection_with_tls_context
+
+        def watched_pool(*args: Any, **kwargs: Any) -> Any:
+            pool = pool_of(*args, **kwargs)
+            new_connection = pool._new_conn
+
+            def watched() -> Any:
+                connection = new_connection()
+                connection.connect = partial(self._connect, connection, connection.connect)
+                return connection
+
+            pool._new_conn = watched
+            return pool
+
+        adapter.get_connection_with_tls_context = watched_pool
         return adapter
-
-    def _watched_pool(self, pool_of: Any, *args: Any, **kwargs: Any) -> Any:
-        pool = pool_of(*args, **kwargs)
-        new_connection = pool._new_conn
-
-        def watched() -> Any:
-            connection = new_connection()
-            connection.connect = partial(self._connect, connection, connection.connect)
-            return connection
-
-        pool._new_conn = watched
-        return pool
 
     def _connect(self, connection: Any, connect: Any) -> None:
         path = getattr(connection, "unix_socket", "")

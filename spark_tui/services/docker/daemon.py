@@ -127,7 +127,6 @@ class Daemon:
         return self.call(request, lambda client: container_facts(client.inspect_container(container)))
 
     def containers(self) -> tuple[ContainerFacts, ...]:
-        """All containers, in name order."""
         found = []
         rows = self.call(
             Request("list its containers"), lambda client: [str(row["Id"]) for row in client.containers(all=True)]
@@ -140,7 +139,6 @@ class Daemon:
         return tuple(sorted(found, key=lambda facts: facts.name))
 
     def image(self, reference: str) -> ImageFacts | None:
-        """A local image, or None."""
         if not reference or ".." in reference.split("/"):
             return None
         request = Request(f"look for the image {reference}", image=reference)
@@ -152,7 +150,6 @@ class Daemon:
     # --- acting ---------------------------------------------------------------------------------------
 
     def create(self, spec: ContainerSpec) -> str:
-        """Creates a container and returns its id."""
         request = Request(f"create {spec.name or 'a container'}", container=spec.name, image=spec.image)
         environment = _environment(spec, self._environ)
         try:

@@ -37,7 +37,7 @@ _MOST_PENDING: Final = 16
 
 
 class DockerSocket:
-    """The GuardDocker port on the daemon of `environ`."""
+    """The GuardDocker port on the daemon of `environ`. What is sent is kept open until it is answered."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._environ = environ
@@ -46,11 +46,9 @@ class DockerSocket:
         self._pending: deque[socket.socket] = deque()
 
     def local(self) -> bool:
-        """Whether the daemon listens on a socket of this machine. Raises SparkError."""
         return find_host(self._environ).local
 
     def running(self) -> tuple[str, ...]:
-        """Ids of the containers that run or restart. Raises SparkError."""
         self._forget_answered()
         query = {"filters": json.dumps({"status": ["running", "restarting"]})}
         request = Request("list its containers")
@@ -61,7 +59,6 @@ class DockerSocket:
             raise self._failed(error, request) from error
 
     def inspect(self, container: str) -> ContainerFacts:
-        """One container. Raises SparkError."""
         request = Request("inspect a container", container=container)
         found = self._get_json(f"/containers/{quote(container, safe='')}/json", {}, request)
         try:
@@ -70,7 +67,6 @@ class DockerSocket:
             raise self._failed(error, request) from error
 
     def log(self, container: str, since: str, tail: int, *, tty: bool) -> tuple[LogLine, ...]:
-        """Its last lines, at most `tail`, later than `since` (RFC 3339; empty: all). Raises SparkError."""
         query: dict[str, str | int] = {"stdout": 1, "stderr": 1, "timestamps": 1, "tail": tail}
         if since:
             query["since"] = since_query(canonical_stamp(since))
@@ -83,16 +79,12 @@ class DockerSocket:
             raise DockerError("Docker cannot read the log of a container.", "", detail=str(error)) from error
 
     def send_stop(self, container: str, grace_seconds: int) -> bool:
-        """`docker stop`: SIGTERM now, SIGKILL after the grace time, by dockerd. Does not wait for the answer; False
-        when the socket did not take the request in time."""
         return self._post(f"/containers/{container}/stop?t={grace_seconds}")
 
     def send_kill(self, container: str) -> bool:
-        """`docker kill`, the same way."""
         return self._post(f"/containers/{container}/kill?signal=SIGKILL")
 
     def close(self) -> None:
-        """Lets go of the socket. What was sent is carried out."""
         while self._pending:
             self._pending.popleft().close()
 

@@ -31,7 +31,6 @@ PASTED = "pasted text"
 
 
 def quiet(text: str) -> Section:
-    """A sentence in the background."""
     return Section(rows=(Row(text, tone=Tone.QUIET),))
 
 
@@ -43,7 +42,6 @@ class SourceInput(PasteInput):
     note = ""
 
     def pasted(self, text: str) -> str | None:
-        """See the class."""
         text = with_newlines(text)
         lines = [line for line in text.split("\n") if line.strip()]
         commands = find_commands(text)
@@ -84,7 +82,6 @@ class ImportForm(ModalScreen[bool]):
         self._imported = False
 
     def compose(self) -> ComposeResult:
-        """The path, and the report below it."""
         with Vertical(classes="dialog", id="import") as dialog:
             dialog.border_title = "Import recipes"
             dialog.border_subtitle = "Enter import   PgDn report   Esc back"
@@ -97,11 +94,9 @@ class ImportForm(ModalScreen[bool]):
                 yield Page(id="report")
 
     def on_mount(self) -> None:
-        """Says what may be written."""
         self.query_one(Page).show(quiet(hint) for hint in HINTS)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Imports what the line names, or is."""
         source = self.query_one(SourceInput).source()
         if source is not None:
             self._import(source)
@@ -124,10 +119,8 @@ class ImportForm(ModalScreen[bool]):
         self.query_one("#report-scroll", VerticalScroll).scroll_home(animate=False)
 
     def action_scroll_report(self, step: int) -> None:
-        """A page of the report."""
         scroll = self.query_one("#report-scroll", VerticalScroll)
         scroll.scroll_relative(y=step * max(1, scroll.size.height - 1), animate=False)
 
     def action_close(self) -> None:
-        """Back to the list, which is read again."""
         self.dismiss(self._imported)

@@ -6,7 +6,7 @@ Each makes the container that `docker run` makes, and raises UsageError for one 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
@@ -14,11 +14,9 @@ from spark_tui.domain.engine.container import ContainerSpec, Gpus, Mount, Publis
 from spark_tui.domain.engine.docker_run import (
     canonical,
     needs_mount_option,
-    port_value,
+    option_values,
     render_lines,
     restart_value,
-    ulimit_value,
-    volume_value,
 )
 from spark_tui.domain.errors import UsageError
 from spark_tui.domain.presets.dialects.yaml_text import Value, comment, node_of, yaml_text
@@ -113,12 +111,13 @@ def systemd_text(spec: ContainerSpec, about: tuple[str, ...] = ()) -> str:
     if not spec.name:
         raise UsageError("A service needs a container's name.", "Give one: --set name=NAME")
     run = render_lines(replace(spec, restart=RestartPolicy()))
+    started = " \\\n  ".join(" ".join(map(word, line)) for line in ((DOCKER, "run"), *run[1:]))
     name = word(spec.name)
     service = (
         "Type=exec",
         *_STARTING,
         f"ExecStartPre=-{DOCKER} rm {name}",
-        f"ExecStart={command_line([(DOCKER, 'run'), *run[1:]])}",  # in the foreground: systemd watches it
+        f"ExecStart={started}",  # in the foreground: systemd watches it
         f"ExecStop={DOCKER} stop -t {STOP_SECONDS} {name}",
         f"TimeoutStopSec={2 * STOP_SECONDS}",
     )
@@ -165,50 +164,36 @@ def _unit(spec: ContainerSpec, needs: tuple[str, ...], after: str, service: tupl
     return "".join(f"{line}\n" for line in lines)
 
 
+_QUADLET_KEYS: Final = {
+    "network": "Network", "ports": "PublishPort", "shm_size": "ShmSize", "ulimits": "Ulimit", "mounts": "Volume",
+    "env_files": "EnvironmentFile", "env": "Environment", "labels": "Label", "cap_add": "AddCapability",
+    "devices": "AddDevice",
+}  # fmt: skip
+
+
 def _quadlet_keys(spec: ContainerSpec) -> Iterator[tuple[str, str]]:
     yield "ContainerName", word(spec.name)
     yield "Image", word(qualified(spec.image))
     gpus = spec.gpus.device_ids if spec.gpus else ()
     if spec.gpus and not gpus:
         gpus = ("all",) if spec.gpus.count == -1 else tuple(map(str, range(spec.gpus.count)))
-    for device in (*(f"{CDI_KIND}={gpu}" for gpu in gpus), *spec.devices):
-        yield "AddDevice", word(device)
-    if spec.network:
-        yield "Network", word(spec.network)
-    for port in spec.ports:
-        yield "PublishPort", word(port_value(port))
-    if spec.shm_size:
-        yield "ShmSize", docker_size(spec.shm_size)
-    for limit in spec.ulimits:
-        yield "Ulimit", word(ulimit_value(limit))
-    for mount in spec.mounts:
-        if needs_mount_option(mount):
-            raise UsageError(f"A Quadlet cannot mount {mount.source}: its path has a colon.", "Rename that folder.")
-        yield "Volume", word(volume_value(mount))
-    for path in spec.env_files:
-        yield "EnvironmentFile", word(path)
-    for variable in spec.env:
-        yield "Environment", word(f"{variable.name}={variable.value}")
-    for key, value in spec.labels:
-        yield "Label", word(f"{key}={value}")
-    user, _, group = spec.user.partition(":")
+    for gpu in gpus:
+        yield "AddDevice", word(f"{CDI_KIND}={gpu}")
+    user, colon, group = spec.user.partition(":")
     if spec.user:
         yield "User", word(user)
-    if ":" in spec.user:
+    if colon:
         yield "Group", word(group)
-    for capability in spec.cap_add:
-        yield "AddCapability", word(capability)
     if spec.init:
         yield "RunInit", "true"
-    # What Quadlet of Podman 4.9 has no key for.
+    for option, value in option_values(replace(spec, name="", gpus=None, user="", restart=RestartPolicy())):
+        if option.field == "mounts" and needs_mount_option(value):
+            raise UsageError(f"A Quadlet cannot mount {value.source}: its path has a colon.", "Rename that folder.")
+        key, text = _QUADLET_KEYS.get(option.field), option.write(value)
+        # Quadlet of Podman 4.9 has no key for the others.
+        yield (key, word(text)) if key else ("PodmanArgs", word(f"--{option.names[0]}={text}"))
     if spec.entrypoint is not None:
         yield "PodmanArgs", word(f"--entrypoint={''.join(spec.entrypoint)}")
-    if spec.ipc:
-        yield "PodmanArgs", word(f"--ipc={spec.ipc}")
-    if spec.oom_score_adj:
-        yield "PodmanArgs", word(f"--oom-score-adj={spec.oom_score_adj}")
-    for option in spec.security_opt:
-        yield "PodmanArgs", word(f"--security-opt={option}")
     if spec.privileged:
         yield "PodmanArgs", "--privileged"
     if spec.command:
@@ -221,11 +206,6 @@ def qualified(image: str) -> str:
     if slash and ("." in first or ":" in first or first == "localhost"):
         return image
     return f"docker.io/{image}" if slash else f"docker.io/library/{image}"
-
-
-def command_line(words: Iterable[Iterable[str]]) -> str:
-    """Groups of words, one group a line."""
-    return " \\\n  ".join(" ".join(map(word, group)) for group in words)
 
 
 def word(text: str) -> str:

@@ -168,7 +168,6 @@ def with_value(table: Table, key: str, value: Value) -> Table:
 
 
 def without_keys(table: Table, *keys: str) -> Table:
-    """The mapping without some of its keys."""
     return Table(tuple(entry for entry in table.entries if entry.key not in keys), table.line)
 
 
@@ -185,5 +184,4 @@ def scalar(table: Table, key: str) -> Scalar:
 
 
 def is_true(table: Table, key: str) -> bool:
-    """Whether a switch is on."""
     return scalar(table, key) is True
