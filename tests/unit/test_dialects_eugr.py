@@ -74,15 +74,17 @@ def read(text: str) -> Preset:
     return found.preset
 
 
-def test_json_in_doubled_braces_is_json() -> None:
-    preset = read(HEAD + 'defaults: {k: 4}\ncommand: |\n  vllm serve org/m --sc \'{{"n":{k},"a":{{}}}}\'\n')
-    assert preset.command == 'vllm serve org/m --sc \'{"n":{k},"a":{}}\''
-    assert command_of(preset, Overrides(), "org/m").argv == ("vllm", "serve", "org/m", "--sc", '{"n":4,"a":{}}')
-
-
-def test_a_literal_word_in_braces_is_no_placeholder() -> None:
-    preset = read(HEAD + "defaults: {k: 4}\ncommand: |\n  vllm serve org/m --template '{{k}} {{x}}' --n {k}\n")
-    assert command_of(preset, Overrides(), "org/m").argv[-3:] == ("{k} {x}", "--n", "4")
+@pytest.mark.parametrize(
+    ("options", "argv"),
+    [
+        ("""--sc '{{"n":{k},"a":{{}}}}'""", ("--sc", '{"n":4,"a":{}}')),
+        ("--template '{{k}} {{x}}' --n {k}", ("--template", "{k} {x}", "--n", "4")),  # literal words, no placeholders
+    ],
+    ids=["json", "literal"],
+)
+def test_doubled_braces_are_text(options: str, argv: tuple[str, ...]) -> None:
+    preset = read(HEAD + f"defaults: {{k: 4}}\ncommand: |\n  vllm serve org/m {options}\n")
+    assert command_of(preset, Overrides(), "org/m").argv == ("vllm", "serve", "org/m", *argv)
 
 
 _BITS = st.sampled_from(("{a}", "{b}", "{{", "}}", "{{a}}", '{{"x":{a}}}', "word", '"k":', " ", "{{{a}}}", ",", "\\\n"))
@@ -127,10 +129,6 @@ def test_what_that_tool_could_not_run_either_is_refused_with_its_line(text: str,
     assert "hf_abc" not in str(problem)
 
 
-def test_a_placeholder_without_a_value_is_asked_for_at_launch() -> None:
-    assert examined(HEAD + "command: vllm serve org/m --x {value}\n").needs == ("value",)
-
-
 def test_the_model_may_stand_in_the_command_alone() -> None:
     text = 'recipe_version: "1"\nname: R\ncontainer: vllm-node\ncommand: |\n  vllm serve \\\n    org/m2 --port 1\n'
     found = examined(text)
@@ -168,14 +166,11 @@ def test_keys_from_the_shell_are_left_to_our_private_file() -> None:
     assert any("env.A holds a variable of the shell" in note for note in found.notes)
 
 
-def test_unknown_keys_stay_and_are_told() -> None:
-    found = examined(HEAD + "command: vllm serve org/m\nmoon: {phase: [full]}\nbuild_args: [--tf5]\n")
+def test_unknown_keys_stay_and_an_image_that_no_registry_has_is_reported() -> None:
+    found = examined(HEAD + "command: vllm serve org/m --x {value}\nmoon: {phase: [full]}\nbuild_args: [--tf5]\n")
     assert dict(found.kept) == {"moon": '{"phase":["full"]}', "build_args": '["--tf5"]'}
     assert plain(parse(found.text, "r.yaml"))["moon"] == {"phase": ["full"]}  # type: ignore[index]
-
-
-def test_an_image_that_no_registry_has_is_told() -> None:
-    found = examined(HEAD + "command: vllm serve org/m\n")
+    assert found.needs == ("value",), "a placeholder without a value is asked for at launch"
     assert "vllm-node is built on the machine" in found.notes[0]
     assert found.preset is not None
     assert found.preset.facts.cautions == found.notes

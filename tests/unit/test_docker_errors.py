@@ -176,17 +176,12 @@ def test_the_daemons_sentence_becomes_an_error_with_a_remedy(
     assert found.detail == message
 
 
-def test_a_sentence_of_a_pull_means_nothing_elsewhere() -> None:
-    found = from_message("dial tcp 127.0.0.1:1: connect: connection refused", QWEN)
-    assert type(found) is errors.DockerError
-
-
-def test_an_unknown_sentence_is_passed_on() -> None:
-    found = from_message("the flux capacitor is empty", QWEN)
-    assert type(found) is errors.DockerError
-    assert found.summary == "Docker cannot start qwen."
-    assert found.detail == "the flux capacitor is empty"
-    assert "journalctl -u docker" in found.remedy
+def test_an_unknown_sentence_is_passed_on_and_one_of_a_pull_is_unknown_elsewhere() -> None:
+    for sentence in ("the flux capacitor is empty", "dial tcp 127.0.0.1:1: connect: connection refused"):
+        found = from_message(sentence, QWEN)
+        assert type(found) is errors.DockerError
+        assert (found.summary, found.detail) == ("Docker cannot start qwen.", sentence)
+        assert "journalctl -u docker" in found.remedy
 
 
 @settings(deadline=None)
@@ -256,15 +251,11 @@ def test_a_daemon_named_by_a_setting_is_not_started_by_systemctl() -> None:
     assert found.remedy == "Check DOCKER_HOST: does that daemon run?"
 
 
-def test_a_broken_stream_says_that_containers_go_on() -> None:
+def test_a_broken_stream_says_that_containers_keep_running() -> None:
     found = broken("The log of qwen", 60, from_transport(ConnectionRefusedError(111, "refused"), HOST))
     assert found.summary == "The log of qwen broke off: Docker does not answer for 60 s."
     assert "Containers keep running" in found.remedy and "systemctl start docker" in found.remedy
-
-
-def test_an_answer_that_is_none_of_dockers_is_said_to_be_so() -> None:
-    found = translate(ValueError("Expecting value"), HOST, QWEN)
-    assert "not understood" in found.summary
+    assert "not understood" in translate(ValueError("Expecting value"), HOST, QWEN).summary
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,11 @@
-"""What differs between serving runtimes, and how a container of each is recognised and asked."""
+"""What differs between serving runtimes; and of a container: its server, port, reach, model and state."""
 
 from __future__ import annotations
 
 import pytest
 
 from spark_tui.domain.engine.container import (
+    LABEL_API_KEY_FILE,
     LABEL_PORT,
     LABEL_RUNTIME,
     LABEL_SERVED_NAME,
@@ -28,17 +29,20 @@ from spark_tui.domain.engine.state import (
     Endpoint,
     EngineState,
     Exposure,
+    Health,
     ServedModel,
     api_port,
     endpoint_of,
     exposure_of,
     runtime_of,
+    state_of,
 )
 from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.presets.preset import Preset
 from spark_tui.domain.secret import Secret, is_secret_name
 from spark_tui.services.presets.store import PresetFiles, builtin_directory
 
+VLLM_IMAGE = "vllm/vllm-openai:nightly"
 SHIPPED = PresetFiles(builtin_directory()).load().presets
 
 
@@ -63,35 +67,23 @@ def test_vllm_comes_first_and_the_five_are_distinct() -> None:
 
 
 @pytest.mark.parametrize("runtime", RUNTIMES, ids=lambda runtime: runtime.id)
-def test_every_runtime_can_be_asked(runtime: Runtime) -> None:
+def test_every_runtime_can_be_asked_and_recognised(runtime: Runtime) -> None:
     assert runtime.health_path.startswith("/") and runtime.models_path.startswith("/v1/")
     assert all(path.startswith("/") for path in runtime.version_paths)
     assert 0 < runtime.port < 65536 and runtime.health_seconds > 0
-    assert runtime.host_option or runtime.host_variable, "where it listens can be told to it"
-
-
-@pytest.mark.parametrize("runtime", RUNTIMES, ids=lambda runtime: runtime.id)
-def test_a_key_travels_in_a_variable_that_is_never_shown_or_not_at_all(runtime: Runtime) -> None:
-    assert bool(runtime.key_variable) == (runtime.key_way is not KeyWay.NONE)
+    assert runtime.host_option or runtime.host_variable, "where it listens can be set"
+    assert bool(runtime.key_variable) == (runtime.key_way is not KeyWay.NONE), (
+        "a key travels in a variable or not at all"
+    )
     if runtime.key_variable:
         assert is_secret_name(runtime.key_variable)
         assert runtime.key_variable in KEY_VARIABLES
-
-
-@pytest.mark.parametrize("runtime", RUNTIMES, ids=lambda runtime: runtime.id)
-def test_every_runtime_has_a_shipped_preset_that_is_recognised_as_it(runtime: Runtime) -> None:
-    presets = [preset for preset in SHIPPED if preset.engine == runtime.id]
-    assert presets
-    for preset in presets:
-        found = recognised(preset.image, ())
-        assert found is None or found is runtime
-
-
-@pytest.mark.parametrize("runtime", RUNTIMES, ids=lambda runtime: runtime.id)
-def test_a_server_is_recognised_by_any_command_that_starts_it(runtime: Runtime) -> None:
     for words in runtime.programs:
         assert recognised("example/image", words) is runtime
         assert runtime_of(container(argv=(*words, "model"))) == runtime.id
+    presets = [preset for preset in SHIPPED if preset.engine == runtime.id]
+    assert presets
+    assert {recognised(preset.image, ()) for preset in presets} <= {None, runtime}
 
 
 def test_an_unknown_server_is_asked_as_vllm_is() -> None:
@@ -123,6 +115,48 @@ def test_a_preset_knows_its_server() -> None:
 
 
 @pytest.mark.parametrize(
+    ("image", "argv", "labels", "runtime"),
+    [
+        ("vllm/vllm-openai:nightly", (), (), "vllm"),
+        ("nvcr.io/nvidia/vllm:26.04-py3", ("/opt/entry.sh",), (), "vllm"),
+        ("vllm-node", ("sleep", "infinity"), (), "vllm"),
+        ("my/thing", ("vllm", "serve", "m"), (), "vllm"),
+        ("lmsysorg/sglang:spark", (), (), "sglang"),
+        ("nvcr.io/nvidia/tensorrt-llm/release:1", (), (), "trtllm"),
+        ("x", ("/app/llama-server", "-m", "x.gguf"), (), "llama-cpp"),
+        ("ollama/ollama", (), (), "ollama"),
+        ("my/thing", (), ((LABEL_RUNTIME, "vllm"),), "vllm"),
+        ("postgres:17", ("postgres",), (), ""),
+        ("my/thing", ("python", "-c", "print('talk of vllm later')"), (), ""),
+    ],
+)
+def test_a_serving_container_is_recognised(image: str, argv: tuple, labels: tuple, runtime: str) -> None:
+    assert runtime_of(container(image=image, argv=argv, labels=labels)) == runtime
+
+
+@pytest.mark.parametrize(
+    ("changes", "port"),
+    [
+        ({"labels": ((LABEL_PORT, "8123"),)}, 8123),
+        ({"ports": (PublishedPort(8000, 9000),)}, 9000),
+        (
+            {
+                "argv": ("vllm", "serve", "m", "--port", "8080"),
+                "ports": (PublishedPort(9100, 1), PublishedPort(8080, 2)),
+            },
+            2,
+        ),
+        ({"argv": ("vllm", "serve", "m", "--port=8080"), "network_mode": "host"}, 8080),
+        ({"network_mode": "host"}, 8000),
+        ({"ports": (PublishedPort(8000, 9000, protocol="udp"),)}, None),
+        ({}, None),
+    ],
+)
+def test_the_api_port_is_the_published_one(changes: dict, port: int | None) -> None:
+    assert api_port(container(**({"image": VLLM_IMAGE} | changes))) == port
+
+
+@pytest.mark.parametrize(
     ("image", "argv", "port"),
     [
         ("lmsysorg/sglang:spark", (), 30000),
@@ -144,6 +178,18 @@ LAN = (PublishedPort(8000, 8000, "0.0.0.0"),)
 @pytest.mark.parametrize(
     ("changes", "exposure"),
     [
+        ({"image": VLLM_IMAGE, "ports": (PublishedPort(8000, 8000, "127.0.0.1"),)}, Exposure.LOCAL),
+        ({"image": VLLM_IMAGE, "ports": (PublishedPort(8000, 8000, "::1"),)}, Exposure.LOCAL),
+        ({"image": VLLM_IMAGE, "ports": LAN}, Exposure.LAN_NO_KEY),
+        ({"image": VLLM_IMAGE, "ports": (PublishedPort(8000, 8000, ""),)}, Exposure.LAN_NO_KEY),
+        ({"image": VLLM_IMAGE, "ports": LAN, "labels": ((LABEL_API_KEY_FILE, "/k"),)}, Exposure.LAN),
+        ({"image": VLLM_IMAGE, "ports": LAN, "environment": ("PATH", "VLLM_API_KEY")}, Exposure.LAN),
+        ({"image": VLLM_IMAGE, "network_mode": "host"}, Exposure.LAN_NO_KEY),
+        (
+            {"image": VLLM_IMAGE, "network_mode": "host", "argv": ("vllm", "serve", "m", "--host", "127.0.0.1")},
+            Exposure.LOCAL,
+        ),
+        ({}, Exposure.NONE),
         ({"argv": ("llama-server", "--api-key-file", "/k"), "ports": LAN}, Exposure.LAN),
         ({"argv": ("llama-server",), "environment": ("LLAMA_API_KEY",), "ports": LAN}, Exposure.LAN),
         ({"argv": ("sglang", "serve", "--api-key=x"), "ports": LAN}, Exposure.LAN),
@@ -192,3 +238,29 @@ def test_of_many_models_the_one_that_was_launched_is_served() -> None:
     assert (
         EngineView(container(), EngineState.SERVING, "", Exposure.LOCAL, models=models).served_name == "llama3:latest"
     )
+
+
+MODELS = (ServedModel("m"),)
+
+
+@pytest.mark.parametrize(
+    ("status", "exit_code", "health", "models", "was_serving", "state"),
+    [
+        (ContainerStatus.CREATED, None, Health.UNKNOWN, (), False, EngineState.CREATED),
+        (ContainerStatus.RUNNING, None, Health.NOT_LISTENING, (), False, EngineState.STARTING),
+        (ContainerStatus.RUNNING, None, Health.OK, (), False, EngineState.STARTING),
+        (ContainerStatus.RUNNING, None, Health.OK, MODELS, False, EngineState.SERVING),
+        (ContainerStatus.RUNNING, None, Health.NOT_LISTENING, MODELS, True, EngineState.NOT_ANSWERING),
+        (ContainerStatus.RUNNING, None, Health.DEAD, (), False, EngineState.NOT_ANSWERING),
+        (ContainerStatus.PAUSED, None, Health.OK, MODELS, True, EngineState.PAUSED),
+        (ContainerStatus.RESTARTING, 1, Health.UNKNOWN, (), False, EngineState.RESTARTING),
+        (ContainerStatus.EXITED, 0, Health.UNKNOWN, (), False, EngineState.STOPPED),
+        (ContainerStatus.EXITED, 143, Health.UNKNOWN, (), True, EngineState.STOPPED),
+        (ContainerStatus.EXITED, 137, Health.UNKNOWN, (), True, EngineState.FAILED),
+        (ContainerStatus.EXITED, 1, Health.UNKNOWN, (), False, EngineState.FAILED),
+    ],
+)
+def test_running_proves_nothing_and_serving_needs_health_and_models(
+    status: ContainerStatus, exit_code: int | None, health: Health, models: tuple, was_serving: bool, state: EngineState
+) -> None:
+    assert state_of(container(status=status, exit_code=exit_code), health, models, was_serving) is state
