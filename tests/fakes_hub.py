@@ -10,9 +10,9 @@ from spark_tui.domain.models import hub_errors
 from spark_tui.domain.models.checkpoint import CheckpointFacts
 from spark_tui.domain.models.download import (
     Download,
+    DownloadFailure,
     DownloadPhase,
     DownloadRequest,
-    Failure,
     FileProgress,
     FileState,
     Limits,
@@ -154,7 +154,7 @@ class FakeDownloader:
 
     def fail(self, id_: str, error: SparkError) -> None:
         """It cannot go on."""
-        failure = Failure(error.id, error.summary, error.remedy, error.detail)
+        failure = DownloadFailure(error.id, error.summary, error.remedy, error.detail)
         self.known[id_] = replace(self.known[id_], phase=DownloadPhase.FAILED, failure=failure, speed=None)
 
     def interrupt(self, id_: str) -> None:

@@ -37,7 +37,6 @@ class Content:
 
     @property
     def size(self) -> int:
-        """Bytes."""
         return self.path.stat().st_size if self.path else len(self.data)
 
     @property
@@ -48,11 +47,9 @@ class Content:
 
     @property
     def etag(self) -> str:
-        """What the Hub answers."""
         return self.sha256 if self.lfs else self.blob_id
 
     def read(self, begin: int, end: int) -> bytes:
-        """A piece."""
         if self.path is None:
             return self.data[begin:end]
         with self.path.open("rb") as file:
@@ -92,7 +89,6 @@ class Repo:
     info: dict[str, Any] = field(default_factory=dict)
 
     def put(self, path: str, data: bytes, *, lfs: bool = False) -> None:
-        """A small file."""
         self.files[path] = Content(data, lfs=lfs)
 
 
@@ -144,23 +140,16 @@ class HubServer:
         return server
 
     def close(self) -> None:
-        """Ends both hosts."""
         for server in (self._hub, self._cdn):
             server.shutdown()
             server.server_close()
 
     def repo(self, name: str, **attributes: Any) -> Repo:
-        """A new repository."""
         return self.repos.setdefault(name, Repo(**attributes))
 
     def fault(self, path: str, *faults: Fault) -> None:
         """Bad answers for the next requests of a file's bytes."""
         self.faults.setdefault(path, []).extend(faults)
-
-    def bytes_asked(self, path: str) -> list[str]:
-        """The ranges in which a file was fetched, in order."""
-        return [each.range for each in self.requests if each.method == "GET" and each.path.endswith(path)
-                and (each.cdn or "/resolve/" in each.path)]  # fmt: skip
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -347,17 +336,10 @@ class _Handler(BaseHTTPRequestHandler):
 # --- checkpoints ----------------------------------------------------------------------------------------------
 
 CONFIG = {
-    "architectures": ["Qwen3ForCausalLM"],
-    "model_type": "qwen3",
-    "num_hidden_layers": 2,
-    "hidden_size": 64,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 16,
-    "vocab_size": 1000,
-    "max_position_embeddings": 4096,
-    "torch_dtype": "bfloat16",
-}
+    "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "num_hidden_layers": 2, "hidden_size": 64,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "vocab_size": 1000,
+    "max_position_embeddings": 4096, "torch_dtype": "bfloat16",
+}  # fmt: skip
 
 
 def header_of(tensors: dict[str, tuple[str, list[int], int]]) -> bytes:

@@ -259,21 +259,21 @@ def models_verify(session: Session, name: str, revision: str) -> int:
     Lists the files to download again; the exit code is then 1.
     """
     last: list[VerifyProgress] = []
-    told = {"tenth": 0.0, "second": -1.0}
+    last_report = {"tenth": 0.0, "second": -1.0}
 
-    def tell(progress: VerifyProgress) -> None:
-        """A bar where a person watches, a line every tenth in a pipe, an object a second as data."""
+    def report(progress: VerifyProgress) -> None:
+        """A bar on a terminal, a line every tenth in a pipe, an object a second as data."""
         if progress.over:
             return
         if session.as_json:
-            if progress.seconds - told["second"] >= 1.0 or told["second"] < 0:
-                told["second"] = progress.seconds
+            if progress.seconds - last_report["second"] >= 1.0 or last_report["second"] < 0:
+                last_report["second"] = progress.seconds
                 session.out.json_line({"type": "progress", **show.verify_progress_object(progress)})
         elif session.err.interactive:
             drawn = bar(progress.fraction, _BAR, unicode=session.err.terminal.unicode)
             session.err.standing(f"{drawn}  {show.verify_progress(progress)}  {clean_line(progress.name)}")
-        elif int(progress.fraction * 10) > told["tenth"]:
-            told["tenth"] = int(progress.fraction * 10)
+        elif int(progress.fraction * 10) > last_report["tenth"]:
+            last_report["tenth"] = int(progress.fraction * 10)
             session.err.say(show.verify_progress(progress))
 
     async def verify(context: Context) -> tuple[LibraryEntry, Settings]:
@@ -281,7 +281,7 @@ def models_verify(session: Session, name: str, revision: str) -> int:
         async with aclosing(context.library.verify(entry.model.id, revision)) as found:
             async for progress in found:
                 last[:] = [progress]
-                tell(progress)
+                report(progress)
         return entry, context.settings
 
     entry, settings = session.run(verify)

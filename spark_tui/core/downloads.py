@@ -194,7 +194,7 @@ class Downloads:
             await self._clock.sleep(BUSY_SECONDS)
 
     async def run(self, *, resume: bool = False) -> None:
-        """Keeps the World's downloads up to date until cancelled. `resume`: first goes on with what a restart of the
+        """Keeps the World's downloads up to date until cancelled. `resume`: first resumes what a restart of the
         machine has ended."""
         while True:
             busy = False

@@ -14,11 +14,11 @@ from spark_tui.domain.models.inspection import Inspection
 from spark_tui.domain.models.store import (
     Completeness,
     DeletePlan,
+    FileVerdict,
     Layout,
     OtherCache,
     StoredFile,
     StoredModel,
-    Verdict,
     VerifyProgress,
 )
 from spark_tui.domain.presets.model_use import LibraryEntry, LibraryView
@@ -407,7 +407,7 @@ def files_page(files: Sequence[StoredFile], check: VerifyProgress | None = None)
     for file in files[:MOST_FILES]:
         verdict, state = verdicts.get(file.name), Cell("")
         if verdict is not None:
-            good = verdict is Verdict.MATCHES
+            good = verdict is FileVerdict.MATCHES
             state = Cell(str(verdict), Tone.GOOD if good else Tone.BAD if verdict.wrong else Tone.WARNING)
         elif file.trouble:
             state = Cell(str(file.trouble), Tone.BAD)

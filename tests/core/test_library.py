@@ -97,14 +97,8 @@ async def test_presets_are_found_by_the_model_that_they_serve_draft_with_or_need
 QWEN, OWN, ALL = "org/qwen", "/models/own", ("/models/own", "org/qwen", "org/qwen-drafter")
 SPEC = ("x", "--speculative-config", '{"method":"eagle3","model":"org/qwen-drafter"}')
 USES: dict[str, tuple[tuple[str, ...], dict[str, Any], tuple[str, ...], bool]] = {
-    "positional": ((QWEN,), {}, (QWEN,), True),
-    "option": (("--model", QWEN), {}, (QWEN,), True),
-    "option=": ((f"--model={QWEN}",), {}, (QWEN,), True),
     "drafter": (SPEC, {}, ("org/qwen-drafter",), True),
-    "path": ((OWN,), {}, (OWN,), True),
-    "path/": ((f"{OWN}/",), {}, (OWN,), True),
     "snapshot": ((f"/models/hub/models--org--qwen/snapshots/{COMMIT}",), {}, (QWEN,), True),
-    "another store": ((QWEN,), {"mounts": (Mount("/elsewhere", "/models"),)}, (), True),
     "nothing named": ((), {}, ALL, False),
     "one mounted": ((), {"mounts": (Mount("{root}/own", "/weights", read_only=True),)}, (OWN,), True),
     "our label": ((), {"labels": ((LABEL_MODEL, QWEN),)}, (QWEN,), True),

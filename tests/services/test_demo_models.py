@@ -1,17 +1,135 @@
-"""The simulated store answers like a real one, and touches nothing."""
+"""The simulated store, Hub and downloads answer like real ones, move by the clock, and touch nothing."""
 
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
-from spark_tui.core.context import Context, build_demo
+from spark_tui.core.context import build_demo
 from spark_tui.domain.errors import RefusedError, UsageError
+from spark_tui.domain.models.download import Download, DownloadPhase, DownloadRequest, Limits
+from spark_tui.domain.models.hub import Fits, SearchQuery
+from spark_tui.domain.models.hub_errors import HubGated, HubRepoMissing
 from spark_tui.domain.models.store import Completeness, Extent
+from spark_tui.domain.presets.overrides import Overrides
 from spark_tui.domain.reading import value_of
+from spark_tui.services.demo.host import DemoHost
+from spark_tui.services.demo.hub import PAUSED_AT_START, RATE, DemoDownloads, DemoHub
 from spark_tui.services.demo.models import DemoModels
+from spark_tui.services.demo.world import DemoWorld
 from tests.fakes_host import FakeClock
+
+SMALL = DownloadRequest("openai/gpt-oss-20b")
+LARGE = DownloadRequest("nvidia/Llama-3.3-70B-Instruct-NVFP4")
+
+
+class Line:
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.models, self.hub = DemoModels(self.clock), DemoHub(self.clock)
+        self.downloads = DemoDownloads(self.clock, self.hub, self.models)
+
+    async def of(self, request: DownloadRequest) -> Download:
+        return next(each for each in await self.downloads.all() if each.id == request.id)
+
+
+@pytest.fixture
+def line() -> Line:
+    return Line()
+
+
+async def test_one_stands_there_paused_and_going_on_completes_the_model(line: Line) -> None:
+    paused = await line.of(PAUSED_AT_START)
+    assert paused.phase is DownloadPhase.PAUSED
+    assert 0 < paused.done < (paused.total or 0)
+    await line.downloads.start(PAUSED_AT_START)
+    assert (await line.of(PAUSED_AT_START)).eta == pytest.approx((paused.total - paused.done) / RATE, rel=0.01)  # type: ignore[operator]
+    await line.clock.advance(60.0)
+    ended = await line.of(PAUSED_AT_START)
+    assert (ended.phase, ended.fraction, ended.files_done) == (DownloadPhase.DONE, 1.0, len(ended.files))
+    found = (await line.models.scan()).find(PAUSED_AT_START.repo)
+    assert found is not None
+    assert found.completeness is Completeness.COMPLETE
+
+
+async def test_what_runs_shares_the_line_and_the_rest_waits_for_its_turn(line: Line) -> None:
+    for request in (SMALL, LARGE, PAUSED_AT_START):
+        await line.downloads.start(request)
+    phases = [(await line.of(request)).phase for request in (SMALL, LARGE, PAUSED_AT_START)]
+    assert sorted(phases) == [DownloadPhase.DOWNLOADING, DownloadPhase.DOWNLOADING, DownloadPhase.QUEUED]
+    await line.downloads.set_limits(Limits(RATE / 10, at_once=3))
+    speeds = [each.speed for each in await line.downloads.all()]
+    assert sum(speed for speed in speeds if speed) == pytest.approx(RATE / 10)
+    assert None not in speeds
+
+
+async def test_pausing_keeps_what_has_arrived_and_cancelling_can_discard_it(line: Line) -> None:
+    await line.downloads.start(SMALL)
+    await line.clock.advance(50.0)
+    await line.downloads.pause(SMALL.id)
+    before = (await line.of(SMALL)).done
+    assert before == pytest.approx(50 * RATE, rel=0.01)
+    await line.clock.advance(50.0)
+    assert (await line.of(SMALL)).done == before
+    assert await line.downloads.cancel(SMALL.id, discard=True) > 0
+    with pytest.raises(UsageError):
+        await line.downloads.pause(SMALL.id)
+
+
+async def test_the_shelf_can_be_searched_and_tells_what_is_too_large_gated_or_missing(line: Line) -> None:
+    async def ask(query: SearchQuery) -> list[str]:
+        work = asyncio.ensure_future(line.hub.search(query))
+        await line.clock.until(work.done)
+        return [f"{hit.repo} {hit.fits}" for hit in work.result()]
+
+    assert await ask(SearchQuery("gpt oss-20b")) == [f"openai/gpt-oss-20b {Fits.YES}"]
+    assert await ask(SearchQuery("deepseek", fits=True)) == []
+    assert await ask(SearchQuery("deepseek")) == [f"deepseek-ai/DeepSeek-V3.2 {Fits.NO}"]
+    with pytest.raises(HubGated):
+        await line.hub.access("google/gemma-3-27b-it")
+    with pytest.raises(HubRepoMissing):
+        line.hub.card("no/such")
+
+
+async def test_the_demo_plans_with_files_and_sizes_and_leaves_copies_out() -> None:
+    clock = FakeClock()
+    context = build_demo(clock=clock)
+    work = asyncio.ensure_future(context.downloads.plan(SMALL))
+    await clock.until(work.done)
+    plan = work.result()
+    assert plan.left
+    assert plan.refusal is None
+    assert [each.path for each in plan.left_out] == ["metal/model.bin", "original/model.safetensors"]
+    await context.close()
+
+
+async def test_every_shipped_presets_model_is_in_the_demos_store_or_on_its_hub() -> None:
+    """The launch form's own look: a newcomer's first Enter meets no error."""
+    clock = FakeClock()
+    context = build_demo(clock=clock)
+    assert context.fetching is not None
+    catalogue = context.presets.load()
+    assert len(catalogue.presets) > 20
+    wanted: dict[str, str] = {}
+    for preset in catalogue.presets:
+        plan = context.preflight.dry_plan(preset, Overrides())
+        work = asyncio.ensure_future(context.fetching.look(plan))
+        await clock.until(work.done)
+        assert work.result().refusal is None, preset.name
+        wanted[preset.name] = work.result().words
+    assert "13.0 GiB to download" in wanted["diffusiongemma-26b-a4b-nvfp4"]
+    assert wanted["qwen3.6-35b-a3b-nvfp4"] == "", "what is here is not fetched"
+    await context.close()
+
+
+async def test_the_demo_has_one_figure_of_what_is_free_on_its_disk(line: Line) -> None:
+    contents = await line.models.scan()
+    assert value_of(DemoHost(DemoWorld(line.clock)).free_disk(Path(contents.root))) == contents.free
+
+
+# --- the store --------------------------------------------------------------------------------------------
 
 
 async def test_it_has_every_state_and_counts_like_a_disk() -> None:
@@ -52,7 +170,7 @@ async def test_what_was_deleted_is_gone_and_leftovers_go_alone() -> None:
 
 
 async def test_in_the_demo_the_engine_that_runs_keeps_its_model() -> None:
-    context: Context = build_demo(clock=FakeClock())
+    context = build_demo(clock=FakeClock())
     view = value_of(await context.library.refresh())
     assert view is not None
     used = [entry for entry in view.entries if entry.engines]

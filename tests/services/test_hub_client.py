@@ -129,26 +129,21 @@ async def test_a_gated_repository_can_be_looked_at_and_not_had(hub: HuggingFaceH
     assert "your token's account" in known.value.remedy
 
 
-async def test_a_busy_hub_is_told_at_once_with_its_wait(hub: HuggingFaceHub, server: HubServer) -> None:
-    server.status = 429
+async def test_a_busy_or_absent_hub_is_an_error_at_once(hub: HuggingFaceHub, server: HubServer) -> None:
     began = time.monotonic()
-    with pytest.raises(hub_errors.HubBusy) as found:
+    server.status = 429
+    with pytest.raises(hub_errors.HubBusy) as busy:
         await hub.search(SearchQuery("x"))
-    assert found.value.wait == 1.0
+    assert busy.value.wait == 1.0
     server.status = 503
     with pytest.raises(hub_errors.HubBusy):
         await hub.repo("acme/tiny")
-    assert time.monotonic() - began < 5, "nobody waits where nobody sees it"
-
-
-async def test_offline_is_told_at_once(server: HubServer) -> None:
     client = HuggingFaceHub({"HF_ENDPOINT": "http://127.0.0.1:9"})
-    began = time.monotonic()
-    with pytest.raises(hub_errors.HubOffline) as found:
+    with pytest.raises(hub_errors.HubOffline) as offline:
         await client.search(SearchQuery("x"))
-    assert "127.0.0.1:9" in found.value.summary
-    assert time.monotonic() - began < 5
+    assert "127.0.0.1:9" in offline.value.summary
     await client.close()
+    assert time.monotonic() - began < 8, "the client itself never waits"
 
 
 async def test_something_that_is_no_hub_is_named_so(hub: HuggingFaceHub, server: HubServer) -> None:

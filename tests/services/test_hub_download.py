@@ -24,6 +24,7 @@ from spark_tui.domain.models.download import (
     Limits,
 )
 from spark_tui.domain.secret import Secret
+from spark_tui.services.hub.client import HuggingFaceHub
 from spark_tui.services.hub.downloads import DetachedDownloads, DownloadFolder, alive
 from tests.hub_server import COMMIT, TOKEN, Content, Fault, HubServer, Repo, add_checkpoint
 
@@ -85,8 +86,7 @@ class Box:
 
     def kill(self, id_: str) -> None:
         """As a power cut does it."""
-        pid = self.pid(id_)
-        os.kill(pid, signal.SIGKILL)
+        os.kill(self.pid(id_), signal.SIGKILL)
         while alive(DownloadFolder(self.records).state(id_)):
             time.sleep(0.01)
 
@@ -174,11 +174,6 @@ async def test_a_file_that_is_not_on_the_hub_is_fetched_without_a_token(
     assert not any(each.token for each in server.requests)
 
 
-async def test_only_some_files(box: Box, repo: Repo) -> None:
-    found = await box.fetched(DownloadRequest("acme/tiny", files=("*.json",)))
-    assert {file.path for file in found.files} == {"config.json", "model.safetensors.index.json", "tokenizer.json"}
-
-
 async def test_empty_files_and_odd_names_arrive(box: Box, repo: Repo) -> None:
     repo.put("empty.txt", b"")
     repo.put("sub/with space [1]*.txt", b"x")
@@ -186,7 +181,7 @@ async def test_empty_files_and_odd_names_arrive(box: Box, repo: Repo) -> None:
     assert box.is_whole(repo)
 
 
-async def test_damaged_files_are_fetched_anew_when_told(box: Box, repo: Repo) -> None:
+async def test_damaged_files_are_fetched_again_when_asked_for(box: Box, repo: Repo) -> None:
     await box.fetched()
     blob = (box.cache / "snapshots" / COMMIT / SHARD).resolve()
     blob.write_bytes(b"\xff" * blob.stat().st_size)
@@ -207,7 +202,7 @@ async def halfway(box: Box, server: HubServer, request: DownloadRequest = TINY) 
     return await box.until(lambda each: each.done > MIB)
 
 
-async def test_a_killed_download_goes_on_where_it_was(box: Box, repo: Repo, server: HubServer) -> None:
+async def test_a_killed_download_resumes_where_it_was(box: Box, repo: Repo, server: HubServer) -> None:
     found = await halfway(box, server)
     box.kill(found.id)
     assert (await box.one()).phase is DownloadPhase.INTERRUPTED
@@ -222,20 +217,26 @@ async def test_a_killed_download_goes_on_where_it_was(box: Box, repo: Repo, serv
     assert begins <= {each.range for each in server.requests if each.cdn}
 
 
-async def test_a_broken_connection_is_resumed_by_itself(box: Box, repo: Repo, server: HubServer) -> None:
-    server.fault(SHARD, Fault(cut=MIB), Fault(cut=MIB))
+FAULTS: dict[str, tuple[tuple[Fault, ...], int | None]] = {
+    "cut twice": ((Fault(cut=MIB), Fault(cut=MIB)), 3),
+    "no ranges": ((Fault(cut=MIB), Fault(whole=True)), None),
+    "address expired": ((Fault(cut=MIB), Fault(status=403)), None),
+    "damaged once": ((Fault(flip=True),), 2),
+}
+
+
+@pytest.mark.parametrize(("faults", "requests"), FAULTS.values(), ids=FAULTS.keys())
+async def test_what_passes_is_resumed_by_itself(
+    box: Box, repo: Repo, server: HubServer, faults: tuple[Fault, ...], requests: int | None
+) -> None:
+    server.fault(SHARD, *faults)
     found = await box.fetched()
     assert (found.phase, box.is_whole(repo)) == (DownloadPhase.DONE, True)
     asked = [each.range for each in server.requests if each.cdn and each.path.endswith(SHARD)]
-    assert asked[0] == ""
-    assert all(each.startswith("bytes=") for each in asked[1:])
-    assert len(asked) == 3
-
-
-async def test_a_server_that_ignores_ranges_begins_again(box: Box, repo: Repo, server: HubServer) -> None:
-    server.fault(SHARD, Fault(cut=MIB), Fault(whole=True))
-    found = await box.fetched()
-    assert (found.phase, box.is_whole(repo)) == (DownloadPhase.DONE, True)
+    assert requests in (None, len(asked))
+    if requests == 3:
+        assert asked[0] == ""
+        assert all(each.startswith("bytes=") for each in asked[1:])
 
 
 async def test_the_network_may_go_away_and_come_back(box: Box, repo: Repo, server: HubServer) -> None:
@@ -259,12 +260,7 @@ async def test_a_pause_that_the_hub_asks_for_is_kept_and_told(box: Box, repo: Re
     assert time.monotonic() - began >= 2.0
 
 
-async def test_a_signed_address_that_has_expired_is_asked_for_again(box: Box, repo: Repo, server: HubServer) -> None:
-    server.fault(SHARD, Fault(cut=MIB), Fault(status=403))
-    assert (await box.fetched()).phase is DownloadPhase.DONE
-
-
-async def test_a_part_of_an_older_library_is_gone_on_with_and_a_wrong_one_is_dropped(
+async def test_a_part_of_an_older_library_is_resumed_and_a_wrong_one_is_dropped(
     box: Box, repo: Repo, server: HubServer
 ) -> None:
     content, other = repo.files[SHARD], repo.files["model-00002-of-00002.safetensors"]
@@ -278,7 +274,7 @@ async def test_a_part_of_an_older_library_is_gone_on_with_and_a_wrong_one_is_dro
     assert ranges[SHARD] == f"bytes={3 * MIB}-"
 
 
-# --- a person's hand --------------------------------------------------------------------------------------
+# --- pause and cancel ------------------------------------------------------------------------------------
 
 
 async def test_pause_acts_at_once_and_resume_goes_on(box: Box, repo: Repo, server: HubServer) -> None:
@@ -326,7 +322,7 @@ async def test_an_unknown_download_is_told(box: Box) -> None:
             await box.downloads.pause(id_)
 
 
-async def test_a_download_goes_on_when_the_program_ends(box: Box, repo: Repo, server: HubServer) -> None:
+async def test_a_download_outlives_the_program_and_runs_once(box: Box, repo: Repo, server: HubServer) -> None:
     server.rate = 4 * MIB
     words = (
         "import asyncio, os, sys; from pathlib import Path\n"
@@ -335,15 +331,12 @@ async def test_a_download_goes_on_when_the_program_ends(box: Box, repo: Repo, se
         f"asyncio.run(D(Path({str(box.records)!r}), Path({str(box.store)!r}), os.environ).start(R('acme/tiny')))"
     )
     subprocess.run([sys.executable, "-c", words], env=box.environ, check=True)
-    assert (await box.one()).phase.active
-    assert (await box.ended()).phase is DownloadPhase.DONE
-
-
-async def test_started_twice_it_runs_once(box: Box, repo: Repo, server: HubServer) -> None:
-    found = await halfway(box, server)
+    found = await box.one()
+    assert found.phase.active
     pid = box.pid(found.id)
     assert await box.downloads.start(TINY) == found.id
     assert box.pid(found.id) == pid
+    assert (await box.ended()).phase is DownloadPhase.DONE
 
 
 # --- sharing ----------------------------------------------------------------------------------------------
@@ -361,37 +354,25 @@ async def test_a_cap_holds_and_can_be_lifted_while_it_runs(box: Box, repo: Repo,
     assert time.monotonic() - began < 7, "eight MiB at one a second would take longer"
 
 
-async def test_no_more_run_at_once_than_may_and_the_first_comes_first(
+async def test_no_more_run_at_once_than_may_the_first_comes_first_and_a_queued_one_can_be_paused(
     box: Box, repo: Repo, server: HubServer, tmp_path: Path
 ) -> None:
-    for name in ("acme/two", "acme/three"):
+    for name in ("acme/two", "acme/three", "acme/four"):
         add_checkpoint(server.repo(name), tmp_path / name, shards=1, shard_bytes=2 * MIB)
     await box.downloads.set_limits(Limits(None, at_once=1))
     server.rate = 4 * MIB
-    for name in ("acme/tiny", "acme/two", "acme/three"):
-        await box.downloads.start(DownloadRequest(name))
-    order: list[str] = []
+    ids = [await box.downloads.start(DownloadRequest(f"acme/{name}")) for name in ("tiny", "two", "three", "four")]
+    await box.downloads.pause(ids[3])
     async with asyncio.timeout(60):
         while any(each.phase.active for each in await box.downloads.all()):
             found = await box.downloads.all()
             running = [each for each in found if each.phase.active and each.phase is not DownloadPhase.QUEUED]
             assert len(running) <= 1
-            order += [each.request.repo for each in running if each.request.repo not in order]
             await asyncio.sleep(0.05)
-    assert order == ["acme/tiny", "acme/two", "acme/three"]
-    assert {each.phase for each in await box.downloads.all()} == {DownloadPhase.DONE}
-
-
-async def test_a_queued_download_can_be_paused(box: Box, repo: Repo, server: HubServer, tmp_path: Path) -> None:
-    add_checkpoint(server.repo("acme/two"), tmp_path / "two", shards=1, shard_bytes=MIB)
-    await box.downloads.set_limits(Limits(None, at_once=1))
-    server.rate = MIB
-    await box.downloads.start(TINY)
-    second = await box.downloads.start(DownloadRequest("acme/two"))
-    await box.downloads.pause(second)
-    states = {each.id: each.phase for each in await box.downloads.all()}
-    assert states[second] is DownloadPhase.PAUSED
-    assert states[TINY.id].active
+    found = await box.downloads.all()
+    assert [each.phase for each in found] == [DownloadPhase.DONE] * 3 + [DownloadPhase.PAUSED]
+    ends = [each.ended or 0.0 for each in found[:3]]
+    assert ends == sorted(ends)
 
 
 async def test_a_file_that_another_program_fetches_is_waited_for(box: Box, repo: Repo, server: HubServer) -> None:
@@ -412,11 +393,6 @@ async def test_a_file_that_another_program_fetches_is_waited_for(box: Box, repo:
 # --- failures ---------------------------------------------------------------------------------------------
 
 Break = Callable[[HubServer, Repo, Box], DownloadRequest]
-
-
-def gated(server: HubServer, repo: Repo, box: Box) -> DownloadRequest:
-    repo.gated = "auto"
-    return TINY
 
 
 def damaged_twice(server: HubServer, repo: Repo, box: Box) -> DownloadRequest:
@@ -451,7 +427,6 @@ def hostile_names(server: HubServer, repo: Repo, box: Box) -> DownloadRequest:
 
 
 FAILURES: dict[str, tuple[Break, str]] = {
-    "gated": (gated, "hub_gated"),
     "no repository": (lambda *_: DownloadRequest("acme/none"), "hub_repo_missing"),
     "no revision": (lambda *_: DownloadRequest("acme/tiny", "v9"), "hub_revision_missing"),
     "no file": (lambda *_: DownloadRequest("acme/tiny", files=("nothing.py",)), "hub_file_missing"),
@@ -465,7 +440,7 @@ FAILURES: dict[str, tuple[Break, str]] = {
 
 
 @pytest.mark.parametrize(("broken", "expected"), FAILURES.values(), ids=FAILURES.keys())
-async def test_each_failure_is_told_with_its_remedy(
+async def test_each_failure_has_its_id_and_a_remedy(
     box: Box, repo: Repo, server: HubServer, broken: Break, expected: str
 ) -> None:
     found = await box.fetched(broken(server, repo, box))
@@ -475,21 +450,12 @@ async def test_each_failure_is_told_with_its_remedy(
     assert found.failure.remedy
 
 
-async def test_a_wrong_token_is_told(box: Box, repo: Repo) -> None:
-    found = await box.fetched(token=Secret("hf_wrong"))
-    assert found.failure is not None
-    assert found.failure.id == "hub_token_rejected"
-
-
-async def test_one_damaged_arrival_is_fetched_again(box: Box, repo: Repo, server: HubServer) -> None:
-    server.fault(SHARD, Fault(flip=True))
-    assert (await box.fetched()).phase is DownloadPhase.DONE
-    assert box.is_whole(repo)
-
-
-async def test_a_failed_download_goes_on_once_the_cause_is_gone(box: Box, repo: Repo, server: HubServer) -> None:
+async def test_a_failed_download_resumes_once_the_cause_is_gone(box: Box, repo: Repo, server: HubServer) -> None:
     repo.gated = "auto"
-    assert (await box.fetched()).phase is DownloadPhase.FAILED
+    for token, expected in ((None, "hub_gated"), (Secret("hf_wrong"), "hub_token_rejected")):
+        found = await box.fetched(token=token)
+        assert found.failure is not None
+        assert (found.phase, found.failure.id) == (DownloadPhase.FAILED, expected)
     found = await box.fetched(token=Secret(TOKEN))
     assert (found.phase, found.failure) == (DownloadPhase.DONE, None)
 
@@ -497,7 +463,7 @@ async def test_a_failed_download_goes_on_once_the_cause_is_gone(box: Box, repo: 
 # --- secrets ----------------------------------------------------------------------------------------------
 
 
-async def test_the_token_is_nowhere_to_be_seen(box: Box, repo: Repo, server: HubServer) -> None:
+async def test_the_token_is_nowhere_to_be_seen_and_records_are_private(box: Box, repo: Repo, server: HubServer) -> None:
     repo.gated = "auto"
     server.rate = 2 * MIB
     box.environ["HF_TOKEN"] = TOKEN
@@ -509,6 +475,7 @@ async def test_the_token_is_nowhere_to_be_seen(box: Box, repo: Repo, server: Hub
     assert (process / "comm").read_text().strip() == "spark-tui-pull"
     server.rate = None
     await box.ended()
+    assert {oct(path.stat().st_mode & 0o777) for path in box.records.iterdir()} == {"0o600"}
     for path in [*box.records.rglob("*"), *box.store.rglob("*")]:
         if path.is_file() and path.stat().st_size < MIB:
             assert TOKEN.encode() not in path.read_bytes(), path
@@ -516,17 +483,10 @@ async def test_the_token_is_nowhere_to_be_seen(box: Box, repo: Repo, server: Hub
     assert not any(each.token for each in server.requests if each.cdn)
 
 
-async def test_records_are_private(box: Box, repo: Repo) -> None:
-    await box.fetched()
-    assert {oct(path.stat().st_mode & 0o777) for path in box.records.iterdir()} == {"0o600"}
-
-
 # --- what is here -----------------------------------------------------------------------------------------
 
 
 async def test_a_plan_knows_what_is_here(box: Box, repo: Repo, server: HubServer) -> None:
-    from spark_tui.services.hub.client import HuggingFaceHub
-
     client = HuggingFaceHub(box.environ)
     facts = await client.repo("acme/tiny")
     await client.close()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_tui.domain.models.store import Algorithm, Verdict, VerifyProgress, fetch_again
+from spark_tui.domain.models.store import Algorithm, FileVerdict, VerifyProgress, fetch_again
 from spark_tui.domain.settings import Origin, Settings, Source
 from spark_tui.services.store.store import FolderModelStore
 from tests.ordinary_user import ordinary_user
@@ -42,7 +42,7 @@ async def test_a_whole_model_matches_by_the_listing_or_by_the_names_of_its_blobs
     content = files()
     cached(tmp_path, "org/name", content, tree=tree)
     found = await verify(tmp_path, "org/name")
-    assert {check.name: check.verdict for check in found.checks} == dict.fromkeys(content, Verdict.MATCHES)
+    assert {check.name: check.verdict for check in found.checks} == dict.fromkeys(content, FileVerdict.MATCHES)
     assert found.done == found.total == sum(map(len, content.values()))
     assert found.sentence.startswith("All 4 files match the Hub")
     algorithms = {check.name: check.algorithm for check in found.checks}
@@ -68,7 +68,7 @@ async def test_one_changed_byte_is_found_and_exactly_that_file_is_to_be_fetched_
     flip((base / "snapshots" / COMMIT / name).resolve())
     found = await verify(tmp_path, "org/name")
     assert [check.name for check in found.wrong] == [name]
-    assert found.wrong[0].verdict is Verdict.DIFFERS
+    assert found.wrong[0].verdict is FileVerdict.DIFFERS
     assert "the Hub has" in found.wrong[0].detail
 
 
@@ -97,7 +97,7 @@ async def test_missing_and_cut_files_are_told_without_reading_them(tmp_path: Pat
     (base / "snapshots" / COMMIT / "config.json").resolve().unlink()
     os.truncate((base / "snapshots" / COMMIT / SHARD).resolve(), 10)
     verdicts = {check.name: check.verdict for check in (await verify(tmp_path, "org/name")).wrong}
-    assert verdicts == {"config.json": Verdict.ABSENT, SHARD: Verdict.SIZE}
+    assert verdicts == {"config.json": FileVerdict.ABSENT, SHARD: FileVerdict.SIZE}
 
 
 async def test_files_of_the_listing_that_an_engine_needs_and_that_are_not_here_are_told(tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ async def test_files_of_the_listing_that_an_engine_needs_and_that_are_not_here_a
     base = cached(tmp_path, "org/name", {name: data for name, data in content.items() if name != SHARD})
     write_tree(base, content | {"README.md": b"not fetched, and not missed"})
     found = await verify(tmp_path, "org/name")
-    assert [(check.name, check.verdict) for check in found.wrong] == [(SHARD, Verdict.ABSENT)]
+    assert [(check.name, check.verdict) for check in found.wrong] == [(SHARD, FileVerdict.ABSENT)]
 
 
 async def test_a_folder_is_verified_by_its_papers(tmp_path: Path) -> None:
@@ -123,12 +123,12 @@ async def test_without_papers_only_the_form_is_told_and_damage_to_it_is_found(tm
     assert (found.wrong, found.matching) == ((), 0)
     assert found.sentence.startswith("No digests to compare")
     os.truncate(folder / SHARD, 60)
-    assert [check.verdict for check in (await verify(tmp_path, "/models/name")).wrong] == [Verdict.DAMAGED]
+    assert [check.verdict for check in (await verify(tmp_path, "/models/name")).wrong] == [FileVerdict.DAMAGED]
 
 
 async def test_a_single_gguf_file_can_be_asked_for(tmp_path: Path) -> None:
     (tmp_path / "a.gguf").write_bytes(b"GGUF" * 100)
-    assert [check.verdict for check in (await verify(tmp_path, "/models/a.gguf")).checks] == [Verdict.UNTOLD]
+    assert [check.verdict for check in (await verify(tmp_path, "/models/a.gguf")).checks] == [FileVerdict.UNTOLD]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files that another user may not read")

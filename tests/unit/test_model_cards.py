@@ -18,8 +18,7 @@ from spark_tui.domain.models.inspection import Inspection, inspect
 from spark_tui.domain.models.weights import summarise
 from spark_tui.domain.quantities import GIB
 from spark_tui.present.inspection import inspection_rows
-from tests.checkpoint_families import tensors_of
-from tests.checkpoint_shapes import quantized_layers
+from tests.checkpoint_families import quantized_layers, tensors_of
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "models"
 MODELS: dict[str, Any] = {path.stem: json.loads(path.read_text("utf-8")) for path in sorted(FOLDER.glob("*.json"))}

@@ -69,7 +69,7 @@ def abilities_of(template: str, model_type: str = "") -> ChatAbilities:
     family = next((each for each in _BY_FAMILY if re.search(each[0], model_type.lower())), ("", "", ""))
     reasoning = _first(_REASONING_PARSERS, template) or family[1]
     if not reasoning and _THINK_TAGS.search(template):
-        reasoning = "deepseek_r1"  # it reads plain <think> tags, whoever writes them
+        reasoning = "deepseek_r1"  # it reads the plain <think> tags of any model
     return ChatAbilities(
         thinking=thinking,
         tools=tools,
@@ -213,7 +213,7 @@ class Quantization:
 
 
 class ModuleClass(StrEnum):
-    """What a tensor is for, as far as its name tells."""
+    """What a tensor is for, by its name."""
 
     EXPERTS = "experts"
     SHARED_EXPERT = "shared expert"

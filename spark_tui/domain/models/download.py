@@ -104,7 +104,7 @@ class DownloadRequest:
 
 
 class DownloadPhase(StrEnum):
-    """Where a download stands. WAITING: for the network, or as long as the Hub asks. INTERRUPTED: its process is gone
+    """WAITING: for the network, or as long as the Hub asks. INTERRUPTED: its process is gone
     (the machine was restarted, say) without a pause."""
 
     QUEUED = "queued"
@@ -132,7 +132,7 @@ class DownloadPhase(StrEnum):
 
 
 class FileState(StrEnum):
-    """Where one file stands. CHECKING: what was there before is read again, or the whole is compared with its hash."""
+    """CHECKING: what was there before is read again, or the whole is compared with its hash."""
 
     WAITING = "waiting"
     CHECKING = "checking"
@@ -142,7 +142,7 @@ class FileState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FileProgress:
-    """One file. `size` None: not told. `done` counts what is on the disk, earlier runs included."""
+    """One file. `size` None: unknown. `done` counts what is on the disk, earlier runs included."""
 
     path: str
     size: int | None
@@ -151,8 +151,8 @@ class FileProgress:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
-    """An error as the download's process told it."""
+class DownloadFailure:
+    """An error of the download's process."""
 
     id: str
     summary: str
@@ -177,7 +177,7 @@ class Download:
     waiting: str = ""
     speed: float | None = None
     limit: float | None = None
-    failure: Failure | None = None
+    failure: DownloadFailure | None = None
     created: float = 0.0
     ended: float | None = None
     left_out: int = 0
@@ -269,7 +269,7 @@ class DownloadPlan:
 
     @property
     def short(self) -> int | None:
-        """Bytes that the disk lacks: 0 when there is room, None when that cannot be told."""
+        """Bytes missing on the disk: 0 when there is room, None when unknown."""
         free, left = value_of(self.free), self.left
         return None if free is None or left is None else max(0, left + KEEP_FREE - free) if left else 0
 

@@ -224,7 +224,7 @@ def matches(hit: SearchHit, query: SearchQuery) -> bool:
 
 
 def asked(query: SearchQuery) -> tuple[tuple[str, str], ...]:
-    """What to ask the Hub, as (words, tag): a format stands in some names and in some tags, so both are asked."""
+    """What to ask the Hub, as (words, tag): some names hold a format and some tags do, so both are asked."""
     if not query.formats:
         return ((query.text, ""),)
     words = ["NVFP4" if form is WeightFormat.NVFP4_W4A16 else form.value for form in query.formats]

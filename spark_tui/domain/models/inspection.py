@@ -147,9 +147,9 @@ def _verdict(found: Inspection, name: str, memory: int) -> Iterator[str]:
             yield f"Does not fit: {size} of weights, {room} of memory."
         else:
             yield f"Tight: {size} of weights leave little of {room} for the KV cache."
-    promised, told = format_in(name), facts.quantization
-    if promised is not None and told is not None:
-        formats = told.formats or tuple(form for form in (format_in(facts.dtype),) if form)
+    promised, form = format_in(name), facts.quantization
+    if promised is not None and form is not None:
+        formats = form.formats or tuple(filter(None, (format_in(facts.dtype),)))
         kinds = {WeightFormat.NVFP4, WeightFormat.NVFP4_W4A16}
         if formats and promised not in formats and not (promised in kinds and kinds & set(formats)):
             yield f"The name says {promised}, the files say {' + '.join(formats)}."

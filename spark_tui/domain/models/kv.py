@@ -77,7 +77,7 @@ class KvGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class KvCapacity:
+class BlockCapacity:
     """What a given memory holds: blocks, sequences of the asked length at once, and tokens as vLLM prints them
     (`concurrency` times the length; before 0.20, `tokens_by_group`)."""
 
@@ -109,13 +109,13 @@ class KvLayout:
         """Memory that one sequence holds, padding included."""
         return self.sequence_blocks(context) * self.block_bytes
 
-    def capacity(self, memory: int, context: int) -> KvCapacity:
+    def capacity(self, memory: int, context: int) -> BlockCapacity:
         """What fits into `memory` bytes, for sequences of `context` tokens."""
         blocks, each = max(0, memory // self.block_bytes), self.sequence_blocks(context)
         concurrency = blocks / each
         smallest = min(group.block_tokens for group in self.groups)
         groups = sum(group.copies for group in self.groups)
-        return KvCapacity(blocks, concurrency, int(concurrency * context), blocks // groups * smallest)
+        return BlockCapacity(blocks, concurrency, int(concurrency * context), blocks // groups * smallest)
 
     def longest(self, memory: int, most: int) -> int:
         """The longest context, up to `most`, of which one sequence fits into `memory` bytes; 0 when none does."""

@@ -85,7 +85,7 @@ class Payload:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What the Hub says of a file: its size (None: not told) and the digest of its content."""
+    """What the Hub says of a file: its size (None: unknown) and the digest of its content."""
 
     size: int | None
     digest: str = ""
@@ -122,7 +122,7 @@ class Partial:
 
 @dataclass(frozen=True, slots=True)
 class StoredRevision:
-    """One state of a repository, or the whole of a folder. `commit` is empty where nothing tells it.
+    """One state of a repository, or the whole of a folder. `commit` is empty where it is unknown.
 
     `expected` is the size that the Hub states for all files that are needed, None when it is not known here.
     `reasons` say why it is not complete; `missing` are names of files to fetch (again), at most a hundred.
@@ -269,7 +269,7 @@ _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _BROKEN: Final = (Trouble.LOST, Trouble.LOOP, Trouble.OUTSIDE, Trouble.SIZE)
 
 
-class Judgement(NamedTuple):
+class Integrity(NamedTuple):
     """How whole a set of files is, why, and what is to be fetched (again)."""
 
     completeness: Completeness
@@ -334,7 +334,7 @@ def is_weights(name: str) -> bool:
     return name.endswith(_WEIGHTS)
 
 
-def judge(files: Sequence[StoredFile], *, tree: Mapping[str, Expected] | None, kind: RepoKind) -> Judgement:
+def judge(files: Sequence[StoredFile], *, tree: Mapping[str, Expected] | None, kind: RepoKind) -> Integrity:
     """How whole a revision is. `tree` is what the Hub lists for it, where that is known.
 
     A file of the listing that was not asked for (a second copy of the weights, pictures) is not missed: weights, the
@@ -348,13 +348,13 @@ def judge(files: Sequence[StoredFile], *, tree: Mapping[str, Expected] | None, k
             cut = file.trouble is Trouble.SIZE and whole is not None and file.size is not None
             why = f"has {human_bytes(file.size or 0)} of {human_bytes(whole or 0)}" if cut else file.trouble
             reasons.append(f"{shown(file.name)} {why}")
-        return Judgement(Completeness.CORRUPT, _some(reasons), tuple(file.name for file in broken[:MOST_NAMES]))
+        return Integrity(Completeness.CORRUPT, _some(reasons), tuple(file.name for file in broken[:MOST_NAMES]))
     if any(file.trouble is Trouble.UNREADABLE for file in files):
-        return Judgement(
+        return Integrity(
             Completeness.UNKNOWN, _some(f"{shown(each.name)} {each.trouble}" for each in files if each.trouble)
         )
     if kind is not RepoKind.MODEL:
-        return Judgement(Completeness.COMPLETE)
+        return Integrity(Completeness.COMPLETE)
     here = {file.name for file in files if file.payload is not None}
     # Without a listing by the shards' own names, and an index whose weights are absent.
     missing = sorted((needed(tree, here) if tree else _shards_of(here)) - here)
@@ -362,15 +362,15 @@ def judge(files: Sequence[StoredFile], *, tree: Mapping[str, Expected] | None, k
         size = sum(tree[name].size or 0 for name in missing if name in tree) if tree else 0
         first, bytes_ = shown(missing[0]), f" ({human_bytes(size)})" if size else ""
         why = f"{len(missing)} files missing{bytes_}: {first} ..." if missing[1:] else f"{first} is missing{bytes_}"
-        return Judgement(Completeness.PARTIAL, (why,), tuple(missing[:MOST_NAMES]))
+        return Integrity(Completeness.PARTIAL, (why,), tuple(missing[:MOST_NAMES]))
     weights = sorted(name for name in here if is_weights(name))
     if not weights:
-        return Judgement(Completeness.PARTIAL, ("no weights downloaded",))
+        return Integrity(Completeness.PARTIAL, ("no weights downloaded",))
     sizes = {file.name: file.size for file in files}
     empty = [name for name in weights if sizes[name] == 0]
     if empty:
-        return Judgement(Completeness.CORRUPT, _some(f"{shown(name)} is empty" for name in empty), tuple(empty))
-    return Judgement(Completeness.COMPLETE)
+        return Integrity(Completeness.CORRUPT, _some(f"{shown(name)} is empty" for name in empty), tuple(empty))
+    return Integrity(Completeness.COMPLETE)
 
 
 def in_motion(model: StoredModel) -> StoredModel:
@@ -443,7 +443,7 @@ def without_reference(revisions: Sequence[StoredRevision]) -> tuple[StoredRevisi
     )  # fmt: skip
 
 
-class Verdict(StrEnum):
+class FileVerdict(StrEnum):
     """Of one file. Words for the screen, after its name."""
 
     MATCHES = "matches"
@@ -458,7 +458,7 @@ class Verdict(StrEnum):
     @property
     def wrong(self) -> bool:
         """It is to be fetched again."""
-        return self in (Verdict.DIFFERS, Verdict.SIZE, Verdict.ABSENT, Verdict.DAMAGED)
+        return self in (FileVerdict.DIFFERS, FileVerdict.SIZE, FileVerdict.ABSENT, FileVerdict.DAMAGED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -466,7 +466,7 @@ class FileCheck:
     """One file compared. `size` in bytes; `detail` is the evidence: digests, sizes, the system's words."""
 
     name: str
-    verdict: Verdict
+    verdict: FileVerdict
     size: int = 0
     algorithm: Algorithm = Algorithm.NONE
     detail: str = ""
@@ -509,12 +509,13 @@ class VerifyProgress:
     @property
     def unsure(self) -> tuple[FileCheck, ...]:
         """Files of which nothing can be said: not readable, changed meanwhile, or without a digest to compare."""
-        return tuple(check for check in self.checks if not check.verdict.wrong and check.verdict is not Verdict.MATCHES)
+        matches = FileVerdict.MATCHES
+        return tuple(check for check in self.checks if not check.verdict.wrong and check.verdict is not matches)
 
     @property
     def matching(self) -> int:
         """How many files are as the Hub has them."""
-        return sum(check.verdict is Verdict.MATCHES for check in self.checks)
+        return sum(check.verdict is FileVerdict.MATCHES for check in self.checks)
 
     @property
     def sentence(self) -> str:
@@ -524,7 +525,7 @@ class VerifyProgress:
             return f"{len(self.wrong)} of {many} files differ from the Hub{took}."
         if not many:
             return "No files to compare."
-        if all(check.verdict is Verdict.UNTOLD for check in self.checks):
+        if all(check.verdict is FileVerdict.UNTOLD for check in self.checks):
             return f"No digests to compare: the structure of all {many} files is valid."
         if self.unsure:
             return f"{self.matching} of {many} files match, {len(self.unsure)} could not be checked{took}."
@@ -606,7 +607,7 @@ def freed_by(names: Iterable[Payload], kept: Collection[str]) -> tuple[int, int]
     """Disk space that comes back, and that which stays, when these names go; one payload per name.
 
     Data goes with its last name: `kept` are keys of data that another name in the store leads to, and a hard link
-    more than are removed leads there from elsewhere. Shared blobs have one hard link, whoever uses them.
+    more than are removed leads there from elsewhere. Shared blobs have one hard link, whatever repositories use them.
     """
     given = tuple(names)
     count = Counter(payload.key for payload in given)

@@ -227,7 +227,7 @@ def summarise(tensors: Iterable[Tensor], *, layers: int | None = None, complete:
 
 
 def decode_read(facts: CheckpointFacts) -> DecodeRead | None:
-    """What one token reads of the weights; None without the headers, or where it is not told how many experts run.
+    """What one token reads of the weights; None without the headers, or where it is unknown how many experts run.
 
     Of the embedding one row is read, all of it where it is the output head too; of routed experts those that run;
     of towers and layers for drafting nothing.
@@ -248,7 +248,7 @@ def decode_read(facts: CheckpointFacts) -> DecodeRead | None:
 
 
 def read_share(module: ModuleClass, facts: CheckpointFacts) -> float | None:
-    """The share of a class of weights that one token reads; None for experts of which it is not told how many run."""
+    """The share of a class of weights that one token reads; None for experts of which it is unknown how many run."""
     parts = facts.weights.by_module if facts.weights is not None else ()
     heads = any(part.module is ModuleClass.HEAD for part in parts)
     if module in _NOT_READ or (module is ModuleClass.EMBEDDING and heads):
@@ -349,8 +349,8 @@ def read_checkpoint(
     found = files.head(_TEMPLATE, _MOST_TEMPLATE_BYTES)
     template = found.decode("utf-8", "replace") if isinstance(found, bytes) else None
     for name in ("chat_template.json", "tokenizer_config.json"):
-        if template is None and (told := json_of(name)) is not None:
-            template = template_in(told)
+        if template is None and (tokenizer := json_of(name)) is not None:
+            template = template_in(tokenizer)
 
     whole = [header for header in headers if isinstance(header, SafetensorsHeader)]
     problems += [header for header in headers if isinstance(header, CheckpointProblem)]
@@ -373,8 +373,8 @@ def weight_files(index: Mapping[str, Any] | None, names: Iterable[str], most: in
     """The safetensors files that make up a checkpoint: those of the index, else those in its folder (`names`)."""
     found = index.get("weight_map") if index else None
     if isinstance(found, dict):
-        told = {name for name in found.values() if isinstance(name, str)}
-        return sorted(name for name in told if name and "/" not in name and name not in (".", ".."))[:most]
+        named = {name for name in found.values() if isinstance(name, str)}
+        return sorted(name for name in named if name and "/" not in name and name not in (".", ".."))[:most]
     plain = sorted(name for name in names if name.endswith(".safetensors") and "/" not in name)
     # A second, consolidated copy of the same weights (Mistral) is not counted.
     return ([name for name in plain if not name.startswith("consolidated")] or plain)[:most]

@@ -30,6 +30,7 @@ from spark_tui.domain.models.store import (
     Expected,
     Extent,
     FileCheck,
+    FileVerdict,
     Layout,
     OtherCache,
     Partial,
@@ -39,7 +40,6 @@ from spark_tui.domain.models.store import (
     StoredModel,
     StoredRevision,
     Trouble,
-    Verdict,
     VerifyProgress,
 )
 from spark_tui.domain.quantities import GIB
@@ -212,10 +212,10 @@ def _damaged(file: StoredFile, state: Completeness) -> bool:
 
 def _check(file: StoredFile, state: Completeness) -> FileCheck:
     if file.payload is None:
-        return FileCheck(file.name, Verdict.ABSENT)
+        return FileCheck(file.name, FileVerdict.ABSENT)
     if _damaged(file, state):
-        return FileCheck(file.name, Verdict.SIZE, file.payload.size, detail="3,328,599,654 of 4,939,212,390 bytes")
-    return FileCheck(file.name, Verdict.MATCHES, file.payload.size, Algorithm.SHA256)
+        return FileCheck(file.name, FileVerdict.SIZE, file.payload.size, detail="3,328,599,654 of 4,939,212,390 bytes")
+    return FileCheck(file.name, FileVerdict.MATCHES, file.payload.size, Algorithm.SHA256)
 
 
 SOURCE: Final = "simulated"

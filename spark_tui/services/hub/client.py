@@ -182,7 +182,7 @@ def translate(error: BaseException, asked: HubCall) -> SparkError:
         case _:
             return hub_errors.strange_answer(asked.endpoint, describe(error))
     status, code = error.response.status_code, error.response.headers.get("X-Error-Code", "")
-    # RepositoryNotFoundError stands for a bare 401 too: with a token, it is the token that is wrong.
+    # RepositoryNotFoundError is raised for a bare 401 too: with a token, the token is wrong.
     if status == 401 and asked.known and "RepoNotFound" not in code:
         return hub_errors.bad_token(message)
     if status == 403:

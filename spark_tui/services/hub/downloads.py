@@ -25,9 +25,9 @@ import msgspec
 from spark_tui.domain.errors import UsageError
 from spark_tui.domain.models.download import (
     Download,
+    DownloadFailure,
     DownloadPhase,
     DownloadRequest,
-    Failure,
     FileProgress,
     FileState,
     Limits,
@@ -87,7 +87,7 @@ class WorkerState:
     waiting: str = ""
     speed: float | None = None
     limit: float | None = None
-    failure: Failure | None = None
+    failure: DownloadFailure | None = None
     ended: float | None = None
     left_out: int = 0
 
@@ -146,7 +146,7 @@ class DownloadFolder:
         order, state = self.order(id_), self.state(id_) or WorkerState()
         if order is None:
             words, remedy = "The record of this download is unreadable.", f"spark-tui models cancel {id_}"
-            failure = Failure("download_failed", words, remedy)
+            failure = DownloadFailure("download_failed", words, remedy)
             return Download(id_, DownloadRequest(target=id_), DownloadPhase.FAILED, failure=failure)
         phase = state.phase
         if phase.active and not alive(state):

@@ -55,7 +55,7 @@ class Stopped(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class FilePlace:
     """One file. `link` is the name in the cache's snapshot, None elsewhere. `lock` is what the library locks too."""
 
     whole: Path
@@ -93,23 +93,23 @@ class Places:
         self.in_cache = not request.target
         target = None if self.in_cache else _inside(store, request.target)
         self.folder = self.hub / f"models--{request.repo.replace('/', '--')}" if target is None else target
-        self.single: Place | None = None
+        self.single: FilePlace | None = None
         """The one file that the target itself names."""
         if target is not None and request.single:
             self.folder = target.parent
-            self.single = Place(target, target.with_name(f".{target.name}{PART}"))
+            self.single = FilePlace(target, target.with_name(f".{target.name}{PART}"))
 
-    def of(self, file: RepoFile) -> Place:
+    def of(self, file: RepoFile) -> FilePlace:
         if self.single is not None:
             return self.single
         if self.in_cache:
             blob = self.folder / "blobs" / file.digest
             link = self.folder / "snapshots" / self._commit / file.path
             lock = self.hub / ".locks" / self.folder.name / f"{file.digest}.lock"
-            return Place(blob, blob.with_name(file.digest + PART), link, lock)
+            return FilePlace(blob, blob.with_name(file.digest + PART), link, lock)
         # The library's own folder, and a name that identifies the content, however long the path is.
         name = f"{file.path.replace('/', '--')[-120:]}.{file.digest[:64]}{PART}"
-        return Place(_inside(self.folder, file.path), self.folder / ".cache/huggingface/download" / name)
+        return FilePlace(_inside(self.folder, file.path), self.folder / ".cache/huggingface/download" / name)
 
     def write_metadata(self, file: RepoFile) -> None:
         """Commit, ETag and time of a folder's file, for the library: it hashes files without. Raises OSError."""
@@ -242,7 +242,7 @@ class TransferState:
             raise hub_errors.disk_full(str(self.store))
 
 
-class Part:
+class PartFile:
     """A file that is not whole yet: what is in it is a prefix of the file, and its hash goes along."""
 
     def __init__(self, path: Path, file: RepoFile, shared: TransferState) -> None:
@@ -256,7 +256,7 @@ class Part:
         if file.size is not None and self.size > file.size:
             self.restart()
 
-    def __enter__(self) -> Part:
+    def __enter__(self) -> PartFile:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -319,7 +319,7 @@ class FileFetch:
     """One file of a repository, or (`hub` false) of the web."""
 
     def __init__(
-        self, shared: TransferState, file: RepoFile, place: Place, url: str, asked: HubCall, *, hub: bool = True
+        self, shared: TransferState, file: RepoFile, place: FilePlace, url: str, asked: HubCall, *, hub: bool = True
     ) -> None:
         self._shared = shared
         self._file = file
@@ -336,7 +336,7 @@ class FileFetch:
         with self._alone():
             try:
                 for _ in range(0 if place.whole.is_file() and place.whole_size(file.size) is not None else 2):
-                    with Part(place.part, file, self._shared) as part:
+                    with PartFile(place.part, file, self._shared) as part:
                         self._fill(part)
                         found = part.publish(place.whole)
                     if found == file.digest:
@@ -368,7 +368,7 @@ class FileFetch:
         finally:
             lock.release()
 
-    def _fill(self, part: Part) -> None:
+    def _fill(self, part: PartFile) -> None:
         """Fills the part. A network that is gone is waited for without end, a Hub in trouble for `_MOST_TROUBLE`
         tries."""
         if self._file.digest:
@@ -396,7 +396,7 @@ class FileFetch:
                 self._shared.pause(f"{found.summary.rstrip('.')}; retry in {human_duration(seconds)}", seconds)
         self._shared.report(self._file.path, part.size, FileState.CHECKING)
 
-    def _stream(self, part: Part) -> None:
+    def _stream(self, part: PartFile) -> None:
         """One request, to its end. Raises NoResponse, RetryLater, SparkError."""
         import httpx2
         from huggingface_hub import get_session
@@ -417,7 +417,7 @@ class FileFetch:
         if self._file.size is not None and part.size < self._file.size:
             raise NoResponse("the connection was closed before the end")
 
-    def _check_answer(self, response: Any, part: Part) -> None:
+    def _check_answer(self, response: Any, part: PartFile) -> None:
         """Before a byte of it is written."""
         if response.status_code == 416:  # the part is as long as the file, or longer
             part.restart()

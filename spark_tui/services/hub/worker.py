@@ -25,7 +25,7 @@ import filelock
 
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.models import hub_errors
-from spark_tui.domain.models.download import DownloadPhase, Failure, FileProgress, FileState, SpeedMeter
+from spark_tui.domain.models.download import DownloadFailure, DownloadPhase, FileProgress, FileState, SpeedMeter
 from spark_tui.domain.models.hub import RepoFile, select
 from spark_tui.domain.secret import Secret
 from spark_tui.services.hub.client import HubCall, commit_of, describe, files_of, prepare, token_of, translate
@@ -138,13 +138,13 @@ class Worker:
         if error is None:
             return self._end(DownloadPhase.DONE)
         if isinstance(error, SparkError):
-            return self._end(DownloadPhase.FAILED, Failure(error.id, error.summary, error.remedy, error.detail))
+            return self._end(DownloadPhase.FAILED, DownloadFailure(error.id, error.summary, error.remedy, error.detail))
         _log.error("the download failed", exc_info=error)
         remedy = f"Try again. Details: {self._folder.log(self._id)}"
-        failure = Failure("download_failed", "The download failed unexpectedly.", remedy, describe(error))
+        failure = DownloadFailure("download_failed", "The download failed unexpectedly.", remedy, describe(error))
         return self._end(DownloadPhase.FAILED, failure)
 
-    def _end(self, phase: DownloadPhase, failure: Failure | None = None) -> int:
+    def _end(self, phase: DownloadPhase, failure: DownloadFailure | None = None) -> int:
         ended = time.time()
         self._state = replace(
             self._state, phase=phase, failure=failure, waiting="", speed=None, limit=None, ended=ended

@@ -50,7 +50,7 @@ class StoreCheckpoints:
                 licence = licence_in(_text(folder / "README.md", _MOST_README_BYTES) or "")
                 kept = (stamp, read_checkpoint(FolderFiles(folder), str(folder), licence=licence))
                 self._kept[folder] = kept
-        except (OSError, RuntimeError) as error:  # pathlib tells of a loop of links by RuntimeError
+        except (OSError, RuntimeError) as error:  # pathlib raises RuntimeError for a loop of links
             return Missing(f"the checkpoint cannot be read: {_words(error)}")
         return kept[1]
 

@@ -11,12 +11,12 @@ import shlex
 import shutil
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
@@ -42,6 +42,7 @@ from spark_tui.domain.quantities import human_bytes
 from spark_tui.domain.settings import suggestion
 from spark_tui.domain.text import clean_line
 from spark_tui.services.executors import CallPool, StreamThreads
+from spark_tui.services.files import PrivateFolder
 from spark_tui.services.store.delete import Deletion
 from spark_tui.services.store.scan import (
     Mark,
@@ -66,19 +67,6 @@ _SETTLED_NS: Final = 2_000_000_000
 """A folder that changed less than two seconds before it was read may change again within the clock's step."""
 
 
-class PrivateFiles(Protocol):
-    """Private files, as `services.files.PrivateFolder` keeps them."""
-
-    def file(self, name: str, suffix: str = "") -> Path:
-        """Where the file for `name` is, or would be."""
-
-    def read(self, path: Path, most: int = ...) -> bytes | None:
-        """A file directly in the folder, or None; raises OSError."""
-
-    def write(self, path: Path, chunks: Iterable[bytes]) -> Path:
-        """Puts a private file in place; raises OSError."""
-
-
 class _Kept(msgspec.Struct, frozen=True):
     version: int
     models: dict[str, tuple[list[Mark], StoredModel]]
@@ -87,7 +75,7 @@ class _Kept(msgspec.Struct, frozen=True):
 class KeptScans:
     """Models by their path, with the marks that decide whether they still hold."""
 
-    def __init__(self, files: PrivateFiles | None, root: str, uid: int) -> None:
+    def __init__(self, files: PrivateFolder | None, root: str, uid: int) -> None:
         self._files = files
         self._name = f"store-{hashlib.sha256(f'{root}:{uid}'.encode('utf-8', 'surrogateescape')).hexdigest()[:16]}"
         self._changed = False
@@ -137,7 +125,7 @@ _HUB: Final = "hub"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ModelPlace:
     """Where one model lies. `hub` is its cache's folder, empty for a folder of the store's own."""
 
     path: str
@@ -151,7 +139,7 @@ class FolderModelStore:
     def __init__(
         self,
         root: Path,
-        kept: PrivateFiles | None = None,
+        kept: PrivateFolder | None = None,
         *,
         environ: Mapping[str, str] | None = None,
         home: Path | None = None,
@@ -222,7 +210,7 @@ class FolderModelStore:
             seconds = time.perf_counter() - start
             return StoreContents(self._given, found, orphans, elsewhere, tuple(findings), free, seconds)
 
-    def _model(self, place: Place, root: str) -> StoredModel | None:
+    def _model(self, place: ModelPlace, root: str) -> StoredModel | None:
         """One model: as it was kept, or scanned. What changes meanwhile is scanned again."""
         kept = self._kept.get(place.path)
         if kept is not None:
@@ -242,17 +230,17 @@ class FolderModelStore:
         self._kept.put(survey, model)
         return model
 
-    def _places(self, findings: list[Finding]) -> Iterator[Place]:
+    def _places(self, findings: list[Finding]) -> Iterator[ModelPlace]:
         hub = f"{self._root}/{_HUB}"
         yield from self._repos(hub, findings)
         for name in _listed(self._root, findings):
             path = f"{self._root}/{name}"
             if repo_id(name) is not None and os.path.isdir(f"{path}/snapshots"):
-                yield Place(path, name, self._root)
+                yield ModelPlace(path, name, self._root)
             elif name not in _NOT_MODELS and not name.startswith("."):
                 yield from self._folders(path, name)
 
-    def _repos(self, hub: str, findings: list[Finding]) -> Iterator[Place]:
+    def _repos(self, hub: str, findings: list[Finding]) -> Iterator[ModelPlace]:
         for name in _listed(hub, findings):
             path = f"{hub}/{name}"
             if repo_id(name) is None:
@@ -262,13 +250,13 @@ class FolderModelStore:
                 words = f"{clean_line(name)} is {why}"
                 findings.append(Finding("not_a_folder", Severity.WARNING, words, subject=path))
                 continue
-            yield Place(path, name, hub)
+            yield ModelPlace(path, name, hub)
 
-    def _folders(self, path: str, name: str, depth: int = 0) -> Iterator[Place]:
+    def _folders(self, path: str, name: str, depth: int = 0) -> Iterator[ModelPlace]:
         if os.path.islink(path):
             return
         if name.endswith(".gguf") and os.path.isfile(path):
-            yield Place(path, name)
+            yield ModelPlace(path, name)
             return
         try:
             names = os.listdir(path)
@@ -277,9 +265,9 @@ class FolderModelStore:
         except OSError:
             names = []
             if depth == 0:
-                yield Place(path, name)  # unreadable, which its scan reports
+                yield ModelPlace(path, name)  # unreadable, which its scan reports
         if is_model_folder(names) or has_papers(path):
-            yield Place(path, name)
+            yield ModelPlace(path, name)
         elif depth == 0:
             for inner in sorted(names):
                 if not inner.startswith("."):
@@ -334,7 +322,7 @@ class FolderModelStore:
 
     # --- one model ------------------------------------------------------------------------------------
 
-    def _find(self, name: str) -> tuple[Place, StoredModel]:
+    def _find(self, name: str) -> tuple[ModelPlace, StoredModel]:
         contents = self.scan_now(others=False)
         model = contents.find(name)
         if model is None:
@@ -343,9 +331,9 @@ class FolderModelStore:
             raise UsageError(f"There is no model {clean_line(name)} in {clean_line(self._given)}.", hint)
         hub = os.path.dirname(model.path) if model.layout is Layout.CACHE else ""
         name = os.path.basename(model.path) if hub else model.id.removeprefix("/models/")
-        return Place(model.path, name, hub), model
+        return ModelPlace(model.path, name, hub), model
 
-    def _look(self, name: str, revision: str) -> tuple[Place, StoredRevision, tuple[StoredFile, ...]]:
+    def _look(self, name: str, revision: str) -> tuple[ModelPlace, StoredRevision, tuple[StoredFile, ...]]:
         place, model = self._find(name)
         found = revision_of(model, revision)
         survey = Survey(self._root, place.path, self._uid, self._now())

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from spark_tui.domain.models.checkpoint import CheckpointProblem
-from spark_tui.domain.models.store import Algorithm, FileCheck, StoredFile, Trouble, Verdict, VerifyProgress
+from spark_tui.domain.models.store import Algorithm, FileCheck, FileVerdict, StoredFile, Trouble, VerifyProgress
 from spark_tui.services.executors import Closed, Handover
 from spark_tui.services.store.scan import opened, read_header, reason
 
@@ -104,25 +104,25 @@ class Verification:
         try:
             outcome = self._hashed(job)
         except OSError as error:
-            return [FileCheck(each.name, Verdict.UNREADABLE, job.size, detail=reason(error)) for each in job.files]
+            return [FileCheck(each.name, FileVerdict.UNREADABLE, job.size, detail=reason(error)) for each in job.files]
         return [_compared(each, job.size, *outcome) for each in job.files]
 
-    def _hashed(self, job: Job) -> tuple[Verdict | None, dict[Algorithm, str], str]:
-        """(a verdict that stands without digests, the digests, the evidence)."""
+    def _hashed(self, job: Job) -> tuple[FileVerdict | None, dict[Algorithm, str], str]:
+        """(a verdict without digests, the digests, the evidence)."""
         expected = {file.expected.algorithm for file in job.files if file.expected is not None}
         wanted = sorted(algorithm for algorithm in expected if algorithm)
         with opened(job.path) as descriptor:
             status = os.fstat(descriptor)
             payload = job.files[0].payload
             if payload is None or f"{status.st_dev}:{status.st_ino}" != payload.key or status.st_size != job.size:
-                return Verdict.CHANGED, {}, "it is another file by now"
+                return FileVerdict.CHANGED, {}, "it is another file by now"
             if not wanted:
                 return _structure(descriptor, job)
             hashes = {algorithm: _new_hash(algorithm, job.size) for algorithm in wanted}
             read = self._read(descriptor, list(hashes.values()), job.size)
             after = os.fstat(descriptor)
             if read != job.size or after.st_mtime_ns != status.st_mtime_ns:
-                return Verdict.CHANGED, {}, "it was written to meanwhile"
+                return FileVerdict.CHANGED, {}, "it was written to meanwhile"
             return None, {algorithm: each.hexdigest() for algorithm, each in hashes.items()}, ""
 
     def _read(self, descriptor: int, hashes: list[hashlib._Hash], size: int) -> int:
@@ -156,10 +156,11 @@ def _planned(base: str, files: tuple[StoredFile, ...], *, single: bool) -> tuple
         whole = file.expected.size if file.expected is not None else None
         if file.payload is None:
             unread = file.trouble is Trouble.UNREADABLE
-            checks.append(FileCheck(file.name, Verdict.UNREADABLE if unread else Verdict.ABSENT, detail=file.trouble))
+            verdict = FileVerdict.UNREADABLE if unread else FileVerdict.ABSENT
+            checks.append(FileCheck(file.name, verdict, detail=file.trouble))
         elif whole is not None and whole != file.payload.size:
             words = f"{file.payload.size:,} of {whole:,} bytes"
-            checks.append(FileCheck(file.name, Verdict.SIZE, file.payload.size, detail=words))
+            checks.append(FileCheck(file.name, FileVerdict.SIZE, file.payload.size, detail=words))
         else:
             by_key.setdefault(file.payload.key, []).append(file)
     jobs = []
@@ -180,23 +181,23 @@ def _new_hash(algorithm: Algorithm, size: int) -> hashlib._Hash:
 
 
 def _compared(
-    file: StoredFile, size: int, verdict: Verdict | None, digests: dict[Algorithm, str], detail: str
+    file: StoredFile, size: int, verdict: FileVerdict | None, digests: dict[Algorithm, str], detail: str
 ) -> FileCheck:
     algorithm = file.expected.algorithm if file.expected is not None else Algorithm.NONE
     if verdict is not None or file.expected is None or not algorithm:
-        return FileCheck(file.name, verdict or Verdict.UNTOLD, size, detail=detail)
+        return FileCheck(file.name, verdict or FileVerdict.UNTOLD, size, detail=detail)
     found = digests[algorithm]
     if found == file.expected.digest:
-        return FileCheck(file.name, Verdict.MATCHES, size, algorithm)
+        return FileCheck(file.name, FileVerdict.MATCHES, size, algorithm)
     words = f"{algorithm} is {found[:16]}..., the Hub has {file.expected.digest[:16]}..."
-    return FileCheck(file.name, Verdict.DIFFERS, size, algorithm, words)
+    return FileCheck(file.name, FileVerdict.DIFFERS, size, algorithm, words)
 
 
-def _structure(descriptor: int, job: Job) -> tuple[Verdict | None, dict[Algorithm, str], str]:
+def _structure(descriptor: int, job: Job) -> tuple[FileVerdict | None, dict[Algorithm, str], str]:
     """Without a digest, a safetensors file can still be seen to be cut short."""
     if not job.files[0].name.endswith(".safetensors"):
-        return Verdict.UNTOLD, {}, ""
+        return FileVerdict.UNTOLD, {}, ""
     found = read_header(descriptor)
     if isinstance(found, CheckpointProblem):
-        return Verdict.DAMAGED, {}, found.reason
-    return Verdict.UNTOLD, {}, "its header and length agree"
+        return FileVerdict.DAMAGED, {}, found.reason
+    return FileVerdict.UNTOLD, {}, "its header and length agree"
