@@ -11,8 +11,8 @@ from typing import Final
 import click
 
 from spark_tui.cli.command import command, engine_argument, yes_option
-from spark_tui.cli.narrator import Narrator, keeps_starting, narrated, supervised, ticking
 from spark_tui.cli.output import Interrupted
+from spark_tui.cli.progress import LaunchProgress, keeps_starting, resumed, shown, supervised
 from spark_tui.cli.session import Session, confirm, interrupted
 from spark_tui.core.context import Context
 from spark_tui.core.jobs import StepState
@@ -135,7 +135,7 @@ def restart(session: Session, name: str, wait: bool, grace_seconds: int) -> None
         await context.supervisor.restart(container.name, grace_seconds, settle=settle)
         begun.append(container.name)
         if wait:
-            view = await supervised(context, narrated(session, context, container.name))
+            view = await supervised(context, resumed(session, context, container.name))
         else:
             view = (await context.supervisor.watch(container.name)).view()
         if session.as_json:
@@ -227,9 +227,9 @@ def secure(session: Session, name: str, wait: bool, yes: bool) -> None:
     moved: dict[str, StepState] = {}
 
     async def work(context: Context) -> None:
-        narrator = Narrator(session, context, engine, moved)
+        progress = LaunchProgress(session, context, engine, moved)
         request = replace(secured.request, wait=wait)
-        launched = await supervised(context, ticking(narrator, context.launcher.launch(request, narrator.step)))
+        launched = await supervised(context, shown(progress, context.launcher.launch(request, progress.step)))
         if session.as_json:
             session.out.json_line(
                 {

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 import click
 
 from spark_tui.cli.command import command, complete, preset_argument, settings_option
-from spark_tui.cli.narrator import Narrator, keeps_starting, supervised, ticking
 from spark_tui.cli.output import Interrupted
 from spark_tui.cli.presets import find_preset, planned
+from spark_tui.cli.progress import LaunchProgress, keeps_starting, shown, supervised
 from spark_tui.cli.session import Session, typed
 from spark_tui.core.context import Context
 from spark_tui.core.fit import WillNotFit
@@ -103,8 +103,8 @@ def _launch(session: Session, name: str, pairs: dict[str, str], how: Mapping[str
         findings = await context.checks.check(preset, overrides)
         _note(session, name, plan, pairs, findings)
         request = LaunchRequest(preset, overrides, **how)
-        narrator = Narrator(session, context, engine, moved)
-        launched = await supervised(context, ticking(narrator, context.launcher.launch(request, narrator.step)))
+        progress = LaunchProgress(session, context, engine, moved)
+        launched = await supervised(context, shown(progress, context.launcher.launch(request, progress.step)))
         _show_result(session, launched, request, findings, context.clock.now())
 
     session.run(work, on_interrupt=lambda: _interrupted(session.command, engine, moved))

@@ -159,6 +159,41 @@ def step_word(step: Step) -> str:
     return f"{step.label.lower()}{state}{seconds}"
 
 
+STEP_WORDS: Final = {
+    StepState.PENDING: ("waits", Tone.QUIET),
+    StepState.RUNNING: ("...", Tone.WARNING),
+    StepState.DONE: ("done", Tone.GOOD),
+    StepState.SKIPPED: ("skipped", Tone.QUIET),
+    StepState.FAILED: ("failed", Tone.BAD),
+    StepState.CANCELLED: ("stopped", Tone.WARNING),
+}
+
+
+def step_line(step: Step, seconds: float | None, left: str = "") -> str:
+    """`Pull image        done         3s  vllm/vllm-openai`; `left` is how long it will still take."""
+    word, _ = STEP_WORDS[step.state]
+    detail = "; ".join(
+        part
+        for part in (f"{'' if step.progress is None else f'{step.progress:.0%} '}{step.detail}".strip(), left)
+        if part
+    )
+    if step.state is StepState.CANCELLED or (step.state is StepState.FAILED and step.id != "warm"):
+        detail = ""  # an error follows, and says why
+    if step.id == "follow" and step.state is StepState.DONE:
+        detail = ""  # its phases were shown
+    return progress_line(step.label, word, seconds, detail)
+
+
+def phase_line(phase: Phase) -> str:
+    """A boot phase that is over, indented under its step."""
+    return progress_line(f"  {phase.label}", phase.state.value, phase.seconds, phase.detail)
+
+
+def progress_line(label: str, word: str, seconds: float | None, detail: str) -> str:
+    """The columns of both."""
+    return f"{label:<17} {word:<8} {'' if seconds is None else human_duration(seconds):>6}  {detail}".rstrip()
+
+
 # --- status -----------------------------------------------------------------------------------------------
 
 

@@ -169,7 +169,7 @@ class Ours:
     """Our session, whose helper runs there too."""
 
     def __init__(self, server: Server, url: str, streams: int, requests: int) -> None:
-        self.driver = HttpLoadDriver(server.inside("python3", "-P", "-m", "spark_tui.services.bench.child"))
+        self.driver = HttpLoadDriver(server.inside("python3", "-P", "-m", "spark_tui.services.bench.load"))
         plan = BenchPlan(
             input_tokens=INPUT, output_tokens=OUTPUT, concurrency=(streams,), rounds=1, warmup=1, form=PromptForm.TEXT
         )

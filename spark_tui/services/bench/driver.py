@@ -16,7 +16,7 @@ from spark_tui.domain.engine.state import Endpoint
 from spark_tui.domain.errors import EngineFailed, EngineUnreachable, SparkError
 from spark_tui.domain.text import clean_line, truncate
 from spark_tui.services import executors
-from spark_tui.services.bench.child import load_to_json
+from spark_tui.services.bench.load import load_to_json
 from spark_tui.services.engine_http import ClientPools, authorization, bearer
 from spark_tui.services.ports import Load, LoadEvent, LoadResult, Tick
 
@@ -38,7 +38,7 @@ class HttpLoadDriver:
     simulated = False
 
     def __init__(self, command: Sequence[str] = ()) -> None:
-        self._command = tuple(command) or executors.command("spark_tui.services.bench.child")
+        self._command = tuple(command) or executors.command("spark_tui.services.bench.load")
         self._child: asyncio.subprocess.Process | None = None
         self._pools = ClientPools(ANSWER_SECONDS)
 

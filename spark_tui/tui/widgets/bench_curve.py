@@ -85,11 +85,16 @@ def curve_rows(curves: Curves, kind: GraphKind, width: int, height: int) -> tupl
     columns, rows = width - MARGIN - RIGHT, height - 2
     known = dict(curves.rates)
     axis = _Axis(sorted({*known, *dict(curves.other)} if curves.other_name else known), columns)
-    scale = nice_scale(0.0, _top(curves), unit="tok/s", ticks=max(1, (rows - 1) // 2))
+    shown = [*curves.rates, *(curves.other if curves.other_name else ())]
+    scale = nice_scale(0.0, max(rate for _, rate in shown), unit="tok/s", ticks=max(1, (rows - 1) // 2))
     canvas = Canvas(columns, rows)
     buckets = [_buckets(axis, known, scale), _buckets(axis, dict(curves.other), scale)]
     draw_curves(canvas, kind, buckets, scale)
-    _knee(canvas, axis, curves.knee, kind)
+    if curves.knee is not None:  # a line, behind the curves
+        x = axis.column(curves.knee)
+        for y in range(rows):
+            if canvas.get(x, y)[0] == " ":
+                canvas.put(x, y, MARKS[kind].side, Pen.WARNING)
     for streams, rate in curves.rates:
         canvas.put(axis.column(streams), row_of(scale, rate, kind, rows), MARKS[kind].dot, Pen.TITLE)
     lines = [_headline(curves, kind, width)]
@@ -115,11 +120,6 @@ class _Axis:
         return self._low + share * self._span
 
 
-def _top(curves: Curves) -> float:
-    shown = [rate for _, rate in curves.rates]
-    return max([*shown, *(rate for _, rate in curves.other)]) if curves.other_name else max(shown)
-
-
 def _buckets(axis: _Axis, rates: Mapping[int, float], scale: Scale) -> list[Bucket | None]:
     """Values between the levels, straight from one to the next; nothing beyond them or above the scale."""
     count = axis.columns * PARTS
@@ -138,16 +138,6 @@ def _between(places: Sequence[tuple[float, float]], x: float) -> float | None:
     after = min(max(1, bisect_right(places, (x, math.inf))), len(places) - 1)
     (x0, y0), (x1, y1) = places[max(0, after - 1)], places[after]
     return y0 if x1 <= x0 else y0 + (y1 - y0) * min(1.0, max(0.0, (x - x0) / (x1 - x0)))
-
-
-def _knee(canvas: Canvas, axis: _Axis, knee: int | None, kind: GraphKind) -> None:
-    """A line at the knee, behind the curves."""
-    if knee is None:
-        return
-    x = axis.column(knee)
-    for y in range(canvas.rows):
-        if canvas.get(x, y)[0] == " ":
-            canvas.put(x, y, MARKS[kind].side, Pen.WARNING)
 
 
 def _headline(curves: Curves, kind: GraphKind, width: int) -> Row:
