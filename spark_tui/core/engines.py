@@ -31,7 +31,7 @@ from spark_tui.domain.errors import ApiKeyRejected, ContainerNotFound, SparkErro
 from spark_tui.domain.event import Event
 from spark_tui.domain.finding import Severity
 from spark_tui.domain.logs.explain import Explanation, LogExplainer, explain_view
-from spark_tui.domain.logs.timeline import Outcome
+from spark_tui.domain.logs.timeline import StartOutcome
 from spark_tui.domain.logs.tracker import LogTracker
 from spark_tui.domain.logs.view import EngineView, LogContext
 from spark_tui.domain.models.checkpoint import CheckpointFacts
@@ -222,7 +222,7 @@ class EngineWatch:
         if self.stop_requested:  # 137 after our own stop is the end of the grace time, not a failure
             return EngineState.STOPPED
         # vLLM's API server ends with code 0 when its engine core has died: then the log decides, not the code.
-        died = self.container.exit_code == 0 and self._tracker.timeline().outcome is Outcome.FAILED
+        died = self.container.exit_code == 0 and self._tracker.timeline().outcome is StartOutcome.FAILED
         return EngineState.FAILED if died else state
 
     def mark_warm(self, seconds: float) -> None:

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Final
 
 from spark_tui.domain.logs.starts import StartRecord
-from spark_tui.domain.logs.timeline import LABELS, Outcome
+from spark_tui.domain.logs.timeline import LABELS, StartOutcome
 from spark_tui.domain.quantities import human_duration
 from spark_tui.present.json import Object, maybe, moment
 from spark_tui.present.page import Cell, Column, Page, Section, Table, Tone, cells, labelled
@@ -22,9 +22,9 @@ def when(at: float) -> str:
 
 def outcome_word(start: StartRecord) -> str:
     """ready, stopped, failed (before it served), crashed (after)."""
-    if start.outcome is Outcome.FAILED:
+    if start.outcome is StartOutcome.FAILED:
         return "crashed" if start.ready else "failed"
-    if start.outcome is Outcome.STOPPED and not start.ready:
+    if start.outcome is StartOutcome.STOPPED and not start.ready:
         return "stopped"
     return "ready" if start.ready else start.outcome.value
 

@@ -11,8 +11,8 @@ from typing import Any, Final
 from spark_tui.domain.finding import Change, Finding, Severity
 from spark_tui.domain.logs.explain import Explanation
 from spark_tui.domain.logs.kernels import Fp4
-from spark_tui.domain.logs.sizing import GraphState, equivalent_utilization, kv_summary
-from spark_tui.domain.logs.timeline import Outcome, Phase, PhaseState, Topic
+from spark_tui.domain.logs.sizing import GraphState, concurrency_of, equivalent_utilization, kv_summary
+from spark_tui.domain.logs.timeline import Phase, PhaseState, StartOutcome, Topic
 from spark_tui.domain.quantities import human_duration
 from spark_tui.domain.text import clean_line
 from spark_tui.present.page import TONES, Row, Section, Tone
@@ -20,11 +20,11 @@ from spark_tui.present.page import TONES, Row, Section, Tone
 LEVELS: Final = {Severity.ERROR: "critical", Severity.WARNING: "warning", Severity.INFO: "info"}
 """Words for a finding's severity, in JSON and on the terminal."""
 OUTCOMES: Final = {
-    Outcome.READY: "ready",
-    Outcome.FAILED: "failed",
-    Outcome.STOPPED: "stopped",
-    Outcome.STARTING: "starting",
-    Outcome.UNKNOWN: "starting",
+    StartOutcome.READY: "ready",
+    StartOutcome.FAILED: "failed",
+    StartOutcome.STOPPED: "stopped",
+    StartOutcome.STARTING: "starting",
+    StartOutcome.UNKNOWN: "starting",
 }
 _FP4_TONES: Final = {
     Fp4.NATIVE: Tone.GOOD,
@@ -206,9 +206,9 @@ def explanation_page(explanation: Explanation) -> tuple[Section, ...]:
     """Engine and outcome, how the start went, why it failed, how it computes, and what could be better."""
     facts, fp4, cause = explanation.timeline.facts, explanation.fp4, explanation.cause
     outcome, took, current = OUTCOMES[explanation.outcome], explanation.timeline.seconds, explanation.timeline.current
-    if explanation.outcome is Outcome.READY and took is not None:
+    if explanation.outcome is StartOutcome.READY and took is not None:
         outcome += f" after {human_duration(took)}"
-    elif explanation.outcome is Outcome.STARTING and current is not None:
+    elif explanation.outcome is StartOutcome.STARTING and current is not None:
         outcome += f": {current.label}{f', {current.detail}' if current.detail else ''}"
     engine = " ".join(filter(None, (explanation.engine or "not recognised", facts.version)))
     sections = [[Row(engine, "engine"), Row(facts.model, "model"), Row(outcome, "outcome")]]
@@ -252,10 +252,10 @@ def _numbered(row: Row) -> Row:
 
 def explanation_object(explanation: Explanation) -> dict[str, Any]:
     """The shape of `explain --json`. What is not known is null; line numbers count from 1."""
-    facts, kv, fp4, cause = explanation.timeline.facts, explanation.kv, explanation.fp4, explanation.cause
+    facts, fp4, cause = explanation.timeline.facts, explanation.fp4, explanation.cause
     rate = explanation.drafting.rate if explanation.drafting else None
     speculation = (facts.speculation, "" if rate is None else f"{rate:.0%} accepted")
-    failed = cause is not None and explanation.outcome is Outcome.FAILED
+    failed = cause is not None and explanation.outcome is StartOutcome.FAILED
     return {
         "engine": explanation.engine or None,
         "version": facts.version or None,
@@ -271,7 +271,7 @@ def explanation_object(explanation: Explanation) -> dict[str, Any]:
             "attention": facts.attention or None,
             "verdict": fp4.verdict.value,
         },
-        "kv_cache": {"gib": kv.gib, "tokens": kv.tokens, "max_concurrency": kv.concurrency},
+        "kv_cache": {"gib": facts.kv_gib, "tokens": facts.kv_tokens, "max_concurrency": concurrency_of(facts)},
         "cuda_graph": {"estimated_gib": facts.graph_estimated_gib, "actual_gib": facts.graph_actual_gib},
         "speculation": ", ".join(filter(None, speculation)) or None,
         "failure": cause_object(cause) if cause is not None and failed else None,

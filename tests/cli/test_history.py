@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from spark_tui.domain.logs.starts import StartRecord, StartSizes
-from spark_tui.domain.logs.timeline import Outcome, PhaseId
+from spark_tui.domain.logs.timeline import PhaseId, StartOutcome
 from tests.cli.world import World, example
 from tests.fakes_history import FakeHistory
 
@@ -18,7 +18,7 @@ READY = StartRecord(
     runtime="vllm",
     version="0.32.0",
     ready=True,
-    outcome=Outcome.READY,
+    outcome=StartOutcome.READY,
     warm=False,
     seconds=130.04,
     phases=((PhaseId.WEIGHTS, 60.0), (PhaseId.COMPILE, 50.5)),
@@ -28,7 +28,7 @@ FAILED = StartRecord(
     "c2",
     1_799_993_600.0,
     "broken-8b",
-    outcome=Outcome.FAILED,
+    outcome=StartOutcome.FAILED,
     failed_in=PhaseId.KV_CACHE,
     cause="no_kv_room",
     failure="No room is left for the KV cache.",

@@ -14,7 +14,7 @@ from spark_tui.domain.errors import SparkError
 from spark_tui.domain.finding import Severity
 from spark_tui.domain.history import HistoryOff, Record
 from spark_tui.domain.logs.starts import EtaBasis, StartRecord, StartSizes
-from spark_tui.domain.logs.timeline import Outcome, PhaseId
+from spark_tui.domain.logs.timeline import PhaseId, StartOutcome
 from spark_tui.domain.metrics.series import MetricId, Sample, SeriesKey, Stretch
 from spark_tui.domain.presets.fit import Basis as FitBasis
 from spark_tui.domain.presets.fit import PartId
@@ -47,7 +47,7 @@ async def test_a_start_is_kept_when_it_serves_with_its_phases_and_what_it_measur
         [start] = history.known.values()
         assert (start.engine, start.preset, start.image, start.ready) == ("one", "qwen", IMAGE, True)
         assert start.image_id == f"sha256:{IMAGE}"
-        assert start.outcome is Outcome.READY
+        assert start.outcome is StartOutcome.READY
         assert start.sizes.weights_gib == 21.42
         assert start.sizes.kv_tokens == 5_463_232
         assert PhaseId.WEIGHTS in dict(start.phases)
@@ -80,7 +80,7 @@ async def test_a_start_that_a_person_stops_has_not_failed() -> None:
         await kit.until(lambda: bool(kit.context.supervisor.views()))
         await kit.context.supervisor.stop("one")
         await kit.until(lambda: bool(history.kept))
-        assert history.kept[-1].outcome is Outcome.STOPPED
+        assert history.kept[-1].outcome is StartOutcome.STOPPED
         assert (history.kept[-1].failed, history.kept[-1].failure) == (False, "")
 
 
@@ -91,7 +91,7 @@ async def test_an_engine_that_dies_after_it_served_keeps_that_it_did() -> None:
     async with kit.whole():
         await kit.until(lambda: bool(history.kept))
         kit.docker.end("one", 1)
-        await kit.until(lambda: history.kept[-1].outcome is Outcome.FAILED)
+        await kit.until(lambda: history.kept[-1].outcome is StartOutcome.FAILED)
         start = history.kept[-1]
         assert start.ready
         assert not start.failed
@@ -121,14 +121,14 @@ async def test_a_log_that_was_rotated_away_takes_nothing_from_what_was_known() -
     facts = kit.docker.add_container("one", ports=PORT, status=ContainerStatus.EXITED, exit_code=1, finished_at=9.0)
     assert facts.started_at is not None
     known = StartRecord(
-        facts.id, facts.started_at, "one", ready=True, outcome=Outcome.READY, seconds=90.0,
+        facts.id, facts.started_at, "one", ready=True, outcome=StartOutcome.READY, seconds=90.0,
         phases=((PhaseId.WEIGHTS, 60.0),), sizes=StartSizes(weights_gib=20.0),
     )  # fmt: skip
     history.known[known.key] = known
     async with kit.whole():
         await kit.until(lambda: bool(history.kept))
         start = history.kept[-1]
-        assert start.outcome is Outcome.FAILED
+        assert start.outcome is StartOutcome.FAILED
         assert (start.ready, start.seconds, start.sizes) == (True, 90.0, known.sizes)
 
 

@@ -48,7 +48,7 @@ from spark_tui.domain.errors import (
 )
 from spark_tui.domain.host.memory import MemInfo, memory_breakdown
 from spark_tui.domain.host.vitals import GpuReading, engine_memory
-from spark_tui.domain.logs.timeline import Outcome
+from spark_tui.domain.logs.timeline import StartOutcome
 from spark_tui.domain.logs.tracker import LogTracker
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.reading import Ok, value_of
@@ -170,7 +170,7 @@ async def test_and_with_a_foreign_start_that_failed_for_a_reason(spark: Spark) -
     tracker = story(await spark.log(FAILED_NAME), facts.started_at)
     tracker.container_ended(1)
     timeline = tracker.timeline()
-    assert timeline.outcome is Outcome.FAILED
+    assert timeline.outcome is StartOutcome.FAILED
     assert timeline.failure is not None
     assert "Free memory on device cuda:0 (109.53/121.69 GiB)" in timeline.failure.line
     assert "(0.91, 110.74 GiB)" in timeline.failure.line

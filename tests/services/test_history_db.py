@@ -23,7 +23,7 @@ import pytest
 
 from spark_tui.domain.history import HistoryOff, Record
 from spark_tui.domain.logs.starts import StartRecord, StartSizes
-from spark_tui.domain.logs.timeline import Outcome, PhaseId
+from spark_tui.domain.logs.timeline import PhaseId, StartOutcome
 from spark_tui.domain.metrics.series import Gap, MetricId, Sample, SeriesKey, Stretch
 from spark_tui.domain.reading import Missing, Ok, Reading
 from spark_tui.services.history.db import HistoryDb
@@ -47,7 +47,7 @@ START = StartRecord(
     runtime="vllm",
     version="0.32.0",
     ready=True,
-    outcome=Outcome.READY,
+    outcome=StartOutcome.READY,
     warm=False,
     seconds=91.5,
     phases=((PhaseId.WEIGHTS, 60.5), (PhaseId.COMPILE, 20.0)),
@@ -101,11 +101,11 @@ def known(stretch: Stretch) -> dict[float, tuple[float, float, float]]:
 async def test_a_start_comes_back_as_it_was_and_a_later_word_on_it_takes_its_place(tmp_path: Path) -> None:
     async with opened(tmp_path / "h") as history:
         history.add_start(START)
-        history.add_start(replace(START, at=START.at + 500, engine="other", ready=False, outcome=Outcome.FAILED))
-        history.add_start(replace(START, outcome=Outcome.STOPPED, ended_at=T0 + 100.0))
+        history.add_start(replace(START, at=START.at + 500, engine="other", ready=False, outcome=StartOutcome.FAILED))
+        history.add_start(replace(START, outcome=StartOutcome.STOPPED, ended_at=T0 + 100.0))
         await history.flush()
         newest, first = ok(await history.starts())
-        assert first == replace(START, outcome=Outcome.STOPPED, ended_at=T0 + 100.0)
+        assert first == replace(START, outcome=StartOutcome.STOPPED, ended_at=T0 + 100.0)
         assert newest.engine == "other"
         assert [s.engine for s in ok(await history.starts(engine="qwen"))] == ["qwen"]
         assert [s.engine for s in ok(await history.starts(failed=True))] == ["other"]

@@ -10,7 +10,7 @@ from textual.app import App, ComposeResult
 from textual.screen import Screen
 
 from spark_tui.domain.logs.starts import PastStart
-from spark_tui.domain.logs.timeline import EMPTY_TIMELINE, BootTimeline, Failure, PhaseId
+from spark_tui.domain.logs.timeline import EMPTY_TIMELINE, BootTimeline, PhaseId, StartFailure
 from spark_tui.domain.logs.tracker import LogTracker
 from spark_tui.tui.format import ASCII
 from spark_tui.tui.themes import SPARK_DARK
@@ -137,7 +137,7 @@ async def test_a_guess_is_called_one() -> None:
 
 async def test_hostile_text_is_text() -> None:
     timeline = replace(
-        EMPTY_TIMELINE, news="[/red] [@click=app.quit]\x1b[31m x", failure=Failure("[bold]no[/nope] \x1b]0;t\x07")
+        EMPTY_TIMELINE, news="[/red] [@click=app.quit]\x1b[31m x", failure=StartFailure("[bold]no[/nope] \x1b]0;t\x07")
     )
     lines = await said(timeline, 80, folded=False)
     assert lines[-1] == "[bold]no[/nope]"

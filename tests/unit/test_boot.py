@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_tui.domain.logs.line import LogClock, parse_line
-from spark_tui.domain.logs.timeline import EMPTY_TIMELINE, BootTimeline, Outcome, PhaseId, PhaseState
+from spark_tui.domain.logs.timeline import EMPTY_TIMELINE, BootTimeline, PhaseId, PhaseState, StartOutcome
 from spark_tui.domain.logs.tracker import LogTracker
 from tests.engine_logs import track
 from tests.log_fixtures import COMPOSED, LOGS, expected, log_names, read_composed, read_log, run_log
@@ -142,7 +142,7 @@ def test_an_unchanged_start_is_the_same_timeline() -> None:
         'INFO:     127.0.0.1:36830 - "GET /health HTTP/1.1" 200 OK',
         line("02:26:26", "Engine 000: Avg prompt throughput: 19.2 tokens/s, Running: 1 reqs", "APIServer"),
     )
-    assert before.outcome is Outcome.READY
+    assert before.outcome is StartOutcome.READY
     assert after == before
 
 
@@ -294,7 +294,7 @@ def test_sglang_is_not_ready_when_uvicorn_is() -> None:
 def test_a_second_banner_in_the_same_log_is_a_new_start() -> None:
     first = run_log(CPU + "fatal-port-in-use")
     timeline = track([*first, *run_log(CPU + "dbg")])
-    assert timeline.outcome is Outcome.READY
+    assert timeline.outcome is StartOutcome.READY
     assert timeline.failure is None
     assert timeline.seconds == 14
     again = track([*first, *first])
@@ -312,7 +312,7 @@ def test_several_api_servers_print_one_banner_each_of_one_start() -> None:
 
 def test_a_usage_error_after_a_served_start_belongs_to_the_next_one() -> None:
     timeline = track([*run_log(CPU + "01-first-start")[:101], "vllm serve: error: unrecognized arguments: --x"])
-    assert timeline.outcome is Outcome.FAILED
+    assert timeline.outcome is StartOutcome.FAILED
     assert not timeline.ready
 
 
@@ -333,7 +333,7 @@ def test_a_stray_traceback_during_the_start_is_a_guess() -> None:
     )
     assert timeline.failure is not None
     assert timeline.failure.guess
-    assert timeline.outcome is Outcome.STARTING
+    assert timeline.outcome is StartOutcome.STARTING
 
 
 def test_the_old_eras_prefix_on_every_line_changes_nothing() -> None:
@@ -346,13 +346,13 @@ def test_the_old_eras_prefix_on_every_line_changes_nothing() -> None:
 @pytest.mark.parametrize(
     ("code", "outcome", "words"),
     [
-        (0, Outcome.STOPPED, ""),
-        (143, Outcome.STOPPED, ""),
-        (137, Outcome.FAILED, "killed (exit code 137)"),
-        (127, Outcome.FAILED, "bash: vllm: command not found"),
+        (0, StartOutcome.STOPPED, ""),
+        (143, StartOutcome.STOPPED, ""),
+        (137, StartOutcome.FAILED, "killed (exit code 137)"),
+        (127, StartOutcome.FAILED, "bash: vllm: command not found"),
     ],
 )
-def test_a_container_that_ended_without_a_reason_is_a_guess(code: int, outcome: Outcome, words: str) -> None:
+def test_a_container_that_ended_without_a_reason_is_a_guess(code: int, outcome: StartOutcome, words: str) -> None:
     tracker = LogTracker()
     feed(tracker, "bash: vllm: command not found")
     tracker.container_ended(code)

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from spark_tui.domain.engine.state import EngineState, Health
 from spark_tui.domain.logs.explain import Explanation, LogExplainer, explain, explain_view
 from spark_tui.domain.logs.kernels import Fp4
-from spark_tui.domain.logs.timeline import EMPTY_TIMELINE, Outcome
+from spark_tui.domain.logs.sizing import concurrency_of
+from spark_tui.domain.logs.timeline import EMPTY_TIMELINE, StartOutcome
 from spark_tui.domain.logs.view import LogContext
 from spark_tui.domain.models.checkpoint import CheckpointFacts, Quantization, WeightFormat
 from spark_tui.present.logs import verdict_rows
@@ -39,7 +40,7 @@ def test_real_logs_are_explained(name: str) -> None:
     assert (told.engine, facts.version, told.fp4.verdict) == (
         case.get("engine", "vllm"), case["version"], case["verdict"],
     )  # fmt: skip
-    assert [told.kv.gib, told.kv.tokens, told.kv.concurrency] == case["kv"]
+    assert [facts.kv_gib, facts.kv_tokens, concurrency_of(facts)] == case["kv"]
     assert facts.speculation == case.get("speculation", "")
     assert (told.drafting.rate if told.drafting else None) == case.get("acceptance")
     assert ((cause.id, dict(cause.change)) if cause else ("", {})) == (case.get("cause", ""), case.get("override", {}))
@@ -71,7 +72,7 @@ def test_the_runtime_that_docker_tells_comes_before_the_lines() -> None:
 def test_a_container_that_was_killed_is_explained_by_its_exit_code() -> None:
     lines = [*banner("0.32.0"), *core("Starting to load model acme/m...")]
     told = read(lines, LogContext(ended=True, exit_code=137))
-    assert told.outcome is Outcome.FAILED
+    assert told.outcome is StartOutcome.FAILED
     assert told.cause is not None
     assert told.cause.id == "killed"
 
@@ -105,7 +106,7 @@ def test_docker_s_own_log_files_are_unpacked() -> None:
     wrapped = [json.dumps({"log": line + "\n", "stream": "stdout", "time": "2026-05-21T21:02:50.1Z"}) for line in lines]
     told = read([text.replace('{"log": ', '{"log":') for text in wrapped])
     assert told.fp4.verdict is Fp4.NATIVE
-    assert told.kv.tokens == 5_463_232
+    assert told.timeline.facts.kv_tokens == 5_463_232
 
 
 def test_lines_that_only_look_like_docker_s_stay_as_they_are() -> None:
@@ -149,7 +150,7 @@ pieces = st.sampled_from([line for name in (GB10, f"{CPU}r1", f"{CPU}f_missing")
 @settings(max_examples=100, deadline=None)
 def test_any_lines_in_any_order_are_explained(lines: list[str], exit_code: int | None) -> None:
     told = read(lines, LogContext(ended=exit_code is not None, exit_code=exit_code))
-    assert told.outcome is not Outcome.UNKNOWN
+    assert told.outcome is not StartOutcome.UNKNOWN
     assert told.lines == len(lines)
     assert all(row.text for row in verdict_rows(told))
 

@@ -13,7 +13,7 @@ from spark_tui.domain.logs.causes.cause import CauseId
 from spark_tui.domain.logs.causes.diagnosis import explain_failure, recognise
 from spark_tui.domain.logs.causes.memory import utilization_that_fits
 from spark_tui.domain.logs.sizing import HIGHEST_UTILIZATION
-from spark_tui.domain.logs.timeline import EMPTY_TIMELINE, Outcome
+from spark_tui.domain.logs.timeline import EMPTY_TIMELINE, StartOutcome
 from spark_tui.domain.logs.tracker import LogTracker
 from spark_tui.domain.logs.view import LogContext
 from tests.failure_logs import Case, cases, explain, track
@@ -87,7 +87,7 @@ def test_a_survived_exception_is_no_failure_once_it_serves() -> None:
         "INFO:     Application startup complete.",
     ]
     timeline = track(log)
-    assert timeline.outcome is Outcome.READY
+    assert timeline.outcome is StartOutcome.READY
     assert timeline.failure is None
     assert explain_failure(timeline) is None
 

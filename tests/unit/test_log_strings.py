@@ -12,7 +12,7 @@ import pytest
 
 from spark_tui.domain.logs.groups import GroupKind, group_lines
 from spark_tui.domain.logs.line import SEVERITIES, LineKind, exception_name, parse_line
-from spark_tui.domain.logs.timeline import Outcome, PhaseId
+from spark_tui.domain.logs.timeline import PhaseId, StartOutcome
 from spark_tui.domain.logs.tracker import LogTracker
 from spark_tui.domain.text import clean_line
 
@@ -177,7 +177,7 @@ def test_what_the_engine_core_raises_at_last_is_why_it_failed() -> None:
             for part in line.split("\n"):
                 tracker.feed(None, f"(EngineCore pid=8) ERROR {HEAD} {part}")
         timeline = tracker.timeline()
-        assert timeline.outcome is Outcome.FAILED, text
+        assert timeline.outcome is StartOutcome.FAILED, text
         assert timeline.failure is not None
         assert text.raised in timeline.failure.line or text.message.partition("\n")[0][:40] in timeline.failure.line
 

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from spark_tui.domain.logs.sizing import (
     GraphState,
+    concurrency_of,
     context_that_fits,
     equivalent_utilization,
     graph_memory,
     kv_alternatives,
-    kv_capacity,
     kv_summary,
     utilization_of,
     utilization_that_holds,
@@ -176,13 +176,10 @@ def test_without_the_line_there_is_no_suggestion() -> None:
 # --- the KV cache -----------------------------------------------------------------------------------------
 
 
-def test_capacity_of_the_real_starts() -> None:
-    forum = kv_capacity(facts_of(run_log("gb10-vllm-0.18-mtp-forum")))
-    assert (forum.gib, forum.tokens, forum.context, forum.concurrency) == (18.04, 694_656, 262_144, 2.63)
-    assert forum.bytes_per_token == pytest.approx(27885, rel=1e-3)
-    cpu = kv_capacity(facts_of(run_log("vllm-0.32-cpu-01-first-start")))
-    # 4 layers of 2 * 2 heads * 64 elements * 2 bytes: 1 GiB holds 524,288 tokens; here it is split in four.
-    assert (cpu.gib, cpu.tokens, cpu.concurrency) == (1.0, 2_097_152, 4096.0)
+def test_requests_that_fit_at_once_are_logged_or_tokens_over_context() -> None:
+    assert concurrency_of(facts_of(run_log("gb10-vllm-0.18-mtp-forum"))) == 2.63
+    assert concurrency_of(EngineFacts(kv_tokens=2_097_152, max_model_len=512)) == 4096.0
+    assert concurrency_of(EngineFacts(kv_tokens=2_097_152)) is None
 
 
 def test_what_would_fit_instead() -> None:

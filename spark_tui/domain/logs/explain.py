@@ -16,9 +16,9 @@ from spark_tui.domain.finding import Finding
 from spark_tui.domain.logs.causes.diagnosis import explain_failure
 from spark_tui.domain.logs.findings import findings
 from spark_tui.domain.logs.kernels import Fp4Verdict, fp4_verdict
-from spark_tui.domain.logs.serving import Drafting, ServingSample, drafting
-from spark_tui.domain.logs.sizing import GraphMemory, KvCapacity, graph_memory, kv_capacity
-from spark_tui.domain.logs.timeline import BootTimeline, Outcome
+from spark_tui.domain.logs.serving import DraftStats, ServingSample, drafting
+from spark_tui.domain.logs.sizing import GraphMemory, graph_memory
+from spark_tui.domain.logs.timeline import BootTimeline, StartOutcome
 from spark_tui.domain.logs.tracker import LogTracker
 from spark_tui.domain.logs.view import EngineView, LogContext
 
@@ -32,9 +32,8 @@ class Explanation:
     engine: str
     timeline: BootTimeline
     fp4: Fp4Verdict
-    kv: KvCapacity
     graphs: GraphMemory
-    drafting: Drafting | None
+    drafting: DraftStats | None
     cause: Finding | None
     findings: tuple[Finding, ...]
     kv_percent: float | None = None
@@ -42,10 +41,10 @@ class Explanation:
     lines: int = 0
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> StartOutcome:
         """Ready, failed, stopped or starting. A log that shows nothing of a start is one that may yet begin."""
         outcome = self.timeline.outcome
-        return Outcome.STARTING if outcome is Outcome.UNKNOWN else outcome
+        return StartOutcome.STARTING if outcome is StartOutcome.UNKNOWN else outcome
 
     @property
     def proposal(self) -> Finding | None:
@@ -62,12 +61,11 @@ def explain(
     context = context or LogContext()
     facts = timeline.facts
     fp4 = fp4_verdict(facts, context.checkpoint, context.argv, context.environment)
-    ended = timeline.outcome in (Outcome.FAILED, Outcome.STOPPED) or context.exit_code not in (None, 0)
+    ended = timeline.outcome in (StartOutcome.FAILED, StartOutcome.STOPPED) or context.exit_code not in (None, 0)
     return Explanation(
         engine=context.engine,
         timeline=timeline,
         fp4=fp4,
-        kv=kv_capacity(facts),
         graphs=graph_memory(facts, context.pool_gib),
         drafting=drafting(samples),
         cause=explain_failure(timeline, context) if ended or context.error else None,

@@ -18,7 +18,7 @@ from spark_tui.domain.logs.causes.diagnosis import recognise
 from spark_tui.domain.logs.causes.memory import OUT_OF_MEMORY
 from spark_tui.domain.logs.line import LineKind, LogRecord, exception_name, parse_line, shown
 from spark_tui.domain.logs.rules.rule import Broken
-from spark_tui.domain.logs.timeline import Failure, PhaseId
+from spark_tui.domain.logs.timeline import PhaseId, StartFailure
 
 MAX_KEPT = 4_000
 KEPT_BEFORE, KEPT_AFTER = 300, 12
@@ -72,8 +72,8 @@ class FailureReader:
         self.room = 0
         """How many of the next lines `below` takes."""
         self._serving = False
-        self._chosen: Failure | None = None
-        self._complete: Failure | None = None
+        self._chosen: StartFailure | None = None
+        self._complete: StartFailure | None = None
         self._weight = 0
         self._worker: LogRecord | None = None
         self._worker_proven = False
@@ -85,7 +85,7 @@ class FailureReader:
         self._after: list[str] = []
 
     @property
-    def failure(self) -> Failure | None:
+    def failure(self) -> StartFailure | None:
         """The deciding line, with the few around it that help."""
         if self._chosen is not None and self._complete is None:
             lines = deciding_lines(self._chosen.line, self._before, self._after)
@@ -180,7 +180,7 @@ class FailureReader:
         self._weight = weight
         self._wants_detail = exception_name(record.message).endswith("ValidationError")
         self._before, self._after, self.room = tuple(self.recent), [], KEPT_AFTER
-        self._chosen = Failure(shown(record.message), record.process, guess, phase=self.phase)
+        self._chosen = StartFailure(shown(record.message), record.process, guess, phase=self.phase)
         self._complete = None
 
     def survived(self) -> None:
@@ -202,7 +202,7 @@ class FailureReader:
             line = last.message if last else f"exited with code {exit_code}"
         self._before, self._after, self._complete = tuple(self.recent), [], None
         process = last.process if last else ""
-        self._chosen = Failure(shown(line), process, guess=True, phase=self.phase, exit_code=exit_code)
+        self._chosen = StartFailure(shown(line), process, guess=True, phase=self.phase, exit_code=exit_code)
 
 
 def _is_worker(process: str) -> bool:

@@ -13,7 +13,7 @@ from typing import Final
 from spark_tui.domain.engine.state import Health
 from spark_tui.domain.finding import Change, Finding, Severity
 from spark_tui.domain.logs.kernels import Fp4, Fp4Verdict, fp4_verdict
-from spark_tui.domain.logs.serving import Drafting, ServingSample, drafting
+from spark_tui.domain.logs.serving import DraftStats, ServingSample, drafting
 from spark_tui.domain.logs.sizing import MOST_REQUESTS, GraphState, graph_memory, kv_alternatives
 from spark_tui.domain.logs.timeline import BootTimeline, EngineFacts, Kernel, LogEvidence, Topic
 from spark_tui.domain.logs.view import LogContext
@@ -95,7 +95,7 @@ def _finding(
     summary: str,
     remedy: str,
     change: Change = (),
-    proof: Sequence[LogEvidence | Kernel | ServingSample | Drafting] = (),
+    proof: Sequence[LogEvidence | Kernel | ServingSample | DraftStats] = (),
 ) -> Finding:
     """With the first line that proves it, where there is one."""
     text, line = (proof[0].text, proof[0].line) if proof else ("", None)

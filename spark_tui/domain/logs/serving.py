@@ -107,7 +107,7 @@ def _positions(message: str) -> tuple[float, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Drafting:
+class DraftStats:
     """How speculation has paid: tokens drafted and accepted, and the share accepted at each position."""
 
     drafted: int
@@ -127,13 +127,13 @@ class Drafting:
         return 1 + sum(self.positions) if self.positions else None
 
 
-def drafting(samples: Iterable[ServingSample]) -> Drafting | None:
+def drafting(samples: Iterable[ServingSample]) -> DraftStats | None:
     """Speculation over all samples; positions are those of the latest. None when there was none."""
     drafted = [sample for sample in samples if sample.drafted is not None]
     if not drafted:
         return None
     last = drafted[-1]
-    return Drafting(
+    return DraftStats(
         sum(sample.drafted or 0 for sample in drafted),
         sum(sample.accepted or 0 for sample in drafted),
         next((sample.positions for sample in reversed(drafted) if sample.positions), ()),

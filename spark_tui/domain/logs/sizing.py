@@ -189,44 +189,30 @@ def equivalent_utilization(facts: EngineFacts) -> Suggestion | None:
 # --- the KV cache -------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class KvCapacity:
-    """What the KV cache holds, as logged. `concurrency` is requests of `context` tokens that fit at once;
-    `bytes_per_token` is an average over the whole cache, so hybrid models' states are in it."""
-
-    gib: float | None = None
-    tokens: int | None = None
-    context: int | None = None
-    concurrency: float | None = None
-    bytes_per_token: float | None = None
-
-
-def kv_capacity(facts: EngineFacts) -> KvCapacity:
-    """The KV cache's capacity. Where the log has no concurrency it is tokens over context."""
+def concurrency_of(facts: EngineFacts) -> float | None:
+    """Requests of the full context that fit at once: as logged, else tokens over context."""
     tokens, context = facts.kv_tokens, facts.max_model_len
-    concurrency = facts.max_concurrency
-    if concurrency is None and tokens is not None and context:
-        concurrency = round(tokens / context, 2)
-    per_token = facts.kv_gib * GIB / tokens if facts.kv_gib and facts.kv_gib > 0 and tokens else None
-    return KvCapacity(facts.kv_gib, tokens, context, concurrency, per_token)
+    if facts.max_concurrency is not None or tokens is None or not context:
+        return facts.max_concurrency
+    return round(tokens / context, 2)
 
 
 def context_that_fits(facts: EngineFacts, requests: int) -> int | None:
     """The longest context of which `requests` fit at once, rounded down to 1,024 tokens; None when unknown or less."""
-    kv = kv_capacity(facts)
-    if kv.concurrency is None or not kv.context or requests < 1:
+    concurrency, context = concurrency_of(facts), facts.max_model_len
+    if concurrency is None or not context or requests < 1:
         return None
-    fits = int(kv.concurrency * kv.context / requests) // CONTEXT_STEP * CONTEXT_STEP
-    return min(fits, kv.context) if fits >= CONTEXT_STEP else None
+    fits = int(concurrency * context / requests) // CONTEXT_STEP * CONTEXT_STEP
+    return min(fits, context) if fits >= CONTEXT_STEP else None
 
 
 def utilization_that_holds(facts: EngineFacts, requests: int, pool_gib: float | None = None) -> float | None:
     """The utilization with which `requests` of the full context fit, rounded up to 1 %; None when unknown, or more
     than a Spark should give. `pool_gib` is the machine's memory, where the log does not say."""
-    kv, pool, now = kv_capacity(facts), facts.device_gib or pool_gib, utilization_of(facts)
-    if not kv.gib or not kv.concurrency or not pool or now is None or requests < 1:
+    concurrency, pool, now = concurrency_of(facts), facts.device_gib or pool_gib, utilization_of(facts)
+    if not facts.kv_gib or not concurrency or not pool or now is None or requests < 1:
         return None
-    missing = kv.gib * (requests / kv.concurrency - 1)
+    missing = facts.kv_gib * (requests / concurrency - 1)
     needed = now + max(0.0, missing) / pool
     return math.ceil(needed * 100 - 1e-9) / 100 if needed <= HIGHEST_UTILIZATION else None
 
@@ -236,19 +222,19 @@ def kv_alternatives(facts: EngineFacts, pool_gib: float | None = None) -> tuple[
 
     Empty where everything fits or nothing is known. Long requests are seldom all at once: this is no fault.
     """
-    kv, wanted = kv_capacity(facts), facts.max_num_seqs
-    if kv.concurrency is None or kv.context is None or not wanted or kv.concurrency >= wanted:
+    concurrency, context, wanted = concurrency_of(facts), facts.max_model_len, facts.max_num_seqs
+    if concurrency is None or context is None or not wanted or concurrency >= wanted:
         return ()
     found = []
     fits = context_that_fits(facts, wanted)
-    if fits is not None and fits < kv.context:
+    if fits is not None and fits < context:
         text = f"max_model_len={fits} fits {wanted} requests"
         found.append(Suggestion(text, (("max_model_len", str(fits)),)))
     share = utilization_that_holds(facts, wanted, pool_gib)
     if share is not None and facts.kv_cache_memory_bytes is None:
-        text = f"gpu_memory_utilization={share:g} fits {wanted} requests of {short_count(kv.context)}"
+        text = f"gpu_memory_utilization={share:g} fits {wanted} requests of {short_count(context)}"
         found.append(Suggestion(text, (("gpu_memory_utilization", f"{share:g}"),)))
-    whole = max(1, int(kv.concurrency))
+    whole = max(1, int(concurrency))
     if whole < wanted and whole <= MOST_REQUESTS:
         text = f"max_num_seqs={whole} fits the full context"
         found.append(Suggestion(text, (("max_num_seqs", str(whole)),)))
@@ -257,14 +243,14 @@ def kv_alternatives(facts: EngineFacts, pool_gib: float | None = None) -> tuple[
 
 def kv_summary(facts: EngineFacts) -> str:
     """`695k tokens (18.0 GiB), room for 2.6 requests of 262k`; empty when the log does not say."""
-    kv = kv_capacity(facts)
-    if kv.tokens is None:
-        return "" if kv.gib is None else f"{kv.gib:.1f} GiB"
-    text = f"{short_count(kv.tokens)} tokens" + (f" ({kv.gib:.1f} GiB)" if kv.gib is not None else "")
-    if kv.concurrency is None or kv.context is None:
+    gib, concurrency, context = facts.kv_gib, concurrency_of(facts), facts.max_model_len
+    if facts.kv_tokens is None:
+        return "" if gib is None else f"{gib:.1f} GiB"
+    text = f"{short_count(facts.kv_tokens)} tokens" + (f" ({gib:.1f} GiB)" if gib is not None else "")
+    if concurrency is None or context is None:
         return text
-    room = f"{kv.concurrency:.0f}" if kv.concurrency >= 10 else f"{kv.concurrency:.1f}".removesuffix(".0")
-    return f"{text}, room for {room} request{'' if room == '1' else 's'} of {short_count(kv.context)}"
+    room = f"{concurrency:.0f}" if concurrency >= 10 else f"{concurrency:.1f}".removesuffix(".0")
+    return f"{text}, room for {room} request{'' if room == '1' else 's'} of {short_count(context)}"
 
 
 def short_count(count: int) -> str:

@@ -18,7 +18,7 @@ from spark_tui.domain.engine.container import ContainerFacts
 from spark_tui.domain.engine.state import EngineState
 from spark_tui.domain.logs.causes.diagnosis import explain_failure
 from spark_tui.domain.logs.line import share
-from spark_tui.domain.logs.timeline import LABELS, BootTimeline, EngineFacts, Outcome, Phase, PhaseId, PhaseState
+from spark_tui.domain.logs.timeline import LABELS, BootTimeline, EngineFacts, Phase, PhaseId, PhaseState, StartOutcome
 from spark_tui.domain.logs.view import EngineView, LogContext
 from spark_tui.domain.quantities import human_bytes
 from spark_tui.domain.text import truncate
@@ -77,7 +77,7 @@ class StartRecord:
     runtime: str = ""
     version: str = ""
     ready: bool = False
-    outcome: Outcome = Outcome.UNKNOWN
+    outcome: StartOutcome = StartOutcome.UNKNOWN
     warm: bool | None = None
     seconds: float | None = None
     phases: tuple[tuple[PhaseId, float], ...] = ()
@@ -96,7 +96,7 @@ class StartRecord:
     @property
     def failed(self) -> bool:
         """It did not come to serve, and was not stopped."""
-        return not self.ready and self.outcome is Outcome.FAILED
+        return not self.ready and self.outcome is StartOutcome.FAILED
 
 
 def start_record(view: EngineView) -> StartRecord | None:
@@ -107,10 +107,10 @@ def start_record(view: EngineView) -> StartRecord | None:
         return None
     ready = timeline.ready or view.state is EngineState.SERVING
     if container.running:
-        outcome = Outcome.READY
+        outcome = StartOutcome.READY
     else:
-        outcome = Outcome.FAILED if view.state is EngineState.FAILED else Outcome.STOPPED
-    unread = timeline.outcome not in (Outcome.FAILED, Outcome.STOPPED) and not timeline.ready
+        outcome = StartOutcome.FAILED if view.state is EngineState.FAILED else StartOutcome.STOPPED
+    unread = timeline.outcome not in (StartOutcome.FAILED, StartOutcome.STOPPED) and not timeline.ready
     if (container.running and not ready) or (not container.running and unread):
         return None
     whole, ended = past_start(timeline), (PhaseState.DONE, PhaseState.FAILED)
@@ -136,7 +136,7 @@ def start_record(view: EngineView) -> StartRecord | None:
         exit_code=None if container.running else container.exit_code,
         ended_at=None if container.running else container.finished_at,
     )
-    if outcome is not Outcome.FAILED:
+    if outcome is not StartOutcome.FAILED:
         return record
     cause = explain_failure(timeline, LogContext.of(container))
     failure, failed = timeline.failure, timeline.failed

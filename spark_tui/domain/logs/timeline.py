@@ -18,7 +18,7 @@ class PhaseState(StrEnum):
     FAILED = "failed"
 
 
-class Outcome(StrEnum):
+class StartOutcome(StrEnum):
     """How the whole start went, by the log."""
 
     UNKNOWN = "unknown"
@@ -197,7 +197,7 @@ class EngineFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class StartFailure:
     """The line that decides why it failed, cleaned and masked. `guess` says that the log does not prove it.
 
     `lines` are the few that decide, in the log's order, `line` among them; `phase` is what ran when it failed;
@@ -223,9 +223,9 @@ class BootTimeline:
 
     phases: tuple[Phase, ...]
     facts: EngineFacts = EngineFacts()
-    outcome: Outcome = Outcome.UNKNOWN
+    outcome: StartOutcome = StartOutcome.UNKNOWN
     ready: bool = False
-    failure: Failure | None = None
+    failure: StartFailure | None = None
     news: str = ""
     seconds: float | None = None
     """From the container's start to the server being ready."""

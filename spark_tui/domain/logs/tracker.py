@@ -21,7 +21,14 @@ from spark_tui.domain.logs.rules.trtllm import TRTLLM
 from spark_tui.domain.logs.rules.vllm import VLLM
 from spark_tui.domain.logs.serving import ServingHistory, ServingSample
 from spark_tui.domain.logs.starts import FROM_CACHE, Transfer
-from spark_tui.domain.logs.timeline import EMPTY_TIMELINE, BootTimeline, Outcome, PhaseId, PhaseRecorder, PhaseState
+from spark_tui.domain.logs.timeline import (
+    EMPTY_TIMELINE,
+    BootTimeline,
+    PhaseId,
+    PhaseRecorder,
+    PhaseState,
+    StartOutcome,
+)
 from spark_tui.domain.secret import mask_secrets
 from spark_tui.domain.text import clean_line, last_overwrite, strip_sequences, truncate
 
@@ -366,11 +373,11 @@ class LogTracker:
         if self._dirty:
             self._dirty = False
             if self.failures.certain or (self.failures.failure is not None and self.phases.over):
-                outcome = Outcome.FAILED
+                outcome = StartOutcome.FAILED
             elif self._stopped or self._ready:
-                outcome = Outcome.STOPPED if self._stopped else Outcome.READY
+                outcome = StartOutcome.STOPPED if self._stopped else StartOutcome.READY
             else:
-                outcome = Outcome.UNKNOWN if self.phases.current is None else Outcome.STARTING
+                outcome = StartOutcome.UNKNOWN if self.phases.current is None else StartOutcome.STARTING
             self._timeline = BootTimeline(
                 phases=self.phases.phases(real_clock=bool(self._clock.real)),
                 facts=replace(self._known.facts),

@@ -15,7 +15,7 @@ from spark_tui.domain.engine.state import Endpoint
 from spark_tui.domain.errors import EngineUnreachable
 from spark_tui.domain.history import HistoryState, Record
 from spark_tui.domain.logs.starts import StartRecord, StartSizes
-from spark_tui.domain.logs.timeline import Outcome, PhaseId
+from spark_tui.domain.logs.timeline import StartOutcome, PhaseId
 from spark_tui.domain.metrics.page import Family, MetricPage, Slot, Snapshot, page_of
 from spark_tui.domain.metrics.series import HOST, Gap, MetricId, Sample, SeriesKey, Stretch
 from spark_tui.domain.metrics.serving import HostLook, MetricWindow, engine_values, host_values
@@ -343,7 +343,7 @@ def _earlier(now: float) -> tuple[StartRecord, ...]:
         runtime="vllm",
         version=VERSION,
         ready=True,
-        outcome=Outcome.STOPPED,
+        outcome=StartOutcome.STOPPED,
         warm=False,
         seconds=sum(seconds for _, seconds in _COLD),
         phases=_COLD,
@@ -357,7 +357,7 @@ def _earlier(now: float) -> tuple[StartRecord, ...]:
     )  # fmt: skip
     failed = replace(
         cold, container="demo-3", at=now - 2.1 * 86_400, engine=FAILED_NAME, preset="", ready=False, warm=None,
-        outcome=Outcome.FAILED, seconds=None, phases=_COLD[:2], sizes=StartSizes(utilization=0.91),
+        outcome=StartOutcome.FAILED, seconds=None, phases=_COLD[:2], sizes=StartSizes(utilization=0.91),
         failed_in=PhaseId.ENGINE_INIT, cause="free_memory_below_utilization",
         failure="vLLM wants 110.7 GiB (0.91 of 121.6), and 109.5 GiB were free.", exit_code=1,
         ended_at=now - 2.1 * 86_400 + 44,

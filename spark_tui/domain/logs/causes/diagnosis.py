@@ -17,7 +17,7 @@ from spark_tui.domain.logs.causes.memory import MEMORY_RULES, while_loading
 from spark_tui.domain.logs.causes.model import MODEL_RULES
 from spark_tui.domain.logs.causes.settings import GENERAL_RULES, SETTINGS_RULES
 from spark_tui.domain.logs.line import shown
-from spark_tui.domain.logs.timeline import BootTimeline, Failure, Outcome
+from spark_tui.domain.logs.timeline import BootTimeline, StartFailure, StartOutcome
 from spark_tui.domain.logs.view import LogContext
 from spark_tui.domain.secret import mask_secrets
 from spark_tui.domain.text import clean_line, truncate
@@ -121,9 +121,9 @@ def explain_failure(timeline: BootTimeline, around: LogContext | None = None) ->
     code = exit_code if exit_code is not None else failure.exit_code if failure else None
     proven = failure is not None and not failure.guess
     if not proven and not error:
-        if timeline.outcome is Outcome.STOPPED or code in _STOP_CODES:
+        if timeline.outcome is StartOutcome.STOPPED or code in _STOP_CODES:
             return _STOPPED
-        if timeline.outcome is not Outcome.FAILED and code in (None, 0):
+        if timeline.outcome is not StartOutcome.FAILED and code in (None, 0):
             return None
     phase = failure.phase if failure is not None else None
     context = FailureContext(
@@ -141,7 +141,7 @@ def explain_failure(timeline: BootTimeline, around: LogContext | None = None) ->
     return replace(cause, evidence=(*cause.evidence, *_kernel_notes(kernel)))
 
 
-def _cause(failure: Failure | None, context: FailureContext, error: str, oom_killed: bool) -> Finding:
+def _cause(failure: StartFailure | None, context: FailureContext, error: str, oom_killed: bool) -> Finding:
     if failure is not None and not failure.guess:
         return _from_lines(failure, context) or _unknown(failure, context)
     if error:
@@ -156,7 +156,7 @@ def _cause(failure: Failure | None, context: FailureContext, error: str, oom_kil
     return _unknown(failure, context) if by_code is None else replace(by_code, evidence=_lines(written))
 
 
-def _from_lines(failure: Failure, context: FailureContext) -> Finding | None:
+def _from_lines(failure: StartFailure, context: FailureContext) -> Finding | None:
     """By the deciding line, or else by the nearest of those around it."""
     lines = _lines(failure)
     found = _recognised(failure.line, context, lines)
@@ -201,18 +201,18 @@ def _by_exit_code(context: FailureContext, oom_killed: bool) -> Finding | None:
     return None if known is None else replace(fix(known[1], known[2]), id=known[0], guess=True)
 
 
-def _unknown(failure: Failure | None, context: FailureContext) -> Finding:
+def _unknown(failure: StartFailure | None, context: FailureContext) -> Finding:
     where = f" in phase {context.phase}" if context.phase else ""
     line = f": {failure.line}" if failure is not None and failure.line else " without a message."
     remedy = "Read the log around that line (screen Logs). A newer image may have a fix."
     return replace(fix(truncate(f"Failed{where}{line}", 400), remedy), evidence=_lines(failure), guess=True)
 
 
-def _lines(failure: Failure | None) -> tuple[str, ...]:
+def _lines(failure: StartFailure | None) -> tuple[str, ...]:
     return () if failure is None else failure.lines or (failure.line,)
 
 
-def _is_made_up(failure: Failure) -> bool:
+def _is_made_up(failure: StartFailure) -> bool:
     """The reader's own words for an exit code, in place of a line."""
     return re.match(r"killed \(exit code \d+\)|exited with code -?\d+$", failure.line) is not None
 
