@@ -15,7 +15,7 @@ from spark_tui.domain.engine.state import Endpoint
 from spark_tui.domain.errors import EngineUnreachable
 from spark_tui.domain.history import HistoryState, Record
 from spark_tui.domain.logs.starts import StartRecord, StartSizes
-from spark_tui.domain.logs.timeline import StartOutcome, PhaseId
+from spark_tui.domain.logs.timeline import PhaseId, StartOutcome
 from spark_tui.domain.metrics.page import Family, MetricPage, Slot, Snapshot, page_of
 from spark_tui.domain.metrics.series import HOST, Gap, MetricId, Sample, SeriesKey, Stretch
 from spark_tui.domain.metrics.serving import HostLook, MetricWindow, engine_values, host_values
