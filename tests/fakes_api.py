@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from spark_tui.domain.chat.message import ChatEvent, ChatRequest, ContentDelta, Finished, Usage
 from spark_tui.domain.engine.state import Endpoint, Health, ServedModel
-from spark_tui.domain.errors import EngineUnreachable, SparkError
+from spark_tui.domain.errors import EngineUnreachable, SparkError, UsageError
 from spark_tui.services.ports import Clock
 
 Script: TypeAlias = Sequence[ChatEvent | BaseException | float]
@@ -68,3 +68,22 @@ class FakeEngineApi:
 
     async def close(self) -> None:
         return None
+
+
+class MemoryFiles:
+    """A UserFiles in memory."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, bytes] = {}
+
+    async def read(self, path: str, most: int) -> bytes:
+        if path not in self.files:
+            raise UsageError(f"{path} cannot be read.", "Check its name.")
+        return self.files[path]
+
+    async def write(self, path: str, text: str, *, replace: bool = False) -> str:
+        self.files[path] = text.encode()
+        return path
+
+    async def close(self) -> None:
+        return

@@ -104,20 +104,14 @@ def test_a_broken_file_names_its_line_and_a_wrong_value_in_it_can_be_mended(home
     assert "is not valid TOML" in run(home, "set", "theme", "spark-dark").err
 
 
-def test_a_variable_that_is_stronger_is_told(home: Path) -> None:
+def test_keys_path_stronger_variables_and_clashes_are_shown(home: Path) -> None:
+    path = written(home, '[keymap]\nstop = "X"\n')
+    listed = {entry["id"]: entry for entry in run(home, "keys", "--json").json}
+    assert (listed["stop"]["keys"], listed["stop"]["default_keys"]) == (["X"], ["x"])
+    assert run(home, "path").out == f"{path}\n"
     result = run(home, "set", "theme", "spark-dark", SPARK_TUI_THEME="spark-light")
     assert "SPARK_TUI_THEME overrides" in result.err
-
-
-def test_a_keymap_that_clashes_stops_every_command_with_its_place(home: Path) -> None:
-    path = written(home, '[keymap]\nstop = "D"\n')
+    written(home, '[keymap]\nstop = "D"\n')
     result = run(home)
     assert result.code == 2
     assert f"{path}:1: keymap must give each key one meaning" in result.err
-
-
-def test_keys_and_path_are_told(home: Path) -> None:
-    written(home, '[keymap]\nstop = "X"\n')
-    listed = {entry["id"]: entry for entry in run(home, "keys", "--json").json}
-    assert (listed["stop"]["keys"], listed["stop"]["default_keys"]) == (["X"], ["x"])
-    assert run(home, "path").out == f"{home}/.config/spark-tui/settings.toml\n"

@@ -50,16 +50,11 @@ def run(ssh: FakeSsh, *arguments: str, **variables: str) -> subprocess.Completed
     ],
 )  # fmt: skip
 def test_the_command_line_goes_there_as_it_was_typed(ssh: FakeSsh, arguments: tuple[str, ...], call: list[str]) -> None:
-    ssh.answer(call[0], "out\n", err="err\n")
+    code = len(arguments)
+    ssh.answer(call[0], "out\n", err="err\n", code=code)
     done = run(ssh, *arguments)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "out\n", "err\n")
+    assert (done.returncode, done.stdout, done.stderr) == (code, "out\n", "err\n")
     assert ssh.calls == [call], "and without a terminal there, in a pipe"
-
-
-@pytest.mark.parametrize("code", [0, 1, 4, 130, 255])
-def test_its_exit_code_is_ours(ssh: FakeSsh, code: int) -> None:
-    ssh.answer("nv@spark-2", code=code)
-    assert run(ssh, "--host", "lab", "up", "x").returncode == code
 
 
 def test_at_a_terminal_there_is_a_terminal_there(ssh: FakeSsh) -> None:
@@ -89,6 +84,7 @@ def test_who_may_only_look_here_only_looks_there(ssh: FakeSsh) -> None:
     [
         (("--host", "lba", "ps"), 2, "Did you mean `lab`?"),
         (("--host", "spark", "ps"), 2, "Known: attic, lab."),
+        (("--host", "lba", "ps", "--json"), 2, '"id": "usage"'),
         (("--host", "", "ps"), 2, "Unknown host ''"),
         (("--host=-oProxyCommand=touch@x", "ps"), 2, "must be an address as for ssh"),
         (("--host", "nv@-oProxyCommand=x", "ps"), 2, "must be an address as for ssh"),
@@ -107,11 +103,6 @@ def test_what_leads_nowhere_is_refused_and_ssh_is_not_called(
     assert done.returncode == code
     assert says in done.stderr
     assert ssh.calls == []
-
-
-def test_an_error_is_data_where_data_was_asked_for(ssh: FakeSsh) -> None:
-    done = run(ssh, "--host", "lba", "ps", "--json")
-    assert json.loads(done.stderr)["error"]["id"] == "usage"
 
 
 def test_without_ssh_it_says_what_to_install(ssh: FakeSsh, tmp_path: Path) -> None:
@@ -149,17 +140,14 @@ def test_hosts_are_data_too_and_unknown_is_null_with_its_reason(ssh: FakeSsh) ->
     assert attic["error"]["id"] == "host_unreachable"
 
 
-def test_when_all_answer_the_exit_code_says_so(ssh: FakeSsh) -> None:
-    ssh.serves("nv@spark-2")
-    assert run(ssh, "hosts", SPARK_TUI_HOSTS="lab=nv@spark-2").returncode == 0
-
-
 def test_without_hosts_it_says_how_to_name_one(ssh: FakeSsh) -> None:
     ssh.hosts("")
     done = run(ssh, "hosts")
     assert (done.returncode, done.stdout) == (0, "")
     assert "spark-tui config set hosts.NAME" in done.stderr
     assert run(ssh, "hosts", "--json").stdout == "[]\n"
+    ssh.serves("nv@spark-2")
+    assert run(ssh, "hosts", SPARK_TUI_HOSTS="lab=nv@spark-2").returncode == 0, "all answer"
 
 
 # --- config ---------------------------------------------------------------------------------------------

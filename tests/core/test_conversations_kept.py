@@ -31,32 +31,13 @@ from spark_tui.domain.presets.preset import Origin, Preset, PresetFacts, Require
 from spark_tui.domain.secret import Secret
 from spark_tui.services.demo.conversations import MemoryConversations
 from tests.core.kit import FixedPresets
-from tests.fakes_api import FakeEngineApi, Script
+from tests.fakes_api import FakeEngineApi, MemoryFiles, Script
 from tests.fakes_host import FakeClock, settle
 
 ENDPOINT = Endpoint("http://127.0.0.1:8000")
 TARGET = ChatTarget("spark", ENDPOINT, "qwen", 4096)
 PICTURE = Attachment(MediaKind.IMAGE, "image/png", "a.png", b"\x89PNG\r\n\x1a\n")
 CALL = (ToolCallDelta(0, "c1", "weather", '{"city": "Bern"}'), Finished("tool_calls"))
-
-
-class Files:
-    """UserFiles in memory."""
-
-    def __init__(self) -> None:
-        self.files: dict[str, bytes] = {}
-
-    async def read(self, path: str, most: int) -> bytes:
-        if path not in self.files:
-            raise UsageError(f"{path} cannot be read.", "Check its name.")
-        return self.files[path]
-
-    async def write(self, path: str, text: str, *, replace: bool = False) -> str:
-        self.files[path] = text.encode()
-        return path
-
-    async def close(self) -> None:
-        return
 
 
 class Kept:
@@ -66,7 +47,7 @@ class Kept:
         self.clock = FakeClock()
         self.api = FakeEngineApi(self.clock)
         self.store = MemoryConversations()
-        self.files = Files()
+        self.files = MemoryFiles()
         self.conversations = self.opened(*presets)
 
     def opened(self, *presets: Preset) -> Conversations:

@@ -20,7 +20,6 @@ from spark_tui.core.context import Context
 from spark_tui.domain.chat.message import ChatEvent, ChatRequest, ContentDelta, Finished, Usage
 from spark_tui.domain.engine.container import ContainerStatus, PublishedPort
 from spark_tui.domain.engine.state import Endpoint, Health, ServedModel
-from spark_tui.domain.errors import UsageError
 from spark_tui.domain.host.identity import HostPaths
 from spark_tui.domain.presets.preset import PresetCatalogue
 from spark_tui.domain.reading import NOT_READ_YET
@@ -32,6 +31,7 @@ from spark_tui.tui.frame import FrameScreen
 from spark_tui.tui.screens.chat import ChatScreen
 from spark_tui.tui.widgets.prompt import Prompt
 from spark_tui.tui.widgets.transcript import Transcript
+from tests.fakes_api import MemoryFiles
 from tests.fakes_docker import FakeDocker
 from tests.fakes_host import FakeArchive, FakeClock, FakeGpu, FakeHost, FakeSecrets
 from tests.fakes_ports import Ports
@@ -49,21 +49,17 @@ class Reply:
     _queue: asyncio.Queue[ChatEvent | Exception | None] = field(default_factory=asyncio.Queue)
 
     def send(self, *events: ChatEvent) -> None:
-        """The server sends events."""
         for event in events:
             self._queue.put_nowait(event)
 
     def end(self, reason: str = "stop", usage: Usage | None = None) -> None:
-        """The answer is complete."""
         self.send(Finished(reason), *([usage] if usage else []))
         self._queue.put_nowait(None)
 
     def fail(self, error: Exception) -> None:
-        """The answer breaks off."""
         self._queue.put_nowait(error)
 
     async def events(self) -> AsyncGenerator[ChatEvent, None]:
-        """What the port hands out."""
         try:
             while (item := await self._queue.get()) is not None:
                 if isinstance(item, Exception):
@@ -81,53 +77,27 @@ class ScriptedApi:
     replies: list[Reply] = field(default_factory=list)
 
     async def health(self, endpoint: Endpoint) -> Health:
-        """See the port."""
         return Health.OK if endpoint.base_url in self.models_by_port else Health.LOADING
 
     async def models(self, endpoint: Endpoint) -> tuple[ServedModel, ...]:
-        """See the port."""
         name = self.models_by_port.get(endpoint.base_url, "")
         return (ServedModel(name, name, CONTEXT_TOKENS),) if name else ()
 
     async def version(self, endpoint: Endpoint) -> str:
-        """See the port."""
         return "0.33.0"
 
     def chat(self, endpoint: Endpoint, request: ChatRequest) -> AsyncGenerator[ChatEvent, None]:
-        """See the port."""
         self.replies.append(Reply(endpoint, request))
         return self.replies[-1].events()
 
     async def close(self) -> None:
-        """See the port."""
-
-
-class MemoryFiles:
-    """A UserFiles in memory."""
-
-    def __init__(self) -> None:
-        self.files: dict[str, bytes] = {}
-
-    async def read(self, path: str, most: int) -> bytes:
-        """See the port."""
-        if path not in self.files:
-            raise UsageError(f"{path} cannot be read.", "Check its name.")
-        return self.files[path]
-
-    async def write(self, path: str, text: str, *, replace: bool = False) -> str:
-        """See the port."""
-        self.files[path] = text.encode()
-        return path
-
-    async def close(self) -> None:
-        """See the port."""
+        return
 
 
 class NoPresets:
     """A PresetSource without presets."""
 
     def load(self) -> PresetCatalogue:
-        """See the port."""
         return PresetCatalogue()
 
 
@@ -138,7 +108,6 @@ class Elsewhere(FrameScreen):
     TAB = "show_home"
 
     def compose_body(self) -> ComposeResult:
-        """A word."""
         yield Static("elsewhere")
 
 
@@ -189,12 +158,10 @@ class Kit:
 
     @property
     def prompt(self) -> Prompt:
-        """The prompt."""
         return self.chat.query_one(Prompt)
 
     @property
     def transcript(self) -> Transcript:
-        """The transcript."""
         return self.chat.query_one(Transcript)
 
     def said(self) -> str:
@@ -213,7 +180,6 @@ class Kit:
     # --- do -------------------------------------------------------------------------------------------
 
     async def until(self, condition: Callable[[], bool], what: str = "") -> None:
-        """Waits for a condition."""
         for _ in range(500):
             if condition():
                 return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -86,6 +87,11 @@ def test_latex_stays_as_the_model_wrote_it() -> None:
     assert plain_of(FORMULAS, 100) == FORMULAS
 
 
+def test_columns_aligned_to_the_right_are() -> None:
+    table = "| model | tok/s |\n|:--|--:|\n| a | 9.5 |\n| b | 141.8 |"
+    assert plain_of(table) == "model  tok/s\n─────  ─────\na        9.5\nb      141.8"
+
+
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
@@ -99,11 +105,6 @@ def test_latex_stays_as_the_model_wrote_it() -> None:
 )
 def test_what_is_no_formula_is_markdown(text: str, shown: str) -> None:
     assert plain_of(text) == shown
-
-
-def test_numbers_in_tables_stand_below_one_another() -> None:
-    table = "| model | tok/s |\n|:--|--:|\n| a | 9.5 |\n| b | 141.8 |"
-    assert plain_of(table) == "model  tok/s\n─────  ─────\na        9.5\nb      141.8"
 
 
 @pytest.mark.parametrize("step", [1, 7, 64, 4096])
@@ -226,34 +227,29 @@ def turn(answer: Answer, outcome: Outcome = Outcome.COMPLETE) -> Turn:
     return Turn(Exchange(1, "Why?", "e", "qwen", 1.0, answer, outcome), True)
 
 
-def figures_line(answer: Answer, outcome: Outcome = Outcome.COMPLETE) -> str:
-    """All of them in a row."""
-    return "   ".join(part.plain for part in figures(turn(answer, outcome).exchange))
-
-
 TIMED = Answer(10.0, "Yes", first_token_at=10.41, last_token_at=17.85, finish_reason="stop")
 
 
-def test_the_figures_of_a_complete_answer() -> None:
-    answer = Answer(10.0, "Yes", usage=Usage(100, 312, None, 88), first_token_at=10.41, last_token_at=17.85)
-    assert figures_line(answer) == "ttft 0.41 s   41.8 tok/s   312 tokens   prompt 100 (88 cached)"
+@pytest.mark.parametrize(
+    ("answer", "outcome", "line"),
+    [
+        (replace(TIMED, usage=Usage(100, 312, None, 88)), Outcome.COMPLETE,
+         "ttft 0.41 s   41.8 tok/s   312 tokens   prompt 100 (88 cached)"),
+        (TIMED, Outcome.COMPLETE, "ttft 0.41 s   tokens not reported"),
+        (Answer(0.0, "Yes", finish_reason="length", usage=Usage(1, 5)), Outcome.COMPLETE,
+         "cut at the token limit   5 tokens   prompt 1   F4 continue"),
+        (TIMED, Outcome.STOPPED, "stopped   ttft 0.41 s   ^g retry   F4 continue"),
+    ],
+    ids=["complete", "not counted", "cut", "stopped"],
+)  # fmt: skip
+def test_figures_follow_how_the_answer_ended(answer: Answer, outcome: Outcome, line: str) -> None:
+    assert "   ".join(part.plain for part in figures(turn(answer, outcome).exchange)) == line
 
 
-def test_what_the_server_does_not_count_is_not_shown_as_zero() -> None:
-    assert figures_line(TIMED) == "ttft 0.41 s   tokens not reported"
-
-
-def test_how_an_answer_ended_stands_before_its_figures() -> None:
-    cut = Answer(0.0, "Yes", finish_reason="length", usage=Usage(1, 5))
-    assert figures_line(cut) == "cut at the token limit   5 tokens   prompt 1   F4 continue"
-    assert figures_line(TIMED, Outcome.STOPPED) == "stopped   ttft 0.41 s   ^g retry   F4 continue"
-
-
-def test_reasoning_is_headed_by_what_is_known_of_it() -> None:
+def test_the_headline_of_reasoning_shows_only_known_figures() -> None:
     answer = Answer(0.0, "Yes", "hm", usage=Usage(1, 500, 412), first_token_at=1.0, answer_at=10.8, last_token_at=12.0)
     assert reasoning_headline(turn(answer), open_=False).plain == "+ reasoned for 9.8 s, 412 tokens  ^t show"
-    unknown = Answer(0.0, "Yes", "hm", first_token_at=1.0, answer_at=10.8)
-    assert reasoning_headline(turn(unknown), open_=True).plain == "- reasoned for 9.8 s  ^t hide"
+    assert reasoning_headline(turn(replace(answer, usage=None)), open_=True).plain == "- reasoned for 9.8 s  ^t hide"
 
 
 def test_an_error_says_what_to_do_and_shows_a_little_evidence() -> None:

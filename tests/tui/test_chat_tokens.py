@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import math
 
 import pytest
 
 from spark_tui.domain.chat.message import (
-    Answer,
-    AnswerBuilder,
     Band,
     ContentDelta,
     Logprobs,
@@ -21,7 +18,6 @@ from spark_tui.domain.chat.message import (
     summary_of,
     written_token,
 )
-from spark_tui.domain.chat.stream import StreamReader
 from spark_tui.tui.screens.chat_tokens import TokenMap, TokensScreen
 from tests.tui.chat_kit import Kit, chatting
 
@@ -72,13 +68,6 @@ async def test_what_the_colours_mean_is_told_whole_at_every_size() -> None:
             await told(kit, PARIS * 30)
             await kit.pilot.press("ctrl+r")
             await kit.until_seen("150 tokens", "below 50 %: 30", "at least 90 %  50 %  10 %  less")
-
-
-async def test_without_probabilities_the_key_says_where_they_are_asked_for() -> None:
-    async with chatting() as kit:
-        await kit.answered()
-        await kit.pilot.press("ctrl+r")
-        await kit.until_seen("No token probabilities. Set logprobs (^o)")
 
 
 async def test_each_answer_has_its_own_tokens() -> None:
@@ -149,29 +138,9 @@ def test_the_summary_counts_and_measures() -> None:
     assert summary_of((TokenLogprobs("x", -9999.0),)).perplexity < math.inf
 
 
-def test_the_taken_token_is_always_among_the_candidates_and_only_once() -> None:
+def test_candidates_hold_the_sampled_token_once_and_doubtful_tokens_are_found() -> None:
     assert [row[0] for row in candidates(PARIS[3])] == [" Paris", " Nice", " Lyon"]
     assert [row[2] for row in candidates(PARIS[0])] == [True, False]
     assert candidates(TokenLogprobs("x", -1.0)) == (("x", -1.0, True),)
-
-
-def test_the_next_doubtful_token_is_found_in_both_directions() -> None:
-    assert next_doubt(PARIS, 0, 1) == 3
-    assert next_doubt(PARIS, 4, -1) == 3
-    assert next_doubt(PARIS, 3, 1) == 3
-
-
-def test_line_ends_of_a_token_are_written_out() -> None:
-    assert written_token("a\n\tb\x1b[0m") == "a\\n\\tb"
-    assert written_token("\x00") == "(nothing to see)"
-
-
-def test_what_vllm_sends_reaches_the_view() -> None:
-    likely = [{"token": " Paris", "logprob": -0.1, "bytes": []}, {"token": " Lyon", "logprob": -2.5, "bytes": []}]
-    entry = {"token": " Paris", "logprob": -0.1, "bytes": [32], "top_logprobs": likely}
-    chunk = {"choices": [{"index": 0, "delta": {"content": " Paris"}, "logprobs": {"content": [entry]}}]}
-    builder = AnswerBuilder(0.0)
-    for event in StreamReader().read(json.dumps(chunk)):
-        builder.add(event, 1.0)
-    answer: Answer = builder.snapshot()
-    assert answer.logprobs == (TokenLogprobs(" Paris", -0.1, ((" Paris", -0.1), (" Lyon", -2.5))),)
+    assert [next_doubt(PARIS, place, step) for place, step in ((0, 1), (4, -1), (3, 1))] == [3, 3, 3]
+    assert [written_token(text) for text in ("a\n\tb\x1b[0m", "\x00")] == ["a\\n\\tb", "(nothing to see)"]

@@ -72,54 +72,34 @@ def test_a_snapshot_is_the_same_object_while_nothing_came() -> None:
     assert first.content == "a"
 
 
-def test_the_opening_delta_is_no_token() -> None:
-    assert answer((1.0, ContentDelta(""))).ttft is None
-    assert answer((1.0, ContentDelta("")), (2.5, ContentDelta("a"))).ttft == 2.5
-
-
-def test_speed_is_counted_by_the_server_and_not_by_deltas() -> None:
-    two_deltas = ((1.0, ContentDelta("many tokens")), (3.0, ContentDelta("in one delta")))
-    assert answer(*two_deltas).decode_tokens_per_second is None
-    told = answer(*two_deltas, (3.0, Finished("stop")), (3.1, Usage(5, 41)))
-    assert told.decode_tokens_per_second == pytest.approx(40 / 2.0)
-
-
-def test_the_end_of_text_token_is_counted_with_its_time() -> None:
-    told = answer((1.0, ContentDelta("a")), (1.5, ContentDelta("b")), (2.0, Finished("stop")), (2.0, Usage(5, 3)))
-    assert told.decode_tokens_per_second == pytest.approx(2 / 1.0)
-
-
-def test_tokens_that_a_parser_held_back_do_not_make_the_engine_look_faster() -> None:
-    """A tool call parser shows nothing for 30 tokens, then everything: those came before the first token seen."""
-    told = answer(
-        (1.0, Usage(5, 0)),
-        (4.0, ToolCallDelta(0, "c", "f", "{")),
-        (4.0, Usage(5, 30)),
-        (5.0, ToolCallDelta(0, "", "", "}")),
-        (5.0, Usage(5, 40)),
-        (5.0, Finished("tool_calls")),
-        (5.0, Usage(5, 40)),
-    )
-    assert told.decode_tokens_per_second == pytest.approx(10.0)
-
-
-def test_counts_on_every_chunk_give_a_speed_before_the_end() -> None:
-    told = answer((1.0, ContentDelta("a")), (1.0, Usage(5, 1)), (2.0, ContentDelta("b")), (2.0, Usage(5, 9)))
-    assert told.decode_tokens_per_second == pytest.approx(8.0)
+A, B, STOP = ContentDelta("a"), ContentDelta("b"), Finished("stop")
 
 
 @pytest.mark.parametrize(
-    "events",
+    ("events", "speed"),
     [
-        (),
-        ((1.0, Usage(5, 0)),),
-        ((1.0, ContentDelta("a")), (1.0, Finished("stop")), (1.0, Usage(5, 1))),
-        ((1.0, ContentDelta("a")), (2.0, Finished("stop"))),
+        ((), None),
+        (((1.0, Usage(5, 0)),), None),
+        (((1.0, A), (1.0, STOP), (1.0, Usage(5, 1))), None),
+        (((1.0, A), (2.0, STOP)), None),
+        (((1.0, A), (3.0, B), (3.0, STOP), (3.1, Usage(5, 41))), 20.0),
+        (((1.0, A), (1.5, B), (2.0, STOP), (2.0, Usage(5, 3))), 2.0),
+        (((1.0, Usage(5, 0)), (4.0, ToolCallDelta(0, "c", "f", "{")), (4.0, Usage(5, 30)),
+          (5.0, ToolCallDelta(0, "", "", "}")), (5.0, Usage(5, 40)), (5.0, STOP), (5.0, Usage(5, 40))), 10.0),
+        (((1.0, A), (1.0, Usage(5, 1)), (2.0, B), (2.0, Usage(5, 9))), 8.0),
     ],
-    ids=["nothing", "no token", "one token", "no usage"],
-)
-def test_a_speed_that_is_not_known_is_none_and_not_zero(events: tuple[Timed, ...]) -> None:
-    assert answer(*events).decode_tokens_per_second is None
+    ids=["nothing", "no token", "one token", "no usage", "counted by the server", "the end-of-text token counts",
+         "held back by a parser", "before the end"],
+)  # fmt: skip
+def test_speed_is_the_servers_count_over_the_time_after_the_first_token(
+    events: tuple[Timed, ...], speed: float | None
+) -> None:
+    assert answer(*events).decode_tokens_per_second == (None if speed is None else pytest.approx(speed))
+
+
+def test_the_opening_delta_is_no_token() -> None:
+    assert answer((1.0, ContentDelta(""))).ttft is None
+    assert answer((1.0, ContentDelta("")), (2.5, A)).ttft == 2.5
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_tui.domain.chat.message import ChatParameters, ToolSpec
-from spark_tui.domain.chat.parameters import NAMES, ParameterError, changed, known_parameters, written
+from spark_tui.domain.chat.parameters import NAMES, ParameterError, changed, written
 from spark_tui.domain.chat.request import ChatSettings, defaults_of, filled_prompt, settings_from, settings_json
 from spark_tui.domain.presets.preset import Origin, Preset, PresetFacts, RequiredFile
 
@@ -76,11 +76,6 @@ def test_a_misspelt_setting_is_named_with_its_likeness() -> None:
         changed(NOTHING, "\x1b[31mzzz", "1")
 
 
-@pytest.mark.parametrize("unset", [None, "", "default", "Auto"])
-def test_default_leaves_a_setting_to_the_server(unset: str | None) -> None:
-    assert changed(ChatParameters(temperature=1.0), "temperature", unset) == NOTHING
-
-
 @given(st.sampled_from(NAMES), st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=12))
 def test_any_value_is_a_setting_or_an_error_that_names_it(name: str, told: object) -> None:
     try:
@@ -94,6 +89,8 @@ def test_any_value_is_a_setting_or_an_error_that_names_it(name: str, told: objec
 
 
 def test_what_was_typed_counts_over_the_defaults() -> None:
+    for unset in (None, "", "default", "Auto"):
+        assert changed(ChatParameters(temperature=1.0), "temperature", unset) == NOTHING
     typed, preset = ChatParameters(temperature=0.2), ChatParameters(temperature=1.0, top_p=0.95)
     assert typed.over(preset) == ChatParameters(temperature=0.2, top_p=0.95)
 
@@ -103,20 +100,15 @@ def test_what_was_typed_counts_over_the_defaults() -> None:
 
 def test_a_preset_brings_its_makers_sampling_and_what_it_takes() -> None:
     facts = PresetFacts(
-        sampling=(("temperature", 0.7), ("top_k", 20), ("reasoning_effort", "high"), ("hot", True)),
+        sampling=(("temperature", 0.7), ("top_k", 20), ("reasoning_effort", "high"), ("hot", True), ("min_p", 9)),
         modalities=("text", "image"),
         required_files=(RequiredFile("m/SYSTEM_PROMPT.txt", "org/m", "SYSTEM_PROMPT.txt", for_chat=True),),
     )
     defaults = defaults_of(Preset("p", Origin.BUILTIN, "p.yaml", "org/m", "image", facts=facts))
     assert defaults.settings.parameters == ChatParameters(temperature=0.7, top_k=20, reasoning_effort="high")
     assert defaults.prompt_file == "m/SYSTEM_PROMPT.txt"
-    assert defaults.problems == ("There is no chat setting hot.",)
-
-
-def test_sampling_that_cannot_be_used_does_not_keep_the_rest_away() -> None:
-    parameters, problems = known_parameters([("temperature", 9), ("top_p", 0.9)])
-    assert parameters == ChatParameters(top_p=0.9)
-    assert len(problems) == 1
+    assert defaults.problems[0] == "There is no chat setting hot."
+    assert len(defaults.problems) == 2
 
 
 def test_the_blanks_of_a_recipes_system_prompt_are_filled() -> None:

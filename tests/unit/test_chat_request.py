@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -25,37 +26,24 @@ from spark_tui.domain.errors import UsageError
 HI = (Message(Role.USER, "hi"),)
 
 
-def test_only_what_was_set_is_sent() -> None:
-    assert set(request_body(ChatRequest("m", HI))) == {"model", "messages", "stream", "stream_options"}
-
-
-def test_usage_is_asked_for_on_every_chunk() -> None:
-    asked = request_body(ChatRequest("m", HI))["stream_options"]
-    assert asked == {"include_usage": True, "continuous_usage_stats": True}
-
-
-def test_parameters_go_by_their_names() -> None:
-    parameters = ChatParameters(0.0, 0.9, 7, 1, thinking=False, reasoning_effort="low")
-    body = request_body(ChatRequest("m", HI, parameters))
-    assert (body["temperature"], body["top_p"], body["max_tokens"], body["seed"]) == (0.0, 0.9, 7, 1)
-    assert body["chat_template_kwargs"] == {"enable_thinking": False}
-    assert body["reasoning_effort"] == "low"
-
-
-def test_every_setting_reaches_the_api_by_its_own_name() -> None:
+def test_every_setting_reaches_the_api_by_its_own_name_and_nothing_else_is_sent() -> None:
+    bare = request_body(ChatRequest("m", HI))
+    assert set(bare) == {"model", "messages", "stream", "stream_options"}
+    assert bare["stream_options"] == {"include_usage": True, "continuous_usage_stats": True}
+    plain: dict[str, Any] = {
+        "temperature": 0.0, "top_p": 0.9, "max_tokens": 7, "seed": 1, "top_k": 20, "min_p": 0.05,
+        "presence_penalty": 1.5, "frequency_penalty": -0.5, "repetition_penalty": 1.1, "reasoning_effort": "low",
+    }  # fmt: skip
     parameters = ChatParameters(
-        top_k=20, min_p=0.05, presence_penalty=1.5, frequency_penalty=-0.5, repetition_penalty=1.1,
-        stop=("END", "\n\n"),
-        thinking=True, preserve_thinking=True, thinking_budget=512, schema='{"type":"object"}', logprobs=3,
+        **plain, stop=("END", "\n\n"), thinking=True, preserve_thinking=True, thinking_budget=512,
+        schema='{"type":"object"}', logprobs=3,
     )  # fmt: skip
     body = request_body(ChatRequest("m", HI, parameters))
-    assert {name: body[name] for name in ("top_k", "min_p", "presence_penalty", "repetition_penalty")} == {
-        "top_k": 20, "min_p": 0.05, "presence_penalty": 1.5, "repetition_penalty": 1.1,
+    form = {"type": "json_schema", "json_schema": {"name": "answer", "schema": {"type": "object"}}}
+    assert {key: value for key, value in body.items() if key not in bare} == plain | {
+        "stop": ["END", "\n\n"], "thinking_token_budget": 512, "response_format": form, "logprobs": True,
+        "top_logprobs": 3, "chat_template_kwargs": {"enable_thinking": True, "preserve_thinking": True},
     }  # fmt: skip
-    assert (body["frequency_penalty"], body["stop"], body["thinking_token_budget"]) == (-0.5, ["END", "\n\n"], 512)
-    assert body["chat_template_kwargs"] == {"enable_thinking": True, "preserve_thinking": True}
-    assert body["response_format"]["json_schema"]["schema"] == {"type": "object"}
-    assert (body["logprobs"], body["top_logprobs"]) == (True, 3)
 
 
 def test_pictures_and_sounds_are_parts_before_the_text() -> None:
@@ -99,9 +87,6 @@ def test_tools_are_offered_with_their_schema() -> None:
     assert body["tool_choice"] == "auto"
     named = request_body(ChatRequest("m", HI, tools=(tool,), tool_choice="weather"))["tool_choice"]
     assert named == {"type": "function", "function": {"name": "weather"}}
-
-
-def test_a_tool_whose_schema_is_no_json_is_refused_here() -> None:
     with pytest.raises(UsageError, match="weather"):
         request_body(ChatRequest("m", HI, tools=(ToolSpec("weather", "", "{"),)))
 
@@ -111,7 +96,4 @@ def test_any_text_is_sent_as_utf_8_and_half_characters_do_not_break_it(text: str
     sent = json.loads(request_bytes(ChatRequest("m", (Message(Role.USER, text),))))["messages"][0]["content"]
     assert sent == text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     assert not any("\ud800" <= char <= "\udfff" for char in sent)
-
-
-def test_two_halves_of_a_character_become_one() -> None:
     assert "😀" in request_bytes(ChatRequest("m", (Message(Role.USER, "\ud83d" + "\ude00"),))).decode()

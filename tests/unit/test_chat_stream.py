@@ -54,87 +54,46 @@ def test_a_transcript_replays_to_the_same_answer_whatever_the_chunks(name: str, 
     assert type(problem) is type(cut_problem)
 
 
-def test_every_recorded_stream_is_replayed() -> None:
-    assert len(api_fixtures.STREAMS) == 38
-    assert {name.partition("-")[0] for name in api_fixtures.STREAMS} >= {
-        "chat",
-        "crash",
-        "drain",
-        "kvpressure",
-        "think",
-    }
-
-
-CUT_SHORT = {
-    "crash-engine-sigkill-client1": EngineFailed,
-    "crash-engine-sigkill-client2": EngineFailed,
-    "crash-worker-sigkill-client1": EngineFailed,
-    "crash-worker-sigkill-client2": EngineFailed,
-    "sigterm-inflight-client1": ReplyCutOff,
-    "sigterm-inflight-client2": ReplyCutOff,
-    "sigterm-inflight-client3": ReplyCutOff,
-    "sigterm-inflight-client4": ReplyCutOff,
-    "sigterm-inflight-client5": ReplyCutOff,
-    "sigterm-inflight-client6": ReplyCutOff,
+CUT_SHORT: dict[str, type[SparkError]] = {
+    **{f"crash-{part}-sigkill-client{n}": EngineFailed for part in ("engine", "worker") for n in (1, 2)},
+    **{f"sigterm-inflight-client{n}": ReplyCutOff for n in range(1, 7)},
 }
 
 
 @pytest.mark.parametrize("name", api_fixtures.STREAMS)
-def test_only_the_answers_that_were_cut_short_are_errors(name: str) -> None:
-    _, error = replay(api_fixtures.stream(name))
+def test_only_the_answers_that_were_cut_short_are_errors_and_keep_their_text(name: str) -> None:
+    answer, error = replay(api_fixtures.stream(name))
     assert type(error) is CUT_SHORT.get(name, type(None))
     assert error is None or error.remedy
+    match name:
+        case "crash-engine-sigkill-client1":
+            assert error is not None and error.summary == "The engine core died."
+            assert "EngineCore encountered an issue" in error.detail
+            assert len(answer.content) > 20
+        case "sigterm-inflight-client1":
+            assert error is not None and "aborted" in error.summary
+            assert (answer.finish_reason, len(answer.content) > 20) == ("abort", True)
+        case "sigterm-inflight-client2":  # `[DONE]` without an end
+            assert answer.content == ""
+        case "chat-stream-think-then-content":
+            assert answer.reasoning.strip() and answer.content.strip()
+            assert answer.usage is not None
+            assert 0 < (answer.usage.reasoning_tokens or 0) < answer.usage.completion_tokens
+        case "chat-stream-toolcall":
+            [call] = answer.tool_calls
+            assert (call.name, call.id[:14]) == ("get_weather", "chatcmpl-tool-")
+            assert call.arguments
+        case "chat-stream-nousage":
+            assert answer.content or answer.reasoning
+            assert (answer.usage, answer.decode_tokens_per_second) == (None, None)
+        case "chat-stream-continuous-usage":
+            assert answer.usage is not None and answer.usage.completion_tokens > 0
 
 
-def test_reasoning_and_content_are_told_apart() -> None:
-    answer, _ = replay(api_fixtures.stream("chat-stream-think-then-content"))
-    assert answer.reasoning.strip()
-    assert answer.content.strip()
-    assert answer.usage is not None
-    assert 0 < (answer.usage.reasoning_tokens or 0) < answer.usage.completion_tokens
-
-
-def test_a_tool_call_is_put_together() -> None:
-    answer, _ = replay(api_fixtures.stream("chat-stream-toolcall"))
-    [call] = answer.tool_calls
-    assert call.name == "get_weather"
-    assert call.id.startswith("chatcmpl-tool-")
-    assert call.arguments
-
-
-def test_an_answer_without_usage_says_that_it_is_unknown() -> None:
-    answer, _ = replay(api_fixtures.stream("chat-stream-nousage"))
-    assert answer.content or answer.reasoning
-    assert answer.usage is None
-    assert answer.decode_tokens_per_second is None
-
-
-def test_usage_on_every_chunk_ends_as_usage_at_the_end_does() -> None:
-    answer, _ = replay(api_fixtures.stream("chat-stream-continuous-usage"))
-    assert answer.usage is not None
-    assert answer.usage.completion_tokens > 0
-
-
-def test_an_engine_killed_in_mid_answer_keeps_the_part_that_came() -> None:
-    answer, error = replay(api_fixtures.stream("crash-engine-sigkill-client1"))
-    assert isinstance(error, EngineFailed)
-    assert error.summary == "The engine core died."
-    assert "EngineCore encountered an issue" in error.detail
-    assert len(answer.content) > 20
-
-
-def test_an_answer_that_a_shutdown_aborted_is_cut_off() -> None:
-    answer, error = replay(api_fixtures.stream("sigterm-inflight-client1"))
-    assert isinstance(error, ReplyCutOff)
-    assert "aborted" in error.summary
-    assert answer.finish_reason == "abort"
-    assert len(answer.content) > 20
-
-
-def test_a_stream_that_says_done_without_an_end_is_cut_off() -> None:
-    answer, error = replay(api_fixtures.stream("sigterm-inflight-client2"))
-    assert isinstance(error, ReplyCutOff)
-    assert answer.content == ""
+def test_every_recorded_stream_is_replayed() -> None:
+    assert len(api_fixtures.STREAMS) == 38
+    kinds = {name.partition("-")[0] for name in api_fixtures.STREAMS}
+    assert kinds >= {"chat", "crash", "drain", "kvpressure", "think"}
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9])

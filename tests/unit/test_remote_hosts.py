@@ -106,12 +106,6 @@ def test_the_home_there_is_for_the_shell_there() -> None:
     assert RemoteHost("x", "box", "spark-tui; rm -rf x").line([]) == "'spark-tui;' rm -rf x"
 
 
-def test_a_name_is_looked_up_and_an_address_needs_no_settings() -> None:
-    assert find_host((ATTIC, LAB), "lab") == LAB
-    assert find_host((), "nv@spark-3").destination == "nv@spark-3"
-    assert find_host((), "10.0.0.9").destination == "10.0.0.9"
-
-
 @pytest.mark.parametrize(
     ("name", "says"),
     [
@@ -121,7 +115,9 @@ def test_a_name_is_looked_up_and_an_address_needs_no_settings() -> None:
         ("-oProxyCommand=a.b", "must be an address"),
     ],
 )
-def test_an_unknown_name_is_wrong_usage(name: str, says: str) -> None:
+def test_a_name_or_an_address_is_found_and_an_unknown_name_is_wrong_usage(name: str, says: str) -> None:
+    assert find_host((ATTIC, LAB), "lab") == LAB
+    assert [find_host((), each).destination for each in ("nv@spark-3", "10.0.0.9")] == ["nv@spark-3", "10.0.0.9"]
     with pytest.raises(UsageError) as caught:
         find_host((ATTIC, LAB), name)
     assert says in str(caught.value)

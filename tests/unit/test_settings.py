@@ -14,7 +14,6 @@ from spark_tui.domain.settings import (
     ExposureChoice,
     Folders,
     Origin,
-    Settings,
     SettingsError,
     Source,
     defaults,
@@ -72,14 +71,6 @@ def test_the_environment_comes_before_the_file_and_each_value_knows_its_origin(
     assert settings.origin("store") == Origin(Source.FILE, f"{folders.settings_file}:4")
     assert settings.origin("read_only") == Origin(Source.ENVIRONMENT, "SPARK_TUI_READ_ONLY")
     assert settings.origin("caches") == Origin(Source.DEFAULT)
-
-
-def test_an_option_that_was_typed_comes_before_all(folders: Folders) -> None:
-    settings = load_settings({"SPARK_TUI_READ_ONLY": "0"}, folders)
-    typed = settings.changed(Origin(Source.OPTION, "--read-only"), read_only=True)
-    assert typed.read_only
-    assert typed.origin("read_only") == Origin(Source.OPTION, "--read-only")
-    assert not settings.read_only
 
 
 def test_every_setting_can_be_set_in_both_places(folders: Folders) -> None:
@@ -148,30 +139,32 @@ def test_a_mistake_names_file_line_and_what_was_meant(folders: Folders, text: st
     assert caught.value.exit_code is ExitCode.USAGE
 
 
-def test_a_file_that_is_no_text_names_the_line(folders: Folders) -> None:
-    write(folders, b"read_only = true\nstore = '\xff'\n")
-    with pytest.raises(SettingsError, match=r"settings\.toml:2 is not UTF-8"):
+@pytest.mark.parametrize(
+    ("raw", "says"),
+    [
+        (b"read_only = true\nstore = '\xff'\n", r"settings\.toml:2 is not UTF-8"),
+        (b"#" * 1_000_000, "too large"),
+        (b"store = " + b"[" * 100_000, "settings"),
+        (None, "cannot be read"),
+    ],
+    ids=["not text", "too large", "too deep", "a folder"],
+)
+def test_a_file_that_cannot_be_read_is_an_error_and_no_default(folders: Folders, raw: bytes | None, says: str) -> None:
+    if raw is None:
+        folders.settings_file.mkdir(parents=True)
+    else:
+        write(folders, raw)
+    with pytest.raises(SettingsError, match=says):
         load_settings({}, folders)
 
 
 def test_windows_line_ends_and_a_byte_order_mark_are_no_mistake(folders: Folders) -> None:
     write(folders, b"\xef\xbb\xbfread_only = true\r\nrefresh_seconds = 3\r\n")
-    assert load_settings({}, folders).refresh_seconds == 3.0
-
-
-def test_a_file_that_cannot_be_read_is_an_error_and_no_default(folders: Folders) -> None:
-    folders.settings_file.mkdir(parents=True)
-    with pytest.raises(SettingsError, match="cannot be read"):
-        load_settings({}, folders)
-
-
-def test_an_absurd_file_is_refused(folders: Folders) -> None:
-    write(folders, b"#" * 1_000_000)
-    with pytest.raises(SettingsError, match="too large"):
-        load_settings({}, folders)
-    write(folders, b"store = " + b"[" * 100_000)
-    with pytest.raises(SettingsError):
-        load_settings({}, folders)
+    settings = load_settings({}, folders)
+    assert settings.refresh_seconds == 3.0
+    typed = settings.changed(Origin(Source.OPTION, "--read-only"), read_only=False)
+    assert typed.origin("read_only") == Origin(Source.OPTION, "--read-only"), "a typed option comes before all"
+    assert (typed.read_only, settings.read_only) == (False, True)
 
 
 @pytest.mark.parametrize("name", ["SPARK_TUI_READONLY", "SPARK_TUI_READ_ONYL", "SPARK_TUI_STORES"])
@@ -203,8 +196,3 @@ def test_reading_a_value_gives_a_value_or_a_sentence(key: str, value: object) ->
         assert str(error).startswith("must ")
     else:
         assert read_value(key, read) == read, "a read value reads as itself"
-
-
-def test_settings_are_plain_values() -> None:
-    assert Settings() == Settings()
-    assert Settings().changed(Origin(Source.FILE, "x"), read_only=False) == Settings(), "where from is no difference"
