@@ -11,7 +11,7 @@ from spark_tui.core.actions import use_keys
 from spark_tui.core.config import Config
 from spark_tui.core.context import open_config
 from spark_tui.domain.errors import RefusedError
-from spark_tui.domain.settings import Source
+from spark_tui.domain.settings import SettingSource
 from spark_tui.present import config as show
 
 _SET_EXAMPLES = """\
@@ -83,7 +83,7 @@ def _change(session: Session, key: str, value: str | None) -> None:
         return
     where = entry.origin.where or "the defaults"
     session.err.say(f"{key} is now {show.value_text(entry.value) or 'empty'} (from {where}).")
-    if entry.origin.source is Source.ENVIRONMENT:
+    if entry.origin.source is SettingSource.ENVIRONMENT:
         session.err.note(f"{entry.variable} overrides the file: unset it to use {settings.path}.")
 
 

@@ -12,10 +12,10 @@ from spark_tui.core.context import DEMO_HOME, Context, build, build_demo, read_s
 from spark_tui.domain.settings import (
     LOOKS,
     Folders,
-    Origin,
+    SettingOrigin,
     Settings,
     SettingsError,
-    Source,
+    SettingSource,
     defaults,
     folders_of,
     variable_of,
@@ -35,8 +35,8 @@ def _typed(text: str, home: Path) -> Path:
     return Path.cwd() / path if inside is None else home.joinpath(*inside)
 
 
-def _changed(settings: Settings, key: str, value: str | bool, origin: Origin | None = None) -> Settings:
-    origin = origin or Origin(Source.OPTION, f"--{key.replace('_', '-')}")
+def _changed(settings: Settings, key: str, value: str | bool, origin: SettingOrigin | None = None) -> Settings:
+    origin = origin or SettingOrigin(SettingSource.OPTION, f"--{key.replace('_', '-')}")
     try:
         return settings.changed(origin, **{key: value})
     except ValueError as error:
@@ -48,7 +48,7 @@ def demo_settings(options: Options, environment: Mapping[str, str]) -> Settings:
     settings = defaults(folders_of({}, DEMO_HOME))
     for name, key in ((variable_of(key), key) for key in LOOKS):
         if name in environment:
-            settings = _changed(settings, key, environment[name], Origin(Source.ENVIRONMENT, name))
+            settings = _changed(settings, key, environment[name], SettingOrigin(SettingSource.ENVIRONMENT, name))
     if settings.keymap:
         checked_keys(settings)
     return _changed(settings, "read_only", True) if options.read_only else settings

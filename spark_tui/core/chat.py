@@ -14,11 +14,11 @@ from spark_tui.core.actions import key_of
 from spark_tui.core.poller import pause
 from spark_tui.domain.chat import records
 from spark_tui.domain.chat.conversation import (
+    AnswerOutcome,
     ChatThread,
     ContextUse,
     EngineSide,
     Exchange,
-    Outcome,
     Say,
     ToolAnswer,
     Trim,
@@ -293,7 +293,7 @@ class LiveExchange:
             self._exchange = replace(self._exchange, answer=answer)
         return self._exchange
 
-    def end(self, outcome: Outcome, error: SparkError | None = None) -> None:
+    def end(self, outcome: AnswerOutcome, error: SparkError | None = None) -> None:
         """The answer has ended; later calls change nothing."""
         if not self.over.is_set():
             self._exchange = replace(self.exchange, outcome=outcome, error=error)
@@ -529,15 +529,17 @@ class Conversation:
                     if self.journal is not None and (part := live.part(now)) is not None:
                         self.journal.write(part)
                     self._check_size(live.builder)
-            self._end(live, Outcome.COMPLETE)
+            self._end(live, AnswerOutcome.COMPLETE)
         except SparkError as error:
-            self._end(live, Outcome.FAILED, self._advise(error, target) if self._advise is not None else error)
+            self._end(live, AnswerOutcome.FAILED, self._advise(error, target) if self._advise is not None else error)
         except asyncio.CancelledError:
-            self._end(live, Outcome.STOPPED)
+            self._end(live, AnswerOutcome.STOPPED)
             raise
         except BaseException as error:
             what = "spark-tui failed to read the answer."
-            self._end(live, Outcome.FAILED, SparkError(what, "What had come is kept. Ask again.", detail=repr(error)))
+            self._end(
+                live, AnswerOutcome.FAILED, SparkError(what, "What had come is kept. Ask again.", detail=repr(error))
+            )
             raise
         finally:
             if before is None:
@@ -594,7 +596,7 @@ class Conversation:
 
     # --- end ------------------------------------------------------------------------------------------
 
-    def _end(self, live: LiveExchange, outcome: Outcome, error: SparkError | None = None) -> None:
+    def _end(self, live: LiveExchange, outcome: AnswerOutcome, error: SparkError | None = None) -> None:
         live.end(outcome, error)
         if self._live is live:
             self._live = None
@@ -603,7 +605,7 @@ class Conversation:
     def _stop(self, live: LiveExchange) -> None:
         """Ends it now, unless it has ended. Cancelled once only: a second time would disturb the closing."""
         if not live.over.is_set():
-            self._end(live, Outcome.STOPPED)
+            self._end(live, AnswerOutcome.STOPPED)
             if live.task is not None:
                 live.task.cancel()
 

@@ -12,10 +12,10 @@ from spark_tui.domain.keymap import Keymap, keymap_text, read_keymap
 from spark_tui.domain.remote import check_name, host_plain, host_text, hosts_text, read_host, read_hosts
 from spark_tui.domain.settings import (
     KEYS,
-    Origin,
+    SettingOrigin,
     Settings,
     SettingsError,
-    Source,
+    SettingSource,
     read_value,
     suggestion,
     variable_of,
@@ -33,13 +33,13 @@ _IN_HOSTS = f"{HOSTS}."
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class SettingEntry:
     """One setting. `value` and `default` are bools, numbers, texts; a keymap is text too."""
 
     key: str
     value: bool | float | str
     default: bool | float | str
-    origin: Origin
+    origin: SettingOrigin
     variable: str
 
 
@@ -70,17 +70,17 @@ class Config:
         """The user's own keys. Raises SettingsError."""
         return self._current().keymap
 
-    def entries(self) -> tuple[Entry, ...]:
+    def entries(self) -> tuple[SettingEntry, ...]:
         settings = self._current()
         return tuple(
-            Entry(
+            SettingEntry(
                 key, plain(key, getattr(settings, key)), plain(key, getattr(self._usual, key)),
                 settings.origin(key), variable_of(key),
             )
             for key in KEYS
         )  # fmt: skip
 
-    def entry(self, key: str) -> Entry:
+    def entry(self, key: str) -> SettingEntry:
         """One setting; `keymap.stop` is one action's keys, `hosts.lab` one host. Raises SettingsError for an unknown
         one."""
         found = self._entry(key)
@@ -92,7 +92,7 @@ class Config:
             raise SettingsError(f"There is no host `{name}`.", remedy)
         return found
 
-    def _entry(self, key: str) -> Entry:
+    def _entry(self, key: str) -> SettingEntry:
         """The same; an unknown host has an empty value."""
         known_key(key)
         name, _, id_ = key.partition(".")
@@ -105,10 +105,10 @@ class Config:
         else:
             own = {each: ",".join(keys) for each, keys in settings.keymap}
             usual = ",".join(action(id_).default_keys)
-        origin = found.origin if id_ in own else Origin(Source.DEFAULT)
-        return Entry(key, own.get(id_) or usual, usual, origin, found.variable)
+        origin = found.origin if id_ in own else SettingOrigin(SettingSource.DEFAULT)
+        return SettingEntry(key, own.get(id_) or usual, usual, origin, found.variable)
 
-    def change(self, key: str, text: str | None) -> Entry:
+    def change(self, key: str, text: str | None) -> SettingEntry:
         """Writes a value into the file, or removes it (None), and returns the effective one: a variable may still be
         stronger. Raises SettingsError, and changes nothing, where the file would not be valid."""
         known_key(key)

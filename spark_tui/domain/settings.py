@@ -109,7 +109,7 @@ def folders_of(environ: Mapping[str, str], home: Path) -> Folders:
     )
 
 
-class Source(StrEnum):
+class SettingSource(StrEnum):
     DEFAULT = "default"
     FILE = "file"
     ENVIRONMENT = "environment"
@@ -117,10 +117,10 @@ class Source(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class SettingOrigin:
     """The origin of a value: `~/.config/spark-tui/settings.toml:3`, `SPARK_TUI_STORE`, `--read-only`."""
 
-    source: Source
+    source: SettingSource
     where: str = ""
 
 
@@ -151,12 +151,12 @@ class Settings:
     glyphs: str = AUTO
     keymap: Keymap = ()
     hosts: Hosts = ()
-    origins: tuple[tuple[str, Origin], ...] = field(default=(), compare=False, repr=False)
+    origins: tuple[tuple[str, SettingOrigin], ...] = field(default=(), compare=False, repr=False)
 
-    def origin(self, key: str) -> Origin:
-        return dict(self.origins).get(key, Origin(Source.DEFAULT))
+    def origin(self, key: str) -> SettingOrigin:
+        return dict(self.origins).get(key, SettingOrigin(SettingSource.DEFAULT))
 
-    def changed(self, origin: Origin, **values: Any) -> Settings:
+    def changed(self, origin: SettingOrigin, **values: Any) -> Settings:
         """With other values, which come from `origin`. Raises ValueError for one outside its range."""
         read: dict[str, Any] = {key: read_value(key, value) for key, value in values.items()}
         origins = {**dict(self.origins), **dict.fromkeys(read, origin)}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from spark_tui.core.actions import ACTIONS
-from spark_tui.core.config import Entry
-from spark_tui.domain.settings import Source
+from spark_tui.core.config import SettingEntry
+from spark_tui.domain.settings import SettingSource
 from spark_tui.present.json import Object, maybe
 from spark_tui.present.page import Cell, Column, Table, Tone, cells
 
@@ -18,12 +18,15 @@ def value_text(value: bool | float | str) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def settings_table(entries: Iterable[Entry]) -> Table:
+def settings_table(entries: Iterable[SettingEntry]) -> Table:
     columns = (Column("SETTING"), Column("VALUE", least=12), Column("FROM", least=12))
     rows = (
         cells(
             entry.key,
-            Cell(value_text(entry.value) or "-", Tone.PLAIN if entry.origin.source is Source.DEFAULT else Tone.STRONG),
+            Cell(
+                value_text(entry.value) or "-",
+                Tone.PLAIN if entry.origin.source is SettingSource.DEFAULT else Tone.STRONG,
+            ),
             Cell(entry.origin.where or "default", Tone.QUIET),
         )
         for entry in entries
@@ -31,7 +34,7 @@ def settings_table(entries: Iterable[Entry]) -> Table:
     return Table(columns, tuple(rows))
 
 
-def setting_object(entry: Entry) -> Object:
+def setting_object(entry: SettingEntry) -> Object:
     return {
         "id": entry.key,
         "value": entry.value,

@@ -642,7 +642,7 @@ class ModelStore(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class ShellResult:
     """How a command on another host ended: ssh's exit code, and what came, of which the beginning is kept."""
 
     code: int
@@ -654,7 +654,7 @@ class RemoteShell(Protocol):
     """Runs spark-tui on another host. Nothing secret goes with it: neither in its arguments nor in its environment.
     Raises UnreachableError when there is no ssh."""
 
-    async def ask(self, host: RemoteHost, arguments: Sequence[str]) -> Ended:
+    async def ask(self, host: RemoteHost, arguments: Sequence[str]) -> ShellResult:
         """Runs it with these arguments, without a terminal and without a question to the person. Raises
         UnreachableError also for no end in time."""
 

@@ -14,10 +14,10 @@ from spark_tui.domain.settings import (
     ENV_PREFIX,
     KEYS,
     Folders,
-    Origin,
+    SettingOrigin,
     Settings,
     SettingsError,
-    Source,
+    SettingSource,
     defaults,
     suggestion,
     variable_of,
@@ -43,7 +43,7 @@ def load_settings(environ: Mapping[str, str], folders: Folders) -> Settings:
     for name in sorted(environ):
         key = known.get(name)
         if key is not None:
-            settings = _changed(settings, Origin(Source.ENVIRONMENT, name), name, key, environ[name])
+            settings = _changed(settings, SettingOrigin(SettingSource.ENVIRONMENT, name), name, key, environ[name])
         elif name.startswith(ENV_PREFIX):
             near = suggestion(name.removeprefix(ENV_PREFIX).lower(), likeness=_TYPO)
             if near:
@@ -178,7 +178,7 @@ def _from_text(settings: Settings, text: str, path: Path) -> Settings:
             near = suggestion(key)
             remedy = f"Did you mean `{near}`?" if near else f"The settings are: {', '.join(KEYS)}."
             raise SettingsError(f"{place}: there is no setting `{truncate(clean_line(key), 60)}`.", remedy)
-        settings = _changed(settings, Origin(Source.FILE, place), f"{place}: {key}", key, value)
+        settings = _changed(settings, SettingOrigin(SettingSource.FILE, place), f"{place}: {key}", key, value)
     return settings
 
 
@@ -189,7 +189,7 @@ def _line_of(key: str, text: str) -> int:
     return next((number for number, line in enumerate(text.splitlines(), 1) if wanted.match(line)), 0)
 
 
-def _changed(settings: Settings, origin: Origin, what: str, key: str, value: object) -> Settings:
+def _changed(settings: Settings, origin: SettingOrigin, what: str, key: str, value: object) -> Settings:
     try:
         return settings.changed(origin, **{key: value})
     except ValueError as error:

@@ -11,7 +11,7 @@ from typing import Final, NoReturn
 
 from spark_tui.domain.errors import SparkError, UnreachableError
 from spark_tui.domain.remote import RemoteHost, too_slow
-from spark_tui.services.ports import Ended
+from spark_tui.services.ports import ShellResult
 
 ASK_SECONDS: Final = 5.0
 _END_SECONDS: Final = 1.0
@@ -28,7 +28,7 @@ class SshHosts:
         self._environ = dict(environ)
         self._seconds = seconds
 
-    async def ask(self, host: RemoteHost, arguments: Sequence[str]) -> Ended:
+    async def ask(self, host: RemoteHost, arguments: Sequence[str]) -> ShellResult:
         """In a session of its own, so that nothing can ask on the terminal."""
         try:
             child = await asyncio.create_subprocess_exec(
@@ -48,7 +48,7 @@ class SshHosts:
             raise too_slow(host, self._seconds) from None
         finally:
             await _end(child)
-        return Ended(code, out, err)
+        return ShellResult(code, out, err)
 
     async def on_terminal(self, host: RemoteHost, arguments: Sequence[str]) -> int:
         """A Ctrl-C is for ssh alone."""

@@ -9,7 +9,7 @@ from contextlib import aclosing
 import pytest
 
 from spark_tui.core.chat import FRAMES_PER_SECOND, ChatTarget, Conversation
-from spark_tui.domain.chat.conversation import Outcome
+from spark_tui.domain.chat.conversation import AnswerOutcome
 from spark_tui.domain.chat.formats import to_markdown
 from spark_tui.domain.chat.message import (
     Answer,
@@ -87,7 +87,7 @@ async def test_an_answer_comes_with_its_times_and_counts() -> None:
     exchange = talk.conversation.last
     assert exchange is not None
     assert (exchange.question, exchange.engine, exchange.model) == ("Hello?", "qwen", "qwen36")
-    assert exchange.outcome is Outcome.COMPLETE
+    assert exchange.outcome is AnswerOutcome.COMPLETE
     assert exchange.answer == answer
     assert talk.error is None
     assert talk.conversation.exchanges[0] is exchange, "a finished exchange is the same object each time"
@@ -193,7 +193,7 @@ async def test_an_error_keeps_what_arrived_and_is_raised_after_it(failure: Spark
     assert answer.content == "Half an ans"
     assert talk.error is failure
     exchange = talk.conversation.exchanges[-1]
-    assert exchange.outcome is Outcome.FAILED
+    assert exchange.outcome is AnswerOutcome.FAILED
     assert exchange.error is failure
     assert exchange.answer == answer
 
@@ -204,7 +204,7 @@ async def test_a_fault_of_ours_is_raised_as_it_is_and_ends_the_answer() -> None:
     with pytest.raises(ZeroDivisionError):
         [answer async for answer in talk.conversation.ask("Hello?", TARGET)]
     exchange = talk.conversation.exchanges[-1]
-    assert exchange.outcome is Outcome.FAILED
+    assert exchange.outcome is AnswerOutcome.FAILED
     assert exchange.error is not None
     assert "ours" in exchange.error.detail
 

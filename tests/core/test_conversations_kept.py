@@ -10,7 +10,7 @@ import pytest
 
 from spark_tui.core.chat import ChatTarget, Conversation, EngineCounters, advised, engine_side, meter_on
 from spark_tui.core.conversations import Conversations
-from spark_tui.domain.chat.conversation import EngineSide, Exchange, Outcome
+from spark_tui.domain.chat.conversation import AnswerOutcome, EngineSide, Exchange
 from spark_tui.domain.chat.message import (
     Attachment,
     ChatParameters,
@@ -130,12 +130,12 @@ async def test_an_answer_is_written_while_it_comes() -> None:
     killed = await kept.store.read(thread_id)
     assert killed.exchanges[0].answer.content.startswith("w4 w5")
     assert killed.exchanges[0].answer.reasoning == "rrrr"
-    assert killed.exchanges[0].outcome is Outcome.FAILED
+    assert killed.exchanges[0].outcome is AnswerOutcome.FAILED
     conversation.stop()
     await conversation.close()
     whole = (await kept.store.read(thread_id)).exchanges[0]
     assert whole.answer.content == conversation.exchanges[0].answer.content
-    assert whole.outcome is Outcome.STOPPED
+    assert whole.outcome is AnswerOutcome.STOPPED
 
 
 async def test_a_disk_that_is_full_stops_nothing_and_is_caught_up_with() -> None:
@@ -344,7 +344,7 @@ async def test_without_a_store_talking_works_and_the_list_says_why_it_is_not_the
     conversations = Conversations(kept.api, kept.clock, FixedPresets(), Path("/store"))
     conversation = conversations.new()
     await kept.ask(conversation, "Hello")
-    assert conversation.exchanges[0].outcome is Outcome.COMPLETE
+    assert conversation.exchanges[0].outcome is AnswerOutcome.COMPLETE
     with pytest.raises(RefusedError):
         await conversations.summaries()
     fork = await conversations.fork(conversation.thread(), 1)

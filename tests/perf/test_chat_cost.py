@@ -12,7 +12,7 @@ from pathlib import Path
 from textual.app import App, ComposeResult
 
 from spark_tui.core.chat import ChatTarget, Conversation, Journal
-from spark_tui.domain.chat.conversation import ChatThread, Exchange, Outcome
+from spark_tui.domain.chat.conversation import AnswerOutcome, ChatThread, Exchange
 from spark_tui.domain.chat.message import (
     Answer,
     AnswerBuilder,
@@ -83,7 +83,9 @@ async def test_a_stream_of_a_thousand_tokens_per_second_takes_less_than_half_a_c
 def exchange(number: int, tokens: int, *, live: bool = False) -> Exchange:
     text = "".join(WORDS[n % len(WORDS)] for n in range(tokens))
     answer = Answer(0.0, text, "", (), "" if live else "stop", Usage(100, tokens), 0.4, 9.0)
-    return Exchange(number, "q", "e", "m", 1.0, answer, Outcome.LIVE if live else Outcome.COMPLETE, limit=262_144)
+    return Exchange(
+        number, "q", "e", "m", 1.0, answer, AnswerOutcome.LIVE if live else AnswerOutcome.COMPLETE, limit=262_144
+    )
 
 
 class Said(App[None]):

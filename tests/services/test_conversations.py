@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from spark_tui.domain.chat import records
-from spark_tui.domain.chat.conversation import ChatThread, Exchange, Outcome
+from spark_tui.domain.chat.conversation import AnswerOutcome, ChatThread, Exchange
 from spark_tui.domain.chat.message import Answer
 from spark_tui.domain.errors import RefusedError, SparkError, UsageError
 from spark_tui.services.conversations import FileConversations
@@ -27,7 +27,7 @@ ID = "20260101-000000-abc"
 
 
 def lines(number: int = 1, question: str = "Why?", answer: str = "Because.") -> list[dict[str, Any]]:
-    told = Exchange(number, question, "spark", "qwen", 1.0, Answer(0.0, answer), Outcome.COMPLETE)
+    told = Exchange(number, question, "spark", "qwen", 1.0, Answer(0.0, answer), AnswerOutcome.COMPLETE)
     return [records.asked(told, ()), records.answered(told)]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from spark_tui.domain.models.store import Algorithm, FileVerdict, VerifyProgress, fetch_again
-from spark_tui.domain.settings import Origin, Settings, Source
+from spark_tui.domain.settings import SettingOrigin, Settings, SettingSource
 from spark_tui.services.store.store import FolderModelStore
 from tests.ordinary_user import ordinary_user
 from tests.store_kit import COMMIT, cached, files, git_sha1, local, reuse, sha256, share, weights
@@ -167,7 +167,7 @@ async def test_the_command_that_fetches_again_names_the_files(tmp_path: Path) ->
     await store.close()
     words = fetch_again(model, ["a b.json"], Settings())
     assert words == f"spark-tui models pull org/name --revision {model.commit} --file 'a b.json' --again"
-    typed = Settings().changed(Origin(Source.OPTION, "--store"), store="/s")
+    typed = Settings().changed(SettingOrigin(SettingSource.OPTION, "--store"), store="/s")
     assert "spark-tui --store /s models pull" in fetch_again(model, ["c.json"], typed, revision="abc")
     assert "--revision abc --file c.json" in fetch_again(model, ["c.json"], typed, revision="abc")
     assert fetch_again(model, [], Settings()) == ""

@@ -9,7 +9,7 @@ import pytest
 from textual.app import App, ComposeResult
 from textual.pilot import Pilot
 
-from spark_tui.domain.chat.conversation import Exchange, Outcome
+from spark_tui.domain.chat.conversation import AnswerOutcome, Exchange
 from spark_tui.domain.chat.message import Answer
 from spark_tui.tui.format import UNICODE
 from spark_tui.tui.widgets.transcript import RIGHT_MARGIN, RULE_CELLS, Transcript
@@ -30,7 +30,9 @@ def said(number: int, *, live: bool = False) -> Exchange:
     lines = [f"{number}.{line} {'word ' * (number * 7 % 40)}" for line in range(number * 5 % 23)]
     text = "\n\n".join(lines) if number % 3 else f"```\n{chr(10).join(lines)}\n```"
     answer = Answer(0.0, text, reasoning=f"reason {number}\n" * (number % 4))
-    return Exchange(number, f"question {number}", "e", "m", 1.0, answer, Outcome.LIVE if live else Outcome.COMPLETE)
+    return Exchange(
+        number, f"question {number}", "e", "m", 1.0, answer, AnswerOutcome.LIVE if live else AnswerOutcome.COMPLETE
+    )
 
 
 PAST = tuple(said(number) for number in range(1, 51))

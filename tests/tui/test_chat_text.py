@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from textual.content import Content
 
-from spark_tui.domain.chat.conversation import Exchange, Outcome
+from spark_tui.domain.chat.conversation import AnswerOutcome, Exchange
 from spark_tui.domain.chat.message import Answer, ToolCall, Usage
 from spark_tui.domain.errors import ContextOverflow
 from spark_tui.tui.format import UNICODE
@@ -223,7 +223,7 @@ def test_columns_never_take_more_than_there_is(wanted: list[int], room: int) -> 
 # --- figures ----------------------------------------------------------------------------------------------
 
 
-def turn(answer: Answer, outcome: Outcome = Outcome.COMPLETE) -> Turn:
+def turn(answer: Answer, outcome: AnswerOutcome = AnswerOutcome.COMPLETE) -> Turn:
     return Turn(Exchange(1, "Why?", "e", "qwen", 1.0, answer, outcome), True)
 
 
@@ -233,16 +233,16 @@ TIMED = Answer(10.0, "Yes", first_token_at=10.41, last_token_at=17.85, finish_re
 @pytest.mark.parametrize(
     ("answer", "outcome", "line"),
     [
-        (replace(TIMED, usage=Usage(100, 312, None, 88)), Outcome.COMPLETE,
+        (replace(TIMED, usage=Usage(100, 312, None, 88)), AnswerOutcome.COMPLETE,
          "ttft 0.41 s   41.8 tok/s   312 tokens   prompt 100 (88 cached)"),
-        (TIMED, Outcome.COMPLETE, "ttft 0.41 s   tokens not reported"),
-        (Answer(0.0, "Yes", finish_reason="length", usage=Usage(1, 5)), Outcome.COMPLETE,
+        (TIMED, AnswerOutcome.COMPLETE, "ttft 0.41 s   tokens not reported"),
+        (Answer(0.0, "Yes", finish_reason="length", usage=Usage(1, 5)), AnswerOutcome.COMPLETE,
          "cut at the token limit   5 tokens   prompt 1   F4 continue"),
-        (TIMED, Outcome.STOPPED, "stopped   ttft 0.41 s   ^g retry   F4 continue"),
+        (TIMED, AnswerOutcome.STOPPED, "stopped   ttft 0.41 s   ^g retry   F4 continue"),
     ],
     ids=["complete", "not counted", "cut", "stopped"],
 )  # fmt: skip
-def test_figures_follow_how_the_answer_ended(answer: Answer, outcome: Outcome, line: str) -> None:
+def test_figures_follow_how_the_answer_ended(answer: Answer, outcome: AnswerOutcome, line: str) -> None:
     assert "   ".join(part.plain for part in figures(turn(answer, outcome).exchange)) == line
 
 

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from spark_tui.domain.chat import records
 from spark_tui.domain.chat.conversation import (
+    AnswerOutcome,
     ChatThread,
     EngineSide,
     Exchange,
-    Outcome,
     Room,
     Say,
     ToolAnswer,
@@ -58,7 +58,7 @@ def exchange(number: int, question: str = "", content: str = "", **more: Any) ->
     )
     return Exchange(
         number, question, more.pop("engine", "e"), more.pop("model", "m"), 1.0, answer,
-        **{"outcome": Outcome.COMPLETE, **more},
+        **{"outcome": AnswerOutcome.COMPLETE, **more},
     )  # fmt: skip
 
 
@@ -100,7 +100,7 @@ def test_tool_calls_that_nobody_answered_are_left_out_with_their_question() -> N
 def test_a_round_whose_last_answer_failed_is_cut_back_to_what_was_answered() -> None:
     exchanges = [
         exchange(1, "Weather?", "Let me look.", calls=(CALL,)),
-        exchange(2, outcome=Outcome.FAILED, tool_answers=(ToolAnswer("c1", "weather", "sunny"),)),
+        exchange(2, outcome=AnswerOutcome.FAILED, tool_answers=(ToolAnswer("c1", "weather", "sunny"),)),
     ]
     told = history(exchanges, PLAIN, Say("And?"))
     assert [(m.role.value, m.content) for m in told] == [
@@ -118,7 +118,7 @@ def test_calls_without_ids_get_some_that_match_their_answers() -> None:
 
 
 def test_an_answer_goes_on_after_itself() -> None:
-    exchanges = [exchange(1, "a", "b"), exchange(2, "Tell", "Once upon", outcome=Outcome.STOPPED, reasoning="hm")]
+    exchanges = [exchange(1, "a", "b"), exchange(2, "Tell", "Once upon", outcome=AnswerOutcome.STOPPED, reasoning="hm")]
     assert exchanges[1].unfinished
     assert sent(exchanges, None) == [("user", "a"), ("assistant", "b"), ("user", "Tell"), ("assistant", "Once upon")]
 
@@ -140,14 +140,14 @@ TEXT = st.sampled_from(["", " ", "x", "yes"])
 EXCHANGES = st.lists(
     st.builds(
         lambda q, c, calls, tools, outcome: (q, c, calls, tools, outcome),
-        TEXT, TEXT, st.booleans(), st.booleans(), st.sampled_from([Outcome.COMPLETE, Outcome.FAILED, Outcome.STOPPED]),
+        TEXT, TEXT, st.booleans(), st.booleans(), st.sampled_from(list(AnswerOutcome)[1:]),
     ),
     max_size=7,
 )  # fmt: skip
 
 
 @given(EXCHANGES, st.integers(0, 8))
-def test_speakers_always_take_turns(told: list[tuple[str, str, bool, bool, Outcome]], sent_from: int) -> None:
+def test_speakers_always_take_turns(told: list[tuple[str, str, bool, bool, AnswerOutcome]], sent_from: int) -> None:
     exchanges: list[Exchange] = []
     for number, (question, content, calls, tools, outcome) in enumerate(told, 1):
         answering = tools and bool(exchanges) and bool(exchanges[-1].open_calls)
@@ -240,11 +240,11 @@ FULL = ChatThread(
                 0.0, "A cat", "I see.", (), "length", Usage(10, 5, 2, 8), 0.4, 1.5, 1.0, 1,
                 logprobs=(TokenLogprobs("A", -0.5, (("A", -0.5), ("The", -1.5))),),
             ),
-            Outcome.COMPLETE, None, (PICTURE,), (), ChatSettings("Be brief."), 4096,
+            AnswerOutcome.COMPLETE, None, (PICTURE,), (), ChatSettings("Be brief."), 4096,
             engine_side=EngineSide(0.25, 30, 20, shared=True),
         ),
         Exchange(
-            2, "", "spark", "qwen", 14.0, Answer(0.0, "So it is", carried=5), Outcome.FAILED,
+            2, "", "spark", "qwen", 14.0, Answer(0.0, "So it is", carried=5), AnswerOutcome.FAILED,
             SparkError("It broke.", "Again."), (), (ToolAnswer("c", "f", "42"),),
             ChatSettings("Be brief.", ChatParameters(temperature=0.5)), None, 2,
         ),
@@ -297,7 +297,7 @@ def test_an_export_can_be_imported_again_whole() -> None:
 
 
 def test_parts_of_an_answer_that_was_killed_are_kept_and_it_says_so() -> None:
-    begun = exchange(1, "q", outcome=Outcome.LIVE)
+    begun = exchange(1, "q", outcome=AnswerOutcome.LIVE)
     lines = [
         records.header(ChatThread("x")),
         records.asked(begun, ()),
@@ -305,7 +305,7 @@ def test_parts_of_an_answer_that_was_killed_are_kept_and_it_says_so() -> None:
         records.part(1, "an", "r"),
     ]
     [found] = read_back(lines).exchanges
-    assert (found.answer.content, found.answer.reasoning, found.outcome) == ("Half an", "r", Outcome.FAILED)
+    assert (found.answer.content, found.answer.reasoning, found.outcome) == ("Half an", "r", AnswerOutcome.FAILED)
     assert found.error is not None
     assert "ended while this answer came" in found.error.summary
     assert found.unfinished
@@ -360,7 +360,7 @@ def test_markdown_comes_back_with_its_speakers_code_and_reasoning() -> None:
         title="T", settings=ChatSettings("Be brief."),
         exchanges=(
             exchange(1, code, "## You\n\nis a heading of mine", reasoning="hm\n\nso", usage=Usage(3, 4)),
-            exchange(2, "Bye", "", outcome=Outcome.FAILED, error=SparkError("It broke.", "Again.")),
+            exchange(2, "Bye", "", outcome=AnswerOutcome.FAILED, error=SparkError("It broke.", "Again.")),
         ),
     )  # fmt: skip
     back = imported(exported(thread, "markdown"), "x.md", 7.0)

@@ -13,9 +13,9 @@ from spark_tui.domain.settings import (
     KEYS,
     ExposureChoice,
     Folders,
-    Origin,
+    SettingOrigin,
     SettingsError,
-    Source,
+    SettingSource,
     defaults,
     folders_of,
     read_value,
@@ -45,7 +45,7 @@ def test_a_person_who_has_set_nothing(folders: Folders, tmp_path: Path) -> None:
     assert settings.caches == tmp_path / ".cache/spark-tui/kernels"
     assert (settings.docker_host, settings.refresh_seconds) == ("", 1.0)
     assert (settings.exposure, settings.read_only) == (ExposureChoice.LOCAL, False)
-    assert all(settings.origin(key) == Origin(Source.DEFAULT) for key in KEYS)
+    assert all(settings.origin(key) == SettingOrigin(SettingSource.DEFAULT) for key in KEYS)
 
 
 def test_xdg_folders_are_honoured_when_absolute() -> None:
@@ -68,9 +68,9 @@ def test_the_environment_comes_before_the_file_and_each_value_knows_its_origin(
     assert settings.refresh_seconds == 2.0
     assert not settings.read_only
     assert settings.exposure is ExposureChoice.LAN
-    assert settings.origin("store") == Origin(Source.FILE, f"{folders.settings_file}:4")
-    assert settings.origin("read_only") == Origin(Source.ENVIRONMENT, "SPARK_TUI_READ_ONLY")
-    assert settings.origin("caches") == Origin(Source.DEFAULT)
+    assert settings.origin("store") == SettingOrigin(SettingSource.FILE, f"{folders.settings_file}:4")
+    assert settings.origin("read_only") == SettingOrigin(SettingSource.ENVIRONMENT, "SPARK_TUI_READ_ONLY")
+    assert settings.origin("caches") == SettingOrigin(SettingSource.DEFAULT)
 
 
 def test_every_setting_can_be_set_in_both_places(folders: Folders) -> None:
@@ -162,8 +162,10 @@ def test_windows_line_ends_and_a_byte_order_mark_are_no_mistake(folders: Folders
     write(folders, b"\xef\xbb\xbfread_only = true\r\nrefresh_seconds = 3\r\n")
     settings = load_settings({}, folders)
     assert settings.refresh_seconds == 3.0
-    typed = settings.changed(Origin(Source.OPTION, "--read-only"), read_only=False)
-    assert typed.origin("read_only") == Origin(Source.OPTION, "--read-only"), "a typed option comes before all"
+    typed = settings.changed(SettingOrigin(SettingSource.OPTION, "--read-only"), read_only=False)
+    assert typed.origin("read_only") == SettingOrigin(SettingSource.OPTION, "--read-only"), (
+        "a typed option comes before all"
+    )
     assert (typed.read_only, settings.read_only) == (False, True)
 
 

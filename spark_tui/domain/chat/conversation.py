@@ -19,7 +19,7 @@ EXCERPT = 60
 QUEUED_SECONDS = 0.05
 
 
-class Outcome(StrEnum):
+class AnswerOutcome(StrEnum):
     LIVE = "live"
     COMPLETE = "complete"
     STOPPED = "stopped"
@@ -71,7 +71,7 @@ class Exchange:
     model: str
     asked_at: float
     answer: Answer
-    outcome: Outcome = Outcome.LIVE
+    outcome: AnswerOutcome = AnswerOutcome.LIVE
     error: SparkError | None = None
     attachments: tuple[Attachment, ...] = ()
     tool_answers: tuple[ToolAnswer, ...] = ()
@@ -82,11 +82,11 @@ class Exchange:
 
     @property
     def live(self) -> bool:
-        return self.outcome is Outcome.LIVE
+        return self.outcome is AnswerOutcome.LIVE
 
     @property
     def stopped(self) -> bool:
-        return self.outcome is Outcome.STOPPED
+        return self.outcome is AnswerOutcome.STOPPED
 
     @property
     def answered(self) -> bool:
@@ -96,7 +96,7 @@ class Exchange:
     @property
     def unfinished(self) -> bool:
         """Stopped, broken off or cut at the token limit, after its text had begun."""
-        ended = self.outcome in (Outcome.STOPPED, Outcome.FAILED) or self.answer.finish_reason == "length"
+        ended = self.outcome in (AnswerOutcome.STOPPED, AnswerOutcome.FAILED) or self.answer.finish_reason == "length"
         return ended and not self.live and self.answered and not self.answer.tool_calls
 
     @property
@@ -110,7 +110,7 @@ class Exchange:
     @property
     def open_calls(self) -> tuple[ToolCall, ...]:
         """The tool calls that wait for results."""
-        return () if self.live or self.outcome is Outcome.FAILED else self.calls
+        return () if self.live or self.outcome is AnswerOutcome.FAILED else self.calls
 
 
 @dataclass(frozen=True, slots=True)

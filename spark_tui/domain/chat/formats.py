@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from spark_tui.domain.chat.conversation import ChatThread, Exchange, Outcome, title_of
+from spark_tui.domain.chat.conversation import AnswerOutcome, ChatThread, Exchange, title_of
 from spark_tui.domain.chat.message import Answer
 from spark_tui.domain.chat.records import FORMAT, thread_json, thread_of_json
 from spark_tui.domain.chat.request import ChatSettings
@@ -71,7 +71,7 @@ def _answer(exchange: Exchange) -> Iterator[str]:
 def ending(exchange: Exchange) -> str:
     """How the answer ended: `stopped`, `cut at the token limit`; empty for a usual end."""
     reason = exchange.answer.finish_reason
-    if exchange.outcome in (Outcome.STOPPED, Outcome.FAILED):
+    if exchange.outcome in (AnswerOutcome.STOPPED, AnswerOutcome.FAILED):
         return exchange.outcome.value
     if reason in ("", "stop", "tool_calls"):
         return ""
@@ -92,7 +92,7 @@ def figures(exchange: Exchange) -> list[str]:
         reasoning = f" ({human_count(usage.reasoning_tokens)} reasoning)" if usage.reasoning_tokens else ""
         cached = "" if usage.cached_tokens is None else f" ({human_count(usage.cached_tokens)} cached)"
         words += [tokens(usage.completion_tokens) + reasoning, f"prompt {human_count(usage.prompt_tokens)}{cached}"]
-    elif exchange.outcome is Outcome.COMPLETE:
+    elif exchange.outcome is AnswerOutcome.COMPLETE:
         words.append("tokens not reported")
     if side is not None and side.acceptance is not None:
         words.append(f"drafts {100 * side.acceptance:.0f} % accepted")
@@ -209,7 +209,9 @@ def _thread(said: Iterable[tuple[str, str, str]], model: str, at: float) -> Chat
     exchanges: list[Exchange] = []
 
     def close(answer: Answer, who: str) -> None:
-        exchanges.append(Exchange(len(exchanges) + 1, question or "", ELSEWHERE, who, at, answer, Outcome.COMPLETE))
+        exchanges.append(
+            Exchange(len(exchanges) + 1, question or "", ELSEWHERE, who, at, answer, AnswerOutcome.COMPLETE)
+        )
 
     for role, text, reasoning in said:
         if role in ("system", "developer"):

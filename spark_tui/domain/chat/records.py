@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, fields, replace
 from typing import Any, Final, TypeAlias, TypeVar
 
-from spark_tui.domain.chat.conversation import ChatThread, EngineSide, Exchange, Outcome, ToolAnswer, title_of
+from spark_tui.domain.chat.conversation import AnswerOutcome, ChatThread, EngineSide, Exchange, ToolAnswer, title_of
 from spark_tui.domain.chat.message import Answer, Attachment, MediaKind, TokenLogprobs, ToolCall, Usage
 from spark_tui.domain.chat.request import NO_SETTINGS, ChatSettings, settings_from, settings_json
 from spark_tui.domain.errors import SparkError, UsageError
@@ -221,7 +221,7 @@ def thread_of_json(given: Mapping[str, Any]) -> ChatThread:
             _whole(entry, "number")
             chosen, carried = settings_from(entry.get("settings") or {}), _optional(entry, "carried") or 0
             exchange = _asked({**entry, "number": place, "content": ""}, chosen, lambda _: b"")
-            exchange = _with_answer(exchange, {"type": "answered", "outcome": Outcome.COMPLETE.value, **entry})
+            exchange = _with_answer(exchange, {"type": "answered", "outcome": AnswerOutcome.COMPLETE.value, **entry})
             exchanges.append(_ended(replace(exchange, answer=replace(exchange.answer, carried=carried))))
         except (*_DAMAGE, binascii.Error) as error:
             raise UsageError(
@@ -245,7 +245,7 @@ def thread_of_json(given: Mapping[str, Any]) -> ChatThread:
 
 
 def _ended(exchange: Exchange) -> Exchange:
-    return replace(exchange, outcome=Outcome.FAILED, error=INTERRUPTED) if exchange.live else exchange
+    return replace(exchange, outcome=AnswerOutcome.FAILED, error=INTERRUPTED) if exchange.live else exchange
 
 
 def _asked(record: Mapping[str, Any], chosen: ChatSettings, load: Callable[[str], bytes]) -> Exchange:
@@ -288,7 +288,7 @@ def _with_answer(exchange: Exchange, record: Mapping[str, Any]) -> Exchange:
     return replace(
         exchange,
         answer=answer,
-        outcome=Outcome(record["outcome"]),
+        outcome=AnswerOutcome(record["outcome"]),
         error=None
         if error is None
         else SparkError(_text(error, "summary"), _text(error, "remedy"), detail=_text(error, "detail")),

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple, TypeVar
 from spark_tui.domain.errors import RefusedError
 from spark_tui.domain.finding import Finding, Severity
 from spark_tui.domain.quantities import human_bytes, human_duration
-from spark_tui.domain.settings import Settings, Source
+from spark_tui.domain.settings import Settings, SettingSource
 from spark_tui.domain.text import clean_line, truncate
 
 
@@ -540,7 +540,7 @@ def fetch_again(model: StoredModel, names: Sequence[str], settings: Settings, *,
     """
     if not names or model.layout is not Layout.CACHE:
         return ""
-    store = ("--store", str(settings.store)) if settings.origin("store").source is Source.OPTION else ()
+    store = ("--store", str(settings.store)) if settings.origin("store").source is SettingSource.OPTION else ()
     files = (word for name in names for word in ("--file", name))
     commit = revision or model.commit
     pinned = ("--revision", commit) if commit else ()

@@ -10,17 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from textual.content import Content
 
 from spark_tui.domain.text import clean, clean_line, truncate
 from spark_tui.tui.format import Glyphs
-from spark_tui.tui.widgets import markdown_math as math
-from spark_tui.tui.widgets.markdown_math import with_block_math, with_inline_math
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
+    from markdown_it.rules_block import StateBlock
+    from markdown_it.rules_inline import StateInline
     from markdown_it.token import Token
     from textual.highlight import HighlightTheme
 
@@ -75,7 +75,7 @@ class ListItem:
 
 
 @dataclass(frozen=True, slots=True)
-class Items:
+class ListBlock:
     """A list; `tight` when no blank lines stand between its items."""
 
     items: tuple[ListItem, ...]
@@ -83,7 +83,7 @@ class Items:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class TableBlock:
     """The header is the first row. `right` says which columns are aligned to the right."""
 
     rows: tuple[tuple[Content, ...], ...]
@@ -91,11 +91,11 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class RuleBlock:
     """A thematic break."""
 
 
-Block: TypeAlias = Paragraph | Code | Quote | Items | Table | Rule
+Block: TypeAlias = Paragraph | Code | Quote | ListBlock | TableBlock | RuleBlock
 
 
 # --- parse ----------------------------------------------------------------------------------------------
@@ -106,7 +106,9 @@ def _parser() -> MarkdownIt:
     from markdown_it import MarkdownIt
 
     # No HTML, no typographer, no reference definitions (their lines vanish): what is not shown as Markdown is text.
-    return with_inline_math(MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"]))
+    parser = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
+    parser.inline.ruler.before("escape", MATH_INLINE, _inline_rule)
+    return parser
 
 
 @cache
@@ -115,7 +117,10 @@ def _block_parser() -> MarkdownIt:
 
     parser = MarkdownIt("commonmark", {"html": False}).enable("table").disable("reference")
     parser.core.ruler.disable(["inline", "text_join"])
-    return with_block_math(parser)
+    parser.block.ruler.before(
+        "fence", MATH_BLOCK, _block_rule, {"alt": ["paragraph", "reference", "blockquote", "list"]}
+    )
+    return parser
 
 
 def block_tokens(text: str) -> list[Token]:
@@ -159,14 +164,14 @@ def _blocks(stream: Iterator[Token], until: str, highlighted: bool) -> Iterator[
             case "table_open":
                 yield _table(stream)
             case "hr":
-                yield Rule()
-            case math.BLOCK:
+                yield RuleBlock()
+            case "math_block":
                 yield Paragraph(Content.styled(token.content, VERBATIM))
             case _:  # the closing half of what was handled above
                 continue
 
 
-def _items(stream: Iterator[Token], opened: Token, highlighted: bool) -> Items:
+def _items(stream: Iterator[Token], opened: Token, highlighted: bool) -> ListBlock:
     items: list[ListItem] = []
     for token in stream:
         if token.type == opened.type.replace("_open", "_close"):
@@ -174,10 +179,10 @@ def _items(stream: Iterator[Token], opened: Token, highlighted: bool) -> Items:
         marker = f"{token.info}{token.markup}" if opened.type == "ordered_list_open" else ""
         items.append(ListItem(marker, tuple(_blocks(stream, "list_item_close", highlighted))))
     paragraphs = [block for item in items for block in item.blocks if isinstance(block, Paragraph)]
-    return Items(tuple(items), all(paragraph.tight for paragraph in paragraphs))
+    return ListBlock(tuple(items), all(paragraph.tight for paragraph in paragraphs))
 
 
-def _table(stream: Iterator[Token]) -> Table:
+def _table(stream: Iterator[Token]) -> TableBlock:
     rows: list[tuple[Content, ...]] = []
     row: list[Content] = []
     right: list[bool] = []
@@ -191,7 +196,7 @@ def _table(stream: Iterator[Token]) -> Table:
         elif token.type == "tr_close":
             rows.append(tuple(row))
             row = []
-    return Table(tuple(rows), tuple(right))
+    return TableBlock(tuple(rows), tuple(right))
 
 
 def _code(token: Token, highlighted: bool) -> Code:
@@ -241,7 +246,7 @@ def _inline(token: Token) -> Content:
             parts[start:] = [_link(inner, href) if name == "link" else inner.stylize_before(_STYLES.get(name, ""))]
         elif child.type in ("softbreak", "hardbreak"):
             parts.append(Content("\n"))
-        elif child.type in ("code_inline", math.INLINE):
+        elif child.type in ("code_inline", MATH_INLINE):
             parts.append(Content.styled(clean_line(child.content), VERBATIM))
         elif child.type == "image":
             source = clean_line(str(child.attrs.get("src", "")))
@@ -256,6 +261,77 @@ def _link(text: Content, href: str) -> Content:
     if not href or text.plain == href or text.plain == href.removeprefix("mailto:"):
         return shown
     return Content.assemble(shown, (f" ({href})", "$dim"))
+
+
+# --- formulas -------------------------------------------------------------------------------------------
+
+# LaTeX stays as the model wrote it: Markdown would eat its backslashes, stars and underscores. `\(...\)`,
+# `\[...\]`, `$...$` and `$$...$$` become tokens with their marks, alone on their lines and within a text.
+MATH_INLINE: Final = "math_inline"
+MATH_BLOCK: Final = "math_block"
+_MARKS: Final = (("\\[", "\\]"), ("\\(", "\\)"), ("$$", "$$"), ("$", "$"))
+_DISPLAYED: Final = (("\\[", "\\]"), ("$$", "$$"))
+_DEEPEST_INDENT: Final = 4
+
+
+def _inline_rule(state: StateInline, silent: bool) -> bool:
+    opener, closer = next((each for each in _MARKS if state.src.startswith(each[0], state.pos)), ("", ""))
+    if not opener:
+        return False
+    begin = state.pos + len(opener)
+    end = state.src.find(closer, begin, state.posMax)
+    if opener == "$" and not _is_formula(state.src, begin, end):
+        return False
+    if end < 0 and opener == "$$":
+        return False
+    # A formula that has not ended yet, or never does, keeps its first mark: `[` would be another text.
+    until = begin if end < 0 else end + len(closer)
+    if not silent:
+        state.push(MATH_INLINE, "", 0).content = state.src[state.pos : until]
+    state.pos = until
+    return True
+
+
+def _is_formula(text: str, begin: int, end: int) -> bool:
+    """Dollars are money more often: no space within the marks, no digit after them (the rule of pandoc)."""
+    if end <= begin or "\n\n" in text[begin:end]:
+        return False
+    return not (text[begin].isspace() or text[end - 1].isspace() or text[end + 1 : end + 2].isdigit())
+
+
+def _block_rule(state: StateBlock, start: int, end: int, silent: bool) -> bool:
+    if state.sCount[start] - state.blkIndent >= _DEEPEST_INDENT:
+        return False
+    first = _line(state, start)
+    opener, closer = next((each for each in _DISPLAYED if first.startswith(each[0])), ("", ""))
+    if not opener:
+        return False
+    last = _last_line(state, start, end, first.removeprefix(opener), closer)
+    if last is None:
+        return False
+    if silent:
+        return True
+    state.line = last + 1
+    token = state.push(MATH_BLOCK, "", 0)
+    token.content = "\n".join(_line(state, line) for line in range(start, last + 1))
+    token.map = [start, state.line]
+    return True
+
+
+def _last_line(state: StateBlock, start: int, end: int, first: str, closer: str) -> int | None:
+    """The line on which the formula ends. None where it is none: it has a blank line, or text follows it on its line.
+    One that has no end is still coming."""
+    for line in range(start, end):
+        text = first if line == start else _line(state, line)
+        if line > start and (not text or state.sCount[line] < state.blkIndent):
+            return None
+        if closer in text:
+            return line if text.endswith(closer) and text.index(closer) == len(text) - len(closer) else None
+    return end - 1
+
+
+def _line(state: StateBlock, line: int) -> str:
+    return state.src[state.bMarks[line] + state.tShift[line] : state.eMarks[line]].strip()
 
 
 # --- lay out --------------------------------------------------------------------------------------------
@@ -283,29 +359,24 @@ def _lay_out_one(block: Block, width: int, glyphs: Glyphs) -> list[Content]:
         case Quote(blocks):
             bar = Content.styled(f"{glyphs.separator} ", "$dim")
             return [Content.assemble(bar, line.stylize_before("$dim")) for line in lay_out(blocks, width - 2, glyphs)]
-        case Items():
+        case ListBlock():
             return _lay_out_items(block, width, glyphs)
-        case Table():
+        case TableBlock():
             return _lay_out_table(block, width, glyphs)
-        case Rule():
+        case RuleBlock():
             return [Content.styled(glyphs.rule * min(width, PROSE_CELLS), "$rule")]
 
 
 def _lay_out_code(block: Code, width: int) -> list[Content]:
     room = max(width - 2, 2)
     lines = [piece for line in block.content.split("\n", allow_blank=True) for piece in line.fold(room)]
-    shown = [_on_panel(line, width) for line in lines]
     if block.language and not block.continued:
-        shown.insert(0, _on_panel(Content.styled(truncate(block.language, room), "$dim"), width))
-    return shown
+        lines.insert(0, Content.styled(truncate(block.language, room), "$dim"))
+    padded = [line.pad_left(1) for line in lines]
+    return [line.pad_right(max(0, width - line.cell_length)).stylize_before(CODE_STYLE) for line in padded]
 
 
-def _on_panel(line: Content, width: int) -> Content:
-    padded = line.pad_left(1)
-    return padded.pad_right(max(0, width - padded.cell_length)).stylize_before(CODE_STYLE)
-
-
-def _lay_out_items(block: Items, width: int, glyphs: Glyphs) -> list[Content]:
+def _lay_out_items(block: ListBlock, width: int, glyphs: Glyphs) -> list[Content]:
     lines: list[Content] = []
     hang = max((len(item.marker) for item in block.items), default=0) + 1 if block.items[0].marker else 2
     for item in block.items:
@@ -319,7 +390,7 @@ def _lay_out_items(block: Items, width: int, glyphs: Glyphs) -> list[Content]:
     return lines
 
 
-def _lay_out_table(table: Table, width: int, glyphs: Glyphs) -> list[Content]:
+def _lay_out_table(table: TableBlock, width: int, glyphs: Glyphs) -> list[Content]:
     rows, columns = table.rows, len(table.rows[0])
     right = (*table.right, *(False,) * columns)
     room = width - COLUMN_GAP * (columns - 1)
@@ -330,17 +401,16 @@ def _lay_out_table(table: Table, width: int, glyphs: Glyphs) -> list[Content]:
     for number, row in enumerate(rows):
         cells = [cell.wrap(widths[i]) for i, cell in enumerate(row)]
         for y in range(max(map(len, cells))):
-            parts = [_fit(cell[y] if y < len(cell) else _BLANK, widths[i], right[i]) for i, cell in enumerate(cells)]
+            parts = []
+            for i, cell in enumerate(cells):
+                text = cell[y] if y < len(cell) else _BLANK
+                rest = max(0, widths[i] - text.cell_length)
+                parts.append(text.pad_left(rest) if right[i] else text.pad_right(rest))
             line = Content(" " * COLUMN_GAP).join(parts)
             lines.append(line.stylize_before("bold") if number == 0 else line)
         if number == 0:
             lines.append(Content.styled((" " * COLUMN_GAP).join(glyphs.rule * size for size in widths), "$rule"))
     return lines
-
-
-def _fit(cell: Content, width: int, right: bool) -> Content:
-    room = max(0, width - cell.cell_length)
-    return cell.pad_left(room) if right else cell.pad_right(room)
 
 
 def _lay_out_records(rows: tuple[tuple[Content, ...], ...], width: int, glyphs: Glyphs) -> list[Content]:
@@ -451,13 +521,9 @@ class LiveMarkdown(LivePlain):
 
     def _lay(self, piece: str, *, closed: bool) -> list[Content]:
         blocks = parse(self._opener + clean(piece), highlighted=closed)
-        if self._opener and blocks:
-            blocks = (_continued(blocks[0]), *blocks[1:])
+        if self._opener and blocks and isinstance(first := blocks[0], Code):
+            blocks = (replace(first, continued=True), *blocks[1:])
         return lay_out(blocks, self._width, self._glyphs)
-
-
-def _continued(block: Block) -> Block:
-    return replace(block, continued=True) if isinstance(block, Code) else block
 
 
 def _forced(tail: str) -> Cut:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from textual.content import Content
 
 from spark_tui.core.actions import key_of
-from spark_tui.domain.chat.conversation import Exchange, Outcome
+from spark_tui.domain.chat.conversation import AnswerOutcome, Exchange
 from spark_tui.domain.chat.formats import ending, reasoned
 from spark_tui.domain.chat.formats import figures as answer_figures
 from spark_tui.domain.chat.message import Answer
@@ -80,7 +80,7 @@ def turns_of(exchange: Exchange, engine_before: str, sent_from: int, *, last: bo
     note = f"on {exchange.engine}, before on {engine_before}" if moved else ""
     waits = last and bool(exchange.open_calls)
     # Without the answer, so that a question is the same turn while its answer grows.
-    asked = replace(exchange, answer=_NO_ANSWER, outcome=Outcome.COMPLETE, error=None, engine_side=None)
+    asked = replace(exchange, answer=_NO_ANSWER, outcome=AnswerOutcome.COMPLETE, error=None, engine_side=None)
     return Turn(asked, False, unsent=unsent), Turn(exchange, True, note, waits, unsent)
 
 
