@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+import pytest
+
 from spark_tui.core.cache import CacheControl
-from spark_tui.core.guard import Guard, LoadGuard
-from spark_tui.domain.engine.container import ContainerFacts
+from spark_tui.core.guard import AGAIN_SECONDS, Guard, GuardLauncher, LoadGuard
+from spark_tui.domain.engine.container import LABEL_PRESET, ContainerFacts
 from spark_tui.domain.errors import DaemonNotRunning, SparkError
 from spark_tui.domain.host.drop_caches import TEE_COMPACT, TEE_DROP, Access
 from spark_tui.domain.host.guard import Act, GuardedEngine, GuardEntry, Policy
@@ -28,7 +31,7 @@ FOREIGN = GuardedEngine("3" * 64, "foreign", 33, ours=False, started_at=30.0)
 
 @dataclass
 class FakeActuator:
-    """GuardActuator that note what they were asked."""
+    """A GuardActuator that notes what it was asked."""
 
     running: tuple[GuardedEngine, ...] = (OLD, YOUNG)
     done: list[tuple[str, str]] = field(default_factory=list)
@@ -107,13 +110,18 @@ class FakeJournal:
 class Post:
     """A guard on fakes. `spend` lets time pass; chores are done as the second thread would, at its pace."""
 
-    def __init__(self, *, only_ours: bool = True, policy: Policy | None = None) -> None:
+    def __init__(self, *engines: GuardedEngine, only_ours: bool = True, policy: Policy | None = None) -> None:
         self.clock, self.host, self.actuator, self.journal = FakeClock(), FakeHost(), FakeActuator(), FakeJournal()
         self.heard: list[GuardEntry] = []
         self.guard = Guard(
             self.host, self.actuator, self.journal, self.clock, policy or Policy(load_free_floor=0),
             only_ours=only_ours, on_entry=self.heard.append,
         )  # fmt: skip
+        self.runs(*(engines or (OLD, YOUNG)))
+
+    def runs(self, *engines: GuardedEngine) -> None:
+        """These engines run, and the guard knows it."""
+        self.actuator.running = engines
         self.guard.refresh()
 
     def memory(self, usable: float, free: float | None = None) -> None:
@@ -122,10 +130,10 @@ class Post:
             replace(IDLE_MEMORY, available=size, free=size if free is None else int(free * GIB))
         )
 
-    def spend(self, seconds: float, usable: Callable[[float], float]) -> None:
+    def spend(self, seconds: float, usable: float | Callable[[float], float]) -> None:
         began = self.clock.monotonic()
         while (at := self.clock.monotonic() - began) <= seconds:
-            self.memory(usable(at))
+            self.memory(usable(at) if callable(usable) else usable)
             self.clock.tick(self.guard.tick().next_in)
 
     def chores(self) -> None:
@@ -141,54 +149,43 @@ def test_the_recorded_crash_ends_the_youngest_of_our_engines_and_the_reason_is_k
     assert post.actuator.done == [("stop", "young")]
     post.chores()
     [entry] = post.journal.kept
-    assert entry.engine == "young"
-    assert entry.act == Act.STOP
+    assert (entry.engine, entry.act, entry.how) == ("young", Act.STOP, "docker stop, 10 s grace")
     assert "gone in" in entry.reason
-    assert entry.how == "docker stop, 10 s grace"
     assert post.heard == post.journal.kept
 
 
-def test_a_foreign_engine_is_stopped_only_where_that_was_asked_for() -> None:
-    for only_ours, expected in ((True, []), (False, [("stop", "foreign")])):
-        post = Post(only_ours=only_ours)
-        post.actuator.running = (FOREIGN,)
-        post.guard.refresh()
-        post.spend(2.0, lambda _: 1.9)
-        assert post.actuator.done == expected
+@pytest.mark.parametrize(("only_ours", "expected"), [(True, []), (False, [("stop", "foreign")])])
+def test_a_foreign_engine_is_stopped_only_where_that_was_asked_for(
+    only_ours: bool, expected: list[tuple[str, str]]
+) -> None:
+    post = Post(FOREIGN, only_ours=only_ours)
+    post.spend(2.0, 1.9)
+    assert post.actuator.done == expected
 
 
-def test_one_that_does_not_heed_the_stop_is_killed_and_no_other_with_it() -> None:
+def test_one_that_ignores_the_stop_is_killed_and_no_other_with_it() -> None:
     post = Post()
-    post.spend(30.0, lambda _: 1.9)
+    post.spend(30.0, 1.9)
     assert post.actuator.done == [("stop", "young"), ("kill", "young")]
 
 
-def test_one_that_ended_in_time_costs_no_other_engine_while_memory_comes_back_late() -> None:
+def test_one_that_ended_in_time_costs_no_other_engine_until_memory_is_back_and_short_again() -> None:
     post = Post()
-    post.spend(1.0, lambda _: 1.9)
+    post.spend(1.0, 1.9)
+    post.runs(OLD)
+    post.spend(60.0, 1.9)
     assert post.actuator.done == [("stop", "young")]
-    post.actuator.running = (OLD,)
-    post.guard.refresh()
-    post.spend(60.0, lambda _: 1.9)
-    assert post.actuator.done == [("stop", "young")]
-
-
-def test_when_memory_is_back_it_guards_the_next_one() -> None:
-    post = Post()
-    post.spend(1.0, lambda _: 1.9)
-    post.actuator.running = (OLD,)
-    post.guard.refresh()
-    post.spend(1.0, lambda _: 60.0)
-    post.spend(1.0, lambda _: 1.9)
+    post.spend(1.0, 60.0)
+    post.spend(1.0, 1.9)
     assert post.actuator.done == [("stop", "young"), ("stop", "old")]
 
 
-def test_a_daemon_that_does_not_answer_is_no_empty_box() -> None:
+def test_a_daemon_that_does_not_answer_is_no_empty_machine() -> None:
     post = Post()
     post.actuator.error = DaemonNotRunning("Docker does not answer.", "Wait.")
     post.guard.refresh()
     assert "Docker does not answer" in post.guard.problem
-    post.spend(1.0, lambda _: 1.9)
+    post.spend(1.0, 1.9)
     assert post.actuator.done == [("stop", "young")]
     post.actuator.error = None
     post.guard.refresh()
@@ -197,11 +194,9 @@ def test_a_daemon_that_does_not_answer_is_no_empty_box() -> None:
 
 def test_nothing_is_done_where_nothing_runs_or_memory_cannot_be_read() -> None:
     post = Post()
-    post.actuator.running = ()
-    post.guard.refresh()
-    post.spend(5.0, lambda _: 0.1)
-    post.actuator.running = (OLD,)
-    post.guard.refresh()
+    post.runs()
+    post.spend(5.0, 0.1)
+    post.runs(OLD)
     post.host.memory_value = Missing("/proc/meminfo: permission denied")
     assert post.guard.tick().act is Act.NOTHING
     assert post.actuator.done == []
@@ -210,68 +205,49 @@ def test_nothing_is_done_where_nothing_runs_or_memory_cannot_be_read() -> None:
 def test_pressure_is_read_only_when_memory_is_short_and_counts_then() -> None:
     post = Post()
     post.host.pressure_value = Ok(90.0)
-    post.spend(30.0, lambda _: 60.0)
+    post.spend(30.0, 60.0)
     assert post.actuator.done == []
-    post.spend(25.0, lambda _: 6.0)
+    post.spend(25.0, 6.0)
     assert post.actuator.done == [("stop", "young")]
 
 
-def test_while_an_engine_loads_the_cache_is_dropped_one_at_a_time_and_kept_in_the_journal() -> None:
-    post = Post(policy=Policy())
-    post.actuator.running = (replace(YOUNG, loading=True),)
-    post.guard.refresh()
+LOADS = (replace(OLD, loading=True), replace(YOUNG, loading=True))
+
+
+@pytest.mark.parametrize(
+    ("engines", "allowed", "done", "kept"),
+    [
+        pytest.param(LOADS[1:], True, [("drop", "")], ["drop the cache"], id="loads"),
+        pytest.param(LOADS[1:], False, [("drop", "")], [], id="not-allowed"),
+        pytest.param(LOADS, True, [], [], id="another-may-measure"),
+    ],
+)
+def test_while_an_engine_loads_the_cache_is_dropped_by_the_slow_thread_one_at_a_time(
+    engines: tuple[GuardedEngine, ...], allowed: bool, done: list[tuple[str, str]], kept: list[str]
+) -> None:
+    post = Post(*engines, policy=Policy())
+    post.actuator.allowed = allowed
     post.memory(60.0, free=2.0)
     for _ in range(20):
         post.guard.tick()
         post.clock.tick(0.5)
     assert post.actuator.done == [], "the slow thread has not come to it"
     post.chores()
-    assert post.actuator.done == [("drop", "")]
-    assert [entry.act for entry in post.journal.kept] == ["drop the cache"]
-
-
-def test_of_two_that_load_one_may_be_measuring_and_the_cache_is_left_alone() -> None:
-    post = Post(policy=Policy())
-    post.actuator.running = (replace(OLD, loading=True), replace(YOUNG, loading=True))
-    post.guard.refresh()
-    post.memory(60.0, free=2.0)
-    post.guard.tick()
-    post.chores()
-    assert post.actuator.done == []
-
-
-def test_a_drop_that_is_not_allowed_leaves_no_trace() -> None:
-    post = Post(policy=Policy())
-    post.actuator.running, post.actuator.allowed = (replace(YOUNG, loading=True),), False
-    post.guard.refresh()
-    post.memory(60.0, free=2.0)
-    post.guard.tick()
-    post.chores()
-    assert post.journal.kept == []
+    assert post.actuator.done == done
+    assert [entry.act for entry in post.journal.kept] == kept
 
 
 def test_a_journal_that_cannot_be_written_stops_no_guard() -> None:
     post = Post()
     post.journal.error = OSError(28, "No space left on device")
-    post.spend(1.0, lambda _: 1.9)
+    post.spend(1.0, 1.9)
     post.chores()
     assert post.actuator.done == [("stop", "young")]
     assert "No space left" in post.guard.problem
     assert len(post.heard) == 1
 
 
-def test_it_runs_until_it_is_told_to_end() -> None:
-    post, stop = Post(), threading.Event()
-    post.memory(60.0)
-    thread = threading.Thread(target=post.guard.run, args=(stop,))
-    thread.start()
-    stop.set()
-    thread.join(10)
-    assert not thread.is_alive()
-    assert post.actuator.closed
-
-
-def test_what_it_decided_last_is_kept_though_it_ends() -> None:
+def test_it_runs_until_it_is_ended_and_its_last_act_is_kept() -> None:
     post, stop = Post(policy=Policy(calm_interval=0.01, near_interval=0.01)), threading.Event()
     post.memory(1.9)
     thread = threading.Thread(target=post.guard.run, args=(stop,))
@@ -282,6 +258,8 @@ def test_what_it_decided_last_is_kept_though_it_ends() -> None:
         thread.join(0.01)
     stop.set()
     thread.join(10)
+    assert not thread.is_alive()
+    assert post.actuator.closed
     assert [entry.engine for entry in post.journal.kept] == ["young"]
 
 
@@ -304,7 +282,7 @@ class Launch:
         self.kit.host.memory_value = Ok(replace(LOADED, free=5 * GIB))
 
     @property
-    def told(self) -> list[str]:
+    def events(self) -> list[str]:
         return [event.text for event in self.kit.context.store.world.events]
 
 
@@ -324,7 +302,7 @@ async def test_from_create_to_ready_free_memory_is_kept_up() -> None:
     launch.fill()
     await launch.kit.clock.advance(30.0)
     assert len(launch.dropper.dropped) == 2, "ready: the cache is its owner's again"
-    assert "tiny loads, 5.0 GiB free while an engine loads, below 8.0" in launch.told[0]
+    assert "tiny loads, 5.0 GiB free while an engine loads, below 8.0" in launch.events[0]
 
 
 async def test_it_never_ends_an_engine() -> None:
@@ -336,20 +314,17 @@ async def test_it_never_ends_an_engine() -> None:
     assert launch.kit.docker.asked("stop") == []
 
 
-async def test_it_waits_while_another_engine_measures_memory() -> None:
-    launch = Launch(GRANTED)
-    launch.kit.docker.add_container("other", lines=MEASURING)
-    await launch.kit.context.supervisor.look()
+@pytest.mark.parametrize(
+    ("access", "other"), [(GRANTED, True), (Access(has_sudo=True), False)], ids=["another-measures", "no-silent-way"]
+)
+async def test_it_leaves_the_cache_alone(access: Access, other: bool) -> None:
+    launch = Launch(access)
+    if other:
+        launch.kit.docker.add_container("other", lines=MEASURING)
+        await launch.kit.context.supervisor.look()
     async with launch.guard.during("tiny"):
         await launch.kit.clock.advance(10.0)
-    assert launch.dropper.dropped == []
-
-
-async def test_without_a_silent_way_it_does_nothing_and_says_nothing() -> None:
-    launch = Launch(Access(has_sudo=True))
-    async with launch.guard.during("tiny"):
-        await launch.kit.clock.advance(10.0)
-    assert launch.told == []
+    assert (launch.dropper.dropped, launch.events) == ([], [])
 
 
 async def test_a_way_that_fails_ends_it_with_a_word_and_not_the_launch() -> None:
@@ -357,8 +332,8 @@ async def test_a_way_that_fails_ends_it_with_a_word_and_not_the_launch() -> None
     launch.dropper.errors = [SparkError("The cache could not be dropped (sudo).", "") for _ in range(9)]
     async with launch.guard.during("tiny"):
         await launch.kit.clock.advance(20.0)
-    assert len(launch.told) == 1
-    assert "load guard of tiny has ended" in launch.told[0]
+    assert len(launch.events) == 1
+    assert "load guard of tiny has ended" in launch.events[0]
 
 
 async def test_a_cancelled_launch_ends_its_guard() -> None:
@@ -373,3 +348,63 @@ async def test_a_cancelled_launch_ends_its_guard() -> None:
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     assert launch.kit.clock.sleepers == 0
+
+
+# --- a guard while an engine of ours runs -----------------------------------------------------------------
+
+
+@dataclass
+class FakeStarter:
+    """A GuardStarter whose guard holds the journal's claim."""
+
+    journal: FakeJournal
+    starts: int = 0
+    error: SparkError | None = None
+    ends_at_once: bool = False
+    kit: Kit = field(default_factory=Kit)
+
+    def start(self) -> None:
+        self.starts += 1
+        if self.error is not None:
+            raise self.error
+        self.journal.claimed = not self.ends_at_once
+
+    def launcher(self) -> GuardLauncher:
+        context = self.kit.context
+        return GuardLauncher(self, self.journal, context.supervisor, context.store, self.kit.clock)
+
+
+@pytest.mark.parametrize("ends_at_once", [False, True])
+async def test_a_launch_starts_one_and_one_that_ends_at_once_is_not_started_again_and_again(ends_at_once: bool) -> None:
+    starter = FakeStarter(FakeJournal(), ends_at_once=ends_at_once)
+    launcher = starter.launcher()
+    for _ in range(5):
+        await launcher.ensure()
+        starter.kit.clock.tick(5.0)
+    assert starter.starts == 1
+    starter.kit.clock.tick(AGAIN_SECONDS)
+    await launcher.ensure()
+    assert starter.starts == 1 + ends_at_once
+
+
+async def test_why_there_is_none_is_an_event_and_the_launch_continues() -> None:
+    starter = FakeStarter(FakeJournal(), error=SparkError("The memory guard could not be started.", "See why."))
+    await starter.launcher().ensure()
+    event = starter.kit.context.store.world.events[-1]
+    assert event.text == "The memory guard could not be started."
+    assert event.remedy == "See why."
+
+
+async def test_an_engine_of_ours_that_is_found_running_is_guarded_and_a_foreign_one_is_not() -> None:
+    starter = FakeStarter(FakeJournal())
+    kit = starter.kit
+    async with kit.supervised():
+        watching = asyncio.create_task(starter.launcher().run())
+        kit.docker.add_container("theirs", argv=("vllm", "serve", "m"))
+        await kit.clock.advance(12)
+        assert starter.starts == 0
+        kit.docker.add_container("ours", argv=("vllm", "serve", "m"), labels=((LABEL_PRESET, "qwen"),))
+        await kit.until(lambda: starter.starts == 1)
+        watching.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await watching
