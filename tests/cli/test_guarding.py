@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -15,7 +14,6 @@ from spark_tui.core.context import Context
 from spark_tui.core.wiring import GuardPorts
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.host.guard import GuardEntry
-from spark_tui.domain.host.identity import HostPaths
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.reading import Ok
 from spark_tui.domain.settings import Settings
@@ -23,7 +21,6 @@ from spark_tui.services.executors import SystemClock
 from tests.cli.world import World
 from tests.core.test_guard import FOREIGN, OLD, FakeActuator, FakeJournal
 from tests.fakes_host import IDLE_MEMORY
-from tests.fakes_ports import Ports
 
 UNIT = "spark-tui-guard.service"
 
@@ -57,12 +54,10 @@ class Post(World):
         self.host.memory_value = Ok(replace(IDLE_MEMORY, free=GIB, available=int(1.8 * GIB)))
 
     def context(self, options: Options, environment: Mapping[str, str]) -> Context:
-        """With the guard's own ports."""
-        ports = Ports(
-            SystemClock(), self.docker, self.api, self.host, self.gpu, self.presets, self.secrets, self.archive,
-            guarding=GuardPorts(self.actuator, self.journal, self.units),
-        )  # fmt: skip
-        return Context(self.settings, ports, HostPaths("/store", "/caches", "/home/test"))
+        context = super().context(options, environment)
+        guarding = GuardPorts(self.actuator, self.journal, self.units)
+        vars(context.ports).update(clock=SystemClock(), guarding=guarding)
+        return context
 
     def end_by(self, number: signal.Signals) -> None:
         """Sends that signal as soon as the guard has acted."""
@@ -84,44 +79,33 @@ def post(tmp_path: Path) -> Post:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_guards_until_it_is_told_to_end_and_writes_what_it_did(post: Post, number: signal.Signals) -> None:
+def test_it_guards_until_it_is_ended_and_writes_what_it_did(post: Post, number: signal.Signals) -> None:
     before = signal.getsignal(number)
     post.end_by(number)
     result = post.run("guard")
-    assert result.code == 0
-    assert post.actuator.done == [("stop", "old")]
+    assert (result.code, post.actuator.done) == (0, [("stop", "old")])
     assert "stop the engine: old: 1.8 GiB usable" in result.out
     assert result.out.endswith("(docker stop, 10 s grace)\n")
     assert result.err.startswith("Guarding: stops an engine of spark-tui below 2.0 GiB of available memory")
     assert signal.getsignal(number) is before
-    assert not post.journal.claimed
-    assert post.actuator.closed
+    assert (post.journal.claimed, post.actuator.closed) == (False, True)
 
 
 def test_what_it_did_as_data(post: Post) -> None:
     post.end_by(signal.SIGTERM)
-    [told] = post.run("guard", "--json").json_lines
-    assert told["act"] == "stop the engine"
-    assert told["engine"] == "old"
-    assert "below the floor of 2.0 GiB" in told["reason"]
-    assert told["at"].endswith("Z")
+    [act] = post.run("guard", "--json").json_lines
+    assert (act["act"], act["engine"], act["at"][-1]) == ("stop the engine", "old", "Z")
+    assert "below the floor of 2.0 GiB" in act["reason"]
 
 
-def test_the_floors_are_the_settings(post: Post) -> None:
+def test_the_floors_are_the_settings_and_foreign_engines_count_only_where_asked_for(post: Post) -> None:
     post.settings = Settings(guard_serving_gib=1.0, guard_loading_gib=5.0)
-    post.actuator.running = (replace(OLD, loading=True),)
-    post.end_by(signal.SIGTERM)
-    result = post.run("guard")
-    assert "below 1.0 GiB of available memory (5.0 while one loads)" in result.err
-    assert "below the floor of 5.0 GiB while an engine loads" in result.out
-
-
-def test_foreign_engines_only_where_that_was_asked_for(post: Post) -> None:
-    post.actuator.running = (FOREIGN,)
+    post.actuator.running = (replace(FOREIGN, loading=True),)
     post.end_by(signal.SIGTERM)
     result = post.run("guard", "--every-engine")
-    assert post.actuator.done == [("stop", "foreign")]
-    assert "stops any engine" in result.err
+    assert ("stop", "foreign") in post.actuator.done
+    assert "stops any engine below 1.0 GiB of available memory (5.0 while one loads)" in result.err
+    assert "below the floor of 5.0 GiB while an engine loads" in result.out
 
 
 def test_a_second_guard_is_refused(post: Post) -> None:
@@ -131,9 +115,23 @@ def test_a_second_guard_is_refused(post: Post) -> None:
     assert "A guard is already running" in result.err
 
 
-def test_read_only_guards_nothing(post: Post) -> None:
-    assert post.run("guard", "--read-only").code == 4
-    assert not post.journal.claimed
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (("--read-only",), 4),
+        (("--install", "--yes", "--read-only"), 4),
+        (("--uninstall", "--yes", "--read-only"), 4),
+        (("--install", "--status"), 2),
+    ],
+    ids=str,
+)
+def test_what_is_refused_changes_nothing(post: Post, words: tuple[str, ...], code: int) -> None:
+    assert post.run("guard", *words).code == code
+    assert (post.journal.claimed, post.units.installed) == (False, {})
+
+
+def test_the_demo_has_nothing_to_guard() -> None:
+    assert World().run("guard").code == 4
 
 
 # --- its state ------------------------------------------------------------------------------------------
@@ -170,35 +168,16 @@ def test_the_unit_is_shown_before_it_is_written(post: Post) -> None:
     assert "Restart=always" in text
 
 
-def test_the_unit_remembers_whose_engines_it_may_stop(post: Post) -> None:
+def test_the_unit_keeps_which_engines_it_may_stop_and_is_removed(post: Post) -> None:
     post.run("guard", "--install", "--yes", "--every-engine")
     assert "guard --every-engine\n" in post.units.installed[UNIT]
-
-
-def test_the_unit_is_taken_away(post: Post) -> None:
-    post.units.installed[UNIT] = "x"
-    told = json.loads(post.run("guard", "--uninstall", "--json").out)
-    assert (told["installed"], told["was_installed"]) == (False, True)
+    removed = post.run("guard", "--uninstall", "--json").json
+    assert (removed["installed"], removed["was_installed"]) == (False, True)
     assert "No guard unit" in post.run("guard", "--uninstall").err
 
 
-def test_a_systemd_that_refuses_is_told(post: Post) -> None:
+def test_a_systemd_that_refuses_is_an_error(post: Post) -> None:
     post.units.error = SparkError("systemctl --user enable failed.", "Run it in a login session.", detail="No medium")
     result = post.run("guard", "--install", "--yes")
     assert result.code == 1
     assert "No medium" in result.err
-
-
-@pytest.mark.parametrize("option", ["--install", "--uninstall"])
-def test_read_only_means_the_unit_too(post: Post, option: str) -> None:
-    assert post.run("guard", option, "--yes", "--read-only").code == 4
-
-
-def test_one_thing_at_a_time(post: Post) -> None:
-    assert post.run("guard", "--install", "--status").code == 2
-
-
-def test_the_demo_has_nothing_to_guard() -> None:
-    result = World().run("guard")
-    assert result.code == 4
-    assert "guard" in result.err

@@ -6,9 +6,10 @@ import asyncio
 import itertools
 import math
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import aclosing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -84,10 +85,19 @@ class Spark:
         await self.docker.start(container)
         return container
 
-    async def log(self, name: str) -> list[LogLine]:
+    async def log(self, name: str, **what: Any) -> list[LogLine]:
         """The whole log as it is now."""
-        async with aclosing(self.docker.logs(name, follow=False)) as batches:
+        async with aclosing(self.docker.logs(name, follow=False, **what)) as batches:
             return [line async for batch in batches for line in batch]
+
+    async def text(self, name: str) -> str:
+        return "\n".join(line.text for line in await self.log(name))
+
+    async def spend(self, seconds: float, work: Coroutine[Any, Any, None]) -> None:
+        """Lets it run while so much time passes, after which it is over."""
+        task = asyncio.create_task(work)
+        await self.clock.advance(seconds)
+        await task
 
     def memory(self) -> MemInfo:
         memory = value_of(self.host.memory())
@@ -148,11 +158,9 @@ def story(lines: list[LogLine], started_at: float | None) -> LogTracker:
 
 async def test_it_opens_with_an_engine_that_has_served_for_hours(spark: Spark) -> None:
     facts = await spark.docker.inspect(SERVING_NAME)
-    assert facts.status is ContainerStatus.RUNNING
-    assert facts.ours
+    assert (facts.status, facts.ours, runtime_of(facts)) == (ContainerStatus.RUNNING, True, "vllm")
     assert facts.started_at is not None
     assert spark.clock.now() - facts.started_at > 3 * 3600
-    assert runtime_of(facts) == "vllm"
     assert api_port(facts) == SERVING_PORT
     assert exposure_of(facts, SERVING_PORT) is Exposure.LOCAL
     assert await spark.api.health(STANDING) is Health.OK
@@ -172,8 +180,8 @@ async def test_and_with_a_foreign_start_that_failed_for_a_reason(spark: Spark) -
     timeline = tracker.timeline()
     assert timeline.outcome is StartOutcome.FAILED
     assert timeline.failure is not None
-    assert "Free memory on device cuda:0 (109.53/121.69 GiB)" in timeline.failure.line
-    assert "(0.91, 110.74 GiB)" in timeline.failure.line
+    for words in ("Free memory on device cuda:0 (109.53/121.69 GiB)", "(0.91, 110.74 GiB)"):
+        assert words in timeline.failure.line
 
 
 async def test_it_is_a_spark_and_its_pool_is_cut_without_a_remainder(spark: Spark) -> None:
@@ -213,18 +221,15 @@ async def test_a_new_engine_boots_like_the_recorded_one_and_listens_when_its_log
     assert (model.id, model.root, model.max_model_len) == ("new", "nvidia/Some-Model", 131_072)
 
 
-async def test_a_replay_bears_the_dates_of_its_own_day_and_leaves_no_mark(spark: Spark) -> None:
+async def test_a_replay_has_the_dates_of_its_own_day_and_no_mark_is_left(spark: Spark) -> None:
     await spark.launch()
     await spark.clock.advance(60)
-    lines = await spark.log("new")
-    text = "\n".join(line.text for line in lines)
-    assert "<<" not in text
-    assert "05-21" not in text
-    assert "2026-05-21" not in text
-    assert "dummy-key" not in text
+    lines, text = await spark.log("new"), await spark.text("new")
+    for absent in ("<<", "05-21", "2026-05-21", "dummy-key"):
+        assert absent not in text
     assert "01-15 08:00:" in text
     assert any("\rLoading safetensors" in line.text for line in lines), "a progress bar overwrites itself"
-    assert all(a.stamp < b.stamp for a, b in itertools.pairwise(lines)), "stamps tell lines apart"
+    assert all(a.stamp < b.stamp for a, b in itertools.pairwise(lines)), "stamps distinguish lines"
     assert all(re.fullmatch(r"2027-01-15T08:0\d:\d\d\.\d{9}Z", line.stamp) for line in lines)
 
 
@@ -239,9 +244,7 @@ async def test_memory_follows_the_start_cache_first_then_weights_then_the_kv_cac
     assert await spark.engine_bytes() > loading_held + 10 * GIB
     assert spark.memory().free > GIB
     await spark.docker.start("new")  # a running one is no error
-    stop = asyncio.create_task(spark.docker.stop("new"))
-    await spark.clock.advance(2)
-    await stop
+    await spark.spend(2, spark.docker.stop("new"))
     assert await spark.engine_bytes() > held + 5 * GIB, "memory comes back late"
     await spark.clock.advance(10)
     assert await spark.engine_bytes() == pytest.approx(held, abs=GIB)
@@ -250,16 +253,15 @@ async def test_memory_follows_the_start_cache_first_then_weights_then_the_kv_cac
 async def test_an_engine_for_which_nothing_is_left_fails_as_vllm_does(spark: Spark) -> None:
     await spark.launch("second", 8000)
     await spark.clock.advance(60)
-    events = spark.docker.events()
-    first = asyncio.ensure_future(anext(events))
+    events, seen = spark.docker.events(), []
+    pending = asyncio.ensure_future(anext(events))
     await spark.clock.advance(0)
     await spark.launch("third", 8002)
-    seen = [await first]
-    for _ in range(2):
-        pending = asyncio.ensure_future(anext(events))
+    for _ in range(3):
         await spark.clock.until(pending.done)
         seen.append(await pending)
-    await events.aclose()
+        pending = asyncio.ensure_future(anext(events))
+    pending.cancel()
     assert [(event.action, event.name) for event in seen] == [(a, "third") for a in ("create", "start", "die")]
     assert seen[-1].exit_code == 1
     facts = await spark.docker.inspect("third")
@@ -271,14 +273,12 @@ async def test_an_engine_for_which_nothing_is_left_fails_as_vllm_does(spark: Spa
 
 
 async def test_after_the_first_engine_has_stopped_there_is_room_again(spark: Spark) -> None:
-    stop = asyncio.create_task(spark.docker.stop(SERVING_NAME))
-    await spark.clock.advance(20)
-    await stop
+    await spark.spend(20, spark.docker.stop(SERVING_NAME))
     assert (await spark.gpu_now()).utilization_percent == 0
     assert (await spark.gpu_now()).sm_clock_mhz == 208
     await spark.launch()
     await spark.clock.advance(60)
-    assert "Available KV cache memory: 64.69 GiB" in "\n".join(line.text for line in await spark.log("new"))
+    assert "Available KV cache memory: 64.69 GiB" in await spark.text("new")
     gpu = await spark.gpu_now()
     assert (gpu.utilization_percent, gpu.sm_clock_mhz) == (0, 2411), "loaded, and nobody asks"
 
@@ -311,9 +311,7 @@ async def test_a_container_is_found_by_name_id_and_the_beginning_of_its_id(spark
 
 async def test_a_restart_begins_a_new_story_in_the_same_log(spark: Spark) -> None:
     before = await spark.log(SERVING_NAME)
-    restart = asyncio.create_task(spark.docker.restart(SERVING_NAME))
-    await spark.clock.advance(3)
-    await restart
+    await spark.spend(3, spark.docker.restart(SERVING_NAME))
     facts = await spark.docker.inspect(SERVING_NAME)
     assert facts.running
     assert facts.finished_at is not None, "its history holds an earlier end"
@@ -336,14 +334,15 @@ async def test_removing_takes_the_log_along(spark: Spark) -> None:
 async def test_a_pull_takes_five_seconds_and_then_the_image_is_here(spark: Spark) -> None:
     reference = "nvcr.io/nvidia/vllm:26.05.post1-py3"
     assert await spark.docker.image(reference) is None
-    began, seen = spark.clock.now(), []
+    began = spark.clock.now()
 
-    async def pull() -> None:
+    async def pull() -> list[PullProgress]:
         async with aclosing(spark.docker.pull(reference)) as progress:
-            seen.extend([step async for step in progress])
+            return [step async for step in progress]
 
     task = asyncio.create_task(pull())
     await spark.clock.until(task.done)
+    seen = await task
     assert spark.clock.now() - began == pytest.approx(PULL_SECONDS, abs=0.3)
     sizes = [step.current_bytes for step in seen]
     assert sizes == sorted(sizes)
@@ -379,22 +378,17 @@ async def test_a_follower_gets_every_line_once_and_ends_with_the_container(spark
     task = asyncio.create_task(follow())
     await spark.clock.advance(BOOT_SECONDS)
     assert not task.done(), "it goes on while the engine serves"
-    stop = asyncio.create_task(spark.docker.stop("new"))
-    await spark.clock.advance(3)
-    await stop
+    await spark.spend(3, spark.docker.stop("new"))
     assert task.done()
     assert [*head, *got] == await spark.log("new")
 
 
 async def test_tail_and_since(spark: Spark) -> None:
     everything = await spark.log(SERVING_NAME)
-    async with aclosing(spark.docker.logs(SERVING_NAME, tail=7, follow=False)) as batches:
-        assert [line async for batch in batches for line in batch] == everything[-7:]
-    async with aclosing(spark.docker.logs(SERVING_NAME, since=everything[50].stamp, follow=False)) as batches:
-        assert [line async for batch in batches for line in batch] == everything[51:]
-    micros = everything[50].stamp[:-4] + "Z"
-    async with aclosing(spark.docker.logs(SERVING_NAME, since=micros, tail=10_000, follow=False)) as batches:
-        assert [line async for batch in batches for line in batch] == everything[51:]
+    stamp = everything[50].stamp
+    assert await spark.log(SERVING_NAME, tail=7) == everything[-7:]
+    assert await spark.log(SERVING_NAME, since=stamp) == everything[51:]
+    assert await spark.log(SERVING_NAME, since=stamp[:-4] + "Z", tail=10_000) == everything[51:], "microseconds too"
 
 
 # --- the chat -------------------------------------------------------------------------------------------
@@ -443,14 +437,12 @@ async def test_the_first_request_of_a_new_engine_waits_for_its_kernels(spark: Sp
     assert warm.ttft is not None
     assert cold.ttft > warm.ttft + 2
     await spark.clock.advance(5)
-    tail = "\n".join(line.text for line in (await spark.log("new"))[-4:])
-    assert '"POST /v1/chat/completions HTTP/1.1" 200 OK' in tail
+    text = await spark.text("new")
+    assert '"POST /v1/chat/completions HTTP/1.1" 200 OK' in text[-1000:]
 
 
 async def test_a_chat_makes_the_gpu_work(spark: Spark) -> None:
-    stop = asyncio.create_task(spark.docker.stop(SERVING_NAME))
-    await spark.clock.advance(20)
-    await stop
+    await spark.spend(20, spark.docker.stop(SERVING_NAME))
     await spark.launch()
     await spark.clock.advance(60)
     stream = spark.api.chat(NEW, ChatRequest("new", (Message(Role.USER, "Hello"),)))
@@ -529,9 +521,7 @@ def test_whatever_is_done_the_pool_never_overflows(deeds: list[tuple[str, float]
                 made += 1
                 await spark.launch(f"engine-{made}", 8100 + made)
             elif deed == "stop":
-                task = asyncio.create_task(spark.docker.stop(f"engine-{made}" if made else SERVING_NAME))
-                await spark.clock.advance(2)
-                await task
+                await spark.spend(2, spark.docker.stop(f"engine-{made}" if made else SERVING_NAME))
             spark.clock.tick(pause)
             memory = spark.memory()
             parts = memory_breakdown(memory, await spark.gpu.read())
@@ -571,11 +561,11 @@ def test_keys_of_the_demo_stay_in_memory(spark: Spark) -> None:
     assert secrets.api_key("/other") is None
 
 
-def test_the_data_is_small_and_says_where_it_comes_from() -> None:
+def test_the_data_is_small_and_its_sources_are_named() -> None:
     folder = Path(spark_tui.services.demo.__file__).parent / "data"
     files = list(folder.iterdir())
     assert sum(path.stat().st_size for path in files) < 200_000
-    told = (folder / "ATTRIBUTION.md").read_text(encoding="utf-8")
-    assert all(path.name in told for path in files if path.name != "ATTRIBUTION.md")
-    assert "CC BY 4.0" in told
-    assert "Django de Vreng" in told
+    sources = (folder / "ATTRIBUTION.md").read_text(encoding="utf-8")
+    assert all(path.name in sources for path in files if path.name != "ATTRIBUTION.md")
+    assert "CC BY 4.0" in sources
+    assert "Django de Vreng" in sources

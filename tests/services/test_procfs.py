@@ -7,8 +7,6 @@ import os
 import re
 import socket
 import stat
-import subprocess
-import sys
 import timeit
 from pathlib import Path
 
@@ -18,6 +16,7 @@ from spark_tui.domain.errors import NoSpaceLeft, SparkError
 from spark_tui.domain.host.identity import HostIdentity, parse_release, product_label
 from spark_tui.domain.reading import Missing, Ok
 from spark_tui.services.host.procfs import ProcfsHost, folder_error
+from tests.ordinary_user import ordinary_user
 
 GB10 = Path(__file__).parent.parent / "fixtures" / "gb10"
 THIS = Path("/proc/meminfo").exists()
@@ -55,17 +54,15 @@ def test_memory_and_time_of_reading(tmp_path: Path) -> None:
         ("MemTotal: 5 kB\n", "/proc/meminfo has no MemFree"),
         ("MemTotal: 5\nMemFree: 5 kB\nMemAvailable: 5 kB\n", "/proc/meminfo has no MemTotal"),
         ("\x00\x01\x02", "/proc/meminfo has no MemTotal"),
+        ("folder", "/proc/meminfo: is a directory"),
     ],
 )
 def test_memory_that_cannot_be_read_says_why_and_is_never_zero(tmp_path: Path, text: str | None, why: str) -> None:
-    if text is not None:
+    if text == "folder":
+        (tmp_path / "proc/meminfo").mkdir(parents=True)
+    elif text is not None:
         put(tmp_path, "proc/meminfo", text)
     assert ProcfsHost(tmp_path).memory() == Missing(why)
-
-
-def test_a_folder_in_the_place_of_a_file_is_a_reason_too(tmp_path: Path) -> None:
-    (tmp_path / "proc/meminfo").mkdir(parents=True)
-    assert ProcfsHost(tmp_path).memory() == Missing("/proc/meminfo: is a directory")
 
 
 @pytest.mark.skipif(not THIS, reason="no /proc here")
@@ -89,18 +86,19 @@ def test_pressure_is_the_share_of_waiting_in_the_last_ten_seconds(tmp_path: Path
     assert ProcfsHost(tmp_path).memory_pressure() == Ok(1.5)
 
 
-def test_a_kernel_without_pressure_information_is_told_from_no_pressure(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (None, "CONFIG_PSI"),
+        *((odd, "avg10") for odd in ("", "some\n", "some avg10=x\n", "full avg10=1.00\n", "some avg10=nan\n")),
+    ],
+)
+def test_pressure_that_is_absent_or_makes_no_sense_is_missing(tmp_path: Path, text: str | None, why: str) -> None:
+    if text is not None:
+        put(tmp_path, "proc/pressure/memory", text)
     reading = ProcfsHost(tmp_path).memory_pressure()
     assert isinstance(reading, Missing)
-    assert "CONFIG_PSI" in reading.reason
-
-
-@pytest.mark.parametrize(
-    "text", ["", "some\n", "some avg10=x\n", "full avg10=1.00\n", "some avg10=-1\n", "some avg10=nan\n"]
-)
-def test_pressure_that_makes_no_sense_is_missing(tmp_path: Path, text: str) -> None:
-    put(tmp_path, "proc/pressure/memory", text)
-    assert isinstance(ProcfsHost(tmp_path).memory_pressure(), Missing)
+    assert why in reading.reason
 
 
 def test_uptime(tmp_path: Path) -> None:
@@ -142,13 +140,9 @@ def test_without_a_release_file_the_firmware_names_the_machine(
     assert product_label({}, dmi) == (label, is_spark)
 
 
-def test_of_repeated_keys_the_last_counts() -> None:
-    told = parse_release(release("ASUS Ascent GX10"))
-    assert told["DGX_OTA_VERSION"] == "7.6.0"
-    assert told["DGX_NAME"] == "DGX Spark"
-
-
-def test_odd_lines_of_a_release_file_are_passed_over() -> None:
+def test_of_repeated_keys_the_last_counts_and_odd_lines_are_skipped() -> None:
+    found = parse_release(release("ASUS Ascent GX10"))
+    assert (found["DGX_OTA_VERSION"], found["DGX_NAME"]) == ("7.6.0", "DGX Spark")
     text = "#comment=1\n\nno equals\n=5\nA=\"one\nB='two'\nC= three \n 9X=4\n"
     assert parse_release(text) == {"A": "one", "B": "two", "C": "three"}
 
@@ -175,11 +169,8 @@ def test_an_unknown_sibling_is_known_by_its_gpu(tmp_path: Path, device: str, is_
     assert (found.is_spark, found.product) == (is_spark, "EdgeBox 9")
 
 
-def test_a_box_that_says_nothing_has_an_identity_of_empty_words(tmp_path: Path) -> None:
+def test_a_machine_that_says_nothing_has_an_empty_identity_and_a_hostname_cannot_draw(tmp_path: Path) -> None:
     assert ProcfsHost(tmp_path).identity() == HostIdentity("")
-
-
-def test_a_hostname_cannot_draw_on_the_screen(tmp_path: Path) -> None:
     put(tmp_path, "proc/sys/kernel/hostname", "evil\x1b[31m\x07box\n")
     assert ProcfsHost(tmp_path).identity().hostname == "evilbox"
 
@@ -216,16 +207,12 @@ def test_the_owner_of_a_port_is_named_with_its_pid(tmp_path: Path) -> None:
     assert host.port_owner(8001) is None
 
 
-def test_a_port_on_ipv6_alone_is_taken(tmp_path: Path) -> None:
-    put(tmp_path, "proc/net/tcp", _HEAD)
-    put(tmp_path, "proc/net/tcp6", _HEAD + listener(8000, 9, address="0" * 32))
-    assert ProcfsHost(tmp_path).port_owner(8000) == "another process"
-
-
-def test_a_connection_or_a_remote_port_takes_no_port(tmp_path: Path) -> None:
-    line = listener(8000, 9, state="01") + listener(40000, 10).replace("00000000:0000", "0100007F:1F40")
-    put(tmp_path, "proc/net/tcp", _HEAD + line)
-    assert ProcfsHost(tmp_path).port_owner(8000) is None
+def test_a_port_on_ipv6_alone_is_taken_and_a_connection_or_a_remote_port_takes_none(tmp_path: Path) -> None:
+    lines = listener(8001, 9, state="01") + listener(40000, 10).replace("00000000:0000", "0100007F:1F40")
+    put(tmp_path, "proc/net/tcp", _HEAD + lines)
+    put(tmp_path, "proc/net/tcp6", _HEAD + listener(8002, 9, address="0" * 32))
+    owners = [ProcfsHost(tmp_path).port_owner(port) for port in (8000, 8001, 8002)]
+    assert owners == [None, None, "another process"]
 
 
 @pytest.mark.skipif(not THIS, reason="no /proc here")
@@ -250,47 +237,26 @@ def test_free_disk_of_a_folder_that_is_yet_to_be_made(tmp_path: Path) -> None:
     assert reading.value == pytest.approx(status.f_bavail * status.f_frsize, rel=0.05)
 
 
-def test_folders_are_made_with_their_parents_and_twice_is_no_error(tmp_path: Path) -> None:
-    host = ProcfsHost()
-    wanted = [tmp_path / "a" / "b", tmp_path / "a"]
+def test_folders_are_made_with_their_parents_and_a_file_of_that_name_is_an_error(tmp_path: Path) -> None:
+    host, wanted = ProcfsHost(), [tmp_path / "a" / "b", tmp_path / "a"]
     assert not host.has_folder(wanted[0])
     host.make_folders(wanted)
     host.make_folders(wanted)
     assert host.has_folder(wanted[0])
-
-
-def test_a_file_in_the_way_is_named_with_what_to_do(tmp_path: Path) -> None:
     put(tmp_path, "store", "")
-    with pytest.raises(SparkError, match="A file has that name"):
-        ProcfsHost().make_folders([tmp_path / "store"])
-    with pytest.raises(SparkError, match="A file has that name"):
-        ProcfsHost().make_folders([tmp_path / "store" / "below"])
-
-
-_MAKE = """
-import sys, os
-from pathlib import Path
-from spark_tui.services.host.procfs import ProcfsHost
-os.setgid(65534); os.setuid(65534)
-try:
-    ProcfsHost().make_folders([Path(sys.argv[1])])
-except Exception as error:
-    print(type(error).__name__, error)
-"""
+    for path in (tmp_path / "store", tmp_path / "store" / "below"):
+        with pytest.raises(SparkError, match="A file has that name"):
+            host.make_folders([path])
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_a_folder_that_may_not_be_made_says_how_to_make_it(tmp_path: Path) -> None:
     locked = tmp_path / "locked"
     locked.mkdir(mode=stat.S_IRWXU)
-    for parent in (tmp_path, *tmp_path.parents):  # nobody must get as far as the locked folder
-        if parent.stat().st_uid == 0 and parent != Path("/") and "pytest" in str(parent):
-            parent.chmod(0o755)
-    done = subprocess.run(
-        [sys.executable, "-c", _MAKE, str(locked / "store")], capture_output=True, text=True, check=True
-    )
-    assert "permission denied" in done.stdout
-    assert f"sudo mkdir -p {locked / 'store'}" in done.stdout
+    with ordinary_user(tmp_path), pytest.raises(SparkError) as caught:
+        ProcfsHost().make_folders([locked / "store"])
+    assert "permission denied" in caught.value.summary
+    assert f"sudo mkdir -p {locked / 'store'}" in caught.value.remedy
 
 
 def test_a_full_disk_is_its_own_error() -> None:
