@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from spark_tui.core.engines import EngineSupervisor
@@ -73,26 +73,18 @@ def one_shot(route: Route) -> ContainerSpec:
     return replace(spec, mounts=(Mount(DROP_FILE, MOUNTED),), security_opt=("no-new-privileges",), user="0:0")
 
 
+@dataclass(eq=False)
 class CacheControl:
     """One for the whole program: it remembers its warnings."""
 
-    def __init__(
-        self,
-        dropper: CacheDropper,
-        docker: ContainerEngine,
-        host: HostProbe,
-        supervisor: EngineSupervisor,
-        store: Store,
-        clock: Clock,
-    ) -> None:
-        self.dropper = dropper
-        self._docker = docker
-        self._host = host
-        self._supervisor = supervisor
-        self._store = store
-        self._clock = clock
-        self._warned: set[str] = set()
-        self._busy = asyncio.Lock()
+    dropper: CacheDropper
+    docker: ContainerEngine
+    host: HostProbe
+    supervisor: EngineSupervisor
+    store: Store
+    clock: Clock
+    _warned: set[str] = field(default_factory=set, init=False)
+    _busy: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
     # --- before ---------------------------------------------------------------------------------------
 
@@ -109,7 +101,7 @@ class CacheControl:
                 f"{names} {verb} serving. Weights are safe; libraries and tokenizer are read from disk again, so the "
                 "next answers may be slower."
             )
-        mem = value_of(self._host.memory())
+        mem = value_of(self.host.memory())
         return DropPlan(
             warning=warning,
             route=next((route for route in found if route.silent), None),
@@ -123,10 +115,10 @@ class CacheControl:
         self._warned.update(view.container.id for view in self._serving())
 
     def _serving(self) -> tuple[EngineView, ...]:
-        return tuple(view for view in self._supervisor.views() if view.state is EngineState.SERVING)
+        return tuple(view for view in self.supervisor.views() if view.state is EngineState.SERVING)
 
     def _measuring(self) -> list[str]:
-        views = self._supervisor.views()
+        views = self.supervisor.views()
         return [view.name for view in views if view.container.running and measuring(view.timeline)]
 
     def _refuse_while_measuring(self) -> None:
@@ -138,9 +130,9 @@ class CacheControl:
 
     async def _image(self, named: str) -> str:
         """The image for the container: the named one, else that of an engine, which is downloaded and has `sh`."""
-        if named and await self._docker.image(named) is None:
+        if named and await self.docker.image(named) is None:
             raise RefusedError(f"The image {named} is not downloaded.", "Choose a local one: docker images")
-        views = self._supervisor.views()
+        views = self.supervisor.views()
         return named or next((view.container.image for view in views if view.container.image), "")
 
     # --- the drop -------------------------------------------------------------------------------------
@@ -156,7 +148,7 @@ class CacheControl:
             ways = routes(await self.dropper.access(), await self._image(image) if consent else "")
             result = await self._first_that_works(ways, on_terminal)
         self.warned()
-        self._store.say(result.sentence)
+        self.store.say(result.sentence)
         return result
 
     async def drop_quietly(self) -> DropResult | None:
@@ -176,7 +168,7 @@ class CacheControl:
         return route is not None
 
     async def _first_that_works(self, ways: Sequence[Route], on_terminal: OnTerminal | None) -> DropResult:
-        before, began = self._memory(), self._clock.monotonic()
+        before, began = self._memory(), self.clock.monotonic()
         failures: list[SparkError] = []
         for route in ways:
             synced = True
@@ -192,9 +184,9 @@ class CacheControl:
             except SparkError as error:
                 failures.append(error)
             else:
-                seconds = self._clock.monotonic() - began
+                seconds = self.clock.monotonic() - began
                 result = DropResult(route.kind, before, self._memory(), seconds, synced)
-                self._store.update(last_drop=result)
+                self.store.update(last_drop=result)
                 return result
         raise NoWayToDrop(
             "The page cache could not be freed." if failures else "Freeing the page cache needs root.",
@@ -204,21 +196,21 @@ class CacheControl:
 
     async def _in_container(self, route: Route) -> None:
         """A container that lives for one command. One left by an interrupted drop is removed first."""
-        if any(found.name == ONE_SHOT_NAME for found in await self._docker.containers()):
-            await self._docker.remove(ONE_SHOT_NAME, force=True)
-        identity = await self._docker.create(one_shot(route))
+        if any(found.name == ONE_SHOT_NAME for found in await self.docker.containers()):
+            await self.docker.remove(ONE_SHOT_NAME, force=True)
+        identity = await self.docker.create(one_shot(route))
         try:
-            await self._docker.start(identity)
-            deadline = self._clock.monotonic() + ONE_SHOT_SECONDS
-            while (facts := await self._docker.inspect(identity)).running:
-                if self._clock.monotonic() > deadline:
+            await self.docker.start(identity)
+            deadline = self.clock.monotonic() + ONE_SHOT_SECONDS
+            while (facts := await self.docker.inspect(identity)).running:
+                if self.clock.monotonic() > deadline:
                     raise NoWayToDrop(
                         f"The container has not ended after {ONE_SHOT_SECONDS:.0f} s.",
                         "The disk may be slow: try again.",
                     )
-                await self._clock.sleep(_LOOK_SECONDS)
+                await self.clock.sleep(_LOOK_SECONDS)
             if facts.exit_code != 0:
-                async with aclosing(self._docker.logs(identity, follow=False, tail=5)) as batches:
+                async with aclosing(self.docker.logs(identity, follow=False, tail=5)) as batches:
                     last = [line.text async for batch in batches for line in batch]
                 raise NoWayToDrop(
                     f"The container ended with exit code {facts.exit_code}.",
@@ -226,10 +218,10 @@ class CacheControl:
                     detail="\n".join(last),
                 )
         finally:
-            await self._docker.remove(identity, force=True)
+            await self.docker.remove(identity, force=True)
 
     def _memory(self) -> MemInfo:
-        reading = self._host.memory()
+        reading = self.host.memory()
         mem = value_of(reading)
         if mem is None:
             raise SparkError(

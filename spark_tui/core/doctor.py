@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -33,32 +33,21 @@ TOKEN_BEGINNING: Final = "hf_"  # noqa: S105 - how tokens begin
 ASKED_SECONDS: Final = 10.0
 
 
+@dataclass(eq=False)
 class Doctor:
     """One examination per call. Reads; changes nothing but with `gpu_container`, which starts a container and removes
     it again."""
 
-    def __init__(
-        self,
-        probe: DoctorProbe,
-        host: HostProbe,
-        gpu: GpuProbe,
-        docker: ContainerEngine,
-        dropper: CacheDropper,
-        secrets: SecretStore,
-        presets: PresetSource,
-        *,
-        store: Path,
-        caches: Path,
-    ) -> None:
-        self._probe = probe
-        self._host = host
-        self._gpu = gpu
-        self._docker = docker
-        self._dropper = dropper
-        self._secrets = secrets
-        self._presets = presets
-        self._store = store
-        self._caches = caches
+    probe: DoctorProbe
+    host: HostProbe
+    gpu: GpuProbe
+    docker: ContainerEngine
+    dropper: CacheDropper
+    secrets: SecretStore
+    presets: PresetSource
+    _: KW_ONLY
+    store: Path
+    caches: Path
 
     async def examine(
         self, terminal: TerminalState | None = None, *, gpu_container: bool = False
@@ -70,14 +59,14 @@ class Doctor:
         """What the checks look at."""
         files, gpu, docker, access = await asyncio.gather(
             in_thread(self._read_files),
-            self._gpu.read(),
+            self.gpu.read(),
             self._ask_docker(),
-            self._dropper.access(),
+            self.dropper.access(),
         )
         running, state = docker
-        catalogue = await in_thread(self._presets.load)
+        catalogue = await in_thread(self.presets.load)
         wanted = sorted({port for preset in catalogue.presets if isinstance(port := preset.default("port"), int)})
-        taken = await in_thread(self._probe.taken, wanted)
+        taken = await in_thread(self.probe.taken, wanted)
         tried = await self._try_gpu(catalogue) if gpu_container else Missing("not asked for")
         return replace(
             files,
@@ -87,34 +76,34 @@ class Doctor:
             docker=state,
             gpu_container=tried,
             gated=tuple(preset.name for preset in catalogue.presets if preset.facts.gated),
-            ports=tuple((port, self._host.port_owner(port) or "another process") for port in taken),
+            ports=tuple((port, self.host.port_owner(port) or "another process") for port in taken),
             terminal=terminal,
         )
 
     def _read_files(self) -> Readings:
         """What needs neither Docker nor the GPU."""
-        probe, token = self._probe, self._secrets.hf_token()
+        probe, token = self.probe, self.secrets.hf_token()
         name, root = probe.user()
         links, default = probe.links()
         min_free = probe.kernel_number("vm/min_free_kbytes")
         no_token = Missing("no token in the environment or a token file")
         return Readings(
-            identity=self._host.identity(),
-            memory=self._host.memory(),
+            identity=self.host.identity(),
+            memory=self.host.memory(),
             user=name,
             root=root,
             driver=probe.driver(),
             min_free_bytes=Ok(min_free.value * KIB) if isinstance(min_free, Ok) else min_free,
             watermark_boost=probe.kernel_number("vm/watermark_boost_factor"),
             earlyoom=probe.earlyoom(),
-            shared=self._host.shared_files(),
+            shared=self.host.shared_files(),
             orphans=probe.engine_processes(),
             clock_synchronised=probe.clock_synchronised(),
             toolkit=probe.toolkit(),
             cdi=probe.cdi(),
             registries=probe.registries(),
-            store=probe.folder(self._store),
-            caches=probe.folder(self._caches),
+            store=probe.folder(self.store),
+            caches=probe.folder(self.caches),
             token=no_token if token is None else Ok(token.reveal().startswith(TOKEN_BEGINNING)),
             links=links,
             default_link=default,
@@ -122,11 +111,11 @@ class Doctor:
 
     async def _ask_docker(self) -> tuple[bool, DockerState]:
         """Whether an engine runs, and how Docker answers."""
-        state = DockerState(reachable=False, relogin=self._probe.relogin())
+        state = DockerState(reachable=False, relogin=self.probe.relogin())
         try:
             async with asyncio.timeout(ASKED_SECONDS):
-                facts = await self._docker.daemon()
-                containers = await self._docker.containers()
+                facts = await self.docker.daemon()
+                containers = await self.docker.containers()
         except TimeoutError:
             return False, replace(state, error=f"no answer within {ASKED_SECONDS:g} s")
         except SparkError as error:
@@ -139,7 +128,7 @@ class Doctor:
         identity, presets = "", (preset for preset in catalogue.presets if not preset.cpu_only)
         try:
             references = dict.fromkeys(preset.reference for preset in presets)
-            local = (each for each in references if await self._docker.image(each) is not None)
+            local = (each for each in references if await self.docker.image(each) is not None)
             image = await anext(local, "")
         except SparkError as error:
             return Missing(error.summary)
@@ -150,8 +139,8 @@ class Doctor:
         )
         try:
             async with asyncio.timeout(PROBE_SECONDS):
-                identity = await self._docker.create(spec)
-                await self._docker.start(identity)
+                identity = await self.docker.create(spec)
+                await self.docker.start(identity)
                 return Ok("")
         except ImageNotFound as error:
             return Missing(error.summary)
@@ -161,7 +150,7 @@ class Doctor:
             return Ok(f"{error.summary} {error.detail}".strip())
         finally:
             if identity:
-                await self._docker.remove(identity, force=True)
+                await self.docker.remove(identity, force=True)
 
 
 def terminal_state(

@@ -13,7 +13,7 @@ import queue
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from spark_tui.core.cache import CacheControl, measuring
@@ -265,39 +265,32 @@ AGAIN_SECONDS: Final = 300.0
 """Between two attempts to start one: a guard that ends at once would end again."""
 
 
+@dataclass(eq=False)
 class GuardLauncher:
     """Starts a guard where none runs. It ends by itself, two minutes after the last engine."""
 
-    def __init__(
-        self,
-        starter: GuardStarter,
-        journal: GuardJournal,
-        supervisor: EngineSupervisor,
-        store: Store,
-        clock: Clock,
-    ) -> None:
-        self._starter = starter
-        self._journal = journal
-        self._supervisor = supervisor
-        self._store = store
-        self._clock = clock
-        self._asked_at: float | None = None
+    starter: GuardStarter
+    journal: GuardJournal
+    supervisor: EngineSupervisor
+    store: Store
+    clock: Clock
+    _asked_at: float | None = field(default=None, init=False)
 
     async def run(self) -> None:
         """Looks after the engines that run, until cancelled."""
-        async for world in self._store.changes(min_interval=LOOK_SECONDS):
+        async for world in self.store.changes(min_interval=LOOK_SECONDS):
             views = value_of(world.engines) or ()
             if any(view.container.ours and view.container.running for view in views):
                 await self.ensure()
 
     async def ensure(self) -> None:
         """A guard runs afterwards, or the event feed says why not. Raises nothing."""
-        now = self._clock.monotonic()
+        now = self.clock.monotonic()
         recently = self._asked_at is not None and now - self._asked_at < AGAIN_SECONDS
-        if recently or self._journal.running():
+        if recently or self.journal.running():
             return
         self._asked_at = now
         try:
-            await in_thread(self._starter.start)
+            await in_thread(self.starter.start)
         except SparkError as error:
-            self._supervisor.say(error.summary, Severity.WARNING, error.remedy)
+            self.supervisor.say(error.summary, Severity.WARNING, error.remedy)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Final
 
 from spark_tui.core.engines import EngineSupervisor
@@ -28,7 +28,6 @@ from spark_tui.domain.host.detectors import (
     watch_tokens,
 )
 from spark_tui.domain.host.vitals import GpuReading
-from spark_tui.domain.logs.serving import ServingSample
 from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.quantities import MIB
 from spark_tui.domain.reading import Ok, Reading, value_of
@@ -56,57 +55,45 @@ class _Watched:
     prompt: float = 0.0
 
 
+@dataclass(eq=False)
 class HealthWatch:
     """Watches until cancelled. In read-only mode no engine is asked anything: a suspicion stays one."""
 
-    def __init__(
-        self,
-        store: Store,
-        clock: Clock,
-        host: HostProbe,
-        api: EngineApi,
-        supervisor: EngineSupervisor,
-        alarms: AlarmBoard,
-        tokens: Tokens = lambda _: None,
-        *,
-        read_only: bool = False,
-    ) -> None:
-        self._store = store
-        self._clock = clock
-        self._host = host
-        self._api = api
-        self._supervisor = supervisor
-        self._alarms = alarms
-        self._tokens = tokens
-        self._read_only = read_only
-        self._engines: dict[str, _Watched] = {}
-        self._power = LowPowerState()
+    store: Store
+    clock: Clock
+    host: HostProbe
+    api: EngineApi
+    supervisor: EngineSupervisor
+    alarms: AlarmBoard
+    tokens: Tokens = lambda _: None
+    _: KW_ONLY
+    read_only: bool = False
+    _engines: dict[str, _Watched] = field(default_factory=dict, init=False)
+    _power: LowPowerState = field(default_factory=LowPowerState, init=False)
 
     async def run(self) -> None:
-        """Looks until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._every(TOKENS_SECONDS, self.look_at_engines))
             group.create_task(self._every(SHARED_SECONDS, self.look_at_shared_memory))
 
     async def _every(self, seconds: float, look: Callable[[], Awaitable[None]]) -> None:
         while True:
-            await self._clock.sleep(seconds)
+            await self.clock.sleep(seconds)
             await look()
 
     # --- the GPU --------------------------------------------------------------------------------------
 
     def gpu_read(self, reading: Reading[GpuReading]) -> None:
-        """Called with every reading of the GPU."""
         if not isinstance(reading, Ok):
             self._power = LowPowerState()
         else:
-            self._power = watch_power(self._power, reading.value, self._clock.monotonic())
+            self._power = watch_power(self._power, reading.value, self.clock.monotonic())
         if self._power.stuck:
-            self._alarms.raise_(
+            self.alarms.raise_(
                 Finding(AlarmId.LOW_POWER, Severity.ERROR, self._power.sentence, remedy=LOW_POWER_REMEDY)
             )
         else:
-            self._alarms.clear(AlarmId.LOW_POWER, over="The GPU clock is normal again.")
+            self.alarms.clear(AlarmId.LOW_POWER, over="The GPU clock is normal again.")
 
     # --- engines --------------------------------------------------------------------------------------
 
@@ -115,7 +102,7 @@ class HealthWatch:
         serving = {view.name: view for view in self._views() if view.state is EngineState.SERVING}
         for name in [name for name in self._engines if name not in serving]:
             del self._engines[name]
-            self._alarms.clear(AlarmId.STALL, name)
+            self.alarms.clear(AlarmId.STALL, name)
         await asyncio.gather(*(self._look(view) for view in serving.values()))
 
     async def _look(self, view: EngineView) -> None:
@@ -123,31 +110,42 @@ class HealthWatch:
         watched = self._engines.get(view.name)
         if watched is None or watched.start != start:
             watched = self._engines[view.name] = _Watched(start)
-        for sample in self._samples(watched, view):
+        if (sample := self._sample(watched, view)) is not None:
             watched.state = watch_tokens(watched.state, sample)
-        if watched.state.probe_wanted and not self._read_only:
+        if watched.state.probe_wanted and not self.read_only:
             answered = await self._answers(view)
             if self._engines.get(view.name) is watched:
                 watched.state = probed(watched.state, answered=answered)
-        self._show(view.name, watched.state)
+        state, name = watched.state, view.name
+        if state.stall is Stall.NONE:
+            self.alarms.clear(AlarmId.STALL, name, over=f"{name}: generating tokens again.")
+        else:
+            severity = Severity.ERROR if state.stall is Stall.CONFIRMED else Severity.WARNING
+            sentence = state.sentence(self.clock.monotonic())
+            self.alarms.raise_(Finding(AlarmId.STALL, severity, sentence, remedy=STALL_REMEDY, subject=name))
 
-    def _samples(self, watched: _Watched, view: EngineView) -> list[TokenSample]:
-        """New counters: from the engine's metrics, else from the lines that it writes about its serving."""
-        told = self._tokens(view.name)
-        if told is not None:
-            last = watched.state.last
-            return [told] if last is None or told.at > last.at else []
-        return _of_lines(watched, view.samples, self._clock.monotonic())
+    def _sample(self, watched: _Watched, view: EngineView) -> TokenSample | None:
+        """New counters: from the engine's metrics, else made of what the log's new lines say of the serving."""
+        found, last = self.tokens(view.name), watched.state.last
+        if found is not None:
+            return found if last is None or found.at > last.at else None
+        for line in view.samples:
+            if line.running is not None and line.line is not None and line.line > watched.last_line:
+                watched.last_line = line.line
+                watched.generated += line.generation_rate or 0.0
+                watched.prompt += line.prompt_rate or 0.0
+                found = TokenSample(self.clock.monotonic(), line.running, watched.generated, watched.prompt)
+        return found
 
     async def _answers(self, view: EngineView) -> bool:
         """Whether a request for one token is answered. What proves nothing counts as an answer."""
-        watch = self._supervisor.find(view.name)
+        watch = self.supervisor.find(view.name)
         endpoint, served = watch.endpoint if watch is not None else None, view.served_name
         if endpoint is None or not served:
             return True
         request = ChatRequest(served, (Message(Role.USER, "ping"),), ChatParameters(max_tokens=1))
         answer = asyncio.ensure_future(self._ask(endpoint, request))
-        limit = asyncio.ensure_future(self._clock.sleep(PROBE_SECONDS))
+        limit = asyncio.ensure_future(self.clock.sleep(PROBE_SECONDS))
         try:
             await asyncio.wait((answer, limit), return_when=asyncio.FIRST_COMPLETED)
             return answer.done() and answer.result()
@@ -158,7 +156,7 @@ class HealthWatch:
 
     async def _ask(self, endpoint: Endpoint, request: ChatRequest) -> bool:
         try:
-            async with aclosing(self._api.chat(endpoint, request)) as events:
+            async with aclosing(self.api.chat(endpoint, request)) as events:
                 async for _ in events:
                     return True
         except _STUCK:
@@ -167,39 +165,17 @@ class HealthWatch:
             return True
         return True
 
-    def _show(self, name: str, state: StallState) -> None:
-        sentence = state.sentence(self._clock.monotonic())
-        if state.stall is Stall.NONE:
-            self._alarms.clear(AlarmId.STALL, name, over=f"{name}: generating tokens again.")
-            return
-        severity = Severity.ERROR if state.stall is Stall.CONFIRMED else Severity.WARNING
-        self._alarms.raise_(Finding(AlarmId.STALL, severity, sentence, remedy=STALL_REMEDY, subject=name))
-
     def _views(self) -> tuple[EngineView, ...]:
-        return value_of(self._store.world.engines) or ()
+        return value_of(self.store.world.engines) or ()
 
     # --- shared memory --------------------------------------------------------------------------------
 
     async def look_at_shared_memory(self) -> None:
-        """One look at /dev/shm."""
-        files = value_of(await in_thread(self._host.shared_files))
+        files = value_of(await in_thread(self.host.shared_files))
         if files is None:
             return
         leak = leaked(files, engines_run=any(view.container.running for view in self._views()))
         if leak.size >= LEAK_WORTH_BYTES:
-            self._alarms.raise_(Finding(AlarmId.LEAK, Severity.WARNING, leak.sentence, remedy=leak.remedy))
+            self.alarms.raise_(Finding(AlarmId.LEAK, Severity.WARNING, leak.sentence, remedy=leak.remedy))
         else:
-            self._alarms.clear(AlarmId.LEAK)
-
-
-def _of_lines(watched: _Watched, samples: tuple[ServingSample, ...], now: float) -> list[TokenSample]:
-    """Counters that grow by what each new line says; empty while there is none."""
-    found = []
-    for sample in samples:
-        if sample.running is None or sample.line is None or sample.line <= watched.last_line:
-            continue
-        watched.last_line = sample.line
-        watched.generated += sample.generation_rate or 0.0
-        watched.prompt += sample.prompt_rate or 0.0
-        found.append(TokenSample(now, sample.running, watched.generated, watched.prompt))
-    return found[-1:]
+            self.alarms.clear(AlarmId.LEAK)

@@ -88,23 +88,18 @@ class StepReporter:
             self._report(step)
 
     def begin(self, id_: str, detail: str = "") -> None:
-        """The step runs now."""
         self._put(id_, state=StepState.RUNNING, started_at=self._clock.monotonic(), detail=detail, progress=None)
 
     def detail(self, id_: str, detail: str, progress: float | None = None) -> None:
-        """How far it is, in words and as a fraction."""
         self._put(id_, detail=detail, progress=progress)
 
     def done(self, id_: str, detail: str | None = None) -> None:
-        """It succeeded."""
         self._end(id_, StepState.DONE, detail)
 
     def skip(self, id_: str, why: str) -> None:
-        """There was nothing to do."""
         self._put(id_, state=StepState.SKIPPED, detail=why)
 
     def fail(self, id_: str, why: str) -> None:
-        """It failed."""
         self._end(id_, StepState.FAILED, why)
 
     def _end(self, id_: str, state: StepState, detail: str | None) -> None:

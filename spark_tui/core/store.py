@@ -84,7 +84,6 @@ class Store:
         self.tell(Event(self._clock.now(), severity, text, remedy))
 
     def tell(self, event: Event) -> None:
-        """The same, for an event that is made."""
         self.update(events=appended(self._world.events, event))
 
     async def changes(self, min_interval: float = MIN_INTERVAL_SECONDS) -> AsyncIterator[World]:
@@ -128,7 +127,6 @@ class AlarmBoard:
         self._publish()
 
     def current(self, id_: AlarmId) -> tuple[Finding, ...]:
-        """The alarms of that id."""
         return tuple(alarm for alarm in self._current.values() if alarm.id == id_)
 
     def _publish(self) -> None:

@@ -45,7 +45,6 @@ class DoctorScreen(ListScreen):
 
     @work(exit_on_error=False, exclusive=True, group="doctor")
     async def examine(self, *, gpu_container: bool = False) -> None:
-        """Runs every check."""
         pane, size = self.query_one("#list-pane"), self.app.size
         entitle(pane, RUNNING, below=True)
         encoding = os.environ.get("LC_ALL") or os.environ.get("LANG") or ""
@@ -74,13 +73,11 @@ class DoctorScreen(ListScreen):
         return next((result for result in self._results if result.id == self.rows.key), None)
 
     def show_selected(self) -> None:
-        """Its page."""
         result = self.result
         self.page("check").show(present.check_page(result) if result is not None else ())
         self.show_title(CHECK_BY_ID[result.id].title if result is not None else "")
 
     def action_examine_again(self) -> None:
-        """Runs the checks again."""
         self.examine()
 
     def action_try_gpu_container(self) -> None:
@@ -94,7 +91,6 @@ class DoctorScreen(ListScreen):
         self.app.push_screen(ConfirmScreen(question, present.CONTAINER_TEXT, verb="Try"), decided)
 
     def action_copy_remedy(self) -> None:
-        """Copies the fix."""
         result = self.result
         if result is None or not result.remedy:
             self.notify("No fix needed.", markup=False)

@@ -56,7 +56,6 @@ class Breakdown(Line):
         self.memory_state = ALL_WELL
 
     def say(self, width: int) -> Content:
-        """Bar, parts, level."""
         found, mem, glyphs = value_of(self.breakdown), value_of(self.memory), self._glyphs
         if found is None or mem is None:
             return fmt.safe(f"n/a: {reason_of(self.breakdown)}", "$warning")
@@ -124,7 +123,6 @@ class MemoryScreen(FrameScreen):
         self._drawing.pause()
 
     def on_screen_resume(self) -> None:
-        """Catches up."""
         self._looking.resume()
         self._drawing.resume()
         self._look()
@@ -167,10 +165,8 @@ class MemoryScreen(FrameScreen):
             self.query_one("#processes-pane").scroll_visible(animate=False)
 
     def action_memory_window(self) -> None:
-        """A longer stretch of history, and round again."""
         self._window = (self._window + 1) % len(WINDOWS)
         self._draw()
 
     def action_leave_memory(self) -> None:
-        """Back to where it was opened."""
         self.spark.action_back_from_memory()
