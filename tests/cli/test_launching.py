@@ -10,7 +10,7 @@ import pytest
 
 from spark_tui.domain.engine.container import LayerProgress
 from spark_tui.domain.engine.docker_run import render_argv
-from spark_tui.domain.errors import BadRequest, GpuDriverMissing, PortInUse
+from spark_tui.domain.errors import GpuDriverMissing, PortInUse
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.reading import Ok
 from spark_tui.domain.secret import Secret
@@ -68,6 +68,7 @@ def test_a_key_is_never_in_the_command() -> None:
     assert "hf_secret" not in result.out + result.err
     assert world.secrets.keys_made
     assert not world.secrets.files, "a dry run writes no key"
+    assert ready_world(settings=Settings(read_only=True)).run(*UP, "--dry-run").code == 0
 
 
 # --- what does not fit --------------------------------------------------------------------------------------
@@ -93,7 +94,7 @@ def test_what_cannot_fit_is_refused_with_its_numbers() -> None:
     assert world.run(*BLOCKED, "--json").error["id"] == "does_not_fit"
 
 
-def test_force_launches_it_all_the_same() -> None:
+def test_force_launches_it_anyway() -> None:
     result = full_world().run(*BLOCKED, "--force")
     assert (result.code, result.out) == (0, "http://127.0.0.1:8000\n")
 
@@ -175,15 +176,6 @@ def test_as_data_there_is_one_object_per_change_and_a_result() -> None:
     assert [phase["id"] for phase in end["phases"]][:3] == ["container", "config", "weights"]
 
 
-def test_the_same_command_again_finds_the_engine_and_changes_nothing() -> None:
-    world = ready_world()
-    world.run(*UP)
-    again = world.run(*UP)
-    assert again.code == 0
-    assert "Start             skipped          already running" in again.err
-    assert len(world.docker.created) == 1
-
-
 def test_a_pull_is_told_in_tenths_in_a_pipe() -> None:
     world = ready_world()
     world.docker = type(world.docker)()
@@ -198,42 +190,40 @@ def test_a_pull_is_told_in_tenths_in_a_pipe() -> None:
     assert "10% 100 B of 1000 B" in told[1]
 
 
-def test_without_wait_it_returns_once_started() -> None:
+@pytest.mark.parametrize(
+    ("option", "seen", "absent"),
+    [
+        ("--no-wait", "It is starting. Follow it: spark-tui logs tiny-1b -f", "Boot"),
+        ("--no-warm", "Warm up           skipped          not requested", "Talking"),
+    ],
+)
+def test_a_launch_that_ends_early_says_what_is_left_out(option: str, seen: str, absent: str) -> None:
     world = ready_world()
-    world.docker.on_start = None  # it will take its time
-    result = world.run(*UP, "--no-wait")
+    result = world.run(*UP, option)
     assert (result.code, result.out) == (0, "http://127.0.0.1:8000\n")
-    assert "It is starting. Follow it: spark-tui logs tiny-1b -f" in result.err
-    assert "Boot" not in result.err
-
-
-def test_without_warm_no_request_is_made() -> None:
-    world = ready_world()
-    result = world.run(*UP, "--no-warm")
-    assert result.code == 0
+    assert seen in result.err
+    assert absent not in result.err
     assert world.api.asked == []
-    assert "Warm up           skipped          not requested" in result.err
 
 
-def test_a_warm_request_that_fails_does_not_undo_the_launch() -> None:
+def test_an_engine_that_runs_is_found_and_one_with_other_settings_needs_replace() -> None:
     world = ready_world()
-    world.api.events = [BadRequest("The server refused.", "Look at its log.")]
-    result = world.run(*UP)
-    assert result.code == 0
-    assert "Warm up           failed" in result.err
-    assert result.out == "http://127.0.0.1:8000\n"
+    world.run(*UP)
+    again = world.run(*UP)
+    assert again.code == 0
+    assert "Start             skipped          already running" in again.err
+    assert len(world.docker.created) == 1
+    other = world.run(*UP, "--set", "max_model_len=2048", "--set", "port=1", "--port", "8123")
+    assert (other.code, "--replace" in other.err) == (4, True)
+    replaced = world.run(*UP, "--set", "max_model_len=2048", "--set", "port=1", "--port", "8123", "--replace")
+    assert replaced.code == 0
+    assert "old log kept in" in replaced.err
+    spec = world.docker.created[-1]
+    assert spec.ports[0].host_port == 8123, "an option of its own wins over the same key after --set"
+    assert "2048" in spec.command
 
 
 # --- options ----------------------------------------------------------------------------------------------
-
-
-def test_options_reach_the_command_and_an_option_of_its_own_wins() -> None:
-    world = ready_world()
-    world.run(*UP, "--set", "max_model_len=2048", "--set", "port=1", "--port", "8123", "--name", "mine")
-    (spec,) = world.docker.created
-    assert spec.name == "mine"
-    assert spec.ports[0].host_port == 8123
-    assert "2048" in spec.command
 
 
 def test_the_lan_brings_a_key_and_says_where_it_is() -> None:
@@ -245,12 +235,6 @@ def test_the_lan_brings_a_key_and_says_where_it_is() -> None:
     assert spec.env_files == (str(path),)
     assert f"API key: in {path}, as VLLM_API_KEY" in result.err
     assert "key-1" not in result.out + result.err
-
-
-def test_the_lan_without_a_key_is_warned_about() -> None:
-    result = ready_world().run(*UP, "--expose", "lan", "--no-api-key")
-    assert result.code == 0
-    assert "note: Anyone on the network can use this engine (no API key)." in result.err
 
 
 # --- refusals and failures ----------------------------------------------------------------------------------
@@ -277,32 +261,6 @@ def test_what_cannot_be_is_refused_before_anything_happens(arguments: tuple[str,
     assert world.docker.created == []
 
 
-def test_settings_that_say_read_only_are_heeded_and_a_dry_run_is_still_allowed() -> None:
-    world = ready_world(settings=Settings(read_only=True))
-    assert world.run(*UP).code == 4
-    assert world.run(*UP, "--dry-run").code == 0
-
-
-def test_a_port_in_use_is_refused_with_its_owner() -> None:
-    world = ready_world()
-    world.host.ports[8000] = "python3 (4711)"
-    result = world.run(*UP)
-    assert result.code == 4
-    assert "Port 8000 is taken by python3 (4711)." in result.err
-    assert world.docker.created == []
-
-
-def test_an_engine_with_other_settings_is_not_touched_without_replace() -> None:
-    world = ready_world()
-    world.engine()
-    result = world.run(*UP)
-    assert result.code == 4
-    assert "--replace" in result.err
-    replaced = world.run(*UP, "--replace")
-    assert replaced.code == 0
-    assert "old log kept in" in replaced.err
-
-
 def test_without_docker_it_exits_3_with_the_remedy() -> None:
     world = ready_world()
     world.docker.go_down()
@@ -325,18 +283,6 @@ def test_a_start_that_fails_leaves_no_container_behind(error: Exception, code: i
     assert result.code == code
     assert "Start             failed" in result.err
     assert world.docker.named("tiny-1b") is None
-
-
-def test_an_engine_that_ends_before_it_is_ready_is_a_failure_with_its_reason() -> None:
-    world = ready_world(drive=True)
-    world.docker.script(IMAGE, [*BOOT[:2], "ValueError: No available memory for the cache blocks."], exit_code=1)
-    world.docker.on_start = None
-    result = world.run(*UP)
-    assert (result.code, result.out) == (1, "")
-    assert "Boot              failed" in result.err
-    assert "exit code 1" in result.err
-    assert "No available memory for the cache blocks." in result.err
-    assert "spark-tui logs tiny-1b" in result.err
 
 
 def test_a_failure_as_data_ends_with_the_failed_step_and_an_error_on_stderr() -> None:
@@ -372,6 +318,10 @@ def test_ctrl_c_while_it_boots_says_that_it_goes_on_and_how_to_follow_or_stop_it
     )
     assert world.docker.named("mine").running  # type: ignore[union-attr]
     assert "Traceback" not in result.err
+    again = ready_world()
+    again.docker.on_start = None
+    again.interrupt_when(lambda: "logs" in [name for name, _ in again.docker.calls])
+    assert again.run(*UP, "--json").error["id"] == "interrupted"
 
 
 def test_ctrl_c_during_the_pull_says_that_nothing_was_started() -> None:
@@ -384,13 +334,3 @@ def test_ctrl_c_during_the_pull_says_that_nothing_was_started() -> None:
     assert "Pull image        stopped" in result.err
     assert "Interrupted: tiny-1b was not started." in result.err
     assert world.docker.created == []
-
-
-def test_ctrl_c_as_data_is_an_error_object() -> None:
-    world = ready_world()
-    world.docker.on_start = None
-    world.interrupt_when(lambda: "logs" in [name for name, _ in world.docker.calls])
-    result = world.run(*UP, "--json")
-    assert result.code == 130
-    assert result.error["id"] == "interrupted"
-    assert result.json_lines[-1] == result.json_lines[-1] | {"id": "follow", "state": "cancelled"}

@@ -105,6 +105,10 @@ SHOWN = {
 """All that the presets show on one Spark. Another line here is noise, unless it says something that matters."""
 
 
+def test_every_shipped_preset_is_held_to_what_it_shows() -> None:
+    assert set(SHOWN) == set(PRESETS)
+
+
 @pytest.mark.parametrize("name", SHOWN)
 def test_a_shipped_preset_shows_only_what_matters(name: str) -> None:
     found = check(situation(PRESETS[name]))
@@ -117,10 +121,6 @@ def test_a_shipped_preset_passes_its_own_rules(name: str, facts: dict[str, Any])
     assert [
         finding for finding in check(situation(PRESETS[name], {}, facts)) if finding.severity is Severity.ERROR
     ] == []
-
-
-def test_every_shipped_preset_is_held_to_what_it_shows() -> None:
-    assert set(SHOWN) == set(PRESETS)
 
 
 def test_the_image_that_carries_its_own_dflash_is_not_refused() -> None:
@@ -364,6 +364,23 @@ CAUTIONS = [
 ]  # fmt: skip
 
 
+ABOUT_FACTS = {
+    "image_architecture", "gated_without_token", "engines_exceed_machine", "parser_plugin_missing",
+    "required_file_missing", "mtp_k_no_multiple", "parallel_beyond_machines",
+}  # fmt: skip
+SPARK_ONLY = {
+    "nvfp4_kv", "cute_arch", "utilization_unset", "utilization_high", "engines_exceed_machine",
+    "kv_bytes_without_utilization", "many_sequences", "shm_large", "offload_to_cpu", "sleep_mode",
+    "parallel_beyond_machines", "reported_failing", "image_architecture", "stable_image", "ngc_image_old",
+    "nano_image",
+}  # fmt: skip
+ANY_ENGINE = {
+    "shm_large", "llama_cpp_q4_kv", "reported_failing", "mistral_without_system_prompt", "parser_plugin_missing",
+    "required_file_missing", "lan_without_key", "gated_without_token", "image_architecture", "stable_image",
+    "ngc_image_old", "provisional_image", "floating_tag",
+}  # fmt: skip
+
+
 def name_of(caution: Caution) -> str:
     return f"{caution.id}-{caution.preset.name}"
 
@@ -374,57 +391,41 @@ def known(caution: Caution) -> LaunchContext:
 
 @pytest.mark.parametrize("caution", CAUTIONS, ids=name_of)
 def test_a_caution_is_said_where_its_flag_is_copied_to(caution: Caution) -> None:
-    found = by_id(check(known(caution)))
+    before = known(caution)
+    findings = check(before)
+    found = by_id(findings)
     assert caution.id in found
     assert found[caution.id].severity is caution.severity
     assert settings_text(found[caution.id].change) == (caution.fix or "")
+    for finding in findings:
+        assert finding.summary.endswith((".", "?"))
+        assert finding.evidence
+        assert len(finding.remedy) > 10
+        assert "None" not in "".join((finding.summary, finding.remedy, *finding.evidence))
+        assert "  " not in finding.summary + finding.remedy
+    if caution.fix:
+        overrides = with_change(before.overrides, found[caution.id].change)
+        after = replace(before, overrides=overrides, plan=plan(caution.preset, overrides, PATHS))
+        assert caution.id not in by_id(check(after)), "the fix ends it"
 
 
 def test_every_rule_is_held_by_a_caution() -> None:
     assert {caution.id for caution in CAUTIONS} == set(RULES)
 
 
-@pytest.mark.parametrize("caution", [each for each in CAUTIONS if each.fix], ids=name_of)
-def test_a_fix_ends_its_finding(caution: Caution) -> None:
+@pytest.mark.parametrize("caution", CAUTIONS, ids=name_of)
+def test_what_is_not_known_makes_no_error_and_another_machine_or_engine_has_its_own_rules(caution: Caution) -> None:
     before = known(caution)
-    overrides = with_change(before.overrides, by_id(check(before))[caution.id].change)
-    after = replace(before, overrides=overrides, plan=plan(caution.preset, overrides, PATHS))
-    assert caution.id not in by_id(check(after))
-
-
-@pytest.mark.parametrize("caution", CAUTIONS, ids=name_of)
-def test_every_finding_says_what_it_saw_and_what_to_do(caution: Caution) -> None:
-    for finding in check(known(caution)):
-        assert finding.summary.endswith((".", "?")) and finding.evidence
-        assert len(finding.remedy) > 10
-        assert not {"  ", "None"} & {finding.summary, finding.remedy}
-        assert "None" not in "".join(finding.evidence) + finding.remedy
-
-
-@pytest.mark.parametrize("caution", CAUTIONS, ids=name_of)
-def test_what_is_not_known_makes_no_error(caution: Caution) -> None:
-    certain = {finding.id for finding in check(known(caution)) if finding.severity is Severity.ERROR}
+    certain = {finding.id for finding in check(before) if finding.severity is Severity.ERROR}
     unsure = check(situation(caution.preset, caution.pairs, {}))
-    assert {finding.id for finding in unsure if finding.severity is Severity.ERROR} <= certain
-
-
-@pytest.mark.parametrize(
-    "rule",
-    [
-        "image_architecture",
-        "gated_without_token",
-        "engines_exceed_machine",
-        "parser_plugin_missing",
-        "required_file_missing",
-        "mtp_k_no_multiple",
-        "parallel_beyond_machines",
-    ],
-)
-def test_a_rule_about_facts_is_no_error_without_them(rule: str) -> None:
-    for caution in CAUTIONS:
-        if caution.id == rule and (caution.facts or caution.pairs):
-            found = by_id(check(situation(caution.preset, caution.pairs, {})))
-            assert rule not in found or found[rule].severity is not Severity.ERROR
+    errors = {finding.id for finding in unsure if finding.severity is Severity.ERROR}
+    assert errors <= certain
+    if caution.id in ABOUT_FACTS and (caution.facts or caution.pairs):
+        assert caution.id not in errors
+    other = replace(before, plan=replace(before.plan, preset=replace(caution.preset, runtime="sglang")))
+    assert set(by_id(check(other))) <= ANY_ENGINE
+    if caution.id in SPARK_ONLY:
+        assert caution.id not in by_id(check(replace(before, is_spark=False)))
 
 
 def test_the_worst_comes_first() -> None:
@@ -536,56 +537,6 @@ def test_what_is_right_is_not_reproached(
     assert rule not in by_id(check(situation(preset, pairs, {**A_SPARK, **facts})))
 
 
-SPARK_ONLY = (
-    "nvfp4_kv",
-    "cute_arch",
-    "utilization_unset",
-    "utilization_high",
-    "engines_exceed_machine",
-    "kv_bytes_without_utilization",
-    "many_sequences",
-    "shm_large",
-    "offload_to_cpu",
-    "sleep_mode",
-    "parallel_beyond_machines",
-    "reported_failing",
-    "image_architecture",
-    "stable_image",
-    "ngc_image_old",
-    "nano_image",
-)
-
-
-@pytest.mark.parametrize("caution", [each for each in CAUTIONS if each.id in SPARK_ONLY], ids=name_of)
-def test_what_holds_for_a_spark_is_not_said_of_another_machine(caution: Caution) -> None:
-    elsewhere = situation(caution.preset, caution.pairs, {**A_SPARK, **caution.facts, "is_spark": False})
-    assert caution.id not in by_id(check(elsewhere))
-
-
-ANY_ENGINE = {
-    "shm_large",
-    "llama_cpp_q4_kv",
-    "reported_failing",
-    "mistral_without_system_prompt",
-    "parser_plugin_missing",
-    "required_file_missing",
-    "lan_without_key",
-    "gated_without_token",
-    "image_architecture",
-    "stable_image",
-    "ngc_image_old",
-    "provisional_image",
-    "floating_tag",
-}
-
-
-@pytest.mark.parametrize("caution", CAUTIONS, ids=name_of)
-def test_what_holds_for_vllm_is_not_said_of_another_engine(caution: Caution) -> None:
-    before = known(caution)
-    other = replace(before, plan=replace(before.plan, preset=replace(caution.preset, runtime="sglang")))
-    assert set(by_id(check(other))) <= ANY_ENGINE
-
-
 # --- fixes ------------------------------------------------------------------------------------------------
 
 
@@ -612,33 +563,12 @@ def test_a_fix_that_a_script_has_no_place_for_is_not_offered() -> None:
 
 # --- hostile input ----------------------------------------------------------------------------------------
 
-WORDS = st.lists(
-    st.one_of(
-        st.sampled_from(
-            [
-                "--speculative-config",
-                "-sc",
-                "--max-num-seqs",
-                "--kv-cache-dtype=fp8",
-                "-O",
-                "--hf-overrides",
-                "-tp",
-                "--gpu-memory-utilization",
-                "--speculative-config.method",
-                "dflash",
-                "mtp",
-                "--max-model-len",
-                "999k",
-                '{"method":"mtp","model":[],"num_speculative_tokens":{}}',
-                "[" * 5000,
-                '{"a":' * 2000,
-                "--moe-backend",
-            ]
-        ),
-        st.text(max_size=30),
-    ),
-    max_size=12,
-)
+FLAGS = (
+    "--speculative-config", "-sc", "--max-num-seqs", "--kv-cache-dtype=fp8", "-O", "--hf-overrides", "-tp",
+    "--gpu-memory-utilization", "--speculative-config.method", "dflash", "mtp", "--max-model-len", "999k",
+    '{"method":"mtp","model":[],"num_speculative_tokens":{}}', "[" * 5000, '{"a":' * 2000, "--moe-backend",
+)  # fmt: skip
+WORDS = st.lists(st.sampled_from(FLAGS) | st.text(max_size=30), max_size=12)
 
 
 @settings(max_examples=150)

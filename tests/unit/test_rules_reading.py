@@ -30,10 +30,6 @@ def situation(command: str, **changes: str) -> LaunchContext:
     return LaunchContext(plan(preset(command, **changes), Overrides(), PATHS))
 
 
-def case(command: str, **changes: str) -> LaunchContext:
-    return situation(command, **changes)
-
-
 def ids(command: str, **changes: str) -> set[str]:
     return {finding.id for finding in check(situation(command, **changes))}
 
@@ -69,7 +65,7 @@ def test_an_option_is_recognised_in_every_spelling(words: str) -> None:
     ],
 )  # fmt: skip
 def test_a_switch_is_on_off_or_unsaid(words: str, state: bool | None) -> None:
-    assert case(f"vllm serve {{model}} {words}").switch("enable_chunked_prefill") is state
+    assert situation(f"vllm serve {{model}} {words}").switch("enable_chunked_prefill") is state
 
 
 @pytest.mark.parametrize(
@@ -85,13 +81,13 @@ def test_a_switch_is_on_off_or_unsaid(words: str, state: bool | None) -> None:
     ],
 )
 def test_speculation_is_read_from_every_spelling(words: str) -> None:
-    spec = case(f"vllm serve {{model}} {words}").speculation
+    spec = situation(f"vllm serve {{model}} {words}").speculation
     assert spec is not None
     assert (spec.method, spec.drafter, spec.tokens) == ("dflash", "a/b-dflash", 7)
 
 
 def test_speculation_within_a_script_is_read() -> None:
-    spec = case("""pip install x && vllm serve {model} --speculative-config '{"method":"mtp"}'""").speculation
+    spec = situation("""pip install x && vllm serve {model} --speculative-config '{"method":"mtp"}'""").speculation
     assert spec is not None
     assert spec.is_mtp and spec.tokens is None
 
@@ -126,7 +122,7 @@ def test_graphs_left_on_are_not_reproached(words: str) -> None:
     ("text", "number"), [("64k", 64000), ("64K", 65536), ("1M", 1048576), ("1.5m", 1500000), ("-1", -1), ("auto", None)]
 )
 def test_lengths_are_read_as_vllm_reads_them(text: str, number: int | None) -> None:
-    assert case(f"vllm serve {{model}} --max-model-len {text}").integer("max_model_len") == number
+    assert situation(f"vllm serve {{model}} --max-model-len {text}").integer("max_model_len") == number
 
 
 def test_yarn_is_found_wherever_the_overrides_put_it() -> None:
@@ -200,10 +196,6 @@ def test_an_image_says_which_vllm_it_holds_at_most(image: str, version: tuple[in
     assert newest_possible(image) == version
 
 
-def test_what_an_engine_said_of_itself_counts_more_than_its_images_name() -> None:
-    assert newest_possible("vllm/vllm-openai:nightly", "0.25.1.dev12+gabc") == (0, 25, 1)
-
-
 @pytest.mark.parametrize(
     ("image", "tag"),
     [("a/b", "latest"), ("a/b:c", "c"), ("host:5000/a/b", "latest"), ("a/b@sha256:" + "0" * 64, ""), ("a:v1@x", "v1")],
@@ -212,7 +204,8 @@ def test_the_tag_of_an_image(image: str, tag: str) -> None:
     assert tag_of(image) == tag
 
 
-def test_only_nvidias_own_images_have_a_release() -> None:
+def test_releases_are_nvidias_and_what_an_engine_said_of_itself_counts_more_than_a_name() -> None:
+    assert newest_possible("vllm/vllm-openai:nightly", "0.25.1.dev12+gabc") == (0, 25, 1)
     assert ngc_release("nvcr.io/nvidia/vllm:26.04-py3") == (26, 4)
     assert ngc_release("nvcr.io/nvidia/pytorch:26.04-py3") is None
     assert ngc_release("nvcr.io/nvidia/vllm:latest") is None

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from spark_tui.domain.engine.container import ContainerFacts, ContainerSpec, PublishedPort
+from spark_tui.domain.engine.container import ContainerFacts, ContainerSpec, Mount, PublishedPort
 from spark_tui.domain.secret import SECRET_MASK, holds_secret, is_secret_name
 from spark_tui.domain.text import clean_line, truncate
 
@@ -59,28 +59,25 @@ def diff(preset: str, plain: ContainerSpec, launch: ContainerSpec, container: Co
 
 
 def _of_spec(spec: ContainerSpec) -> dict[str, str]:
-    words = (*(spec.entrypoint or ()), *spec.command)
-    return {
-        "image": _shown(spec.image),
-        **_command(words),
-        **{f"env {variable.name}": _variable(variable.name, variable.value) for variable in spec.env},
-        "port": _ports(spec.ports),
-        **{f"mount {mount.target}": _shown(mount.source) for mount in spec.mounts},
-        "restart": spec.restart.name or "no",
-    }
+    found = {"image": _shown(spec.image), **_command((*(spec.entrypoint or ()), *spec.command))}
+    for variable in spec.env:
+        secret = is_secret_name(variable.name) or holds_secret(variable.value)
+        found[f"env {variable.name}"] = SET if secret else _shown(variable.value)
+    return found | _outside(spec.ports, spec.mounts, spec.restart.name)
 
 
 def _of_container(facts: ContainerFacts, launch: ContainerSpec) -> dict[str, str]:
     """Variables only as far as the launch names them: an image brings dozens of its own."""
     wanted = {variable.name for variable in launch.env}
-    return {
-        "image": _shown(facts.image),
-        **_command(facts.argv),
-        **{f"env {name}": SET for name in facts.environment if name in wanted},
-        "port": _ports(facts.ports),
-        **{f"mount {mount.target}": _shown(mount.source) for mount in facts.mounts},
-        "restart": facts.restart_policy or "no",
-    }
+    env = {f"env {name}": SET for name in facts.environment if name in wanted}
+    outside = _outside(facts.ports, facts.mounts, facts.restart_policy)
+    return {"image": _shown(facts.image), **_command(facts.argv), **env, **outside}
+
+
+def _outside(ports: Iterable[PublishedPort], mounts: Iterable[Mount], restart: str) -> dict[str, str]:
+    bound = {f"{port.host_ip or ANY_ADDRESS}:{port.host_port} -> {port.container_port}" for port in ports}
+    found = {"port": ", ".join(sorted(bound)) or "none"}
+    return found | {f"mount {each.target}": _shown(each.source) for each in mounts} | {"restart": restart or "no"}
 
 
 def _command(words: Iterable[str]) -> dict[str, str]:
@@ -105,15 +102,6 @@ def _command(words: Iterable[str]) -> dict[str, str]:
             values.append(word)
     close()
     return found
-
-
-def _variable(name: str, value: str) -> str:
-    return SET if is_secret_name(name) or holds_secret(value) else _shown(value)
-
-
-def _ports(ports: Iterable[PublishedPort]) -> str:
-    bound = {f"{port.host_ip or ANY_ADDRESS}:{port.host_port} -> {port.container_port}" for port in ports}
-    return ", ".join(sorted(bound)) or "none"
 
 
 def _shown(text: str) -> str:

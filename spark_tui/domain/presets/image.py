@@ -89,8 +89,10 @@ def arrange(argv: tuple[str, ...], option: str | None, image_entrypoint: tuple[s
         return Arranged(_with_model(arguments, named=not _is_serve(image_entrypoint)))
     if _begins(argv, image_entrypoint):
         return Arranged(argv[len(image_entrypoint) :])
-    shown = " ".join(image_entrypoint)
-    if starts is not None or is_server_program(image_entrypoint[0]) or _interprets(image_entrypoint):
+    shown, name = " ".join(image_entrypoint), _base(image_entrypoint[0])
+    # A shell or an interpreter by itself would take the first word of the command as a file to run.
+    interprets = name in SHELLS or _PYTHON.fullmatch(name) is not None
+    if starts is not None or is_server_program(image_entrypoint[0]) or interprets:
         return Arranged(
             argv, (), f"The image's entrypoint ({shown}) would take the command as its own words: it is cleared."
         )
@@ -114,9 +116,8 @@ def _server_arguments(words: tuple[str, ...]) -> tuple[str, ...] | None:
     """What follows `vllm serve` or `python3 -m vllm.entrypoints.openai.api_server`; None for other programs."""
     if _is_serve(words):
         return words[2:]
-    if len(words) > 2 and _PYTHON.fullmatch(_base(words[0])) and words[1:3] == _API_SERVER:
-        return words[3:]
-    return None
+    is_module = len(words) > 2 and _PYTHON.fullmatch(_base(words[0])) and words[1:3] == _API_SERVER
+    return words[3:] if is_module else None
 
 
 def _with_model(arguments: tuple[str, ...], *, named: bool) -> tuple[str, ...]:
@@ -136,16 +137,9 @@ def _begins(argv: tuple[str, ...], words: tuple[str, ...]) -> bool:
 
 def _runs_its_arguments(entrypoint: tuple[str, ...]) -> bool:
     name = _base(entrypoint[0])
-    script = name.endswith(".sh") or name.removesuffix(".sh") in _LAUNCHERS or "entrypoint" in name
     if name in SHELLS and len(entrypoint) == 2:
         return entrypoint[1].endswith(".sh")
-    return script
-
-
-def _interprets(entrypoint: tuple[str, ...]) -> bool:
-    """A shell or an interpreter by itself would take the first word of the command as a file to run."""
-    name = _base(entrypoint[0])
-    return name in SHELLS or _PYTHON.fullmatch(name) is not None
+    return name.endswith(".sh") or name in _LAUNCHERS or "entrypoint" in name
 
 
 Version: TypeAlias = tuple[int, int, int]

@@ -286,29 +286,30 @@ def mounts_of(preset: Preset, paths: HostPaths) -> tuple[Mount, ...]:
 
     Raises PresetError for a mount that leaves the store: a recipe may come from a stranger.
     """
-    extra: list[Mount] = []
+    found = {STORE_TARGET: Mount(posixpath.normpath(paths.store), STORE_TARGET)}
+    if preset.options.user in _ROOT_USERS:
+        image = re.sub(r"[^a-z0-9.]+", "-", repository(preset.image).lower()).strip("-.")
+        filled = preset.server.caches[:1] if preset.cpu_only else preset.server.caches
+        for name, target in _CACHES.items():
+            if name in filled:
+                found[target] = Mount(posixpath.join(paths.caches, image, name), target)
+    extra = []
     for text in preset.mounts:
         try:
             source, target, read_only = parse_mount(text)
         except ValueError:
-            raise PresetError(
-                f"The mount {text!r} cannot be used.", "For example: notes:/notes:ro", file=preset.file
-            ) from None
-        host = _absolute(source, paths)
+            summary = f"The mount {text!r} cannot be used."
+            raise PresetError(summary, "For example: notes:/notes:ro", file=preset.file) from None
+        host, target = _absolute(source, paths), posixpath.normpath(target)
         if _within(host, paths.store) is None and _within(host, paths.caches) is None:
             raise PresetError(
                 f"The mount {source} lies outside the model store ({paths.store}).",
                 "Put those files into the store, or remove the mount from the recipe.",
                 file=preset.file,
             )
-        extra.append(Mount(host, posixpath.normpath(target), read_only))
-    own = [Mount(posixpath.normpath(paths.store), STORE_TARGET)]
-    if preset.options.user in _ROOT_USERS:
-        image = re.sub(r"[^a-z0-9.]+", "-", repository(preset.image).lower()).strip("-.")
-        filled = preset.server.caches[:1] if preset.cpu_only else preset.server.caches
-        own += [Mount(posixpath.join(paths.caches, image, name), _CACHES[name]) for name in _CACHES if name in filled]
-    taken = {mount.target for mount in extra}
-    return (*(mount for mount in own if mount.target not in taken), *extra)
+        found.pop(target, None)
+        extra.append(Mount(host, target, read_only))
+    return (*found.values(), *extra)
 
 
 def _absolute(path: str, paths: HostPaths) -> str:
