@@ -10,7 +10,7 @@ import pytest
 from spark_tui.core.jobs import StepState
 from spark_tui.core.launch import STEPS, LaunchRequest
 from spark_tui.domain.chat.message import ContentDelta
-from spark_tui.domain.engine.container import LABEL_SPEC_HASH, ContainerStatus, PublishedPort
+from spark_tui.domain.engine.container import ContainerStatus, PublishedPort
 from spark_tui.domain.engine.state import EngineState, Health
 from spark_tui.domain.errors import (
     DaemonNotRunning,
@@ -95,14 +95,9 @@ async def test_the_same_launch_twice_is_one_container() -> None:
     assert again.container_id == first.container_id
     assert len(kit.docker.created) == 1
     assert kit.step("create").state is StepState.SKIPPED
-
-
-async def test_a_stopped_container_of_the_same_settings_is_started_again() -> None:
-    kit = Kit()
-    first = await launch(kit)
     await kit.docker.stop(first.container_id)
-    again = await launch(kit)
-    assert again.container_id == first.container_id
+    stopped = await launch(kit)
+    assert stopped.container_id == first.container_id, "a stopped one is started again"
     assert len(kit.docker.created) == 1
 
 
@@ -135,19 +130,15 @@ async def test_a_foreign_container_of_that_name_is_left_alone() -> None:
     assert not kit.docker.created
 
 
-async def test_a_port_taken_by_a_container_names_it() -> None:
+async def test_a_port_taken_by_a_container_or_a_process_names_it() -> None:
     kit = Kit()
     kit.docker.add_container("llama", ports=(PublishedPort(8000, 8000),))
     error = await fails(kit, PortInUse)
     assert "llama" in error.summary
     assert "for example 8001" in error.remedy
     await launch(kit, Overrides(port=8001))
-
-
-async def test_a_port_taken_by_a_process_names_it() -> None:
-    kit = Kit()
-    kit.host.ports[8000] = "nginx (pid 7)"
-    assert "nginx" in (await fails(kit, PortInUse)).summary
+    kit.host.ports[8002] = "nginx (pid 7)"
+    assert "nginx" in (await fails(kit, PortInUse, Overrides(port=8002, name="other"))).summary
 
 
 async def test_an_image_for_another_processor_is_refused_before_anything_is_made() -> None:
@@ -179,13 +170,7 @@ async def test_the_step_that_fails_is_the_one_reported(method: str, error: Spark
     assert await fails(kit, type(error)) is error
     assert kit.step(step).state is StepState.FAILED
     assert kit.step(step).detail == error.summary
-
-
-async def test_a_container_that_could_not_start_does_not_keep_the_name() -> None:
-    kit = Kit()
-    kit.docker.fail("start", GpuDriverMissing("No GPU driver.", "Install the toolkit."))
-    await fails(kit, GpuDriverMissing)
-    assert kit.docker.named("qwen") is None
+    assert kit.docker.named("qwen") is None, "what could not start does not keep the name"
 
 
 async def test_a_pull_that_fails_leaves_nothing() -> None:
@@ -267,12 +252,6 @@ async def test_the_store_and_cache_folders_are_made_before_docker_would_make_the
     kit = Kit()
     await launch(kit)
     assert {str(path) for path in kit.host.made} >= {"/store"}
-
-
-async def test_the_spec_carries_its_own_fingerprint() -> None:
-    kit = Kit()
-    await launch(kit)
-    assert kit.docker.created[0].label(LABEL_SPEC_HASH)
 
 
 @pytest.mark.parametrize("held", ["daemon", "pull_stage", "create", "start"])

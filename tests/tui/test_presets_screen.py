@@ -261,7 +261,11 @@ async def test_reloading_keeps_the_cursor_on_its_preset_and_shows_what_is_new() 
 
 @pytest.mark.parametrize(
     ("text", "size"),
-    zip((MARKUP, ESCAPE, "x" * 10_000, "漢" * 5_000, "[@click=app.quit]go[/]", "$error \\[ ["), (*SIZES, *SIZES)),
+    zip(
+        (MARKUP, ESCAPE, "x" * 10_000, "漢" * 5_000, "[@click=app.quit]go[/]", "$error \\[ ["),
+        (*SIZES, *SIZES),
+        strict=True,
+    ),
     ids=["markup", "escape", "long", "wide", "action", "style"],
 )
 async def test_hostile_texts_are_shown_as_text_and_bounded(text: str, size: tuple[int, int]) -> None:

@@ -233,19 +233,18 @@ def test_keys_travel_in_a_file_and_only_its_path_is_seen() -> None:
     assert planned(BASE, env_file="/run/keys/r.env").spec.label(LABEL_API_KEY_FILE) == ""
 
 
-def test_exposure_is_asked_for_and_brings_a_key() -> None:
-    assert planned(BASE, exposure="lan").spec.ports == (PublishedPort(8000, 8000, "0.0.0.0"),)
-
-
-def test_the_port_of_the_host_is_not_the_one_within() -> None:
-    launch = planned(BASE + "defaults: {port: 9000}\ncommand: vllm serve {model} --port {port}\n", port="8500")
-    assert launch.spec.ports == (PublishedPort(9000, 8500),)
-    assert launch.spec.command == ("org/m", "--port", "9000")
-
-
-def test_a_port_that_the_command_does_not_pass_on_is_only_the_hosts() -> None:
-    launch = planned(BASE + "defaults: {port: 9000}\ncommand: vllm serve {model}\n")
-    assert launch.spec.ports == (PublishedPort(8000, 9000),)
+@pytest.mark.parametrize(
+    ("text", "pairs", "port"),
+    [
+        ("", {"exposure": "lan"}, PublishedPort(8000, 8000, "0.0.0.0")),
+        ("defaults: {port: 9000}\ncommand: vllm serve {model} --port {port}\n", {"port": "8500"},
+            PublishedPort(9000, 8500)),
+        ("defaults: {port: 9000}\ncommand: vllm serve {model}\n", {}, PublishedPort(8000, 9000)),
+    ],
+    ids=["lan", "port within", "only the host's"],
+)  # fmt: skip
+def test_the_port_of_the_host_is_not_the_one_within(text: str, pairs: dict[str, str], port: PublishedPort) -> None:
+    assert planned(BASE + text, **pairs).spec.ports == (port,)
 
 
 @pytest.mark.parametrize("command", ["vllm serve {model} --host {host}", "vllm serve {model} --host localhost"])
@@ -417,12 +416,6 @@ def test_an_override_without_a_place_in_a_script_is_refused() -> None:
     assert "--max-model-len 99" in planned(fixture("needs-shell.yaml"), max_model_len="99").spec.command[2]
 
 
-def test_a_pinned_revision_is_passed_to_the_engine() -> None:
-    assert planned(BASE + "model_revision: abc123\ncommand: vllm serve {model}\n").spec.command == words(
-        "org/m --revision abc123"
-    )
-
-
 def test_an_api_key_in_the_command_never_reaches_it() -> None:
     with pytest.raises(UsageError):
         planned(BASE, extra_args="--api-key x")
@@ -577,7 +570,11 @@ def test_such_an_image_is_never_put_on_the_hosts_network() -> None:
         planned(AS_IS + "executor_config: {network: host}\n")
 
 
-def test_a_pinned_image_is_asked_for_by_its_digest() -> None:
+def test_a_pinned_image_and_a_pinned_revision_are_asked_for() -> None:
+    assert planned(BASE + "model_revision: abc1\ncommand: vllm serve {model}\n").spec.command[1:] == (
+        "--revision",
+        "abc1",
+    )
     digest = "sha256:" + "a1" * 32
     preset = read(BASE + f"metadata: {{spark_tui: {{image_digest: '{digest}'}}}}\n")
     assert planned(preset).spec.image == f"vllm/vllm-openai:nightly@{digest}"
@@ -634,18 +631,15 @@ def test_a_model_of_the_store_is_named_as_the_container_sees_it(model: str, insi
     assert launch.spec.label(LABEL_MODEL) == inside
 
 
+def test_folders_of_the_store_are_told_from_hub_names() -> None:
+    names = {"/models/a": "a", "/models/hub/a/": "hub/a", "/models": ".", "org/m": None, "/modelsx/a": None}
+    assert {model: local_model_path(model) for model in names} == names
+
+
 @pytest.mark.parametrize("model", ["/etc/models/x", "~/other/x", "/home/ada/vllm2/x"])
 def test_a_model_outside_the_store_is_refused(model: str) -> None:
     with pytest.raises(RefusedError, match="outside the model store"):
         planned(f"model: {model}\ncontainer: x\n")
-
-
-@pytest.mark.parametrize(
-    ("model", "inside"),
-    [("/models/a", "a"), ("/models/hub/a/", "hub/a"), ("/models", "."), ("org/m", None), ("/modelsx/a", None)],
-)
-def test_folders_of_the_store_are_told_from_hub_names(model: str, inside: str | None) -> None:
-    assert local_model_path(model) == inside
 
 
 def test_a_recipes_mounts_stay_within_the_store() -> None:
@@ -676,14 +670,16 @@ def test_a_persons_environment_wins_over_the_recipes_and_ours() -> None:
     assert any("not read from the store" in note for note in planned(text, **{"env.HF_HOME": "/x"}).notes)
 
 
-def test_circular_values_are_refused() -> None:
-    with pytest.raises(PresetError, match="circle"):
-        planned(BASE + "defaults: {a: 'x{b}', b: 'y{a}'}\ncommand: vllm serve {model} {a}\n")
-
-
-def test_an_open_quote_is_named() -> None:
-    with pytest.raises(PresetError, match="not closed"):
-        planned(BASE + "command: vllm serve {model} --x 'a\n")
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("defaults: {a: 'x{b}', b: 'y{a}'}\ncommand: vllm serve {model} {a}\n", "circle"),
+        ("command: vllm serve {model} --x 'a\n", "not closed"),
+    ],
+)
+def test_a_command_that_cannot_be_read_is_refused(text: str, says: str) -> None:
+    with pytest.raises(PresetError, match=says):
+        planned(BASE + text)
 
 
 @pytest.mark.parametrize("paths", [("vllm", "/c"), ("/v:w", "/c"), ("/v", "~/c")])

@@ -230,14 +230,14 @@ def test_sparkruns_four_vllms_are_one_engine() -> None:
     assert engine_of("sglang") == "sglang"
 
 
-def test_a_yaml_no_is_the_word_in_a_restart_policy() -> None:
+def test_what_yaml_and_other_tools_write_otherwise_means_the_same() -> None:
     assert read(MINIMAL + "executor_config: {restart_policy: no}").options.restart_policy == "no"
-
-
-def test_a_cpu_recipe_asks_for_no_gpu() -> None:
     assert read(MINIMAL + "executor_config: {accelerator_vendor: cpu}").cpu_only
     assert read(MINIMAL + "executor_config: {gpus: none}").cpu_only
     assert not read(MINIMAL).cpu_only
+    empty = "defaults:\nenv:\nmetadata:\nexecutor_config:\nmods:\npre_exec:\nreadiness:\n"
+    assert read(MINIMAL + empty) == read(MINIMAL)
+    assert read(MINIMAL + "defaults: {c: '{{\"a\": 1}}'}").default("c") == '{"a": 1}', "doubled braces are single"
 
 
 def test_values_that_may_be_secret_are_masked_where_unknown_keys_are_shown() -> None:
@@ -253,16 +253,6 @@ def test_text_for_the_screen_is_clean() -> None:
     preset = read(MINIMAL + 'metadata: {spark_tui: {title: "a\\e[31mb", notes: ["\\e]0;x\\a"]}}\n"x\\e[1m": 1\n')
     assert preset.facts.title == "ab"
     assert "\x1b" not in str(preset)
-
-
-def test_empty_blocks_are_absent() -> None:
-    assert read(MINIMAL + "defaults:\nenv:\nmetadata:\nexecutor_config:\nmods:\npre_exec:\nreadiness:\n") == read(
-        MINIMAL
-    )
-
-
-def test_doubled_braces_in_defaults_are_single() -> None:
-    assert read(MINIMAL + "defaults: {c: '{{\"a\": 1}}'}").default("c") == '{"a": 1}'
 
 
 @pytest.mark.parametrize(
