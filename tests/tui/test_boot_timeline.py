@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from itertools import pairwise
 
@@ -20,6 +22,7 @@ from tests.log_fixtures import read_log, run_log
 
 GB10 = "gb10-vllm-0.20.2-qwen3.6-35b-a3b-mtp"
 WIDTHS = [40, 60, 80, 120, 200]
+NOW = FakeClock().now()
 
 
 def tracked(until: str = "", name: str = GB10) -> LogTracker:
@@ -51,6 +54,17 @@ class TimelineApp(App[None]):
 
 def texts(app: TimelineApp, width: int) -> list[str]:
     return [line.plain for line in app.view.lines(width)]
+
+
+@asynccontextmanager
+async def shown(
+    timeline: BootTimeline, size: tuple[int, int] = (80, 30), past: Sequence[PastStart] = ()
+) -> AsyncIterator[TimelineApp]:
+    app = TimelineApp()
+    async with app.run_test(size=size) as pilot:
+        app.view.show(timeline, folded=False, past=past)
+        await pilot.pause()
+        yield app
 
 
 async def said(timeline: BootTimeline, width: int, *, folded: bool, fold_lines: int = 1, height: int = 30) -> list[str]:
@@ -156,10 +170,7 @@ def running_since(at: float) -> BootTimeline:
 
 
 async def test_the_elapsed_time_moves_with_the_clock_and_paints_its_line_only() -> None:
-    app = TimelineApp()
-    async with app.run_test(size=(80, 30)) as pilot:
-        app.view.show(running_since(app.clock.now() - 61), folded=False)
-        await pilot.pause()
+    async with shown(running_since(NOW - 61)) as app:
         painted: list[object] = []
         refresh = app.view.refresh
         app.view.refresh = lambda *regions, **how: (painted.append((regions, how)), refresh(*regions, **how))[1]  # type: ignore[method-assign]
@@ -204,31 +215,22 @@ PAST = tuple(PastStart(((PhaseId.WEIGHTS, 100.0), (PhaseId.COMPILE, 90.0))) for 
 
 
 async def test_earlier_starts_tell_what_is_left_in_the_line_above_the_log() -> None:
-    app = TimelineApp()
-    async with app.run_test(size=(80, 30)) as pilot:
-        app.view.show(running_since(app.clock.now() - 60), folded=False, past=PAST)
-        await pilot.pause()
+    async with shown(running_since(NOW - 60), past=PAST) as app:
         lines = texts(app, 80)
         assert lines[-2] == "about 2 min 10 s left (from 3 earlier starts)"
         assert lines[-1].startswith("Starting to load model")
 
 
 async def test_without_earlier_starts_the_line_is_empty_and_takes_no_more_room() -> None:
-    app = TimelineApp()
-    async with app.run_test(size=(80, 30)) as pilot:
-        app.view.show(running_since(app.clock.now() - 60), folded=False)
-        await pilot.pause()
+    async with shown(running_since(NOW - 60)) as app:
         without = texts(app, 80)
-        app.view.show(running_since(app.clock.now() - 60), folded=False, past=PAST)
+        app.view.show(running_since(NOW - 60), folded=False, past=PAST)
         assert without[-2] == ""
         assert len(texts(app, 80)) == len(without)
 
 
 async def test_the_words_about_what_is_left_stand_still_for_some_seconds() -> None:
-    app = TimelineApp()
-    async with app.run_test(size=(80, 30)) as pilot:
-        app.view.show(running_since(app.clock.now() - 60), folded=False, past=PAST)
-        await pilot.pause()
+    async with shown(running_since(NOW - 60), past=PAST) as app:
         said = []
         for _ in range(100):
             app.clock.tick(1)
@@ -240,20 +242,14 @@ async def test_the_words_about_what_is_left_stand_still_for_some_seconds() -> No
 
 
 async def test_on_a_short_screen_what_is_left_stands_before_what_is_to_come() -> None:
-    app = TimelineApp()
-    async with app.run_test(size=(80, 24)) as pilot:
-        app.view.show(running_since(app.clock.now() - 60), folded=False, past=PAST)
-        await pilot.pause()
+    async with shown(running_since(NOW - 60), (80, 24), past=PAST) as app:
         lines = texts(app, 80)
         assert lines[2].startswith(". about 2 min 10 s left (from 3 earlier starts); then compile, KV")
-        app.view.show(running_since(app.clock.now() - 60), folded=False)
+        app.view.show(running_since(NOW - 60), folded=False)
         assert len(texts(app, 80)) == len(lines)
 
 
 async def test_a_failed_start_has_nothing_left() -> None:
     timeline = tracked(name="vllm-0.32-cpu-f_missing").timeline()
-    app = TimelineApp()
-    async with app.run_test(size=(120, 30)) as pilot:
-        app.view.show(timeline, folded=False, past=PAST)
-        await pilot.pause()
+    async with shown(timeline, (120, 30), past=PAST) as app:
         assert "left" not in " ".join(texts(app, 120))

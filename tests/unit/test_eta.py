@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 from spark_tui.domain.logs.starts import Eta, EtaBasis, PastStart, eta, eta_text, is_warm, past_start, rough_duration
 from spark_tui.domain.logs.timeline import EMPTY_TIMELINE, BootTimeline, Phase, PhaseId, PhaseState
 from spark_tui.domain.logs.tracker import LogTracker
+from tests.engine_logs import track
 from tests.log_fixtures import run_log
 
 P, S = PhaseId, PhaseState
 BEGUN = 1_000.0
+GB10 = "gb10-vllm-0.20.2-qwen3.6-35b-a3b-mtp"
 
 
 def past(warm: bool | None = None, **seconds: float) -> PastStart:
@@ -123,38 +125,26 @@ def test_time_that_passes_brings_readiness_nearer() -> None:
     assert all(later <= sooner for sooner, later in pairwise(spoken) if later and sooner)
 
 
-def told(name: str) -> BootTimeline:
-    tracker = LogTracker()
-    tracker.feed_many(("", line) for line in run_log(name))
-    return tracker.timeline()
-
-
-def test_a_start_that_became_ready_is_worth_remembering() -> None:
-    start = past_start(told("vllm-0.32-cpu-r1"))
+def test_a_start_that_became_ready_is_worth_keeping_and_no_other() -> None:
+    start = past_start(track(run_log("vllm-0.32-cpu-r1")))
     assert start is not None
     assert dict(start.seconds)[P.COMPILE] == 36
     assert P.READY not in dict(start.seconds)
-    assert start.warm is None  # the CPU backend does not tell how it came by its graphs
+    assert start.warm is None, "the CPU backend does not say where its graphs come from"
+    for name in ("vllm-0.32-cpu-fatal-kv-space-zero", GB10):
+        assert past_start(track(run_log(name))) is None
 
 
-def test_what_did_not_become_ready_is_not() -> None:
-    assert past_start(told("vllm-0.32-cpu-fatal-kv-space-zero")) is None
-    assert past_start(told("gb10-vllm-0.20.2-qwen3.6-35b-a3b-mtp")) is None
-
-
-def test_whether_the_jit_cache_was_warm_stands_in_the_log() -> None:
-    assert is_warm(told("gb10-vllm-0.20.2-qwen3.6-35b-a3b-mtp")) is False
+def test_whether_the_jit_cache_was_warm_is_in_the_log_and_an_eager_start_is_neither() -> None:
+    assert is_warm(track(run_log(GB10))) is False
     assert is_warm(running(P.KV_CACHE, detail="from cache")) is True
-
-
-def test_an_eager_start_is_neither_warm_nor_cold() -> None:
-    assert is_warm(told("vllm-0.32-cpu-01-first-start")) is None
+    assert is_warm(track(run_log("vllm-0.32-cpu-01-first-start"))) is None
 
 
 def test_the_same_start_again_is_foretold_to_the_second() -> None:
     """A start replayed against its own history: at every line the estimate is what really was left."""
     lines = run_log("vllm-0.32-cpu-r1")
-    start = past_start(told("vllm-0.32-cpu-r1"))
+    start = past_start(track(run_log("vllm-0.32-cpu-r1")))
     assert start is not None
     whole, tracker, clock = 60.0, LogTracker(), 0.0
     for line in lines:
@@ -199,21 +189,14 @@ def test_the_words(found: Eta, words: str) -> None:
     assert eta_text(found) == words
 
 
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [
-        (0.0, "a few seconds"),
-        (7.4, "a few seconds"),
-        (8.0, "about 10 s"),
-        (44.0, "about 45 s"),
-        (59.0, "about 1 min"),
-        (64.0, "about 1 min"),
-        (130.0, "about 2 min 10 s"),
-        (599.0, "about 10 min"),
-        (840.0, "about 14 min"),
-        (7200.0, "about 120 min"),
-    ],
-)
+ROUNDED = {
+    0.0: "a few seconds", 7.4: "a few seconds", 8.0: "about 10 s", 44.0: "about 45 s", 59.0: "about 1 min",
+    64.0: "about 1 min", 130.0: "about 2 min 10 s", 599.0: "about 10 min", 840.0: "about 14 min",
+    7200.0: "about 120 min",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("seconds", "words"), ROUNDED.items())
 def test_rounding(seconds: float, words: str) -> None:
     assert rough_duration(seconds) == words
 

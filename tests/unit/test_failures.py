@@ -11,7 +11,6 @@ from spark_tui.domain.presets.overrides import overrides_from_pairs
 from tests.failure_logs import Case, cases, explain
 
 ALL = cases()
-EVERY = pytest.mark.parametrize("case", ALL, ids=[case.name for case in ALL])
 VLLM = pytest.mark.parametrize(
     "case", [case for case in ALL if case.version], ids=[case.name for case in ALL if case.version]
 )
@@ -20,36 +19,20 @@ KNOWN_FLAGS = {"--gpus", "--ipc", "--mem-fraction-static", "--set"}
 """Docker's, SGLang's and spark-tui's own; vLLM's settings are named by their key, which `--set` takes."""
 
 
-@EVERY
+@pytest.mark.parametrize("case", ALL, ids=[case.name for case in ALL])
 def test_a_failure_has_its_cause(case: Case) -> None:
     cause = explain(case.log, case.exit_code)
-    assert cause.id == case.cause
+    assert (cause.id, cause.guess, dict(cause.change)) == (case.cause, case.guess, case.override)
     assert [word for word in case.words if word not in cause.summary] == []
-    assert dict(cause.change) == case.override
-    assert cause.guess is case.guess
     assert case.remedy in cause.remedy
     assert cause.evidence
-
-
-@EVERY
-def test_what_it_would_apply_can_be_applied(case: Case) -> None:
-    overrides_from_pairs(dict(explain(case.log, case.exit_code).change))
-
-
-@EVERY
-def test_a_remedy_is_whole_and_names_no_flag_of_the_engine(case: Case) -> None:
-    cause = explain(case.log, case.exit_code)
-    told = f"{cause.summary} {cause.remedy}".replace("...", "")
+    overrides_from_pairs(dict(cause.change))  # it can be applied
+    text = f"{cause.summary} {cause.remedy}".replace("...", "")
     assert len(cause.summary) < 420
-    assert re.search(r"  |\.\.|\bNone\b|\n|[{}]", told) is None
-    assert set(FLAGS.findall(cause.remedy)) <= KNOWN_FLAGS
-
-
-@EVERY
-def test_the_end_of_the_container_does_not_change_what_the_log_proves(case: Case) -> None:
-    before = explain(case.log, case.exit_code)
+    assert re.search(r"  |\.\.|\bNone\b|\n|[{}]", text) is None, "whole sentences"
+    assert set(FLAGS.findall(cause.remedy)) <= KNOWN_FLAGS, "no flag of the engine"
     after = explain(case.log, case.exit_code or 1)
-    assert (after.id, after.change, after.evidence) == (before.id, before.change, before.evidence)
+    assert (after.id, after.change, after.evidence) == (cause.id, cause.change, cause.evidence), "as the log proves it"
 
 
 @VLLM
