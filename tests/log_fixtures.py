@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -47,3 +48,8 @@ def run_log(name: str) -> list[str]:
     weights = next((i for i, line in enumerate(out) if "Loading weights took" in line), len(out))
     served = max((i for i, line in enumerate(out) if "Route: " in line), default=len(out) - 1) + 1
     return [*before, *out[:weights], *bars, *out[weights:served], *up, *out[served:], *after]
+
+
+def toml_cases(name: str) -> list[dict[str, Any]]:
+    """The cases of a table in tests/fixtures."""
+    return tomllib.loads((LOGS.parent / f"{name}.toml").read_text("utf-8"))["case"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -18,7 +17,7 @@ from spark_tui.domain.logs.timeline import EMPTY_TIMELINE
 from spark_tui.domain.logs.view import Baseline, LogContext
 from spark_tui.domain.presets.overrides import overrides_from_pairs
 from tests.engine_logs import banner, core, drafts, samples_of, stats, track
-from tests.log_fixtures import log_names, run_log
+from tests.log_fixtures import log_names, run_log, toml_cases
 
 
 def found_in(lines: list[str], **around: Any) -> tuple[Finding, ...]:
@@ -60,90 +59,22 @@ def test_real_logs_hold_nothing_but_these_notes(name: str) -> None:
 # --- how it was started -----------------------------------------------------------------------------------
 
 
-@dataclass
-class Case:
-    """Lines that prove a finding."""
-
-    lines: list[str]
-    finding: str
-    severity: Severity
-    proof: str
-    words: str = ""
-    remedy: str = ""
-    override: dict[str, str] = field(default_factory=dict)
-    version: str = "0.32.0"
-    args: str = "'max_num_seqs': 16"
+CASES = toml_cases("findings")
 
 
-CASES = [
-    Case(
-        ["Unknown vLLM environment variable detected: VLLM_NVFP4_GEMM_BACKEND",
-         "Unknown vLLM environment variable detected: VLLM_FOO"],
-        "unknown_variable", Severity.WARNING, "Unknown vLLM", "VLLM_NVFP4_GEMM_BACKEND, VLLM_FOO",
-        "Instead of VLLM_NVFP4_GEMM_BACKEND use --linear-backend.",
-    ),
-    Case(["Unknown vLLM environment variable detected: VLLM_X"], "unknown_variable", Severity.INFO, "Unknown vLLM"),
-    Case(
-        ["Capping cudagraph capture sizes from max 512 to 120 to fit Mamba cache blocks (120 blocks available). This "
-         "limits the maximum batch size that can use CUDA graphs."],
-        "capture_sizes_capped", Severity.WARNING, "Capping", "smaller batches", override={"max_num_seqs": "8"},
-        version="0.19.1",
-    ),
-    Case(
-        ["No valid cudagraph capture sizes remain after capping to Mamba cache blocks (0). The smallest capture size "
-         "was 1. Disabling cudagraph capture."],
-        "capture_sizes_capped", Severity.WARNING, "No valid", "No CUDA graphs", version="0.19.1",
-        override={"max_num_seqs": "8"},
-    ),
-    Case(["Truncating max_cudagraph_capture_size to 256"], "capture_sizes_capped", Severity.INFO, "Truncating",
-         override={"max_num_seqs": "8"}),
-    Case(
-        ["Skipping CUDA graph capture. To turn on CUDA graph capture, ensure `cudagraph_mode` was not manually set to "
-         "`NONE`"],
-        "capture_sizes_capped", Severity.WARNING, "Skipping", "No CUDA graphs",
-    ),
-    Case(["Add 5 padding layers, may waste at most 12.50% KV cache memory"], "padding_waste", Severity.INFO, "Add 5",
-         "12.5 %"),
-    Case(
-        ["Enforce eager set, disabling torch.compile and CUDAGraphs. This is equivalent to setting -cc.mode=none "
-         "-cc.cudagraph_mode=none", "GPU KV cache size: 1,000 tokens"],
-        "eager", Severity.INFO, "Enforce eager", override={"without": "enforce_eager"},
-    ),
-    Case(
-        ["--linear-backend=marlin was requested, but no marlin kernel exists for MXFP8 layers; falling back to normal "
-         "kernel selection for this layer."],
-        "backend_refused", Severity.WARNING, "--linear-backend",
-    ),
-    Case(
-        ["Using MarlinNvFp4LinearKernel for NVFP4 GEMM"], "fp4_fallback", Severity.WARNING, "Using Marlin", "fallback",
-        "W4A16", {"linear_backend": "flashinfer_cutlass"},
-    ),
-    Case(["Using EmulationNvFp4LinearKernel for NVFP4 GEMM"], "fp4_emulation", Severity.WARNING, "Using Em", "slower"),
-    Case(
-        ["Estimated CUDA graph memory: -35.63 GiB total", "Available KV cache memory: 112.0 GiB"],
-        "graph_estimate", Severity.ERROR, "Estimated", "freeze the machine", "kv_cache_memory_bytes",
-        {"kv_cache_memory_bytes": str(round(75.8 * 1024**3)), "gpu_memory_utilization": "0.92"},
-    ),
-    Case(
-        ["Estimated CUDA graph memory: -2.24 GiB total", "Available KV cache memory: 60.0 GiB"],
-        "graph_estimate", Severity.WARNING, "Estimated", "2.24 GiB larger",
-        override={"kv_cache_memory_bytes": str(round(57.2 * 1024**3)), "gpu_memory_utilization": "0.92"},
-    ),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.finding}-{case.lines[0][:20]}")
-def test_a_line_that_proves_a_finding_is_found_and_pointed_at(case: Case) -> None:
-    lines = [*banner(case.version, args=case.args), *core(*case.lines)]
+@pytest.mark.parametrize("case", CASES, ids=[f"{case['finding']}-{case['lines'][0][:20]}" for case in CASES])
+def test_a_line_that_proves_a_finding_is_found_and_pointed_at(case: dict[str, Any]) -> None:
+    args = case.get("args", "'max_num_seqs': 16")
+    lines = [*banner(case.get("version", "0.32.0"), args=args), *core(*case["lines"])]
     (finding,) = found_in(lines)
-    assert (finding.id, finding.severity) == (case.finding, case.severity)
-    assert finding.evidence[0].startswith(case.proof)
+    assert (finding.id, finding.severity) == (case["finding"], case["severity"])
     assert finding.line is not None
+    assert finding.evidence[0].startswith(case["proof"])
     assert finding.evidence[0][:60] in lines[finding.line]
-    assert case.words in finding.summary
-    assert case.remedy in finding.remedy
+    assert case.get("words", "") in finding.summary
     assert finding.remedy
-    assert dict(finding.change) == case.override
+    assert case.get("remedy", "") in finding.remedy
+    assert dict(finding.change) == case.get("override", {})
     overrides_from_pairs(dict(finding.change))
 
 

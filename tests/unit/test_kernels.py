@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -12,7 +12,7 @@ from spark_tui.domain.logs.kernels import Fp4, KernelPath, fp4_verdict, path_of
 from spark_tui.domain.logs.timeline import Kernel, Topic
 from spark_tui.domain.models.checkpoint import CheckpointFacts, Quantization, WeightFormat
 from tests.engine_logs import banner, core, facts_of, track
-from tests.log_fixtures import run_log
+from tests.log_fixtures import run_log, toml_cases
 
 WARNING = (
     "Your GPU does not have native support for FP4 computation but FP4 quantization is being used. Weight-only FP4 "
@@ -34,11 +34,6 @@ def moe(name: str) -> str:
 
 def linear(name: str) -> str:
     return f"Using {name} for NVFP4 GEMM"
-
-
-W4A4 = checkpoint(WeightFormat.NVFP4)
-W4A16 = checkpoint(WeightFormat.NVFP4_W4A16)
-MIXED = checkpoint(WeightFormat.FP8, WeightFormat.NVFP4, WeightFormat.NVFP4_W4A16)
 
 
 # --- real logs --------------------------------------------------------------------------------------------
@@ -159,150 +154,28 @@ def test_kernels_of_other_formats_are_read(line: str, kernel: tuple[str, str, st
 # --- verdicts ---------------------------------------------------------------------------------------------
 
 
-@dataclass
-class Case:
-    """A start that chose these kernels, with what else is known, and its verdict."""
-
-    name: str
-    lines: list[str]
-    verdict: Fp4
-    checkpoint: CheckpointFacts | None = None
-    argv: tuple[str, ...] = ()
-    environment: dict[str, str] = field(default_factory=dict)
-    version: str = "0.32.0"
-    model: str = "acme/model-NVFP4"
-    args: str = ""
-    guess: bool = False
-    override: tuple[tuple[str, str], ...] = ()
-    words: str = ""
-
-    def __str__(self) -> str:
-        return self.name
-
-
 MARLIN = linear("MarlinNvFp4LinearKernel")
 CUTLASS = linear("FlashInferCutlassNvFp4LinearKernel")
-ASK_LINEAR = (("linear_backend", "flashinfer_cutlass"),)
-ASK_MOE = (("moe_backend", "flashinfer_cutlass"),)
-
-CASES = [
-    Case("the guide's line", [linear("NvFp4LinearBackend.VLLM_CUTLASS")], Fp4.NATIVE, version="0.19.0"),
-    Case("experts alone", [moe("FLASHINFER_CUTLASS")], Fp4.NATIVE),
-    Case("a W4A4 checkpoint", [CUTLASS, moe("VLLM_CUTLASS")], Fp4.NATIVE, W4A4),
-    Case("a mixed checkpoint", [CUTLASS, MARLIN, WARNING], Fp4.NATIVE, MIXED, words="some layers weight-only"),
-    # The guide's own recipe for Qwen3.6-35B: Marlin for the experts, by a flag.
-    Case(
-        "the guide's pinned Marlin", [CUTLASS, moe("MARLIN"), WARNING], Fp4.WEIGHT_ONLY_INTENDED, W4A4,
-        argv=("vllm", "serve", "nvidia/Qwen3.6-35B-A3B-NVFP4", "--moe-backend", "marlin"),
-        override=(("moe_backend", "auto"),), words="moe_backend=marlin",
-    ),
-    Case(
-        "the same, as the log repeats it", [moe("MARLIN"), WARNING], Fp4.WEIGHT_ONLY_INTENDED,
-        args="'moe_backend': 'marlin', 'speculative_config': {'method': 'mtp', 'moe_backend': 'triton'}",
-        override=(("moe_backend", "auto"),), words="moe_backend=marlin",
-    ),
-    Case(
-        "a pin in a shell", [moe("MARLIN")], Fp4.WEIGHT_ONLY_INTENDED, W4A4,
-        argv=("bash", "-lc", "exec vllm serve m --moe-backend=marlin --port 8000"), override=(("moe_backend", "auto"),),
-    ),
-    Case(
-        "a pin for both", [MARLIN, moe("MARLIN")], Fp4.WEIGHT_ONLY_INTENDED, W4A4,
-        argv=("vllm", "serve", "m", "--linear-backend", "marlin", "--moe-backend", "marlin"),
-        override=(("linear_backend", "auto"), ("moe_backend", "auto")),
-    ),
-    Case(
-        "a pin by variable", [MARLIN], Fp4.WEIGHT_ONLY_INTENDED, W4A4, version="0.20.2",
-        environment={"VLLM_NVFP4_GEMM_BACKEND": "marlin"}, words="VLLM_NVFP4_GEMM_BACKEND=marlin",
-    ),
-    Case(
-        "a variable of unknown value", [MARLIN], Fp4.WEIGHT_ONLY_INTENDED, W4A4, version="0.20.2",
-        environment={"VLLM_NVFP4_GEMM_BACKEND": ""}, guess=True,
-    ),
-    Case(
-        "FlashInfer switched off", [moe("MARLIN")], Fp4.WEIGHT_ONLY_INTENDED, W4A4,
-        environment={"VLLM_USE_FLASHINFER_MOE_FP4": "0"},
-    ),
-    Case(
-        "a pin of one part does not explain the other", [MARLIN, moe("MARLIN")], Fp4.WEIGHT_ONLY_FALLBACK, W4A4,
-        argv=("vllm", "serve", "m", "--moe-backend", "marlin"), override=(*ASK_LINEAR, *ASK_MOE),
-    ),
-    Case(
-        "the drafter's pin is not the model's", [moe("MARLIN")], Fp4.WEIGHT_ONLY_FALLBACK, W4A4,
-        argv=("vllm", "serve", "m", "--speculative-config", '{"method":"mtp","moe_backend":"marlin"}'),
-        override=ASK_MOE,
-    ),
-    Case("a W4A16 checkpoint", [MARLIN, WARNING], Fp4.WEIGHT_ONLY_INTENDED, W4A16, words="W4A16 checkpoint"),
-    Case(
-        "a W4A16 checkpoint by the log",
-        ["Detected ModelOpt NVFP4 checkpoint (quant_algo=W4A16_NVFP4). Please note that the format is experimental.",
-         MARLIN],
-        Fp4.WEIGHT_ONLY_INTENDED, version="0.25.1",
-    ),
-    Case("a W4A16 checkpoint by its name", [MARLIN], Fp4.WEIGHT_ONLY_INTENDED, model="cybermotaz/nano-nvfp4-w4a16",
-         guess=True),
-    Case("W4A16 before kernels were named", [WARNING], Fp4.WEIGHT_ONLY_INTENDED, version="0.19.0", guess=True),
-    Case("a W4A4 checkpoint on Marlin", [MARLIN, WARNING], Fp4.WEIGHT_ONLY_FALLBACK, W4A4, override=ASK_LINEAR),
-    Case("Marlin and nothing else known", [MARLIN, WARNING], Fp4.WEIGHT_ONLY_FALLBACK, guess=True, override=ASK_LINEAR),
-    Case(
-        "experts on Marlin", [CUTLASS, moe("MARLIN"), WARNING], Fp4.WEIGHT_ONLY_FALLBACK, W4A4, override=ASK_MOE,
-        words="MoE MARLIN",
-    ),
-    Case(
-        "fallback before --linear-backend", [MARLIN], Fp4.WEIGHT_ONLY_FALLBACK, W4A4, version="0.20.2",
-        override=(("env.VLLM_NVFP4_GEMM_BACKEND", "flashinfer-cutlass"),),
-    ),
-    # vllm#55397: picked on sm_121 for a W4A4 checkpoint, prefill lost 31 %.
-    Case(
-        "CuTe-DSL's W4A16 kernel", [linear("FlashInferCuteDslNvFp4W4A16LinearKernel")], Fp4.WEIGHT_ONLY_FALLBACK, W4A4,
-        override=ASK_LINEAR,
-    ),
-    Case("another pin than Marlin", [MARLIN], Fp4.WEIGHT_ONLY_FALLBACK, W4A4, argv=("--linear-backend", "cutlass"),
-         override=ASK_LINEAR),
-    Case("gpt-oss on Marlin", ["Using 'MARLIN' Mxfp4 MoE backend.", WARNING], Fp4.WEIGHT_ONLY_INTENDED,
-         checkpoint(WeightFormat.MXFP4, method="mxfp4"), words="MXFP4"),
-    Case("gpt-oss without its config", ["Using 'TRITON' Mxfp4 MoE backend."], Fp4.WEIGHT_ONLY_INTENDED, guess=True),
-    Case("gpt-oss on FP4 units", ["Using 'FLASHINFER_CUTLASS_MXFP4_MXFP8' Mxfp4 MoE backend."], Fp4.NATIVE),
-    Case("old gpt-oss", ["Using Marlin backend"], Fp4.WEIGHT_ONLY_INTENDED, args="'quantization': 'mxfp4'", guess=True,
-         version="0.16.0"),
-    Case("emulation by name", [linear("EmulationNvFp4LinearKernel")], Fp4.EMULATION, W4A4),
-    Case("emulated experts", [CUTLASS, moe("EMULATION")], Fp4.EMULATION),
-    Case(
-        "emulation in words",
-        ["NVFP4 linear falling back to the slow and unoptimized emulation backend as no optimized backend is available "
-         "(unavailable reasons: x)."],
-        Fp4.EMULATION,
-    ),
-    Case("batch invariance on CUTLASS is no emulation",
-         ["VLLM_BATCH_INVARIANT forces NVFP4 linear to use the CUTLASS backend for deterministic execution.",
-          linear("CutlassNvFp4LinearKernel")], Fp4.NATIVE),
-    Case("an FP8 checkpoint", [], Fp4.NOT_FP4, checkpoint(WeightFormat.FP8, method="fp8"), words="FP8"),
-    Case("a BF16 checkpoint", [], Fp4.NOT_FP4, checkpoint(method=""), words="unquantized"),
-    Case("awq in the arguments", [], Fp4.NOT_FP4, args="'quantization': 'awq'"),
-    Case("modelopt may be anything", [], Fp4.UNKNOWN, args="'quantization': 'modelopt'"),
-    Case("an NVFP4 checkpoint, and nothing in the log", [], Fp4.UNKNOWN, W4A4, words="FP4 model"),
-    Case(
-        "compressed-tensors with INT4 kernels",
-        ["Using MarlinLinearKernel for mixed-precision linear", "Model loading took 17.8 GiB memory and 60.2 seconds"],
-        Fp4.NOT_FP4, args="'quantization': 'compressed-tensors'", guess=True, words="INT4",
-    ),
-    Case("a kernel of tomorrow", [linear("QuantumNvFp4LinearKernel")], Fp4.UNKNOWN, W4A4),
-]  # fmt: skip
+CASES = toml_cases("kernel_verdicts")
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_the_verdict_follows_from_format_flags_and_both_lines(case: Case) -> None:
-    facts = facts_of([*banner(case.version, case.model, case.args), *core(*case.lines)])
-    verdict = fp4_verdict(facts, case.checkpoint, case.argv, case.environment)
-    assert verdict.verdict is case.verdict, verdict
-    assert verdict.guess is case.guess
-    assert verdict.change == case.override
-    assert case.words in verdict.summary
-    if case.verdict in (Fp4.WEIGHT_ONLY_FALLBACK, Fp4.WEIGHT_ONLY_INTENDED, Fp4.EMULATION):
+@pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
+def test_the_verdict_follows_from_format_flags_and_both_lines(case: dict[str, Any]) -> None:
+    version, model, lines = case.get("version", "0.32.0"), case.get("model", "acme/model-NVFP4"), case["lines"]
+    facts = facts_of([*banner(version, model, case.get("args", "")), *core(*lines)])
+    weights = None
+    if "checkpoint" in case:
+        weights = checkpoint(*map(WeightFormat, case["checkpoint"]), method=case.get("method", "modelopt"))
+    verdict = fp4_verdict(facts, weights, case.get("argv", ()), case.get("environment"))
+    assert (verdict.verdict, verdict.guess) == (case["verdict"], case.get("guess", False)), verdict
+    assert dict(verdict.change) == case.get("override", {})
+    assert case.get("words", "") in verdict.summary
+    if verdict.verdict in (Fp4.WEIGHT_ONLY_FALLBACK, Fp4.WEIGHT_ONLY_INTENDED, Fp4.EMULATION):
         assert verdict.cost
         assert verdict.evidence
-    if case.verdict in (Fp4.WEIGHT_ONLY_FALLBACK, Fp4.EMULATION):
+    if verdict.verdict in (Fp4.WEIGHT_ONLY_FALLBACK, Fp4.EMULATION):
         assert verdict.advice
-    if WARNING in case.lines:
+    if WARNING in lines:
         assert "GB10 has FP4 units" in verdict.advice
 
 
