@@ -6,7 +6,7 @@ others = ports.changed(hub=hub)
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from inspect import iscoroutinefunction
 from typing import Any, Final
 
 from spark_tui.core import wiring
@@ -16,6 +16,7 @@ from spark_tui.domain.host.vitals import Vitals
 from spark_tui.domain.models.download import Limits, LocalFiles
 from spark_tui.domain.models.store import StoreContents
 from spark_tui.domain.reading import Missing
+from spark_tui.services import ports as types
 from spark_tui.services.bench.results import MemoryResults
 from tests.fakes_host import FakeDropper
 
@@ -47,95 +48,65 @@ def _known() -> set[str]:
 
 
 class Absent:
-    """A port whose every call refuses, but for those named below."""
+    """A port that has nothing. Each method gives its answer, or raises it; those without one return None."""
 
-    async def close(self) -> None:
-        return None
+    def __init__(self, port: type, **answers: Any) -> None:
+        self._port, self._answers = port, answers
 
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._port, name)
+        answer = self._answers.get(name)
+        if isinstance(method, property):
+            return answer
 
-class NoCheckpoints(Absent):
-    def read(self, model: str, revision: str = "") -> Any:
-        return _NOTHING
+        def call(*_: Any, **__: Any) -> Any:
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
 
+        async def later(*_: Any, **__: Any) -> Any:
+            return call()
 
-class NoModels(Absent):
-    async def scan(self, *, others: bool = True) -> StoreContents:
-        return StoreContents("")
-
-    async def files(self, model: str, revision: str = "") -> Any:
-        raise UsageError(f"There is no model {model}.", "")
-
-    def verify(self, model: str, revision: str = "") -> AsyncGenerator[Any, None]:
-        raise UsageError(f"There is no model {model}.", "")
-
-    async def plan_delete(self, model: str, extent: Any, revision: str = "") -> Any:
-        raise UsageError(f"There is no model {model}.", "")
+        return later if iscoroutinefunction(method) else call
 
 
-class NoHub(Absent):
-    async def search(self, query: Any, token: Any = None) -> Any:
-        raise RefusedError("There is no Hub here.", "")
-
-    async def repo(self, repo: str, revision: str = "main", token: Any = None) -> Any:
-        raise RefusedError("There is no Hub here.", "")
+def no_metrics() -> Absent:
+    """Metrics that no server publishes."""
+    return Absent(types.MetricsSource, read=MetricsUnavailable("No metrics.", ""))
 
 
-class NoDownloads(Absent):
-    async def here(self, request: Any, commit: str, files: object) -> LocalFiles:
-        return LocalFiles({}, False)
-
-    async def all(self) -> tuple[Any, ...]:
-        return ()
-
-    async def limits(self) -> Limits:
-        return Limits()
+def _no_models() -> Absent:
+    unknown = UsageError("There is no such model.", "")
+    return Absent(types.ModelStore, scan=StoreContents(""), files=unknown, verify=unknown, plan_delete=unknown)
 
 
-class NoMetrics(Absent):
-    async def read(self, endpoint: Any) -> Any:
-        raise MetricsUnavailable("No metrics.", "")
+def _no_hub() -> Absent:
+    refused = RefusedError("There is no Hub here.", "")
+    return Absent(types.HubClient, search=refused, repo=refused)
 
 
-class NoVitals(Absent):
-    def look(self) -> Vitals:
-        return Vitals(_NOTHING, _NOTHING, _NOTHING, _NOTHING, _NOTHING)
-
-    def processes(self, gpu: Sequence[Any], limit: int) -> Any:
-        return _NOTHING
-
-    def container_memory(self, pid: int) -> Any:
-        return _NOTHING
-
-
-class NoHistory(Absent):
-    state = HistoryState(reason="no history is kept here")
-
-    def add_sample(self, sample: Any) -> None:
-        return None
-
-    def add_start(self, start: Any) -> None:
-        return None
-
-    async def add_record(self, record: Any) -> None:
-        raise HistoryOff("No history is kept here.", "")
-
-    async def series(self, keys: Any, since: float, until: float, buckets: int) -> Any:
-        return Missing("no history is kept here")
-
-    async def keys(self) -> Any:
-        return Missing("no history is kept here")
-
-    async def starts(self, **_: Any) -> Any:
-        return Missing("no history is kept here")
-
-    async def records(self, kind: str, **_: Any) -> Any:
-        return Missing("no history is kept here")
-
-    async def flush(self) -> None:
-        return None
+def _no_history() -> Absent:
+    nothing = Missing("no history is kept here")
+    return Absent(
+        types.HistoryStore,
+        state=HistoryState(reason="no history is kept here"),
+        add_record=HistoryOff("No history is kept here.", ""),
+        series=nothing,
+        starts=nothing,
+        records=nothing,
+    )
 
 
 _ABSENT: Final[dict[str, Any]] = {
-    "checkpoints": NoCheckpoints, "models": NoModels, "hub": NoHub, "downloader": NoDownloads, "metrics": NoMetrics,
-    "vitals": NoVitals, "history": NoHistory, "dropper": FakeDropper, "results": MemoryResults,
-}  # fmt: skip
+    "checkpoints": lambda: Absent(types.CheckpointSource, read=_NOTHING),
+    "models": _no_models,
+    "hub": _no_hub,
+    "downloader": lambda: Absent(types.Downloader, here=LocalFiles({}, False), all=(), limits=Limits()),
+    "metrics": no_metrics,
+    "vitals": lambda: Absent(
+        types.VitalsProbe, look=Vitals(*[_NOTHING] * 5), processes=_NOTHING, container_memory=_NOTHING
+    ),
+    "history": _no_history,
+    "dropper": FakeDropper,
+    "results": MemoryResults,
+}

@@ -41,7 +41,7 @@ from spark_tui.domain.bench.statistics import median_interval
 from spark_tui.domain.engine.state import Endpoint
 from spark_tui.services.bench.driver import HttpLoadDriver
 from tests.bench_server import BenchServer
-from tests.fakes_ports import NoMetrics
+from tests.fakes_ports import no_metrics
 from tests.real.lab.engine import PrivateEngine
 from tests.real.lab.lab import Lab
 from tests.real.lab.models import SMOLLM2
@@ -175,7 +175,7 @@ class Ours:
         )
         conditions = Conditions(engine=NAME, model="smollm2", served_name="smollm2")
         self.session = BenchSession(
-            self.driver, NoMetrics(), Endpoint(url), plan, conditions, at=0.0, salt=random.getrandbits(32)
+            self.driver, no_metrics(), Endpoint(url), plan, conditions, at=0.0, salt=random.getrandbits(32)
         )
         self._streams = streams
         self._requests = requests
