@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from spark_tui.core.preset_imports import Outcome, import_recipes
 from spark_tui.domain.presets.dialects.importing import Examined, FoundFile, Gathered, Registry, examine
 from spark_tui.domain.presets.located import Table
 from spark_tui.services.presets.imports import FolderRecipeStore
@@ -46,7 +45,3 @@ def examined(text: str, path: str = "recipes/r.yaml", **registry: object) -> Exa
     """A recipe given as text, in a registry of its own."""
     found = FoundFile(path, text, parse(text, path))
     return examine(found, Gathered(Registry("/registry", **registry), (found,)), "r")  # type: ignore[arg-type]
-
-
-__all__ = ["EUGR", "IMPORTABLE", "REAL", "SPARKRUN", "WITHOUT_COMMAND", "Outcome", "document", "examined",
-           "import_recipes", "imported"]  # fmt: skip

@@ -22,7 +22,7 @@ from spark_tui.domain.text import clean_line, truncate
 from spark_tui.services.ports import RecipeStore
 
 
-class Outcome(StrEnum):
+class ImportOutcome(StrEnum):
     """What became of one recipe."""
 
     IMPORTED = "imported"
@@ -35,7 +35,7 @@ class ImportedRecipe:
     """One recipe of an import. `file` is the preset that was written, `problem` why none was."""
 
     recipe: Examined
-    outcome: Outcome
+    outcome: ImportOutcome
     file: str = ""
     problem: SparkError | None = None
 
@@ -48,7 +48,7 @@ class ImportReport:
     recipes: tuple[ImportedRecipe, ...]
     passed_over: tuple[SparkError, ...] = ()
 
-    def count(self, outcome: Outcome) -> int:
+    def count(self, outcome: ImportOutcome) -> int:
         return sum(recipe.outcome is outcome for recipe in self.recipes)
 
 
@@ -107,11 +107,11 @@ def import_recipes(
 
 def _import(store: RecipeStore, recipe: Examined, builtin: Collection[str], *, replace: bool) -> ImportedRecipe:
     if recipe.problem is not None:
-        return ImportedRecipe(recipe, Outcome.REFUSED, problem=recipe.problem)
+        return ImportedRecipe(recipe, ImportOutcome.REFUSED, problem=recipe.problem)
     try:
         earlier = store.own_text(recipe.name)
         if earlier == recipe.text:
-            return ImportedRecipe(recipe, Outcome.UNCHANGED)
+            return ImportedRecipe(recipe, ImportOutcome.UNCHANGED)
         taken = ""
         if earlier is not None:
             taken = f"You have a preset named {recipe.name}, and it is another one."
@@ -119,8 +119,8 @@ def _import(store: RecipeStore, recipe: Examined, builtin: Collection[str], *, r
             taken = f"It would take the place of the built-in preset {recipe.name}."
         if taken and not replace:
             problem = RefusedError(taken, "Give another --name, or replace it with --force.")
-            return ImportedRecipe(recipe, Outcome.REFUSED, problem=problem)
+            return ImportedRecipe(recipe, ImportOutcome.REFUSED, problem=problem)
         file = store.write(recipe.name, recipe.text, replace=earlier is not None)
-        return ImportedRecipe(recipe, Outcome.IMPORTED, str(file))
+        return ImportedRecipe(recipe, ImportOutcome.IMPORTED, str(file))
     except SparkError as error:
-        return ImportedRecipe(recipe, Outcome.REFUSED, problem=error)
+        return ImportedRecipe(recipe, ImportOutcome.REFUSED, problem=error)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Final, TypeAlias
 
-from spark_tui.core.preset_imports import ImportedRecipe, ImportReport, Outcome
+from spark_tui.core.preset_imports import ImportedRecipe, ImportOutcome, ImportReport
 from spark_tui.domain.engine.container import ImageFacts
 from spark_tui.domain.errors import PresetError, SparkError
 from spark_tui.domain.finding import Finding, Severity
@@ -358,7 +358,11 @@ def running_page(found: Diff) -> Page:
 
 # --- imports ----------------------------------------------------------------------------------------------
 
-OUTCOMES: Final = {Outcome.IMPORTED: Tone.GOOD, Outcome.UNCHANGED: Tone.QUIET, Outcome.REFUSED: Tone.BAD}
+OUTCOMES: Final = {
+    ImportOutcome.IMPORTED: Tone.GOOD,
+    ImportOutcome.UNCHANGED: Tone.QUIET,
+    ImportOutcome.REFUSED: Tone.BAD,
+}
 
 
 def import_page(report: ImportReport, *, refused: bool = True) -> Page:
@@ -375,7 +379,7 @@ def import_page(report: ImportReport, *, refused: bool = True) -> Page:
 
 def import_counts(report: ImportReport) -> str:
     """`2 imported, 1 refused`."""
-    return ", ".join(f"{count} {outcome.value}" for outcome in Outcome if (count := report.count(outcome)))
+    return ", ".join(f"{count} {outcome.value}" for outcome in ImportOutcome if (count := report.count(outcome)))
 
 
 def _imported(imported: ImportedRecipe) -> Section:

@@ -67,7 +67,7 @@ def authorization(endpoint: Endpoint) -> str:
 
 
 def bearer(endpoint: Endpoint) -> Callable[[httpx.Request], httpx.Request] | None:
-    """Puts the key into the request when it is sent: it stands in no argument that a traceback would show."""
+    """Puts the key into the request when it is sent: it is in no argument that a traceback would show."""
     if not authorization(endpoint):
         return None
 

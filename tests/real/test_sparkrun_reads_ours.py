@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from spark_tui.core.preset_imports import Outcome, import_recipes
+from spark_tui.core.preset_imports import ImportOutcome, import_recipes
 from spark_tui.domain.presets.command import command_of
 from spark_tui.domain.presets.dialects.recipe_files import to_sparkrun
 from spark_tui.domain.presets.dialects.yaml_text import yaml_text
@@ -130,7 +130,7 @@ def test_it_accepts_what_we_imported_and_makes_the_same_command(sparkrun: Path, 
     own = tmp_path / "own"
     for registry in ("eugr", "sparkrun"):
         report = import_recipes(FolderRecipeStore(own), REAL / registry)
-        assert report.count(Outcome.IMPORTED) > 0
+        assert report.count(ImportOutcome.IMPORTED) > 0
     presets = PresetFiles(own).load().presets
     assert len(presets) == len(IMPORTABLE)
     found = read(sparkrun, [Path(preset.file) for preset in presets], tmp_path)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_tui.core.preset_imports import Outcome, import_recipes
+from spark_tui.core.preset_imports import ImportOutcome, import_recipes
 from spark_tui.domain.errors import PresetError, RefusedError, SparkError, UsageError
 from spark_tui.domain.presets.located import Table, plain
 from spark_tui.domain.presets.preset import Origin
@@ -55,7 +55,7 @@ def outcomes(report: object) -> dict[str, str]:
 
 def test_thirty_real_recipes_of_both_dialects_import_without_loss(store: RecipeStore, own: Path) -> None:
     reports = [import_recipes(store, REAL / name) for name in ("eugr", "sparkrun")]
-    done = [each for report in reports for each in report.recipes if each.outcome is Outcome.IMPORTED]
+    done = [each for report in reports for each in report.recipes if each.outcome is ImportOutcome.IMPORTED]
     assert len(done) == len(IMPORTABLE) >= 30
     assert {each.recipe.dialect for each in done} == {Dialect.EUGR, Dialect.SPARKRUN}
     loaded = PresetFiles(own).load()
@@ -85,7 +85,7 @@ def test_every_key_of_an_eugr_recipe_is_in_the_file_that_is_written(path: Path) 
 
 def test_recipes_for_runtimes_that_make_the_command_themselves_are_refused_with_the_reason(store: RecipeStore) -> None:
     report = import_recipes(store, REAL / "sparkrun")
-    refused = {each.recipe.name: each.problem for each in report.recipes if each.outcome is Outcome.REFUSED}
+    refused = {each.recipe.name: each.problem for each in report.recipes if each.outcome is ImportOutcome.REFUSED}
     assert set(refused) == WITHOUT_COMMAND
     for problem in refused.values():
         assert isinstance(problem, PresetError)
@@ -372,15 +372,15 @@ def test_what_is_there_is_replaced_only_on_wish(store: RecipeStore, registry: Pa
     assert isinstance(found.problem, RefusedError)
     assert "another one" in found.problem.summary
     (found,) = import_recipes(store, registry, replace=True).recipes
-    assert found.outcome is Outcome.IMPORTED
+    assert found.outcome is ImportOutcome.IMPORTED
     assert names_in(own) == ["good.yml"], "in its place, and not beside it"
     (found,) = import_recipes(store, registry).recipes
-    assert found.outcome is Outcome.UNCHANGED
+    assert found.outcome is ImportOutcome.UNCHANGED
     (own / "good.yml").unlink()
     (found,) = import_recipes(store, registry, builtin={"good"}).recipes
     assert isinstance(found.problem, RefusedError)
     assert "built-in preset good" in found.problem.summary
-    assert import_recipes(store, registry, builtin={"good"}, replace=True).count(Outcome.IMPORTED) == 1
+    assert import_recipes(store, registry, builtin={"good"}, replace=True).count(ImportOutcome.IMPORTED) == 1
 
 
 def test_a_name_is_for_one_recipe(store: RecipeStore, registry: Path, own: Path) -> None:

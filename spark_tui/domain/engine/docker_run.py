@@ -419,7 +419,7 @@ def read_argv(argv: Sequence[str]) -> tuple[ContainerSpec, tuple[str, ...]]:
     if words[:1] == ["--"]:
         del words[0]
     if not words:
-        raise UsageError("The command names no image.", "The image stands after the options: docker run -d ... IMAGE")
+        raise UsageError("The command names no image.", "The image comes after the options: docker run -d ... IMAGE")
     found.pop("detach", None)
     found = {key: tuple(value) if isinstance(value, list) else value for key, value in found.items()}
     spec = ContainerSpec(**{"name": "", **found}, image=words[0], command=tuple(words[1:]))

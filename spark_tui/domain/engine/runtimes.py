@@ -33,12 +33,6 @@ class ModelName(StrEnum):
     TAG = "a tag of Ollama's library"
 
 
-class Dialect(StrEnum):
-    """The API that chat and models are spoken in."""
-
-    OPENAI = "OpenAI"
-
-
 @dataclass(frozen=True, slots=True)
 class Runtime:
     """One serving runtime.
@@ -74,7 +68,6 @@ class Runtime:
     version_key: str = "version"
     metrics_path: str = ""
     metrics_option: str = ""
-    dialect: Dialect = Dialect.OPENAI
     model_name: ModelName = ModelName.HUB
     model_options: tuple[str, ...] = ()
     lists_more: bool = False

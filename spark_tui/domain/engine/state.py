@@ -43,7 +43,7 @@ class Health(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """An entry of `/v1/models`. `root` is the path or repo that was given, where the server tells it; `max_model_len`
+    """An entry of `/v1/models`. `root` is the path or repo that was given, where the server says it; `max_model_len`
     in tokens."""
 
     id: str
@@ -117,7 +117,7 @@ def exposure_of(container: ContainerFacts, port: int | None) -> Exposure:
         return Exposure.NONE
     runtime = runtime_named(runtime_of(container))
     if container.network_mode == "host":
-        # What stands in a variable is not known, and counts as outside.
+        # The value of a variable is not known, and counts as outside.
         host = _argument(container.argv, "--host")
         by_default = not host and runtime.loopback
         open_to_lan = runtime.host_variable in container.environment if by_default else host not in _LOOPBACK

@@ -13,7 +13,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Input
 
 from spark_tui.core.context import Context
-from spark_tui.core.preset_imports import Given, Outcome, import_recipes
+from spark_tui.core.preset_imports import Given, ImportOutcome, import_recipes
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.presets.preset import Origin
 from spark_tui.domain.secret import mask_secrets
@@ -114,7 +114,7 @@ class ImportForm(ModalScreen[bool]):
         except SparkError as error:
             page.show((Section(rows=(Row(error.summary, tone=Tone.BAD), Row(error.remedy))),))
             return
-        self._imported = self._imported or report.count(Outcome.IMPORTED) > 0
+        self._imported = self._imported or report.count(ImportOutcome.IMPORTED) > 0
         page.show(import_page(report))
         self.query_one("#report-scroll", VerticalScroll).scroll_home(animate=False)
 

@@ -143,7 +143,7 @@ _STARTING: Final = ("# A pull may take an hour.", "TimeoutStartSec=infinity")
 
 def _unit(spec: ContainerSpec, needs: tuple[str, ...], after: str, service: tuple[str, ...], wanted_by: str) -> str:
     restart = "always" if spec.restart.name in ("always", "unless-stopped") else "on-failure"
-    # A description is read as it stands: specifiers are doubled, lines joined.
+    # A description is read as it is: specifiers are doubled, lines joined.
     description = " ".join(f"{spec.name}: {spec.image}".replace("%", "%%").replace("\\", "/").split())
     lines = (
         "[Unit]",

@@ -111,7 +111,7 @@ def from_docker_run(text: str, paths: HostPaths | None = None) -> CommandRecipe:
     if not is_image_reference(spec.image):
         raise UsageError(
             f"{truncate(clean_line(spec.image), 60)} is not the name of an image.",
-            "The image stands after the options: docker run -d ... IMAGE",
+            "The image comes after the options: docker run -d ... IMAGE",
         )
     return _Import(spec, paths, left_out).recipe()
 

@@ -72,7 +72,7 @@ class ModNote:
 
 
 def licence_of(text: str) -> str:
-    """The licence that a text is, by its telling words; empty when it is none of the usual ones."""
+    """The licence that a text is, by its typical words; empty when it is none of the usual ones."""
     return next((name for words, name in _LICENCES if words.lower() in text.lower()), "")
 
 
@@ -200,7 +200,7 @@ def own_name(found: FoundFile) -> str:
 
 
 def names_of(paths: tuple[str, ...]) -> dict[str, str]:
-    """A name for each file, by path; where two files have one stem, their folder's name stands in front."""
+    """A name for each file, by path; where two files have one stem, their folder's name comes first."""
     names: dict[str, str] = {}
     taken: set[str] = set()
     for path in sorted(paths, key=lambda each: (each.count("/"), each)):
