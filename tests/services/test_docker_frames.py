@@ -87,29 +87,26 @@ def test_garbage_is_damage_and_nothing_worse(data: bytes, cuts: list[int]) -> No
             continue
 
 
-def test_parts_of_stdout_and_stderr_may_interleave() -> None:
-    data = frame(stamp(1), b"a" * PART) + frame(stamp(2), b"err\n", 2) + frame(stamp(1), b"b\n")
-    assert FrameDecoder().feed(data) == [LogLine(stamp(2), "err"), LogLine(stamp(1), "a" * PART + "b")]
+BARE = b"\x01\0\0\0\0\0\0\x04two\n"
 
 
-def test_a_last_line_without_newline_ends_with_its_process() -> None:
+@pytest.mark.parametrize(
+    ("data", "lines", "rest"),
+    [
+        (frame(stamp(1), b"a" * PART) + frame(stamp(2), b"err\n", 2) + frame(stamp(1), b"b\n"),
+         [(2, "err"), (1, "a" * PART + "b")], []),
+        (frame(stamp(1), b"the end") + frame(stamp(2), b"next start\n"), [(1, "the end"), (2, "next start")], []),
+        (frame(stamp(1), b"a\nb\nc"), [(1, "a"), (1, "b")], [(1, "c")]),
+        (frame(stamp(1), b"one ") + BARE, [(1, "one two")], []),
+        (frame(stamp(1), b"a\xff\xfeb\n"), [(1, "a\ufffd\ufffdb")], []),
+        (stored(b"x" * MAX_LINE_CHARS, stamp(1)), [(1, "x" * MAX_LINE_CHARS)], []),
+    ],
+    ids=["stdout and stderr", "no newline at the end", "lines of one frame", "no repeated stamp", "no UTF-8", "limit"],
+)  # fmt: skip
+def test_frames_that_are_not_one_line(data: bytes, lines: list[tuple[int, str]], rest: list[tuple[int, str]]) -> None:
     decoder = FrameDecoder()
-    assert decoder.feed(frame(stamp(1), b"the end") + frame(stamp(2), b"next start\n")) == [
-        LogLine(stamp(1), "the end"),
-        LogLine(stamp(2), "next start"),
-    ]
-    assert decoder.finish() == []
-
-
-def test_several_lines_in_one_frame_share_its_stamp() -> None:
-    decoder = FrameDecoder()
-    assert decoder.feed(frame(stamp(1), b"a\nb\nc")) == [LogLine(stamp(1), "a"), LogLine(stamp(1), "b")]
-    assert decoder.finish() == [LogLine(stamp(1), "c")]
-
-
-def test_parts_without_repeated_stamps_are_joined_too() -> None:
-    parts = frame(stamp(1), b"one ") + b"\x01\0\0\0\0\0\0\x04two\n"
-    assert FrameDecoder().feed(parts) == [LogLine(stamp(1), "one two")]
+    assert decoder.feed(data) == [LogLine(stamp(at), text) for at, text in lines]
+    assert decoder.finish() == [LogLine(stamp(at), text) for at, text in rest]
 
 
 @pytest.mark.parametrize("terminal", [False, True])
@@ -133,15 +130,6 @@ def test_a_line_without_end_takes_no_more_memory_than_one_that_is_shown() -> Non
     assert held <= 5 * MAX_LINE_CHARS
     (line,) = decoder.finish()
     assert "10,485,760 bytes" in line.text
-
-
-def test_a_line_of_just_the_limit_is_whole() -> None:
-    (line,) = FrameDecoder().feed(stored(b"x" * MAX_LINE_CHARS, stamp(1)))
-    assert line.text == "x" * MAX_LINE_CHARS
-
-
-def test_bytes_that_are_no_utf8_are_replaced() -> None:
-    assert FrameDecoder().feed(frame(stamp(1), b"a\xff\xfeb\n"))[0].text == "a\ufffd\ufffdb"
 
 
 @pytest.mark.parametrize(

@@ -99,20 +99,18 @@ specs = st.builds(
 
 @settings(deadline=None)
 @given(specs)
-def test_text_split_and_parsed_gives_the_same_spec(spec: ContainerSpec) -> None:
-    argv = split_text(render_text(spec))
+def test_text_split_and_read_gives_the_same_spec_with_the_same_fingerprint(spec: ContainerSpec) -> None:
+    argv, kept = split_text(render_text(spec)), canonical(spec)
     assert argv == render_argv(spec)
-    assert read_argv(argv)[0] == canonical(spec)
-
-
-@settings(deadline=None)
-@given(specs)
-def test_only_the_split_of_a_long_entrypoint_is_not_kept(spec: ContainerSpec) -> None:
-    kept = canonical(spec)
-    assert canonical(kept) == kept
+    assert read_argv(argv)[0] == kept == canonical(kept)
+    # Only the split of a long entrypoint is not kept.
     assert (kept.entrypoint or ()) + kept.command == (spec.entrypoint or ()) + spec.command
     assert (kept.entrypoint is None, kept.entrypoint == ()) == (spec.entrypoint is None, spec.entrypoint == ())
     assert replace(kept, entrypoint=None, command=()) == replace(spec, entrypoint=None, command=())
+    labelled = replace(spec, labels=(*spec.labels, (LABEL_SPEC_HASH, "0123456789abcdef")))
+    assert spec_hash(labelled) == spec_hash(spec) == spec_hash(kept)
+    assert spec_hash(replace(spec, labels=spec.labels[::-1])) == spec_hash(spec)
+    assert spec_hash(replace(spec, shm_size=spec.shm_size + 1)) != spec_hash(spec)
 
 
 @settings(max_examples=40, deadline=None)
@@ -121,15 +119,6 @@ def test_a_real_shell_reads_the_text_as_the_same_words(spec: ContainerSpec) -> N
     script = "docker() { printf '%s\\0' docker \"$@\"; }\n" + render_text(spec)
     done = subprocess.run(["sh"], input=script.encode(), capture_output=True, check=True)
     assert tuple(done.stdout.decode().split("\0")[:-1]) == render_argv(spec)
-
-
-@settings(deadline=None)
-@given(specs)
-def test_equal_settings_have_equal_fingerprints(spec: ContainerSpec) -> None:
-    labelled = replace(spec, labels=(*spec.labels, (LABEL_SPEC_HASH, "0123456789abcdef")))
-    assert spec_hash(labelled) == spec_hash(spec) == spec_hash(canonical(spec))
-    assert spec_hash(replace(spec, labels=spec.labels[::-1])) == spec_hash(spec)
-    assert spec_hash(replace(spec, shm_size=spec.shm_size + 1)) != spec_hash(spec)
 
 
 def test_fingerprints_stay_the_same_from_version_to_version() -> None:
@@ -185,8 +174,9 @@ docker run -d \\
   --enable-auto-tool-choice"""
 
 
-def test_text_has_one_option_a_line() -> None:
+def test_text_has_one_option_a_line_and_is_plain_shlex_once_lines_are_joined() -> None:
     assert render_text(QWEN) == QWEN_TEXT
+    assert shlex.split(QWEN_TEXT.replace("\\\n", "")) == list(render_argv(QWEN))
 
 
 @pytest.mark.parametrize(
@@ -342,14 +332,7 @@ def test_what_a_server_does_without_is_left_out_with_the_reason(written: str, sa
     assert says in left_out[0]
 
 
-def test_the_gpu_runtime_asks_for_the_gpu() -> None:
+def test_the_gpu_runtime_asks_for_the_gpu_and_a_key_is_known_by_its_name_alone() -> None:
     assert parse_text("docker run --runtime nvidia x").gpus == Gpus()
     assert parse_text("docker run --gpus 1 --runtime nvidia x").gpus == Gpus(1)
-
-
-def test_a_key_of_the_shell_is_known_by_its_name_alone() -> None:
     assert parse_text("docker run -e HF_TOKEN x").env == (EnvVar("HF_TOKEN", "$HF_TOKEN"),)
-
-
-def test_rendered_text_is_plain_shlex_once_lines_are_joined() -> None:
-    assert shlex.split(render_text(QWEN).replace("\\\n", "")) == list(render_argv(QWEN))

@@ -51,6 +51,7 @@ def test_a_placeholder_without_a_value_stays_and_is_reported_by_name() -> None:
     rendered = render("serve {model} --a {nowhere} --b {nothing} --c {nowhere}", VALUES)
     assert rendered.text == "serve Qwen/Qwen3-8B --a {nowhere} --b {nothing} --c {nowhere}"
     assert rendered.missing == ("nowhere", "nothing")
+    assert placeholders("""{port} {model} '{"a":1}' {port} {}""") == ("port", "model"), "once, in order; JSON is none"
 
 
 def test_a_value_that_grows_by_itself_ends_and_is_reported() -> None:
@@ -69,10 +70,6 @@ def test_values_that_multiply_each_other_are_cut_off() -> None:
 
 def test_a_value_that_names_itself_is_left_as_it_is() -> None:
     assert render("{a}", {"a": "{a}"}).text == "{a}"
-
-
-def test_placeholders_are_listed_once_in_order_and_json_is_not_one() -> None:
-    assert placeholders("""{port} {model} '{"a":1}' {port} {}""") == ("port", "model")
 
 
 def test_environment_values_know_config_and_launch_tokens_only() -> None:
