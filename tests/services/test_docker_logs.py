@@ -214,36 +214,25 @@ async def test_a_slow_reader_holds_the_daemon_back(daemon: FakeDocker, engine: D
         assert log.sent < 80 * 1024**2
 
 
-async def test_closing_ends_the_thread_and_the_connection_at_once(daemon: FakeDocker, engine: DockerEngine) -> None:
-    ScriptedLog(daemon, numbered(3))
+@pytest.mark.parametrize("when", ["idle", "a slow reader", "daemon away", "cancelled"])
+async def test_closing_ends_the_thread_and_the_connection_at_once(daemon: FakeDocker, when: str) -> None:
+    engine = DockerEngine(daemon.environ(), away_seconds=30)
+    many = [(i, b"x" * 1000 + b"\n") for i in range(50_000)]
+    log = ScriptedLog(daemon, many if when == "a slow reader" else numbered(3))
     batches = engine.logs("x")
-    assert len(await anext(batches)) == 3
+    reading = asyncio.create_task(read(engine) if when == "cancelled" else anext(batches))  # type: ignore[arg-type]
+    await until(lambda: log.queries and log_threads() and (when == "cancelled" or reading.done()))
     (thread,) = log_threads()
+    if when == "daemon away":
+        daemon.stop()
+        await asyncio.sleep(0.1)
     began = time.monotonic()
-    await batches.aclose()
-    await until(lambda: not thread.is_alive())
-    assert time.monotonic() - began < 0.5
-
-
-async def test_closing_wakes_a_thread_that_waits_for_a_slow_reader(daemon: FakeDocker, engine: DockerEngine) -> None:
-    ScriptedLog(daemon, [(i, b"x" * 1000 + b"\n") for i in range(50_000)])
-    batches = engine.logs("x")
-    await anext(batches)
-    (thread,) = log_threads()
-    await asyncio.sleep(0.1)
+    if when == "cancelled":
+        reading.cancel()
+        await asyncio.wait((reading,))
     await batches.aclose()
     await until(lambda: not thread.is_alive(), 0.5)
-
-
-async def test_closing_while_the_daemon_is_away_ends_the_thread(daemon: FakeDocker) -> None:
-    engine = DockerEngine(daemon.environ(), away_seconds=30)
-    ScriptedLog(daemon, numbered(3))
-    batches = engine.logs("x")
-    await anext(batches)
-    daemon.stop()
-    await asyncio.sleep(0.2)
-    await batches.aclose()
-    await until(lambda: not log_threads(), 0.5)
+    assert time.monotonic() - began < 0.5
     await engine.close()
 
 

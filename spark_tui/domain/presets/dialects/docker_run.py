@@ -6,7 +6,6 @@ import posixpath
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Final
 
@@ -33,10 +32,10 @@ from spark_tui.domain.engine.runtimes import (
 from spark_tui.domain.errors import UsageError
 from spark_tui.domain.host.identity import HostPaths
 from spark_tui.domain.presets.command import HOST_NETWORK, render
+from spark_tui.domain.presets.dialects.recipe_files import Converted
 from spark_tui.domain.presets.dialects.yaml_text import Value, table_of
 from spark_tui.domain.presets.image import assumed_entrypoint, is_image_reference
 from spark_tui.domain.presets.invocation import parse
-from spark_tui.domain.presets.located import Table
 from spark_tui.domain.presets.options import OPTIONS, SETTABLE, key_of, spellings
 from spark_tui.domain.presets.plan import COMPILE_CACHES, STORE_TARGET
 from spark_tui.domain.presets.preset import NO_GPU, Scalar
@@ -76,16 +75,7 @@ _LEFT_TO_FILL = re.compile(r"<[A-Za-z][A-Za-z0-9_ -]*>")
 _TYPESET = re.compile("(?:^|\\s)[\u2012-\u2015]+[A-Za-z]|(?:^|[\\s=])[\u2018\u2019\u201c\u201d]")
 
 
-@dataclass(frozen=True, slots=True)
-class CommandRecipe:
-    """A command as a recipe of version 2. `name` is what its container or model is called."""
-
-    document: Table
-    name: str
-    changes: tuple[str, ...]
-
-
-def from_docker_run(text: str, paths: HostPaths | None = None) -> CommandRecipe:
+def from_docker_run(text: str, paths: HostPaths | None = None) -> Converted:
     """The recipe of one command, as `find_commands` gives it. Without `paths` any folder may be mounted.
 
     Raises UsageError for what a preset cannot hold, and for what posts and guides do to commands.
@@ -338,7 +328,7 @@ class _Import:
         if not self.spec.label(LABEL_PRESET):
             self.changes.append(truncate(clean_line(change), 300))
 
-    def recipe(self) -> CommandRecipe:
+    def recipe(self) -> Converted:
         """The whole recipe. Raises UsageError for what a preset has no place for."""
         spec = self.spec
         env = self._environment()
@@ -373,7 +363,7 @@ class _Import:
         }
         kept = {key: value for key, value in made.items() if value not in ("", {})}
         name = spec.name or posixpath.basename(self.model.rstrip("/")).lower().removesuffix(".gguf")
-        return CommandRecipe(table_of(kept), name, tuple(dict.fromkeys(self.changes)))
+        return Converted(table_of(kept), tuple(dict.fromkeys(self.changes)), name)
 
     def _environment(self) -> dict[str, Value]:
         """The variables that may stand in a file; the store's place and the server's address are a launch's to say."""

@@ -226,12 +226,11 @@ def examine(
     `name` is the preset's name to be, one that `names_of` gave or that OPTIONS["name"] has read. A command has a name
     of its own, which counts unless the person has `chosen` one; its mounts are held against `paths`.
     """
-    place = posixpath.join(gathered.registry.root, found.path)
-    if found.command:
-        return _examined_command(found, place, name if chosen else "", paths)
+    registry, document = gathered.registry, found.document
+    place = posixpath.join(registry.root, found.path)
     if found.problem is not None:
         return Examined(found.path, name, problem=found.problem)
-    if not isinstance(found.document, Table):
+    if not found.command and not isinstance(document, Table):
         problem = PresetError(
             "This is no recipe: a recipe is a mapping of keys to values.",
             "Give a recipe file, or a docker run command.",
@@ -239,61 +238,46 @@ def examine(
             line=1,
         )
         return Examined(found.path, name, problem=problem)
-    dialect = dialect_of(found.document)
+    dialect = dialect_of(document) if isinstance(document, Table) else Dialect.DOCKER_RUN
+    name = "" if found.command and not chosen else name
     try:
-        converted = _converted(found, found.document, dialect, gathered, place)
+        if isinstance(document, Table):
+            converted = _converted(found, document, dialect, gathered, place)
+        else:
+            converted = from_docker_run(found.command, paths)
+        name = name or plain_name(converted.name)
         preset = preset_from(converted.document, name=name, origin=Origin.USER, file=place)
-    except PresetError as problem:
-        return Examined(found.path, name, dialect, problem=problem)
-    registry = gathered.registry
+    except (UsageError, PresetError) as error:
+        placed = PresetError(error.summary, error.remedy, file=place, line=found.line, detail=error.detail)
+        problem = error if isinstance(error, PresetError) and not found.command else placed
+        return Examined(found.path, name or found.path, dialect, problem=problem)
     mods = tuple(mod_note(mod, found.path, registry) for mod in preset.mods)
-    as_written = dialect is Dialect.SPARKRUN and found.document.get("include") is None
+    as_written = dialect is Dialect.SPARKRUN and isinstance(document, Table) and document.get("include") is None
     where = registry.address or registry.root
     where += f" ({registry.commit[:12]})" if registry.commit else ""
-    header = [
+    about = [
         f"Imported by spark-tui: {found.path}" + (f" of {where}" if where else ""),
         f"There it is an {dialect}." if dialect is Dialect.EUGR else f"It is a {dialect}.",
         f"Licence there: {registry.licence or 'not stated'}.",
         *([] if as_written else ["Rewritten, without its comments."]),
-        *(f"Changed: {change}" for change in converted.changes),
-        *(f"Not applied: {mod.name}" + (f" ({mod.script})" if mod.script else "") for mod in mods),
     ]
+    if found.command:
+        about = [f"Imported by spark-tui from a docker run command: {found.path}"]
+    about += [f"Changed: {change}" for change in converted.changes]
+    about += [f"Not applied: {mod.name}" + (f" ({mod.script})" if mod.script else "") for mod in mods]
+    header = comment(tuple(truncate(clean_line(line), 300) for line in about))
     return Examined(
         path=found.path,
         name=name,
         dialect=dialect,
         preset=preset,
-        text=_comment(header) + (found.text if as_written else yaml_text(converted.document)),
+        text=header + (found.text if as_written else yaml_text(converted.document)),
         changes=converted.changes,
         kept=preset.unknown,
         hooks=preset.hooks,
         mods=mods,
         needs=missing_values(preset),
         notes=preset.facts.cautions if dialect is Dialect.EUGR else (),
-    )
-
-
-def _examined_command(found: FoundFile, place: str, name: str, paths: HostPaths | None) -> Examined:
-    try:
-        recipe = from_docker_run(found.command, paths)
-        name = name or plain_name(recipe.name)
-        preset = preset_from(recipe.document, name=name, origin=Origin.USER, file=place)
-    except (UsageError, PresetError) as error:
-        problem = PresetError(error.summary, error.remedy, file=place, line=found.line, detail=error.detail)
-        return Examined(found.path, name or found.path, Dialect.DOCKER_RUN, problem=problem)
-    header = [
-        f"Imported by spark-tui from a docker run command: {found.path}",
-        *(f"Changed: {change}" for change in recipe.changes),
-    ]
-    return Examined(
-        path=found.path,
-        name=name,
-        dialect=Dialect.DOCKER_RUN,
-        preset=preset,
-        text=_comment(header) + yaml_text(recipe.document),
-        changes=recipe.changes,
-        kept=preset.unknown,
-        needs=missing_values(preset),
     )
 
 
@@ -310,7 +294,3 @@ def _converted(found: FoundFile, document: Table, dialect: Dialect, gathered: Ga
 
         return Converted(flattened(document, place, sibling), ("What it includes is written into it.",))
     return Converted(document)
-
-
-def _comment(lines: list[str]) -> str:
-    return comment(tuple(truncate(clean_line(line), 300) for line in lines))

@@ -176,10 +176,12 @@ def _doubled(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Converted:
-    """A recipe in our dialect, and what was changed on the way, in words."""
+    """A recipe in our dialect, and what was changed on the way, in words. `name` is what a container that has no file
+    is called, or its model."""
 
     document: Table
     changes: tuple[str, ...] = ()
+    name: str = ""
 
 
 def from_eugr(document: Table, *, file: str, folder: str = "") -> Converted:
