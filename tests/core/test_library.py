@@ -14,11 +14,11 @@ import pytest
 from spark_tui.core.library import Library
 from spark_tui.core.store import Store
 from spark_tui.domain.engine.container import LABEL_MODEL, ContainerStatus, Mount
-from spark_tui.domain.errors import RefusedError, UsageError
+from spark_tui.domain.errors import RefusedError
 from spark_tui.domain.models.store import Extent
 from spark_tui.domain.presets.model_use import LibraryEntry, LibraryView, User
 from spark_tui.domain.presets.preset import Preset, PresetFacts, RequiredFile
-from spark_tui.domain.reading import Missing, Stale, value_of
+from spark_tui.domain.reading import Stale, value_of
 from spark_tui.services.store.store import FolderModelStore
 from tests.core.kit import PRESET, FixedPresets
 from tests.fakes_docker import FakeDocker
@@ -134,42 +134,24 @@ async def test_without_docker_the_models_are_shown_and_engines_are_unknown(root:
 # --- the slice --------------------------------------------------------------------------------------------
 
 
-async def test_an_unchanged_store_changes_nothing_in_the_world(root: Path) -> None:
-    async with opened(root) as shelf:
-        await shelf.library.refresh()
-        before = shelf.store.world
-        await shelf.library.refresh()
-        assert shelf.store.world is before
+async def test_an_unchanged_store_changes_nothing_and_a_broken_one_leaves_the_last_view_stale(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(*, others: bool = True) -> Any:
+        raise OSError(5, "Input/output error")
 
-
-async def test_a_store_that_breaks_leaves_the_last_view_marked_stale(root: Path) -> None:
-    class Broken(FolderModelStore):
-        fails = False
-
-        async def scan(self, *, others: bool = True) -> Any:
-            if self.fails:
-                raise OSError(5, "Input/output error")
-            return await super().scan(others=others)
-
-    async with opened(root) as shelf:
-        broken = Broken(root)
-        library = Library(broken, shelf.docker, FixedPresets(PRESET), shelf.store, shelf.clock, str(root))
-        await library.refresh()
-        broken.fails = True
-        reading = await library.refresh()
-        assert isinstance(reading, Stale)
-        assert not isinstance(library.view, Missing)
-        await broken.close()
-
-
-async def test_the_loop_goes_on_while_a_scan_runs(root: Path) -> None:
     async with opened(root) as shelf:
         ticks = 0
         scanning = asyncio.ensure_future(shelf.library.refresh())
         while not scanning.done():
             ticks += 1
             await asyncio.sleep(0)
-        assert ticks > 3
+        assert ticks > 3, "the loop is free while a scan runs"
+        before = shelf.store.world
+        await shelf.library.refresh()
+        assert shelf.store.world is before
+        monkeypatch.setattr(shelf.models, "scan", broken)
+        assert isinstance(await shelf.library.refresh(), Stale)
 
 
 # --- verifying --------------------------------------------------------------------------------------------
@@ -275,12 +257,3 @@ async def test_leftovers_may_go_while_an_engine_runs(root: Path) -> None:
         plan = await shelf.library.plan_delete("org/qwen", Extent.LEFTOVERS)
         await shelf.library.delete(plan, "org/qwen")
         assert not list((base / "blobs").glob("*.incomplete"))
-
-
-async def test_a_name_that_is_not_there_is_wrong_usage_with_near_names(root: Path) -> None:
-    async with opened(root) as shelf:
-        with pytest.raises(UsageError, match="There is no model org/qwn") as caught:
-            await shelf.library.entry("org/qwn")
-        assert "org/qwen" in caught.value.remedy
-        with pytest.raises(UsageError):
-            await shelf.library.plan_delete("org/qwn")

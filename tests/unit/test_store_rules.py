@@ -98,12 +98,12 @@ def test_what_an_engine_needs_of_a_listing(listed: tuple[str, ...], here: tuple[
     assert needed(listed, here) == wanted
 
 
-def test_the_listings_lfs_size_and_digest_count_before_those_of_its_pointer() -> None:
-    tree = {
-        "format_version": 1,
-        "files": {"a": {"size": 130, "blob_id": "b" * 40, "lfs_sha256": "c" * 64, "lfs_size": 9}},
-    }
+def test_a_listing_gives_the_size_and_digest_of_the_data_and_sizes_are_compared() -> None:
+    entry = {"size": 130, "blob_id": "b" * 40, "lfs_sha256": "c" * 64, "lfs_size": 9}  # of the pointer, of the data
+    tree = {"format_version": 1, "files": {"a": entry}}
     assert expected_files(tree) == {"a": Expected(9, "c" * 64, Algorithm.SHA256)}
+    found = with_expected((file("a", 5), file("b", 6)), {"a": Expected(6), "b": Expected(6)})
+    assert [each.trouble for each in found] == [Trouble.SIZE, Trouble.NONE]
 
 
 @given(
@@ -126,27 +126,20 @@ def test_no_listing_breaks_it(value: object) -> None:
         ("a" * 41, Algorithm.NONE),
         ("../x", Algorithm.NONE),
     ],
+    ids=["sha256", "git", "neither", "path"],
 )
-def test_a_blobs_name_tells_how_it_was_hashed(name: str, algorithm: Algorithm) -> None:
-    assert digest_of(name)[1] is algorithm
-
-
-def test_a_size_that_differs_from_the_listing_is_trouble() -> None:
-    found = with_expected((file("a", 5), file("b", 6)), {"a": Expected(6), "b": Expected(6)})
-    assert [each.trouble for each in found] == [Trouble.SIZE, Trouble.NONE]
+def test_a_blobs_name_says_how_it_was_hashed(name: str, algorithm: str) -> None:
+    assert digest_of(name)[1] == algorithm
 
 
 def revision(commit: str, *refs: str, modified: float = 0.0) -> StoredRevision:
     return StoredRevision(commit, f"/s/{commit}", refs, modified=modified)
 
 
-def test_main_is_the_current_revision_else_the_newest() -> None:
+def test_main_is_the_current_revision_else_the_newest_and_only_beside_a_referenced_one_is_one_old() -> None:
     assert current_commit([revision("a", "main"), revision("b", "v1", modified=9.0)]) == "a"
     assert current_commit([revision("a"), revision("b", modified=9.0)]) == "b"
     assert current_commit([]) == ""
-
-
-def test_only_beside_a_referenced_revision_is_one_unreferenced() -> None:
     both = without_reference([revision("a", "main"), revision("b")])
     assert [each.completeness for each in both] == [Completeness.COMPLETE, Completeness.UNREFERENCED]
     assert without_reference([revision("b")])[0].completeness is Completeness.COMPLETE
@@ -154,13 +147,8 @@ def test_only_beside_a_referenced_revision_is_one_unreferenced() -> None:
 
 def test_a_revision_is_found_by_commit_its_beginning_branch_or_not_at_all() -> None:
     commits = ("aaaa1111" + "0" * 32, "aaaa2222" + "0" * 32)
-    model = StoredModel(
-        "o/n",
-        Layout.CACHE,
-        "/p",
-        revisions=(revision(commits[0], "main"), revision(commits[1], "v1")),
-        commit=commits[0],
-    )
+    revisions = (revision(commits[0], "main"), revision(commits[1], "v1"))
+    model = StoredModel("o/n", Layout.CACHE, "/p", revisions=revisions, commit=commits[0])
     for name, commit in (("", commits[0]), ("v1", commits[1]), ("aaaa22", commits[1]), (commits[1], commits[1])):
         found = model.revision(name)
         assert found is not None
