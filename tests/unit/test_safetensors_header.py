@@ -34,7 +34,6 @@ def test_a_good_header() -> None:
         ("b.weight", "U8", (4,), 4, 4),
     ]
     assert found.size == 12
-    assert found.metadata == (("format", "pt"),)
 
 
 def test_an_unknown_dtype_is_taken_by_its_size() -> None:

@@ -196,14 +196,13 @@ class Quantization:
     `method` is the config's word: `modelopt`, `compressed-tensors`, `mxfp4`, `fp8`, `awq`, `gptq`, ...; empty for a
     checkpoint that is not quantized. `formats` are what it holds, the main one first. `excluded` are the modules that
     stay as they were, as patterns. `kv_cache` is the KV dtype that it was calibrated for (`fp8`, `nvfp4`), empty for
-    none. `group_size` counts weights per scale.
+    none.
     """
 
     method: str
     formats: tuple[WeightFormat, ...] = ()
     excluded: tuple[str, ...] = ()
     kv_cache: str = ""
-    group_size: int | None = None
 
     @property
     def words(self) -> str:
@@ -273,8 +272,6 @@ class CheckpointFacts:
     dtype: str = ""
     quantization: Quantization | None = None
     layers: int | None = None
-    hidden_size: int | None = None
-    vocab_size: int | None = None
     attention: tuple[AttentionLayers, ...] | None = None
     states: tuple[StateLayers, ...] | None = None
     experts: Experts | None = None
@@ -285,7 +282,6 @@ class CheckpointFacts:
     mtp_layers: int | None = None
     mtp_attention: AttentionLayers | None = None
     modalities: tuple[str, ...] = ()
-    tied_embeddings: bool | None = None
     weights: WeightSummary | None = None
     sampling: tuple[tuple[str, float], ...] = ()
     chat: ChatAbilities | None = None

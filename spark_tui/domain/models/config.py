@@ -355,7 +355,7 @@ def _stated(found: Keys) -> Quantization:
     else:
         formats = (WeightFormat.OTHER,)
     excluded = found.texts("modules_to_not_convert") or found.texts("ignored_layers") or ()
-    return Quantization(method or "unknown", formats, excluded, group_size=found.positive("group_size", "q_group_size"))
+    return Quantization(method or "unknown", formats, excluded)
 
 
 def _modelopt(found: Keys, method: str) -> Quantization:
@@ -369,19 +369,16 @@ def _modelopt(found: Keys, method: str) -> Quantization:
         formats = (WeightFormat.NVFP4_W4A16,)  # vLLM 0.29: no quantized activations
     excluded = found.texts("exclude_modules") or found.texts("ignore") or ()
     kv_cache = found.text("kv_cache_quant_algo").lower() or _kv_scheme(found)
-    return Quantization(method, formats, excluded, kv_cache, found.positive("group_size"))
+    return Quantization(method, formats, excluded, kv_cache)
 
 
 def _compressed(found: Keys) -> Quantization:
     groups = found.inners("config_groups")
     formats = [_group_format(group, found.text("format")) for group in groups]
-    weights = [group.inner("weights") for group in groups]
-    sizes = [part.positive("group_size") for part in weights if part is not None]
     if not formats:
         formats = [_COMPRESSED.get(found.text("format"), WeightFormat.OTHER)]
-    size = next((size for size in sizes if size), None)
     excluded = found.texts("ignore") or ()
-    return Quantization("compressed-tensors", tuple(dict.fromkeys(formats)), excluded, _kv_scheme(found), size)
+    return Quantization("compressed-tensors", tuple(dict.fromkeys(formats)), excluded, _kv_scheme(found))
 
 
 def _group_format(group: Keys, whole: str) -> WeightFormat:
@@ -438,7 +435,6 @@ def facts_from(
     mtp_layers = None if tensor_names is None else layers.drafting or 0
     if mtp_layers and tensor_names is not None:
         mtp_layers *= any(is_draft_tensor(name, layers.count) for name in tensor_names)
-    tied = whole.flag("tie_word_embeddings")
     limits = Keys(generation or {}, findings, "generation_config.")
     sampling = ((name, limits.number(name)) for name in _SAMPLING)
     return CheckpointFacts(
@@ -447,8 +443,6 @@ def facts_from(
         dtype=next(filter(None, (keys.text(key) for keys in (text, whole) for key in ("torch_dtype", "dtype"))), ""),
         quantization=quant,
         layers=layers.count,
-        hidden_size=text.positive("hidden_size", "n_embd"),
-        vocab_size=text.positive("vocab_size") or whole.positive("vocab_size"),
         attention=layers.attention,
         states=layers.states,
         experts=experts,
@@ -459,7 +453,6 @@ def facts_from(
         mtp_layers=mtp_layers,
         mtp_attention=layers.drafting_attention,
         modalities=tuple(dict.fromkeys(("text", *towers))),
-        tied_embeddings=text.flag("tie_word_embeddings") if tied is None else tied,
         sampling=tuple((name, value) for name, value in sampling if value is not None),
         findings=tuple(findings),
         source=source,

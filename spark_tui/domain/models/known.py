@@ -73,7 +73,7 @@ def _plain(layers: int, kv_heads: int, head_dim: int, context: int, **more: Any)
 def _gpt_oss(layers: int, experts: int) -> dict[str, Any]:
     return _plain(
         layers, 8, 64, 131072, model_type="gpt_oss", sliding_window=128, num_local_experts=experts,
-        num_experts_per_tok=4, vocab_size=201088,
+        num_experts_per_tok=4,
     )  # fmt: skip
 
 
@@ -82,7 +82,7 @@ KNOWN: Final = (
         r"qwen-?3\.[56]-35b-a3b",
         _qwen_gdn(
             40, 2, 32, model_type="qwen3_5_moe", mamba_ssm_dtype="float32", num_experts=256, num_experts_per_tok=8,
-            n_shared_experts=1, mtp_num_hidden_layers=1, vocab_size=248320,
+            n_shared_experts=1, mtp_num_hidden_layers=1,
         ),
         "vLLM 0.20.2 on a GB10, Qwen3.6-35B-A3B with MTP: 64.69 GiB, 5,463,232 tokens, 20.84x",
     ),
@@ -96,13 +96,12 @@ KNOWN: Final = (
     ),
     KnownModel(
         r"qwen-?3\.[56]-27b",
-        _qwen_gdn(64, 4, 48, model_type="qwen3_5", mamba_ssm_dtype="float32", mtp_num_hidden_layers=1,
-                  vocab_size=248320),
+        _qwen_gdn(64, 4, 48, model_type="qwen3_5", mamba_ssm_dtype="float32", mtp_num_hidden_layers=1),
     ),
     KnownModel(
         r"qwen-?3-next-80b",
         _qwen_gdn(48, 2, 32, model_type="qwen3_next", num_experts=512, num_experts_per_tok=10, n_shared_experts=1,
-                  num_nextn_predict_layers=1, vocab_size=151936),
+                  num_nextn_predict_layers=1),
     ),
     KnownModel(
         r"gemma-4-31b",

@@ -116,7 +116,6 @@ class Partial:
 
     name: str
     have: int
-    modified: float
     writing: bool = False
 
 
@@ -170,7 +169,6 @@ class StoredModel:
     partials: tuple[Partial, ...] = ()
     shared: tuple[Payload, ...] = ()
     used: float | None = None
-    modified: float | None = None
     foreign: int = 0
     owner: str = ""
     findings: tuple[Finding, ...] = ()

@@ -55,10 +55,9 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class SafetensorsHeader:
-    """The tensors in file order, and the free metadata."""
+    """The tensors in file order."""
 
     tensors: tuple[Tensor, ...]
-    metadata: tuple[tuple[str, str], ...] = ()
 
     @property
     def size(self) -> int:
@@ -89,7 +88,7 @@ def parse_header(data: bytes, *, file: str = "", file_size: int | None = None) -
     if len(body) < length:
         return CheckpointProblem(file, f"truncated: {len(body):,} of {length:,} bytes of its header are there")
     try:
-        tensors, metadata = _parsed(read_object(body, unique=True))
+        tensors = _parsed(read_object(body, unique=True))
     except BadJson as error:
         return CheckpointProblem(file, f"its header is wrong: {error}")
     end = sum(tensor.size for tensor in tensors)
@@ -97,14 +96,13 @@ def parse_header(data: bytes, *, file: str = "", file_size: int | None = None) -
         have = max(0, file_size - LENGTH_BYTES - length)
         words = "truncated" if have < end else "longer than its header says"
         return CheckpointProblem(file, f"{words}: {have:,} of {end:,} bytes of tensors are there")
-    return SafetensorsHeader(tensors, metadata)
+    return SafetensorsHeader(tensors)
 
 
-def _parsed(found: dict[str, Any]) -> tuple[tuple[Tensor, ...], tuple[tuple[str, str], ...]]:
-    """The tensors in file order without gaps, and the free metadata. Raises BadJson."""
+def _parsed(found: dict[str, Any]) -> tuple[Tensor, ...]:
+    """The tensors in file order, without gaps. Raises BadJson."""
     extra = found.pop(_METADATA, None)
-    extra = {} if extra is None else extra
-    if not isinstance(extra, dict) or not all(isinstance(value, str) for value in extra.values()):
+    if extra is not None and not (isinstance(extra, dict) and all(isinstance(text, str) for text in extra.values())):
         raise BadJson("its metadata is not an object of texts")
     placed = sorted((_tensor(name, entry) for name, entry in found.items()), key=lambda item: item[0])
     at = 0
@@ -113,8 +111,7 @@ def _parsed(found: dict[str, Any]) -> tuple[tuple[Tensor, ...], tuple[tuple[str,
             words = "overlaps the tensor before it" if begin < at else "leaves a gap before it"
             raise BadJson(f"{truncate(clean_line(tensor.name), 80)} {words}")
         at = end
-    metadata = ((truncate(clean_line(key), 60), truncate(clean_line(value), 200)) for key, value in extra.items())
-    return tuple(tensor for _, tensor in placed), tuple(metadata)
+    return tuple(tensor for _, tensor in placed)
 
 
 def _tensor(name: str, entry: Any) -> tuple[tuple[int, int], Tensor]:

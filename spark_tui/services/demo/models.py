@@ -133,9 +133,7 @@ class DemoModels:
             size = float(known.current.expected or known.size) if known.current is not None else float(known.size)
         else:
             size = float(sum(file.size or 0 for file in files))
-        now = self._clock.now()
-        whole = _cached(now, model, size / GIB, shards, Completeness.COMPLETE, shards, 0.0)
-        self._models[model] = replace(whole, modified=now)
+        self._models[model] = _cached(self._clock.now(), model, size / GIB, shards, Completeness.COMPLETE, shards, 0.0)
 
     async def close(self) -> None:
         pass
@@ -157,7 +155,7 @@ def _cached(now: float, name: str, gib: float, shards: int, state: Completeness,
     reasons: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     if state is Completeness.PARTIAL:
-        partials = (Partial("9" * 64, int(1.2 * GIB), now - 5 * _DAY),)
+        partials = (Partial("9" * 64, int(1.2 * GIB)),)
         missing = tuple(_shard(at, shards) for at in range(here + 1, shards + 1))
         reasons = (f"{missing[0]} is missing (4.5 GiB)",)
     elif state is Completeness.CORRUPT:
@@ -172,7 +170,7 @@ def _cached(now: float, name: str, gib: float, shards: int, state: Completeness,
     return StoredModel(
         id=name, layout=Layout.CACHE, path=path, revisions=(revision,), commit=_COMMIT, completeness=state,
         reasons=reasons, size=size, disk=size + sum(each.have for each in partials), partials=partials,
-        used=now - days * _DAY, modified=now - 40 * _DAY, findings=(finding,) if partials else (),
+        used=now - days * _DAY, findings=(finding,) if partials else (),
     )  # fmt: skip
 
 
@@ -185,7 +183,7 @@ def _folder(now: float) -> StoredModel:
     )
     return StoredModel(
         id="/models/qwen3.5-27b-dflash", layout=Layout.FOLDER, path=path, revisions=(revision,), size=size, disk=size,
-        used=now - 12 * _DAY, modified=now - 50 * _DAY, foreign=5, owner="root", findings=(finding,),
+        used=now - 12 * _DAY, foreign=5, owner="root", findings=(finding,),
     )  # fmt: skip
 
 
@@ -248,8 +246,8 @@ def _weights(parts: Parts, *, complete: bool = True) -> WeightSummary:
     return WeightSummary(ordered, tuple(modules), sum(each.parameters for each in modules), 2_000, complete)
 
 
-def _quantized(method: str, form: WeightFormat, group: int, *excluded: str) -> Quantization:
-    return Quantization(method, (form,), excluded, "fp8" if method == "modelopt" else "", group)
+def _quantized(method: str, form: WeightFormat, *excluded: str) -> Quantization:
+    return Quantization(method, (form,), excluded, "fp8" if method == "modelopt" else "")
 
 
 _QWEN_MOE: Final[Parts] = (
@@ -263,12 +261,12 @@ _QWEN_CHAT: Final = ChatAbilities(True, True, True, ("enable_thinking",), "qwen3
 def _qwen_moe(mtp: int) -> CheckpointFacts:
     return CheckpointFacts(
         architecture="Qwen3_5MoeForConditionalGeneration", model_type="qwen3_5_moe", dtype="bfloat16",
-        quantization=_quantized("modelopt", WeightFormat.NVFP4, 16, "lm_head", "*.self_attn.*", "*.linear_attn.*"),
-        layers=40, hidden_size=2048, vocab_size=248_320,
+        quantization=_quantized("modelopt", WeightFormat.NVFP4, "lm_head", "*.self_attn.*", "*.linear_attn.*"),
+        layers=40,
         attention=(AttentionLayers(LayerKind.FULL, 10, 512, 512),),
         states=(StateLayers(LayerKind.GDN, 30, 8192, 3, 524_288),),
         experts=Experts(256, 8, 1), is_moe=True, max_position_embeddings=262_144, mtp_declared=1, mtp_layers=mtp,
-        modalities=("text", "image", "video"), tied_embeddings=False, weights=_weights(_QWEN_MOE),
+        modalities=("text", "image", "video"), weights=_weights(_QWEN_MOE),
         sampling=(("temperature", 1.0), ("top_p", 0.95), ("top_k", 20.0)), chat=_QWEN_CHAT, licence="apache-2.0",
         source=SOURCE,
     )  # fmt: skip
@@ -281,13 +279,13 @@ def _gpt_oss() -> CheckpointFacts:
     )  # fmt: skip
     return CheckpointFacts(
         architecture="GptOssForCausalLM", model_type="gpt_oss", dtype="bfloat16",
-        quantization=_quantized("mxfp4", WeightFormat.MXFP4, 32, "self_attn", "lm_head", "embed_tokens"),
-        layers=36, hidden_size=2880, vocab_size=201_088,
+        quantization=_quantized("mxfp4", WeightFormat.MXFP4, "self_attn", "lm_head", "embed_tokens"),
+        layers=36,
         attention=(
             AttentionLayers(LayerKind.FULL, 18, 512, 512), AttentionLayers(LayerKind.SLIDING, 18, 512, 512, 128),
         ),
         states=(), experts=Experts(128, 4), is_moe=True, max_position_embeddings=131_072, modalities=("text",),
-        tied_embeddings=False, weights=_weights(parts), licence="apache-2.0", source=SOURCE,
+        weights=_weights(parts), licence="apache-2.0", source=SOURCE,
         chat=ChatAbilities(True, True, False, ("reasoning_effort",), "openai_gptoss", "openai"),
     )  # fmt: skip
 
@@ -299,10 +297,10 @@ def _nemotron() -> CheckpointFacts:
     )  # fmt: skip
     return CheckpointFacts(
         architecture="NemotronHForCausalLM", model_type="nemotron_h", dtype="bfloat16",
-        quantization=_quantized("modelopt", WeightFormat.NVFP4, 16, "*.mixer.in_proj", "lm_head"),
-        layers=52, hidden_size=2688, vocab_size=131_072, attention=(AttentionLayers(LayerKind.FULL, 6, 256, 256),),
+        quantization=_quantized("modelopt", WeightFormat.NVFP4, "*.mixer.in_proj", "lm_head"),
+        layers=52, attention=(AttentionLayers(LayerKind.FULL, 6, 256, 256),),
         states=(StateLayers(LayerKind.MAMBA, 23, 6144, 3, 524_288),), experts=Experts(128, 6, 1), is_moe=True,
-        max_position_embeddings=262_144, modalities=("text",), tied_embeddings=False,
+        max_position_embeddings=262_144, modalities=("text",),
         weights=_weights(parts, complete=False), licence="nvidia-open-model-license", source=SOURCE,
         chat=ChatAbilities(True, True, False, ("enable_thinking",), "nemotron_v3", "qwen3_coder"),
         findings=("model-00004-of-00004.safetensors is named in the index and is not here",),
@@ -316,10 +314,10 @@ def _dense() -> CheckpointFacts:
     )  # fmt: skip
     return CheckpointFacts(
         architecture="Qwen3_5ForConditionalGeneration", model_type="qwen3_5", dtype="bfloat16",
-        quantization=_quantized("compressed-tensors", WeightFormat.NVFP4, 16, "lm_head", "re:.*linear_attn.*"),
-        layers=64, hidden_size=5120, vocab_size=248_320, attention=(AttentionLayers(LayerKind.FULL, 16, 1024, 1024),),
+        quantization=_quantized("compressed-tensors", WeightFormat.NVFP4, "lm_head", "re:.*linear_attn.*"),
+        layers=64, attention=(AttentionLayers(LayerKind.FULL, 16, 1024, 1024),),
         states=(StateLayers(LayerKind.GDN, 48, 10_240, 3, 786_432),), is_moe=False, max_position_embeddings=262_144,
-        mtp_declared=1, mtp_layers=0, modalities=("text", "image", "video"), tied_embeddings=False,
+        mtp_declared=1, mtp_layers=0, modalities=("text", "image", "video"),
         weights=_weights(parts), chat=_QWEN_CHAT, licence="apache-2.0", source=SOURCE,
     )  # fmt: skip
 
@@ -327,7 +325,7 @@ def _dense() -> CheckpointFacts:
 def _drafter() -> CheckpointFacts:
     return CheckpointFacts(
         architecture="DFlashDraftModel", model_type="qwen3", dtype="bfloat16", quantization=Quantization(""),
-        layers=5, hidden_size=5120, attention=(AttentionLayers(LayerKind.FULL, 5, 1024, 1024),), states=(),
+        layers=5, attention=(AttentionLayers(LayerKind.FULL, 5, 1024, 1024),), states=(),
         is_moe=False, max_position_embeddings=262_144, modalities=("text",),
         weights=_weights(((ModuleClass.MLP, 1.33, _WIDE), (ModuleClass.ATTENTION, 0.44, _WIDE))), source=SOURCE,
     )  # fmt: skip

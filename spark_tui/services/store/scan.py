@@ -347,7 +347,7 @@ def _blobs(survey: Survey, hub: str) -> tuple[dict[str, StoredFile], tuple[Parti
             name = entry.name.removesuffix(INCOMPLETE).partition(".")[0]
             lock = f"{hub}/.locks/{os.path.basename(survey.base)}/{name}.lock"
             writing = is_locked(lock) or survey.now - status.st_mtime < _WRITING_SECONDS
-            partials.append(Partial(name, status.st_blocks * _BLOCK, status.st_mtime, writing))
+            partials.append(Partial(name, status.st_blocks * _BLOCK, writing))
         elif entry.is_symlink():
             payload, trouble = data_behind(survey, entry.path, is_link=True)
             if payload is not None and shared and shared_target(entry.path, f"{hub}/blobs/") is not None:
@@ -476,7 +476,6 @@ def _summed(
         loose=loose,
         shared=tuple(each for each in payloads if each.shared or each.links > 1),
         used=max((each.used for each in payloads if each.size), default=None),
-        modified=max((each.modified for each in payloads), default=None),
         foreign=survey.foreign,
         owner=user_name(survey.owner) if survey.foreign else "",
         findings=tuple(survey.findings),
@@ -526,7 +525,7 @@ def scan_folder(survey: Survey, name: str) -> tuple[StoredModel, tuple[StoredFil
             locks = glob.iglob(f"{glob.escape(folder)}/*.lock")
             writing = survey.now - payload.modified < _WRITING_SECONDS or any(is_locked(lock) for lock in locks)
             parts = etag.split(".")
-            partials.append(Partial(parts[min(1, len(parts) - 1)], payload.disk, payload.modified, writing))
+            partials.append(Partial(parts[min(1, len(parts) - 1)], payload.disk, writing))
 
     etags = _metadata(survey, papers)
     commit = next((commit for commit, _ in etags.values()), "")

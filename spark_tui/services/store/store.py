@@ -61,7 +61,7 @@ from spark_tui.services.store.scan import (
 )
 from spark_tui.services.store.verify import Verification
 
-VERSION: Final = 2
+VERSION: Final = 3
 _MOST_BYTES: Final = 64 << 20
 _SETTLED_NS: Final = 2_000_000_000
 """A folder that changed less than two seconds before it was read may change again within the clock's step."""
