@@ -112,7 +112,7 @@ class HealthWatch:
             watched = self._engines[view.name] = _Watched(start)
         if (sample := self._sample(watched, view)) is not None:
             watched.state = watch_tokens(watched.state, sample)
-        if watched.state.probe_wanted and not self.read_only:
+        if watched.state.stall is Stall.SUSPECTED and not self.read_only:
             answered = await self._answers(view)
             if self._engines.get(view.name) is watched:
                 watched.state = probed(watched.state, answered=answered)

@@ -22,7 +22,6 @@ CONTAINER_TEXT = "A container with the GPU is started from a downloaded image, e
 
 
 def check_page(found: Finding) -> Page:
-    """One check: its sentence, the fix, the evidence."""
     head = Row(f"{VERDICTS[found.severity]}  {found.summary}", tone=TONES[found.severity])
     pairs = (("fix", found.remedy), ("evidence", ", ".join(found.evidence)))
     return (
@@ -33,7 +32,6 @@ def check_page(found: Finding) -> Page:
 
 
 def checks_table(findings: Iterable[Finding]) -> Table:
-    """A row for each check."""
     findings = tuple(findings)
     quiet = (Severity.OK, Severity.UNKNOWN)
     rows = tuple(

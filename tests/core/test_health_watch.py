@@ -1,8 +1,9 @@
-"""Engines that are wedged, a GPU stuck at low power, leaked shared memory: what is proved, told, and cleared."""
+"""A stalled engine, a GPU stuck at low power, leaked shared memory: what is proved, raised, and cleared."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
@@ -11,7 +12,7 @@ from spark_tui.core.health import HealthWatch, Tokens
 from spark_tui.domain.chat.message import ContentDelta
 from spark_tui.domain.engine.container import LABEL_PORT, LABEL_SERVED_NAME
 from spark_tui.domain.engine.state import EngineState
-from spark_tui.domain.errors import BadRequest, EngineUnreachable
+from spark_tui.domain.errors import BadRequest, EngineUnreachable, SparkError
 from spark_tui.domain.finding import AlarmId, Finding, Severity
 from spark_tui.domain.host.detectors import FROZEN_SECONDS, PROBE_SECONDS, SharedFile, TokenSample
 from spark_tui.domain.host.vitals import GpuReading
@@ -64,9 +65,15 @@ async def freeze(kit: Kit, health: HealthWatch, seconds: float = FROZEN_SECONDS 
         look.result()
 
 
-async def test_tokens_that_stand_still_while_requests_run_are_put_to_the_proof() -> None:
+@pytest.fixture
+async def kit() -> AsyncIterator[Kit]:
     kit = Kit()
     await serving(kit)
+    yield kit
+    await kit.context.close()
+
+
+async def test_tokens_that_stand_still_while_requests_run_are_put_to_the_proof(kit: Kit) -> None:
     kit.api.answer = (1e6,)
     await freeze(kit, watch(kit, Counters(kit)), FROZEN_SECONDS + PROBE_SECONDS)
     [alarm] = alarms(kit)
@@ -77,72 +84,44 @@ async def test_tokens_that_stand_still_while_requests_run_are_put_to_the_proof()
     assert request.parameters.max_tokens == 1
     assert kit.api.open_streams == 0, "the probe is not left behind"
     assert [event.severity for event in kit.context.store.world.events if "one-token" in event.text] == [Severity.ERROR]
-    await kit.context.close()
-
-
-async def test_an_engine_that_answers_the_probe_is_not_accused() -> None:
-    kit = Kit()
-    await serving(kit)
-    kit.api.answer = (ContentDelta("x"),)
-    await freeze(kit, watch(kit, Counters(kit)))
-    assert len(kit.api.requests) == 1
-    assert alarms(kit) == ()
-    await kit.context.close()
 
 
 @pytest.mark.parametrize(
-    ("error", "accused"),
-    [(EngineUnreachable("It stopped answering.", "Look."), True), (BadRequest("No.", "Ask otherwise."), False)],
+    ("answer", "stalled"),
+    [
+        pytest.param(ContentDelta("x"), False, id="answer"),
+        pytest.param(BadRequest("No.", "Ask otherwise."), False, id="refusal"),
+        pytest.param(EngineUnreachable("It stopped answering.", "Look."), True, id="broken"),
+    ],
 )
-async def test_a_refusal_is_an_answer_and_a_broken_connection_is_none(
-    error: EngineUnreachable | BadRequest, accused: bool
+async def test_an_answer_or_a_refusal_clears_and_a_broken_connection_confirms(
+    kit: Kit, answer: ContentDelta | SparkError, stalled: bool
 ) -> None:
-    kit = Kit()
-    await serving(kit)
-    kit.api.answer = (error,)
-    await freeze(kit, watch(kit, Counters(kit)))
-    assert bool(alarms(kit)) is accused
-    await kit.context.close()
-
-
-async def test_progress_ends_the_alarm() -> None:
-    kit = Kit()
-    await serving(kit)
-    kit.api.answer = (EngineUnreachable("Gone.", "Look."),)
+    kit.api.answer = (answer,)
     counters = Counters(kit)
     health = watch(kit, counters)
     await freeze(kit, health)
-    assert alarms(kit)
+    assert bool(alarms(kit)) is stalled
+    assert kit.api.requests
     counters.generated += 5
     await freeze(kit, health, 5)
-    assert alarms(kit) == ()
-    assert "generating tokens again" in kit.context.store.world.events[-1].text
-    await kit.context.close()
+    assert alarms(kit) == (), "progress ends the alarm"
+    events = [event.text for event in kit.context.store.world.events]
+    assert any("generating tokens again" in text for text in events) is stalled
 
 
-async def test_an_idle_engine_is_never_suspected() -> None:
-    kit = Kit()
-    await serving(kit)
+@pytest.mark.parametrize(("running", "read_only", "severities"), [(0, False, []), (2, True, [Severity.WARNING])])
+async def test_an_idle_engine_is_never_suspected_and_read_only_asks_nothing(
+    kit: Kit, running: int, read_only: bool, severities: list[Severity]
+) -> None:
     counters = Counters(kit)
-    counters.running = 0
-    await freeze(kit, watch(kit, counters), 600)
-    assert (alarms(kit), kit.api.requests) == ((), [])
-    await kit.context.close()
-
-
-async def test_read_only_suspects_and_asks_nothing() -> None:
-    kit = Kit()
-    await serving(kit)
-    await freeze(kit, watch(kit, Counters(kit), read_only=True))
-    [alarm] = alarms(kit)
-    assert alarm.severity is Severity.WARNING
+    counters.running = running
+    await freeze(kit, watch(kit, counters, read_only=read_only), 600)
+    assert [alarm.severity for alarm in alarms(kit)] == severities
     assert kit.api.requests == []
-    await kit.context.close()
 
 
-async def test_without_metrics_the_lines_of_the_log_tell() -> None:
-    kit = Kit()
-    await serving(kit)
+async def test_without_metrics_the_lines_of_the_log_count(kit: Kit) -> None:
     kit.api.answer = (EngineUnreachable("Gone.", "Look."),)
     health = watch(kit)
     async with kit.supervised():
@@ -152,7 +131,6 @@ async def test_without_metrics_the_lines_of_the_log_tell() -> None:
             look = asyncio.create_task(health.look_at_engines())
             await kit.until(look.done)
     assert [alarm.id for alarm in alarms(kit)] == [AlarmId.STALL]
-    await kit.context.close()
 
 
 # --- the GPU --------------------------------------------------------------------------------------------
@@ -188,7 +166,7 @@ def test_load_rest_and_ignorance_are_no_stuck_state(reading: Ok[GpuReading] | Mi
 # --- shared memory --------------------------------------------------------------------------------------
 
 
-async def test_files_that_a_killed_engine_left_are_told_with_the_command_that_removes_them() -> None:
+async def test_files_that_a_killed_engine_left_are_an_alarm_with_the_command_that_removes_them() -> None:
     kit = Kit()
     health = watch(kit)
     kit.host.shared = Ok((SharedFile("psm_1a2b3c", 2 * GIB, 600.0, open=False), SharedFile("mine", GIB, 600.0)))
@@ -197,13 +175,6 @@ async def test_files_that_a_killed_engine_left_are_told_with_the_command_that_re
     assert "2.0 GiB" in alarm.summary
     assert "/dev/shm/psm_1a2b3c" in alarm.remedy
     assert "mine" not in alarm.remedy
-    kit.host.shared = Ok(())
-    await health.look_at_shared_memory()
-    assert alarms(kit) == ()
-
-
-async def test_crumbs_are_not_worth_an_alarm() -> None:
-    kit = Kit()
     kit.host.shared = Ok((SharedFile("psm_1a2b3c", MIB, 600.0, open=False),))
-    await watch(kit).look_at_shared_memory()
-    assert alarms(kit) == ()
+    await health.look_at_shared_memory()
+    assert alarms(kit) == (), "crumbs are not worth an alarm"

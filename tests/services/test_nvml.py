@@ -92,14 +92,10 @@ async def test_a_driver_that_claims_a_memory_total_on_a_gb10_is_not_believed(pro
     assert isinstance(reading.compute_memory(), Missing)
 
 
-async def test_a_gpu_with_memory_of_its_own_reports_it_without_what_the_driver_reserves(probe: Probe) -> None:
+async def test_a_gpu_with_memory_of_its_own_reports_it_and_every_field_may_be_absent(probe: Probe) -> None:
     reading = (await read(probe("discrete"))).value
     assert (reading.memory_used, reading.memory_total, reading.unified) == (9 * GIB, 48 * GIB, False)
-
-
-async def test_every_field_may_be_absent_on_its_own(probe: Probe) -> None:
-    reading = (await read(probe("bare"))).value
-    assert reading == GpuReading(name="NVIDIA GPU", unified=True)
+    assert (await read(probe("bare"))).value == GpuReading(name="NVIDIA GPU", unified=True)
 
 
 async def test_the_counters_tell_what_held_the_clock_down_between_two_readings(probe: Probe) -> None:
@@ -180,11 +176,14 @@ async def test_a_slow_first_answer_is_waited_for(probe: Probe) -> None:
         ("nogpu", "no NVIDIA GPU here"),
         ("noinit", "the NVIDIA driver is not loaded"),
         ("lost", "the GPU has fallen off the bus: restart the machine"),
+        ("nolibrary", "no NVIDIA driver here (libnvidia-ml.so.1 not found)"),
     ],
 )
-async def test_where_there_is_nothing_to_read_no_helper_stays(probe: Probe, mode: str, why: str) -> None:
+async def test_where_there_is_nothing_to_read_no_helper_stays(
+    probe: Probe, tmp_path: Path, mode: str, why: str
+) -> None:
     clock = FakeClock()
-    gpu = probe(mode, clock)
+    gpu = probe(mode, clock, **({"folder": tmp_path} if mode == "nolibrary" else {}))
     while (reading := await gpu.read()) != Missing(why):
         assert isinstance(reading, Missing)
         assert "starting" in reading.reason
@@ -192,14 +191,6 @@ async def test_where_there_is_nothing_to_read_no_helper_stays(probe: Probe, mode
     clock.tick(RETRY_SECONDS - 1)
     assert await gpu.read() == Missing(why)
     assert gpu.helper_pid is None, "asked seldom"
-
-
-async def test_without_the_drivers_library_it_says_so(probe: Probe, tmp_path: Path) -> None:
-    gpu = probe(folder=tmp_path)
-    async with asyncio.timeout(20):
-        while "libnvidia-ml.so.1 not found" not in (reading := await gpu.read()).reason:
-            assert "starting" in reading.reason
-    assert gpu.helper_pid is None
 
 
 async def test_a_helper_that_dies_says_how_and_is_started_again(probe: Probe) -> None:

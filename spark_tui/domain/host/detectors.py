@@ -47,11 +47,6 @@ class StallState:
     frozen_since: float | None = None
     stall: Stall = Stall.NONE
 
-    @property
-    def probe_wanted(self) -> bool:
-        """A one-token request is needed as proof."""
-        return self.stall is Stall.SUSPECTED
-
     def sentence(self, now: float) -> str:
         """For the screen; empty while all is well."""
         if self.stall is Stall.NONE or self.frozen_since is None:

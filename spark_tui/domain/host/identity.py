@@ -62,26 +62,17 @@ def parse_release(text: str) -> Mapping[str, str]:
     return found
 
 
-def spark_product(names: Iterable[str]) -> str:
-    """The label of the first name that belongs to a Spark or a sibling of it; empty for any other machine."""
-    for name in names:
-        words = _words(name)
-        for mark, label in _PRODUCTS:
-            if mark in words:
-                return label
-    return ""
-
-
 def product_label(release: Mapping[str, str], dmi: Iterable[str]) -> tuple[str, bool]:
     """What to call the machine, and whether that name is a Spark's.
 
-    The maker's own name (DGX_PLATFORM, DMI) comes before NVIDIA's, which every sibling bears too; a machine that is
-    none of them is called by its DMI product name, the first of `dmi`.
+    The maker's own name (DGX_PLATFORM, DMI) comes before NVIDIA's, which every sibling has too; a machine that is none
+    of them is called by its DMI product name, the first of `dmi`.
     """
     platform, own = release.get("DGX_PLATFORM", ""), [name.strip() for name in dmi]
-    spark = spark_product((platform, *own, release.get("DGX_PRETTY_NAME", ""), release.get("DGX_NAME", "")))
-    if spark:
-        return spark, True
+    for name in (platform, *own, release.get("DGX_PRETTY_NAME", ""), release.get("DGX_NAME", "")):
+        for mark, label in _PRODUCTS:
+            if mark in _words(name):
+                return label, True
     named = release.get("DGX_PRETTY_NAME") or release.get("DGX_NAME") or ""
     return named or next((name for name in own if _words(name) not in _PLACEHOLDERS), ""), False
 

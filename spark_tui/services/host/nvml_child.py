@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final
 
 COMM: Final = "spark-tui-gpu"
@@ -37,7 +38,8 @@ so for that one alone."""
 
 def main() -> int:
     """Answers requests until standard input ends. Returns 0, or 3 where there is nothing to read."""
-    _rename()
+    with suppress(OSError), open("/proc/self/comm", "w", encoding="ascii") as comm:  # noqa: PTH123 - pathlib costs a third of a MiB
+        comm.write(COMM)
     _say({"hello": 1})
     gpu: Gpu | None = None
     for _ in sys.stdin:
@@ -115,12 +117,9 @@ class Gpu:
         memory = self._try(ask, self._handle, self._nvml.nvmlMemory_v2) or self._try(ask, self._handle)
         if memory is None or not memory.total:
             return None, None
-        if name == "NVIDIA GB10" or self._addressing() == _ADDRESS_TRANSLATION:
+        if name == "NVIDIA GB10" or self._ask_for("nvmlDeviceGetAddressingMode") == _ADDRESS_TRANSLATION:
             return None, None
         return memory.used, memory.total
-
-    def _addressing(self) -> int | None:
-        return self._ask_for("nvmlDeviceGetAddressingMode")  # type: ignore[no-any-return]
 
     def _processes(self) -> list[list[Any]] | None:
         """`[pid, bytes or null, computes]` of every process with a context."""
@@ -156,14 +155,6 @@ def _reason(nvml: Any, error: Any) -> str:
         nvml.NVML_ERROR_INVALID_ARGUMENT: "no NVIDIA GPU here",
         nvml.NVML_ERROR_GPU_IS_LOST: "the GPU has fallen off the bus: restart the machine",
     }.get(error.value, f"NVML: {error}")
-
-
-def _rename() -> None:
-    try:
-        with open("/proc/self/comm", "w", encoding="ascii") as comm:  # noqa: PTH123 - pathlib costs a third of a MiB
-            comm.write(COMM)
-    except OSError:
-        return  # another kernel: the name is a courtesy
 
 
 def _say(message: dict[str, Any]) -> None:

@@ -109,7 +109,7 @@ class HostVitals:
             times = psutil_at(self._root).cpu_times(percpu=True)
             numbers = cpu_numbers(self._root) or range(len(times))
             if not self._clusters:  # which processor is of which kind does not change
-                self._clusters = clusters_of(numbers, self._parts(numbers), self._capacities(numbers))
+                self._clusters = self._kinds(numbers)
             idle = {number: each.idle + each.iowait for number, each in zip(numbers, times, strict=False)}
             total = {number: sum(each[:8]) for number, each in zip(numbers, times, strict=False)}  # guests are in user
             return {
@@ -129,16 +129,14 @@ class HostVitals:
             loads.append(ClusterLoad(each.name, len(each.cpus), min(100.0, 100.0 * busy / total) if total else 0.0))
         return Ok(tuple(loads), self._now())
 
-    def _parts(self, cpus: Sequence[int]) -> dict[int, int]:
+    def _kinds(self, cpus: Sequence[int]) -> tuple[Cluster, ...]:
+        """By part number from sysfs or cpuinfo, else by capacity."""
         folder = self._root / "sys/devices/system/cpu"
         midrs = {cpu: hexadecimal(text_or_empty(folder / f"cpu{cpu}/regs/identification/midr_el1")) for cpu in cpus}
-        found = {cpu: midr >> 4 & 0xFFF for cpu, midr in midrs.items() if midr is not None}
-        return found or parse_parts(text_or_empty(self._root / "proc/cpuinfo"))
-
-    def _capacities(self, cpus: Sequence[int]) -> dict[int, int]:
-        folder = self._root / "sys/devices/system/cpu"
+        parts = {cpu: midr >> 4 & 0xFFF for cpu, midr in midrs.items() if midr is not None}
         texts = {cpu: text_or_empty(folder / f"cpu{cpu}/cpu_capacity") for cpu in cpus}
-        return {cpu: int(text) for cpu, text in texts.items() if text.isdecimal()}
+        capacities = {cpu: int(text) for cpu, text in texts.items() if text.isdecimal()}
+        return clusters_of(cpus, parts or parse_parts(text_or_empty(self._root / "proc/cpuinfo")), capacities)
 
     def _disks(self, seconds: float) -> Reading[tuple[DiskRate, ...]]:
         def read() -> Counters:
@@ -193,7 +191,11 @@ class HostVitals:
         know at which temperature the firmware switches off."""
         if self._sensors is None:
             self._sensors = tuple(self._find_sensors())
-            self._limit = self._critical()
+            for kind in sorted(self._root.glob("sys/class/thermal/thermal_zone*/trip_point_*_type")):
+                text = text_or_empty(kind.with_name(kind.name.replace("_type", "_temp")))
+                if text_or_empty(kind) == "critical" and text.isdecimal() and int(text) // 1000 in _SANE:
+                    self._limit = int(text) / 1000  # the firmware switches the machine off: 104.8 degrees on a GB10
+                    break
         found = []
         for path, name in self._sensors:
             text = text_or_empty(path)
@@ -217,15 +219,6 @@ class HostVitals:
                 kind = text_or_empty(zone / "type")
                 yield zone / "temp", _SENSORS.get(kind, clean_line(kind) or "zone")
 
-    def _critical(self) -> float | None:
-        """Where the firmware switches the machine off: 104.8 degrees on a GB10."""
-        for kind in sorted(self._root.glob("sys/class/thermal/thermal_zone*/trip_point_*_type")):
-            if text_or_empty(kind) == "critical":
-                text = text_or_empty(kind.with_name(kind.name.replace("_type", "_temp")))
-                if text.isdecimal() and int(text) // 1000 in _SANE:
-                    return int(text) / 1000
-        return None
-
     # --- processes ------------------------------------------------------------------------------------
 
     def processes(self, gpu: Sequence[GpuProcess], limit: int) -> Reading[tuple[HostProcess, ...]]:
@@ -243,26 +236,20 @@ class HostVitals:
         except OSError as error:
             return Missing(f"/proc: {why(error)}")
         rough.sort(key=lambda pair: (-pair[1].weight, pair[1].pid))
-        kept = [
-            self._closer(psutil, process, each, pss=rank < CLOSER)
-            for rank, (process, each) in enumerate(rough[: max(limit, CLOSER)])
-        ]
-        return Ok(heaviest(filter(None, kept), limit), self._now())
-
-    def _closer(self, psutil: Any, process: Any, found: HostProcess, *, pss: bool) -> HostProcess | None:
-        """With its name, its container and, where this user may read them, PSS and swap. None for one that is gone."""
-        try:
-            name = clean_line(process.name())
-            container = container_id(text_or_empty(self._root / f"proc/{found.pid}/cgroup"))
-            found = replace(found, name=name, container=container)
-            if not pss:
-                return found
-            memory = process.memory_full_info()
-        except psutil.NoSuchProcess:
-            return None
-        except (psutil.Error, OSError):  # another user's
-            return found
-        return replace(found, pss=memory.pss, swap=memory.swap)
+        kept = []
+        for rank, (process, found) in enumerate(rough[: max(limit, CLOSER)]):
+            try:
+                container = container_id(text_or_empty(self._root / f"proc/{found.pid}/cgroup"))
+                found = replace(found, name=clean_line(process.name()), container=container)  # noqa: PLW2901
+                if rank < CLOSER:
+                    memory = process.memory_full_info()
+                    found = replace(found, pss=memory.pss, swap=memory.swap)  # noqa: PLW2901
+            except psutil.NoSuchProcess:
+                continue
+            except (psutil.Error, OSError):  # another user's: it has neither
+                pass
+            kept.append(found)
+        return Ok(heaviest(kept, limit), self._now())
 
     def container_memory(self, pid: int) -> Reading[ContainerMemory]:
         """What the kernel charges to the container of a process, by its cgroup. Never raises."""
