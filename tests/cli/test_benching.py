@@ -16,8 +16,9 @@ from spark_tui.cli.options import Options
 from spark_tui.cli.session import Streams
 from spark_tui.core.context import Context, build_demo
 from spark_tui.services.bench.results import MemoryResults
+from tests.bench_kit import FakeLoad
 from tests.cli.world import BOOT, IMAGE, Result, Stream, World
-from tests.fakes_bench import FakeLoad
+from tests.present.test_bench import nulls_without_reason
 
 NAME = "qwen3.6-35b"
 SMALL = ("--concurrency", "1,2", "--output", "16", "--input", "64", "--passes", "2", "--rounds", "1", "--warmup", "0")
@@ -69,27 +70,15 @@ def test_on_a_terminal_one_line_moves() -> None:
     assert "requests" in result.err
 
 
-def test_as_data_a_run_is_one_object_with_units_in_its_keys() -> None:
-    result = Demo().run("bench", NAME, *SMALL, "--json")
-    run = result.json
+def test_as_data_a_run_is_one_object() -> None:
+    run = Demo().run("bench", NAME, *SMALL, "--json").json
     assert (run["ending"], run["simulated"], run["conditions"]["engine"]) == ("completed", True, NAME)
     assert [level["id"] for level in run["levels"]] == ["streams-1", "streams-2"]
     first = run["levels"][0]
     assert first["ttft_seconds"]["p50"] > 0.1
     assert first["requests"] == {"complete": 2, "short": 0, "truncated": 0, "failed": 0, "cancelled": 0}
     assert 35 < run["single_stream_tokens_per_second"] < 50
-    assert run["paired_with"] is None and run["paired_with_reason"]
-    assert first["cached_tokens"] is None and first["cached_tokens_reason"]
-    assert _nulls_without_reason(run) == []
-
-
-def _nulls_without_reason(told: Any, path: str = "") -> list[str]:
-    if isinstance(told, list):
-        return [found for item in told for found in _nulls_without_reason(item, path)]
-    if not isinstance(told, dict):
-        return []
-    missing = [f"{path}.{key}" for key, value in told.items() if value is None and f"{key}_reason" not in told]
-    return missing + [found for key, value in told.items() for found in _nulls_without_reason(value, f"{path}.{key}")]
+    assert nulls_without_reason(run) == []
 
 
 @pytest.mark.parametrize(
@@ -166,52 +155,31 @@ def test_a_change_is_measured_in_turn_and_the_engine_runs_as_before() -> None:
     assert world.length == "4096"
 
 
-@pytest.mark.parametrize(
-    ("other", "code", "words"),
-    [
-        ("max_num_seqs=many", 2, "max_num_seqs"),
-        ("max_model_len=4096", 2, "already uses"),
-        ("no-such-preset", 2, "nor a preset"),
-        ("port=9000", 2, "does not affect"),
-    ],
-)
-def test_what_cannot_be_the_other_side_is_told_before_anything_is_stopped(other: str, code: int, words: str) -> None:
+def test_what_cannot_be_the_other_side_is_refused_before_anything_is_stopped() -> None:
     world = BenchWorld()
     made = len(world.docker.created)
-    result = world.run("bench", "tiny-1b", "--ab", other, *QUICK, "--yes")
-    assert (result.code, words in result.err) == (code, True), result.err
+    result = world.run("bench", "tiny-1b", "--ab", "max_model_len=4096", *QUICK, "--yes")
+    assert (result.code, "already uses" in result.err) == (2, True), result.err
     assert len(world.docker.created) == made
 
 
 # --- results -------------------------------------------------------------------------------------------
 
 
-def test_the_ledger_lists_the_newest_first(demo: Demo) -> None:
+def test_results_are_listed_shown_and_compared(demo: Demo) -> None:
     listed = demo.run("results", "--json").json
-    assert len(listed) == 2
-    assert {each["status"] for each in listed} == {"benchmarked"}
+    assert [each["status"] for each in listed] == ["benchmarked"] * 2
     text = demo.run("results", "list", "--model", "qwen").out.splitlines()
     assert text[0].split()[:3] == ["ID", "WHEN", "STATUS"]
     assert [line.split()[0] for line in text[1:]] == [each["id"] for each in listed]
     assert demo.run("results", "list", "--status", "failed").out == ""
-
-
-def test_a_result_is_shown_in_full(demo: Demo) -> None:
-    shown = demo.run("results", "show", "last")
-    assert "PROMPT" in shown.out
+    assert "PROMPT" in demo.run("results", "show", "last").out
     whole = demo.run("results", "show", "last", "--json").json
     assert [level["id"] for level in whole["run"]["levels"]] == ["streams-1", "streams-2", "depth-2048"]
-    assert _nulls_without_reason(whole) == []
-
-
-def test_the_last_is_compared_with_the_one_before(demo: Demo) -> None:
     compared = demo.run("results", "compare", "last")
-    assert compared.code == 0
-    assert "1 stream " in compared.out and "none shown" in compared.out
-    assert "Not alternated" in compared.err
-    told = demo.run("results", "compare", "last", "--json").json
-    assert told["comparable"] is True
-    assert [level["id"] for level in told["levels"]] == ["streams-1", "streams-2"]
+    assert (compared.code, "none shown" in compared.out, "Not alternated" in compared.err) == (0, True, True)
+    found = demo.run("results", "compare", "last", "--json").json
+    assert (found["comparable"], [level["id"] for level in found["levels"]]) == (True, ["streams-1", "streams-2"])
 
 
 def test_another_load_is_not_compared_and_the_exit_code_says_so(demo: Demo) -> None:
@@ -236,35 +204,27 @@ def test_results_are_exported(demo: Demo, format_: str) -> None:
         assert '"version": 1' in text
 
 
-def test_a_verdict_is_kept_without_a_measurement() -> None:
-    store = Demo()
-    assert store.run("results", "mark", "acme/big", "failed", "CUDA error 35", "--quantization", "NVFP4").code == 0
-    (kept,) = store.run("results", "--json").json
-    assert (kept["status"], kept["model"], kept["cause"]) == ("failed", "acme/big", "CUDA error 35")
-    assert kept["single_stream_tokens_per_second"] is None
-    assert "CUDA error 35" in store.run("results", "show", "last").out
-
-
-def test_results_are_deleted_once_that_was_confirmed() -> None:
+def test_verdicts_are_kept_and_deleted_once_that_was_confirmed() -> None:
     made = Demo()
-    for model in ("acme/one", "acme/two", "acme/three"):
+    assert made.run("results", "mark", "acme/one", "failed", "CUDA error 35", "--quantization", "NVFP4").code == 0
+    (kept,) = made.run("results", "--json").json
+    assert (kept["status"], kept["model"], kept["cause"]) == ("failed", "acme/one", "CUDA error 35")
+    assert kept["single_stream_tokens_per_second"] is None
+    assert "CUDA error 35" in made.run("results", "show", "last").out
+    for model in ("acme/two", "acme/three"):
         assert made.run("results", "mark", model, "working").code == 0
-    asked = made.run("results", "rm", "acme/one", "acme/two")
-    assert "Delete these 2 results for good? [y/N]" in asked.err
+    assert "Delete these 2 results for good? [y/N]" in made.run("results", "rm", "acme/one", "acme/two").err
     refused = made.run("results", "rm", "acme/one", "--json")
-    assert refused.code == 4, "where data is asked for, nobody is there to answer"
-    assert "--yes" in refused.err
+    assert (refused.code, "--yes" in refused.err) == (4, True), "with data there is no question"
     assert len(made.kept.all()) == 3
     done = made.run("results", "rm", "acme/one", "acme/two", "acme/one", "--yes")
-    assert done.code == 0
-    assert "acme/one" in done.err and "Deleted: 2 of 2" in done.err
+    assert (done.code, "Deleted: 2 of 2" in done.err) == (0, True)
     assert [result.model for result in made.kept.all()] == ["acme/three"]
-    told = made.run("results", "rm", "acme/three", "--yes", "--json")
-    assert json.loads(told.out)["deleted"] == 1
+    assert json.loads(made.run("results", "rm", "acme/three", "--yes", "--json").out)["deleted"] == 1
     assert made.run("results", "rm", "acme/three", "--yes").code == 2
 
 
-def test_on_a_real_box_results_go_into_the_data_folder(tmp_path: Path) -> None:
+def test_without_the_demo_results_go_into_the_data_folder(tmp_path: Path) -> None:
     out, err = Stream(), Stream()
     environment = {"HOME": str(tmp_path), "XDG_DATA_HOME": str(tmp_path / "data")}
     streams = Streams(Stream(tty=True), out, err, environment)

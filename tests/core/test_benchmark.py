@@ -12,7 +12,7 @@ from spark_tui.core.bench import BenchProgress, BenchSession, BenchStep
 from spark_tui.core.bench_ab import Variant
 from spark_tui.core.context import Context
 from spark_tui.domain.bench.conditions import Conditions
-from spark_tui.domain.bench.plan import BenchPlan, Content, PromptCache, PromptForm
+from spark_tui.domain.bench.plan import BenchPlan, PromptCache, PromptForm
 from spark_tui.domain.bench.run import BenchRun, Ending, Status
 from spark_tui.domain.engine.container import (
     LABEL_API_KEY_FILE,
@@ -45,10 +45,10 @@ from spark_tui.services.bench.results import MemoryResults
 from spark_tui.services.engine_api import HttpMetrics
 from spark_tui.services.executors import SystemClock
 from tests import metric_fixtures as pages
+from tests.bench_kit import FakeLoad
 from tests.bench_server import BenchServer
 from tests.core.kit import IMAGE, FixedPresets
 from tests.fakes_api import FakeEngineApi
-from tests.fakes_bench import FakeLoad
 from tests.fakes_docker import FakeDocker
 from tests.fakes_host import IDLE_MEMORY, FakeArchive, FakeGpu, FakeHost, FakeSecrets
 from tests.fakes_metrics import FakeMetrics
@@ -88,6 +88,11 @@ class Lab:
         argv = ("vllm", "serve", "acme/tiny", "--max-num-seqs", "4", "--port", "8000")
         self.docker.add_container(name, image=IMAGE, labels=tuple(labels), argv=argv, **changes)  # type: ignore[arg-type]
 
+    async def run(self, plan: BenchPlan, *names: str, stop: asyncio.Event | None = None) -> tuple[BenchRun, ...]:
+        """Measures these engines, or the one that is always there."""
+        variants = tuple(map(Variant, names or ("tiny",)))
+        return await self.context.benchmark.run(variants, plan, self.seen.append, stop=stop)
+
     async def until(self, condition: object) -> None:
         """Until what was seen fulfils it."""
         while not condition():  # type: ignore[operator]
@@ -110,7 +115,7 @@ async def lab(server: BenchServer) -> AsyncIterator[Lab]:
 
 async def test_a_sweep_with_depths_measures_what_the_server_does(lab: Lab, server: BenchServer) -> None:
     server.first, server.step = 0.05, 0.02
-    (run,) = await lab.context.benchmark.run((Variant("tiny"),), replace(PLAN, depths=(64,)), lab.seen.append)
+    (run,) = await lab.run(replace(PLAN, depths=(64,)))
     assert run.ending is Ending.COMPLETED
     assert [(level.streams, level.input_tokens, level.passes) for level in run.levels] == [
         (1, 32, 2), (2, 32, 2), (1, 64, 2)
@@ -134,15 +139,13 @@ async def test_a_sweep_with_depths_measures_what_the_server_does(lab: Lab, serve
 
 
 async def test_every_stream_is_kept_busy_and_no_more(lab: Lab, server: BenchServer) -> None:
-    await lab.context.benchmark.run(
-        (Variant("tiny"),), replace(PLAN, concurrency=(3,), warmup=0, rounds=3), lab.seen.append
-    )
+    await lab.run(replace(PLAN, concurrency=(3,), warmup=0, rounds=3))
     assert server.most_open == 3
     assert len(server.bodies) == 2 * 9
 
 
 async def test_what_is_sent_is_what_was_planned(lab: Lab, server: BenchServer) -> None:
-    await lab.context.benchmark.run((Variant("tiny"),), replace(PLAN, warmup=0), lab.seen.append)
+    await lab.run(replace(PLAN, warmup=0))
     for body in server.bodies:
         assert len(body["prompt"]) == 32
         assert (body["max_tokens"], body["ignore_eos"], body["temperature"]) == (8, True, 0.0)
@@ -150,27 +153,25 @@ async def test_what_is_sent_is_what_was_planned(lab: Lab, server: BenchServer) -
     prompts = [tuple(body["prompt"]) for body in server.bodies]
     assert len(set(prompts)) == len(prompts)
     first = set(prompts)
-    await lab.context.benchmark.run((Variant("tiny"),), replace(PLAN, warmup=0), lab.seen.append)
+    await lab.run(replace(PLAN, warmup=0))
     assert not first & {tuple(body["prompt"]) for body in server.bodies[len(prompts) :]}, "a run of its own"
 
 
-@pytest.mark.parametrize("content", Content)
-async def test_the_same_prompt_each_time_only_when_asked_for(lab: Lab, server: BenchServer, content: Content) -> None:
-    plan = replace(PLAN, prompt_cache=PromptCache.WARM, content=content)
-    (run,) = await lab.context.benchmark.run((Variant("tiny"),), plan, lab.seen.append)
+async def test_the_same_prompt_each_time_only_when_asked_for(lab: Lab, server: BenchServer) -> None:
+    (run,) = await lab.run(replace(PLAN, prompt_cache=PromptCache.WARM))
     assert len({tuple(body["prompt"]) for body in server.bodies}) == 1
     assert "prefix cache" in " ".join(run.caveats)
 
 
 async def test_prompts_as_text_have_the_length_that_the_server_counts(lab: Lab, server: BenchServer) -> None:
-    (run,) = await lab.context.benchmark.run((Variant("tiny"),), replace(PLAN, form=PromptForm.TEXT), lab.seen.append)
+    (run,) = await lab.run(replace(PLAN, form=PromptForm.TEXT))
     assert all(isinstance(body["prompt"], str) for body in server.bodies)
     assert sum(level.wrong_lengths for level in run.levels) == 0
 
 
 async def test_a_server_that_cannot_tokenize_is_measured_all_the_same(lab: Lab, server: BenchServer) -> None:
     server.tokenizes = False
-    (run,) = await lab.context.benchmark.run((Variant("tiny"),), PLAN, lab.seen.append)
+    (run,) = await lab.run(PLAN)
     assert run.counts.complete == 6
     assert any("cannot tokenize" in caveat for caveat in run.caveats)
 
@@ -178,7 +179,7 @@ async def test_a_server_that_cannot_tokenize_is_measured_all_the_same(lab: Lab, 
 async def test_a_key_goes_into_its_header_and_nowhere_else(server: BenchServer) -> None:
     lab = Lab()
     lab.engine(server, key="planted-key")
-    (run,) = await lab.context.benchmark.run((Variant("tiny"),), PLAN, lab.seen.append)
+    (run,) = await lab.run(PLAN)
     assert {headers["authorization"] for headers in server.headers} == {"Bearer planted-key"}
     assert "planted-key" not in repr((run, lab.seen))
     await lab.context.close()
@@ -200,7 +201,7 @@ async def test_bad_requests_are_reported_beside_the_figures(
     lab: Lab, server: BenchServer, how: str, count: str, words: str
 ) -> None:
     server.fail = lambda number, body: how if number % 3 == 2 else ""
-    (run,) = await lab.context.benchmark.run((Variant("tiny"),), replace(PLAN, warmup=0), lab.seen.append)
+    (run,) = await lab.run(replace(PLAN, warmup=0))
     assert run.ending is Ending.COMPLETED
     assert getattr(run.counts, count) == 2
     assert run.counts.complete == 4
@@ -212,7 +213,7 @@ async def test_bad_requests_are_reported_beside_the_figures(
 
 async def test_an_engine_that_dies_in_the_middle_leaves_what_was_measured(lab: Lab, server: BenchServer) -> None:
     server.fail = lambda number, body: "refuse" if number >= 4 else ""
-    (run,) = await lab.context.benchmark.run((Variant("tiny"),), replace(PLAN, warmup=0, passes=9), lab.seen.append)
+    (run,) = await lab.run(replace(PLAN, warmup=0, passes=9))
     assert run.ending is Ending.FAILED
     assert run.reason.startswith("tiny does not answer any more: ")
     assert run.counts.complete == 4
@@ -224,13 +225,13 @@ async def test_an_engine_that_dies_in_the_middle_leaves_what_was_measured(lab: L
 async def test_an_engine_that_answers_nothing_is_an_error_and_no_result(lab: Lab, server: BenchServer) -> None:
     server.fail = lambda number, body: "refuse"
     with pytest.raises(EngineFailed, match="none of 1 warm-up requests"):
-        await lab.context.benchmark.run((Variant("tiny"),), PLAN, lab.seen.append)
+        await lab.run(PLAN)
     assert lab.context.results.all() == ()
 
 
 async def test_requests_of_others_are_told(lab: Lab, server: BenchServer) -> None:
     server.fail = lambda number, body: _count(server)
-    (run,) = await lab.context.benchmark.run((Variant("tiny"),), PLAN, lab.seen.append)
+    (run,) = await lab.run(PLAN)
     assert any("requests of others" in caveat for caveat in run.caveats)
 
 
@@ -241,17 +242,17 @@ def _count(server: BenchServer) -> str:
 
 async def test_the_context_is_never_exceeded(lab: Lab, server: BenchServer) -> None:
     with pytest.raises(ContextOverflow):
-        await lab.context.benchmark.run((Variant("tiny"),), replace(PLAN, depths=(4090,)), lab.seen.append)
+        await lab.run(replace(PLAN, depths=(4090,)))
     lab.api.served = (ServedModel("tiny", "acme/tiny", None),)
     with pytest.raises(ContextOverflow):  # here only /tokenize tells
-        await lab.context.benchmark.run((Variant("tiny"),), replace(PLAN, depths=(4090,)), lab.seen.append)
+        await lab.run(replace(PLAN, depths=(4090,)))
     assert server.bodies == []
 
 
 async def test_nothing_begins_when_memory_is_short_already(lab: Lab, server: BenchServer) -> None:
     lab.host.memory_value = Ok(replace(IDLE_MEMORY, available=GIB, free=GIB), 0.0)
     with pytest.raises(RefusedError, match=r"1\.0 GiB"):
-        await lab.context.benchmark.run((Variant("tiny"),), PLAN, lab.seen.append)
+        await lab.run(PLAN)
     assert server.bodies == []
 
 
@@ -265,13 +266,13 @@ async def test_nothing_begins_when_memory_is_short_already(lab: Lab, server: Ben
 async def test_an_engine_that_does_not_serve_is_not_asked(lab: Lab, arrange: object, error: type[Exception]) -> None:
     arrange(lab)  # type: ignore[operator]
     with pytest.raises(error):
-        await lab.context.benchmark.run((Variant("tiny"),), PLAN, lab.seen.append)
+        await lab.run(PLAN)
 
 
 async def test_a_stopped_container_is_told_how_to_start(lab: Lab, server: BenchServer) -> None:
     lab.engine(server, "ended", status=ContainerStatus.EXITED, exit_code=0)
     with pytest.raises(EngineUnreachable, match=r"ended does not run \(exited\)"):
-        await lab.context.benchmark.run((Variant("ended"),), PLAN, lab.seen.append)
+        await lab.run(PLAN, "ended")
 
 
 # --- stopping ------------------------------------------------------------------------------------------
@@ -281,7 +282,7 @@ async def test_a_stop_keeps_what_was_measured_and_frees_the_server(lab: Lab, ser
     server.step = 0.05
     stop = asyncio.Event()
     plan = replace(PLAN, output_tokens=20, passes=5)
-    work = asyncio.create_task(lab.context.benchmark.run((Variant("tiny"),), plan, lab.seen.append, stop=stop))
+    work = asyncio.create_task(lab.run(plan, stop=stop))
     await lab.until(lambda: any(seen.done >= 1 and seen.requests_running for seen in lab.seen))
     stop.set()
     (run,) = await work
@@ -296,7 +297,7 @@ async def test_a_stop_keeps_what_was_measured_and_frees_the_server(lab: Lab, ser
 async def test_a_cancelled_task_keeps_what_was_measured(lab: Lab, server: BenchServer) -> None:
     server.step = 0.05
     plan = replace(PLAN, output_tokens=20, passes=5)
-    work = asyncio.create_task(lab.context.benchmark.run((Variant("tiny"),), plan, lab.seen.append))
+    work = asyncio.create_task(lab.run(plan))
     await lab.until(lambda: any(seen.done >= 1 and seen.requests_running for seen in lab.seen))
     work.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -309,7 +310,7 @@ async def test_a_cancelled_task_keeps_what_was_measured(lab: Lab, server: BenchS
 async def test_falling_memory_ends_a_run_and_says_so(lab: Lab, server: BenchServer) -> None:
     server.step = 0.05
     plan = replace(PLAN, output_tokens=40, passes=5)
-    work = asyncio.create_task(lab.context.benchmark.run((Variant("tiny"),), plan, lab.seen.append))
+    work = asyncio.create_task(lab.run(plan))
     await lab.until(lambda: any(seen.step is BenchStep.MEASURING and seen.done for seen in lab.seen))
     lab.host.memory_value = Ok(replace(IDLE_MEMORY, available=GIB, free=GIB), 0.0)
     (run,) = await work
@@ -321,7 +322,7 @@ async def test_falling_memory_ends_a_run_and_says_so(lab: Lab, server: BenchServ
 async def test_a_stop_before_anything_was_measured_keeps_nothing(lab: Lab) -> None:
     stop = asyncio.Event()
     stop.set()
-    (run,) = await lab.context.benchmark.run((Variant("tiny"),), PLAN, lab.seen.append, stop=stop)
+    (run,) = await lab.run(PLAN, stop=stop)
     assert (run.ending, run.levels) == (Ending.CANCELLED, ())
     assert lab.context.results.all() == ()
 
@@ -337,25 +338,22 @@ async def test_two_engines_are_measured_in_turn_and_never_at_once(lab: Lab, serv
         server.fail = lambda number, body: order.append("tiny") or ""
         other.fail = lambda number, body: order.append("slower") or ""
         plan = replace(PLAN, concurrency=(1,), warmup=0, passes=4, output_tokens=30)
-        one, two = await lab.context.benchmark.run((Variant("tiny"), Variant("slower")), plan, lab.seen.append)
+        one, two = await lab.run(plan, "tiny", "slower")
     assert order == ["tiny", "slower", "slower", "tiny", "tiny", "slower", "slower", "tiny"]
     assert (one.pair, two.pair) == (two.id, one.id)
     assert [body["prompt"] for body in server.bodies] == [body["prompt"] for body in other.bodies], "the same prompts"
     found = lab.context.results.compare(one.id, two.id)
     assert found.paired
     assert found.rows[0].ratio is not None and found.rows[0].ratio < 0.9
-
-
-async def test_an_engine_is_not_compared_with_itself(lab: Lab) -> None:
     with pytest.raises(UsageError, match="one and the same"):
-        await lab.context.benchmark.run((Variant("tiny"), Variant("tiny")), PLAN, lab.seen.append)
+        await lab.run(PLAN, "tiny", "tiny")
 
 
-# --- told ----------------------------------------------------------------------------------------------
+# --- progress ----------------------------------------------------------------------------------------------
 
 
 async def test_progress_only_moves_forward_and_shows_the_figures_so_far(lab: Lab) -> None:
-    await lab.context.benchmark.run((Variant("tiny"),), PLAN, lab.seen.append)
+    await lab.run(PLAN)
     steps = [seen.step for seen in lab.seen]
     assert steps[0] is BenchStep.PREPARING and steps[-1] is BenchStep.DONE
     assert sorted(steps, key=list(BenchStep).index) == steps
@@ -370,13 +368,13 @@ async def test_progress_only_moves_forward_and_shows_the_figures_so_far(lab: Lab
 
 
 async def test_results_are_found_by_id_by_engine_and_as_the_last(lab: Lab) -> None:
-    benchmark, results = lab.context.benchmark, lab.context.results
+    results = lab.context.results
     for key, said in (("last", "no result yet"), ("nope", "no result nope: nothing was measured yet")):
         with pytest.raises(UsageError, match=said) as none:
             results.find(key)
         assert "spark-tui bench" in none.value.remedy
-    (first,) = await benchmark.run((Variant("tiny"),), PLAN, lab.seen.append)
-    (second,) = await benchmark.run((Variant("tiny"),), PLAN, lab.seen.append)
+    (first,) = await lab.run(PLAN)
+    (second,) = await lab.run(PLAN)
     assert results.find(first.id[:5]).run == first
     assert results.find("last").run == results.find("tiny").run == second
     assert results.compare(second.id).first == first

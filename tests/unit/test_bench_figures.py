@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import math
 import statistics
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_tui.domain.bench.plan import Segment
+from spark_tui.domain.bench.plan import BenchPlan, Segment
 from spark_tui.domain.bench.record import RequestOutcome, RequestRecord
-from spark_tui.domain.bench.run import Pass, level, scaling
+from spark_tui.domain.bench.run import Ending, Estimate, Pass, estimate, level, scaling
 from spark_tui.domain.bench.server_side import between, cross_check, others
 from spark_tui.domain.bench.statistics import distribution, mean_interval, median_interval, student_t
 from spark_tui.domain.metrics.page import EMPTY_PAGE, MetricPage
 from spark_tui.services.engine_api import PageReader
-from tests.unit.bench_kit import FIXTURES, a_pass, records_of, request, saved
+from tests.bench_kit import FIXTURES, a_pass, a_run, records_of, request, saved
 
 RUNS = ("vllm-bench-serve", "vllm-bench-serve-rate")
 finite = st.floats(0, 1e6, allow_nan=False)
@@ -230,3 +231,37 @@ def test_the_knee_is_always_a_level_with_at_least_half_efficiency(curve: dict[in
         assert curve[found.knee_streams] >= 0.5 * found.knee_streams * curve[1] * (1 - 1e-12)
     else:
         assert found.knee_streams is None
+
+
+# --- estimates -----------------------------------------------------------------------------------------
+
+RUN = a_run("one", (1, (40.0, 41.0, 40.5)), (8, (130.0, 131.0, 129.0)), seconds=90.0)
+
+
+def seconds_of(plan: BenchPlan) -> float:
+    found = estimate(plan, before=RUN)
+    assert found is not None
+    assert not found.at_least
+    return found.seconds
+
+
+def test_the_same_plan_takes_as_long_as_before_and_twice_the_load_twice_as_long() -> None:
+    assert seconds_of(RUN.plan) == pytest.approx(RUN.seconds)
+    twice = replace(RUN.plan, passes=RUN.plan.passes * 2, warmup=RUN.plan.warmup * 2)
+    assert seconds_of(twice) == pytest.approx(2 * RUN.seconds)
+
+
+def test_beyond_the_levels_that_are_known_more_streams_take_longer() -> None:
+    known, beyond = (replace(RUN.plan, concurrency=(streams,)) for streams in (8, 32))
+    assert seconds_of(beyond) > seconds_of(known)
+
+
+def test_by_a_published_speed_it_takes_at_least_the_time_of_decoding() -> None:
+    plan = BenchPlan(output_tokens=100, concurrency=(1, 8), passes=1, rounds=2)
+    assert estimate(plan, decode_rate=50.0) == Estimate(8.0, at_least=True)
+
+
+def test_without_a_run_that_came_to_its_end_nothing_is_known() -> None:
+    assert estimate(BenchPlan()) is None
+    assert estimate(BenchPlan(), before=replace(RUN, ending=Ending.CANCELLED)) is None
+    assert estimate(BenchPlan(), before=replace(RUN, levels=())) is None

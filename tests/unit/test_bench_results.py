@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -36,7 +37,7 @@ from spark_tui.domain.bench.statistics import Distribution
 from spark_tui.domain.errors import SparkError
 from spark_tui.present.bench_export import csv_text, markdown
 from spark_tui.services.bench.results import FileResults, UnreadableResult, result_from_json
-from tests.unit.bench_kit import SPARK, a_run
+from tests.bench_kit import FIXTURES, SPARK, a_run
 
 # --- kept ----------------------------------------------------------------------------------------------
 
@@ -58,6 +59,16 @@ def _full() -> Result:
 def test_a_result_survives_being_kept() -> None:
     result = _full()
     assert result_from_json(json.loads(json.dumps(result_to_json(result)))) == result
+
+
+def test_files_of_the_first_version_are_read_and_written_the_same() -> None:
+    lines = (FIXTURES / "results-v1.jsonl").read_text().splitlines()
+    found = [result_from_json(json.loads(line)) for line in lines]
+    assert [json.loads(line) for line in lines] == [result_to_json(result) for result in found]
+    assert [result.status.value for result in found] == ["failed", *["benchmarked"] * 4, "failed"]
+    run = found[3].run
+    assert run is not None
+    assert (run.plan.temperature, run.host.used_bytes_most, run.checks[0].high) == (None, 61 << 30, math.inf)
 
 
 @given(st.text(), st.text(), st.sampled_from([status for status in Status if status is not Status.BENCHMARKED]))

@@ -11,7 +11,7 @@ from spark_tui.domain.bench.record import RequestRecord
 from spark_tui.domain.engine.state import Endpoint
 from spark_tui.domain.errors import EngineUnreachable
 from spark_tui.services.demo.world import DECODE_RATE, REPLAY_SPEED, DemoWorld, noise
-from spark_tui.services.ports import Load, LoadEvent, LoadResult, RequestSpec, Tick
+from spark_tui.services.ports import Load, LoadEvent, LoadResult, Tick
 
 _PREFILL_RATE: Final = 3000.0
 _FIRST_SECONDS: Final = 0.12
@@ -28,15 +28,15 @@ class DemoLoad:
 
     def __init__(self, world: DemoWorld) -> None:
         self._world = world
-        self._volleys = 0
+        self._loads = 0
 
     async def drive(self, endpoint: Endpoint, load: Load, stop: asyncio.Event) -> AsyncGenerator[LoadEvent, None]:
         """Records are made at once and handed out when their time has come."""
         self._require(endpoint)
         clock = self._world.clock
-        self._volleys += 1
+        self._loads += 1
         begun = clock.monotonic()
-        records = _records(load, begun, (self._world.seed, self._volleys))
+        records = _records(load, begun, (self._world.seed, self._loads))
         end = max((record.ended for record in records), default=begun)
         self._world.chats += load.streams
         try:
@@ -51,8 +51,8 @@ class DemoLoad:
 
     async def tokenize(self, endpoint: Endpoint, model: str, text: str) -> tuple[tuple[int, ...], int | None]:
         """A token for each word."""
-        container = self._require(endpoint)
-        return tuple(hash_of(word) for word in text.split()), container
+        context = self._require(endpoint)
+        return tuple(int(noise("token", word) * _TOKENS) for word in text.split()), context
 
     async def detokenize(self, endpoint: Endpoint, model: str, tokens: Sequence[int]) -> str:
         """A word for each token."""
@@ -72,49 +72,36 @@ class DemoLoad:
         return container.max_model_len
 
 
-def hash_of(word: str) -> int:
-    """A token id that depends on nothing but the word."""
-    return int(noise("token", word) * _TOKENS)
-
-
 def _records(load: Load, begun: float, seed: tuple[int, int]) -> list[RequestRecord]:
     """A closed loop by arithmetic: each stream takes the next request when it is free."""
     free = [begun] * load.streams
     records = []
     for order, request in enumerate(load.requests):
-        stream = min(range(load.streams), key=lambda index: free[index])
+        stream, unique = min(range(load.streams), key=lambda index: free[index]), (*seed, request.number)
         waits = order % load.streams if order < load.streams else 0  # all begin at once: prefill goes one by one
-        record = _record(request, stream, free[stream], waits, load.streams, (*seed, request.number))
-        free[stream] = record.ended
-        records.append(record)
+        prefill = (1 + 0.6 * waits) * request.input_tokens / _PREFILL_RATE * (0.97 + 0.06 * noise("first", *unique))
+        depth = 1 + request.input_tokens / 400_000  # a longer context is read with each token
+        step = (1 + _SLOWDOWN * (load.streams - 1)) * depth / DECODE_RATE * (0.985 + 0.03 * noise("step", *unique))
+        chunks = [free[stream] + _FIRST_SECONDS + prefill]
+        for number in range(1, request.output_tokens):
+            chunks.append(chunks[-1] + step * (0.94 + 0.12 * noise("token", number, *unique)))
+        records.append(
+            RequestRecord(
+                number=request.number,
+                stream=stream,
+                sent=free[stream],
+                ended=chunks[-1] + 0.001,
+                asked_input=request.input_tokens,
+                asked_output=request.output_tokens,
+                chunks=tuple(chunks),
+                prompt_tokens=request.input_tokens,
+                completion_tokens=request.output_tokens,
+                finish_reason="length",
+                status=200,
+            )
+        )
+        free[stream] = chunks[-1] + 0.001
     return records
-
-
-def _record(
-    request: RequestSpec, stream: int, sent: float, waits: int, streams: int, seed: tuple[int, ...]
-) -> RequestRecord:
-    first = _FIRST_SECONDS + (1 + 0.6 * waits) * request.input_tokens / _PREFILL_RATE * (
-        0.97 + 0.06 * noise("first", *seed)
-    )
-    depth = 1 + request.input_tokens / 400_000  # a longer context is read with each token
-    step = (1 + _SLOWDOWN * (streams - 1)) * depth / DECODE_RATE * (0.985 + 0.03 * noise("step", *seed))
-    chunks, at = [sent + first], sent + first
-    for number in range(1, request.output_tokens):
-        at += step * (0.94 + 0.12 * noise("token", number, *seed))
-        chunks.append(at)
-    return RequestRecord(
-        number=request.number,
-        stream=stream,
-        sent=sent,
-        ended=at + 0.001,
-        asked_input=request.input_tokens,
-        asked_output=request.output_tokens,
-        chunks=tuple(chunks),
-        prompt_tokens=request.input_tokens,
-        completion_tokens=request.output_tokens,
-        finish_reason="length",
-        status=200,
-    )
 
 
 def _tick(records: Sequence[RequestRecord], now: float) -> Tick:

@@ -1,4 +1,4 @@
-"""Two launches in turn on a box that holds one: who runs when, what is kept, and that the first one comes back."""
+"""Two launches in turn on a machine that holds one: what runs when, what is kept, and that the first one comes back."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from spark_tui.domain.presets.overrides import Overrides
 from spark_tui.domain.settings import Settings
 from spark_tui.services.bench.results import MemoryResults
 from spark_tui.services.ports import Load, LoadEvent
+from tests.bench_kit import FakeLoad
 from tests.core.kit import PRESET, Kit
-from tests.fakes_bench import FakeLoad
 from tests.fakes_ports import Ports
 
 PLAN = BenchPlan(input_tokens=32, output_tokens=8, concurrency=(1, 2), passes=3, rounds=1, warmup=1)
 OTHER = replace(PRESET, name="other", defaults=(("port", 8005), ("max_model_len", 2048)))
 
 
-class LoadOfWhatRuns(FakeLoad):
+class LoadByEngine(FakeLoad):
     """A load that is as fast as the engine that runs: `speeds` by the context length that it was launched with."""
 
-    kit: TurnsKit
+    kit: ABKit
 
     async def drive(self, endpoint: Endpoint, load: Load, stop: asyncio.Event) -> AsyncGenerator[LoadEvent, None]:
         running = self.kit.running()
@@ -43,7 +43,7 @@ class LoadOfWhatRuns(FakeLoad):
             yield told
 
 
-class TurnsKit(Kit):
+class ABKit(Kit):
     """A core with a preset's engine that serves, and a load that depends on what runs."""
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class TurnsKit(Kit):
         super().__init__(PRESET, OTHER)
 
     def opened(self) -> Context:
-        self.load = LoadOfWhatRuns(self.clock)
+        self.load = LoadByEngine(self.clock)
         self.load.kit = self
         ports = Ports(
             self.clock, self.docker, self.api, self.host, self.gpu, self.presets, self.secrets, self.archive,
@@ -76,16 +76,16 @@ class TurnsKit(Kit):
         await self.until(task.done)
         task.result()
 
-    async def sides(self, other: str) -> tuple[Variant, Variant]:
+    async def variants(self, other: str) -> tuple[Variant, Variant]:
         view = (await self.context.supervisor.watch("qwen")).view()
         return self.context.ab_planner.plan(view, other)
 
-    async def turns(
+    async def ab(
         self, other: str, plan: BenchPlan = PLAN, *, stop: asyncio.Event | None = None,
         meanwhile: Callable[[], None] = lambda: None,
     ) -> tuple[BenchRun, ...]:  # fmt: skip
-        sides = await self.sides(other)
-        task = asyncio.create_task(self.context.benchmark.run(sides, plan, self.seen.append, stop=stop))
+        variants = await self.variants(other)
+        task = asyncio.create_task(self.context.benchmark.run(variants, plan, self.seen.append, stop=stop))
 
         def done() -> bool:
             meanwhile()
@@ -96,9 +96,9 @@ class TurnsKit(Kit):
 
 
 async def test_a_flag_is_measured_in_turn_with_the_engine_as_it_is() -> None:
-    kit = TurnsKit()
+    kit = ABKit()
     await kit.launched()
-    one, two = await kit.turns("max_model_len=8192")
+    one, two = await kit.ab("max_model_len=8192")
     turns = [name for index, name in enumerate(kit.asked) if index == 0 or kit.asked[index - 1] != name]
     assert turns == ["qwen 4096", "qwen 8192", "qwen 4096", "qwen 8192"], "A, B B, A A, B"
     assert kit.running() == "qwen 4096", "as it was before"
@@ -115,44 +115,32 @@ async def test_a_flag_is_measured_in_turn_with_the_engine_as_it_is() -> None:
     ]
     assert "current settings" in one.caveats[0]
     assert "max_model_len=8192" in two.caveats[0]
-    assert one.server is None, "its counters began anew with each start"
-
-
-async def test_both_sides_answer_the_same_prompts() -> None:
-    kit = TurnsKit()
-    await kit.launched()
-    await kit.turns("max_model_len=8192", replace(PLAN, concurrency=(1,), passes=1, warmup=0))
-    first, second = ([request.prompt for request in load.requests] for load in kit.load.loads)
-    assert first == second
+    assert one.server is None, "its counters began again with each start"
+    launching = [progress for progress in kit.seen if progress.step is BenchStep.LAUNCHING]
+    assert {"max_model_len=8192", "current settings"} <= {progress.detail for progress in launching}
+    assert {progress.total for progress in kit.seen} == {2 * 2 * 3}
+    assert kit.seen[-1].step is BenchStep.DONE
+    sent = [[request.prompt for request in load.requests] for load in kit.load.loads]
+    assert sent[:4] == sent[4:8], "the same prompts on both"
 
 
 async def test_two_presets_are_never_up_at_once() -> None:
-    kit = TurnsKit()
+    kit = ABKit()
     await kit.launched()
-    one, two = await kit.turns("other")  # `running` fails where two containers run
+    one, two = await kit.ab("other")  # `running` fails where two containers run
     assert {"qwen 4096", "other 2048"} == set(kit.asked)
     assert kit.running() == "qwen 4096"
     assert (one.conditions.engine, two.conditions.engine) == ("qwen", "other")
     assert {row.verdict for row in compare(one, two).rows} == {SpeedVerdict.SLOWER}
 
 
-async def test_launches_are_told_as_they_go() -> None:
-    kit = TurnsKit()
-    await kit.launched()
-    await kit.turns("max_model_len=8192", replace(PLAN, passes=2))
-    launching = [progress for progress in kit.seen if progress.step is BenchStep.LAUNCHING]
-    assert {"max_model_len=8192", "current settings"} <= {progress.detail for progress in launching}
-    assert {progress.total for progress in kit.seen} == {2 * 2 * 2}
-    assert kit.seen[-1].step is BenchStep.DONE
-
-
 async def test_a_side_that_does_not_come_up_is_told_and_the_engine_of_before_comes_back() -> None:
-    kit = TurnsKit()
+    kit = ABKit()
     await kit.launched()
     kit.docker.on_start = lambda facts: (
         kit.docker.end(facts.id, 1) if "8192" in " ".join(facts.argv) else kit.api.serve()
     )
-    (one,) = await kit.turns("max_model_len=8192")
+    (one,) = await kit.ab("max_model_len=8192")
     assert one.ending is Ending.FAILED
     assert "ended before it was ready" in one.reason
     assert one.levels, "what was measured is kept"
@@ -160,31 +148,31 @@ async def test_a_side_that_does_not_come_up_is_told_and_the_engine_of_before_com
 
 
 async def test_nothing_is_kept_where_nothing_was_measured() -> None:
-    kit = TurnsKit()
+    kit = ABKit()
     await kit.launched()
     kit.load.broken = EngineExited("It is gone.", "Look at its log.")
     with pytest.raises(SparkError):
-        await kit.turns("max_model_len=8192")
+        await kit.ab("max_model_len=8192")
     assert kit.results.all() == ()
     assert kit.running() == "qwen 4096"
 
 
 async def test_cancel_keeps_what_was_measured_and_brings_the_engine_back() -> None:
-    kit, stop = TurnsKit(), asyncio.Event()
+    kit, stop = ABKit(), asyncio.Event()
     await kit.launched()
 
     def stop_in_the_second_pass() -> None:
         if any(progress.segment is not None and progress.segment.number == 2 for progress in kit.seen):
             stop.set()
 
-    one, two = await kit.turns("max_model_len=8192", stop=stop, meanwhile=stop_in_the_second_pass)
+    one, two = await kit.ab("max_model_len=8192", stop=stop, meanwhile=stop_in_the_second_pass)
     assert (one.ending, two.ending) == (Ending.CANCELLED, Ending.CANCELLED)
     assert one.levels and two.levels
     assert kit.running() == "qwen 4096"
 
 
 async def test_a_launch_is_not_waited_for_once_it_is_cancelled() -> None:
-    kit, stop = TurnsKit(), asyncio.Event()
+    kit, stop = ABKit(), asyncio.Event()
     await kit.launched()
     kit.docker.on_start = None
 
@@ -193,7 +181,7 @@ async def test_a_launch_is_not_waited_for_once_it_is_cancelled() -> None:
             stop.set()
 
     begun = kit.clock.now()
-    (one,) = await kit.turns("max_model_len=8192", stop=stop, meanwhile=stop_while_it_starts)
+    (one,) = await kit.ab("max_model_len=8192", stop=stop, meanwhile=stop_while_it_starts)
     assert one.ending is Ending.CANCELLED
     assert kit.clock.now() - begun < 600
     assert kit.running() == "qwen 4096"
@@ -211,23 +199,23 @@ async def test_a_launch_is_not_waited_for_once_it_is_cancelled() -> None:
     ],
 )
 async def test_what_cannot_be_compared_says_why(other: str, kind: type[SparkError], words: str) -> None:
-    kit = TurnsKit()
+    kit = ABKit()
     await kit.launched()
     with pytest.raises(kind, match=words) as caught:
-        await kit.sides(other)
+        await kit.variants(other)
     assert caught.value.remedy
     assert kit.running() == "qwen 4096"
 
 
 async def test_two_images_are_compared() -> None:
-    kit = TurnsKit()
+    kit = ABKit()
     await kit.launched()
-    first, second = await kit.sides("image=vllm/vllm-openai:nightly max_model_len=8192")
+    first, second = await kit.variants("image=vllm/vllm-openai:nightly max_model_len=8192")
     assert first.request.preset.image == PRESET.image
     assert second.request.preset.image == "vllm/vllm-openai:nightly"
     assert (second.name, second.request.overrides.max_model_len) == (first.name, 8192)
     with pytest.raises(UsageError, match="already uses"):
-        await kit.sides(f"image={PRESET.image}")
+        await kit.variants(f"image={PRESET.image}")
 
 
 def test_a_running_container_is_named_by_its_prefix() -> None:
@@ -252,17 +240,17 @@ async def test_a_caller_that_is_cancelled_twice_leaves_no_task_behind() -> None:
 
 
 async def test_an_engine_that_others_started_is_left_alone() -> None:
-    kit = TurnsKit()
+    kit = ABKit()
     kit.docker.add_container("qwen", argv=("vllm", "serve", "org/model", "--port", "8000"))
     kit.api.serve()
     with pytest.raises(RefusedError, match="Not started by spark-tui"):
-        await kit.sides("max_model_len=8192")
+        await kit.variants("max_model_len=8192")
 
 
 async def test_earlier_changes_stay_on_both_sides() -> None:
-    kit = TurnsKit()
+    kit = ABKit()
     await kit.launched(Overrides(max_num_seqs=7, extra_args=("--enforce-eager",)))
-    first, second = await kit.sides("max_model_len=8192")
+    first, second = await kit.variants("max_model_len=8192")
     assert first.request.overrides.max_num_seqs == second.request.overrides.max_num_seqs == 7
     assert second.request.overrides.extra_args == ("--enforce-eager",)
     assert second.request.overrides.max_model_len == 8192
