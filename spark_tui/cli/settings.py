@@ -43,21 +43,16 @@ def _changed(settings: Settings, key: str, value: str | bool, origin: SettingOri
         raise SettingsError(f"{origin.where} {error}.", "See: spark-tui --help") from None
 
 
-def demo_settings(options: Options, environment: Mapping[str, str]) -> Settings:
-    """Defaults, except for the variables that say how the screen looks."""
-    settings = defaults(folders_of({}, DEMO_HOME))
-    for name, key in ((variable_of(key), key) for key in LOOKS):
-        if name in environment:
-            settings = _changed(settings, key, environment[name], SettingOrigin(SettingSource.ENVIRONMENT, name))
-    if settings.keymap:
-        checked_keys(settings)
-    return _changed(settings, "read_only", True) if options.read_only else settings
-
-
 def open_context(options: Options, environment: Mapping[str, str]) -> Context:
     """The core by the person's settings, with this command's options over them. Raises SettingsError."""
-    if options.demo:
-        return build_demo(demo_settings(options, environment))
+    if options.demo:  # defaults, except for the variables that say how the screen looks
+        settings = defaults(folders_of({}, DEMO_HOME))
+        for name, key in ((variable_of(key), key) for key in LOOKS):
+            if name in environment:
+                settings = _changed(settings, key, environment[name], SettingOrigin(SettingSource.ENVIRONMENT, name))
+        if settings.keymap:
+            checked_keys(settings)
+        return build_demo(_changed(settings, "read_only", True) if options.read_only else settings)
     folders = folders_for(options, environment)
     settings = read_settings(folders, environment)
     store = str(_typed(options.store, folders.home)) if options.store else ""

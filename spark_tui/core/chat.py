@@ -45,7 +45,6 @@ from spark_tui.domain.text import clean_line
 from spark_tui.services.ports import Clock, ConversationStore, EngineApi
 
 if TYPE_CHECKING:
-    from spark_tui.domain.metrics.page import MetricPage
     from spark_tui.services.ports import MetricsSource
 
 
@@ -61,18 +60,6 @@ class EngineCounters:
     requests: float | None = None
     drafted_tokens: float | None = None
     accepted_tokens: float | None = None
-
-
-def counters_of(page: MetricPage) -> EngineCounters:
-    from spark_tui.domain.metrics.page import Family, Part
-
-    def sum_of(part: Part) -> float | None:
-        values = [value for slot, value in page.groups.get(Family.QUEUE, {}).items() if slot.part is part]
-        return sum(values) if values else None
-
-    return EngineCounters(
-        sum_of(Part.SUM), sum_of(Part.COUNT), page.total(Family.DRAFT_TOKENS), page.total(Family.ACCEPTED)
-    )
 
 
 def engine_side(before: EngineCounters, after: EngineCounters) -> EngineSide | None:
@@ -116,10 +103,20 @@ def meter_on(source: MetricsSource) -> ReadCounters:
     """Reads the counters from metrics pages."""
 
     async def read(target: ChatTarget) -> EngineCounters | None:
+        from spark_tui.domain.metrics.page import Family, Part
+
         try:
-            return counters_of(await source.read(target.endpoint))
+            page = await source.read(target.endpoint)
         except SparkError:
             return None  # an extra figure: the answer itself shows what is wrong with the engine
+
+        def queue(part: Part) -> float | None:
+            values = [value for slot, value in page.groups.get(Family.QUEUE, {}).items() if slot.part is part]
+            return sum(values) if values else None
+
+        return EngineCounters(
+            queue(Part.SUM), queue(Part.COUNT), page.total(Family.DRAFT_TOKENS), page.total(Family.ACCEPTED)
+        )
 
     return read
 

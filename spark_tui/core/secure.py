@@ -7,12 +7,11 @@ from typing import Final
 
 from spark_tui.core.launch import LaunchRequest, launched_with
 from spark_tui.core.preflight import Preflight
-from spark_tui.domain.engine.container import LABEL_SPEC_HASH, ContainerFacts
+from spark_tui.domain.engine.container import LABEL_SPEC_HASH
 from spark_tui.domain.engine.state import Exposure
 from spark_tui.domain.errors import RefusedError, SparkError
 from spark_tui.domain.logs.view import EngineView
-from spark_tui.domain.presets.overrides import Overrides, overrides_from_pairs
-from spark_tui.domain.presets.preset import Preset
+from spark_tui.domain.presets.overrides import overrides_from_pairs
 from spark_tui.domain.settings import ExposureChoice
 from spark_tui.services.ports import PresetSource, SecretStore
 
@@ -24,8 +23,7 @@ _CHANGED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Secured:
-    """A launch that gives an engine a key. `key_file` is where the key will be, as `key_variable`; `what` says
-    what happens."""
+    """A launch that gives an engine a key, in `key_file` as `key_variable`; `what` describes it."""
 
     request: LaunchRequest
     key_file: str
@@ -42,7 +40,7 @@ class Securing:
         self._secrets = secrets
 
     async def plan(self, view: EngineView) -> Secured:
-        """The launch for an engine of ours that is LAN NO KEY. Raises RefusedError, with the way out, for all else."""
+        """The launch for an engine of ours that is LAN NO KEY. Raises RefusedError, with a remedy, for any other."""
         _check(view)
         container = view.container
         preset = self._presets.load().get(container.preset)
@@ -51,10 +49,18 @@ class Securing:
                 f"The preset {container.preset}, from which {view.name} was launched, is not here.",
                 f"Stop it (spark-tui down {view.name}) and launch another preset with: --expose lan",
             )
-        now = _overrides(view)
+        try:
+            launched = overrides_from_pairs(launched_with(container))
+        except SparkError as error:
+            raise RefusedError(
+                f"The settings of {view.name} cannot be read from its label.",
+                f"Launch it with new settings: spark-tui up {container.preset} --expose lan --replace",
+            ) from error
+        now = replace(launched, name=view.name, port=view.port, exposure=ExposureChoice.LAN, api_key=False)
         wanted = replace(now, api_key=True)
         proposal = await self._preflight.plan(preset, wanted)  # refuses engines that take no key
-        note = "" if await self._as_it_runs(preset, now, container) else _CHANGED
+        today = await self._preflight.plan(preset, now)  # without a key: the same container as the one that runs?
+        note = "" if today.spec.label(LABEL_SPEC_HASH) == container.spec_hash else _CHANGED
         key_file = str(self._secrets.path(view.name))
         variable = preset.server.key_variable
         what = (
@@ -63,11 +69,6 @@ class Securing:
             f"you and kept in {key_file}, as {variable}; it is never shown.{note}"
         )
         return Secured(LaunchRequest(preset, wanted, replace_running=True, fetch=False), key_file, variable, what)
-
-    async def _as_it_runs(self, preset: Preset, now: Overrides, container: ContainerFacts) -> bool:
-        """Whether a launch of today, without a key, would make just the container that runs."""
-        plan = await self._preflight.plan(preset, now)
-        return plan.spec.label(LABEL_SPEC_HASH) == container.spec_hash
 
 
 def _check(view: EngineView) -> None:
@@ -91,15 +92,3 @@ def _check(view: EngineView) -> None:
         raise RefusedError(
             f"{name} does not run.", f"Launch it with a key: spark-tui up {container.preset} --expose lan"
         )
-
-
-def _overrides(view: EngineView) -> Overrides:
-    """The changes that it was launched with, by its labels. Raises RefusedError for foreign labels."""
-    try:
-        read = overrides_from_pairs(launched_with(view.container))
-    except SparkError as error:
-        raise RefusedError(
-            f"The settings of {view.name} cannot be read from its label.",
-            f"Launch it with new settings: spark-tui up {view.container.preset} --expose lan --replace",
-        ) from error
-    return replace(read, name=view.name, port=view.port, exposure=ExposureChoice.LAN, api_key=False)

@@ -38,27 +38,26 @@ class SseDecoder:
             self._after_cr = False
         for piece in chunk.splitlines(keepends=True):
             ended = piece.endswith(_LINE_ENDS)
-            self._grow(piece.rstrip(b"\r\n") if ended else piece)
-            if ended:
-                event = self._end_of_line()
-                if event is not None:
-                    yield event
+            piece = piece.rstrip(b"\r\n") if ended else piece  # noqa: PLW2901
+            if len(self._line) + len(piece) > self._max:
+                raise self._too_long()
+            self._line += piece
+            if ended and (event := self._end_of_line()) is not None:
+                yield event
         if chunk:
             self._after_cr = chunk.endswith(b"\r")
 
-    def _grow(self, piece: bytes) -> None:
-        if len(self._line) + len(piece) > self._max:
-            raise self._too_long()
-        self._line += piece
-
     def _end_of_line(self) -> str | None:
+        """The event that the line ends, or None."""
         line = bytes(self._line)
         self._line.clear()
         if self._first:
             self._first = False
             line = line.removeprefix(_BOM)
-        if not line:
-            return self._end_of_event()
+        if not line and self._data:
+            data = b"\n".join(self._data).decode("utf-8", "replace")
+            self._data, self._data_size = [], 0
+            return data
         name, _, value = line.partition(b":")
         value = value.removeprefix(b" ")
         if name == b"data":
@@ -72,13 +71,6 @@ class SseDecoder:
         if self._data_size > self._max:
             raise self._too_long()
         self._data.append(value)
-
-    def _end_of_event(self) -> str | None:
-        if not self._data:
-            return None
-        data = b"\n".join(self._data).decode("utf-8", "replace")
-        self._data, self._data_size = [], 0
-        return data
 
     def _too_long(self) -> EventTooLong:
         return EventTooLong(f"an event of more than {human_bytes(self._max)}")

@@ -11,12 +11,11 @@ from spark_tui.domain.chat.conversation import (
     ContextUse,
     ConversationHit,
     ConversationSummary,
-    EngineSide,
     Exchange,
     Room,
 )
 from spark_tui.domain.chat.formats import ending, figures, tokens
-from spark_tui.domain.chat.message import Answer, ToolCall, Usage
+from spark_tui.domain.chat.message import Answer, ToolCall
 from spark_tui.domain.chat.parameters import SETTINGS, written
 from spark_tui.domain.chat.request import NO_DEFAULTS, ChatSettings, Defaults, settings_json
 from spark_tui.domain.quantities import human_count
@@ -129,76 +128,37 @@ def tool_call_object(call: ToolCall) -> Object:
     return {"id": call.id, "name": call.name, "arguments": call.arguments}
 
 
-def usage_object(found: Usage) -> Object:
-    silent = "the server did not report it"
+def answered_object(exchange: Exchange, conversation: str = "") -> Object:
+    """An answer with its timings and counts, how it ended, its parameters, and the engine's own figures."""
+    found, usage, side = exchange.answer, exchange.answer.usage, exchange.engine_side
+    silent, few = "the server did not report it", "too few tokens, or not reported"
+    counts: Object = {}
+    for name in ("prompt_tokens", "completion_tokens", "reasoning_tokens", "cached_tokens"):
+        counts |= maybe(name, None if usage is None else getattr(usage, name), silent)
+    used = usage.prompt_tokens + usage.completion_tokens if usage is not None else None
+    logprobs = [{"token": each.token, "logprob": each.logprob, "top": dict(each.likeliest)} for each in found.logprobs]
     return {
-        "prompt_tokens": found.prompt_tokens,
-        "completion_tokens": found.completion_tokens,
-        **maybe("reasoning_tokens", found.reasoning_tokens, silent),
-        **maybe("cached_tokens", found.cached_tokens, silent),
-    }
-
-
-def answer_object(found: Answer, engine_name: str, model: str) -> Object:
-    silent = "the server did not report it"
-    counts = (
-        usage_object(found.usage)
-        if found.usage
-        else {
-            key: value
-            for name in ("prompt", "completion", "reasoning", "cached")
-            for key, value in maybe(f"{name}_tokens", None, silent).items()
-        }
-    )
-    return {
-        "id": engine_name,
-        "model": model,
+        "id": exchange.engine,
+        "model": exchange.model,
         "content": found.content,
         "reasoning": found.reasoning,
         "tool_calls": [tool_call_object(call) for call in found.tool_calls],
         **maybe("finish_reason", found.finish_reason, silent),
         **maybe("ttft_seconds", rounded(found.ttft, 4), "no token came"),
-        **maybe(
-            "decode_tokens_per_second", rounded(found.decode_tokens_per_second, 2), "too few tokens, or not reported"
-        ),
+        **maybe("decode_tokens_per_second", rounded(found.decode_tokens_per_second, 2), few),
         **maybe("reasoning_seconds", rounded(found.reasoning_seconds, 3), "there was no reasoning"),
         **counts,
-    }
-
-
-def answered_object(exchange: Exchange, conversation: str = "") -> Object:
-    """An answer with its timings, and what holds for it: how it ended, parameters, context."""
-    found = exchange.answer
-    rate = found.prefill_tokens_per_second
-    usage = found.usage
-    used = usage.prompt_tokens + usage.completion_tokens if usage is not None else None
-    return {
-        **answer_object(found, exchange.engine, exchange.model),
         **maybe("conversation", conversation, "this conversation is not saved"),
         "number": exchange.number,
         "outcome": exchange.outcome.value,
-        **maybe(
-            "prefill_tokens_per_second", None if rate is None else round(rate, 1), "too few tokens, or not reported"
-        ),
-        **maybe("context_used_tokens", used, "the server did not report it"),
+        **maybe("prefill_tokens_per_second", rounded(found.prefill_tokens_per_second, 1), few),
+        **maybe("context_used_tokens", used, silent),
         **maybe("context_limit_tokens", exchange.limit, "unknown"),
         "parameters": _settings_object(exchange.settings),
-        **_engine_object(exchange.engine_side),
-        **maybe(
-            "logprobs",
-            [{"token": each.token, "logprob": each.logprob, "top": dict(each.likeliest)} for each in found.logprobs]
-            or None,
-            "they were not asked for",
-        ),
-    }
-
-
-def _engine_object(side: EngineSide | None) -> Object:
-    shared = {"shared_with_other_requests": True} if side is not None and side.shared else {}
-    return {
         **maybe("queue_seconds", None if side is None else side.queue_seconds, NO_METRICS),
         **maybe("speculation_acceptance", None if side is None else side.acceptance, NO_METRICS),
-        **shared,
+        **({"shared_with_other_requests": True} if side is not None and side.shared else {}),
+        **maybe("logprobs", logprobs or None, "they were not asked for"),
     }
 
 

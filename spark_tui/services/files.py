@@ -9,7 +9,7 @@ import os
 import re
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -141,24 +141,16 @@ class FileLogArchive:
         while path.exists():
             number += 1
             path = self._folder.file(name, f"-{stamp}-{number}.log")
-        self._folder.write(path, _encoded(lines))
-        self._prune(path)
-        return path
-
-    def _prune(self, newest: Path) -> None:
+        self._folder.write(
+            path, (f"{at} {mask_secrets(text)}\n".lstrip(" ").encode("utf-8", "backslashreplace") for at, text in lines)
+        )
         found = [(each.stat().st_mtime, each.stat().st_size, each) for each in self._folder.path.glob("*.log")]
         total = sum(size for _, size, _ in found)
-        for _, size, path in sorted(found):
-            if total <= self._most_bytes:
-                return
-            if path != newest:
-                path.unlink(missing_ok=True)
+        for _, size, old in sorted(found):
+            if total > self._most_bytes and old != path:
+                old.unlink(missing_ok=True)
                 total -= size
-
-
-def _encoded(lines: Sequence[LogLine]) -> Iterator[bytes]:
-    for stamp, text in lines:
-        yield f"{stamp} {mask_secrets(text)}\n".lstrip(" ").encode("utf-8", "backslashreplace")
+        return path
 
 
 class SystemUserFiles:

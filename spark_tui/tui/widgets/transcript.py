@@ -22,7 +22,7 @@ from textual.visual import Visual
 
 from spark_tui.domain.chat.conversation import Exchange
 from spark_tui.tui.format import Glyphs
-from spark_tui.tui.widgets.turn import Laid, Turn, TurnStack, turns, turns_of
+from spark_tui.tui.widgets.turn import Turn, TurnStack, turns, turns_of
 
 RULE_CELLS = 2
 """The rule at the left, and the space after it."""
@@ -71,7 +71,7 @@ class Transcript(ScrollView, can_focus=True):
         self._sent_from = 0
         self._empty = _BLANK
         self._moving = False
-        self._painted: dict[int, tuple[Content | None, str, int, Strip]] = {}
+        self._painted: dict[int, tuple[Content, str, int, Strip]] = {}
         """Lines as they were painted last: content, rule, width and strip."""
 
     # --- content --------------------------------------------------------------------------------------
@@ -256,37 +256,32 @@ class Transcript(ScrollView, can_focus=True):
         """
         width = self.size.width
         if not self._turns:
-            return self._paint(self._empty_line(y), width)
+            lines = self._empty.wrap(max(width - 4, 1))
+            row = y - max(0, (self.size.height - len(lines)) // 3)
+            return self._paint(lines[row].pad_left(2) if 0 <= row < len(lines) else _BLANK, width)
         line = y + round(self.scroll_y)
         laid, index = self._stack.at(line)
-        content = None if laid is None else laid.lines[index]
-        rule = "" if laid is None else _rule_style(laid, index)
-        marked = content is not None and self.text_selection is not None
+        if laid is None:
+            return Strip.blank(width, self.rich_style)
+        content, rule = laid.lines[index], "$primary" if laid.turn.is_answer else "$secondary"
+        if laid.error_at is not None and index >= laid.error_at:
+            rule = "$error"
+        marked = self.text_selection is not None
         painted = self._painted.get(line)
         if painted is not None and not marked and painted[0] is content and painted[1:3] == (rule, width):
             return painted[3]
-        strip = self._line_strip(content, rule, line, width)
+        left = self._paint(Content.styled(f"{self._glyphs.separator} ", rule), RULE_CELLS)
+        text = self._paint(self._selected(content, line), width - RULE_CELLS).apply_offsets(0, line)
+        strip = Strip.join([left, text])
         if not marked:
             if len(self._painted) >= PAINTED_LINES:
                 self._painted.clear()
             self._painted[line] = content, rule, width, strip
         return strip
 
-    def _line_strip(self, content: Content | None, rule: str, line: int, width: int) -> Strip:
-        if content is None:
-            return Strip.blank(width, self.rich_style)
-        left = self._paint(Content.styled(f"{self._glyphs.separator} ", rule), RULE_CELLS)
-        text = self._paint(self._selected(content, line), width - RULE_CELLS).apply_offsets(0, line)
-        return Strip.join([left, text])
-
     def _paint(self, content: Content, width: int) -> Strip:
         strip = Visual.to_strips(self, content, width, 1, self.visual_style, apply_selection=False)[0]
         return strip.adjust_cell_length(width, self.rich_style)
-
-    def _empty_line(self, y: int) -> Content:
-        lines = self._empty.wrap(max(self.size.width - 4, 1))
-        top = max(0, (self.size.height - len(lines)) // 3)
-        return lines[y - top].pad_left(2) if top <= y < top + len(lines) else _BLANK
 
     # --- selection ------------------------------------------------------------------------------------
 
@@ -317,9 +312,3 @@ def _same(before: tuple[Turn, ...], now: tuple[Turn, ...]) -> int:
     if last >= 0 and before[:last] == now[:last]:
         return last + (before[last] == now[last])
     return next((i for i, (old, new) in enumerate(zip(before, now, strict=False)) if old != new), 0)
-
-
-def _rule_style(laid: Laid, line: int) -> str:
-    if laid.error_at is not None and line >= laid.error_at:
-        return "$error"
-    return "$primary" if laid.turn.is_answer else "$secondary"
