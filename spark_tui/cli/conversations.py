@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import click
 
 from spark_tui.cli.command import group, yes_option
 from spark_tui.cli.session import Session, confirm
 from spark_tui.core.context import Context
-from spark_tui.domain.chat.conversation import ChatThread, ConversationHit, ConversationSummary
+from spark_tui.domain.chat.conversation import ConversationSummary
 from spark_tui.domain.chat.formats import exported
 from spark_tui.present.chat import conversation_table, hit_table, summary_object, thread_object
 from spark_tui.present.json import maybe
@@ -35,54 +33,38 @@ def conversations_list(session: Session, search: str) -> None:
 
 
 def list_conversations(session: Session, search: str = "") -> None:
-    if search:
-        _search(session, search)
-        return
-
     async def look(context: Context) -> tuple[tuple[ConversationSummary, ...], tuple[str, ...]]:
         return await context.conversations.summaries(), context.conversations.problems
 
-    found, problems = session.run(look)
-    for problem in problems:
-        session.err.note(problem)
-    if session.as_json:
-        session.out.json([summary_object(each) for each in found])
-    elif found:
-        session.out.table(conversation_table(found))
+    if search:
+        hits = session.run(lambda context: context.conversations.search(search))
+        data = [{"id": hit.id, "title": hit.title, "number": hit.number, "excerpt": hit.excerpt} for hit in hits]
+        table, none = hit_table(hits), "No matches."
     else:
-        session.err.say("No conversations yet: spark-tui chat NAME")
-
-
-def _search(session: Session, text: str) -> None:
-    async def look(context: Context) -> tuple[ConversationHit, ...]:
-        return await context.conversations.search(text)
-
-    hits = session.run(look)
+        found, problems = session.run(look)
+        for problem in problems:
+            session.err.note(problem)
+        data = [summary_object(each) for each in found]
+        table, none = conversation_table(found), "No conversations yet: spark-tui chat NAME"
     if session.as_json:
-        session.out.json(
-            [{"id": hit.id, "title": hit.title, "number": hit.number, "excerpt": hit.excerpt} for hit in hits]
-        )
-    elif hits:
-        session.out.table(hit_table(hits))
+        session.out.json(data)
+    elif data:
+        session.out.table(table)
     else:
-        session.err.say("No matches.")
+        session.err.say(none)
 
 
 @conversations.sub("show", "  spark-tui conversations show last | less")
 @_conversation
 def show_conversation(session: Session, name: str) -> None:
     """Show one conversation as Markdown, or as data with --json."""
-    thread = session.run(partial(_read, name))
+    thread = session.run(lambda context: context.conversations.read(name))
     if session.as_json:
         session.out.json(thread_object(thread))
     else:
         session.out.write(exported(thread, "markdown"))
     if thread.damaged:
         session.err.note(f"{thread.damaged} lines of its file cannot be read and are left out.")
-
-
-async def _read(name: str, context: Context) -> ChatThread:
-    return await context.conversations.read(name)
 
 
 @conversations.sub("export", "  spark-tui conversations export last --format json -o talk.json")
@@ -94,14 +76,10 @@ def export_conversation(session: Session, name: str, form: str, output: str, for
     """Export one conversation: Markdown to read, JSON with everything, to import again."""
     if force and not output:
         raise click.UsageError("--force needs --output.")
-    thread = session.run(partial(_read, name))
+    thread = session.run(lambda context: context.conversations.read(name))
     text, written = exported(thread, form), ""
-
-    async def write(context: Context) -> str:
-        return await context.user_files.write(output, text, replace=force)
-
     if output:
-        written = session.run(write)
+        written = session.run(lambda context: context.user_files.write(output, text, replace=force))
         session.err.say(f"Written: {written}")
     if session.as_json:
         file = maybe("file", written or None, "no --output")
@@ -135,11 +113,7 @@ def import_conversation(session: Session, path: str) -> None:
 @click.argument("title")
 def rename_conversation(session: Session, name: str, title: str) -> None:
     """Rename a conversation."""
-
-    async def rename(context: Context) -> str:
-        return await context.conversations.rename(name, title)
-
-    id_ = session.run(rename)
+    id_ = session.run(lambda context: context.conversations.rename(name, title))
     session.err.say(f"{id_}: {title}")
     if session.as_json:
         session.out.json({"id": id_, "title": title})
@@ -150,14 +124,10 @@ def rename_conversation(session: Session, name: str, title: str) -> None:
 @yes_option
 def remove_conversation(session: Session, name: str, yes: bool) -> None:
     """Delete a conversation and its images."""
-    thread = session.run(partial(_read, name))
+    thread = session.run(lambda context: context.conversations.read(name))
     if not confirm(session, f"Delete {thread.title!r}, {len(thread.exchanges)} exchanges?", yes=yes):
         return
-
-    async def delete(context: Context) -> str:
-        return await context.conversations.delete(thread.id)
-
-    id_ = session.run(delete)
+    id_ = session.run(lambda context: context.conversations.delete(thread.id))
     session.err.say(f"Deleted: {id_}")
     if session.as_json:
         session.out.json({"id": id_, "deleted": True})

@@ -1,4 +1,4 @@
-"""The settings of one command: the person's own, with what was typed over them; and the core by them."""
+"""The settings of one command: the user's own, under the typed options; and the core built with them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _changed(settings: Settings, key: str, value: str | bool, origin: SettingOri
 
 
 def open_context(options: Options, environment: Mapping[str, str]) -> Context:
-    """The core by the person's settings, with this command's options over them. Raises SettingsError."""
+    """The core with the user's settings, this command's options over them. Raises SettingsError."""
     if options.demo:  # defaults, except for the variables that say how the screen looks
         settings = defaults(folders_of({}, DEMO_HOME))
         for name, key in ((variable_of(key), key) for key in LOOKS):

@@ -89,7 +89,7 @@ def hosts_text(hosts: Hosts) -> str:
 
 
 def host_plain(host: RemoteHost) -> str | dict[str, str]:
-    """As it stands in the settings file: a text, or a table where the command is another."""
+    """As written in the settings file: a text, or a table where the command is another."""
     own = host.command != DEFAULT_COMMAND
     return {"ssh": host.destination, "command": host.command} if own else host.destination
 
@@ -261,17 +261,17 @@ def _status(given: Mapping[str, Any]) -> RemoteStatus:
 
 def no_answer(host: RemoteHost, code: int, out: str, err: str) -> SparkError:
     """Why `host` gave no status: by ssh's exit code, standard output and standard error."""
-    said = last_line(err)
+    message = last_line(err)
     if code == SSH_FAILED:
         return HostUnreachable(
-            f"{host.name} is unreachable: {said or 'no message from ssh'}.",
+            f"{host.name} is unreachable: {message or 'no message from ssh'}.",
             _ssh_remedy(host, err),
             detail=clean(err),
         )
     if code in NOT_FOUND:
         return not_installed(host, clean(err))
     return HostNotReady(
-        f"{host.name} reports no status: {said or last_line(out) or f'exit code {code}'}.",
+        f"{host.name} reports no status: {message or last_line(out) or f'exit code {code}'}.",
         f"Its spark-tui is probably older: update it. See: ssh {host.destination} -- {host.line(QUESTION)}",
         detail=clean(err) or clean(out[:_MOST]),
     )

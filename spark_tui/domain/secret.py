@@ -33,7 +33,7 @@ _SHAPES = (
     r"\b(hf_|sk-|nvapi-|ghp_|gho_|github_pat_|glpat-|xox[abp]-|AKIA|AIza)"
     r"([A-Za-z0-9](?:[A-Za-z0-9\-]|_(?=[A-Za-z0-9])){15,})"
 )
-# A signed token of three parts, and what signs a URL: the Hub's and the clouds' download addresses stand in errors.
+# A signed token of three parts, and what signs a URL: the Hub's and the clouds' download addresses appear in errors.
 _JWT = r"\beyJ[\w\-]{10,}\.[\w\-]{10,}\.[\w\-]{6,}"
 _SIGNED = r"([?&](?:X-Amz-(?:Signature|Security-Token|Credential)|Signature|sig|token|access_token)=)([^&\s'\"]{6,})"
 # `--api-key one two`: vLLM takes several. Only what looks like a key counts as a further one, not the sentence's words.
@@ -41,7 +41,7 @@ _FURTHER = r"(--api-key \*\*\*)((?: (?!-)(?=[^\s/]*\d)[^\s/]{8,200})+)"
 _URL = r"(://[^/\s:@]{1,64}:)([^@\s/]{1,256})@"
 _HARMLESS = frozenset(("None", "null", "True", "False", "true", "false", MASK, "''", '""', "[]", "{}", f"'{MASK}'"))
 
-# One of these stands in every line that can hold such a secret; testing for them is cheaper than the patterns.
+# One of these is in every line that can hold such a secret; testing for them is cheaper than the patterns.
 _NAME_HINTS = ("key", "KEY", "Key", "_token", "_TOKEN", "-token", "ssw", "SSW", "_secret", "-secret", "_SECRET")
 _AUTHORIZATION_HINTS = ("earer ", "EARER ", "asic ")
 _SHAPE_HINTS = ("hf_", "sk-", "nvapi-", "ghp_", "gho_", "hub_pat_", "glpat-", "xox", "AKIA")

@@ -39,7 +39,7 @@ class SettingsError(UsageError):
 
 @dataclass(frozen=True, slots=True)
 class Folders:
-    """This program's own directories, and the person's home. All absolute."""
+    """This program's own directories, and the user's home. All absolute."""
 
     home: Path
     config: Path
@@ -126,7 +126,7 @@ class SettingOrigin:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """All settings. Paths are absolute once `resolved`; `~` is the person's home until then.
+    """All settings. Paths are absolute once `resolved`; `~` is the user's home until then.
 
     `store` holds the models, `caches` the engines' compiled kernels, `presets` the user's own recipes. An empty
     `docker_host` leaves the choice to Docker's own rules. `exposure` is the launch form's default.

@@ -72,7 +72,7 @@ def context_gauge(use: ContextUse | None) -> Cell:
 
 
 class SettingRow(NamedTuple):
-    """A setting: its key and label, what the person set, what holds while that is empty, and what it does."""
+    """A setting: its key and label, the value that was set, the default, and its help."""
 
     key: str
     label: str

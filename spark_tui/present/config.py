@@ -12,7 +12,7 @@ from spark_tui.present.page import Cell, Column, Table, Tone, cells
 
 
 def value_text(value: bool | float | str) -> str:
-    """As it stands in the file, without quotes."""
+    """As written in the file, without quotes."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return f"{value:g}" if isinstance(value, float) else str(value)

@@ -38,8 +38,7 @@ def file_name(name: str) -> str:
 
 
 def is_locked(path: Path | str) -> bool:
-    """Whether a process holds this lock file now, this one included. A file that is not there, or cannot be opened,
-    nobody holds."""
+    """Whether a process holds this lock file now, this one included. False for an absent or unreadable file."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
@@ -158,7 +157,7 @@ class SystemUserFiles:
 
     def __init__(self, home: Path) -> None:
         self._home = home
-        self._pool = CallPool("person-files", 1)
+        self._pool = CallPool("user-files", 1)
 
     async def read(self, path: str, most: int) -> bytes:
         return await self._pool.run(self._read, path, most)

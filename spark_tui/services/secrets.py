@@ -93,7 +93,7 @@ class FileSecrets:
     def env_file(self, name: str, values: dict[str, Secret]) -> Path:
         """Writes `NAME=value` lines to a private file for the container `name` and returns its path.
 
-        Docker takes a value as it stands, up to the end of its line: one that holds a line break would smuggle in
+        Docker takes a value literally, up to the end of its line: one that holds a line break would smuggle in
         another variable and is refused (UsageError). Raises SparkError when the file cannot be written.
         """
         lines = [_line(variable, value) for variable, value in values.items()]

@@ -98,7 +98,7 @@ def with_value(text: str, key: str, value: object) -> str:
 
 
 class SettingsFile:
-    """A person's settings file, to be changed."""
+    """The user's settings file, to be changed."""
 
     def __init__(self, folders: Folders) -> None:
         self._folders = folders
@@ -183,7 +183,7 @@ def _from_text(settings: Settings, text: str, path: Path) -> Settings:
 
 
 def _line_of(key: str, text: str) -> int:
-    """Where `key` stands at the top level; 0 when that cannot be told."""
+    """The line of `key` at the top level; 0 when unknown."""
     name = re.escape(key)
     wanted = re.compile(rf"\s*(?:\[+\s*)?[\"']?{name}[\"']?\s*(?:[=.\]])")
     return next((number for number, line in enumerate(text.splitlines(), 1) if wanted.match(line)), 0)

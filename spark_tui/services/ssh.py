@@ -17,7 +17,7 @@ ASK_SECONDS: Final = 5.0
 _END_SECONDS: Final = 1.0
 _MOST_BYTES: Final = 4 * 1024 * 1024
 _CHUNK: Final = 64 * 1024
-# A forward of the person's configuration may be taken by a session that is open: asking needs none.
+# A forward of the user's configuration may be taken by a session that is open: asking needs none.
 _QUIET: Final = ("-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=5", "-o", "ClearAllForwardings=yes")
 
 

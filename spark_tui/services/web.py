@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 LOOPBACK_NAMES: Final = ("127.0.0.1", "localhost", "::1")
 _SHUTDOWN_SECONDS: Final = 1.0
-# The page loads nothing from elsewhere (textual-serve names a font of Google's), and tells nobody where it came from.
+# The page loads nothing from elsewhere (textual-serve names a font of Google's), and sends no referrer.
 _HEADERS: Final = {
     "Content-Security-Policy": (
         "default-src 'self'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; "
@@ -36,7 +36,7 @@ _READY_FOR_KEYS: Final = """<title>spark-tui</title>
   }).observe(document, {childList: true, subtree: true});
 </script>
 </head>"""
-"""Without it the first key goes nowhere until the person has clicked into the terminal."""
+"""Without it the first key goes nowhere until a click into the terminal."""
 
 
 class WebMissing(RefusedError):
@@ -50,7 +50,7 @@ class PortUnusable(SparkError):
 def web_application(command: str, host: str, token: Secret) -> web.Application:
     """textual-serve's application, which runs `command` once for each browser tab, behind the token.
 
-    Who comes with `?token=` gets a cookie and goes on without it in the address; who has neither gets 403. Pages for
+    A request with `?token=` gets a cookie and is redirected without it; one with neither gets 403. Pages for
     another name than this server's (DNS rebinding), and sockets that another site opens, are refused. Raises
     WebMissing.
     """
@@ -112,7 +112,7 @@ def page(text: str, own: str) -> str:
 
 
 async def serve_web(command: str, host: str, port: int, token: Secret, ready: Callable[[int], None]) -> None:
-    """Serves until cancelled; `ready` is told the port. Raises WebMissing or PortUnusable.
+    """Serves until cancelled; `ready` gets the port. Raises WebMissing or PortUnusable.
 
     There is no access log: addresses hold the token.
     """

@@ -38,7 +38,7 @@ from spark_tui.domain.chat.message import (
     ToolCall,
     Usage,
 )
-from spark_tui.domain.chat.records import ThreadReader, thread_of_json
+from spark_tui.domain.chat.records import ThreadReader
 from spark_tui.domain.chat.request import ChatSettings
 from spark_tui.domain.errors import SparkError, UsageError
 
@@ -60,12 +60,6 @@ def exchange(number: int, question: str = "", content: str = "", **more: Any) ->
         number, question, more.pop("engine", "e"), more.pop("model", "m"), 1.0, answer,
         **{"outcome": AnswerOutcome.COMPLETE, **more},
     )  # fmt: skip
-
-
-def sent(
-    exchanges: list[Exchange], say: Say | None, settings: ChatSettings = PLAIN, **more: int
-) -> list[tuple[str, str]]:
-    return [(m.role.value, m.content) for m in history(exchanges, settings, say, **more)]
 
 
 # --- what is sent -------------------------------------------------------------------------------------------
@@ -93,22 +87,6 @@ def test_after_a_round_of_tools_the_calls_stay_and_the_reasoning_goes() -> None:
     assert kept[1].reasoning == "hm"
 
 
-def test_tool_calls_that_nobody_answered_are_left_out_with_their_question() -> None:
-    assert sent([exchange(1, "Weather?", calls=(CALL,))], Say("Never mind")) == [("user", "Never mind")]
-
-
-def test_a_round_whose_last_answer_failed_is_cut_back_to_what_was_answered() -> None:
-    exchanges = [
-        exchange(1, "Weather?", "Let me look.", calls=(CALL,)),
-        exchange(2, outcome=AnswerOutcome.FAILED, tool_answers=(ToolAnswer("c1", "weather", "sunny"),)),
-    ]
-    told = history(exchanges, PLAIN, Say("And?"))
-    assert [(m.role.value, m.content) for m in told] == [
-        ("user", "Weather?"), ("assistant", "Let me look."), ("user", "And?"),
-    ]  # fmt: skip
-    assert told[1].tool_calls == ()
-
-
 def test_calls_without_ids_get_some_that_match_their_answers() -> None:
     asked = exchange(3, "x", calls=(ToolCall("", "f", "{}"), ToolCall("", "g", "{}")))
     ids = [call.id for call in asked.open_calls]
@@ -117,23 +95,27 @@ def test_calls_without_ids_get_some_that_match_their_answers() -> None:
     assert [call.id for call in told[1].tool_calls] == ids
 
 
-def test_an_answer_goes_on_after_itself() -> None:
-    exchanges = [exchange(1, "a", "b"), exchange(2, "Tell", "Once upon", outcome=AnswerOutcome.STOPPED, reasoning="hm")]
-    assert exchanges[1].unfinished
-    assert sent(exchanges, None) == [("user", "a"), ("assistant", "b"), ("user", "Tell"), ("assistant", "Once upon")]
+ASKED, TYPED = exchange(1, "Weather?", "Let me look.", calls=(CALL,)), (ToolAnswer("c1", "weather", "sunny"),)
+TALK = [exchange(1, "a", "b"), exchange(2, "Tell", "Once upon", outcome=AnswerOutcome.STOPPED, reasoning="hm")]
 
 
-def test_what_was_trimmed_is_not_sent_and_the_system_prompt_stays() -> None:
-    exchanges = [exchange(1, "a", "b"), exchange(2, "c", "d")]
-    told = sent(exchanges, Say("e"), ChatSettings("sys"), sent_from=2)
-    assert told == [("system", "sys"), ("user", "c"), ("assistant", "d"), ("user", "e")]
-
-
-def test_a_picture_that_is_gone_is_told_and_not_sent() -> None:
-    gone = replace(PICTURE, data=b"")
-    [message] = history([], PLAIN, Say("What?", (gone, PICTURE)))
-    assert message.attachments == (PICTURE,)
-    assert message.content == "(image a.png is no longer there)\nWhat?"
+@pytest.mark.parametrize(
+    ("exchanges", "say", "sent_from", "sent"),
+    [
+        ([exchange(1, "Weather?", calls=(CALL,))], Say("Never mind"), 0, ["user Never mind"]),
+        ([ASKED, exchange(2, outcome=AnswerOutcome.FAILED, tool_answers=TYPED)], Say("And?"), 0,
+         ["user Weather?", "assistant Let me look.", "user And?"]),
+        (TALK, None, 0, ["user a", "assistant b", "user Tell", "assistant Once upon"]),
+        (TALK, Say("e"), 2, ["user Tell", "assistant Once upon", "user e"]),
+        ([], Say("What?", (replace(PICTURE, data=b""), PICTURE)), 0, ["user (image a.png is no longer there)\nWhat?"]),
+    ],
+    ids=["calls without results", "a failed answer to a tool", "continued", "trimmed", "an attachment that is gone"],
+)  # fmt: skip
+def test_what_is_sent(exchanges: list[Exchange], say: Say | None, sent_from: int, sent: list[str]) -> None:
+    messages = history(exchanges, ChatSettings("sys"), say, sent_from=sent_from)
+    assert [f"{each.role.value} {each.content}" for each in messages] == ["system sys", *sent]
+    assert not any(each.tool_calls for each in messages)
+    assert all(attachment.data for each in messages for attachment in each.attachments)
 
 
 TEXT = st.sampled_from(["", " ", "x", "yes"])
@@ -168,33 +150,35 @@ def _long(count: int) -> list[Exchange]:
     return [exchange(n, "q" * 360, "a" * 3600, usage=Usage(1100 * n, 1000)) for n in range(1, count + 1)]
 
 
-def test_the_engines_own_count_is_what_counts() -> None:
-    use = context_use(_long(3), PLAIN, Say("x" * 36), limit=8192, model="m")
-    assert use.tokens == 4300 + 10 + 8
-    assert use.room is Room.ENOUGH
-    assert not use.counted
-    unknown = context_use(_long(3), PLAIN, Say(), limit=None, model="m")
-    assert (unknown.tokens, unknown.room, unknown.counted) == (4300, Room.UNKNOWN, True)
+REASONED = exchange(1, "q", "a", usage=Usage(100, 500, 400))
+KEPT = replace(REASONED, settings=ChatSettings(parameters=ChatParameters(preserve_thinking=True)))
 
 
-def test_reasoning_is_not_counted_for_the_next_question_unless_it_is_sent() -> None:
-    told = [exchange(1, "q", "a", usage=Usage(100, 500, 400))]
-    assert context_use(told, PLAIN, Say(""), limit=9000, model="m").tokens == 200
-    kept = [replace(told[0], settings=ChatSettings(parameters=ChatParameters(preserve_thinking=True)))]
-    assert context_use(kept, PLAIN, Say(""), limit=9000, model="m").tokens == 600
-
-
-def test_another_models_count_says_nothing() -> None:
-    assert context_use(_long(1), PLAIN, Say(""), limit=9000, model="other").tokens == estimated_tokens("x" * 3960) + 16
+@pytest.mark.parametrize(
+    ("exchanges", "say", "limit", "model", "tokens", "room", "counted"),
+    [
+        (_long(3), Say("x" * 36), 8192, "m", 4300 + 10 + 8, Room.ENOUGH, False),
+        (_long(3), Say(), None, "m", 4300, Room.UNKNOWN, True),
+        ([REASONED], Say(), 9000, "m", 200, Room.ENOUGH, True),
+        ([KEPT], Say(), 9000, "m", 600, Room.ENOUGH, True),
+        (_long(1), Say(), 9000, "other", estimated_tokens("x" * 3960) + 16, Room.ENOUGH, False),
+    ],
+    ids=["counted, then estimated", "no limit", "without reasoning", "reasoning is sent", "another model's count"],
+)
+def test_the_engines_own_count_is_what_counts(
+    exchanges: list[Exchange], say: Say, limit: int | None, model: str, tokens: int, room: Room, counted: bool
+) -> None:
+    use = context_use(exchanges, PLAIN, say, limit=limit, model=model)
+    assert (use.tokens, use.room, use.counted) == (tokens, room, counted)
 
 
 @pytest.mark.parametrize(
     ("limit", "max_tokens", "room"),
     [(4400, None, Room.NEAR), (4200, None, Room.OVER), (8192, 4000, Room.OVER), (8192, 100, Room.ENOUGH)],
 )
-def test_it_is_said_before_it_is_too_much(limit: int, max_tokens: int | None, room: Room) -> None:
+def test_a_warning_comes_before_the_context_is_full(limit: int, max_tokens: int | None, room: Room) -> None:
     settings = ChatSettings(parameters=ChatParameters(max_tokens=max_tokens))
-    assert context_use(_long(3), settings, Say(""), limit=limit, model="m").room is room
+    assert context_use(_long(3), settings, Say(), limit=limit, model="m").room is room
 
 
 def test_after_a_trim_the_estimate_keeps_the_measure_of_the_last_count() -> None:
@@ -270,9 +254,10 @@ def same(one: ChatThread, other: ChatThread) -> bool:
     ]
 
 
-def test_a_conversation_survives_its_file_with_all_it_knows() -> None:
+def test_a_conversation_survives_its_file_and_its_export_with_all_it_knows() -> None:
     lines = [json.loads(json.dumps(line)) for line in records.records_of(FULL, lambda _: "kept")]
     assert same(read_back(lines), FULL)
+    assert same(replace(imported(exported(FULL, "json"), "x", 0.0), id=FULL.id), FULL)
 
 
 @pytest.mark.parametrize("old", [True, False], ids=["export", "file"])
@@ -288,12 +273,6 @@ def test_files_of_earlier_versions_still_load(old: bool) -> None:
     *whole, looked = thread.exchanges
     assert same(replace(thread, title=FULL.title, exchanges=tuple(whole), last_number=2), FULL)
     assert (looked.answer.content, looked.answer.reasoning, looked.answer.tool_calls) == ("Let me look.", "hm", (CALL,))
-
-
-def test_an_export_can_be_imported_again_whole() -> None:
-    told = json.loads(exported(FULL, "json"))
-    assert same(replace(thread_of_json(told), id=FULL.id), FULL)
-    assert same(replace(imported(exported(FULL, "json"), "x", 0.0), id=FULL.id), FULL)
 
 
 def test_parts_of_an_answer_that_was_killed_are_kept_and_it_says_so() -> None:

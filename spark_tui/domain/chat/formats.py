@@ -18,7 +18,7 @@ from spark_tui.domain.quantities import human_count
 from spark_tui.domain.text import clean, clean_line
 
 HEADING = re.compile(r"\\*## (?:(System)|(You|User|Human)|(Assistant)|`([^`]*)`) *")
-"""The headings of a document: system prompt, person, model; backslashes in front mean the text itself."""
+"""The headings of a document: system prompt, user, model; a backslash in front makes one text."""
 NO_ANSWER = "*(no answer)*"
 _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})(.*)$")
 
@@ -194,15 +194,15 @@ def _of_json(text: str, at: float) -> ChatThread:
             return "\n".join(str(part.get("text") or "") for part in content if isinstance(part, Mapping)).strip("\n")
         return content if isinstance(content, str) else ""
 
-    said = (
+    spoken = (
         (str(each.get("role")), text_of(each.get("content")), text_of(each.get("reasoning_content")))
         for each in messages
         if isinstance(each, Mapping)
     )
-    return _thread(said, model, at)
+    return _thread(spoken, model, at)
 
 
-def _thread(said: Iterable[tuple[str, str, str]], model: str, at: float) -> ChatThread:
+def _thread(messages: Iterable[tuple[str, str, str]], model: str, at: float) -> ChatThread:
     """Exchanges from messages in order: role or model, text, reasoning. A question without an answer stands alone."""
     system = ""
     question: str | None = None
@@ -213,7 +213,7 @@ def _thread(said: Iterable[tuple[str, str, str]], model: str, at: float) -> Chat
             Exchange(len(exchanges) + 1, question or "", ELSEWHERE, who, at, answer, AnswerOutcome.COMPLETE)
         )
 
-    for role, text, reasoning in said:
+    for role, text, reasoning in messages:
         if role in ("system", "developer"):
             system = f"{system}\n\n{text}".strip()
         elif role == "user":
@@ -229,7 +229,7 @@ def _thread(said: Iterable[tuple[str, str, str]], model: str, at: float) -> Chat
 
 
 def _of_markdown(text: str, at: float) -> ChatThread:
-    title, said = "", list[tuple[str, str, str]]()
+    title, messages = "", list[tuple[str, str, str]]()
     for heading, body in _sections(text.replace("\r\n", "\n")):
         if heading is None:
             found = re.match(r"# (.+)", body.lstrip())
@@ -237,7 +237,7 @@ def _of_markdown(text: str, at: float) -> ChatThread:
             continue
         system, user, _, model = heading.groups()
         if system or user:
-            said.append(("system" if system else "user", body, ""))
+            messages.append(("system" if system else "user", body, ""))
             continue
         lines = body.split("\n")
         while lines and (not lines[-1].strip() or _FIGURES.fullmatch(lines[-1]) or _ERROR.fullmatch(lines[-1])):
@@ -248,8 +248,8 @@ def _of_markdown(text: str, at: float) -> ChatThread:
                 quoted.append(lines.pop(0).removeprefix(">").removeprefix(" "))
         answer = "\n".join(lines).strip("\n")
         reasoning = "\n".join(quoted[1:]).strip("\n")
-        said.append((model or "assistant", "" if answer == NO_ANSWER else answer, reasoning))
-    return replace(_thread(said, "", at), title=title)
+        messages.append((model or "assistant", "" if answer == NO_ANSWER else answer, reasoning))
+    return replace(_thread(messages, "", at), title=title)
 
 
 def _sections(text: str) -> Iterator[tuple[re.Match[str] | None, str]]:

@@ -177,7 +177,7 @@ class TokenMap(ScrollView, can_focus=True):
 
 
 def _that_fits(text: str, cells: int) -> tuple[str, int]:
-    """The beginning of a text that fits so many cells, at least one character of it, and its width."""
+    """The beginning of a text that fits into `cells`, at least one character of it, and its width."""
     whole = cell_width(text)
     if whole <= cells:
         return text, whole

@@ -26,7 +26,7 @@ HOW = "spark-tui config set hosts.NAME USER@ADDRESS"
 
 
 class HostsDialog(ModalScreen[RemoteHost | None]):
-    """Answers the host to open; None when the person leaves."""
+    """Answers the host to open; None when cancelled."""
 
     CSS_PATH = "hosts.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [

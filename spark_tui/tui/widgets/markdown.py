@@ -76,7 +76,7 @@ class ListItem:
 
 @dataclass(frozen=True, slots=True)
 class ListBlock:
-    """A list; `tight` when no blank lines stand between its items."""
+    """A list; `tight` without blank lines between its items."""
 
     items: tuple[ListItem, ...]
     tight: bool

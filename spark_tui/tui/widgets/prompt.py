@@ -14,7 +14,7 @@ from textual.widgets import TextArea
 from spark_tui.domain.text import clean
 
 NEWLINE_KEYS = ("ctrl+j", "alt+enter", "shift+enter")
-"""The first works in every terminal; without the Kitty protocol the others cannot be told from Enter."""
+"""The first works in every terminal; without the Kitty protocol the others look like Enter."""
 HISTORY = 200
 _KEYS = {"redo": "ctrl+shift+z", "select_all": "alt+a"}
 """Where the screen needs TextArea's own key: ctrl+y, F7."""

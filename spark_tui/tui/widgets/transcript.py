@@ -1,7 +1,7 @@
 """The conversation on screen: one widget that paints lines, whatever the number of turns.
 
 What is finished is laid out once; a growing answer changes its last lines only, and only lines that differ are
-repainted. The end is followed until the person scrolls up; then what they read stays where it is.
+repainted. The end is followed until one scrolls up; then the visible lines keep their place.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class Transcript(ScrollView, can_focus=True):
                 return
 
     def _lay(self, same: int = 0) -> None:
-        """Lays out what follows the first `same` turns, and keeps the end, or what the person reads, in its place."""
+        """Lays out what follows the first `same` turns, and keeps the end, or the visible lines, in place."""
         stack = self._stack
         if not self.size.width:
             stack.clear()
@@ -155,7 +155,7 @@ class Transcript(ScrollView, can_focus=True):
 
     def _make_room(self) -> None:
         """A growing answer gets room for some lines ahead, and keeps it. Every scroll repaints the whole transcript: so
-        the view jumps once in some lines, and the text stands still in between (a quarter of the bytes over SSH)."""
+        the view jumps once in some lines, and the text is still in between (a quarter of the bytes over SSH)."""
         height, room = self._stack.height, self.virtual_size.height
         if height <= self.size.height:
             room = self.size.height
@@ -250,9 +250,9 @@ class Transcript(ScrollView, can_focus=True):
         self._painted.clear()
 
     def render_line(self, y: int) -> Strip:
-        """The speaker's rule and a line of text; or what to do when nothing was said yet.
+        """The speaker's rule and a line of text; or the text of an empty transcript.
 
-        A scroll asks for all lines again: those that stand where they stood are painted once.
+        A scroll asks for all lines again: unmoved ones are painted once.
         """
         width = self.size.width
         if not self._turns:
