@@ -7,14 +7,13 @@ from typing import ClassVar
 from textual import work
 from textual.app import ComposeResult
 from textual.containers import Container, Horizontal, VerticalScroll
-from textual.content import Content
 from textual.widgets import Input, TabbedContent, TabPane
 
 from spark_tui.domain.text import clean_line, truncate
 from spark_tui.tui.frame import FrameScreen
 from spark_tui.tui.widgets.line import entitle
 from spark_tui.tui.widgets.page import Page
-from spark_tui.tui.widgets.row_list import Column, RowList
+from spark_tui.tui.widgets.row_list import RowList
 
 MAX_TITLE = 200
 PAINT_SECONDS = 1.0
@@ -31,7 +30,6 @@ class ListScreen(FrameScreen):
     LIST: ClassVar[str]
     """Id of the list."""
     LIST_TITLE: ClassVar[str]
-    COLUMNS: ClassVar[tuple[Column, ...]] = ()
     FILTER: ClassVar[str] = ""
     """What stands in the empty filter; without it there is none."""
     PAGES: ClassVar[tuple[tuple[str, str], ...]]
@@ -56,7 +54,7 @@ class ListScreen(FrameScreen):
                 yield from self.compose_detail()
 
     def compose_list(self) -> ComposeResult:
-        yield RowList(self.COLUMNS, Content(""), titles=True, gap=1, id=self.LIST)
+        yield RowList(titles=True, gap=1, id=self.LIST)
 
     def compose_detail(self) -> ComposeResult:
         """The pages behind tabs; a single page has none."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from dataclasses import replace
 from typing import ClassVar
 
 from textual import work
@@ -22,9 +23,10 @@ from spark_tui.domain.chat.request import ChatSettings, Defaults
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.text import truncate
 from spark_tui.present.chat import SettingRow, conversation_table, setting_rows
+from spark_tui.present.page import Column
 from spark_tui.tui import format as fmt
 from spark_tui.tui.screens.modals import ConfirmScreen, TextDialog
-from spark_tui.tui.widgets.row_list import Column, Row, RowList
+from spark_tui.tui.widgets.row_list import RowList
 
 EMPTY = Content.styled("No saved conversations. Questions are saved as you ask them.", "$dim")
 NOT_FOUND = Content.styled("No matches in titles and messages.", "$dim")
@@ -54,11 +56,7 @@ class ConversationsDialog(ModalScreen[str | None]):
             dialog.border_title = "Saved conversations"
             dialog.border_subtitle = "Enter open  type to search  F2 rename  Del delete  Esc back"
             yield Input(placeholder="search titles and messages", compact=True, select_on_focus=False)
-            columns = (
-                Column("title", minimum=16), Column("changed", 16), Column("asked", 5, right=True),
-                Column("model", 22, hide_below=80),
-            )  # fmt: skip
-            yield RowList(columns, EMPTY, titles=True, id="kept")
+            yield RowList(EMPTY, titles=True, id="kept")
             yield Static("", id="kept-problem")
 
     def on_mount(self) -> None:
@@ -80,11 +78,9 @@ class ConversationsDialog(ModalScreen[str | None]):
         self._found = tuple(each for each in found if not text.strip() or each.id in first)
         self._say("  ".join(self._conversations.problems))
         table = conversation_table(self._found, self._here, first)
-        rows = [
-            Row(key, tuple(fmt.safe(cell.text, fmt.TONE_STYLES[cell.tone]) for cell in cells[1:]))
-            for key, cells in zip(table.ids, table.rows, strict=True)
-        ]
-        self.query_one(RowList).show(rows, NOT_FOUND if text.strip() else EMPTY)
+        columns = (Column("title", least=16), Column("changed"), Column("asked", right=True), Column("model", keep=1))
+        shown = replace(table, columns=columns, rows=tuple(cells[1:] for cells in table.rows))
+        self.query_one(RowList).show_table(shown, NOT_FOUND if text.strip() else EMPTY)
 
     def _say(self, text: str) -> None:
         self.query_one("#kept-problem", Static).update(fmt.safe(text, "$warning"))

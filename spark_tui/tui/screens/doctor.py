@@ -21,6 +21,7 @@ from spark_tui.tui.frame import bindings
 from spark_tui.tui.list_screen import ListScreen
 from spark_tui.tui.screens.modals import ConfirmScreen
 from spark_tui.tui.widgets.line import entitle
+from spark_tui.tui.widgets.row_list import NO_ROWS
 
 RUNNING = "Running checks..."
 
@@ -40,7 +41,7 @@ class DoctorScreen(ListScreen):
     def on_mount(self) -> None:
         """Runs the checks once; `r` runs them again."""
         self._results: tuple[Finding, ...] = ()
-        self.rows.show((), Content.styled(RUNNING, "$dim"))
+        self.rows.show_table(NO_ROWS, Content.styled(RUNNING, "$dim"))
         self.examine()
 
     @work(exit_on_error=False, exclusive=True, group="doctor")
@@ -53,7 +54,7 @@ class DoctorScreen(ListScreen):
             self._results = await self.context.doctor.examine(terminal, gpu_container=gpu_container)
         except SparkError as error:
             entitle(pane, "", below=True)
-            self.rows.show((), fmt.safe(f"{error.summary} {error.remedy}", "$dim"))
+            self.rows.show_table(NO_ROWS, fmt.safe(f"{error.summary} {error.remedy}", "$dim"))
             return
         tone = fmt.TONE_STYLES[TONES[worst(self._results)]]
         entitle(pane, Content.styled(present.counts(self._results), tone), below=True)

@@ -8,14 +8,14 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
-from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Static
 
 from spark_tui.core.cache import DropPlan
 from spark_tui.domain.quantities import human_bytes
+from spark_tui.present.page import Column, Table, cells
 from spark_tui.tui.widgets.page import told
-from spark_tui.tui.widgets.row_list import Column, Row, RowList
+from spark_tui.tui.widgets.row_list import RowList
 
 
 class ConfirmScreen(ModalScreen[bool]):
@@ -155,12 +155,13 @@ class ChoiceDialog(ModalScreen[str | None]):
         with Vertical(classes="dialog") as dialog:
             dialog.border_title = told(self._title)
             dialog.border_subtitle = "Enter choose  Esc cancel"
-            yield RowList((Column(""),), Content(""), id="choices")
+            yield RowList(id="choices")
 
     def on_mount(self) -> None:
         rows = self.query_one(RowList)
         rows.styles.height = min(len(self._choices), max(1, self.app.size.height - FRAME_LINES))
-        rows.show([Row(key, (told(text),)) for key, text in self._choices])
+        texts = tuple(cells(text) for _, text in self._choices)
+        rows.show_table(Table((Column("", least=1),), texts, tuple(key for key, _ in self._choices)))
         rows.focus()
 
     def action_choose(self) -> None:

@@ -39,7 +39,7 @@ from spark_tui.tui.frame import bindings
 from spark_tui.tui.list_screen import ListScreen
 from spark_tui.tui.screens.models_hub import FetchDialog, HubSearch, SearchDialog
 from spark_tui.tui.widgets.line import Line
-from spark_tui.tui.widgets.row_list import RowList
+from spark_tui.tui.widgets.row_list import NO_ROWS, RowList
 
 NO_MODEL = "No model selected."
 SETTLE_SECONDS = 0.15
@@ -177,7 +177,9 @@ class ModelsScreen(ListScreen):
             free = f", {human_bytes(view.contents.free)} free" if short and view.contents.free is not None else ""
             self.show_count(len(found), len(view.entries), free)
         else:
-            self.rows.show((), fmt.safe(self._empty(), "" if self.spark.library == NOT_READ_YET else "$error"))
+            self.rows.show_table(
+                NO_ROWS, fmt.safe(self._empty(), "" if self.spark.library == NOT_READ_YET else "$error")
+            )
         glyphs, strip = self.spark.glyphs, self.downloads_list
         table = present.strip_table(self.downloads, glyphs.engine, glyphs.cache)
         if not table.rows and strip.display:

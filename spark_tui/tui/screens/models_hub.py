@@ -91,7 +91,7 @@ class SearchDialog(ModalScreen[str | None]):
                     value = getattr(self._search, name)
                     yield Input(value, placeholder=hint, id=f"by-{name}", compact=True, select_on_focus=False)
             yield Static("", id="search-ways", markup=False)
-            yield RowList((), Content(ASK), titles=True, gap=1, id="hits")
+            yield RowList(Content(ASK), titles=True, gap=1, id="hits")
             yield Static("", id="search-foot")
 
     def on_mount(self) -> None:

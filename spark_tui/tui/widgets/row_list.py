@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from textual.actions import SkipAction
 from textual.binding import Binding, BindingType
@@ -19,7 +18,6 @@ from textual.style import Style
 from textual.visual import Visual
 
 from spark_tui.domain.text import clean_line
-from spark_tui.present import page
 from spark_tui.present.page import Table, column_widths
 from spark_tui.tui.format import MAX_CELL, TONE_STYLES, UNICODE, Glyphs, safe
 
@@ -30,38 +28,12 @@ HEADINGS_FROM = 12
 """Headings of groups cost lines: lists that are less high do without them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A column: fixed `width`, or flexible (`width` 0) with at least `minimum` cells and `maximum`, if there is one:
-    what is read together stays together. Columns with `hide_below` disappear in lists narrower than that."""
-
-    title: str
-    width: int = 0
-    minimum: int = 8
-    maximum: int = 0
-    hide_below: int = 0
-    right: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One row: `key` identifies it over updates, `cells` has one Content per column. A row with `group` gets that
-    text as a heading above it, where it differs from the group of the row before."""
-
-    key: str
-    cells: tuple[Content, ...]
-    group: str = ""
-
-    def same(self, other: Row) -> bool:
-        """Whether it looks the same: `==` of Content compares the text and not its styles."""
-        return (self.key, self.group) == (other.key, other.group) and all(
-            a.is_same(b) for a, b in zip(self.cells, other.cells, strict=True)
-        )
+NO_ROWS: Final = Table((), ())
 
 
 class RowList(ScrollView, can_focus=True):
-    """Shows rows; the cursor stays on its key when rows come and go. `titles` names the columns in the first line,
-    `gap` is the room between them in cells."""
+    """Shows a table; the cursor stays on its row's id when rows come and go. `titles` names the columns in the first
+    line, `gap` is the room between them in cells."""
 
     DEFAULT_CSS = """
     RowList { background: transparent; scrollbar-size-vertical: 1; scrollbar-size-horizontal: 0; overflow-x: hidden; }
@@ -94,7 +66,6 @@ class RowList(ScrollView, can_focus=True):
 
     def __init__(
         self,
-        columns: Sequence[Column] = (),
         empty: Content = Content(""),  # noqa: B008 - immutable
         *,
         titles: bool = False,
@@ -102,66 +73,46 @@ class RowList(ScrollView, can_focus=True):
         id: str | None = None,  # noqa: A002 - Textual's name
     ) -> None:
         super().__init__(id=id)
-        self._columns = tuple(columns)
-        self._rows: tuple[Row, ...] = ()
+        self._table = NO_ROWS
         self._empty = empty
         self._titles = titles
         self._gap = gap
         self._lines: list[int | str] = []
         self._line_of: list[int] = []
-        self._table: Table | None = None
         self._measured: tuple[int, dict[int, int]] | None = None
 
     # --- data -----------------------------------------------------------------------------------------
 
     @property
     def key(self) -> str:
-        """The key under the cursor; empty when there are no rows."""
-        return self._rows[self.cursor].key if self._rows else ""
+        """The id under the cursor; empty when there are no rows."""
+        return self._table.ids[self.cursor] if self._table.ids else ""
 
-    def show(self, rows: Sequence[Row], empty: Content | None = None) -> None:
-        """Replaces the rows; only lines that differ are repainted."""
-        new = tuple(rows)
-        if empty is not None and not empty.is_same(self._empty):
-            self._empty = empty
-            if not new:
-                self.refresh()
-        old, before, lines = self._rows, self.key, self._lines
-        self._rows = new
+    def show_table(self, table: Table, empty: Content | None = None) -> None:
+        """Replaces the rows; only lines that differ are repainted. `empty` is shown in place of the table's own text
+        where there are no rows."""
+        old, before, lines, widths = self._table, self.key, self._lines, self._widths()
+        self._table, self._measured = table, None
+        text, was_empty = safe(table.empty) if empty is None else empty, self._empty
+        self._empty = text
         self._arrange()
-        keys = [row.key for row in new]
-        index = keys.index(before) if before in keys else min(self.cursor, max(0, len(new) - 1))
+        ids = table.ids
+        index = ids.index(before) if before in ids else min(self.cursor, max(0, len(ids) - 1))
         moved = index != self.cursor
         self.set_reactive(RowList.cursor, index)
-        if moved or self._lines != lines or bool(old) != bool(new):
+        if moved or self._lines != lines or self._widths() != widths or (not ids and not text.is_same(was_empty)):
             self.refresh()
             self._reveal()
         else:
-            for row, (was, now) in enumerate(zip(old, new, strict=True)):
-                if not was.same(now):
+            for row, (was, now) in enumerate(zip(old.rows, table.rows, strict=True)):
+                if was != now:
                     self._refresh_row(row)
         if self.key != before:
             self.post_message(self.Moved(self, self.key))
 
-    def show_table(self, table: Table, empty: Content | None = None) -> None:
-        """Replaces columns and rows by those of a table, whose ids are the keys. `empty` is shown in place of the
-        table's own text where there are no rows."""
-        before, self._table = self._widths(), table
-        self._measured = None
-        groups = table.groups or ("",) * len(table.rows)
-        rows = [
-            Row(id_, tuple(safe(cell.text[:MAX_CELL], TONE_STYLES[cell.tone]) for cell in cells), group)
-            for id_, cells, group in zip(table.ids, table.rows, groups, strict=True)
-        ]
-        if self._widths() != before:
-            self.refresh()
-        self.show(rows, safe(table.empty) if empty is None else empty)
-
     def _widths(self) -> dict[int, int]:
         """Cells of each column that is shown."""
         width = self.scrollable_content_region.width - MARK
-        if self._table is None:
-            return {}
         if self._measured is None or self._measured[0] != width:
             self._measured = (width, column_widths(self._table, width, self._gap))
         return self._measured[1]
@@ -170,10 +121,10 @@ class RowList(ScrollView, can_focus=True):
         """Lines on screen: a row's number, or the text of a heading."""
         headings = self._room() >= HEADINGS_FROM
         self._lines, self._line_of, group = [], [], ""
-        for number, row in enumerate(self._rows):
-            if headings and row.group and row.group != group:
-                self._lines.append(row.group)
-            group = row.group
+        for number, own in enumerate(self._table.groups or ("",) * len(self._table.rows)):
+            if headings and own and own != group:
+                self._lines.append(own)
+            group = own
             self._line_of.append(len(self._lines))
             self._lines.append(number)
         self.virtual_size = Size(self.size.width, len(self._lines) + self._titles)
@@ -190,28 +141,26 @@ class RowList(ScrollView, can_focus=True):
 
     def select(self, key: str) -> None:
         """Puts the cursor on the row of that key, if it is there."""
-        for index, row in enumerate(self._rows):
-            if row.key == key:
-                self.cursor = index
-                return
+        if key in self._table.ids:
+            self.cursor = self._table.ids.index(key)
 
     # --- cursor ---------------------------------------------------------------------------------------
 
     def validate_cursor(self, cursor: int) -> int:
-        return max(0, min(cursor, len(self._rows) - 1))
+        return max(0, min(cursor, len(self._table.ids) - 1))
 
     def watch_cursor(self, old: int, new: int) -> None:
         """Repaints the two rows and keeps the cursor in view."""
         self._refresh_row(old)
         self._refresh_row(new)
         self._reveal()
-        if self._rows:
+        if self._table.ids:
             self.post_message(self.Moved(self, self.key))
 
     def _reveal(self) -> None:
         """Scrolls as little as shows the cursor; a group's first row comes with its heading."""
         top, room = self.scroll_offset.y, self._room()
-        if not self._rows or not room:
+        if not self._table.ids or not room:
             return
         line = self._line_of[self.cursor]
         first = line - 1 if line and isinstance(self._lines[line - 1], str) and room > 1 else line
@@ -232,7 +181,7 @@ class RowList(ScrollView, can_focus=True):
         self.action_move(step * max(1, self._room() - 1))
 
     def action_edge(self, step: int) -> None:
-        self.cursor = 0 if step < 0 else len(self._rows) - 1
+        self.cursor = 0 if step < 0 else len(self._table.ids) - 1
 
     def on_click(self, event: Click) -> None:
         line = self._line_at(event.y)
@@ -261,71 +210,33 @@ class RowList(ScrollView, can_focus=True):
 
     def render_line(self, y: int) -> Strip:
         """One row, or the text that says what to do when there is none."""
-        width = self.scrollable_content_region.width
-        if not self._rows:
-            return self._render_empty(y, width)
-        if self._titles and y == 0:
-            return self._strip(
-                self._line([Content.styled(each.title, "$dim") for each in self._headings()], width), width
-            )
+        width, table = self.scrollable_content_region.width, self._table
         line = self._line_at(y)
-        if isinstance(line, int):
-            return self._paint(self._rows[line], width, line == self.cursor)
-        heading = Content.styled(clean_line(line), "bold $dim").truncate(width, ellipsis=True) if line else Content("")
-        return self._strip(heading, width)
+        content, style = Content(""), self.visual_style
+        if not table.ids:
+            lines = self._empty.wrap(width) if width else []
+            content = lines[y] if y < len(lines) else content
+        elif self._titles and y == 0:
+            content = self._line([Content.styled(each.title, "$dim") for each in table.columns], width)
+        elif isinstance(line, int):
+            cells = [safe(each.text[:MAX_CELL], TONE_STYLES[each.tone]) for each in table.rows[line]]
+            mark = Content("")
+            if line == self.cursor:
+                name = "row-list--cursor" if self.has_focus else "row-list--cursor-blurred"
+                style += Style(background=self.get_visual_style(name).background)
+                glyphs: Glyphs = getattr(self.app, "glyphs", UNICODE)
+                mark = Content.styled(glyphs.cursor, "$primary" if self.has_focus else "$dim")
+            content = self._line(cells, width, mark)
+        elif line:
+            content = Content.styled(clean_line(line), "bold $dim").truncate(width, ellipsis=True)
+        return Visual.to_strips(self, content, width, 1, style)[0]
 
-    def _headings(self) -> Sequence[Column | page.Column]:
-        return self._columns if self._table is None else self._table.columns
-
-    def _strip(self, content: Content, width: int) -> Strip:
-        return Visual.to_strips(self, content, width, 1, self.visual_style)[0]
-
-    def _render_empty(self, y: int, width: int) -> Strip:
-        lines = self._empty.wrap(width) if width else []
-        content = lines[y] if y < len(lines) else Content("")
-        return self._strip(content, width)
-
-    def _paint(self, row: Row, width: int, on_cursor: bool) -> Strip:
-        style = self.visual_style
-        if on_cursor:
-            name = "row-list--cursor" if self.has_focus else "row-list--cursor-blurred"
-            style += Style(background=self.get_visual_style(name).background)
-        mark = Content.styled(self._glyphs.cursor, "$primary" if self.has_focus else "$dim") if on_cursor else None
-        line = self._line(row.cells, width, mark)
-        return Visual.to_strips(self, line, width, 1, style)[0]
-
-    @property
-    def _glyphs(self) -> Glyphs:
-        return getattr(self.app, "glyphs", UNICODE)
-
-    def _line(self, cells: Sequence[Content], width: int, mark: Content | None = None) -> Content:
+    def _line(self, cells: Sequence[Content], width: int, mark: Content = Content("")) -> Content:  # noqa: B008
         parts: list[Content] = []
-        for cell, size, column in self._layout(cells, width - MARK):
-            if parts:
-                parts.append(Content(" " * self._gap))
-            cut = cell.truncate(size, ellipsis=True)
+        for at, size in self._widths().items():
+            cut = cells[at].truncate(size, ellipsis=True)
             filler = Content(" " * (size - cut.cell_length))
-            parts.extend((filler, cut) if column.right else (cut, filler))
-        lead = Content("") if mark is None else mark
-        line = Content.assemble(lead, " " * (MARK - lead.cell_length), *parts)
+            parts += [Content(" " * self._gap)] if parts else []
+            parts += (filler, cut) if self._table.columns[at].right else (cut, filler)
+        line = Content.assemble(mark, " " * (MARK - mark.cell_length), *parts)
         return Content.assemble(line, " " * max(0, width - line.cell_length))  # the cursor's row goes to the edge
-
-    def _layout(self, cells: Sequence[Content], width: int) -> list[tuple[Content, int, Column | page.Column]]:
-        if self._table is not None:
-            columns = self._table.columns
-            return [(cells[at], size, columns[at]) for at, size in self._widths().items()]
-        shown = [
-            (cell, column) for cell, column in zip(cells, self._columns, strict=True) if width >= column.hide_below
-        ]
-        fixed = sum(column.width for _, column in shown) + self._gap * (len(shown) - 1)
-        flexible = sum(1 for _, column in shown if not column.width)
-        room = max(0, width - fixed)
-        out: list[tuple[Content, int, Column | page.Column]] = []
-        for cell, column in shown:
-            if column.width:
-                out.append((cell, column.width, column))
-            else:
-                share = room // flexible
-                room, flexible = room - share, flexible - 1
-                out.append((cell, min(share, column.maximum) if column.maximum else share, column))
-        return out
