@@ -23,10 +23,8 @@ from spark_tui.domain.presets.overrides import overrides_from_pairs, pairs_from
 from spark_tui.domain.presets.plan import LaunchPlan, key_wanted
 from spark_tui.domain.text import clean_line
 from spark_tui.present.engines import engine_object, timeline_object
-from spark_tui.present.fit import fit_figures, fit_object, fit_verdict
-from spark_tui.present.launch import finding_fix
+from spark_tui.present.launch import finding_fix, finding_object, fit_figures, fit_object, fit_verdict
 from spark_tui.present.logs import set_options
-from spark_tui.present.presets import finding_object
 
 _UP_EXAMPLES = """\
   spark-tui up gpt-oss-120b

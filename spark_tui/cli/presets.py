@@ -39,13 +39,11 @@ from spark_tui.domain.presets.preset import Origin, Preset, PresetCatalogue
 from spark_tui.domain.secret import mask_secrets
 from spark_tui.domain.text import clean_line, truncate
 from spark_tui.present.json import Object, maybe
+from spark_tui.present.launch import finding_count, finding_object, finding_section
 from spark_tui.present.page import Page, Row, Section, Tone
 from spark_tui.present.presets import (
     Checked,
     diff_page,
-    finding_count,
-    finding_object,
-    finding_section,
     import_page,
     names_table,
     overview,

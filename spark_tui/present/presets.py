@@ -18,17 +18,13 @@ from spark_tui.domain.presets.preset import Origin, Preset, PresetCatalogue, Pre
 from spark_tui.domain.quantities import human_bytes, human_count, short_tokens
 from spark_tui.domain.secret import mask_secrets
 from spark_tui.domain.text import clean_line, truncate
-from spark_tui.present.fit import fit_word
 from spark_tui.present.json import Object, maybe
-from spark_tui.present.logs import pairs_text, set_options
+from spark_tui.present.launch import ABOUT_NOW, finding_section, fit_word
 from spark_tui.present.page import Cell, Column, Page, Row, Section, Table, Tone, cells, labelled
 
 MAX_CELL: Final = 200
 PROBLEM: Final = "problem:"
 """Before the number of an unreadable file: its row's id. No preset is named so: names become container names."""
-ABOUT_NOW: Final = frozenset(("engines_exceed_machine", "gated_without_token"))
-"""Rules about this machine at this moment: the list, which describes the recipe, leaves them out."""
-
 Checked: TypeAlias = tuple[Finding, ...] | SparkError
 """What the rules find in a preset, or why it cannot be planned at all."""
 
@@ -260,12 +256,6 @@ def plan_notes(plan: LaunchPlan, image: ImageStatus) -> Page:
 
 # --- findings of the rules --------------------------------------------------------------------------------
 
-SEVERITIES: Final = {
-    Severity.ERROR: ("error", Tone.BAD),
-    Severity.WARNING: ("warning", Tone.WARNING),
-    Severity.INFO: ("note", Tone.PLAIN),
-}
-
 
 def verdict(checked: Checked | None) -> Cell:
     """The worst that the rules found, in a word."""
@@ -288,20 +278,6 @@ def changes_of(findings: Iterable[Finding]) -> dict[str, str]:
     return chosen
 
 
-def finding_section(finding: Finding, *, flags: bool = False) -> Section:
-    """A finding with its remedy, its evidence, and the change that ends it."""
-    word, tone = SEVERITIES[finding.severity]
-    now = "current machine state only" if finding.id in ABOUT_NOW else ""
-    more = (
-        ("fix", finding.remedy),
-        ("evidence", "; ".join(finding.evidence)),
-        ("setting", set_options(finding.change) if flags else pairs_text(finding.change)),
-        ("now", now),
-        ("rule", finding.id),
-    )
-    return Section(rows=(Row(finding.summary, word, tone), *labelled(more)))
-
-
 def checks_page(checked: Checked | None) -> Page:
     """All findings; or why there are none."""
     if isinstance(checked, SparkError):
@@ -310,24 +286,6 @@ def checks_page(checked: Checked | None) -> Page:
         return tuple(finding_section(finding) for finding in checked)
     row = Row("Not checked yet.", tone=Tone.QUIET) if checked is None else Row("No findings.", tone=Tone.GOOD)
     return (Section(rows=(row,)),)
-
-
-def finding_count(findings: Sequence[Finding]) -> str:
-    """`1 error, 2 warnings`."""
-    counts = [(word, sum(each.severity is level for each in findings)) for level, (word, _) in SEVERITIES.items()]
-    return ", ".join(f"{count} {word}{'s' * (count > 1)}" for word, count in counts if count) or "no findings"
-
-
-def finding_object(finding: Finding) -> Object:
-    """A finding as data."""
-    return {
-        "id": finding.id,
-        "severity": SEVERITIES[finding.severity][0],
-        "summary": finding.summary,
-        "evidence": "; ".join(finding.evidence),
-        "remedy": finding.remedy,
-        "fix": dict(finding.change),
-    }
 
 
 # --- what runs --------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from spark_tui.domain.presets.plan import LaunchPlan
 from spark_tui.domain.presets.preset import Preset
 from spark_tui.domain.reading import Ok
 from spark_tui.present import presets as present
-from spark_tui.present.fit import fit_figures, fit_verdict
+from spark_tui.present.launch import fit_figures, fit_verdict
 from spark_tui.present.page import Page as Sections
 from spark_tui.present.page import Section
 from spark_tui.present.presets import PROBLEM, Checked, ImageStatus, PresetEntry
