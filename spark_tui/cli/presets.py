@@ -367,7 +367,6 @@ async def _checked(context: Context, preset: Preset, overrides: Overrides) -> Ch
 
 
 def _check_page(preset: Preset, outcome: Checked, *, notes: bool) -> Page:
-    """The findings of one preset under its name."""
     if isinstance(outcome, SparkError):
         refused = (Row(outcome.summary, "error", Tone.BAD), Row(outcome.remedy, "fix"))
         return (Section(f"{preset.name}: cannot be launched", refused),)

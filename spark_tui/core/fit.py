@@ -156,8 +156,6 @@ NOTABLE_CACHE: Final = 4 * GIB
 
 
 class WillNotFit(RefusedError):
-    """The launch cannot fit into the memory that there is now."""
-
     id = "does_not_fit"
 
     def __init__(self, name: str, fit: Fit) -> None:

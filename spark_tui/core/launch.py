@@ -52,7 +52,6 @@ MAX_JOBS = 20
 
 
 def pending_steps() -> tuple[Step, ...]:
-    """All steps of a launch, none begun."""
     return tuple(Step(id_, label) for id_, label in STEPS)
 
 
@@ -333,7 +332,6 @@ class JobRunner:
                 self.resume(view.name)
 
     def running(self, name: str) -> JobView | None:
-        """The job that launches that engine now."""
         jobs = self._store.world.jobs
         return next((job for job in jobs if job.title == name and job.id in self._tasks), None)
 

@@ -114,11 +114,9 @@ class Preflight:
     # --- checks ---------------------------------------------------------------------------------------
 
     def missing_files(self, preset: Preset) -> tuple[RequiredFile, ...]:
-        """What the preset needs in the model store and is not there."""
         return tuple(file for file in preset.facts.required_files if not self.has_file(file))
 
     def has_file(self, file: RequiredFile) -> bool:
-        """Whether a required file, or folder, is in the model store."""
         path = Path(self._paths.store) / file.target
         return self._host.has_folder(path) if file.is_folder else self._host.has_file(path)
 

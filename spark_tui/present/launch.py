@@ -49,7 +49,6 @@ def fit_verdict(fit: Fit | None) -> Page:
 
 
 def fit_change(change: FitChange) -> str:
-    """What would help, with the setting that does it."""
     return f"{change.summary} ({pairs_text(change.pairs)})" if change.pairs else change.summary
 
 
@@ -150,7 +149,6 @@ def finding_count(findings: Sequence[Finding]) -> str:
 
 
 def finding_object(finding: Finding) -> Object:
-    """A finding as data."""
     return {
         "id": finding.id,
         "severity": SEVERITIES[finding.severity][0],

@@ -39,7 +39,6 @@ class ImageStatus:
 
     @property
     def text(self) -> str:
-        """The state in a few words."""
         if not self.known:
             return f"download state unknown: {self.why}"
         return "downloaded" if self.image else "not downloaded (pulled at launch)"
@@ -200,7 +199,6 @@ def overview(preset: Preset, image: ImageStatus | None = None) -> Page:
 
 
 def recipe(preset: Preset) -> Page:
-    """The recipe's own settings and command."""
     facts = preset.facts
     if facts.runs_as_is:
         command = Section("Command", (Row("(the image runs as it is, with the environment above)"),))
@@ -239,7 +237,6 @@ def problem_page(problem: PresetError) -> Page:
 
 
 def refusal(error: SparkError) -> Page:
-    """Why a preset cannot be launched."""
     rows = (
         Row("This preset cannot be launched.", tone=Tone.BAD),
         Row(error.summary, tone=Tone.BAD),
@@ -279,7 +276,6 @@ def changes_of(findings: Iterable[Finding]) -> dict[str, str]:
 
 
 def checks_page(checked: Checked | None) -> Page:
-    """All findings; or why there are none."""
     if isinstance(checked, SparkError):
         return refusal(checked)
     if checked:
@@ -369,7 +365,6 @@ _NO_COMMAND: Final = {True: "the image runs as it is", False: "the command is ma
 
 
 def preset_object(found: Preset) -> Object:
-    """One preset, as in a list."""
     return {
         "id": found.name,
         **_stated(found.facts, "title"),

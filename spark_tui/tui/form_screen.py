@@ -41,11 +41,9 @@ class FormField:
 
     @property
     def placeholder(self) -> str:
-        """What is shown in the empty field."""
         return NEEDED_HINT if self.needed else self.value or self.silent
 
     def changes(self, text: str) -> bool:
-        """Whether that text means something else than `value`."""
         try:
             return bool(text) and self.read(text) != self.read(self.value)
         except ValueError:
@@ -60,7 +58,6 @@ class FieldLabel(Line):
         self._parts = truncate(clean_line(text), MAX_SHOWN).replace("_", "_\n").split("\n")
 
     def say(self, width: int) -> Content:
-        """As many lines as it needs."""
         lines = [""]
         for part in self._parts:
             if lines[-1] and cell_width(lines[-1] + part) > width:
@@ -96,7 +93,6 @@ class FieldRow(Vertical):
 
     @property
     def mark(self) -> str:
-        """The word beside the field."""
         if self.problem:
             return WRONG
         if self.field.needed and not self.text:
@@ -202,7 +198,6 @@ class FormScreen(ModalScreen[Answer | None]):
         return f"Enter: {self.VERB.lower()}." if row is None else f"{row.field.label}: {row.field.help}"
 
     def show_preview(self, sections: Iterable[Section]) -> None:
-        """Replaces the preview."""
         self.query_one("#preview", Page).show(sections)
 
     # --- events ---------------------------------------------------------------------------------------
@@ -219,7 +214,6 @@ class FormScreen(ModalScreen[Answer | None]):
         self.on_descendant_focus()
 
     def on_input_changed(self) -> None:
-        """Checks at every key."""
         self.renew()
 
     def on_descendant_focus(self) -> None:

@@ -45,7 +45,6 @@ class Diff:
 
     @property
     def differing(self) -> tuple[DiffRow, ...]:
-        """The rows whose columns differ."""
         return tuple(row for row in self.rows if row.differs(running=bool(self.container)))
 
 

@@ -182,7 +182,6 @@ class Fit:
 
     @property
     def unknown(self) -> tuple[Part, ...]:
-        """The parts whose size is not known."""
         return tuple(part for part in (*self.parts, *self.outside) if part.size is None)
 
     def part(self, which: PartId) -> Part | None:
@@ -258,7 +257,6 @@ def _layers(checkpoint: CheckpointFacts | None, preset: Preset) -> tuple[Checkpo
 
 
 def _weights(checkpoint: CheckpointFacts | None, preset: Preset, measured: Measured | None) -> Part:
-    """The weights once loaded, by the best source there is."""
     summary = checkpoint.weights if checkpoint is not None else None
     known, facts, form = known_model(_names(preset)), preset.facts, _declared_format(preset)
     logged = loaded_weights(known, _names(preset)) if known is not None else None
@@ -285,7 +283,6 @@ def _declared_format(preset: Preset) -> WeightFormat | None:
 
 
 def _drafter(name: str, drafter: CheckpointFacts | None) -> Part:
-    """The weights of a second checkpoint that drafts."""
     summary = drafter.weights if drafter is not None else None
     if summary is None or not summary.complete:
         return Part(PartId.DRAFTER, "Drafter", None, Basis.UNKNOWN, f"{name} is not in the store")

@@ -202,5 +202,4 @@ def newest_possible(image: str, said: str = "") -> Version | None:
 
 
 def shown_version(version: Version) -> str:
-    """`0.19.0`."""
     return ".".join(map(str, version))

@@ -26,8 +26,6 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True)
 class Items:
-    """A list."""
-
     items: tuple[Node, ...]
     line: int
 
@@ -81,7 +79,6 @@ def showable(key: str, node: Node) -> str:
 
 
 def masked(key: str, node: Node) -> Node:
-    """The value with every key and token in it masked."""
     match node:
         case Table():
             return Table(tuple(Entry(e.key, e.line, masked(e.key, e.node)) for e in node.entries), node.line)
@@ -134,7 +131,6 @@ class Reader:
         return clean_line(f"{self.path}.{key}" if self.path else key)
 
     def entry(self, key: str) -> Entry | None:
-        """The entry, whatever its type."""
         self._asked.add(key)
         return self.table.get(key)
 
@@ -144,11 +140,9 @@ class Reader:
         return entry.line if entry else self.table.line
 
     def complain(self, line: int, summary: str, remedy: str) -> None:
-        """Records a mistake."""
         self.complaints.append(Complaint(line, summary, remedy))
 
     def expected(self, key: str, entry: Entry, what: str, example: str) -> None:
-        """Records a value of the wrong type or outside its range."""
         found = describe(masked(key, entry.node))
         self.complain(entry.node.line, f"`{self.name(key)}` must be {what}; found {found}.", f"For example: {example}")
 
@@ -199,7 +193,6 @@ class Reader:
         return None if value is None else float(value)
 
     def boolean(self, key: str) -> bool | None:
-        """true or false, None when absent."""
         value = self.scalar(key, lambda value: isinstance(value, bool), "true or false", "true")
         return value if isinstance(value, bool) else None
 
@@ -235,7 +228,6 @@ class Reader:
         return Reader(Table((), self.line(key)), self.name(key), self.complaints)
 
     def subs(self, key: str) -> tuple[Reader, ...]:
-        """A list of mappings."""
         entry = self.entry(key)
         if entry is None:
             return ()

@@ -59,7 +59,6 @@ class LibraryEntry:
 
     @property
     def presets(self) -> tuple[str, ...]:
-        """Names of the presets that name it."""
         return tuple(use.name for use in self.uses if use.kind is User.PRESET)
 
 

@@ -60,7 +60,6 @@ class Option:
 
     @property
     def hint(self) -> str:
-        """What may be written, for a form."""
         return self.expected + self.help if self.help[:1] in (":", ",") else self.help
 
     def read(self, value: Scalar) -> Scalar:
@@ -191,7 +190,6 @@ def spellings(key: str, runtime: str) -> tuple[str, ...]:
 
 
 def keys_of(runtime: str) -> tuple[str, ...]:
-    """The options that a runtime has."""
     return tuple(key for key in OPTIONS if spellings(key, runtime))
 
 
@@ -255,5 +253,4 @@ def mappings_in(tree: Mapping[str, Any], depth: int = 0) -> Iterator[Mapping[str
 
 
 def compact_json(config: Mapping[str, Any]) -> str:
-    """A mapping as the JSON that recipes write."""
     return json.dumps(config, separators=(",", ":"))

@@ -84,7 +84,6 @@ class LaunchPlan:
 
     @property
     def base_url(self) -> str:
-        """Where this host reaches the API."""
         return f"http://{LOOPBACK}:{self.host_port}"
 
 
@@ -237,7 +236,6 @@ def _environment(
 
 
 def _recipe_notes(preset: Preset) -> Iterator[str]:
-    """What the recipe asks for, and what of it is not done."""
     for step in preset.facts.required_steps:
         yield f"At each start, {step.summary}: {step.command}"
     if preset.hooks:

@@ -24,8 +24,6 @@ def engine_of(runtime: str) -> str:
 
 
 class Origin(StrEnum):
-    """Where a preset file lives."""
-
     BUILTIN = "built in"
     USER = "yours"
 
@@ -56,7 +54,6 @@ class RequiredFile:
 
     @property
     def is_folder(self) -> bool:
-        """A whole repository."""
         return bool(self.repo) and not self.file
 
 
@@ -157,7 +154,6 @@ class Preset:
     includes: tuple[str, ...] = ()
 
     def default(self, key: str) -> Scalar:
-        """The default of a template value, or None."""
         return next((value for name, value in self.defaults if name == key), None)
 
     @property
@@ -173,7 +169,6 @@ class Preset:
 
     @property
     def server(self) -> Runtime:
-        """What is known about its serving runtime."""
         return runtime_named(self.engine)
 
     @property
@@ -190,5 +185,4 @@ class PresetCatalogue:
     problems: tuple[PresetError, ...] = ()
 
     def get(self, name: str) -> Preset | None:
-        """The preset of that name, or None."""
         return next((preset for preset in self.presets if preset.name == name), None)

@@ -33,7 +33,6 @@ class Speculation:
 
     @property
     def is_dflash(self) -> bool:
-        """By a block-diffusion drafter."""
         return self.method == "dflash"
 
 

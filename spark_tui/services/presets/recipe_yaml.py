@@ -51,7 +51,6 @@ def decoded(raw: bytes, path: Path) -> str:
 
 
 def too_large(path: Path, size: int) -> PresetError:
-    """The error for a file that no recipe is."""
     return PresetError(
         f"The file is {human_bytes(size)}; a recipe is at most {human_bytes(MAX_BYTES)}.",
         "Move it out of the preset folder.",

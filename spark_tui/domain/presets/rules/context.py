@@ -140,7 +140,6 @@ class LaunchContext:
         return newest_possible(self.spec.image, self.engine_version)
 
     def named(self, pattern: str) -> bool:
-        """Whether the model's name holds the pattern."""
         return re.search(pattern, self.model) is not None
 
     def value(self, key: str) -> str | None:
@@ -157,7 +156,6 @@ class LaunchContext:
         return number_in(self.value(key) or "")
 
     def integer(self, key: str) -> int | None:
-        """An option as a whole number."""
         number = self.number(key)
         return None if number is None else int(number)
 

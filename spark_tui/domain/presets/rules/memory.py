@@ -126,7 +126,6 @@ def _context(launch: LaunchContext) -> tuple[int, int, bool] | None:
 
 
 def _yarn(launch: LaunchContext) -> Mapping[str, Any] | None:
-    """The YaRN settings of the command, if any."""
     for key in ("hf_overrides", "rope_scaling"):
         for part in mappings_in(launch.json(key)):
             if str(part.get("rope_type") or part.get("type") or "").lower() == "yarn":
