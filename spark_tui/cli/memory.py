@@ -64,7 +64,7 @@ def memory(session: Session, watch: bool) -> None:
 
 
 async def _look(context: Context) -> tuple[MemInfo, MemoryBreakdown, World]:
-    """Memory and its breakdown, with the names of containers as far as Docker tells them. Raises SparkError."""
+    """Memory and its breakdown, with the names of containers where Docker answers. Raises SparkError."""
     await context.collectors.collect_once()
     world = context.store.world
     mem = value_of(world.memory)
@@ -223,7 +223,7 @@ def _install(session: Session, *, polkit: bool, yes: bool) -> None:
         return context, (grant,)
 
     context, files = session.run(prepare)
-    shown = [(f"{file.path}, {file.mode}, root's", file.text) for file in files]
+    shown = [(f"{file.path}, {file.mode}, owner root", file.text) for file in files]
     _show_files(session, shown, "Write both?" if polkit else "Write it?", yes=yes)
     if code := context.cache.dropper.write_files(files):
         undo = ". Undo: spark-tui drop-caches --uninstall --polkit" if polkit else ""

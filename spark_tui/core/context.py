@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeAlias, TypeVar
 
 from spark_tui.core.store import Store
+from spark_tui.core.wiring import GuardPorts, Ports, demo_ports, real_ports
+from spark_tui.domain.host.identity import HostPaths
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.settings import Folders, Settings, defaults, folders_of
 from spark_tui.services.executors import in_thread
@@ -40,11 +42,9 @@ if TYPE_CHECKING:
     from spark_tui.core.results import Results
     from spark_tui.core.secure import Securing
     from spark_tui.core.store import AlarmBoard
-    from spark_tui.core.wiring import GuardPorts, Ports
     from spark_tui.domain.engine.state import Endpoint
     from spark_tui.domain.errors import SparkError
     from spark_tui.domain.host.guard import Policy
-    from spark_tui.domain.host.identity import HostPaths
     from spark_tui.domain.host.vitals import GpuReading
     from spark_tui.domain.logs.view import EngineView
     from spark_tui.domain.presets.preset import PresetCatalogue
@@ -379,7 +379,7 @@ class Context:
         return await in_thread(call, *args, **kwargs)
 
     async def close(self) -> None:
-        """Ends jobs, streams, connections and helper processes. Containers go on."""
+        """Ends jobs, streams, connections and helper processes. Containers keep running."""
         for part in PARTS_TO_CLOSE:
             if part in vars(self):
                 await getattr(self, part).close()
@@ -410,8 +410,6 @@ def open_config(folders: Folders, environ: Mapping[str, str]) -> Config:
 
 def build(settings: Settings, folders: Folders, environ: Mapping[str, str]) -> Context:
     """This machine."""
-    from spark_tui.core.wiring import real_ports
-
     return Context(settings, real_ports(settings, folders, environ), _host_paths(settings, folders))
 
 
@@ -420,8 +418,6 @@ def build_demo(
 ) -> Context:
     """A simulated Spark, fed with recordings of a real one. Of `settings` only the looks count, and read-only. Uses no
     Docker; a saved log is a real file."""
-    from spark_tui.core.wiring import demo_ports
-
     simulated, given = folders_of({}, DEMO_HOME), settings or Settings()
     shown = replace(
         defaults(simulated), read_only=given.read_only, refresh_seconds=given.refresh_seconds,
@@ -431,6 +427,4 @@ def build_demo(
 
 
 def _host_paths(settings: Settings, folders: Folders) -> HostPaths:
-    from spark_tui.domain.host.identity import HostPaths
-
     return HostPaths(store=str(settings.store), caches=str(settings.caches), home=str(folders.home))

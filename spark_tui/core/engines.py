@@ -459,7 +459,7 @@ class EngineSupervisor:
                 before = self._known.get(view.container.id)
                 event = _transition(view, before, now) if before is not view.state else None
                 if event is not None:
-                    self._store.tell(event)
+                    self._store.add_event(event)
         self._known = {view.container.id: view.state for view in views}
         self._explain(views)
         if not self._error:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # the first frame shows steps, and loads none of the ports fo
 
 
 class StepState(StrEnum):
-    """Where a step stands."""
+    """The state of a step."""
 
     PENDING = "pending"
     RUNNING = "running"

@@ -81,9 +81,9 @@ class Store:
 
     def say(self, text: str, severity: Severity = Severity.INFO, remedy: str = "") -> None:
         """Adds a line to the event feed."""
-        self.tell(Event(self._clock.now(), severity, text, remedy))
+        self.add_event(Event(self._clock.now(), severity, text, remedy))
 
-    def tell(self, event: Event) -> None:
+    def add_event(self, event: Event) -> None:
         self.update(events=appended(self._world.events, event))
 
     async def changes(self, min_interval: float = MIN_INTERVAL_SECONDS) -> AsyncIterator[World]:

@@ -1,6 +1,6 @@
 """The memory guard's outside: what it acts with, its journal, its own process, and its systemd unit.
 
-The actuator works on a machine that may stop answering at any moment. Docker is spoken to over its bare socket, without
+The actuator works on a machine that may stop answering at any moment. Requests go to Docker's bare socket, without
 waiting for answers; what does not reach dockerd goes to the kernel: the container's cgroup, or its first process. The
 Docker SDK, threads and new modules have no place on that way.
 """

@@ -139,7 +139,7 @@ STUCK = GpuReading("NVIDIA GB10", 96, 19.5, 45, 799)
 HEALTHY = GpuReading("NVIDIA GB10", 96, 47.0, 70, 2411)
 
 
-def test_a_gpu_that_crawls_under_full_load_is_told_with_the_unplugging() -> None:
+def test_a_gpu_that_crawls_under_full_load_is_reported_with_the_unplugging() -> None:
     kit = Kit()
     health = watch(kit)
     for _ in range(9):

@@ -23,14 +23,14 @@ def seconds(kit: Kit, *available: float, pressure: float = 0.0) -> None:
         kit.clock.tick(1.0)
 
 
-def test_a_healthy_box_at_four_per_cent_raises_nothing() -> None:
+def test_a_healthy_machine_at_four_per_cent_raises_nothing() -> None:
     kit = Kit()
     seconds(kit, *[5.0, 4.9, 5.1] * 20)
     world = kit.context.store.world
     assert (world.memory_state.severity, world.alarms, world.events) == (Severity.OK, (), ())
 
 
-def test_a_fall_is_an_alarm_before_the_floor_is_reached_and_told_once() -> None:
+def test_a_fall_is_an_alarm_before_the_floor_is_reached_and_reported_once() -> None:
     kit = Kit()
     seconds(kit, 20, 17, 14, 11, 8, 5)
     world = kit.context.store.world
@@ -62,7 +62,7 @@ def test_memory_that_cannot_be_read_keeps_what_was_known() -> None:
     assert kit.context.store.world.breakdown == Missing("no /proc")
 
 
-async def test_the_ledger_knows_which_engine_holds_what() -> None:
+async def test_the_breakdown_knows_which_engine_holds_what() -> None:
     kit = Kit()
     facts = kit.docker.add_container("qwen", argv=("vllm", "serve", "m"))
     kit.host.containers[77] = facts.id
@@ -74,13 +74,12 @@ async def test_the_ledger_knows_which_engine_holds_what() -> None:
     kit.context.collectors.sample_host()
     found = value_of(kit.context.store.world.breakdown)
     assert found is not None
-    assert found.engines is not None
-    assert [(share.name, share.memory) for share in found.engines] == [("qwen", 60 * GIB)]
+    assert [(share.name, share.memory) for share in found.engines or ()] == [("qwen", 60 * GIB)]
     assert sum(found.sizes) == used.total
     await kit.context.close()
 
 
-def test_a_quiet_box_changes_nothing_in_the_world() -> None:
+def test_a_quiet_machine_changes_nothing_in_the_world() -> None:
     kit = Kit()
     seconds(kit, 60.0)
     before = kit.context.store.world

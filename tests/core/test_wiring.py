@@ -35,7 +35,7 @@ def test_every_part_can_be_made() -> None:
 
 
 @pytest.mark.parametrize("name", ["hosts", "guarding", "user_files"])
-def test_what_the_demo_lacks_is_refused(name: str) -> None:
+def test_what_the_demo_does_not_have_is_refused(name: str) -> None:
     with pytest.raises(RefusedError, match="not available in the demo"):
         getattr(build_demo(), name)
 

@@ -217,7 +217,7 @@ def test_the_way_to_a_stop_imports_no_docker_sdk(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
 
 
-def test_a_port_where_nobody_listens_is_not_ready() -> None:
+def test_a_port_where_no_one_listens_is_not_ready() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         assert not answers(probe.getsockname()[1])

@@ -99,7 +99,7 @@ def test_the_kind_is_read_from_sysfs_where_it_is_there(tmp_path: Path) -> None:
     assert [each.name for each in value_of(probe.look().clusters) or ()] == ["X925", "A725"]
 
 
-def test_unknown_parts_are_told_apart_by_number_and_else_by_capacity() -> None:
+def test_unknown_parts_are_reported_apart_by_number_and_else_by_capacity() -> None:
     assert [c.name for c in parse.clusters_of([0, 1], {0: 0xD4F, 1: 0xD85})] == ["X925", "part 0xd4f"]
     assert [c.name for c in parse.clusters_of([0, 1], {}, {0: 1024, 1: 400})] == ["big", "little"]
     assert [c.name for c in parse.clusters_of([0, 1], {0: 0xD85})] == ["CPU"], "half known is not known"

@@ -98,7 +98,7 @@ async def test_a_gpu_with_memory_of_its_own_reports_it_and_every_field_may_be_ab
     assert (await read(probe("bare"))).value == GpuReading(name="NVIDIA GPU", unified=True)
 
 
-async def test_the_counters_tell_what_held_the_clock_down_between_two_readings(probe: Probe) -> None:
+async def test_the_counters_show_what_held_the_clock_down_between_two_readings(probe: Probe) -> None:
     clock = FakeClock()
     gpu = probe(clock=clock)
     assert (await read(gpu)).value.throttled is None, "one reading of a counter says nothing"
@@ -226,7 +226,7 @@ def _helper(library: Path) -> subprocess.Popen[str]:
     )
 
 
-def test_the_helper_is_small_bears_its_own_name_and_ends_with_its_parent(library: Path) -> None:
+def test_the_helper_is_small_has_its_own_name_and_ends_with_its_parent(library: Path) -> None:
     with _helper(library) as helper:
         assert helper.stdin is not None
         assert helper.stdout is not None

@@ -267,7 +267,7 @@ def test_a_full_disk_is_its_own_error() -> None:
 # --- shared memory ----------------------------------------------------------------------------------------
 
 
-def test_shared_files_tell_who_has_them_open(tmp_path: Path) -> None:
+def test_shared_files_show_who_has_them_open(tmp_path: Path) -> None:
     shm = tmp_path / "dev/shm"
     shm.mkdir(parents=True)
     (shm / "psm_aa").write_bytes(b"x" * 8192)

@@ -16,7 +16,7 @@ def test_an_allowed_way_without_a_warning_asks_nothing() -> None:
     assert free_cache_question(DropPlan(route=Route(RouteKind.ROOT, ()))) is None
 
 
-def test_a_container_and_sudo_are_told_before_they_are_used() -> None:
+def test_a_container_and_sudo_are_reported_before_they_are_used() -> None:
     container = Route(RouteKind.CONTAINER, (), image="some/image")
     assert "container of some/image" in str(free_cache_question(DropPlan(consent=container))._what)  # type: ignore[union-attr]
     terminal = free_cache_question(DropPlan(terminal=Route(RouteKind.TERMINAL, ())))

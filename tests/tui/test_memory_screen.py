@@ -72,7 +72,7 @@ async def opened(sight: Sight) -> None:
 
 
 @pytest.mark.parametrize("size", SIZES)
-async def test_the_ledger_adds_up_and_names_who_holds_what_at_every_size(size: tuple[int, int]) -> None:
+async def test_the_breakdown_adds_up_and_names_who_holds_what_at_every_size(size: tuple[int, int]) -> None:
     kit, _ = memory_kit()
     async with seen(kit, size) as sight:
         await opened(sight)
@@ -143,7 +143,7 @@ async def test_names_from_outside_are_never_markup() -> None:
         assert "\x1b" not in sight.text
 
 
-async def test_a_driver_that_tells_nothing_is_n_a_with_its_reason_and_not_zero() -> None:
+async def test_a_driver_that_shows_nothing_is_n_a_with_its_reason_and_not_zero() -> None:
     kit, _ = memory_kit()
     kit.gpu.value = Missing("no NVIDIA driver here")
     async with seen(kit) as sight:
@@ -162,7 +162,7 @@ async def test_the_window_of_the_history_grows_and_comes_round() -> None:
             assert name in sight.text
 
 
-async def test_danger_stands_on_the_strip_and_in_the_ledger() -> None:
+async def test_danger_shows_on_the_strip_and_in_the_ledger() -> None:
     kit, _ = memory_kit()
     async with seen(kit) as sight:
         await opened(sight)

@@ -50,7 +50,7 @@ def test_a_quiet_strip_has_two_lines() -> None:
     assert strip().say(80).plain.count("\n") == 1
 
 
-def test_the_worst_alarm_stands_under_the_numbers_and_the_others_are_counted() -> None:
+def test_the_worst_alarm_is_under_the_numbers_and_the_others_are_counted() -> None:
     worst = Finding(
         AlarmId.STALL, Severity.ERROR, "no token for 2m", remedy="Restart it.", subject="[red]qwen[/]\x1b[31m"
     )
@@ -94,7 +94,7 @@ async def test_the_strip_has_two_lines_at_every_size_that_a_terminal_takes_on() 
         ((Throttled(Throttle.THERMAL, 0.8), Throttled(Throttle.POWER_CAP, 0.2)), "1400 MHz (thermal)"),
     ],
 )
-def test_what_holds_the_clock_down_stands_beside_it(throttled: tuple[Throttled, ...] | None, words: str) -> None:
+def test_what_holds_the_clock_down_is_beside_it(throttled: tuple[Throttled, ...] | None, words: str) -> None:
     made = strip()
     made.gpu = Ok(GpuReading("NVIDIA GB10", 96, 45.0, 88, 1400, unified=True, throttled=throttled))
     assert words in made.say(200).plain

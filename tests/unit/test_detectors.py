@@ -99,7 +99,7 @@ def reading(load: int | None, clock: int | None, watts: float | None) -> GpuRead
     ("load", "clock", "watts"),
     [(96, 799, 19.5), (96, 513, 15.0), (97, 650, 5.0), (96, 721, 14.0), (90, 850, 20.0)],
 )
-def test_every_reported_stuck_box_is_found_after_fifteen_seconds(load: int, clock: int, watts: float) -> None:
+def test_every_reported_stuck_machine_is_found_after_fifteen_seconds(load: int, clock: int, watts: float) -> None:
     history = [(float(at), reading(load, clock, watts)) for at in range(0, 16, 5)]
     assert not low_power(history[:-1]).stuck
     state = low_power(history)
@@ -136,7 +136,7 @@ def test_what_is_no_proof_is_no_finding(load: int | None, clock: int | None, wat
     assert low_power(history) == LowPowerState()
 
 
-def test_one_good_sample_begins_the_count_anew() -> None:
+def test_one_good_sample_begins_the_count_again() -> None:
     bad, good = reading(96, 799, 19.5), reading(96, 2400, 60.0)
     assert not low_power([(0, bad), (10, bad), (14, good), (15, bad), (29, bad)]).stuck
     assert low_power([(0, bad), (10, bad), (14, good), (15, bad), (30, bad)]).stuck

@@ -300,7 +300,7 @@ def test_free_memory_under_the_floor_drops_the_cache_then_compacts() -> None:
         (2.0, 40.0, True),  # another engine measures memory: what becomes free would fail its start
     ],
 )
-def test_the_cache_is_left_alone_when_a_drop_helps_nobody(free: float, droppable: float, measuring: bool) -> None:
+def test_the_cache_is_left_alone_when_a_drop_helps_no_one(free: float, droppable: float, measuring: bool) -> None:
     assert set(load(free, droppable, measuring=measuring)) == {Act.NOTHING}
 
 

@@ -291,7 +291,7 @@ def test_processes_are_mapped_to_their_containers() -> None:
         ("", ""),
     ],
 )
-def test_the_container_of_a_process_stands_in_its_cgroup(cgroup: str, expected: str) -> None:
+def test_the_container_of_a_process_is_in_its_cgroup(cgroup: str, expected: str) -> None:
     assert container_id(cgroup) == expected
 
 

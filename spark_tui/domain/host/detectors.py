@@ -21,7 +21,7 @@ PROBE_SECONDS: Final = 60.0
 
 
 class Stall(StrEnum):
-    """Where the suspicion stands."""
+    """How far a suspicion of a stall is proved."""
 
     NONE = "none"
     SUSPECTED = "suspected"
@@ -89,7 +89,7 @@ BUSY_PERCENT: Final = 90
 STUCK_SECONDS: Final = 15.0
 STUCK_MHZ: Final = 1400
 STUCK_WATTS: Final = 30.0
-"""Never met in 58,762 samples of healthy load (SM 2197-2528 MHz); stuck boxes show 500-850 MHz and 5-20 W."""
+"""Never met in 58,762 samples of healthy load (SM 2197-2528 MHz); stuck machines show 500-850 MHz and 5-20 W."""
 
 LOW_POWER_REMEDY: Final = (
     "The power supply is in its safe state; a reboot does not help. Shut down, unplug the adapter from the wall and "

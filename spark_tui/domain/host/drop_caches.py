@@ -139,7 +139,7 @@ def sudoers_grant(user: str, uid: int) -> SystemFile:
 
 def unit_files(user: str) -> tuple[SystemFile, SystemFile]:
     """A grant without sudo: the systemd unit, and the polkit rule that lets this user start it. Raises ValueError for a
-    name that cannot stand in a rule as it is. polkit sees unit and verb since systemd 226; the rule demands both."""
+    name that needs quoting in a rule. polkit sees unit and verb since systemd 226; the rule demands both."""
     if not _RULE_USER.fullmatch(user):
         raise ValueError(f"not a plain user name: {user!r}")
     unit = f"""\

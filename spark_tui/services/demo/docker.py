@@ -70,7 +70,7 @@ class SimulatedDocker(ABC, Generic[C]):
 
     @abstractmethod
     def _run_of(self, found: C) -> object:
-        """What stands for its present start; None while it does not run."""
+        """A value of its present start; None while it does not run."""
 
     @abstractmethod
     async def _changed(self, found: C | None) -> None:

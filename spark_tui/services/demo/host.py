@@ -1,4 +1,4 @@
-"""The simulated machine: one pool of memory that engines fill, a GPU whose telemetry was recorded."""
+"""The simulated machine: unified memory that engines fill, a GPU whose telemetry was recorded."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class DemoHost:
         )
 
     def memory(self) -> Reading[MemInfo]:
-        """The pool: engines while they load and serve, page cache that grows while weights are read."""
+        """Engines while they load and serve, page cache that grows while weights are read."""
         now = self._world.settle()
         self._carry_forward(now)
         return Ok(memory_at(self._world, now, self._cache), now)
@@ -147,7 +147,7 @@ class DemoGpu:
 
 
 def memory_at(world: DemoWorld, at: float, cache: int = _CACHE_AT_START) -> MemInfo:
-    """The pool at a moment, with at most `cache` bytes of page cache."""
+    """Memory at a moment, with at most `cache` bytes of page cache."""
     used = _used(world, at)
     cache = max(0, min(cache, TOTAL_BYTES - used - _FLOOR_BYTES))
     free = TOTAL_BYTES - used - cache

@@ -496,7 +496,7 @@ class DemoWorld:
         return now
 
     async def until(self, at: float | None) -> None:
-        """Returns at that time, or when somebody does something; None waits for the latter."""
+        """Returns at that time, or at the next change; None waits for a change."""
         woken = asyncio.Event()
         self._waiters.add(woken)
         tasks: list[asyncio.Future[Any]] = [asyncio.ensure_future(woken.wait())]
@@ -510,7 +510,7 @@ class DemoWorld:
                 task.cancel()
 
     def note(self, container: DemoContainer, action: str, at: float, exit_code: int | None = None) -> None:
-        """A line of the event stream; wakes whoever waits."""
+        """A line of the event stream; wakes those who wait."""
         self.journal.append(ContainerEvent(action, container.id, container.name, at, exit_code))
         self.wake()
 

@@ -94,7 +94,7 @@ class Gpu:
         }
 
     def _ask_for(self, function: str) -> Any:
-        """The answer of a function that older packages or drivers lack."""
+        """The answer of a function that older packages and drivers do not have."""
         ask = getattr(self._nvml, function, None)
         return None if ask is None else self._try(ask, self._handle)
 
@@ -109,8 +109,8 @@ class Gpu:
     def _memory(self, name: str | None) -> tuple[int | None, int | None]:
         """Used and total bytes of the GPU's own memory; None for both where it has none of its own.
 
-        A GB10 answers `not supported`. Should a driver claim a total there, it is not believed: the pool is the
-        CPU's, and /proc/meminfo is its ledger.
+        A GB10 answers `not supported`. Should a driver claim a total there, it is ignored: memory is
+        unified, and /proc/meminfo counts.
         """
         ask = self._nvml.nvmlDeviceGetMemoryInfo
         # Version 2 leaves out what the driver reserves for itself, as nvidia-smi does.

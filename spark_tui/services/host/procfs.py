@@ -1,6 +1,6 @@
 """The machine as the kernel shows it under /proc and /sys. What cannot be read says why; nothing raises for it.
 
-Memory, pressure and uptime are read once a second and by hand: psutil.virtual_memory() leaves out the fields that tell
+Memory, pressure and uptime are read once a second and by hand: psutil.virtual_memory() leaves out the fields that show
 which page cache is droppable, PSI it does not know, and importing it would cost the first frame.
 """
 
@@ -74,7 +74,7 @@ def cpu_numbers(root: Path) -> tuple[int, ...]:
 
 
 def listening(root: Path) -> dict[int, tuple[int, ...]]:
-    """The TCP ports that somebody listens on, each with the processes that this user may see."""
+    """The TCP ports with a listener, each with the processes that this user may see."""
     psutil, found = psutil_at(root), dict[int, tuple[int, ...]]()
     try:
         connections = psutil.net_connections("tcp")

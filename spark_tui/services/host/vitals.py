@@ -1,4 +1,4 @@
-"""The machine's vital signs, read when somebody looks: by psutil, and by hand what psutil does not know."""
+"""The machine's vital signs, read on request: by psutil, and by hand what psutil does not know."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _T = TypeVar("_T")
 _SENSORS: Final = {"acpitz": "SoC", "coretemp": "CPU", "k10temp": "CPU", "nvme": "NVMe", "mlx5": "ConnectX"}
 """hwmon names -> what people call them. Others keep their own name."""
 _PRIMARY: Final = {"nvme": "Composite"}
-"""Chips of which one sensor stands for all."""
+"""Chips of which one sensor represents all."""
 _SANE: Final = range(1, 200)
 """Degrees. A Wi-Fi card that is down reports 0."""
 _DISK: Final = re.compile(r"nvme\d+n\d+|sd[a-z]+|vd[a-z]+|mmcblk\d+")

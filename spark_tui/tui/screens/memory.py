@@ -33,7 +33,7 @@ from spark_tui.tui.widgets.row_list import RowList
 DETAIL_SECONDS: Final = 3.0
 """Hundreds of files are read for it, in a thread."""
 DRAW_SECONDS: Final = 15.0
-"""About what one column of the shortest window stands for: sooner there is nothing new to see."""
+"""About one column of the shortest window: sooner there is nothing new to see."""
 WINDOWS: Final = ((900.0, "15 min"), (3600.0, "1 h"), (21_600.0, "6 h"))
 LINES: Final = (("available", MetricId.MEMORY_AVAILABLE), ("engines", MetricId.MEMORY_ENGINES))
 PAST_BUCKETS: Final = 2160
