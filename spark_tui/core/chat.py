@@ -103,19 +103,19 @@ def meter_on(source: MetricsSource) -> ReadCounters:
     """Reads the counters from metrics pages."""
 
     async def read(target: ChatTarget) -> EngineCounters | None:
-        from spark_tui.domain.metrics.page import Family, Part
+        from spark_tui.domain.metrics.page import Family, SeriesPart
 
         try:
             page = await source.read(target.endpoint)
         except SparkError:
             return None  # an extra figure: the answer itself shows what is wrong with the engine
 
-        def queue(part: Part) -> float | None:
+        def queue(part: SeriesPart) -> float | None:
             values = [value for slot, value in page.groups.get(Family.QUEUE, {}).items() if slot.part is part]
             return sum(values) if values else None
 
         return EngineCounters(
-            queue(Part.SUM), queue(Part.COUNT), page.total(Family.DRAFT_TOKENS), page.total(Family.ACCEPTED)
+            queue(SeriesPart.SUM), queue(SeriesPart.COUNT), page.total(Family.DRAFT_TOKENS), page.total(Family.ACCEPTED)
         )
 
     return read

@@ -26,7 +26,7 @@ from spark_tui.domain.chat.message import (
 from spark_tui.domain.chat.request import ChatSettings
 from spark_tui.domain.engine.state import Endpoint
 from spark_tui.domain.errors import ApiKeyRejected, EngineUnreachable, RefusedError, ReplyCutOff, SparkError, UsageError
-from spark_tui.domain.metrics.page import Family, MetricPage, Part, Slot, page_of
+from spark_tui.domain.metrics.page import Family, MetricPage, SeriesPart, Slot, page_of
 from spark_tui.domain.presets.preset import Origin, Preset, PresetFacts, RequiredFile
 from spark_tui.domain.secret import Secret
 from spark_tui.services.demo.conversations import MemoryConversations
@@ -412,7 +412,7 @@ class Pages:
 def _page(queue: float, count: float, drafted: float, accepted: float) -> MetricPage:
     return page_of(
         [
-            (Slot(Family.QUEUE, Part.SUM), queue), (Slot(Family.QUEUE, Part.COUNT), count),
+            (Slot(Family.QUEUE, SeriesPart.SUM), queue), (Slot(Family.QUEUE, SeriesPart.COUNT), count),
             (Slot(Family.DRAFT_TOKENS), drafted), (Slot(Family.ACCEPTED), accepted),
         ]
     )  # fmt: skip

@@ -22,8 +22,8 @@ from spark_tui.tui.widgets.graph_picture import (
     Canvas,
     GraphKind,
     Pen,
+    PenRow,
     Picture,
-    Row,
     Subject,
     View,
     draw_curves,
@@ -359,7 +359,7 @@ async def test_another_size_and_other_colours_are_taken_up() -> None:
 
 
 def test_blanks_do_not_part_a_run() -> None:
-    assert carried_pens(Row("ab  c d", "pp  p s")) == "pppppps"
+    assert carried_pens(PenRow("ab  c d", "pp  p s")) == "pppppps"
 
 
 # --- small graphs -----------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from spark_tui.domain.metrics.page import Change, Family, MetricPage, Part, Slot, Snapshot, page_of
+from spark_tui.domain.metrics.page import Change, Family, MetricPage, SeriesPart, Slot, Snapshot, page_of
 from spark_tui.domain.metrics.serving import AT_END_NOTE, AT_MOST_NOTE, TPOT_NOTE, EngineMetrics, measure, token_sample
 from spark_tui.domain.reading import Missing, Ok, value_of
 from spark_tui.services.engine_api import MAX_SERIES, NotMetrics, PageReader
@@ -268,7 +268,7 @@ def test_no_labels_or_figures_do(junk: str) -> None:
 
 @given(st.lists(st.tuples(st.sampled_from(tuple(Family)), st.floats(allow_nan=True)), max_size=30))
 def test_a_page_holds_finite_values_from_zero_up(samples: list[tuple[Family, float]]) -> None:
-    page = page_of((Slot(family, Part.VALUE), value) for family, value in samples)
+    page = page_of((Slot(family, SeriesPart.VALUE), value) for family, value in samples)
     for group in page.groups.values():
         assert all(0 <= value < float("inf") for value in group.values())
     measure(Change(None, Snapshot(0.0, page), 1.0))

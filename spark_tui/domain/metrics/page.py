@@ -49,7 +49,7 @@ class Family(StrEnum):
     FINISHED = "finished requests, by reason"
 
 
-class Part(StrEnum):
+class SeriesPart(StrEnum):
     """Which part of its family a series is: its one value, or a part of a histogram."""
 
     VALUE = "value"
@@ -78,7 +78,7 @@ class Slot(NamedTuple):
     one. `label` is the reason or the position that the series is for; `bound` the upper bound of a bucket."""
 
     family: Family
-    part: Part = Part.VALUE
+    part: SeriesPart = SeriesPart.VALUE
     engine: str = "0"
     label: str = ""
     bound: float = 0.0
@@ -95,7 +95,7 @@ class _Wanted(NamedTuple):
     """`key` is the label that is kept; `only` keeps a series whose key has that value."""
 
     family: Family
-    part: Part = Part.VALUE
+    part: SeriesPart = SeriesPart.VALUE
     key: str = ""
     only: str = ""
 
@@ -108,7 +108,7 @@ def _latencies(prefix: str, queue: str) -> dict[str, tuple[_Wanted, ...]]:
         "e2e_request_latency_seconds": Family.E2E,
         queue: Family.QUEUE,
     }
-    parts = (("_bucket", Part.BUCKET), ("_sum", Part.SUM), ("_count", Part.COUNT))
+    parts = (("_bucket", SeriesPart.BUCKET), ("_sum", SeriesPart.SUM), ("_count", SeriesPart.COUNT))
     return {f"{prefix}{name}{end}": (_Wanted(of, part),) for name, of in histograms.items() for end, part in parts}
 
 
@@ -238,9 +238,9 @@ def source_of(name: str, labels: Mapping[str, str]) -> Source | None:
         label = labels.get(wanted.key, "") if wanted.key else ""
         if wanted.only and label != wanted.only:
             continue
-        if wanted.part is Part.BUCKET:
+        if wanted.part is SeriesPart.BUCKET:
             bound = _number(labels.get("le", ""))
-            return None if bound is None else Source(Slot(wanted.family, Part.BUCKET, engine, "", bound))
+            return None if bound is None else Source(Slot(wanted.family, SeriesPart.BUCKET, engine, "", bound))
         return Source(Slot(wanted.family, wanted.part, engine, "" if wanted.only else label))
     return None
 
@@ -287,7 +287,7 @@ class MetricPage:
 
     def values(self, family: Family) -> list[float]:
         """The values of its series, in no order; none for a family that is not published."""
-        return [value for slot, value in self.groups.get(family, {}).items() if slot.part is Part.VALUE]
+        return [value for slot, value in self.groups.get(family, {}).items() if slot.part is SeriesPart.VALUE]
 
     def total(self, family: Family) -> float | None:
         """The sum over engines and labels; None for a family that is not published."""
@@ -305,7 +305,7 @@ class MetricPage:
         """What only grows while the server lives. A histogram's sum is left out: it is a float and may wobble."""
         for family, group in self.groups.items():
             if family not in GAUGES:
-                yield from ((slot, value) for slot, value in group.items() if slot.part is not Part.SUM)
+                yield from ((slot, value) for slot, value in group.items() if slot.part is not SeriesPart.SUM)
 
 
 EMPTY_PAGE = MetricPage()
@@ -406,12 +406,12 @@ class Change:
         if group is None:
             return None
         old = self._old.groups.get(family, {})
-        parts: dict[Part, float] = {}
+        parts: dict[SeriesPart, float] = {}
         buckets: dict[float, float] = {}
         having: dict[float, int] = {}
         for slot, value in group.items():
             grown = max(0.0, value - old.get(slot, 0.0))
-            if slot.part is Part.BUCKET:
+            if slot.part is SeriesPart.BUCKET:
                 buckets[slot.bound] = buckets.get(slot.bound, 0.0) + grown
                 having[slot.bound] = having.get(slot.bound, 0) + 1
             else:
@@ -419,8 +419,8 @@ class Change:
         # Engines have the same bounds; a bound that not all have is left out.
         most = max(having.values(), default=0)
         buckets = {bound: grown for bound, grown in buckets.items() if having[bound] == most or bound == inf}
-        sums = parts.get(Part.SUM)
-        return histogram(buckets, parts.get(Part.COUNT), sums if sums is not None and isfinite(sums) else None)
+        sums = parts.get(SeriesPart.SUM)
+        return histogram(buckets, parts.get(SeriesPart.COUNT), sums if sums is not None and isfinite(sums) else None)
 
     @property
     def joules(self) -> float | None:

@@ -28,7 +28,7 @@ from spark_tui.domain.engine.container import (
     PublishedPort,
 )
 from spark_tui.domain.errors import SparkError
-from spark_tui.domain.metrics.page import Family, Part, Slot
+from spark_tui.domain.metrics.page import Family, SeriesPart, Slot
 from spark_tui.domain.quantities import GIB
 from spark_tui.services.demo.recording import (
     BESIDE_KV_GIB,
@@ -76,9 +76,9 @@ class Buckets:
         total = 0.0
         for bound, count in zip(self._bounds, self._counts, strict=True):
             total += count
-            yield Slot(family, Part.BUCKET, bound=bound), float(int(total))
-        yield Slot(family, Part.SUM), self._sum
-        yield Slot(family, Part.COUNT), float(int(total))
+            yield Slot(family, SeriesPart.BUCKET, bound=bound), float(int(total))
+        yield Slot(family, SeriesPart.SUM), self._sum
+        yield Slot(family, SeriesPart.COUNT), float(int(total))
 
 
 @dataclass(slots=True, eq=False)

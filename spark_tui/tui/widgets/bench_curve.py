@@ -27,7 +27,7 @@ from spark_tui.tui.widgets.graph_picture import (
     Canvas,
     GraphKind,
     Pen,
-    Row,
+    PenRow,
     draw_curves,
     kind_for,
     row_of,
@@ -78,7 +78,7 @@ class BenchCurve(PennedRows):
         self.show_rows(curve_rows(self._curves, self._kind, self.size.width, self.size.height))
 
 
-def curve_rows(curves: Curves, kind: GraphKind, width: int, height: int) -> tuple[Row, ...]:
+def curve_rows(curves: Curves, kind: GraphKind, width: int, height: int) -> tuple[PenRow, ...]:
     """The picture in rows of that width; none where there is no room or nothing to draw."""
     if width < LEAST_COLUMNS or height < LEAST_ROWS or len(curves.rates) < 2:
         return ()
@@ -99,7 +99,7 @@ def curve_rows(curves: Curves, kind: GraphKind, width: int, height: int) -> tupl
         canvas.put(axis.column(streams), row_of(scale, rate, kind, rows), MARKS[kind].dot, Pen.TITLE)
     lines = [_headline(curves, kind, width)]
     for row in rows_with_axis(canvas, scale, "tok/s", kind):
-        lines.append(Row(row.text + " " * RIGHT, row.pens + Pen.NOTHING * RIGHT))
+        lines.append(PenRow(row.text + " " * RIGHT, row.pens + Pen.NOTHING * RIGHT))
     return (*lines, _foot(axis, curves, kind))
 
 
@@ -140,14 +140,14 @@ def _between(places: Sequence[tuple[float, float]], x: float) -> float | None:
     return y0 if x1 <= x0 else y0 + (y1 - y0) * min(1.0, max(0.0, (x - x0) / (x1 - x0)))
 
 
-def _headline(curves: Curves, kind: GraphKind, width: int) -> Row:
+def _headline(curves: Curves, kind: GraphKind, width: int) -> PenRow:
     """The title and what the marks mean, in shorter words where these do not fit."""
     text = pens = ""
     for told in (curves.other_name,) if curves.other_name else ("50 % of linear scaling", "50 % of linear", "50 %"):
         text, pens = _legend(curves, kind, told)
         if len(text) <= width:
             break
-    return Row(f"{text[:width]:<{width}}", f"{pens[:width]:<{width}}")
+    return PenRow(f"{text[:width]:<{width}}", f"{pens[:width]:<{width}}")
 
 
 def _legend(curves: Curves, kind: GraphKind, other: str) -> tuple[str, str]:
@@ -163,7 +163,7 @@ def _legend(curves: Curves, kind: GraphKind, other: str) -> tuple[str, str]:
     return text, "".join(pen * len(part) for part, pen in parts)
 
 
-def _foot(axis: _Axis, curves: Curves, kind: GraphKind) -> Row:
+def _foot(axis: _Axis, curves: Curves, kind: GraphKind) -> PenRow:
     """The levels, each under its point, as far as they have room."""
     marks = MARKS[kind]
     text = [*marks.line * axis.columns, *" " * RIGHT]
@@ -179,4 +179,4 @@ def _foot(axis: _Axis, curves: Curves, kind: GraphKind) -> Row:
         if streams == curves.knee:
             pens[begin : begin + len(label)] = Pen.WARNING * len(label)
     margin = " " * LABEL_CELLS + marks.corner
-    return Row(margin + "".join(text), Pen.QUIET * MARGIN + "".join(pens))
+    return PenRow(margin + "".join(text), Pen.QUIET * MARGIN + "".join(pens))

@@ -24,7 +24,7 @@ from textual.widget import Widget
 from spark_tui.domain.metrics.graph import Curve, TimeAxis, buckets, nice_scale, time_axis, value_text
 from spark_tui.domain.metrics.series import MetricId, SeriesView
 from spark_tui.tui.format import Glyphs
-from spark_tui.tui.widgets.graph_picture import GraphKind, Pen, Picture, Row, Subject, View, kind_for, picture_of
+from spark_tui.tui.widgets.graph_picture import GraphKind, Pen, PenRow, Picture, Subject, View, kind_for, picture_of
 
 _NAMES = {
     Pen.FIRST: "first",
@@ -59,10 +59,10 @@ class PennedRows(Widget):
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:  # noqa: A002 - Textual's name
         super().__init__(id=id, classes=classes)
-        self.rows: Sequence[Row] = ()
+        self.rows: Sequence[PenRow] = ()
         self._pens: dict[str, Style] = {}
 
-    def show_rows(self, rows: Sequence[Row]) -> None:
+    def show_rows(self, rows: Sequence[PenRow]) -> None:
         """Puts these in place of the rows; only those that differ are repainted."""
         old, self.rows = self.rows, rows
         if len(old) != len(rows):
@@ -81,7 +81,7 @@ class PennedRows(Widget):
             return Strip.blank(self.size.width, self.rich_style)
         return self.strip(self.rows[y]).extend_cell_length(self.size.width, self.rich_style)
 
-    def strip(self, row: Row) -> Strip:
+    def strip(self, row: PenRow) -> Strip:
         """A row as few segments."""
         segments, start = [], 0
         for pen, cells in groupby(carried_pens(row)):
@@ -98,7 +98,7 @@ class PennedRows(Widget):
         return self._pens[pen]
 
 
-def carried_pens(row: Row) -> str:
+def carried_pens(row: PenRow) -> str:
     """Pens in which a blank takes the one before it: blanks have no colour to show, and longer runs cost less."""
     if " " not in row.text:
         return row.pens
@@ -112,17 +112,17 @@ def carried_pens(row: Row) -> str:
     return "".join(found)
 
 
-def part_of(row: Row, cells: range) -> Row:
-    return Row(row.text[cells.start : cells.stop], row.pens[cells.start : cells.stop])
+def part_of(row: PenRow, cells: range) -> PenRow:
+    return PenRow(row.text[cells.start : cells.stop], row.pens[cells.start : cells.stop])
 
 
-def changed_regions(was: Sequence[Row], now: Sequence[Row]) -> list[Region]:
+def changed_regions(was: Sequence[PenRow], now: Sequence[PenRow]) -> list[Region]:
     """Of each row that differs, from its beginning to the last cell that does. Both have as many rows, as wide."""
     ends = ((y, last_difference(old, new)) for y, (old, new) in enumerate(zip(was, now, strict=True)) if old != new)
     return [Region(0, y, end, 1) for y, end in ends if end]
 
 
-def last_difference(was: Row, now: Row) -> int:
+def last_difference(was: PenRow, now: PenRow) -> int:
     """One more than the last cell that differs; 0 when none does."""
     if len(was.text) != len(now.text):
         return max(len(was.text), len(now.text))
@@ -210,9 +210,9 @@ class GraphPatch(Widget):
         self.display = False
         self._graph = graph
         self._place = Region()
-        self._rows: Sequence[Row] = ()
+        self._rows: Sequence[PenRow] = ()
 
-    def show(self, at: Offset, rows: Sequence[Row]) -> None:
+    def show(self, at: Offset, rows: Sequence[PenRow]) -> None:
         """These rows, with their first cell there; no rows, and it is not there at all."""
         old, self._rows = self._rows, rows
         place, before = Region(*at, len(rows[0].text), len(rows)) if rows else Region(), self._place
@@ -285,7 +285,7 @@ def sparkline(series: SeriesView, now: float, cells: int, levels: str, window: f
 
 def laid_out(
     items: Sequence[Item], series: Mapping[MetricId, SeriesView], now: float, levels: str, width: int
-) -> list[Row]:
+) -> list[PenRow]:
     """Those of which something is known, two beside each other where there is room."""
     least = LABEL_CELLS + VALUE_CELLS + LEAST_CELLS
     if width < least:
@@ -305,13 +305,13 @@ def laid_out(
             value = "-" if found.last is None else value_text(found.last, item.drawn.unit, item.drawn.decimals)
         line = sparkline(found, now, cells, levels)
         text = f"{item.label[:LABEL_CELLS]:<{LABEL_CELLS}}{value[:VALUE_CELLS]:<{VALUE_CELLS}}{line}"
-        graphs.append(Row(f"{text:<{room}}", f"{pens:<{room}}"))
+        graphs.append(PenRow(f"{text:<{room}}", f"{pens:<{room}}"))
     gap = " " * GAP_CELLS
     rows = []
     for start in range(0, len(graphs), beside):
         parts = graphs[start : start + beside]
         text, both = gap.join(part.text for part in parts), gap.join(part.pens for part in parts)
-        rows.append(Row(f"{text:<{width}}", f"{both:<{width}}"))
+        rows.append(PenRow(f"{text:<{width}}", f"{both:<{width}}"))
     return rows
 
 
@@ -436,5 +436,5 @@ class EngineGraphs(PennedRows):
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
         return len(self._lay_out(width)) if width else len(self.rows)
 
-    def _lay_out(self, width: int) -> list[Row]:
+    def _lay_out(self, width: int) -> list[PenRow]:
         return laid_out(ITEMS, self._series, self._now, self._levels, width) if self._series else []

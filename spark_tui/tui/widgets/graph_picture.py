@@ -51,7 +51,7 @@ class Pen(StrEnum):
     SECOND_AT_CURSOR = "S"
 
 
-class Row(NamedTuple):
+class PenRow(NamedTuple):
     """One line of a picture: its characters, and the pen of each."""
 
     text: str
@@ -129,8 +129,8 @@ class Canvas:
     def get(self, x: int, y: int) -> tuple[str, str]:
         return self._text[y][x], self._pens[y][x]
 
-    def lines(self) -> list[Row]:
-        return [Row("".join(text), "".join(pens)) for text, pens in zip(self._text, self._pens, strict=True)]
+    def lines(self) -> list[PenRow]:
+        return [PenRow("".join(text), "".join(pens)) for text, pens in zip(self._text, self._pens, strict=True)]
 
 
 def draw_curves(canvas: Canvas, kind: GraphKind, curves: Sequence[Sequence[Bucket | None]], scale: Scale) -> None:
@@ -265,12 +265,12 @@ class Picture:
     `cursor` are the cells that stand over column `cursor_at`, from row 1 down, where there is a cursor.
     """
 
-    rows: tuple[Row, ...] = ()
+    rows: tuple[PenRow, ...] = ()
     live: range = range(0)
     curve_rows: range = range(0)
     axis: TimeAxis | None = None
     scale: Scale | None = None
-    cursor: tuple[Row, ...] = ()
+    cursor: tuple[PenRow, ...] = ()
     cursor_at: int = 0
 
 
@@ -306,7 +306,7 @@ def picture_of(
             None if last is None or not math.isfinite(last) else Bucket(last, last, last, last, 1, True)
             for last in latest
         ]
-    head = Row("", "")
+    head = PenRow("", "")
     for unit_in_title, gap in ((False, 2), (True, 2), (True, 1)):  # as few words as the width asks for
         head = _head(subject, curves, shown, kind, gap, unit_in_title=unit_in_title and len(curves) > 1)
         if len(head.text) <= width:
@@ -315,7 +315,7 @@ def picture_of(
     # What changes each second stands at the left, where it is cheap to repaint.
     gap = max(0, width - len(head.text) - len(tail.text))
     text, pens = head.text + " " * gap + tail.text, head.pens + Pen.NOTHING * gap + tail.pens
-    lines = [Row(text[:width], pens[:width])]
+    lines = [PenRow(text[:width], pens[:width])]
     lines += rows_with_axis(canvas, scale, subject.unit, kind)
     if height >= AXIS_ROWS:
         lines.append(_time_line(axis, curves, kind, view.zone))
@@ -324,19 +324,22 @@ def picture_of(
     return Picture(tuple(lines), live, range(1, 1 + rows), axis, scale, cursor, MARGIN + (column or 0))
 
 
-def _cursor(canvas: Canvas, column: int | None, kind: GraphKind, foot: str) -> tuple[Row, ...]:
+def _cursor(canvas: Canvas, column: int | None, kind: GraphKind, foot: str) -> tuple[PenRow, ...]:
     """One cell per row: the curves that it goes through, a line between them, and its foot on the time axis `foot`,
     which leaves the time that stands there readable."""
     if column is None:
         return ()
     cells = [canvas.get(column, y) for y in range(canvas.rows)]
-    rows = [Row(char, pen.upper()) if pen in CURVE_PENS else Row(MARKS[kind].cursor, Pen.CURSOR) for char, pen in cells]
+    rows = [
+        PenRow(char, pen.upper()) if pen in CURVE_PENS else PenRow(MARKS[kind].cursor, Pen.CURSOR)
+        for char, pen in cells
+    ]
     if not foot:
         return tuple(rows)
-    return (*rows, Row(MARKS[kind].foot if foot[column] == MARKS[kind].line else foot[column], Pen.CURSOR))
+    return (*rows, PenRow(MARKS[kind].foot if foot[column] == MARKS[kind].line else foot[column], Pen.CURSOR))
 
 
-def rows_with_axis(canvas: Canvas, scale: Scale, unit: str, kind: GraphKind) -> list[Row]:
+def rows_with_axis(canvas: Canvas, scale: Scale, unit: str, kind: GraphKind) -> list[PenRow]:
     """The canvas beside its value axis; of two labels that would share a row the foot's and the top's come first."""
     ticks = scale.ticks()
     texts = tick_texts(ticks, unit)
@@ -346,7 +349,7 @@ def rows_with_axis(canvas: Canvas, scale: Scale, unit: str, kind: GraphKind) -> 
     rows = []
     for y, row in enumerate(canvas.lines()):
         side = MARKS[kind].tick if y in labels else MARKS[kind].side
-        rows.append(Row(f"{labels.get(y, ''):>{LABEL_CELLS}}{side}{row.text}", Pen.QUIET * MARGIN + row.pens))
+        rows.append(PenRow(f"{labels.get(y, ''):>{LABEL_CELLS}}{side}{row.text}", Pen.QUIET * MARGIN + row.pens))
     return rows
 
 
@@ -355,24 +358,24 @@ def rows_with_axis(canvas: Canvas, scale: Scale, unit: str, kind: GraphKind) -> 
 
 def _tail(
     subject: Subject, settled: Sequence[Sequence[Bucket | None]], kind: GraphKind, room: int, *, line: bool
-) -> Row:
+) -> PenRow:
     """What the line across the picture is, and least, mean and greatest value: as much as there is room for."""
-    legends = (*_legends(subject, kind), Row("", "")) if line else (Row("", ""),)
+    legends = (*_legends(subject, kind), PenRow("", "")) if line else (PenRow("", ""),)
     summaries = _summaries(subject, settled[0]) if len(settled) == 1 else ()
     for legend, summary in (*product(legends, summaries), *product(legends, ("",))):
         gap = " " * (TAIL_GAP if legend.text and summary else 0)
         if len(legend.text) + len(gap) + len(summary) <= room:
             pens = Pen.NOTHING * len(gap) + Pen.QUIET * len(summary)
-            return Row(f"{legend.text}{gap}{summary}", legend.pens + pens)
-    return Row("", "")
+            return PenRow(f"{legend.text}{gap}{summary}", legend.pens + pens)
+    return PenRow("", "")
 
 
-def _legends(subject: Subject, kind: GraphKind) -> tuple[Row, ...]:
+def _legends(subject: Subject, kind: GraphKind) -> tuple[PenRow, ...]:
     """`╌╌ warns at 90 %`, and the same in one word: `╌╌ 90`."""
     mark = MARKS[kind].threshold * 2
     value = value_text(subject.alarm or 0.0, subject.unit, 0 if (subject.alarm or 0.0) % 1 == 0 else subject.decimals)
     texts = (f" warns {'below' if subject.alarm_below else 'at'} {value}", f" {value.partition(' ')[0]}")
-    return tuple(Row(mark + text, Pen.THRESHOLD * len(mark) + Pen.QUIET * len(text)) for text in texts)
+    return tuple(PenRow(mark + text, Pen.THRESHOLD * len(mark) + Pen.QUIET * len(text)) for text in texts)
 
 
 def _head(
@@ -383,7 +386,7 @@ def _head(
     gap: int,
     *,
     unit_in_title: bool,
-) -> Row:
+) -> PenRow:
     """The title, then each curve's mark, name and value; their common unit beside the title where room is scarce."""
     in_title = unit_in_title and subject.unit not in ("s", "req", "")
     text, pens = subject.title, Pen.TITLE * len(subject.title)
@@ -399,7 +402,7 @@ def _head(
         text += " " * gap + mark + value + alarm
         pens += Pen.NOTHING * gap + CURVE_PENS[number] * min(1, len(mark)) + Pen.QUIET * max(0, len(mark) - 1)
         pens += pen * (len(value) + len(alarm))
-    return Row(text, pens)
+    return PenRow(text, pens)
 
 
 def _summaries(subject: Subject, parts: Sequence[Bucket | None]) -> tuple[str, ...]:
@@ -418,7 +421,7 @@ def _summaries(subject: Subject, parts: Sequence[Bucket | None]) -> tuple[str, .
 # --- time axis --------------------------------------------------------------------------------------------
 
 
-def _time_line(axis: TimeAxis, curves: Sequence[Curve], kind: GraphKind, zone: tzinfo | None) -> Row:
+def _time_line(axis: TimeAxis, curves: Sequence[Curve], kind: GraphKind, zone: tzinfo | None) -> PenRow:
     """The foot: round times, a mark where the engine could not be asked and one where it restarted."""
     marks = MARKS[kind]
     text = [marks.line] * axis.columns
@@ -433,7 +436,7 @@ def _time_line(axis: TimeAxis, curves: Sequence[Curve], kind: GraphKind, zone: t
         if place.start >= 0 and set(text[place]) == {marks.line} and place.stop <= axis.columns:
             text[place] = label
     margin = " " * LABEL_CELLS + marks.corner
-    return Row(margin + "".join(text), Pen.QUIET * MARGIN + "".join(pens))
+    return PenRow(margin + "".join(text), Pen.QUIET * MARGIN + "".join(pens))
 
 
 def _columns_of(axis: TimeAxis, gap: Gap) -> range:
