@@ -1,6 +1,6 @@
 """Ends crash loops: a container that Docker starts again and again is stopped once no start can succeed.
 
-It may be started again a few times, slower each time, and never where a restart cannot help. Every failed start leaves
+It may be started again a few times, and never where a restart cannot help. Every failed start leaves
 less free memory behind (0.1 GiB each was measured): trying again blindly ends in a freeze.
 """
 
@@ -44,8 +44,6 @@ network, a peer that was late, a process that died or was killed, and what is no
 MOST_RESTARTS: Final = 3
 WITHIN_SECONDS: Final = 3600.0
 """Only ends within the last hour count: a crash a day is no loop."""
-FIRST_PAUSE: Final = 60.0
-"""Memory of an ended engine takes a minute and more to come back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +57,9 @@ class EngineEnd:
 
 @dataclass(frozen=True, slots=True)
 class RestartVerdict:
-    """Whether to start it again, in how many seconds from now, and why (not)."""
+    """Whether it may be started again, and why (not)."""
 
     allowed: bool
-    wait_seconds: float = 0.0
     reason: str = ""
 
 
@@ -104,9 +101,7 @@ def may_restart(ends: Sequence[EngineEnd], now: float) -> RestartVerdict:
     if len(recent) > MOST_RESTARTS:
         span = human_duration(now - recent[0].at)
         return RestartVerdict(False, reason=f"ended {len(recent)} times within {span}")
-    pause = FIRST_PAUSE * 2.0 ** max(0, len(recent) - 1)
-    wait = max(0.0, last.at + pause - now)
-    return RestartVerdict(True, wait, f"restart {max(1, len(recent))} of {MOST_RESTARTS}")
+    return RestartVerdict(True, f"restart {max(1, len(recent))} of {MOST_RESTARTS}")
 
 
 MOST_LINES: Final = 50_000

@@ -11,7 +11,7 @@ from spark_tui.domain.engine.state import EngineState
 from spark_tui.domain.event import Event
 from spark_tui.domain.finding import Severity
 from spark_tui.domain.history import HistoryOff, HistoryState, Record
-from spark_tui.domain.logs.starts import Eta, PastStart, StartRecord, eta, merged, past_starts, start_record
+from spark_tui.domain.logs.starts import Eta, StartRecord, eta, merged, past_starts, start_record
 from spark_tui.domain.logs.timeline import BootTimeline
 from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.metrics.series import HOST, MetricId, Sample, SeriesKey, Stretch
@@ -91,7 +91,7 @@ class History:
         """The latest starts of this machine, oldest first, without asking the disk."""
         return tuple(self._starts.values())
 
-    def past(self, container: ContainerFacts) -> tuple[PastStart, ...]:
+    def past(self, container: ContainerFacts) -> tuple[StartRecord, ...]:
         """The earlier starts from which this container's is estimated, latest last."""
         return past_starts(self._starts.values(), container)
 

@@ -11,7 +11,7 @@ import pytest
 from textual.app import App, ComposeResult
 from textual.screen import Screen
 
-from spark_tui.domain.logs.starts import PastStart
+from spark_tui.domain.logs.starts import StartRecord
 from spark_tui.domain.logs.timeline import EMPTY_TIMELINE, BootTimeline, PhaseId, StartFailure
 from spark_tui.domain.logs.tracker import LogTracker
 from spark_tui.tui.format import ASCII
@@ -58,7 +58,7 @@ def texts(app: TimelineApp, width: int) -> list[str]:
 
 @asynccontextmanager
 async def shown(
-    timeline: BootTimeline, size: tuple[int, int] = (80, 30), past: Sequence[PastStart] = ()
+    timeline: BootTimeline, size: tuple[int, int] = (80, 30), past: Sequence[StartRecord] = ()
 ) -> AsyncIterator[TimelineApp]:
     app = TimelineApp()
     async with app.run_test(size=size) as pilot:
@@ -211,7 +211,7 @@ def test_reading_the_log_line_by_line_or_at_once_tells_the_same() -> None:
 # --- what is left -------------------------------------------------------------------------------------------------
 
 
-PAST = tuple(PastStart(((PhaseId.WEIGHTS, 100.0), (PhaseId.COMPILE, 90.0))) for _ in range(3))
+PAST = tuple(StartRecord("c", 0.0, "e", phases=((PhaseId.WEIGHTS, 100.0), (PhaseId.COMPILE, 90.0))) for _ in range(3))
 
 
 async def test_earlier_starts_tell_what_is_left_in_the_line_above_the_log() -> None:

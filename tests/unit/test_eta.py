@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_tui.domain.logs.starts import Eta, EtaBasis, PastStart, eta, eta_text, is_warm, past_start, rough_duration
+from spark_tui.domain.logs.starts import (
+    Eta,
+    EtaBasis,
+    StartRecord,
+    eta,
+    eta_text,
+    is_warm,
+    repeated_phases,
+    rough_duration,
+)
 from spark_tui.domain.logs.timeline import EMPTY_TIMELINE, BootTimeline, Phase, PhaseId, PhaseState
 from spark_tui.domain.logs.tracker import LogTracker
 from tests.engine_logs import track
@@ -20,8 +29,9 @@ BEGUN = 1_000.0
 GB10 = "gb10-vllm-0.20.2-qwen3.6-35b-a3b-mtp"
 
 
-def past(warm: bool | None = None, **seconds: float) -> PastStart:
-    return PastStart(tuple((PhaseId(name), value) for name, value in seconds.items()), warm)
+def past(warm: bool | None = None, **seconds: float) -> StartRecord:
+    phases = tuple((PhaseId(name), value) for name, value in seconds.items())
+    return StartRecord("c", 0.0, "e", phases=phases, warm=warm)
 
 
 COLD = past(False, container=4, config=10, engine_init=10, weights=200, compile=100, kv_cache=10, capture=20, server=6)
@@ -50,7 +60,7 @@ class Case:
     timeline: BootTimeline
     after: float
     expected: Eta
-    history: list[PastStart] = field(default_factory=list)
+    history: list[StartRecord] = field(default_factory=list)
     warm: bool | None = None
 
 
@@ -113,7 +123,7 @@ def test_a_log_without_stamps_has_no_eta_from_history() -> None:
     st.sampled_from([None, True, False]),
 )
 def test_it_is_never_negative(
-    phase_id: PhaseId, after: float, progress: float, history: list[PastStart], warm: bool | None
+    phase_id: PhaseId, after: float, progress: float, history: list[StartRecord], warm: bool | None
 ) -> None:
     found = eta(running(phase_id, progress=progress), BEGUN + after, history, warm=warm)
     assert found.seconds is None or found.seconds >= 0
@@ -125,14 +135,14 @@ def test_time_that_passes_brings_readiness_nearer() -> None:
     assert all(later <= sooner for sooner, later in pairwise(spoken) if later and sooner)
 
 
-def test_a_start_that_became_ready_is_worth_keeping_and_no_other() -> None:
-    start = past_start(track(run_log("vllm-0.32-cpu-r1")))
-    assert start is not None
-    assert dict(start.seconds)[P.COMPILE] == 36
-    assert P.READY not in dict(start.seconds)
-    assert start.warm is None, "the CPU backend does not say where its graphs come from"
+def test_the_phases_of_a_start_that_became_ready_are_kept_and_of_no_other() -> None:
+    timeline = track(run_log("vllm-0.32-cpu-r1"))
+    phases = dict(repeated_phases(timeline))
+    assert phases[P.COMPILE] == 36
+    assert P.READY not in phases
+    assert is_warm(timeline) is None, "the CPU backend does not say where its graphs come from"
     for name in ("vllm-0.32-cpu-fatal-kv-space-zero", GB10):
-        assert past_start(track(run_log(name))) is None
+        assert repeated_phases(track(run_log(name))) == ()
 
 
 def test_whether_the_jit_cache_was_warm_is_in_the_log_and_an_eager_start_is_neither() -> None:
@@ -144,8 +154,7 @@ def test_whether_the_jit_cache_was_warm_is_in_the_log_and_an_eager_start_is_neit
 def test_the_same_start_again_is_foretold_to_the_second() -> None:
     """A start replayed against its own history: at every line the estimate is what really was left."""
     lines = run_log("vllm-0.32-cpu-r1")
-    start = past_start(track(run_log("vllm-0.32-cpu-r1")))
-    assert start is not None
+    start = StartRecord("c", 0.0, "e", phases=repeated_phases(track(lines)))
     whole, tracker, clock = 60.0, LogTracker(), 0.0
     for line in lines:
         _, _, rest = line.partition("11-21 0")

@@ -113,7 +113,7 @@ def start_record(view: EngineView) -> StartRecord | None:
     unread = timeline.outcome not in (StartOutcome.FAILED, StartOutcome.STOPPED) and not timeline.ready
     if (container.running and not ready) or (not container.running and unread):
         return None
-    whole, ended = past_start(timeline), (PhaseState.DONE, PhaseState.FAILED)
+    ended = (PhaseState.DONE, PhaseState.FAILED)
     record = StartRecord(
         container=container.id,
         at=container.started_at,
@@ -129,9 +129,8 @@ def start_record(view: EngineView) -> StartRecord | None:
         outcome=outcome,
         warm=is_warm(timeline),
         seconds=timeline.seconds,
-        phases=whole.seconds
-        if whole is not None
-        else tuple((p.id, p.seconds) for p in timeline.phases if p.state in ended and p.seconds is not None),
+        phases=repeated_phases(timeline)
+        or tuple((p.id, p.seconds) for p in timeline.phases if p.state in ended and p.seconds is not None),
         sizes=sizes_of(timeline.facts),
         exit_code=None if container.running else container.exit_code,
         ended_at=None if container.running else container.finished_at,
@@ -193,30 +192,16 @@ def merged(earlier: StartRecord, later: StartRecord) -> StartRecord:
 # --- earlier starts -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class PastStart:
-    """A start of the same preset and image on this machine that became ready: seconds by phase, in any order.
-
-    `warm`: its JIT caches were warm; None where that is not known (eager, or an engine without such a cache).
-    """
-
-    seconds: tuple[tuple[PhaseId, float], ...]
-    warm: bool | None = None
-
-
-def past_start(timeline: BootTimeline) -> PastStart | None:
-    """What is worth keeping of a start that became ready; None for any other."""
-    if not timeline.ready:
-        return None
-    seconds = tuple(
+def repeated_phases(timeline: BootTimeline) -> tuple[tuple[PhaseId, float], ...]:
+    """The phases that a next start will have too, with their seconds; none of a start that did not become ready."""
+    return tuple(
         (phase.id, phase.seconds)
         for phase in timeline.phases
-        if phase.state is PhaseState.DONE and phase.seconds is not None and phase.id not in _OUTSIDE
+        if timeline.ready and phase.state is PhaseState.DONE and phase.seconds is not None and phase.id not in _OUTSIDE
     )
-    return PastStart(seconds, is_warm(timeline)) if seconds else None
 
 
-def past_starts(starts: Iterable[StartRecord], container: ContainerFacts) -> tuple[PastStart, ...]:
+def past_starts(starts: Iterable[StartRecord], container: ContainerFacts) -> tuple[StartRecord, ...]:
     """The starts from which `eta` can estimate this container's start, latest last.
 
     Those of the same image with the same settings; where there are none, of the same image and preset (or name, for
@@ -236,7 +221,7 @@ def past_starts(starts: Iterable[StartRecord], container: ContainerFacts) -> tup
         for start in same_image
         if (start.preset == container.preset if container.preset else start.engine == container.name)
     ]
-    return tuple(PastStart(start.phases, start.warm) for start in sorted(alike, key=lambda start: start.at))
+    return tuple(sorted(alike, key=lambda start: start.at))
 
 
 def is_warm(timeline: BootTimeline) -> bool | None:
@@ -275,7 +260,7 @@ class Eta:
 UNKNOWN: Final = Eta()
 
 
-def eta(timeline: BootTimeline, now: float, history: Sequence[PastStart] = (), *, warm: bool | None = None) -> Eta:
+def eta(timeline: BootTimeline, now: float, history: Sequence[StartRecord] = (), *, warm: bool | None = None) -> Eta:
     """How long until it is ready. `now` is on the clock of `Phase.started_at`; `history` is latest last.
 
     `warm`: the JIT caches are there, as long as the log does not say so itself. Starts with the same caches count;
@@ -292,7 +277,7 @@ def eta(timeline: BootTimeline, now: float, history: Sequence[PastStart] = (), *
     if not alike or (running.id is PhaseId.DOWNLOAD and by_bar is None):
         return Eta(by_bar, EtaBasis.PROGRESS, running.id) if by_bar is not None else UNKNOWN
     usual = {  # the median; a start without the phase counts as none of its time
-        phase_id: median(dict(start.seconds).get(phase_id, 0.0) for start in alike)
+        phase_id: median(dict(start.phases).get(phase_id, 0.0) for start in alike)
         for phase_id in PhaseId
         if phase_id not in _OUTSIDE
     }

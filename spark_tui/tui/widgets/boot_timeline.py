@@ -12,7 +12,7 @@ from textual.strip import Strip
 from textual.timer import Timer
 from textual.visual import Visual
 
-from spark_tui.domain.logs.starts import PastStart, eta, eta_text
+from spark_tui.domain.logs.starts import StartRecord, eta, eta_text
 from spark_tui.domain.logs.timeline import BootTimeline, Phase, PhaseState
 from spark_tui.domain.quantities import human_duration
 from spark_tui.tui import format as fmt
@@ -52,7 +52,7 @@ class BootTimelineView(SeenWidget):
         self._folded = True
         self._lines: list[Content] = []
         self._timer: Timer | None = None
-        self._past: Sequence[PastStart] = ()
+        self._past: Sequence[StartRecord] = ()
         self._estimate: tuple[object, float, str] = (None, 0.0, "")
         """What the estimate's text is about, when it was made, and the text."""
 
@@ -62,7 +62,7 @@ class BootTimelineView(SeenWidget):
     def on_resize(self, _: Resize) -> None:
         self.renew()
 
-    def show(self, timeline: BootTimeline, *, folded: bool, past: Sequence[PastStart] = ()) -> None:
+    def show(self, timeline: BootTimeline, *, folded: bool, past: Sequence[StartRecord] = ()) -> None:
         """Another timeline, or the same one with news. `past` are earlier starts like it, latest last."""
         self._timeline, self._folded, self._past = timeline, folded, past
         self.visibility_changed(self._timer is not None and self.seen)
