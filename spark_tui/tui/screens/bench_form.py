@@ -213,7 +213,7 @@ class BenchForm(FormScreen[BenchOrder]):
             past = self._core.history.past(self._engines[self._named("engine")].container)
             if not past:
                 return f"{starts} starts of an engine, and the measuring"
-            start = human_duration(sum(seconds for _, seconds in past[-1].seconds))
+            start = human_duration(sum(seconds for _, seconds in past[-1].phases))
             measuring = f", and about {human_duration(2 * known[0][0])} of measuring" if known else ""
             return f"{starts} starts of about {start} each{measuring}"
         if len(known) < len(found):
