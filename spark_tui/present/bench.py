@@ -31,6 +31,8 @@ MOST_EARLIER = 6
 MOST_COMPARED = 40
 MOST_PUBLISHED = 8
 MOST_DIFFERENCES = 12
+FEW_DIFFERENCES = 2
+"""This many are shown with A and B themselves, for then they are what distinguishes them."""
 TONES = {
     "done": Tone.GOOD, "cancelled": Tone.WARNING, "stopped": Tone.WARNING, "failed": Tone.BAD, "pending": Tone.QUIET,
     SpeedVerdict.FASTER: Tone.GOOD, SpeedVerdict.SLOWER: Tone.BAD,
@@ -533,15 +535,16 @@ def pair_head(found: Comparison, now: float) -> Page:
     for mark, run in (("A", found.first), ("B", found.second)):
         model = short_model(run.conditions.model)
         rows.append(Row(f"{run.conditions.engine}  {ago(now - run.at)}  {run.id}  {model}", mark, Tone.STRONG))
-    page: Page = (Section(rows=tuple(rows)),)
     if found.comparable:
-        return page
+        few = found.differences if len(found.differences) <= FEW_DIFFERENCES else ()
+        return (Section(rows=(*rows, *(Row(difference_text(each), " ") for each in few))),)
     why = Row("Not compared: with another load the numbers measure different things.", tone=Tone.WARNING)
-    return (*page, Section(rows=(why, *(Row(difference_text(each)) for each in found.obstacles))))
+    obstacles = (Row(difference_text(each)) for each in found.obstacles)
+    return (Section(rows=tuple(rows)), Section(rows=(why, *obstacles)))
 
 
 def pair_foot(found: Comparison) -> Page:
-    """How they were measured, and every difference: each may be the cause."""
+    """How they were measured, and the differences that are too many for the head: each may be the cause."""
     rows = [Row(NOT_ALTERNATED, tone=Tone.WARNING)]
     if found.paired:
         rows = [Row("Alternated pass by pass: drift of the machine cancels out.", tone=Tone.QUIET)]
@@ -549,8 +552,10 @@ def pair_foot(found: Comparison) -> Page:
         rows.append(Row("No significant difference. More passes may show one.", tone=Tone.QUIET))
     if not found.differences:
         return (Section(rows=(*rows, Row("No other known difference.", tone=Tone.QUIET))),)
-    differences = tuple(Row(difference_text(each)) for each in found.differences)
-    return (Section(rows=tuple(rows)), Section("What differs, A -> B", differences))
+    page = (Section(rows=tuple(rows)),)
+    if found.comparable and len(found.differences) <= FEW_DIFFERENCES:
+        return page
+    return (*page, Section("What differs, A -> B", tuple(Row(difference_text(each)) for each in found.differences)))
 
 
 def history_page(run: BenchRun, results: Sequence[Result], now: float) -> Page:

@@ -17,7 +17,7 @@ from spark_tui.domain.errors import SparkError
 from spark_tui.domain.text import cell_width, clean_line, truncate
 from spark_tui.present.page import Section
 from spark_tui.tui.widgets.line import Line
-from spark_tui.tui.widgets.page import Page, told
+from spark_tui.tui.widgets.page import Page, one_line
 
 Answer = TypeVar("Answer")
 MAX_SHOWN = 200
@@ -103,7 +103,7 @@ class FieldRow(Vertical):
         """Shows what is wrong (empty: nothing), and whether the field is changed."""
         if problem != self.problem:
             self.problem = problem
-            self._message.update(told(problem, "$error"))
+            self._message.update(one_line(problem, "$error"))
             self._message.display = bool(problem)
             if problem and self.input.has_focus:
                 self.call_after_refresh(self.scroll_visible, animate=False)
@@ -219,7 +219,7 @@ class FormScreen(ModalScreen[Answer | None]):
     def on_descendant_focus(self) -> None:
         """The foot explains the field that has the focus."""
         row = next((row for row in self.fields if row.input.has_focus), None)
-        self.query_one("#form-status", Static).update(told(self.status(row), "$dim"))
+        self.query_one("#form-status", Static).update(one_line(self.status(row), "$dim"))
 
     def on_input_submitted(self) -> None:
         """Enter moves to the next field; the button comes after the last one."""

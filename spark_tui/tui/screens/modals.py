@@ -14,7 +14,7 @@ from textual.widgets import Button, Input, Static
 from spark_tui.core.cache import DropPlan
 from spark_tui.domain.quantities import human_bytes
 from spark_tui.present.page import Column, Table, cells
-from spark_tui.tui.widgets.page import told
+from spark_tui.tui.widgets.page import one_line
 from spark_tui.tui.widgets.row_list import RowList
 
 
@@ -50,10 +50,10 @@ class ConfirmScreen(ModalScreen[bool]):
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog"):
             with VerticalScroll(classes="dialog-body", can_focus=False):
-                yield Static(told(self._question, "bold"), classes="dialog-title")
-                yield Static(told(self._what), classes="dialog-text")
+                yield Static(one_line(self._question, "bold"), classes="dialog-title")
+                yield Static(one_line(self._what), classes="dialog-text")
             if self._typed:
-                yield Static(told(f"{self._because} Type {self._typed} to confirm:"), id="why-typed")
+                yield Static(one_line(f"{self._because} Type {self._typed} to confirm:"), id="why-typed")
                 yield Input(id="typed", select_on_focus=False)
             with Horizontal(classes="dialog-buttons"):
                 yield Button(self._verb if self._typed else f"{self._verb} (y)", id="yes", variant="error")
@@ -128,9 +128,9 @@ class TextDialog(ModalScreen[str | None]):
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog") as dialog:
-            dialog.border_title = told(self._title)
+            dialog.border_title = one_line(self._title)
             dialog.border_subtitle = "Enter OK  Esc cancel"
-            yield Static(told(self._hint, "$dim"), classes="dialog-text")
+            yield Static(one_line(self._hint, "$dim"), classes="dialog-text")
             yield Input(self._value, placeholder=self._placeholder, compact=True, select_on_focus=False)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
@@ -153,7 +153,7 @@ class ChoiceDialog(ModalScreen[str | None]):
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog") as dialog:
-            dialog.border_title = told(self._title)
+            dialog.border_title = one_line(self._title)
             dialog.border_subtitle = "Enter choose  Esc cancel"
             yield RowList(id="choices")
 

@@ -143,8 +143,8 @@ def _between(places: Sequence[tuple[float, float]], x: float) -> float | None:
 def _headline(curves: Curves, kind: GraphKind, width: int) -> PenRow:
     """The title and what the marks mean, in shorter words where these do not fit."""
     text = pens = ""
-    for told in (curves.other_name,) if curves.other_name else ("50 % of linear scaling", "50 % of linear", "50 %"):
-        text, pens = _legend(curves, kind, told)
+    for other in (curves.other_name,) if curves.other_name else ("50 % of linear scaling", "50 % of linear", "50 %"):
+        text, pens = _legend(curves, kind, other)
         if len(text) <= width:
             break
     return PenRow(f"{text[:width]:<{width}}", f"{pens[:width]:<{width}}")

@@ -19,7 +19,7 @@ CONTINUATION = 4
 """Cells by which the rest of a long command line is indented."""
 
 
-def told(text: str, style: str = "") -> Content:
+def one_line(text: str, style: str = "") -> Content:
     """Text from outside, on one line and bounded."""
     return Content.styled(truncate(clean_line(text), MAX_VALUE), style)
 
@@ -60,13 +60,13 @@ def page_lines(sections: Sequence[Section], width: int, most: int = 0, indent: i
         if number:
             lines.append(Content(""))
         if section.title:
-            lines += told(section.title, "bold").wrap(max(8, width))
+            lines += one_line(section.title, "bold").wrap(max(8, width))
         for row in section.rows:
             style = TONE_STYLES[row.tone]
             bullet = cell_width(row.label) == 1
             loud = row.tone in LOUD and not bullet
             label = Content.styled(clean_line(row.label) + " " * bullet, f"bold {style}" if loud else "$dim")
-            found = hanging(label, told(row.text, style), 2 if bullet else indent if row.label else 0, width)
+            found = hanging(label, one_line(row.text, style), 2 if bullet else indent if row.label else 0, width)
             limit = 2 * most if most > 1 and (loud or row.label == "fix") else most
             if limit and len(found) > limit:
                 found = [*found[: limit - 1], Content.assemble(found[limit - 1].truncate(max(1, width - 1)), "…")]
@@ -80,7 +80,7 @@ def page_lines(sections: Sequence[Section], width: int, most: int = 0, indent: i
 def table_lines(table: Table, width: int) -> list[Content]:
     """Titles and rows, each at most `width` cells. Columns stand closer before one is left out."""
     if not table.rows:
-        return told(table.empty, "$dim").wrap(max(8, width)) if table.empty else []
+        return one_line(table.empty, "$dim").wrap(max(8, width)) if table.empty else []
     gap = 2 if len(column_widths(table, width, 2)) == len(table.columns) else 1
     widths = column_widths(table, width, gap)
     titles = tuple(Cell(column.title, Tone.QUIET) for column in table.columns)
@@ -91,7 +91,7 @@ def table_lines(table: Table, width: int) -> list[Content]:
         lead = Content.assemble(
             *(Content.assemble(cell(row[at], widths[at], right=table.columns[at].right), " " * gap) for at in before)
         )
-        text = told(row[last].text, TONE_STYLES[row[last].tone])
+        text = one_line(row[last].text, TONE_STYLES[row[last].tone])
         if table.columns[last].right:
             text = Content.assemble(" " * max(0, widths[last] - text.cell_length), text)
         lines += hanging(lead, text, indent, width)
