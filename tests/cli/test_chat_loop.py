@@ -92,13 +92,8 @@ def test_settings_are_set_shown_and_refused_by_name(world: Kept) -> None:
 
 def test_again_and_edit_replace_and_never_repeat(world: Kept) -> None:
     talk(world, "One", "Two", "/retry", "/edit 1 Eins", "/past")
-    assert [[content for role, content in _of(request) if role == "user"] for request in world.api.asked] == [
-        ["One"], ["One", "Two"], ["One", "Two"], ["Eins"],
-    ]  # fmt: skip
-
-
-def _of(request: object) -> list[tuple[str, str]]:
-    return [(message.role.value, message.content) for message in request.messages]  # type: ignore[attr-defined]
+    sent = [[each.content for each in request.messages if each.role is Role.USER] for request in world.api.asked]
+    assert sent == [["One"], ["One", "Two"], ["One", "Two"], ["Eins"]]
 
 
 def test_a_cut_answer_goes_on_and_only_the_new_text_is_written(world: Kept) -> None:
@@ -191,14 +186,20 @@ def test_conversations_are_shown_found_exported_imported_renamed_and_removed(wor
     assert "## You\n\nAnd?" in world.run("conversations", "show", "last").out
     assert len(world.run("conversations", "show", "last", "--json").json["exchanges"]) == 2
     assert "And?" in world.run("conversations", "list", "--search", "and?").out
-    assert json.loads(world.run("conversations", "export", "last", "--format", "json").out)["title"] == "Why? (fork)"
+    for form, begins in (("markdown", "#"), ("json", "{")):
+        exported = world.run("conversations", "export", "last", "--format", form, "--json").json
+        assert (exported["format"], exported["text"][:1], exported["file"]) == (form, begins, None)
+        assert exported["file_reason"]
+    assert json.loads(exported["text"])["title"] == "Why? (fork)"
+    saved = world.run("conversations", "export", "last", "-o", str(world.folder / "out.md"), "--json").json
+    assert Path(saved["file"]).read_text() == saved["text"]
     file = str(world.folder / "talk.json")
     refused = world.run("conversations", "export", "last", "-o", file)
     assert (refused.code, "already exists" in refused.err) == (4, True)
     new = world.run("conversations", "import", file).out.strip()
-    assert world.run("conversations", "rename", new, "Imported").code == 0
+    assert world.run("conversations", "rename", new, "Imported", "--json").json == {"id": new, "title": "Imported"}
     assert world.run("conversations", "show", new).out.startswith("# Imported\n")
-    assert world.run("conversations", "rm", new, "--yes").code == 0
+    assert world.run("conversations", "rm", new, "--yes", "--json").json == {"id": new, "deleted": True}
     assert world.run("conversations", "show", new).code == 2
     assert world.run("conversations", "rm", "last", stdin="").code == 4
     assert len(world.run("conversations", "--json").json) == 2

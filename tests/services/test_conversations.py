@@ -53,6 +53,12 @@ async def test_what_is_appended_is_read_and_listed(tmp_path: Path) -> None:
         [summary] = await store.summaries()
         assert (summary.id, summary.title, summary.exchanges) == (ID, "Kernels", 1)
         assert (summary.models, summary.engines, summary.damaged) == (("qwen",), ("spark",), 0)
+        assert (await store.summaries())[0] is summary, "only what has changed is read again"
+        await store.append(ID, [records.title("Other")])
+        assert (await store.summaries())[0].title == "Other"
+        (tmp_path / "conversations" / f"{ID}.jsonl").write_bytes(os.urandom(5000))
+        junk = await store.read(ID)
+        assert (junk.exchanges, junk.damaged > 0) == ((), True)
 
 
 async def test_everything_is_private_whatever_the_umask(tmp_path: Path) -> None:
@@ -217,24 +223,6 @@ async def test_what_was_said_is_found_whatever_its_case(tmp_path: Path) -> None:
         assert [each.number for each in await store.search("kern")] == [0]
         assert await store.search("absent") == ()
         assert await store.search("  ") == ()
-
-
-async def test_only_what_has_changed_is_read_again(tmp_path: Path) -> None:
-    async with opened(tmp_path) as store:
-        await store.append(ID, BEGIN)
-        [first] = await store.summaries()
-        assert (await store.summaries())[0] is first
-        await store.append(ID, [records.title("Other")])
-        assert (await store.summaries())[0].title == "Other"
-
-
-async def test_a_file_that_is_junk_is_a_conversation_without_exchanges(tmp_path: Path) -> None:
-    async with opened(tmp_path) as store:
-        await store.append(ID, [])
-        (tmp_path / "conversations" / f"{ID}.jsonl").write_bytes(os.urandom(5000))
-        thread = await store.read(ID)
-        assert thread.exchanges == ()
-        assert thread.damaged > 0
 
 
 # --- the person's own files ---------------------------------------------------------------------------------

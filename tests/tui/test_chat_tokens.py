@@ -122,19 +122,13 @@ async def test_the_cursor_walks_over_all_tokens_in_any_width() -> None:
         assert 0 <= line < token_map.size.height, "the cursor is in view"
 
 
-@pytest.mark.parametrize(
-    ("share", "expected"),
-    [(1.0, Band.SURE), (0.9, Band.SURE), (0.6, Band.LIKELY), (0.2, Band.DOUBTFUL), (0.0, Band.RARE)],
-)
-def test_probability_has_four_bands(share: float, expected: Band) -> None:
-    assert band(math.log(share) if share else -9999.0) is expected
-
-
-def test_the_summary_counts_and_measures() -> None:
+def test_probabilities_have_four_bands_and_a_summary() -> None:
+    shares = {1.0: Band.SURE, 0.9: Band.SURE, 0.6: Band.LIKELY, 0.2: Band.DOUBTFUL, 0.0: Band.RARE}
+    assert {share: band(math.log(share) if share else -9999.0) for share in shares} == shares
     summary = summary_of(PARIS)
     assert (summary.tokens, summary.below_even) == (5, 1)
-    shares = [probability(token.logprob) for token in PARIS]
-    assert summary.perplexity == pytest.approx(math.prod(shares) ** (-1 / 5))
+    product = math.prod(probability(token.logprob) for token in PARIS)
+    assert summary.perplexity == pytest.approx(product ** (-1 / 5))
     assert summary_of((TokenLogprobs("x", -9999.0),)).perplexity < math.inf
 
 
