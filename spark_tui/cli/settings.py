@@ -29,7 +29,6 @@ def folders_for(options: Options, environment: Mapping[str, str]) -> Folders:
 
 
 def _typed(text: str, home: Path) -> Path:
-    """A path that was typed; a relative one starts in the working directory."""
     path = Path(text)
     inside = path.parts[1:] if path.parts[:1] == ("~",) else None  # `--store=~/x`: no shell expands that
     return Path.cwd() / path if inside is None else home.joinpath(*inside)

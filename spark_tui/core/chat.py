@@ -554,7 +554,6 @@ class Conversation:
             )
 
     async def _measure(self, live: LiveExchange, target: ChatTarget, before: Awaitable[EngineCounters | None]) -> None:
-        """Adds the engine's counters to an answer that has ended, then saves it."""
         try:
             first, last = await before, await self._meter(target) if self._meter is not None else None
             side = engine_side(first, last) if first is not None and last is not None else None

@@ -112,7 +112,6 @@ def is_secret_name(name: str) -> bool:
 
 
 def holds_secret(text: str) -> bool:
-    """Whether a text contains something with the shape of a known token."""
     return _NAMES_VALUE.search(text) is not None
 
 

@@ -49,7 +49,6 @@ class Folders:
 
     @property
     def conversations(self) -> Path:
-        """Saved conversations."""
         return self.data / "conversations"
 
     @property
@@ -84,7 +83,6 @@ class Folders:
 
     @property
     def downloads(self) -> Path:
-        """Downloads and their progress."""
         return self.state / "downloads"
 
     @property

@@ -163,7 +163,6 @@ def answered_object(exchange: Exchange, conversation: str = "") -> Object:
 
 
 def _settings_object(settings: ChatSettings) -> Object:
-    """What was set; tools by name."""
     found = settings_json(settings)
     if settings.tools:
         found["tools"] = [tool.name for tool in settings.tools]

@@ -51,7 +51,6 @@ def keys_table() -> Table:
 
 
 def keys_object() -> list[Object]:
-    """Every action as data."""
     return [
         {"id": each.id, "keys": list(each.keys), "default_keys": list(each.default_keys), "label": each.label,
          "where": each.scope.value}

@@ -323,7 +323,6 @@ class ChatScreen(FrameScreen):
         return self._defaults.get(view.name, NO_DEFAULTS) if view is not None else NO_DEFAULTS
 
     def _ask(self, question: str, target: ChatTarget) -> None:
-        """A question, with what is attached; it stays in the prompt when it cannot be sent."""
         use = self._use(question)
         if self._begin(lambda: self._conversation.ask(question, target, self._attached)):
             self._prompt.accept()
@@ -335,7 +334,7 @@ class ChatScreen(FrameScreen):
             self._show_keys()
 
     def _begin(self, begin: Callable[[], AsyncGenerator[Answer, None]]) -> bool:
-        """Starts an answer; whether it could."""
+        """False when the answer could not be started."""
         self._clear_note()
         self._conversation.settings = self._chosen.over(self._defaults_here.settings)
         try:
@@ -522,8 +521,8 @@ class ChatScreen(FrameScreen):
     @dialog
     async def action_attach(self) -> None:
         """Adds an image or a sound by its path; an empty path removes all."""
-        dialog = TextDialog("Attach", "An image or a sound file for the next question.", placeholder="~/photo.jpg")
-        path = await self.app.push_screen_wait(dialog)
+        prompt = TextDialog("Attach", "An image or a sound file for the next question.", placeholder="~/photo.jpg")
+        path = await self.app.push_screen_wait(prompt)
         attached = () if path is None else (*self._attached, await self.context.conversations.attachment(path))
         check_together(attached)
         check_taken(attached, self._defaults_here.modalities, name_of(self.selected_engine))
@@ -819,10 +818,9 @@ def no_logprobs(settings: ChatSettings) -> str:
 
 
 def footer(*, live: bool, writing: bool, started: bool) -> tuple[Action, ...]:
-    """The keys that do something now. In the prompt it says how to leave it: digits and `?` are text there."""
     stop, write = action("stop_answer"), action("write")
     first = [stop] if live else []
-    if writing and not live:
+    if writing and not live:  # digits and `?` are text in the prompt: it says how to leave it
         first.append(replace(stop, label=f"Leave prompt, then {screen_keys()}"))
     if not writing:
         first.append(write)

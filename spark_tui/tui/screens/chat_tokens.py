@@ -94,7 +94,6 @@ class TokenMap(ScrollView, can_focus=True):
         self._go(self.place)
 
     def _lay(self) -> None:
-        """Breaks lines between tokens, and within one that is wider than a line."""
         width = max(MINIMUM_WIDTH, self.size.width - 1)
         self._lines, self._line_of = [[]], []
         x = 0
@@ -121,7 +120,6 @@ class TokenMap(ScrollView, can_focus=True):
         self.refresh()
 
     def _go(self, place: int) -> None:
-        """Moves the cursor, and scrolls it into view."""
         if not self.tokens:
             return
         self.place = max(0, min(place, len(self.tokens) - 1))

@@ -97,7 +97,6 @@ class HostsDialog(ModalScreen[RemoteHost | None]):
 
 
 def host_table(hosts: Iterable[RemoteHost], views: Mapping[str, HostView]) -> Table:
-    """A row for each host: how much memory is available there, and what it serves."""
     columns = (Column("host"), Column("available", right=True), Column("serves", least=20))
     rows, known = [], tuple(hosts)
     for host in known:
@@ -116,7 +115,6 @@ def host_table(hosts: Iterable[RemoteHost], views: Mapping[str, HostView]) -> Ta
 
 
 def host_page(host: RemoteHost, view: HostView | None) -> Sections:
-    """One host: how it is reached, and what it serves or why it cannot be reached."""
     rows = [Row(host_text(host), "ssh")]
     if view is not None and view.status is not None:
         rows += [
