@@ -294,10 +294,10 @@ def diff_page(found: Diff, rows: Sequence[DiffRow], *, launch: bool = False) -> 
     where = f"container {found.container}" if found.container else "not running"
     sections = [Section(f"preset {found.preset}, {where}: {differ}")]
     for row in rows:
-        told = [Row(row.preset or "absent", "preset")]
-        told += [Row(row.launch or "absent", "launch")] if launch else []
-        told += [Row(row.running or "absent", "running", Tone.WARNING)] if found.container else []
-        sections.append(Section(row.setting, tuple(told)))
+        values = [Row(row.preset or "absent", "preset")]
+        values += [Row(row.launch or "absent", "launch")] if launch else []
+        values += [Row(row.running or "absent", "running", Tone.WARNING)] if found.container else []
+        sections.append(Section(row.setting, tuple(values)))
     return tuple(sections)
 
 

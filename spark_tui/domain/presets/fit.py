@@ -88,7 +88,7 @@ class PartId(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class FitPart:
     """One thing that takes memory, in bytes (None: not known). `note` says how the figure came about."""
 
     id: PartId
@@ -149,8 +149,8 @@ class Fit:
     findings: tuple[Finding, ...] = ()
     changes: tuple[FitChange, ...] = ()
     notes: tuple[str, ...] = ()
-    parts: tuple[Part, ...] = ()
-    outside: tuple[Part, ...] = ()
+    parts: tuple[FitPart, ...] = ()
+    outside: tuple[FitPart, ...] = ()
     total: int | None = None
     available: int | None = None
     claim: int | None = None
@@ -181,10 +181,10 @@ class Fit:
         return self.left + sum(neighbour.holds or 0 for neighbour in self.neighbours) >= 0
 
     @property
-    def unknown(self) -> tuple[Part, ...]:
+    def unknown(self) -> tuple[FitPart, ...]:
         return tuple(part for part in (*self.parts, *self.outside) if part.size is None)
 
-    def part(self, which: PartId) -> Part | None:
+    def part(self, which: PartId) -> FitPart | None:
         return next((part for part in (*self.parts, *self.outside) if part.id is which), None)
 
 
@@ -223,7 +223,7 @@ def fit(
         Verdict.UNKNOWN,
         parts=parts,
         # the engine's own processes, which its share does not count
-        outside=(Part(PartId.HOST, "Processes and growth", host_bytes, Basis.RULE),),
+        outside=(FitPart(PartId.HOST, "Processes and growth", host_bytes, Basis.RULE),),
         at_least=sum(part.size or 0 for part in parts),
         need=None if base is None or each is None else base + each,
         need_all=None if base is None or each is None else base + each * asked.sequences,
@@ -256,7 +256,7 @@ def _layers(checkpoint: CheckpointFacts | None, preset: Preset) -> tuple[Checkpo
     return (facts_of(known), Basis.CONFIG) if known is not None else (checkpoint, Basis.UNKNOWN)
 
 
-def _weights(checkpoint: CheckpointFacts | None, preset: Preset, measured: Measured | None) -> Part:
+def _weights(checkpoint: CheckpointFacts | None, preset: Preset, measured: Measured | None) -> FitPart:
     summary = checkpoint.weights if checkpoint is not None else None
     known, facts, form = known_model(_names(preset)), preset.facts, _declared_format(preset)
     logged = loaded_weights(known, _names(preset)) if known is not None else None
@@ -274,7 +274,7 @@ def _weights(checkpoint: CheckpointFacts | None, preset: Preset, measured: Measu
         note = f"{facts.total_parameters / 1e9:.3g} B parameters in {form}; parts in BF16 come on top"
     else:
         size, basis, note = None, Basis.UNKNOWN, "not in the checkpoint or the recipe"
-    return Part(PartId.WEIGHTS, "Weights", size, basis, note)
+    return FitPart(PartId.WEIGHTS, "Weights", size, basis, note)
 
 
 def _declared_format(preset: Preset) -> WeightFormat | None:
@@ -282,45 +282,45 @@ def _declared_format(preset: Preset) -> WeightFormat | None:
     return format_in(preset.facts.quantization) if preset.facts.quantization else WeightFormat.BF16
 
 
-def _drafter(name: str, drafter: CheckpointFacts | None) -> Part:
+def _drafter(name: str, drafter: CheckpointFacts | None) -> FitPart:
     summary = drafter.weights if drafter is not None else None
     if summary is None or not summary.complete:
-        return Part(PartId.DRAFTER, "Drafter", None, Basis.UNKNOWN, f"{name} is not in the store")
-    return Part(PartId.DRAFTER, "Drafter", round(summary.size * _RESIDENT), Basis.FILES)
+        return FitPart(PartId.DRAFTER, "Drafter", None, Basis.UNKNOWN, f"{name} is not in the store")
+    return FitPart(PartId.DRAFTER, "Drafter", round(summary.size * _RESIDENT), Basis.FILES)
 
 
-def _overhead(asked: FitRequest, measured: Measured | None) -> Iterator[Part]:
+def _overhead(asked: FitRequest, measured: Measured | None) -> Iterator[FitPart]:
     """Workspace for activations, what CUDA takes outside of tensors, and CUDA graphs."""
     tokens = asked.kv.batched_tokens
     if not asked.on_gpu:
-        yield Part(PartId.WORKSPACE, "Workspace", _WORKSPACE_BYTES, Basis.RULE)
+        yield FitPart(PartId.WORKSPACE, "Workspace", _WORKSPACE_BYTES, Basis.RULE)
         return
     if measured is not None and measured.overhead is not None and measured.batched_tokens == tokens:
-        yield Part(PartId.WORKSPACE, "Workspace and CUDA", measured.overhead, Basis.MEASURED, measured.source)
+        yield FitPart(PartId.WORKSPACE, "Workspace and CUDA", measured.overhead, Basis.MEASURED, measured.source)
     else:
         workspace = _WORKSPACE_BYTES + _WORKSPACE_PER_TOKEN * tokens
-        yield Part(PartId.WORKSPACE, "Workspace", workspace, Basis.RULE, f"for {tokens:,} batched tokens")
-        yield Part(PartId.RUNTIME, "CUDA outside of tensors", RUNTIME_BYTES, Basis.RULE)
+        yield FitPart(PartId.WORKSPACE, "Workspace", workspace, Basis.RULE, f"for {tokens:,} batched tokens")
+        yield FitPart(PartId.RUNTIME, "CUDA outside of tensors", RUNTIME_BYTES, Basis.RULE)
     if measured is not None and measured.graphs is not None and measured.graphs >= 0:
-        yield Part(PartId.GRAPHS, "CUDA graphs", measured.graphs, Basis.MEASURED, measured.source)
+        yield FitPart(PartId.GRAPHS, "CUDA graphs", measured.graphs, Basis.MEASURED, measured.source)
     else:
         note = f"{asked.graphs} batch sizes" if asked.graphs else "off"
-        yield Part(PartId.GRAPHS, "CUDA graphs", GRAPH_BYTES * asked.graphs, Basis.RULE, note)
+        yield FitPart(PartId.GRAPHS, "CUDA graphs", GRAPH_BYTES * asked.graphs, Basis.RULE, note)
 
 
-def _cache_parts(asked: FitRequest, layout: KvLayout | None, basis: Basis) -> Iterator[Part]:
+def _cache_parts(asked: FitRequest, layout: KvLayout | None, basis: Basis) -> Iterator[FitPart]:
     """The cache for one sequence of the asked length: states apart from keys and values."""
     label = "KV cache, one sequence"
     if layout is None or asked.context is None:
         why = "its layers are not known" if layout is None else "no context length given"
-        yield Part(PartId.KV, label, None, Basis.UNKNOWN, why)
+        yield FitPart(PartId.KV, label, None, Basis.UNKNOWN, why)
         return
     whole = layout.sequence_bytes(asked.context)
     state = min(layout.state_bytes, whole)
     note = f"{short_tokens(asked.context)} tokens in {layout.cache_dtype}"
-    yield Part(PartId.KV, label, whole - state, basis, note)
+    yield FitPart(PartId.KV, label, whole - state, basis, note)
     if layout.state_bytes:
-        yield Part(PartId.STATE, "State, one sequence", state, basis)
+        yield FitPart(PartId.STATE, "State, one sequence", state, basis)
 
 
 def _decode(checkpoint: CheckpointFacts | None, preset: Preset) -> DecodeCeiling | None:
@@ -607,7 +607,7 @@ def fit_lines(fit: Fit) -> Iterator[FitLine]:
         yield FitLine("Decode ceiling", f"{decode.measured:.0f} tok/s", f"one stream at {speeds} (data sheet): {read}")
 
 
-def _part_line(part: Part) -> FitLine:
+def _part_line(part: FitPart) -> FitLine:
     basis = {Basis.RULE: "estimate", Basis.UNKNOWN: "unknown"}.get(part.basis, part.basis.value)
     note = f"{basis}: {part.note}" if part.note and part.basis is not Basis.UNKNOWN else part.note or basis
     return FitLine(part.label, _size(part.size), note)

@@ -179,7 +179,7 @@ def ngc_release(image: str) -> tuple[int, int] | None:
 
 
 def parse_version(text: str) -> Version | None:
-    """`v0.20.2-cu130` -> (0, 20, 2), None where no version stands."""
+    """`v0.20.2-cu130` -> (0, 20, 2), None where there is no version."""
     match = _VERSION.search(text[:200])
     return (int(match[1]), int(match[2]), int(match[3] or 0)) if match else None
 

@@ -130,7 +130,7 @@ class Preset:
     are its values; `env`
     is literal environment. `mounts` are extra `source:target[:ro]` lines, their source within the store.
     `unknown` keeps keys that we do not use, with their values as text, so that they are shown. `hooks` and
-    `mods` are shown and never run. `includes` are the presets that it stands on, nearest first.
+    `mods` are shown and never run. `includes` are the presets that it includes, nearest first.
     """
 
     name: str
