@@ -92,7 +92,7 @@ async def _look(context: Context) -> _Look:
 def ps(session: Session, everything: bool) -> None:
     """List engines: name, state, port, exposure, model.
 
-    Lists every container that serves a model, whoever started it.
+    Lists every container that serves a model, also foreign ones.
     """
 
     async def look(context: Context) -> tuple[tuple[EngineView, ...], float]:

@@ -12,9 +12,9 @@ _MOST_EXCLUDED = 6
 def inspection_rows(found: Inspection) -> tuple[tuple[str, str], ...]:
     """Label and value, in the order in which a person asks."""
     facts, kv = found.facts, found.kv
-    weights, told, chat = facts.weights, facts.quantization, facts.chat
-    form = "" if told is None else told.words if told.method else facts.dtype or "not quantized"
-    excluded = told.excluded if told is not None else ()
+    weights, quantization, chat = facts.weights, facts.quantization, facts.chat
+    form = "" if quantization is None else quantization.words if quantization.method else facts.dtype or "not quantized"
+    excluded = quantization.excluded if quantization is not None else ()
     more = f" and {len(excluded) - _MOST_EXCLUDED} more" if len(excluded) > _MOST_EXCLUDED else ""
     active = f", {_billions(found.active)} active per token" if found.active and facts.is_moe else ""
     parsers = []

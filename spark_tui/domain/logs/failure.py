@@ -240,7 +240,7 @@ _CONTINUES = re.compile(
     r"Make sure|(?:[45]\d\d) Client Error|Cannot access|Access to model|Repository Not Found|Revision Not Found"
     r"|Please|If you|If this|Check your|`?ptxas`?|ptxas |what\(\): |For debugging|.{0,40}Error"
 )
-# Of a whole line: what stands before a colon may have been taken for its source.
+# Of a whole line: the text before a colon may have been parsed as its source.
 _NOISE: Final = re.compile(
     r"nanobind:|resource_tracker:|warnings\.warn\(|Shutting down|Waiting for application shutdown"
     r"|Application shutdown complete|Finished server process|\[shutdown\]"

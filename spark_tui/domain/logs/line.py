@@ -55,7 +55,7 @@ _FOREIGN: Final = (
     ),
     # llama.cpp with --log-timestamps, a router's child with its port: `[53871] 0.06.903.542 I srv  init: message`
     ("[0", r"(?:\[(?P<process>\d{2,5})\] )?(?P<time>\d{1,5}\.\d\d\.\d{3}\.\d{3}) (?P<level>[DIWE]) "),
-    # Go, as Ollama writes it: slog, the old log package, and gin's access lines (their caller looks at those)
+    # Go, as Ollama writes it: slog, the old log package, and gin's access lines
     (
         "a",
         rf"time=(?P<time>{_STAMP}\S{{0,8}}) level=(?P<level>[A-Z]{{4,8}})(?: source=(?P<source>\S{{1,100}}))? msg=",

@@ -70,7 +70,7 @@ class GraphState(StrEnum):
 @dataclass(frozen=True, slots=True)
 class GraphMemory:
     """Graph memory estimated and real, GiB as logged. `excess_gib` is by how much the KV cache is larger than
-    intended (negative: smaller), None where that cannot be told. `pin_bytes` is the KV size that would be right."""
+    intended (negative: smaller), None where that is unknown. `pin_bytes` is the KV size that would be right."""
 
     state: GraphState
     summary: str

@@ -216,7 +216,7 @@ class StartFailure:
 
 @dataclass(frozen=True, slots=True)
 class BootTimeline:
-    """A start as its log tells it. `ready` stays true once the server said so, whatever came later: see `outcome`.
+    """A start by its log. `ready` stays true once the server said so, whatever came later: see `outcome`.
 
     `news` is the last line worth showing while it loads.
     """

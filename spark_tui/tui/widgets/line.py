@@ -13,7 +13,7 @@ from textual.widgets import Static
 
 
 class Line(Static):
-    """Subclasses say what stands there at a given width; `renew` repaints when that differs."""
+    """Subclasses give the content for a width; `renew` repaints what differs."""
 
     can_focus = False
 

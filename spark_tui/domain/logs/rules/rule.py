@@ -319,7 +319,7 @@ _ENDS: Final = re.compile(
     # C++, libc, the interpreter
     r"|terminate called (?:after|without)|Fatal Python error: |Segmentation fault|Illegal instruction|Bus error"
     r"|!!!!!!! Segfault encountered"
-    # what stands in for the container's command; a shell's complaint is left to the exit code: scripts go on after it
+    # what replaces the container's command; a shell's complaint is left to the exit code: scripts continue after it
     r"|exec \S{1,200}: (?:exec format error|no such file or directory)"
 )
 
@@ -334,7 +334,7 @@ ENDINGS: Final = (
     "main: srv start: llama_model_load: common_init_from_params: error: error Error: thread panic: fatal terminate "
     "Fatal Segmentation Illegal Bus !!!!!!! exec"
 )
-"""First words of lines that `ends` looks at."""
+"""First words of the lines for `ends`."""
 
 COMMON: Final[Table] = table(
     (ENDINGS, ends),

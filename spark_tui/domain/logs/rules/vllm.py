@@ -102,7 +102,7 @@ def arguments(message: str, known: r.Known) -> Iterator[r.Fact]:
 
 
 def _outer_pairs(message: str) -> str:
-    """The outermost pairs of a dict in print, without what stands in dicts inside it."""
+    """The outermost pairs of a dict in print, without the dicts inside it."""
     parts, depth, begun = [], 0, 0
     for brace in re.finditer(r"[{}]", message[:MAX_ARGUMENTS]):
         if brace[0] == "{":
