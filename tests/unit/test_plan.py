@@ -290,7 +290,7 @@ executor_config: {ipc: host, restart_policy: "on-failure:3", gpus: "device=0", u
     spec = launch.spec
     assert (spec.ipc, spec.shm_size) == ("host", 0)
     assert spec.restart == RestartPolicy("on-failure", 3)
-    assert spec.gpus == Gpus(0, ("0",))
+    assert spec.gpus == Gpus(device_ids=("0",))
     assert spec.ulimits == (Ulimit("memlock", 1024, 1024), Ulimit("stack", 67108864, 67108864), Ulimit("nofile", 5, 6))
     assert (spec.privileged, spec.cap_add, spec.devices, spec.user) == (
         True,

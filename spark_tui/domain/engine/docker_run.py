@@ -35,11 +35,13 @@ _CSV_SPECIAL = re.compile('[,"\r\n]')
 _PIECE = re.compile(r"""'[^']*'|"(?:[^"\\]|\\.)*"|\\\r?\n|\\.|(?<!\S)~(?=[/\s]|$)""", re.DOTALL)
 _CONTINUATION = re.compile(r"\\\r?\n")
 MAX_PORT = 65_535
-RESTART_POLICIES: Final = ("no", "always", "unless-stopped", "on-failure")
-PROTOCOLS: Final = ("tcp", "udp", "sctp")
+_PROTOCOLS: Final = ("tcp", "udp", "sctp")
+_DEVICES = re.compile(r"device=([A-Za-z0-9-]+(?:,[A-Za-z0-9-]+)*)")
+_ULIMIT = re.compile(r"([a-z]+)=(-?[0-9]{1,19})(?::(-?[0-9]{1,19}))?")
+_RESTART = re.compile(r"(no|always|unless-stopped|on-failure)(?:(?<=on-failure):([0-9]{1,9}))?")
 
 
-# --- values of options, read ------------------------------------------------------------------------------
+# --- values of options, read: ValueError for one that the option cannot have, UsageError with its own remedy ------
 
 
 def _env(value: str) -> EnvVar:
@@ -59,10 +61,7 @@ def _env(value: str) -> EnvVar:
 def _volume(value: str) -> Mount:
     source, *others = value.split(":")
     if not 1 <= len(others) <= 2 or (others[1:] and others[1] not in ("ro", "rw")):
-        raise UsageError(
-            f"-v {value} is not a bind mount.",
-            "Write -v /host/path:/container/path or -v /host/path:/container/path:ro (--mount for paths with a colon).",
-        )
+        raise ValueError(value)
     return _bind(source, others[0], f"-v {value}", read_only=others[1:] == ["ro"])
 
 
@@ -77,10 +76,7 @@ def _mount(value: str) -> Mount:
     read_only = given.pop("readonly", "false") in ("true", "1")
     kind, source, target = given.pop("type", ""), given.pop("source", ""), given.pop("target", "")
     if kind != "bind" or given:
-        raise UsageError(
-            f"--mount {value} is not a plain bind mount.",
-            "Write --mount type=bind,source=/host,target=/there[,readonly]",
-        )
+        raise ValueError(value)
     return _bind(source, target, f"--mount {value}", read_only=read_only)
 
 
@@ -102,10 +98,8 @@ def _port(value: str) -> PublishedPort:
     numbers, _, protocol = value.partition("/")
     match = _PORT.fullmatch(numbers)
     protocol = protocol.lower() or "tcp"
-    if match is None or protocol not in PROTOCOLS:
-        raise UsageError(
-            f"-p {value} is not a published port.", "Write -p 127.0.0.1:8000:8000, one port each (ranges are not read)."
-        )
+    if match is None or protocol not in _PROTOCOLS:
+        raise ValueError(value)
     ip, host, container = match["ip6"] or match["ip"] or "", match["host"], int(match["container"])
     if host is None and ip.isdigit():  # `8000:8000`: the first number is the port, not an address
         ip, host = "", ip
@@ -115,45 +109,38 @@ def _port(value: str) -> PublishedPort:
     return PublishedPort(container, port, ip, protocol)
 
 
-def _gpus(value: str) -> Gpus:
-    text = value.strip('"')
-    kind, equals, ids = text.partition("=")
+def read_gpus(text: str) -> Gpus:
+    """`all`, `2`, `device=0,1`, as for `--gpus`. Raises ValueError."""
+    text = text.strip("\"'")
     if text == "all":
         return Gpus()
-    if re.fullmatch(r"\d{1,4}|-1", text):
+    if re.fullmatch("[0-9]{1,4}|-1", text):
         return Gpus(int(text))
-    if equals and kind == "device" and ids and "=" not in ids:
-        return Gpus(device_ids=tuple(part for part in ids.split(",") if part))
-    raise UsageError(f"--gpus {value} is not understood.", "Write --gpus all, --gpus 1, or --gpus device=0.")
+    return Gpus(device_ids=tuple(_matched(_DEVICES, text)[1].split(",")))
 
 
-def _shm_size(value: str) -> int:
-    try:
-        return parse_bytes(value)
-    except ValueError as error:
-        raise UsageError(f"--shm-size {value} is not a size.", "Write for example --shm-size 10g.") from error
+def read_ulimit(text: str) -> Ulimit:
+    """`nofile=1024`, `nofile=1024:2048`, `memlock=-1`. Raises ValueError."""
+    name, soft, hard = _matched(_ULIMIT, text).groups()
+    return Ulimit(name, int(soft), int(hard or soft))
 
 
-def _ulimit(value: str) -> Ulimit:
-    match = re.fullmatch(r"([a-z]+)=(-?\d{1,19})(?::(-?\d{1,19}))?", value)
-    if match is None:
-        raise UsageError(f"--ulimit {value} is not understood.", "Write for example --ulimit memlock=-1.")
-    return Ulimit(match[1], int(match[2]), int(match[3] or match[2]))
-
-
-def _restart(value: str) -> RestartPolicy:
-    name, colon, retries = value.partition(":")
-    counted = name == "on-failure" and re.fullmatch(r"\d{1,6}", retries)
-    if name not in RESTART_POLICIES or (colon and not counted):
-        raise UsageError(
-            f"--restart {value} is not a restart policy.", f"Docker knows {', '.join(RESTART_POLICIES)}[:N]."
-        )
+def read_restart(text: str) -> RestartPolicy:
+    """`no`, `always`, `unless-stopped`, `on-failure`, `on-failure:3`. Raises ValueError."""
+    name, retries = _matched(_RESTART, text).groups()
     return RestartPolicy(name, int(retries or 0))
 
 
+def _matched(pattern: re.Pattern[str], text: str) -> re.Match[str]:
+    match = pattern.fullmatch(text)
+    if match is None:
+        raise ValueError(text)
+    return match
+
+
 def _oom_score_adj(value: str) -> int:
-    if not re.fullmatch(r"-?\d{1,4}", value) or abs(int(value)) > 1000:
-        raise UsageError(f"--oom-score-adj {value} is not possible.", "It goes from -1000 to 1000.")
+    if not re.fullmatch(r"-?[0-9]{1,4}", value) or abs(int(value)) > 1000:
+        raise ValueError(value)
     return int(value)
 
 
@@ -213,7 +200,7 @@ def _mount_words(mount: Mount) -> tuple[str, str]:
 class RunOption:
     """An option of `docker run` and the field of ContainerSpec that it sets. Its first name is the one that is written.
 
-    `read` raises UsageError for a bad value. With `many` every occurrence adds a value, else the last one counts.
+    `read` raises ValueError for a bad value. With `many` every occurrence adds a value, else the last one counts.
     """
 
     field: str
@@ -225,13 +212,13 @@ class RunOption:
 
 _OPTIONS: Final = (
     RunOption("name", ("name",)),
-    RunOption("gpus", ("gpus",), _gpus, gpus_value),
+    RunOption("gpus", ("gpus",), read_gpus, gpus_value),
     RunOption("network", ("network", "net")),
     RunOption("ports", ("p", "publish"), _port, port_value, many=True),
     RunOption("ipc", ("ipc",)),
-    RunOption("shm_size", ("shm-size",), _shm_size, docker_size),
-    RunOption("ulimits", ("ulimit",), _ulimit, ulimit_value, many=True),
-    RunOption("restart", ("restart",), _restart, restart_value),
+    RunOption("shm_size", ("shm-size",), parse_bytes, docker_size),
+    RunOption("ulimits", ("ulimit",), read_ulimit, ulimit_value, many=True),
+    RunOption("restart", ("restart",), read_restart, restart_value),
     RunOption("mounts", ("v", "volume"), _volume, volume_value, many=True),
     RunOption("env_files", ("env-file",), lambda value: _absolute(value, "--env-file"), many=True),
     RunOption("env", ("e", "env"), _env, lambda variable: f"{variable.name}={variable.value}", many=True),
@@ -246,15 +233,26 @@ _ENTRYPOINT: Final = RunOption("entrypoint", ("entrypoint",), lambda value: (val
 _BY_NAME: Final = {name: option for option in (*_OPTIONS, _ENTRYPOINT) for name in option.names} | {
     "mount": RunOption("mounts", ("mount",), _mount, many=True)
 }
+_BAD_VALUE: Final = {
+    "gpus": ("is not understood", "Write --gpus all, --gpus 1, or --gpus device=0."),
+    "p": ("is not a published port", "Write -p 127.0.0.1:8000:8000, one port each (ranges are not read)."),
+    "shm-size": ("is not a size", "Write for example --shm-size 10g."),
+    "ulimit": ("is not understood", "Write for example --ulimit memlock=-1."),
+    "restart": ("is not a restart policy", "Docker knows no, always, unless-stopped, on-failure[:N]."),
+    "v": ("is not a bind mount", "Write -v /host/path:/container/path[:ro] (--mount for paths with a colon)."),
+    "mount": ("is not a plain bind mount", "Write --mount type=bind,source=/host,target=/there[,readonly]"),
+    "oom-score-adj": ("is not possible", "It goes from -1000 to 1000."),
+}
+"""What is wrong with a value that the option of this first name cannot read, and the remedy."""
 _SWITCHES: Final = {"d": "detach", "detach": "detach", "privileged": "privileged", "init": "init"}
 
 _MEMORY: Final = "Remove it: it does not bound what the GPU takes from a Spark's memory."
-REFUSED: Final = {"m": _MEMORY, "memory": _MEMORY}
+_REFUSED: Final = {"m": _MEMORY, "memory": _MEMORY}
 _KEEPS_LOG: Final = "--rm is left out: an ended container is kept here, because its log says why it ended."
 _NO_TERMINAL: Final = (
     "A terminal (-it) is left out: a server needs none, and without one its log keeps stdout and stderr."
 )
-LEFT_OUT: Final = {"rm": _KEEPS_LOG, **dict.fromkeys(("i", "t", "interactive", "tty"), _NO_TERMINAL)}
+_LEFT_OUT: Final = {"rm": _KEEPS_LOG, **dict.fromkeys(("i", "t", "interactive", "tty"), _NO_TERMINAL)}
 """Switches that a server does without, and why."""
 
 
@@ -406,8 +404,8 @@ def read_argv(argv: Sequence[str]) -> tuple[ContainerSpec, tuple[str, ...]]:
     del words[:2]
     while words and words[0].startswith("-") and words[0] not in ("-", "--"):
         for name, attached in _options_of(words.pop(0)):
-            if name in LEFT_OUT:
-                left_out.append(LEFT_OUT[name])
+            if name in _LEFT_OUT:
+                left_out.append(_LEFT_OUT[name])
             elif name in _SWITCHES:
                 if attached is not None and attached.lower() not in ("true", "false", "1", "0"):
                     raise UsageError(
@@ -430,7 +428,7 @@ def _read_option(name: str, value: str | None, words: list[str], found: dict[str
     """Reads an option with a value: its own, or the next word."""
     option = _BY_NAME.get(name)
     if option is None and name not in ("runtime", "pull", "platform"):
-        remedy = REFUSED.get(name, "Remove it: a preset has no place for it.")
+        remedy = _REFUSED.get(name, "Remove it: a preset has no place for it.")
         raise UsageError(f"{_dashed(name)} is not supported here.", remedy)
     if value is None:
         if not words:
@@ -440,10 +438,16 @@ def _read_option(name: str, value: str | None, words: list[str], found: dict[str
         left_out.append(_without(name, value))
         if name == "runtime":
             found.setdefault("gpus", Gpus())
-    elif option.many:
-        found.setdefault(option.field, []).append(option.read(value))
+        return
+    try:
+        read = option.read(value)
+    except ValueError:
+        wrong, remedy = _BAD_VALUE[option.names[0]]
+        raise UsageError(f"{_dashed(option.names[0])} {value} {wrong}.", remedy) from None
+    if option.many:
+        found.setdefault(option.field, []).append(read)
     else:
-        found[option.field] = option.read(value)
+        found[option.field] = read
 
 
 def _options_of(word: str) -> Iterator[tuple[str, str | None]]:
@@ -455,7 +459,7 @@ def _options_of(word: str) -> Iterator[tuple[str, str | None]]:
     letters = word[1:]
     for index, letter in enumerate(letters):
         rest = letters[index + 1 :]
-        if letter not in _SWITCHES and letter not in LEFT_OUT:
+        if letter not in _SWITCHES and letter not in _LEFT_OUT:
             yield letter, rest.removeprefix("=") if rest else None
             return
         if rest.startswith("="):

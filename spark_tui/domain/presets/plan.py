@@ -29,7 +29,7 @@ from spark_tui.domain.engine.container import (
     RestartPolicy,
     Ulimit,
 )
-from spark_tui.domain.engine.docker_run import spec_hash
+from spark_tui.domain.engine.docker_run import read_restart, read_ulimit, spec_hash
 from spark_tui.domain.engine.runtimes import KeyWay, ModelName, is_known
 from spark_tui.domain.errors import PresetError, RefusedError, UsageError
 from spark_tui.domain.host.identity import HostPaths
@@ -37,7 +37,7 @@ from spark_tui.domain.presets.command import HOST_NETWORK, Command, command_of, 
 from spark_tui.domain.presets.image import Arranged, arrange, assumed_entrypoint, repository
 from spark_tui.domain.presets.overrides import Overrides, pairs_of
 from spark_tui.domain.presets.preset import Preset
-from spark_tui.domain.presets.recipe import parse_gpus, parse_mount, parse_restart, parse_ulimit
+from spark_tui.domain.presets.recipe import parse_gpus, parse_mount
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.secret import secret_variables
 from spark_tui.domain.settings import ExposureChoice
@@ -144,8 +144,8 @@ def plan(
         shm_size=shared if options.shm_size is None else options.shm_size,
         network="" if options.network in (None, "bridge") else options.network,
         user=options.user or "",
-        ulimits=tuple({limit.name: limit for limit in (*limits, *map(parse_ulimit, options.ulimits))}.values()),
-        restart=RestartPolicy() if options.restart_policy is None else parse_restart(options.restart_policy),
+        ulimits=tuple({limit.name: limit for limit in (*limits, *map(read_ulimit, options.ulimits))}.values()),
+        restart=RestartPolicy() if options.restart_policy is None else read_restart(options.restart_policy),
         labels=labels,
         oom_score_adj=OOM_SCORE_ADJ,
         cap_add=options.cap_add,

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import Final
 
-from spark_tui.domain.engine.container import Gpus, RestartPolicy, Ulimit
+from spark_tui.domain.engine.container import Gpus
+from spark_tui.domain.engine.docker_run import read_gpus, read_restart, read_ulimit
 from spark_tui.domain.errors import PresetError
 from spark_tui.domain.presets.image import is_image_reference
 from spark_tui.domain.presets.located import Complaint, Entry, Items, Leaf, Node, Reader, Table, compact, describe
@@ -135,7 +136,7 @@ def _read(reader: Reader, name: str, origin: Origin, file: str) -> Preset:
         env=tuple((each.key, value) for each in env.table.entries if (value := _variable(env, each)) is not None),
         options=_options(executor_config),
         facts=_facts(metadata, own, reader.text("description"), reader.text("name", numbers=True)),
-        mounts=(*map(_both_sides, executor_config.texts("volumes", _mount, "notes:/notes:ro")), *own.texts("mounts")),
+        mounts=(*map(_volume, executor_config.texts("volumes", _volume, "notes:/notes:ro")), *own.texts("mounts")),
         min_nodes=_min_nodes(reader),
         ready_timeout_seconds=_ready_timeout(readiness),
         hooks=tuple(hook for key in ("pre_exec", "post_exec", "post_commands") for hook in _hooks(reader, key)),
@@ -171,7 +172,6 @@ _COUNT: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([KMBT]?)", re.IGNORECASE)
 _COUNT_FACTORS: Final = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 _SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(B|[KMGT]i?B)", re.IGNORECASE)
 _MOUNT: Final = re.compile(r"(?P<source>[^:\s]+):(?P<target>/[^:\s]*)(?::(?P<mode>ro|rw))?")
-_DEVICE_ID: Final = re.compile(r"[A-Za-z0-9-]+")
 
 
 def parse_count(text: str) -> float:
@@ -193,35 +193,13 @@ def parse_size(text: str) -> int:
 
 
 def parse_gpus(text: str) -> Gpus | None:
-    """`all`, `2`, `device=0,1`, or `none`. Raises ValueError."""
+    """As `--gpus`, or `none`. Raises ValueError."""
     if text in (NO_GPU, ""):
         return None
-    if text == "all":
-        return Gpus()
-    if text.isascii() and text.isdigit() and int(text) > 0:
-        return Gpus(count=int(text))
-    kind, _, ids = text.strip("'\"").partition("=")
-    names = tuple(ids.split(","))
-    if kind == "device" and all(_DEVICE_ID.fullmatch(name) for name in names):
-        return Gpus(count=0, device_ids=names)
-    raise ValueError(text)
-
-
-def parse_restart(text: str) -> RestartPolicy:
-    """`no`, `always`, `unless-stopped`, `on-failure`, `on-failure:3`. Raises ValueError."""
-    match = re.fullmatch(r"(no|always|unless-stopped|on-failure)|(on-failure):([0-9]+)", text)
-    if match is None:
+    gpus = read_gpus(text)
+    if gpus.count == 0:
         raise ValueError(text)
-    return RestartPolicy(match[1] or match[2], int(match[3] or 0))
-
-
-def parse_ulimit(text: str) -> Ulimit:
-    """`nofile=1024`, `nofile=1024:2048`, `memlock=-1`. Raises ValueError."""
-    name, _, limits = text.partition("=")
-    soft, _, hard = limits.partition(":")
-    if not re.fullmatch(r"[a-z]+", name):
-        raise ValueError(text)
-    return Ulimit(name, int(soft), int(hard or soft))
+    return gpus
 
 
 def parse_mount(text: str) -> tuple[str, str, bool]:
@@ -232,13 +210,11 @@ def parse_mount(text: str) -> tuple[str, str, bool]:
     return match["source"], match["target"], match["mode"] == "ro"
 
 
-def _both_sides(text: str) -> str:
-    """sparkrun takes a path alone as the same path on both sides."""
-    return f"{text}:{text}" if ":" not in text else text
-
-
-def _mount(text: str) -> object:
-    return parse_mount(_both_sides(text))
+def _volume(text: str) -> str:
+    """sparkrun's mount: a path alone is the same path on both sides. Raises ValueError."""
+    both = text if ":" in text else f"{text}:{text}"
+    parse_mount(both)
+    return both
 
 
 # --- top level --------------------------------------------------------------------------------------------
@@ -371,7 +347,7 @@ def _options(reader: Reader) -> ContainerOptions:
     if restart is not None and isinstance(restart.node, Leaf) and restart.node.value is False:
         policy: str | None = "no"  # YAML reads a bare `no` as false
     else:
-        policy = checked("restart_policy", parse_restart, "no, on-failure:3, unless-stopped or always", "no")
+        policy = checked("restart_policy", read_restart, "no, on-failure:3, unless-stopped or always", "no")
     some_gpus = checked("gpus", parse_gpus, "all, none, a number of GPUs, or device=0", "all")
     no_gpu = reader.text("accelerator_vendor", example="cpu") == "cpu" or (gpus and compact(gpus.node) == "")
     return ContainerOptions(
@@ -383,7 +359,7 @@ def _options(reader: Reader) -> ContainerOptions:
         user=reader.parsed("user", _WORD, "one word", '"1000:1000"'),
         privileged=reader.boolean("privileged"),
         restart_policy=policy,
-        ulimits=reader.texts("ulimit", parse_ulimit, "memlock=-1"),
+        ulimits=reader.texts("ulimit", read_ulimit, "memlock=-1"),
         cap_add=reader.texts("cap_add", _UNBROKEN, "IPC_LOCK"),
         devices=reader.texts("devices", _UNBROKEN, "/dev/infiniband"),
         security_opt=reader.texts("security_opt", _UNBROKEN, "seccomp=unconfined"),
