@@ -171,7 +171,6 @@ class VllmApi:
         return tuple(model for model in models if with_tag(model.id) == with_tag(endpoint.model))
 
     async def version(self, endpoint: Endpoint) -> str:
-        """The server's own version; an empty string where it has none."""
         runtime = runtime_named(endpoint.runtime)
         for path in runtime.version_paths:
             answer = await self._get_json(endpoint, path, optional=True)
@@ -389,7 +388,6 @@ class HttpMetrics:
         await self._pools.close()
 
     async def read(self, endpoint: Endpoint) -> MetricPage:
-        """One reading; raises as the port says."""
         import httpx
 
         runtime = runtime_named(endpoint.runtime)

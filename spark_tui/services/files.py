@@ -52,6 +52,31 @@ def is_locked(path: Path | str) -> bool:
     return False
 
 
+def write_whole(path: Path, chunks: Iterable[bytes], *, mode: int = FILE_MODE, replace: bool = True) -> Path:
+    """Puts a file in place in one step: a reader sees the old one or the new one. A link in its place is replaced,
+    never followed.
+
+    Raises OSError, and then nothing has changed; FileExistsError where there is a file and `replace` is false.
+    """
+    beside = path.with_name(f".{path.name}.{os.urandom(6).hex()}")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(beside, flags, mode)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            os.fchmod(file.fileno(), mode)
+            file.writelines(chunks)
+            file.flush()
+            os.fsync(file.fileno())
+        if replace:
+            beside.replace(path)
+        else:
+            os.link(beside, path)  # fails where there is a file, which a rename would silently replace
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            beside.unlink()
+    return path
+
+
 class PrivateFolder:
     """One folder of mode 0700 with files of mode 0600, whatever the umask says."""
 
@@ -63,24 +88,9 @@ class PrivateFolder:
         return self.path / (file_name(name) + suffix)
 
     def write(self, path: Path, chunks: Iterable[bytes]) -> Path:
-        """Puts the file in place in one step: a reader sees the old one or the new one. A link in its place is
-        replaced, never followed. Raises OSError, and then nothing has changed."""
+        """As `write_whole`, in a folder that is made where there is none."""
         self.prepare()
-        beside = path.with_name(f".{path.name}.{os.urandom(6).hex()}")
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(beside, flags, FILE_MODE)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                os.fchmod(file.fileno(), FILE_MODE)
-                file.writelines(chunks)
-                file.flush()
-                os.fsync(file.fileno())
-            beside.replace(path)
-        except BaseException:
-            with contextlib.suppress(FileNotFoundError):
-                beside.unlink()
-            raise
-        return path
+        return write_whole(path, chunks)
 
     def read(self, path: Path, most: int = _CHUNK) -> bytes | None:
         """A file directly in this folder, of this user, and no link; None when there is none such.
@@ -129,11 +139,7 @@ class FileLogArchive:
         self._most_bytes = most_bytes
 
     def save(self, name: str, lines: Sequence[LogLine]) -> Path:
-        """Writes the lines to a private file and returns its path. Raises OSError.
-
-        Lines are kept as the container wrote them, with Docker's time in front: evidence is not tidied up. Only
-        secrets are masked.
-        """
+        """Lines are kept as the container wrote them, with Docker's time in front. Only secrets are masked."""
         stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(self._now()))
         path = self._folder.file(name, f"-{stamp}.log")
         number = 1
@@ -186,22 +192,12 @@ class SystemUserFiles:
         place, shown = self._place(path), truncate(clean_line(path), 200)
         if place.is_dir():
             raise UsageError(f"{shown} is a folder.", "Name a file in it.")
-        beside = place.with_name(f".{place.name}.{os.urandom(4).hex()}")
         try:
-            with beside.open("x", encoding="utf-8", errors="replace") as file:
-                os.fchmod(file.fileno(), FILE_MODE)
-                file.write(text)
-            if replace:
-                beside.replace(place)
-            else:
-                os.link(beside, place)  # fails where there is a file, with no moment in between
+            write_whole(place, (text.encode("utf-8", "replace"),), replace=replace)
         except FileExistsError:
             raise RefusedError(f"{shown} already exists.", "Choose another name.") from None
         except OSError as error:
             raise SparkError(f"Cannot write {shown}: {error.strerror or error}.", "Choose another place.") from error
-        finally:
-            with contextlib.suppress(OSError):
-                beside.unlink(missing_ok=True)
         return str(place)
 
     def _place(self, text: str) -> Path:

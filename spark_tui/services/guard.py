@@ -378,7 +378,6 @@ class SystemdUserUnits:
             self._systemctl(*words)
 
     def uninstall(self, name: str) -> bool:
-        """Stops, disables and removes it; false when there was none. Raises SparkError."""
         path = self.path(name)
         if not path.exists():
             return False

@@ -34,11 +34,8 @@ class FileSecrets:
     # --- Hugging Face ---------------------------------------------------------------------------------
 
     def hf_token(self) -> Secret | None:
-        """The Hugging Face token: environment first, then the token files, as huggingface_hub looks for it.
-
-        A token file that cannot be read (a container that ran as root may have made it) is passed over and noted in
-        the log: public models need no token.
-        """
+        """As huggingface_hub looks for it. A token file that cannot be read (a container that ran as root may have made
+        it) is passed over and noted in the log: public models need no token."""
 
         def cleaned(token: str) -> str:  # as huggingface_hub does it: editors and shells add line ends
             return token.replace("\r", "").replace("\n", "").strip()
@@ -73,11 +70,8 @@ class FileSecrets:
         return self._folder.file(name, ".env")
 
     def api_key(self, path: str) -> Secret | None:
-        """The engine key in an env file of ours, or None.
-
-        The path comes from a container's label, which anyone may have written: nothing outside our own folder is
-        opened.
-        """
+        """The path comes from a container's label, which anyone may have written: nothing outside our own folder is
+        opened."""
         try:
             raw = self._folder.read(Path(path))
         except (OSError, ValueError) as error:
@@ -91,11 +85,8 @@ class FileSecrets:
         return None
 
     def env_file(self, name: str, values: dict[str, Secret]) -> Path:
-        """Writes `NAME=value` lines to a private file for the container `name` and returns its path.
-
-        Docker takes a value literally, up to the end of its line: one that holds a line break would smuggle in
-        another variable and is refused (UsageError). Raises SparkError when the file cannot be written.
-        """
+        """Docker takes a value literally, up to the end of its line: one that holds a line break would smuggle in
+        another variable and is refused (UsageError). Raises SparkError when the file cannot be written."""
         lines = [_line(variable, value) for variable, value in values.items()]
         path = self.path(name)
         try:

@@ -12,7 +12,7 @@ from spark_tui.domain.engine.container import Gpus
 from spark_tui.domain.engine.docker_run import read_gpus, read_restart, read_ulimit
 from spark_tui.domain.errors import PresetError
 from spark_tui.domain.presets.image import is_image_reference
-from spark_tui.domain.presets.located import Complaint, Entry, Items, Leaf, Node, Reader, Table, compact, describe
+from spark_tui.domain.presets.located import Entry, Items, Leaf, Node, Reader, Table, compact, describe
 from spark_tui.domain.presets.options import CHECKED_IN_RECIPES, OPTIONS
 from spark_tui.domain.presets.preset import (
     NO_GPU,
@@ -96,15 +96,11 @@ def preset_from(document: Node, *, name: str, origin: Origin, file: str) -> Pres
     reader = Reader(document)
     preset = _read(reader, name, origin, file)
     if reader.complaints:
-        raise _as_error(reader.complaints, file)
+        first, *others = sorted(reader.complaints, key=lambda complaint: complaint.line)
+        more = f" ({len(others)} more in this file)" if others else ""
+        detail = "\n".join(f"{file}:{c.line}: {c.summary} {c.remedy}" for c in (first, *others)) if others else ""
+        raise PresetError(first.summary + more, first.remedy, file=file, line=first.line, detail=detail)
     return preset
-
-
-def _as_error(complaints: list[Complaint], file: str) -> PresetError:
-    first, *others = sorted(complaints, key=lambda complaint: complaint.line)
-    more = f" ({len(others)} more in this file)" if others else ""
-    detail = "\n".join(f"{file}:{c.line}: {c.summary} {c.remedy}" for c in (first, *others)) if others else ""
-    return PresetError(first.summary + more, first.remedy, file=file, line=first.line, detail=detail)
 
 
 def _read(reader: Reader, name: str, origin: Origin, file: str) -> Preset:

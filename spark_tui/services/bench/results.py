@@ -18,7 +18,7 @@ import msgspec
 from spark_tui.domain.bench.run import HOST_KEY, RESULT_VERSION, Result, result_to_json
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.text import clean_line, truncate
-from spark_tui.services.files import FILE_MODE, FOLDER_MODE
+from spark_tui.services.files import FILE_MODE, FOLDER_MODE, write_whole
 
 MOST_BYTES: Final = 64 * 1024 * 1024
 """Some thousand runs. A file that has grown beyond it loses its oldest results, a quarter of it at once."""
@@ -81,7 +81,7 @@ class FileResults:
                 size += file.write(b"\n" + line if torn else line)
                 os.fsync(file.fileno())
                 if size > self._most:
-                    self._replace(_without_oldest(_lines(file), size - self._most * 3 // 4))
+                    write_whole(self._file, _without_oldest(_lines(file), size - self._most * 3 // 4))
         except OSError as error:
             raise SparkError(
                 f"The result cannot be kept in {self._file}: {error.strerror or error}.",
@@ -96,7 +96,7 @@ class FileResults:
                 lines = _lines(file)
                 kept = [line for line in lines if _id_of(line) not in ids]
                 if len(kept) < len(lines):
-                    self._replace(kept)
+                    write_whole(self._file, kept)
         except OSError as error:
             raise SparkError(
                 f"The results in {self._file} cannot be changed: {error.strerror or error}.",
@@ -116,16 +116,6 @@ class FileResults:
                 os.fchmod(file.fileno(), FILE_MODE)
                 yield file
                 return
-
-    def _replace(self, lines: list[bytes]) -> None:
-        """Replaces the file, in one step, by one with these lines."""
-        new = self._file.with_name(f".{_NAME}.new")
-        new.unlink(missing_ok=True)
-        with os.fdopen(os.open(new, _FLAGS | os.O_EXCL, FILE_MODE), "r+b") as file:
-            file.writelines(lines)
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(self._file)
 
     def all(self) -> tuple[Result, ...]:
         """Every line that is a result, oldest first."""

@@ -33,7 +33,7 @@ from spark_tui.domain.metrics.series import MetricId, Sample, SeriesKey, Stretch
 from spark_tui.domain.quantities import MIB
 from spark_tui.domain.reading import Missing, Ok, Reading
 from spark_tui.services.executors import CallPool
-from spark_tui.services.files import FILE_MODE, FOLDER_MODE
+from spark_tui.services.files import FILE_MODE, PrivateFolder
 from spark_tui.services.history import samples
 
 if TYPE_CHECKING:  # sqlite3 is loaded by the threads that use it
@@ -460,14 +460,8 @@ class HistoryFile:
             return db
 
     def _prepare(self) -> None:
-        folder = self.path.parent
         try:
-            folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
-            status = folder.stat()
-            if status.st_uid != os.geteuid() and os.geteuid() != 0:
-                raise PermissionError(1, "this folder belongs to another user", str(folder))
-            if stat.S_IMODE(status.st_mode) != FOLDER_MODE:
-                folder.chmod(FOLDER_MODE)
+            PrivateFolder(self.path.parent).prepare()
             if self._users is None:
                 self._users = self._locked("users", fcntl.LOCK_SH)
             # Only where there is none: closing a descriptor of an open database drops SQLite's locks on it.

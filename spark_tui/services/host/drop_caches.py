@@ -71,15 +71,12 @@ class SystemCacheDropper:
         return await self._pool.run(self.access_now)
 
     async def drop(self, route: Route) -> bool:
-        """Writes dirty pages out, then drops the cache. Returns whether the writing was done in time."""
         return await self._pool.run(self.drop_now, route)
 
     async def compact(self, route: Route) -> None:
         await self._pool.run(_perform, route, "Memory could not be compacted")
 
     async def check_grant(self, text: str) -> str:
-        """The complaint of `visudo -cf` about a sudo rule; empty when it is sound."""
-
         def check() -> str:
             visudo = _program("visudo")
             if visudo is None:

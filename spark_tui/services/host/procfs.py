@@ -178,7 +178,6 @@ class ProcfsHost:
         return self._inside(path).is_file()
 
     def make_folders(self, paths: Sequence[Path]) -> None:
-        """Creates directories that are absent, parents too; raises SparkError with the reason and the remedy."""
         for path in paths:
             try:
                 self._inside(path).mkdir(parents=True, exist_ok=True)

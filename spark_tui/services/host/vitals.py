@@ -74,7 +74,6 @@ class HostVitals:
         self._limit: float | None = None
 
     def look(self) -> Vitals:
-        """Rates since the look before, and temperatures. Never raises."""
         at = self._monotonic()
         seconds, self._at = at - self._at, at
         return Vitals(

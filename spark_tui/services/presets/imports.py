@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import stat
@@ -15,6 +14,7 @@ from spark_tui.domain.errors import PresetError, RefusedError, SparkError, Usage
 from spark_tui.domain.presets.dialects.importing import FoundFile, Gathered, Registry, is_recipe, licence_of, remote_of
 from spark_tui.domain.presets.located import Items, Table, compact
 from spark_tui.domain.text import clean_line, truncate
+from spark_tui.services.files import write_whole
 from spark_tui.services.presets.recipe_yaml import MAX_BYTES, SUFFIXES, decoded, parse, read_text
 
 MAX_SCRIPT_BYTES: Final = 64 * 1024
@@ -181,13 +181,12 @@ class FolderRecipeStore:
             raise PresetError(f"Your file of that name cannot be read: {error.strerror}.", "", file=str(path)) from None
 
     def write(self, name: str, text: str, *, replace: bool = False) -> Path:
-        """See the port. After an error nothing has changed."""
         path = self._path(name)
         if path is None or self._own is None:
             raise RefusedError("The demo writes no presets.", "Leave out --demo.")
         try:
             self._own.mkdir(parents=True, exist_ok=True)
-            _put(path, text.encode("utf-8"), replace=replace)
+            write_whole(path, (text.encode("utf-8"),), mode=FILE_MODE, replace=replace)
         except FileExistsError:
             raise RefusedError(f"{path} is there already.", "Replace it with --force, or give a --name.") from None
         except OSError as error:
@@ -208,25 +207,6 @@ def _read_text(name: str, text: str, place: str) -> FoundFile:
         return FoundFile(name, text, parse(text, place))
     except PresetError as error:
         return FoundFile(name, text, problem=error)
-
-
-def _put(path: Path, content: bytes, *, replace: bool) -> None:
-    """A link in the file's place is replaced, never followed."""
-    beside = path.with_name(f".{path.name}.{os.urandom(6).hex()}")
-    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            os.fchmod(file.fileno(), FILE_MODE)
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        if replace:
-            beside.replace(path)
-        else:
-            os.link(beside, path)  # fails where there is a file, which a rename would silently replace
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            beside.unlink()
 
 
 # --- walking ----------------------------------------------------------------------------------------------

@@ -50,11 +50,8 @@ class PresetFiles:
         self._reported: dict[str, PresetError] = {}
 
     def load(self) -> PresetCatalogue:
-        """Every preset that can be read, and a problem for every file that cannot. Never raises.
-
-        Files that have not changed since the last call are not read again, and an unchanged folder gives an equal
-        catalogue.
-        """
+        """Files that have not changed since the last call are not read again, and an unchanged folder gives an equal
+        catalogue."""
         read: _Read = {}
         presets: dict[str, Preset] = {}
         problems: list[PresetError] = []
