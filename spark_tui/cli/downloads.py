@@ -23,37 +23,21 @@ from spark_tui.domain.models.download import (
     DownloadPlan,
     DownloadRequest,
     Limits,
+    rate_typed,
     room_refusal,
 )
 from spark_tui.domain.presets.fetching import downloads_of
 from spark_tui.domain.presets.overrides import Overrides
-from spark_tui.domain.quantities import human_bytes, parse_bytes
-from spark_tui.domain.text import clean_line, truncate
-from spark_tui.present import models as show
+from spark_tui.domain.quantities import human_bytes
+from spark_tui.domain.text import clean_line
+from spark_tui.present import downloads as show
+from spark_tui.present.inspection import size_or_unknown
 from spark_tui.present.json import maybe
 
 _ADDRESS: Final = re.compile(
     r"https?://[^/]+/(?P<repo>[\w.-]+/[\w.-]+?)(?:/(?:tree|blob|resolve)/(?P<revision>[^/?#]+).*)?/?(?:[?#].*)?"
 )
 _BAR: Final = 20
-
-
-def size_typed(text: str, option: str) -> int | None:
-    """`70g` -> bytes; None for nothing. Raises UsageError, which names the option."""
-    if not text:
-        return None
-    try:
-        return parse_bytes(text)
-    except ValueError:
-        shown = truncate(clean_line(text), 40)
-        raise UsageError(f"{option}: {shown!r} is not a size.", "Examples: 70g, 500m") from None
-
-
-def _rate_typed(text: str) -> float | None:
-    """`50m` -> bytes per second; `none` and `0` remove the cap (0.0), nothing leaves it as it is (None)."""
-    if not text:
-        return None
-    return 0.0 if text.lower() in ("none", "off", "0") else float(size_typed(text, "--limit") or 0)
 
 
 # --- pull -------------------------------------------------------------------------------------------------
@@ -90,7 +74,7 @@ def models_pull(
     Continues when the terminal is closed, and resumes after an interruption. Ctrl-C pauses it. The token is that of
     HF_TOKEN or `hf auth login`.
     """
-    rate = _rate_typed(limit)
+    rate = rate_typed(limit, "--limit")
 
     def requests(context: Context) -> tuple[DownloadRequest, ...]:
         address = _ADDRESS.fullmatch(what)
@@ -147,8 +131,8 @@ def _note_plans(session: Session, plans: Sequence[DownloadPlan]) -> None:
         for note in plan.notes:
             session.err.note(note)
         if plan.left_out:
-            count = f"{len(plan.left_out)} files ({show.left_out_size(plan)})"
-            session.err.note(f"{plan.request.title}: {count} left out, no engine reads them. Add: --all-files")
+            left_out = show.left_out_text(plan, " (") + ")"
+            session.err.note(f"{plan.request.title}: {left_out} left out, no engine reads them. Add: --all-files")
 
 
 def _print_plans(session: Session, plans: Sequence[DownloadPlan]) -> None:
@@ -160,12 +144,12 @@ def _print_plans(session: Session, plans: Sequence[DownloadPlan]) -> None:
         session.out.line(f"{clean_line(plan.request.title)}{commit}")
         if plan.choices:
             session.out.line("  One model in several sizes; choose one with --file:")
-            session.out.lines(f"  {show.size_or_unknown(size):>9}  {clean_line(name)}" for name, size in plan.choices)
+            session.out.lines(f"  {size_or_unknown(size):>9}  {clean_line(name)}" for name, size in plan.choices)
             continue
         for file in plan.files:
-            line = f"  {show.size_or_unknown(file.size):>9}  {clean_line(file.path)}  {show.downloaded_text(file)}"
+            line = f"  {size_or_unknown(file.size):>9}  {clean_line(file.path)}  {show.downloaded_text(file)}"
             session.out.line(line.rstrip())
-        size = show.size_or_unknown(plan.total)
+        size = size_or_unknown(plan.total)
         session.out.line(f"  {size:>9}  in {len(plan.files)} files; to download {show.plan_room(plan)}")
     _note_plans(session, plans)
     for plan in plans:
@@ -187,12 +171,39 @@ def _follow(
         session.out.lines(ids)
         session.err.say("Downloading in the background. Progress: spark-tui models downloads")
         return
-    report = DownloadReport(session)
+    tenths: dict[str, int] = {}
+    waits: dict[str, str] = {}
+    err = session.err
+
+    def line(download: Download, drawn: str = "") -> str:
+        """`acme/tiny  ████░░░░  downloading  41% of 18.4 GiB  112 MiB/s  1m36s left`."""
+        waiting = download.waiting if download.phase is not DownloadPhase.DOWNLOADING else ""
+        title = clean_line(download.request.title)
+        return "  ".join(filter(None, (title, drawn, show.progress_text(download), waiting)))
+
+    def report(found: Sequence[Download]) -> None:
+        """A bar on a terminal, a line every tenth in a pipe, an object twice a second as data."""
+        if session.as_json:
+            session.out.json_lines({"type": "progress", **show.download_object(each, files=False)} for each in found)
+            return
+        drawn = []
+        for each in found:
+            fraction = each.fraction or 0
+            if each.waiting and waits.get(each.id) != each.waiting:
+                err.say(f"{each.request.title}: {each.waiting}", "yellow")
+            waits[each.id] = each.waiting
+            if each.phase.active and err.interactive:
+                drawn.append(line(each, bar(fraction, _BAR, unicode=err.terminal.unicode)))
+            elif each.phase.active and int(fraction * 10) > tenths.get(each.id, -1):
+                tenths[each.id] = int(fraction * 10)
+                err.say(line(each))
+        if err.interactive:
+            err.standing("   ".join(drawn))
 
     async def watch(context: Context) -> list[Download]:
         async with aclosing(context.downloads.watch(ids)) as looks:
             async for found in looks:
-                report.show(found)
+                report(found)
         return list(found)
 
     def interrupted() -> Interrupted:
@@ -202,10 +213,10 @@ def _follow(
     try:
         ended = session.run(watch, on_interrupt=interrupted)
     except Interrupted:
-        session.err.settle()
+        err.settle()
         session.run(lambda context: _pause_all(context, ids))
         raise
-    session.err.settle()
+    err.settle()
     for download in ended:
         if download.failure is not None:
             raise download.failure.error
@@ -226,43 +237,6 @@ def _print_result(session: Session, ended: Sequence[Download], plans: Sequence[D
     session.out.lines(f"{clean_line(each.request.title)}: downloaded, {human_bytes(each.done)}" for each in ended)
 
 
-class DownloadReport:
-    """A bar where a person watches, a line every tenth in a pipe, an object twice a second as data."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self._tenths: dict[str, int] = {}
-        self._waits: dict[str, str] = {}
-
-    def show(self, found: Sequence[Download]) -> None:
-        """One look at all of them."""
-        session, err = self._session, self._session.err
-        if session.as_json:
-            session.out.json_lines({"type": "progress", **show.download_object(each, files=False)} for each in found)
-            return
-        for each in found:
-            if each.waiting and self._waits.get(each.id) != each.waiting:
-                err.say(f"{each.request.title}: {each.waiting}", "yellow")
-            self._waits[each.id] = each.waiting
-        active = [each for each in found if each.phase.active]
-        if err.interactive:
-            bars = (bar(each.fraction or 0, _BAR, unicode=err.terminal.unicode) for each in active)
-            err.standing("   ".join(progress_line(each, drawn) for each, drawn in zip(active, bars, strict=True)))
-            return
-        for each in active:
-            tenth = int((each.fraction or 0) * 10)
-            if tenth > self._tenths.get(each.id, -1):
-                self._tenths[each.id] = tenth
-                err.say(progress_line(each))
-
-
-def progress_line(download: Download, drawn: str = "") -> str:
-    """`acme/tiny  ████░░░░  downloading  41% of 18.4 GiB  112 MiB/s  1m36s left`; `drawn` is the bar."""
-    text = show.progress_text(download)
-    waiting = download.waiting if download.phase is not DownloadPhase.DOWNLOADING else ""
-    return "  ".join(filter(None, (clean_line(download.request.title), drawn, text, waiting)))
-
-
 async def _pause_all(context: Context, ids: Sequence[str]) -> None:
     for id_ in ids:
         await context.downloads.pause(id_)
@@ -279,7 +253,7 @@ async def _pause_all(context: Context, ids: Sequence[str]) -> None:
 @click.option("--clear", is_flag=True, help="Remove finished downloads from the list.")
 def models_downloads(session: Session, limit: str, at_once: int | None, clear: bool) -> None:
     """List downloads: running, waiting, paused, failed, done."""
-    rate = _rate_typed(limit)
+    rate = rate_typed(limit, "--limit")
 
     async def work(context: Context) -> tuple[tuple[Download, ...], Limits]:
         limits = await context.downloads.limits()

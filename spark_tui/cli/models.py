@@ -11,11 +11,11 @@ import click
 
 from spark_tui.cli import downloads
 from spark_tui.cli.command import command, group, model_argument
-from spark_tui.cli.downloads import size_typed
 from spark_tui.cli.output import bar, bulleted
 from spark_tui.cli.session import Session, typed
 from spark_tui.core.context import Context
 from spark_tui.domain.errors import ExitCode, RefusedError, SparkError, UsageError
+from spark_tui.domain.models.download import size_typed
 from spark_tui.domain.models.hub import RepoFacts, SearchHit, SearchQuery, Sort
 from spark_tui.domain.models.inspection import Inspection, inspected
 from spark_tui.domain.models.store import (
@@ -24,7 +24,6 @@ from spark_tui.domain.models.store import (
     DeletePlan,
     Extent,
     Layout,
-    OtherCache,
     StoredFile,
     VerifyProgress,
     fetch_again,
@@ -35,6 +34,7 @@ from spark_tui.domain.quantities import human_bytes
 from spark_tui.domain.reading import Missing, Reading, reason_of, value_of
 from spark_tui.domain.settings import Settings
 from spark_tui.domain.text import clean_line
+from spark_tui.present import inspection as checkpoint
 from spark_tui.present import models as show
 
 _REMEDIES: Final = {
@@ -92,17 +92,13 @@ def list_models(session: Session) -> None:
     for finding in view.contents.findings:
         session.err.note(show.finding_text(finding))
     for other in view.contents.others:
-        session.err.note(_other_cache(other))
+        names = ", ".join(model.id for model in other.models[:3]) + " ..." * (len(other.models) > 3)
+        session.err.note(
+            f"{other.path}: {len(other.models)} more ({human_bytes(other.disk)}), not visible to engines: {names}. "
+            f"List them: spark-tui models list --store {other.path.removesuffix('/hub')}"
+        )
     if view.engines_unknown:
         session.err.note(f"Cannot list engines: {view.engines_unknown}")
-
-
-def _other_cache(other: OtherCache) -> str:
-    names = ", ".join(model.id for model in other.models[:3]) + " ..." * (len(other.models) > 3)
-    return (
-        f"{other.path}: {len(other.models)} more ({human_bytes(other.disk)}), not visible to engines: {names}. "
-        f"List them: spark-tui models list --store {other.path.removesuffix('/hub')}"
-    )
 
 
 # --- search -----------------------------------------------------------------------------------------------
@@ -143,10 +139,10 @@ def models_search(
 
     hits, now = session.run(search)
     if session.as_json:
-        session.out.json([show.hit_object(hit) for hit in hits])
+        session.out.json([checkpoint.hit_object(hit) for hit in hits])
         return
     if hits:
-        session.out.table(show.hits_table(hits, now))
+        session.out.table(checkpoint.hits_table(hits, now))
     else:
         session.err.say("No results. Try fewer words or another --format.")
     for hit in hits:
@@ -177,7 +173,13 @@ def models_inspect(session: Session, name: str, revision: str, files: bool, hub:
         return
 
     async def look(context: Context) -> tuple[LibraryEntry, tuple[StoredFile, ...], Reading[Inspection]]:
-        entry = await _entry(context, name)
+        try:
+            entry = await context.library.entry(name)
+        except UsageError as error:
+            if "/" not in name.strip("/"):
+                raise
+            on_hub = f"On the Hub: spark-tui models inspect {shlex.quote(clean_line(name))} --hub"
+            raise UsageError(error.summary, f"{error.remedy}\n{on_hub}") from None
         listed = await context.library.files(entry.model.id, revision) if entry.model.revisions else ()
         wanted = entry.model.revision(revision)
         commit = wanted.commit if wanted is not None and wanted.refs != () else revision
@@ -188,7 +190,7 @@ def models_inspect(session: Session, name: str, revision: str, files: bool, hub:
     model = entry.model
     if session.as_json:
         shape = show.entry_object(entry) | {"files": [show.file_object(each) for each in listed]}
-        session.out.json(shape | show.checkpoint_field(found))
+        session.out.json(shape | checkpoint.checkpoint_object(found))
         return
     about = (
         ("model", model.id),
@@ -208,7 +210,7 @@ def models_inspect(session: Session, name: str, revision: str, files: bool, hub:
 def _print_inspection(
     session: Session, found: Reading[Inspection], about: Sequence[tuple[str, str]], problems: Sequence[str]
 ) -> None:
-    session.out.page(show.checkpoint_page(value_of(found), about, problems))
+    session.out.page(checkpoint.checkpoint_page(found, about, problems))
     if isinstance(found, Missing):
         session.err.note(f"No format information: {found.reason}.")
 
@@ -220,13 +222,13 @@ def _inspect_on_hub(session: Session, repo: str, revision: str, *, files: bool) 
 
     card, found = session.run(look)
     if session.as_json:
-        session.out.json(show.repo_object(card) | show.checkpoint_field(found))
+        session.out.json(checkpoint.repo_object(card) | checkpoint.checkpoint_object(found))
         return
     about = (
         ("model", card.repo),
         ("page", card.page),
         ("revision", card.commit),
-        ("size", show.size_or_unknown(card.size)),
+        ("size", checkpoint.size_or_unknown(card.size)),
         ("access", "private" if card.private else card.gating.value),
         ("base model", ", ".join(card.base_models)),
         ("terms", card.licence_link),
@@ -234,17 +236,9 @@ def _inspect_on_hub(session: Session, repo: str, revision: str, *, files: bool) 
     _print_inspection(session, found, about, (card.formats.doubt,) if card.formats.doubt else ())
     if files:
         session.out.line()
-        session.out.lines(f"{show.size_or_unknown(each.size):>10}  {clean_line(each.path)}" for each in card.files)
-
-
-async def _entry(context: Context, name: str) -> LibraryEntry:
-    try:
-        return await context.library.entry(name)
-    except UsageError as error:
-        if "/" not in name.strip("/"):
-            raise
-        on_hub = f"On the Hub: spark-tui models inspect {shlex.quote(clean_line(name))} --hub"
-        raise UsageError(error.summary, f"{error.remedy}\n{on_hub}") from None
+        session.out.lines(
+            f"{checkpoint.size_or_unknown(each.size):>10}  {clean_line(each.path)}" for each in card.files
+        )
 
 
 # --- verify -----------------------------------------------------------------------------------------------
@@ -259,21 +253,22 @@ def models_verify(session: Session, name: str, revision: str) -> int:
     Lists the files to download again; the exit code is then 1.
     """
     last: list[VerifyProgress] = []
-    last_report = {"tenth": 0.0, "second": -1.0}
+    tenth, second = 0, -1.0
 
     def report(progress: VerifyProgress) -> None:
         """A bar on a terminal, a line every tenth in a pipe, an object a second as data."""
+        nonlocal tenth, second
         if progress.over:
             return
         if session.as_json:
-            if progress.seconds - last_report["second"] >= 1.0 or last_report["second"] < 0:
-                last_report["second"] = progress.seconds
+            if progress.seconds - second >= 1.0 or second < 0:
+                second = progress.seconds
                 session.out.json_line({"type": "progress", **show.verify_progress_object(progress)})
         elif session.err.interactive:
             drawn = bar(progress.fraction, _BAR, unicode=session.err.terminal.unicode)
             session.err.standing(f"{drawn}  {show.verify_progress(progress)}  {clean_line(progress.name)}")
-        elif int(progress.fraction * 10) > last_report["tenth"]:
-            last_report["tenth"] = int(progress.fraction * 10)
+        elif int(progress.fraction * 10) > tenth:
+            tenth = int(progress.fraction * 10)
             session.err.say(show.verify_progress(progress))
 
     async def verify(context: Context) -> tuple[LibraryEntry, Settings]:
@@ -333,8 +328,16 @@ def models_rm(
         return await context.library.plan_delete(name, extent, revision, unchecked=unchecked)
 
     plan = session.run(prepare)
+    if dry_run and session.as_json:
+        session.out.json({**show.delete_object(plan), "deleted": False})
+    elif dry_run:
+        session.out.line(plan.sentence)
+        session.out.lines(f"  {clean_line(path)}" for path in (*plan.removes, *plan.shared))
+        if plan.obstacles:
+            session.out.line("Would be refused:")
+            reasons = [show.finding_text(each) for each in plan.obstacles]
+            session.out.lines(bulleted(reasons, session.out.terminal.width))
     if dry_run:
-        _print_plan(session, plan)
         return
     plan.check()
     session.err.say(plan.sentence)
@@ -349,18 +352,6 @@ def models_rm(
         session.out.json({**show.delete_object(done.plan), "deleted": True, "freed_bytes": done.freed})
     else:
         session.out.line(f"{plan.model}: deleted, {human_bytes(done.freed)} freed.")
-
-
-def _print_plan(session: Session, plan: DeletePlan) -> None:
-    if session.as_json:
-        session.out.json({**show.delete_object(plan), "deleted": False})
-        return
-    session.out.line(plan.sentence)
-    session.out.lines(f"  {clean_line(path)}" for path in (*plan.removes, *plan.shared))
-    if plan.obstacles:
-        session.out.line("Would be refused:")
-        reasons: Sequence[str] = [show.finding_text(each) for each in plan.obstacles]
-        session.out.lines(bulleted(reasons, session.out.terminal.width))
 
 
 models.add(

@@ -17,6 +17,14 @@ def maybe(key: str, value: Any, why: str) -> Object:
     return {key: None, f"{key}_reason": why} if value is None or value == "" else {key: value}
 
 
+def known(why: str, **values: Any) -> Object:
+    """`maybe` for several keys whose nulls have the same reason."""
+    shape: Object = {}
+    for key, value in values.items():
+        shape |= maybe(key, value, why)
+    return shape
+
+
 def read(key: str, reading: Reading[T], shape: Callable[[T], Any]) -> Object:
     """A reading: its value, and its reason where it is missing or out of date."""
     value, reason = value_of(reading), reason_of(reading)

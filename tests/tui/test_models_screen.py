@@ -18,7 +18,8 @@ from spark_tui.domain.models.download import Download, DownloadPhase, DownloadRe
 from spark_tui.domain.models.hub import FormatBasis, Formats, Gating, SearchHit, Sort
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.reading import Ok, value_of
-from spark_tui.present.models import hits_table, strip_table
+from spark_tui.present.downloads import strip_table
+from spark_tui.present.inspection import hits_table
 from spark_tui.tui.format import cell
 from spark_tui.tui.screens.help import HelpScreen
 from spark_tui.tui.screens.home import HomeScreen
@@ -500,7 +501,7 @@ async def test_the_bandwidth_is_capped_and_freed_by_a_key(kit: Stock) -> None:
             sight.app.screen.query_one(Input).value = text
             await sight.press("enter")
             if text == "fast":
-                await sight.until_seen("Not a speed")
+                await sight.until_seen("is not a size")
             await sight.until(lambda rate=rate: kit.downloader.limit.bytes_per_second == rate)  # type: ignore[misc]
 
 

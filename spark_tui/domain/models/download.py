@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from spark_tui.domain.errors import SparkError
+from spark_tui.domain.errors import SparkError, UsageError
 from spark_tui.domain.models.hub import RepoFacts, Skipped, sum_known
 from spark_tui.domain.models.hub_errors import KEEP_FREE, error_named, no_room
+from spark_tui.domain.quantities import parse_bytes
 from spark_tui.domain.reading import NOT_READ_YET, Reading, value_of
+from spark_tui.domain.text import clean_line, truncate
 
 WINDOW_SECONDS: Final = 10.0
 _LEAST_SECONDS: Final = 1.0
@@ -281,6 +283,24 @@ class Limits:
 
     bytes_per_second: float | None = None
     at_once: int = 2
+
+
+def size_typed(text: str, what: str) -> int | None:
+    """`70g` -> bytes; None for nothing. Raises UsageError, which names `what` was typed."""
+    if not text:
+        return None
+    try:
+        return parse_bytes(text)
+    except ValueError:
+        shown = truncate(clean_line(text), 40)
+        raise UsageError(f"{what}: {shown!r} is not a size.", "Examples: 70g, 500m") from None
+
+
+def rate_typed(text: str, what: str) -> float | None:
+    """`50m` -> bytes per second; `none` and `0` remove the cap (0.0); nothing leaves it unchanged (None)."""
+    if not text:
+        return None
+    return 0.0 if text.lower() in ("none", "off", "0") else float(size_typed(text, what) or 0)
 
 
 def room_refusal(plans: Iterable[DownloadPlan], store: str) -> SparkError | None:

@@ -13,8 +13,8 @@ from textual.events import DescendantFocus, Resize
 from textual.widgets import TabbedContent
 
 from spark_tui.core.actions import Scope, key_of
-from spark_tui.domain.errors import SparkError, UsageError
-from spark_tui.domain.models.download import Download, DownloadPhase, DownloadRequest, Limits
+from spark_tui.domain.errors import SparkError
+from spark_tui.domain.models.download import Download, DownloadPhase, DownloadRequest, Limits, rate_typed
 from spark_tui.domain.models.inspection import Inspection, inspected
 from spark_tui.domain.models.store import (
     Completeness,
@@ -28,10 +28,12 @@ from spark_tui.domain.models.store import (
     is_commit,
 )
 from spark_tui.domain.presets.model_use import LibraryEntry, LibraryView
-from spark_tui.domain.quantities import docker_size, human_bytes, parse_bytes
+from spark_tui.domain.quantities import docker_size, human_bytes
 from spark_tui.domain.reading import NOT_READ_YET, Missing, Reading, Stale, reason_of, value_of
 from spark_tui.domain.text import clean_line
 from spark_tui.present import models as present
+from spark_tui.present.downloads import download_files_page, download_page, refusal_page, strip_table
+from spark_tui.present.inspection import checkpoint_page, sentence_page
 from spark_tui.present.models import FINDING, OTHER
 from spark_tui.present.page import Page, Row, Section, Tone
 from spark_tui.tui import format as fmt
@@ -44,6 +46,7 @@ from spark_tui.tui.widgets.row_list import NO_ROWS, RowList
 NO_MODEL = "No model selected."
 SETTLE_SECONDS = 0.15
 """How long the cursor rests on a model before its files are read."""
+NOT_READ = sentence_page("Not read yet.")
 MOST_DOWNLOADS = 5
 MOST_REVISIONS = 20
 
@@ -169,10 +172,9 @@ class ModelsScreen(ListScreen):
     def show_rows(self) -> None:
         words, view, short = self.filter_words, self.library, self.has_class("-short")
         if view is not None:
-            found = [each for each in view.entries if present.matches(each, self.look_at(each.model), words)]
             looks = {id_: look for id_, (_, look) in self._looks.items()}
-            ordered, now = present.in_order(found), self.context.clock.now()
-            table = present.list_table(view, ordered, looks, self.downloads, now, rest=not words, empty=self._empty())
+            found, now = present.shown_entries(view.entries, looks, words), self.context.clock.now()
+            table = present.list_table(view, found, looks, self.downloads, now, rest=not words, empty=self._empty())
             self.rows.show_table(table)
             free = f", {human_bytes(view.contents.free)} free" if short and view.contents.free is not None else ""
             self.show_count(len(found), len(view.entries), free)
@@ -181,7 +183,7 @@ class ModelsScreen(ListScreen):
                 NO_ROWS, fmt.safe(self._empty(), "" if self.spark.library == NOT_READ_YET else "$error")
             )
         glyphs, strip = self.spark.glyphs, self.downloads_list
-        table = present.strip_table(self.downloads, glyphs.engine, glyphs.cache)
+        table = strip_table(self.downloads, glyphs.engine, glyphs.cache)
         if not table.rows and strip.display:
             self._on_download = False
             if strip.has_focus:
@@ -218,27 +220,27 @@ class ModelsScreen(ListScreen):
         files: Page = ()
         inspection: Page = ()
         if download is not None:
-            title, files = download.request.title, present.download_files_page(download)
-            about = (*present.download_page(download), _hints(download))
+            title, files = download.request.title, download_files_page(download)
+            about = (*download_page(download), _hints(download))
         elif entry is not None:
             title, look, fills = entry.model.id, self.look_at(entry.model), self._download_for(entry)
             unknown = view.engines_unknown if view is not None else ""
             about = (*present.model_page(entry, look, fills, self.context.clock.now(), unknown), _hints(fills, entry))
             _, listed = self._files.get(entry.model.id, (None, None))
             if isinstance(listed, SparkError):
-                files = present.refusal_page(listed)
+                files = refusal_page(listed)
             else:
                 files = NOT_READ if listed is None else present.files_page(listed, entry.check)
             inspection = NOT_READ
             if isinstance(look, Missing):
-                inspection = _sentence(f"No format information: {look.reason}.", Tone.WARNING)
+                inspection = sentence_page(f"No format information: {look.reason}.", Tone.WARNING)
             elif look is not None:
-                inspection = present.checkpoint_page(look.value)
+                inspection = checkpoint_page(look)
         elif view is not None and key.startswith(OTHER):
             about = present.other_cache_page(view.contents.others[int(key.removeprefix(OTHER))])
         elif view is not None and key.startswith(FINDING):
             found = present.finding_rows((view.contents.findings[int(key.removeprefix(FINDING))],))
-            about = (*(() if view.entries else _sentence(self._empty(), Tone.PLAIN)), Section(rows=tuple(found)))
+            about = (*(() if view.entries else sentence_page(self._empty(), Tone.PLAIN)), Section(rows=found))
         self.page("overview").show(about)
         self.page("files").show(files)
         self.page("inspect").show(inspection)
@@ -273,24 +275,19 @@ class ModelsScreen(ListScreen):
         await self.context.clock.sleep(SETTLE_SECONDS)
         entry, view = self.entry, self.library
         if entry is not None:
-            await self._read_files(entry.model)
-            await self._read_checkpoint(entry.model)
+            model = entry.model
+            if self._files.get(model.id, (None,))[0] != model:
+                listed: tuple[StoredFile, ...] | SparkError = ()
+                try:
+                    listed = await self.context.library.files(model.id) if model.revisions else ()
+                except SparkError as error:
+                    listed = error
+                self._files = {model.id: (model, listed)}  # of one model: a store may have very many files
+            await self._read_checkpoint(model)
             self.show_selected()
         for each in view.entries if view is not None else ():
             if await self._read_checkpoint(each.model):
                 self._changed()
-
-    async def _read_files(self, model: StoredModel) -> None:
-        kept = self._files.get(model.id)
-        if kept is not None and kept[0] == model:
-            return
-        found: tuple[StoredFile, ...] | SparkError = ()
-        try:
-            if model.revisions:
-                found = await self.context.library.files(model.id)
-        except SparkError as error:
-            found = error
-        self._files = {model.id: (model, found)}  # of one model: a store may have very many files
 
     async def _read_checkpoint(self, model: StoredModel) -> bool:
         """Whether something was read: configs and headers, never a tensor."""
@@ -362,21 +359,20 @@ class ModelsScreen(ListScreen):
     @work(exit_on_error=False, exclusive=True, group="ask")
     async def action_cancel_work(self) -> None:
         """Cancels the verification, or the download; asks what to do with the downloaded data."""
+        from spark_tui.tui.screens.modals import ChoiceDialog
+
         entry, download = self.entry, self.download
         if entry is not None and self.context.library.verifying(entry.model.id) and not self._on_download:
             await self.context.library.cancel_verify(entry.model.id)
             self._toast(f"{entry.model.id}: verification cancelled.")
             self.show_rows()
-        elif download is None:
+            return
+        if download is None:
             self._toast("Nothing to cancel: no download, no verification.")
-        elif self.context.settings.read_only:
+            return
+        if self.context.settings.read_only:
             self._toast("Read-only mode: Cancel is disabled.")
-        else:
-            await self._cancel(download)
-
-    async def _cancel(self, download: Download) -> None:
-        from spark_tui.tui.screens.modals import ChoiceDialog
-
+            return
         choices = (
             ("leave", "Do not cancel"),
             ("keep", f"Cancel, keep {human_bytes(download.done)} to resume later"),
@@ -405,7 +401,7 @@ class ModelsScreen(ListScreen):
             hint = "All downloads together, per second: 50m, 1g, or none."
             text = await self.app.push_screen_wait(TextDialog("Bandwidth cap", hint, value=cap, placeholder="no cap"))
             if text is not None:
-                rate = _rate(text)
+                rate = rate_typed(text, "Bandwidth cap") or None
                 await self.context.downloads.set_limits(Limits(rate, now.at_once))
                 self._toast(f"Bandwidth cap: {text}/s for all downloads." if rate else "No bandwidth cap.")
         except SparkError as error:
@@ -533,13 +529,6 @@ class ModelsScreen(ListScreen):
             self.rows.focus()
 
 
-def _sentence(text: str, tone: Tone = Tone.QUIET) -> Page:
-    return (Section(rows=(Row(text, tone=tone),)),)
-
-
-NOT_READ = _sentence("Not read yet.")
-
-
 def _hints(download: Download | None, entry: LibraryEntry | None = None) -> Section:
     """The keys that act on a download, on what is missing or damaged, and on its users."""
     get, pause, cancel = key_of("get_model"), key_of("pause_download"), key_of("cancel_work")
@@ -575,13 +564,3 @@ def request_for(entry: LibraryEntry) -> DownloadRequest | None:
         return DownloadRequest(model.id, commit, wrong, again=True)
     whole = model.completeness in (Completeness.COMPLETE, Completeness.UNREFERENCED)
     return DownloadRequest(model.id, "main" if whole else commit)
-
-
-def _rate(text: str) -> float | None:
-    """`50m` -> bytes per second; None for no cap. Raises UsageError."""
-    if text.lower() in ("none", "off", "0"):
-        return None
-    try:
-        return float(parse_bytes(text)) or None
-    except ValueError as error:
-        raise UsageError(f"Not a speed: {error}.", "Examples: 50m, none") from None

@@ -15,15 +15,15 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
 from spark_tui.core.context import Context
-from spark_tui.domain.errors import SparkError, UsageError
-from spark_tui.domain.models.download import DownloadPlan, DownloadRequest
+from spark_tui.domain.errors import SparkError
+from spark_tui.domain.models.download import DownloadPlan, DownloadRequest, size_typed
 from spark_tui.domain.models.hub import SearchHit, SearchQuery, Sort
 from spark_tui.domain.models.inspection import Inspection, inspected
 from spark_tui.domain.models.weights import formats_typed
-from spark_tui.domain.quantities import human_bytes, parse_bytes
+from spark_tui.domain.quantities import human_bytes
 from spark_tui.domain.reading import Missing, Reading
-from spark_tui.present import models as present
-from spark_tui.present.page import Row, Section, Tone
+from spark_tui.present import downloads, inspection
+from spark_tui.present.page import Section
 from spark_tui.tui import format as fmt
 from spark_tui.tui.widgets.page import Page, page_lines
 from spark_tui.tui.widgets.row_list import RowList
@@ -49,10 +49,7 @@ class HubSearch:
 
     def query(self) -> SearchQuery:
         """What to ask the Hub. Raises UsageError."""
-        try:
-            most = parse_bytes(self.most) if self.most.strip() else None
-        except ValueError as error:
-            raise UsageError(f"Up to: {error}.", "Examples: 70g, 500m") from None
+        most = size_typed(self.most.strip(), "Up to")
         formats = formats_typed(self.formats.replace(",", " ").split())
         return SearchQuery(self.words.strip(), formats, self.publisher.strip(), most, self.fits, sort=self.sort)
 
@@ -126,7 +123,7 @@ class SearchDialog(ModalScreen[str | None]):
 
     def _show_hits(self) -> None:
         hits, now = self._search.hits or (), self._core.clock.now()
-        self.query_one(RowList).show_table(replace(present.hits_table(hits, now), empty=NOTHING))
+        self.query_one(RowList).show_table(inspection.hits_table(hits, now, NOTHING))
         self.query_one("#search").border_title = f"Search the Hub: {len(hits)} found" if hits else "Search the Hub"
         self._show_hit()
 
@@ -141,7 +138,7 @@ class SearchDialog(ModalScreen[str | None]):
 
     def _show_hit(self) -> None:
         hit = self._hit()
-        lines = page_lines((Section(rows=present.hit_rows(hit)),), 2000) if hit is not None else ()
+        lines = page_lines((Section(rows=inspection.hit_rows(hit)),), 2000) if hit is not None else ()
         self._foot(Content("\n").join(lines))
 
     def _hit(self) -> SearchHit | None:
@@ -247,16 +244,16 @@ class FetchDialog(ModalScreen[str | None]):
     def _show(self) -> None:
         plan, page = self._plan, self.query_one(Page)
         if plan is None:
-            page.show((Section(rows=(Row("Querying the Hub...", tone=Tone.QUIET),)),))
+            page.show(inspection.sentence_page("Querying the Hub..."))
         elif isinstance(plan, SparkError):
-            page.show(present.refusal_page(plan))
+            page.show(downloads.refusal_page(plan))
         else:
-            page.show(present.plan_page(plan, self._checkpoint))
+            page.show(downloads.plan_page(plan, self._checkpoint))
             rows = self.query_one(RowList)
             rows.display = bool(plan.choices)
             if plan.choices:
                 rows.styles.height = min(len(plan.choices), 12)
-                rows.show_table(present.choices_table(plan))
+                rows.show_table(downloads.choices_table(plan))
                 rows.focus()
         self.query_one("#fetch-keys", Static).update(self._keys())
 
