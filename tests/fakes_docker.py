@@ -47,13 +47,6 @@ EPOCH = 1_799_996_400.0
 DAEMON = DaemonFacts(version="28.5.1", api_version="1.51", os="linux", architecture="aarch64", root="/var/lib/docker")
 
 
-def daemon_down() -> DaemonNotRunning:
-    """The error of an engine that is not there."""
-    return DaemonNotRunning(
-        "Cannot reach Docker: nothing listens on its socket.", "Start it: sudo systemctl start docker"
-    )
-
-
 @dataclass(slots=True)
 class _FakeContainer:
     """One container: what Docker says of it, its log, and who waits for it."""
@@ -189,9 +182,11 @@ class FakeDocker(SimulatedDocker[_FakeContainer]):
         self._change(one, restart_count=count, finished_at=ended, started_at=self._tick())
         self._tell("start", one.facts)
 
-    def go_down(self, error: SparkError | None = None) -> None:
+    def go_down(self) -> None:
         """The daemon goes away: calls fail, streams break. Containers are kept."""
-        self._down = error or daemon_down()
+        self._down = DaemonNotRunning(
+            "Cannot reach Docker: nothing listens on its socket.", "Start it: sudo systemctl start docker"
+        )
         self._add(StreamBroken("The connection to Docker broke.", "It is tried again."))
         for one in self.all_containers.values():
             one.notify()
@@ -209,10 +204,6 @@ class FakeDocker(SimulatedDocker[_FakeContainer]):
     def named(self, name: str) -> ContainerFacts | None:
         """The container of that name as it is now, without a call being recorded."""
         return next((one.facts for one in self.all_containers.values() if one.facts.name == name), None)
-
-    def log(self, name: str) -> list[str]:
-        """What a container has written."""
-        return [line.text for line in self.find(name).lines]
 
     # --- the port -----------------------------------------------------------------------------------------
 
