@@ -182,9 +182,9 @@ class FakeDocker(SimulatedDocker[_FakeContainer]):
         self._change(one, restart_count=count, finished_at=ended, started_at=self._tick())
         self._tell("start", one.facts)
 
-    def go_down(self) -> None:
+    def go_down(self, error: SparkError | None = None) -> None:
         """The daemon goes away: calls fail, streams break. Containers are kept."""
-        self._down = DaemonNotRunning(
+        self._down = error or DaemonNotRunning(
             "Cannot reach Docker: nothing listens on its socket.", "Start it: sudo systemctl start docker"
         )
         self._add(StreamBroken("The connection to Docker broke.", "It is tried again."))
