@@ -25,7 +25,7 @@ TEMPLATE = b"{% if tools %}<tool_call>{% endif %}{% if enable_thinking %}<think>
 
 
 class Store(FolderModelStore):
-    """A store that every command may open anew: closing a fake world's port ends nothing."""
+    """A store that every command may open again: closing a fake world's port ends nothing."""
 
     async def close(self) -> None:
         return
@@ -91,7 +91,7 @@ def test_the_list_as_data(root: Path) -> None:
     assert expected == (None, True)
 
 
-def test_without_docker_the_list_stands_and_engines_are_null_with_the_reason(root: Path) -> None:
+def test_without_docker_engines_are_null_with_the_reason(root: Path) -> None:
     found = world(root)
     found.docker.go_down()
     assert "Cannot list engines" in found.run("models").err
@@ -123,7 +123,7 @@ def test_in_the_demo_there_is_an_answer(root: Path) -> None:
 # --- inspect ----------------------------------------------------------------------------------------------
 
 
-def test_a_checkpoint_is_told_in_words_and_in_figures(root: Path) -> None:
+def test_a_checkpoint_is_shown_in_words_and_figures(root: Path) -> None:
     result = world(root).run("models", "inspect", "acme/tiny-1b")
     assert result.code == 0, result.err
     pairs = dict(
@@ -146,7 +146,7 @@ def test_the_inspection_as_data_with_its_files(root: Path) -> None:
     assert all(each["digest"] for each in found["files"])
 
 
-def test_a_model_without_its_config_is_told_as_far_as_it_goes(root: Path) -> None:
+def test_a_model_without_its_config_is_shown_as_far_as_known(root: Path) -> None:
     cached(root, "acme/bare", {"model.safetensors": weights(100)})
     result = world(root).run("models", "inspect", "acme/bare")
     assert result.code == 0
@@ -170,7 +170,7 @@ def damage(root: Path, name: str = "config.json") -> None:
     path.write_bytes(path.read_bytes().replace(b"l", b"L"))
 
 
-def test_damage_is_named_with_the_command_that_fetches_it_again_and_the_exit_code_tells(root: Path) -> None:
+def test_damage_is_named_with_the_command_that_fetches_it_again_and_fails(root: Path) -> None:
     sound = world(root).run("models", "verify", "acme/tiny-1b")
     assert (sound.code, sound.out.startswith("All 6 files match the Hub")) == (0, True)
     damage(root)
@@ -215,7 +215,7 @@ def there(root: Path) -> bool:
     return (root / "hub/models--acme--tiny-1b").exists()
 
 
-def test_a_dry_run_tells_what_goes_and_what_comes_back_and_touches_nothing(root: Path) -> None:
+def test_a_dry_run_lists_what_is_deleted_and_freed_and_changes_nothing(root: Path) -> None:
     result = world(root).run("models", "rm", "acme/tiny-1b", "--dry-run")
     assert result.code == 0
     assert world(root).run("models", "rm", "own", "--dry-run", "--json").json["deleted"] is False
@@ -243,7 +243,7 @@ def test_a_model_goes_after_its_name_or_yes(root: Path, words: tuple[str, ...], 
         assert (result.json["deleted"], result.json["freed_bytes"] > 0) == (True, True)
 
 
-def test_an_engine_that_uses_it_is_in_the_way(root: Path) -> None:
+def test_an_engine_that_uses_it_prevents_deletion(root: Path) -> None:
     found = running(world(root), root)
     result = found.run("models", "rm", "acme/tiny-1b", "--yes")
     assert result.code == 4

@@ -90,7 +90,7 @@ def test_nothing_found_says_what_to_try_and_the_demo_has_no_hub() -> None:
 # --- pull -------------------------------------------------------------------------------------------------
 
 
-def test_a_dry_run_tells_files_sizes_and_room_and_starts_nothing() -> None:
+def test_a_dry_run_lists_files_sizes_and_room_and_starts_nothing() -> None:
     box = world()
     box.host.free = Ok(50 * GIB)
     result = box.run("models", "pull", "acme/tiny", "--dry-run")
@@ -162,7 +162,7 @@ def test_a_cap_is_set_for_all() -> None:
     assert box.downloader.limit == Limits(None, 3)
 
 
-def test_ctrl_c_pauses_and_says_how_to_go_on() -> None:
+def test_ctrl_c_pauses_and_names_the_command_to_resume() -> None:
     box = world()
     box.downloader = downloader = FakeDownloader()
     box.interrupt_when(lambda: downloader.looks > 1)
@@ -262,7 +262,7 @@ def test_names_from_outside_are_cleaned() -> None:
 # --- inspect ----------------------------------------------------------------------------------------------
 
 
-def test_inspect_on_the_hub_tells_the_card_where_files_tell_nothing() -> None:
+def test_inspect_on_the_hub_shows_the_card_without_format_information() -> None:
     result = world().run("models", "inspect", "acme/tiny", "--hub", "--files")
     assert "page      https://hub/acme/tiny" in result.out
     assert "model.safetensors" in result.out

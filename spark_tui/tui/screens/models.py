@@ -158,11 +158,6 @@ class ModelsScreen(ListScreen):
     def _download_for(self, entry: LibraryEntry) -> Download | None:
         return present.download_of(entry.model, self.downloads)
 
-    def look_at(self, model: StoredModel) -> Reading[Inspection] | None:
-        """The checkpoint by its own files; None before they are read."""
-        kept = self._looks.get(model.id)
-        return kept[1] if kept is not None else None
-
     # --- show -----------------------------------------------------------------------------------------
 
     def _changed(self) -> None:
@@ -223,10 +218,11 @@ class ModelsScreen(ListScreen):
             title, files = download.request.title, download_files_page(download)
             about = (*download_page(download), _hints(download))
         elif entry is not None:
-            title, look, fills = entry.model.id, self.look_at(entry.model), self._download_for(entry)
+            title, fills = entry.model.id, self._download_for(entry)
+            _, look = self._looks.get(title, (None, None))
             unknown = view.engines_unknown if view is not None else ""
             about = (*present.model_page(entry, look, fills, self.context.clock.now(), unknown), _hints(fills, entry))
-            _, listed = self._files.get(entry.model.id, (None, None))
+            _, listed = self._files.get(title, (None, None))
             if isinstance(listed, SparkError):
                 files = refusal_page(listed)
             else:
