@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from spark_tui.domain.presets.dialects.importing import Examined, FoundFile, Gathered, Registry, examine
-from spark_tui.domain.presets.located import Table
+from spark_tui.domain.presets.dialects.importing import CollectedFiles, ExaminedRecipe, FoundFile, Registry, examine
+from spark_tui.domain.presets.located import MappingValue
 from spark_tui.services.presets.imports import FolderRecipeStore
 from spark_tui.services.presets.store import parse
 
@@ -25,15 +25,15 @@ IMPORTABLE = tuple(path for path in (*EUGR, *SPARKRUN) if path.stem not in WITHO
 
 
 @cache
-def document(path: Path) -> Table:
+def document(path: Path) -> MappingValue:
     """A fixture as it is written."""
     found = parse(path.read_text(), str(path))
-    assert isinstance(found, Table)
+    assert isinstance(found, MappingValue)
     return found
 
 
 @cache
-def imported(path: Path) -> Examined:
+def imported(path: Path) -> ExaminedRecipe:
     """A fixture after its import, as part of its registry."""
     root = next(parent for parent in path.parents if parent.parent == REAL)
     gathered = FolderRecipeStore(None).gather(root)
@@ -41,7 +41,7 @@ def imported(path: Path) -> Examined:
     return examine(found, gathered, path.stem)
 
 
-def examined(text: str, path: str = "recipes/r.yaml", **registry: object) -> Examined:
+def examined(text: str, path: str = "recipes/r.yaml", **registry: object) -> ExaminedRecipe:
     """A recipe given as text, in a registry of its own."""
     found = FoundFile(path, text, parse(text, path))
-    return examine(found, Gathered(Registry("/registry", **registry), (found,)), "r")  # type: ignore[arg-type]
+    return examine(found, CollectedFiles(Registry("/registry", **registry), (found,)), "r")  # type: ignore[arg-type]

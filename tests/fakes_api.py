@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from spark_tui.domain.chat.message import ChatEvent, ChatRequest, ContentDelta, Finished, Usage
+from spark_tui.domain.chat.message import AnswerFinished, ChatEvent, ChatRequest, ContentDelta, Usage
 from spark_tui.domain.engine.state import Endpoint, Health, ServedModel
 from spark_tui.domain.errors import EngineUnreachable, SparkError, UsageError
 from spark_tui.services.ports import Clock
@@ -15,7 +15,7 @@ from spark_tui.services.ports import Clock
 Script: TypeAlias = Sequence[ChatEvent | BaseException | float]
 """What a chat does, in order: an exception is raised where it stands, a number is a pause in seconds of the clock."""
 
-HELLO: Script = (ContentDelta("Hello"), ContentDelta(" there."), Finished("stop"), Usage(5, 3))
+HELLO: Script = (ContentDelta("Hello"), ContentDelta(" there."), AnswerFinished("stop"), Usage(5, 3))
 
 
 @dataclass

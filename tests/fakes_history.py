@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from spark_tui.domain.history import HistoryOff, HistoryState, Record
 from spark_tui.domain.logs.starts import StartRecord
-from spark_tui.domain.metrics.series import Sample, SeriesKey, Stretch
+from spark_tui.domain.metrics.series import Sample, SeriesKey, SeriesSlice
 from spark_tui.domain.reading import Missing, Ok, Reading
 
 
@@ -20,7 +20,7 @@ class FakeHistory:
         self.kept: list[StartRecord] = []
         self.known = {start.key: start for start in starts}
         self.noted: list[Record] = []
-        self.stretches: dict[SeriesKey, Stretch] = {}
+        self.stretches: dict[SeriesKey, SeriesSlice] = {}
         self.closed = False
 
     def switch_off(self, reason: str, remedy: str = "Make room.") -> None:
@@ -49,10 +49,10 @@ class FakeHistory:
 
     async def series(
         self, keys: Sequence[SeriesKey], since: float, until: float, buckets: int
-    ) -> Reading[tuple[Stretch, ...]]:
+    ) -> Reading[tuple[SeriesSlice, ...]]:
         if self.state.reason:
             return Missing(self.state.reason)
-        return Ok(tuple(self.stretches.get(key, Stretch(key, 1.0)) for key in keys))
+        return Ok(tuple(self.stretches.get(key, SeriesSlice(key, 1.0)) for key in keys))
 
     async def starts(
         self, *, engine: str = "", preset: str = "", failed: bool = False, limit: int = 200

@@ -17,7 +17,7 @@ from spark_tui.core.bench_ab import Variant, running_engine
 from spark_tui.core.context import Context
 from spark_tui.domain.bench.compare import Comparison, compare
 from spark_tui.domain.bench.plan import BenchPlan, Content, PlanError, PromptCache, PromptForm, check_plan
-from spark_tui.domain.bench.run import BenchRun, Ending, Result, Status, result_to_json
+from spark_tui.domain.bench.run import BenchRun, Result, RunOutcome, Status, result_to_json
 from spark_tui.domain.errors import ExitCode, RefusedError, UsageError
 from spark_tui.present import bench as present
 from spark_tui.present.bench_export import comparison_object, exported, result_object, runs_object
@@ -121,7 +121,7 @@ def bench(
                 show_comparison(session, found)
 
         session.run(show)
-    return ExitCode.DONE if all(run.ending is Ending.COMPLETED for run in runs) else ExitCode.FAILED
+    return ExitCode.DONE if all(run.ending is RunOutcome.COMPLETED for run in runs) else ExitCode.FAILED
 
 
 async def _variants(name: str, other: str, context: Context) -> tuple[Variant, ...]:
@@ -193,7 +193,7 @@ def show_run(session: Session, context: Context, run: BenchRun) -> None:
     out.lines(text for text in (present.headline(run), present.host_text(run)) if text)
     for text in present.error_texts(run):
         err.say(text, "red")
-    if run.ending is not Ending.COMPLETED:
+    if run.ending is not RunOutcome.COMPLETED:
         err.say(f"{run.ending.value}: {run.reason}", "yellow")
     for caveat in run.caveats:
         err.note(caveat)

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from spark_tui.cli.chat_repl import Talk, converse, find_target
+from spark_tui.cli.chat_repl import ReplSession, converse, find_target
 from spark_tui.cli.command import F, command, engine_argument
 from spark_tui.cli.session import Session
 from spark_tui.core.context import Context
@@ -127,7 +127,7 @@ def start_chat(session: Session, name: str, options: ChatOptions, *, ask: Callab
         session.run(lambda _: talk.conversation.close())
 
 
-async def _open(session: Session, options: ChatOptions, name: str, context: Context, *, single: bool) -> Talk:
+async def _open(session: Session, options: ChatOptions, name: str, context: Context, *, single: bool) -> ReplSession:
     """A conversation with that engine, which must be serving."""
     conversations = context.conversations
     target, defaults = await find_target(context, name, options.model)
@@ -143,7 +143,7 @@ async def _open(session: Session, options: ChatOptions, name: str, context: Cont
     else:
         keep = options.keep if options.keep is not None else not single
         conversation = conversations.new(typed.over(defaults.settings), keep=keep)
-    talk = Talk(session, conversation, target, defaults)
+    talk = ReplSession(session, conversation, target, defaults)
     talk.show_reasoning = options.reasoning
     talk.attachments = tuple([await conversations.attachment(path) for path in options.files])
     check_together(talk.attachments)

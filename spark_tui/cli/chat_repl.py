@@ -18,7 +18,7 @@ from spark_tui.cli.output import Interrupted, table_lines
 from spark_tui.cli.session import Session
 from spark_tui.core.chat import ChatTarget, Conversation, advised, target_of
 from spark_tui.core.context import Context
-from spark_tui.domain.chat.conversation import Exchange, Room
+from spark_tui.domain.chat.conversation import ContextRoom, Exchange
 from spark_tui.domain.chat.message import Answer, Attachment, probability
 from spark_tui.domain.chat.request import Defaults, check_taken, check_together
 from spark_tui.domain.engine.state import Health
@@ -158,7 +158,7 @@ async def find_target(context: Context, name: str, model: str = "") -> tuple[Cha
     return replace(target, modalities=defaults.modalities), defaults
 
 
-class Talk:
+class ReplSession:
     """One conversation with one engine. Its coroutines run on the core's loop; `read` reads the user's next line."""
 
     def __init__(self, session: Session, conversation: Conversation, target: ChatTarget, defaults: Defaults) -> None:
@@ -176,7 +176,7 @@ class Talk:
     async def ask(self, question: str, _: Context) -> None:
         """Asks, with what is attached, and writes the answer as it comes. Raises the error that ended it."""
         use = self.conversation.use(self.target, question, self.attachments)
-        if use.room in (Room.NEAR, Room.OVER) and use.limit is not None:
+        if use.room in (ContextRoom.NEAR, ContextRoom.OVER) and use.limit is not None:
             trims = "; or ".join(trim.sentence for trim in self.conversation.trims(use))
             hint = f" /trim to {trims}." if trims else ""
             self.session.err.note(f"With this question: {context_gauge(use).text}.{hint}")
@@ -218,7 +218,7 @@ class Talk:
 # --- commands ---------------------------------------------------------------------------------------------
 
 
-class Leave(Exception):
+class QuitPrompt(Exception):
     """Ends the prompt."""
 
 
@@ -258,7 +258,7 @@ def command_named(name: str) -> PromptCommand:
 
 
 @command("help", "", "these commands")
-def _help(talk: Talk, _: str) -> None:
+def _help(talk: ReplSession, _: str) -> None:
     width = max(len(f"/{each.name} {each.usage}") for each in COMMANDS.values())
     for each in COMMANDS.values():
         talk.session.err.say(f"  {f'/{each.name} {each.usage}':<{width}}  {each.help}")
@@ -266,7 +266,7 @@ def _help(talk: Talk, _: str) -> None:
 
 
 @command("system", "[TEXT|@FILE|off]", "show or set the system prompt")
-async def _system(talk: Talk, rest: str, context: Context) -> None:
+async def _system(talk: ReplSession, rest: str, context: Context) -> None:
     if rest:
         await _change(talk, context, "system", None if rest == "off" else rest)
     else:
@@ -274,7 +274,7 @@ async def _system(talk: Talk, rest: str, context: Context) -> None:
 
 
 @command("set", "[NAME VALUE]", "show the settings, or set one; `default` unsets it")
-async def _set(talk: Talk, rest: str, context: Context) -> None:
+async def _set(talk: ReplSession, rest: str, context: Context) -> None:
     name, _, value = rest.replace("=", " ", 1).partition(" ")
     if not name:
         for row in setting_rows(talk.conversation.settings):
@@ -286,7 +286,7 @@ async def _set(talk: Talk, rest: str, context: Context) -> None:
         raise UsageError(f"/set {clean_line(name)} needs a value.", "Give one, or `default`; /set lists all settings.")
 
 
-async def _change(talk: Talk, context: Context, name: str, text: str | None) -> None:
+async def _change(talk: ReplSession, context: Context, name: str, text: str | None) -> None:
     settings = await context.conversations.with_setting(talk.conversation.settings, name, text)
     talk.conversation.settings = settings
     talk.say(
@@ -295,7 +295,7 @@ async def _change(talk: Talk, context: Context, name: str, text: str | None) -> 
 
 
 @command("think", "[on|off|show|hide]", "enable or disable reasoning; show or hide it")
-async def _think(talk: Talk, rest: str, context: Context) -> None:
+async def _think(talk: ReplSession, rest: str, context: Context) -> None:
     if rest in ("show", "hide"):
         talk.show_reasoning = rest == "show"
         talk.say(f"Reasoning is {'shown' if talk.show_reasoning else 'hidden'}.")
@@ -305,7 +305,7 @@ async def _think(talk: Talk, rest: str, context: Context) -> None:
 
 
 @command("tools", "[FILE|off]", "offer the tools of a JSON file; you type their results")
-async def _tools(talk: Talk, rest: str, context: Context) -> None:
+async def _tools(talk: ReplSession, rest: str, context: Context) -> None:
     if rest:
         tools = () if rest == "off" else await context.conversations.tools(rest)
         talk.conversation.settings = replace(talk.conversation.settings, tools=tools, tool_choice="")
@@ -317,7 +317,7 @@ async def _tools(talk: Talk, rest: str, context: Context) -> None:
 
 @command("image", "FILE|off", "attach an image to the next question")
 @command("audio", "FILE|off", "attach audio to the next question")
-async def _attach(talk: Talk, rest: str, context: Context) -> None:
+async def _attach(talk: ReplSession, rest: str, context: Context) -> None:
     if rest == "off":
         talk.attachments = ()
     elif rest:
@@ -330,17 +330,17 @@ async def _attach(talk: Talk, rest: str, context: Context) -> None:
 
 
 @command("retry", "", "ask the last question again; the answer is replaced")
-async def _retry(talk: Talk, _: str, __: Context) -> None:
+async def _retry(talk: ReplSession, _: str, __: Context) -> None:
     await talk.write(lambda: talk.conversation.regenerate(talk.target))
 
 
 @command("continue", "", "continue a stopped or cut answer")
-async def _continue(talk: Talk, _: str, __: Context) -> None:
+async def _continue(talk: ReplSession, _: str, __: Context) -> None:
     await talk.write(lambda: talk.conversation.go_on(talk.target))
 
 
 @command("edit", "[N] [TEXT]", "edit and resend the last question, or number N")
-def _edit(talk: Talk, rest: str) -> None:
+def _edit(talk: ReplSession, rest: str) -> None:
     number, text = _number_and_text(talk.conversation, rest)
     if not text:
         question = next((each.question for each in talk.conversation.exchanges if each.number == number), "")
@@ -364,14 +364,14 @@ def _number_and_text(conversation: Conversation, rest: str) -> tuple[int, str]:
 
 
 @command("past", "", "the questions, with their numbers")
-async def _past(talk: Talk, _: str, __: Context) -> None:
+async def _past(talk: ReplSession, _: str, __: Context) -> None:
     for each in talk.conversation.exchanges:
         unsent = "   no longer sent" if each.number < talk.conversation.sent_from else ""
         talk.session.err.say(f"  {each.number:>3}  {brief(each)}   ({each.model}, {each.outcome.value}){unsent}")
 
 
 @command("fork", "[N]", "continue in a copy that ends with the last answer, or number N")
-async def _fork(talk: Talk, rest: str, context: Context) -> None:
+async def _fork(talk: ReplSession, rest: str, context: Context) -> None:
     last = talk.conversation.last
     number = _number_and_text(talk.conversation, rest)[0] if rest else 0
     number = number or (last.number if last else 0)
@@ -380,19 +380,19 @@ async def _fork(talk: Talk, rest: str, context: Context) -> None:
 
 
 @command("context", "", "how full the context is")
-async def _context(talk: Talk, _: str, __: Context) -> None:
+async def _context(talk: ReplSession, _: str, __: Context) -> None:
     use = talk.conversation.use(talk.target)
     talk.session.err.say(context_gauge(use).text or "context empty")
     _list_trims(talk)
 
 
-def _list_trims(talk: Talk) -> None:
+def _list_trims(talk: ReplSession) -> None:
     for place, trim in enumerate(talk.conversation.trims(talk.conversation.use(talk.target)), 1):
         talk.session.err.say(f"  /trim {place}  {trim.sentence}")
 
 
 @command("trim", "[N|off]", "leave older messages out of what is sent")
-async def _trim(talk: Talk, rest: str, _: Context) -> None:
+async def _trim(talk: ReplSession, rest: str, _: Context) -> None:
     use = talk.conversation.use(talk.target)
     trims = talk.conversation.trims(use)
     place = int(rest) if rest.isdecimal() and len(rest) < 6 else 0
@@ -407,39 +407,43 @@ async def _trim(talk: Talk, rest: str, _: Context) -> None:
     elif trims:
         _list_trims(talk)
     else:
-        talk.say("The context has room." if use.room in (Room.ENOUGH, Room.UNKNOWN) else "Nothing can be left out.")
+        talk.say(
+            "The context has room."
+            if use.room in (ContextRoom.ENOUGH, ContextRoom.UNKNOWN)
+            else "Nothing can be left out."
+        )
 
 
 @command("engine", "[NAME]", "switch to another engine")
-async def _engine(talk: Talk, rest: str, context: Context) -> None:
+async def _engine(talk: ReplSession, rest: str, context: Context) -> None:
     if rest:
         talk.target, talk.defaults = await find_target(context, rest)
     talk.say(f"{talk.target.model} at {talk.target.engine}")
 
 
 @command("model", "[NAME]", "switch to another model of this engine")
-async def _model(talk: Talk, rest: str, context: Context) -> None:
+async def _model(talk: ReplSession, rest: str, context: Context) -> None:
     if rest:
         talk.target, talk.defaults = await find_target(context, talk.target.engine, rest)
     talk.say(f"{talk.target.model} at {talk.target.engine}")
 
 
 @command("new", "", "start a new conversation")
-async def _new(talk: Talk, _: str, context: Context) -> None:
+async def _new(talk: ReplSession, _: str, context: Context) -> None:
     kept = talk.conversation.journal is not None
     await talk.switch_to(context.conversations.new(talk.conversation.settings, keep=kept))
     talk.say("New conversation, with the same settings.")
 
 
 @command("list", "", "the saved conversations")
-async def _list(talk: Talk, _: str, context: Context) -> None:
+async def _list(talk: ReplSession, _: str, context: Context) -> None:
     table, err = conversation_table(await context.conversations.summaries()), talk.session.err
     for line in table_lines(table, err.terminal.width, err.terminal.paint):
         err.stream(f"{line}\n")
 
 
 @command("load", "ID|FILE", "continue another conversation")
-async def _load(talk: Talk, rest: str, context: Context) -> None:
+async def _load(talk: ReplSession, rest: str, context: Context) -> None:
     if not rest:
         raise UsageError("/load needs an id or a file.", "/list shows the ids.")
     conversations = context.conversations
@@ -450,7 +454,7 @@ async def _load(talk: Talk, rest: str, context: Context) -> None:
 
 
 @command("save", "FILE", "write this conversation to NAME.md or NAME.json")
-async def _save(talk: Talk, rest: str, context: Context) -> None:
+async def _save(talk: ReplSession, rest: str, context: Context) -> None:
     if not rest:
         kept = f"It is saved as {talk.conversation.id}." if talk.conversation.id else "It is not saved."
         raise UsageError("/save needs a file name.", f"NAME.md to read it, NAME.json to import it again. {kept}")
@@ -458,7 +462,7 @@ async def _save(talk: Talk, rest: str, context: Context) -> None:
 
 
 @command("title", "[TEXT]", "show or set the title")
-async def _title(talk: Talk, rest: str, _: Context) -> None:
+async def _title(talk: ReplSession, rest: str, _: Context) -> None:
     if rest:
         talk.conversation.rename(rest)
         await talk.flush()
@@ -466,8 +470,8 @@ async def _title(talk: Talk, rest: str, _: Context) -> None:
 
 
 @command("quit", "", "leave")
-def _quit(_: Talk, __: str) -> None:
-    raise Leave
+def _quit(_: ReplSession, __: str) -> None:
+    raise QuitPrompt
 
 
 # --- the prompt -------------------------------------------------------------------------------------------
@@ -478,7 +482,7 @@ def _headline(conversation: Conversation) -> str:
     return f"{conversation.title}: {count} exchange{'' if count == 1 else 's'}."
 
 
-def converse(talk: Talk) -> None:
+def converse(talk: ReplSession) -> None:
     """Question and answer until end of file. Ctrl-C stops an answer; at the prompt it leaves."""
     session, target = talk.session, talk.target
     talk.say(f"{target.model} at {target.engine}. Ctrl-C stops an answer, Ctrl-D leaves, /help.")
@@ -490,7 +494,7 @@ def converse(talk: Talk) -> None:
                 line = read_lines(talk.read)
                 if line.strip():
                     _take(talk, line)
-            except (EOFError, Leave):
+            except (EOFError, QuitPrompt):
                 session.err.say()
                 return
             except Interrupted:
@@ -515,7 +519,7 @@ def read_lines(ask: Callable[[str], str]) -> str:
     return "\n".join(lines)
 
 
-def _take(talk: Talk, line: str) -> None:
+def _take(talk: ReplSession, line: str) -> None:
     """A command, or a question; then the tool calls that the answer leaves open."""
     if line.startswith("/") and not line.startswith("//"):
         name, _, rest = line[1:].partition(" ")

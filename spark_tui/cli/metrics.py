@@ -64,7 +64,7 @@ def metrics(session: Session, name: str, watch: bool, count: int | None, seconds
         return
     window = seconds or 5.0
 
-    async def work(context: Context) -> show.MetricsLook:
+    async def work(context: Context) -> show.MetricsSnapshot:
         view = await _serving(context, name)
         session.err.say(f"Measuring for {window:g} s...", "dim")
         first: float | None = None
@@ -78,7 +78,7 @@ def metrics(session: Session, name: str, watch: bool, count: int | None, seconds
         if now is None:
             raise EngineUnreachable(f"{view.name} reported no metrics.", f"See its log: spark-tui logs {view.name}")
         ever, parts = value_of(collector.lifetime(view.name)), collector.of(view.name).parts()
-        return show.MetricsLook(view, now, ever, parts, context.store.world.gpu, context.clock.now())
+        return show.MetricsSnapshot(view, now, ever, parts, context.store.world.gpu, context.clock.now())
 
     look = session.run(work)
     if session.as_json:

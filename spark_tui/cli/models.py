@@ -21,8 +21,8 @@ from spark_tui.domain.models.inspection import Inspection, inspected
 from spark_tui.domain.models.store import (
     Completeness,
     Deleted,
+    DeleteExtent,
     DeletePlan,
-    Extent,
     Layout,
     StoredFile,
     VerifyProgress,
@@ -320,7 +320,7 @@ def models_rm(
     """
     if revision and leftovers:
         raise click.UsageError("Use either --revision or --leftovers.")
-    extent = Extent.LEFTOVERS if leftovers else Extent.REVISION if revision else Extent.MODEL
+    extent = DeleteExtent.LEFTOVERS if leftovers else DeleteExtent.REVISION if revision else DeleteExtent.MODEL
 
     async def prepare(context: Context) -> DeletePlan:
         if not dry_run:

@@ -15,7 +15,7 @@ from spark_tui.cli.output import error_object, write_new
 from spark_tui.cli.session import Session
 from spark_tui.core.context import Context
 from spark_tui.core.preflight import container_of, preset_diff
-from spark_tui.core.preset_imports import Given, ImportedRecipe, ImportReport, import_recipes
+from spark_tui.core.preset_imports import ImportedRecipe, ImportReport, PastedText, import_recipes
 from spark_tui.domain.engine.container import ContainerSpec
 from spark_tui.domain.engine.docker_run import render_text
 from spark_tui.domain.errors import (
@@ -32,7 +32,7 @@ from spark_tui.domain.presets.dialects.container_files import compose_text, quad
 from spark_tui.domain.presets.dialects.recipe_files import to_eugr, to_sparkrun
 from spark_tui.domain.presets.dialects.yaml_text import comment, yaml_text
 from spark_tui.domain.presets.diff import Diff
-from spark_tui.domain.presets.located import Table
+from spark_tui.domain.presets.located import MappingValue
 from spark_tui.domain.presets.overrides import Overrides, overrides_from_pairs, pairs_from
 from spark_tui.domain.presets.plan import LaunchPlan
 from spark_tui.domain.presets.preset import Origin, Preset, PresetCatalogue
@@ -145,7 +145,7 @@ def import_presets(session: Session, source: str, name: str, replace: bool) -> N
     A file, a folder of them, or a registry cloned with git; a script or guide with docker run commands; - for standard
     input. Nothing in them is run: hooks and mods are shown. Keys and tokens are removed.
     """
-    given = Given(_piped(session), "standard input") if source == "-" else Path(source)
+    given = PastedText(_piped(session), "standard input") if source == "-" else Path(source)
 
     async def work(context: Context) -> ImportReport:
         session.refuse_if_read_only(context)
@@ -284,7 +284,7 @@ def _of_plan(plan: LaunchPlan, format_: str) -> tuple[str, Sequence[str]]:
 
 def _of_recipe(context: Context, preset: Preset, overrides: Overrides, format_: str) -> tuple[str, Sequence[str]]:
     found = context.recipes.recipe(preset.file)
-    if not isinstance(found.document, Table):
+    if not isinstance(found.document, MappingValue):
         raise PresetError("The file holds no recipe any more.", "Restore it.", file=preset.file)
     exported = to_sparkrun(preset, found.document, overrides)
     if exported.document is found.document and format_ == "sparkrun":

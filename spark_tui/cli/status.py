@@ -22,7 +22,7 @@ from spark_tui.present.json import moment
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
+class _Snapshot:
     """The machine, Docker and its engines, at one moment. `error`: why Docker did not answer."""
 
     world: World
@@ -69,19 +69,19 @@ def status(session: Session, plain: bool, watch: bool) -> None:
         raise look.error
 
 
-async def _look(context: Context) -> _Look:
+async def _look(context: Context) -> _Snapshot:
     host = asyncio.ensure_future(context.collectors.collect_once())
     try:
         daemon = await context.docker.daemon()
         views = await context.supervisor.look()
     except SparkError as error:
         await host
-        return _Look(context.store.world, context.clock.now(), error=error, demo=context.demo)
+        return _Snapshot(context.store.world, context.clock.now(), error=error, demo=context.demo)
     except asyncio.CancelledError:
         host.cancel()
         raise
     await host
-    return _Look(context.store.world, context.clock.now(), daemon, views, demo=context.demo)
+    return _Snapshot(context.store.world, context.clock.now(), daemon, views, demo=context.demo)
 
 
 # --- ps -----------------------------------------------------------------------------------------------

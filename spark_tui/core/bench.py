@@ -36,9 +36,9 @@ from spark_tui.domain.bench.plan import (
 from spark_tui.domain.bench.record import RequestRecord
 from spark_tui.domain.bench.run import (
     BenchRun,
-    Ending,
     HostSample,
     Pass,
+    RunOutcome,
     host_figures,
     levels,
     plan_caveats,
@@ -208,7 +208,7 @@ class BenchSession:
         except SparkError:
             return EMPTY_PAGE
 
-    def run(self, seconds: float, ending: Ending = Ending.COMPLETED, reason: str = "") -> BenchRun:
+    def run(self, seconds: float, ending: RunOutcome = RunOutcome.COMPLETED, reason: str = "") -> BenchRun:
         """Everything so far."""
         records = [record for each in self._passes for record in each.records]
         side = between(self._before, self._after)
@@ -478,12 +478,12 @@ class _Run:
         measured = any(run.levels for run in self._progress.runs)
         if failure is not None and not measured:
             raise failure
-        ending, reason = Ending.COMPLETED, ""
+        ending, reason = RunOutcome.COMPLETED, ""
         if self._stop.is_set():
-            ending = Ending.STOPPED if self._host.reason else Ending.CANCELLED
+            ending = RunOutcome.STOPPED if self._host.reason else RunOutcome.CANCELLED
             reason = self._host.reason or "stopped before its end"
         elif failure is not None:
-            ending, reason = Ending.FAILED, failure.summary
+            ending, reason = RunOutcome.FAILED, failure.summary
         runs = tuple(session.run(self._seconds, ending, reason) for session in self._sessions)
         for run in runs if measured else ():
             self._bench.results.keep(run)

@@ -19,9 +19,9 @@ from spark_tui.domain.chat.conversation import (
     ContextUse,
     EngineSide,
     Exchange,
-    Say,
     ToolAnswer,
-    Trim,
+    TrimPlan,
+    UserInput,
     context_use,
     history,
     proposals,
@@ -374,7 +374,7 @@ class Conversation:
 
     def messages(self, question: str) -> tuple[Message, ...]:
         """The messages that ask `question` now; the rules are those of `history`."""
-        return history(self.exchanges, self.settings, Say(question), sent_from=self.sent_from)
+        return history(self.exchanges, self.settings, UserInput(question), sent_from=self.sent_from)
 
     def thread(self) -> ChatThread:
         """As it stands, for a fork or an export."""
@@ -385,11 +385,11 @@ class Conversation:
     def use(self, target: ChatTarget, question: str = "", attachments: tuple[Attachment, ...] = ()) -> ContextUse:
         """The part of the engine's context that asking `question` takes."""
         return context_use(
-            self.exchanges, self.settings, Say(question, attachments),
+            self.exchanges, self.settings, UserInput(question, attachments),
             limit=target.limit, model=target.model, sent_from=self.sent_from,
         )  # fmt: skip
 
-    def trims(self, use: ContextUse) -> tuple[Trim, ...]:
+    def trims(self, use: ContextUse) -> tuple[TrimPlan, ...]:
         """Ways to make room, mildest first."""
         return proposals(self.exchanges, use, sent_from=self.sent_from)
 
@@ -416,7 +416,7 @@ class Conversation:
         self._check_free()
         check_together(attachments)
         check_taken(attachments, target.modalities, target.model)
-        return self._send(Say(question, attachments), target)
+        return self._send(UserInput(question, attachments), target)
 
     def answer_tools(self, results: Sequence[str], target: ChatTarget) -> AsyncGenerator[Answer, None]:
         """Sends typed results of the last answer's tool calls, in their order. As `ask`."""
@@ -428,7 +428,7 @@ class Conversation:
                 "Give one for each, in order." if calls else "Ask a question.",
             )
         answers = tuple(ToolAnswer(call.id, call.name, text) for call, text in zip(calls, results, strict=True))
-        return self._send(Say(tool_answers=answers), target)
+        return self._send(UserInput(tool_answers=answers), target)
 
     def regenerate(self, target: ChatTarget) -> AsyncGenerator[Answer, None]:
         """Sends the last question, or the last tool results, again; the answer replaces the old one.
@@ -438,7 +438,7 @@ class Conversation:
         last = self._exchange()
         check_taken(last.attachments, target.modalities, target.model)
         self.cut(last.number)
-        return self._send(Say(last.question, last.attachments, last.tool_answers), target)
+        return self._send(UserInput(last.question, last.attachments, last.tool_answers), target)
 
     def edit(self, number: int, question: str, target: ChatTarget) -> AsyncGenerator[Answer, None]:
         """Replaces the question of exchange `number`, keeps its attachments, and removes all later exchanges."""
@@ -447,7 +447,7 @@ class Conversation:
             raise UsageError("These are answers to tool calls, not a question.", "Edit the question before them.")
         check_taken(edited.attachments, target.modalities, target.model)
         self.cut(number)
-        return self._send(Say(question, edited.attachments), target)
+        return self._send(UserInput(question, edited.attachments), target)
 
     def go_on(self, target: ChatTarget) -> AsyncGenerator[Answer, None]:
         """Continues the last answer where it was stopped, broke off or was cut; its text stays.
@@ -467,7 +467,7 @@ class Conversation:
         request = ChatRequest(
             target.model, messages, settings.parameters, settings.tools, settings.tool_choice, go_on=True
         )
-        return self._start(Say(last.question, last.attachments, last.tool_answers), target, request, last.answer)
+        return self._start(UserInput(last.question, last.attachments, last.tool_answers), target, request, last.answer)
 
     def _check_free(self) -> None:
         if self.live:
@@ -482,14 +482,14 @@ class Conversation:
             raise UsageError(what, "Ask a question.")
         return found
 
-    def _send(self, say: Say, target: ChatTarget) -> AsyncGenerator[Answer, None]:
+    def _send(self, say: UserInput, target: ChatTarget) -> AsyncGenerator[Answer, None]:
         settings = self.settings
         messages = history(self.exchanges, settings, say, sent_from=self.sent_from)
         request = ChatRequest(target.model, messages, settings.parameters, settings.tools, settings.tool_choice)
         return self._start(say, target, request, Answer(0.0))
 
     def _start(
-        self, say: Say, target: ChatTarget, request: ChatRequest, carried: Answer
+        self, say: UserInput, target: ChatTarget, request: ChatRequest, carried: Answer
     ) -> AsyncGenerator[Answer, None]:
         self._last_number += 1
         builder = AnswerBuilder(self._clock.monotonic(), content=carried.content, reasoning=carried.reasoning)

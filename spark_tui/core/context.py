@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from spark_tui.core.conversations import Conversations
     from spark_tui.core.crash_loops import RestartBreaker
     from spark_tui.core.doctor import Doctor
-    from spark_tui.core.downloads import Downloads, Fetching, Hub
+    from spark_tui.core.downloads import Downloads, Hub, LaunchDownloads
     from spark_tui.core.engines import EngineSupervisor
     from spark_tui.core.fit import LaunchChecks, MemoryGate
     from spark_tui.core.guard import Guard, GuardLauncher, LoadGuard
@@ -263,7 +263,7 @@ class Context:
     library: Library
     hub: Hub
     downloads: Downloads
-    fetching: Fetching | None
+    fetching: LaunchDownloads | None
     preflight: Preflight
     checks: LaunchChecks
     memory_gate: MemoryGate

@@ -236,7 +236,7 @@ _RESUMES: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class MissingFiles:
     """What a launch has to fetch first: dry runs of what is not downloaded. `here`: it needs something, and all of it
     is downloaded. Sizes in bytes, None where they are unknown."""
 
@@ -270,7 +270,7 @@ class Wanted:
         return f"{self.titles}: {size}" + ("" if self.free is None else f", {human_bytes(self.free)} free")
 
 
-class Fetching:
+class LaunchDownloads:
     """Finds what is missing for a launch, and fetches it. `has_file`: whether a required file is in the store."""
 
     def __init__(
@@ -288,7 +288,7 @@ class Fetching:
         """Downloads continue when a launch that waits for them ends: this program is being closed."""
         self._let_go = True
 
-    async def look(self, plan: LaunchPlan) -> Wanted:
+    async def look(self, plan: LaunchPlan) -> MissingFiles:
         """What is missing. The Hub is asked only when something is.
 
         Raises the Hub's errors when it cannot tell what would have to be fetched; what would stop the fetching itself
@@ -302,7 +302,7 @@ class Fetching:
             raise
         # Which of a repository's GGUF files is meant, the engine's own command says.
         plans = tuple(each for each in found if not each.whole and not each.choices)
-        return Wanted(plans, here=bool(requests_of(plan)) and all(each.whole for each in found))
+        return MissingFiles(plans, here=bool(requests_of(plan)) and all(each.whole for each in found))
 
     async def missing(self, plan: LaunchPlan) -> tuple[DownloadRequest, ...]:
         """What of it is not in the store, by the store alone."""
@@ -322,7 +322,7 @@ class Fetching:
 
         return tuple(each for each in requests if not here(each))
 
-    async def fetch(self, wanted: Wanted, detail: Detail) -> str:
+    async def fetch(self, wanted: MissingFiles, detail: Detail) -> str:
         """Fetches all of it, and returns what was fetched in words. Cancelled, it pauses what runs; what has arrived is
         kept. Raises the error of a download that fails, and DiskFull when all of it does not fit."""
         refusal = wanted.refusal or room_refusal(wanted.plans, self._folder)

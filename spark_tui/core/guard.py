@@ -24,13 +24,13 @@ from spark_tui.domain.errors import SparkError
 from spark_tui.domain.finding import Severity
 from spark_tui.domain.host.guard import (
     START,
-    Act,
     Decision,
+    GuardAction,
+    GuardContext,
     GuardedEngine,
     GuardEntry,
     GuardState,
     Policy,
-    Scene,
     decide,
     ended,
     sample_of,
@@ -103,19 +103,19 @@ class Guard:
         alive = [engine for engine in self.engines if engine.id not in self._ended]
         target = self._target or victim(alive, only_ours=self._only_ours)
         # Of two engines that load, each may be measuring memory: then the cache is left alone.
-        scene = Scene(target is not None, loading > 0, measuring=loading > 1)
+        scene = GuardContext(target is not None, loading > 0, measuring=loading > 1)
         self._state, decision = decide(self._state, sample, policy, scene)
         match decision.act:
-            case Act.STOP if target is not None:
+            case GuardAction.STOP if target is not None:
                 self._target = target
                 self._note(decision, target, self._actuator.stop(target, int(policy.grace)))
-            case Act.KILL if target is not None:
+            case GuardAction.KILL if target is not None:
                 self._target = None
                 self._note(decision, target, self._actuator.kill(target))
                 self._ended.add(target.id)
-            case Act.DROP_CACHE:
+            case GuardAction.DROP_CACHE:
                 self._relieve(decision, self._actuator.drop_cache)
-            case Act.COMPACT:
+            case GuardAction.COMPACT:
                 self._relieve(decision, self._actuator.compact)
         return decision
 
@@ -247,12 +247,15 @@ class LoadGuard:
             if isinstance(reading, Ok):
                 sample = sample_of(reading.value, self._clock.monotonic())
                 others = (view for view in self._supervisor.views() if view.name != name and view.container.running)
-                scene = Scene(loading=True, measuring=any(measuring(view.timeline) for view in others))
+                scene = GuardContext(loading=True, measuring=any(measuring(view.timeline) for view in others))
                 state, decision = decide(state, sample, self._policy, scene)
                 try:
-                    if decision.act is Act.COMPACT:
+                    if decision.act is GuardAction.COMPACT:
                         await self._cache.compact_quietly()
-                    elif decision.act is Act.DROP_CACHE and (result := await self._cache.drop_quietly()) is not None:
+                    elif (
+                        decision.act is GuardAction.DROP_CACHE
+                        and (result := await self._cache.drop_quietly()) is not None
+                    ):
                         self._supervisor.say(f"{name} loads, {decision.reason}. {result.sentence}")
                 except SparkError as error:
                     self._supervisor.say(f"the load guard of {name} has ended: {error.summary}", remedy=error.remedy)

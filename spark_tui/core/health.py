@@ -45,7 +45,7 @@ Tokens = Callable[[str], TokenSample | None]
 
 
 @dataclass(slots=True)
-class _Watched:
+class _WatchedStart:
     """One start of an engine: its suspicion, and the counters made of its log lines."""
 
     start: tuple[str, float | None]
@@ -68,7 +68,7 @@ class HealthWatch:
     tokens: Tokens = lambda _: None
     _: KW_ONLY
     read_only: bool = False
-    _engines: dict[str, _Watched] = field(default_factory=dict, init=False)
+    _engines: dict[str, _WatchedStart] = field(default_factory=dict, init=False)
     _power: LowPowerState = field(default_factory=LowPowerState, init=False)
 
     async def run(self) -> None:
@@ -109,7 +109,7 @@ class HealthWatch:
         start = (view.container.id, view.container.started_at)
         watched = self._engines.get(view.name)
         if watched is None or watched.start != start:
-            watched = self._engines[view.name] = _Watched(start)
+            watched = self._engines[view.name] = _WatchedStart(start)
         if (sample := self._sample(watched, view)) is not None:
             watched.state = watch_tokens(watched.state, sample)
         if watched.state.stall is Stall.SUSPECTED and not self.read_only:
@@ -124,7 +124,7 @@ class HealthWatch:
             sentence = state.sentence(self.clock.monotonic())
             self.alarms.raise_(Finding(AlarmId.STALL, severity, sentence, remedy=STALL_REMEDY, subject=name))
 
-    def _sample(self, watched: _Watched, view: EngineView) -> TokenSample | None:
+    def _sample(self, watched: _WatchedStart, view: EngineView) -> TokenSample | None:
         """New counters: from the engine's metrics, else made of what the log's new lines say of the serving."""
         found, last = self.tokens(view.name), watched.state.last
         if found is not None:

@@ -14,7 +14,7 @@ from spark_tui.domain.history import HistoryOff, HistoryState, Record
 from spark_tui.domain.logs.starts import Eta, StartRecord, eta, merged, past_starts, start_record
 from spark_tui.domain.logs.timeline import BootTimeline
 from spark_tui.domain.logs.view import EngineView
-from spark_tui.domain.metrics.series import HOST, MetricId, Sample, SeriesKey, Stretch
+from spark_tui.domain.metrics.series import HOST, MetricId, Sample, SeriesKey, SeriesSlice
 from spark_tui.domain.reading import Ok, Reading
 from spark_tui.services.ports import Clock, HistoryStore
 
@@ -112,7 +112,7 @@ class History:
 
     async def series(
         self, engine: str, metrics: Sequence[MetricId], since: float, until: float, buckets: int
-    ) -> Reading[tuple[Stretch, ...]]:
+    ) -> Reading[tuple[SeriesSlice, ...]]:
         """A stretch of each of these metrics, of an engine or of the machine as `MetricId.of_host` has it.
 
         `since` and `until` are seconds since the epoch; at most `buckets` and one buckets. The newest ten seconds may

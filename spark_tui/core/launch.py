@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import aclosing, nullcontext
 from dataclasses import dataclass, replace
 
-from spark_tui.core.downloads import Fetching
+from spark_tui.core.downloads import LaunchDownloads
 from spark_tui.core.engines import EngineSupervisor, EngineWatch
 from spark_tui.core.fit import MemoryGate
 from spark_tui.core.guard import GuardLauncher, LoadGuard
@@ -93,7 +93,7 @@ class Launcher:
         clock: Clock,
         load_guard: LoadGuard | None,
         gate: MemoryGate,
-        fetching: Fetching | None,
+        fetching: LaunchDownloads | None,
         guard_launcher: GuardLauncher | None,
     ) -> None:
         self._docker = docker

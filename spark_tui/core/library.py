@@ -11,7 +11,7 @@ from spark_tui.core.store import Store
 from spark_tui.domain.engine.container import ContainerFacts
 from spark_tui.domain.errors import RefusedError, SparkError, UsageError
 from spark_tui.domain.finding import Finding, Severity
-from spark_tui.domain.models.store import Deleted, DeletePlan, Extent, StoredFile, StoredModel, VerifyProgress
+from spark_tui.domain.models.store import Deleted, DeleteExtent, DeletePlan, StoredFile, StoredModel, VerifyProgress
 from spark_tui.domain.presets.model_use import LibraryEntry, LibraryView, User, container_use, preset_use
 from spark_tui.domain.quantities import human_bytes
 from spark_tui.domain.reading import Ok, Reading, aged, value_of
@@ -158,13 +158,13 @@ class Library:
     # --- deleting -------------------------------------------------------------------------------------
 
     async def plan_delete(
-        self, model: str, extent: Extent = Extent.MODEL, revision: str = "", *, unchecked: bool = False
+        self, model: str, extent: DeleteExtent = DeleteExtent.MODEL, revision: str = "", *, unchecked: bool = False
     ) -> DeletePlan:
         """What a deletion would take and give back, with its obstacles: an engine that uses the model, a download,
         folders of root's. `unchecked`: also where Docker cannot list the containers. Raises UsageError for a model or
         revision that is not there."""
         plan = await self._models.plan_delete(model, extent, revision)
-        if extent is Extent.LEFTOVERS:
+        if extent is DeleteExtent.LEFTOVERS:
             return plan
         entry, view = await self.entry(plan.model), value_of(self.view)
         if view is not None and view.engines_unknown and not unchecked:

@@ -22,7 +22,7 @@ from spark_tui.domain.metrics.page import MetricPage, Snapshot
 from spark_tui.domain.metrics.series import Gap, MetricId, Sample, SeriesView
 from spark_tui.domain.metrics.serving import (
     EngineMetrics,
-    HostLook,
+    HostReadings,
     MetricWindow,
     engine_values,
     host_values,
@@ -233,7 +233,7 @@ _POLLED: Final = (EngineState.SERVING, EngineState.NOT_ANSWERING)
 
 
 @dataclass(slots=True)
-class _Asking:
+class _EnginePoll:
     """The poller of an engine that serves, and the task that it runs in."""
 
     poller: Poller[MetricPage]
@@ -255,7 +255,7 @@ class EngineMetricsCollector:
         self._clock = clock
         self._endpoint = endpoint
         self._engines: dict[str, FollowedEngine] = {}
-        self._asking: dict[str, _Asking] = {}
+        self._asking: dict[str, _EnginePoll] = {}
         self._host = FollowedEngine(HOST)
         self._listeners: list[Listener] = []
         self._looking = 0
@@ -309,7 +309,7 @@ class EngineMetricsCollector:
                 interval=self._interval,
                 timeout=TIMEOUT_SECONDS,
             )
-            self._asking[view.name] = _Asking(poller, group.create_task(poller.run()), view.state)
+            self._asking[view.name] = _EnginePoll(poller, group.create_task(poller.run()), view.state)
             return
         if view.state is EngineState.SERVING and asking.state is not EngineState.SERVING:
             asking.poller.wake()  # it may be in the middle of a long pause after failures
@@ -333,7 +333,7 @@ class EngineMetricsCollector:
         world, monotonic = self._store.world, self._clock.monotonic()
         passed = 0.0 if self._host_at is None else monotonic - self._host_at
         self._host_at = monotonic
-        values, reasons = host_values(HostLook(world.gpu, world.memory))
+        values, reasons = host_values(HostReadings(world.gpu, world.memory))
         watts = values.get(MetricId.GPU_POWER)
         if watts is not None and 0 < passed <= 3 * SLOW_SECONDS:
             self._joules += watts * passed

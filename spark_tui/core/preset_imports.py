@@ -10,7 +10,7 @@ from pathlib import Path
 from spark_tui.domain.errors import RefusedError, SparkError, UsageError
 from spark_tui.domain.host.identity import HostPaths
 from spark_tui.domain.presets.dialects.importing import (
-    Examined,
+    ExaminedRecipe,
     Registry,
     examine,
     names_of,
@@ -34,7 +34,7 @@ class ImportOutcome(StrEnum):
 class ImportedRecipe:
     """One recipe of an import. `file` is the preset that was written, `problem` why none was."""
 
-    recipe: Examined
+    recipe: ExaminedRecipe
     outcome: ImportOutcome
     file: str = ""
     problem: SparkError | None = None
@@ -53,7 +53,7 @@ class ImportReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class PastedText:
     """A text in place of a file: a recipe, or `docker run` commands. `called` is what it is called in the report."""
 
     text: str
@@ -62,7 +62,7 @@ class Given:
 
 def import_recipes(
     store: RecipeStore,
-    source: Path | Given,
+    source: Path | PastedText,
     *,
     builtin: Collection[str] = (),
     name: str = "",
@@ -76,10 +76,10 @@ def import_recipes(
     person's, unless `replace`.
     Raises UsageError for a path or name that cannot be used, PresetError for a folder or text that is too large.
     """
-    gathered = store.given(source.text, source.called) if isinstance(source, Given) else store.gather(source)
+    gathered = store.given(source.text, source.called) if isinstance(source, PastedText) else store.gather(source)
     files = tuple(each for found in gathered.files for each in with_commands(found))
     names = names_of(tuple(found.path for found in files))
-    if isinstance(source, Given):
+    if isinstance(source, PastedText):
         names |= {found.path: own_name(found) for found in files}
     if name:
         if len(names) > 1:
@@ -95,7 +95,7 @@ def import_recipes(
             ) from None
     examined = (examine(each, gathered, names[each.path], paths=paths, chosen=bool(name)) for each in files)
     recipes = tuple(_import(store, each, builtin, replace=replace) for each in examined)
-    if not recipes and not isinstance(source, Given):
+    if not recipes and not isinstance(source, PastedText):
         passed = f"{len(gathered.passed_over)} passed over" if gathered.passed_over else ""
         raise UsageError(
             f"There is no recipe in {clean_line(str(source))}.",
@@ -105,7 +105,7 @@ def import_recipes(
     return ImportReport(gathered.registry, recipes, gathered.passed_over)
 
 
-def _import(store: RecipeStore, recipe: Examined, builtin: Collection[str], *, replace: bool) -> ImportedRecipe:
+def _import(store: RecipeStore, recipe: ExaminedRecipe, builtin: Collection[str], *, replace: bool) -> ImportedRecipe:
     if recipe.problem is not None:
         return ImportedRecipe(recipe, ImportOutcome.REFUSED, problem=recipe.problem)
     try:

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Sequence
 
 from spark_tui.domain.bench.compare import Comparison, compare
-from spark_tui.domain.bench.published import SOURCES, Beside, beside, references
+from spark_tui.domain.bench.published import SOURCES, PublishedComparison, beside, references
 from spark_tui.domain.bench.run import BenchRun, Result, Status, result_of
 from spark_tui.domain.errors import UsageError
 from spark_tui.services.ports import Clock, ResultStore
@@ -96,7 +96,7 @@ class Results:
             )
         return like
 
-    def published(self, run: BenchRun) -> tuple[Beside, ...]:
+    def published(self, run: BenchRun) -> tuple[PublishedComparison, ...]:
         """Published figures that are comparable with this run, the most alike first."""
         return beside(run, references(), SOURCES)
 

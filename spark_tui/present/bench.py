@@ -12,8 +12,8 @@ from spark_tui.core.results import earlier_runs
 from spark_tui.domain.bench.compare import Comparison, Difference, SpeedVerdict
 from spark_tui.domain.bench.conditions import Conditions, quantization_words
 from spark_tui.domain.bench.plan import BenchPlan, LevelKey
-from spark_tui.domain.bench.published import Beside, Reference, family, why_none, why_not_beside
-from spark_tui.domain.bench.run import KNEE_EFFICIENCY, BenchRun, Ending, Level, Result, Scaling, Status, efficiency
+from spark_tui.domain.bench.published import PublishedComparison, Reference, family, why_none, why_not_beside
+from spark_tui.domain.bench.run import KNEE_EFFICIENCY, BenchRun, Level, Result, RunOutcome, Scaling, Status, efficiency
 from spark_tui.domain.bench.server_side import ServerCheck
 from spark_tui.domain.bench.statistics import Distribution
 from spark_tui.domain.engine.state import EngineState
@@ -108,7 +108,7 @@ def status_word(result: Result) -> str:
     """`done` for a measurement that came to its end; else how it ended, or the verdict."""
     if result.run is None or result.status is not Status.BENCHMARKED:
         return result.status.value
-    return "done" if result.run.ending is Ending.COMPLETED else result.run.ending.value
+    return "done" if result.run.ending is RunOutcome.COMPLETED else result.run.ending.value
 
 
 def quant_word(model: str, quantization: str) -> str:
@@ -191,7 +191,7 @@ def ended_text(run: BenchRun) -> str:
     """How a measurement ended and what it gave, for a notice."""
     answered = headline(run) or f"{run.counts.complete} requests answered"
     figures = answered if run.counts.complete else "no request completed"
-    if run.ending is Ending.COMPLETED:
+    if run.ending is RunOutcome.COMPLETED:
         return f"{run.conditions.engine}: {figures}"
     return f"{run.conditions.engine}: {run.ending.value}, {run.reason}. Kept: {figures}"
 
@@ -393,7 +393,7 @@ def head_page(result: Result, now: float) -> Page:
         return (Section(rows=tuple(rows)),)
     simulated = "  simulated" if run.conditions.simulated else ""
     rows = [Row(f"{word}  {when}, in {human_duration(run.seconds)}{simulated}", tone=tone)]
-    if reason := run.reason if run.ending is not Ending.COMPLETED else result.reason:
+    if reason := run.reason if run.ending is not RunOutcome.COMPLETED else result.reason:
         rows.append(Row(reason, tone=tone))
     if words := headline(run):
         rows.append(Row(words, tone=Tone.STRONG))
@@ -591,7 +591,7 @@ def history_page(run: BenchRun, results: Sequence[Result], now: float) -> Page:
     return tuple(page)
 
 
-def published_page(run: BenchRun, found: Sequence[Beside], references: Sequence[Reference]) -> Page:
+def published_page(run: BenchRun, found: Sequence[PublishedComparison], references: Sequence[Reference]) -> Page:
     """Published figures beside ours, with their source and what differs; then those that are not comparable."""
     rows = [row for each in found[:MOST_PUBLISHED] for row in beside_rows(each)]
     if not rows:
@@ -616,7 +616,7 @@ def published_page(run: BenchRun, found: Sequence[Beside], references: Sequence[
     return tuple(page)
 
 
-def beside_rows(each: Beside) -> tuple[Row, ...]:
+def beside_rows(each: PublishedComparison) -> tuple[Row, ...]:
     """One published figure: the ratio, its source, what differs."""
     reference = each.reference
     scatter = "within the scatter" if each.within_scatter else "beyond the scatter"

@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 from spark_tui.domain.chat.conversation import (
     ChatThread,
+    ContextRoom,
     ContextUse,
     ConversationHit,
     ConversationSummary,
     Exchange,
-    Room,
 )
 from spark_tui.domain.chat.formats import ending, figures, tokens
 from spark_tui.domain.chat.message import Answer, ToolCall
@@ -26,7 +26,7 @@ from spark_tui.present.page import Cell, Column, Table, Tone, cells
 BRIEF_CELLS = 60
 NO_METRICS = "not in the engine's metrics"
 VALUE_CELLS = 70
-_ROOM = {Room.NEAR: "nearly full", Room.OVER: "does not fit"}
+_ROOM = {ContextRoom.NEAR: "nearly full", ContextRoom.OVER: "does not fit"}
 
 
 def brief(exchange: Exchange) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Final
 
-from spark_tui.core.downloads import Wanted
+from spark_tui.core.downloads import MissingFiles
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.finding import Finding, Severity
 from spark_tui.domain.models.download import DownloadRequest
@@ -163,7 +163,7 @@ def finding_object(finding: Finding) -> Object:
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class LaunchVerdict:
     """The fit and the findings of one set of values. None: it could not be worked out."""
 
     overrides: Overrides
@@ -181,11 +181,11 @@ class ModelStatus:
     """What a launch would download, of all that it `needs`. `wanted` None: unknown, or there is no Hub."""
 
     needs: tuple[DownloadRequest, ...]
-    wanted: Wanted | None = None
+    wanted: MissingFiles | None = None
     problem: SparkError | None = None
 
 
-def judgement_page(judgement: Judgement | None) -> Page:
+def judgement_page(judgement: LaunchVerdict | None) -> Page:
     """The verdict with its reason and what would help, then errors and warnings, each with its fix."""
     if judgement is None:
         return (Section(rows=(Row("Checking fit and rules ...", tone=Tone.QUIET),)),)

@@ -23,7 +23,7 @@ LEVELS: Final = {Severity.OK: "ok", Severity.WARNING: "tight", Severity.ERROR: "
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class BreakdownRow:
     """A line of the memory breakdown. `size` in bytes, None where it is unknown; `note` says what it is, or why not."""
 
     name: str
@@ -41,7 +41,7 @@ class Part:
 
 def memory_parts(
     found: MemoryBreakdown, mem: MemInfo, pressure: Reading[float], *, drop_key: str = ""
-) -> tuple[Part, ...]:
+) -> tuple[BreakdownRow, ...]:
     """The parts of the bar in the order of `MemoryBreakdown.sizes`, then available memory, then swap. `drop_key`
     drops."""
     leaked = f"; {gib(found.orphaned)} GiB leaked (no owner)" if found.orphaned >= GIB // 4 else ""
@@ -60,7 +60,7 @@ def memory_parts(
     unknown = (found.engines is None, False, found.driver is None, False, False, False)
     names = ("engines", "apps", "driver", "cache", "droppable", "free")
     parts = [
-        Part(name, None if missing else size, found.total, note)
+        BreakdownRow(name, None if missing else size, found.total, note)
         for name, size, note, missing in zip(names, found.sizes, notes, unknown, strict=True)
     ]
     waiting = value_of(pressure)
@@ -68,8 +68,8 @@ def memory_parts(
     swap = f"of {gib(mem.swap_total)} GiB; {psi}" if mem.swap_total else psi
     return (
         *parts,
-        Part("available", mem.available, mem.total, "for a new engine"),
-        Part("swap", mem.swap_used, mem.swap_total, swap),
+        BreakdownRow("available", mem.available, mem.total, "for a new engine"),
+        BreakdownRow("swap", mem.swap_used, mem.swap_total, swap),
     )
 
 
@@ -80,7 +80,9 @@ def state_text(state: Finding) -> str:
 
 def memory_page(found: MemoryBreakdown, mem: MemInfo, world: World) -> Page:
     """The breakdown, with a line for each engine and the level."""
-    parts = [Part("total", mem.total, mem.total, "unified memory of CPU and GPU" if world.identity.is_spark else "")]
+    parts = [
+        BreakdownRow("total", mem.total, mem.total, "unified memory of CPU and GPU" if world.identity.is_spark else "")
+    ]
     parts += memory_parts(found, mem, world.pressure)
     rows = [Row(f"{part.figure:<14}  {part.note}".rstrip(), part.name) for part in parts]
     for share in reversed(found.engines or ()):

@@ -181,7 +181,7 @@ def totals(current: Reading[EngineMetrics], lifetime: Reading[EngineMetrics]) ->
 
 
 @dataclass(frozen=True, slots=True)
-class MetricsLook:
+class MetricsSnapshot:
     """An engine's metrics over one window (`now`), since its start (`ever`) and by rank (`parts`)."""
 
     view: EngineView
@@ -192,7 +192,7 @@ class MetricsLook:
     at: float
 
 
-def metrics_page(look: MetricsLook) -> Page:
+def metrics_page(look: MetricsSnapshot) -> Page:
     """Speed, queue, cache and GPU; then latencies over the window and since the start."""
     now, ever = look.now, look.ever
 
@@ -269,7 +269,7 @@ def gpu_object(reading: GpuReading) -> Object:
     }
 
 
-def look_object(look: MetricsLook) -> Object:
+def look_object(look: MetricsSnapshot) -> Object:
     return {
         "id": look.view.name,
         "at": moment(look.at),

@@ -34,7 +34,7 @@ _ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _CHUNK: Final = 1 << 20
 
 
-class Claims:
+class ConversationLocks:
     """The claims of this process on conversations in one folder. To be used from one thread."""
 
     def __init__(self, folder: Path) -> None:
@@ -84,7 +84,7 @@ class FileConversations:
         self._folder = folder
         self._private = PrivateFolder(folder)
         self._pool = CallPool("conversations", 1)
-        self._claims = Claims(folder)
+        self._claims = ConversationLocks(folder)
         self._known: dict[str, tuple[tuple[int, int], ConversationSummary]] = {}
         self.unreadable: tuple[str, ...] = ()
 

@@ -90,7 +90,7 @@ class Closed(Exception):
     """The consumer has gone: the producer stops."""
 
 
-class Handover(Generic[T]):
+class ThreadQueue(Generic[T]):
     """Passes items from one thread to one coroutine, and holds the thread back while too much waits.
 
     Everything that waits is taken at once, at most `batch` items. `capacity` bounds the sum of the weights that wait
@@ -188,7 +188,7 @@ class Handover(Generic[T]):
 class Producer(Protocol[T]):
     """What `stream` runs on a thread."""
 
-    def run(self, handover: Handover[T]) -> None:
+    def run(self, handover: ThreadQueue[T]) -> None:
         """Blocks until there is nothing more, or until `cancel`; errors reach the consumer."""
 
     def cancel(self) -> None:
@@ -205,7 +205,7 @@ class StreamThreads:
         self, producer: Producer[T], name: str, *, capacity: int = 4 * 1024**2, batch: int = 4096
     ) -> AsyncGenerator[list[T], None]:
         """Batches of what a producer finds. Closing the generator cancels the producer."""
-        handover: Handover[T] = Handover(asyncio.get_running_loop(), capacity=capacity, batch=batch)
+        handover: ThreadQueue[T] = ThreadQueue(asyncio.get_running_loop(), capacity=capacity, batch=batch)
 
         def cancel() -> None:
             handover.close()

@@ -30,11 +30,11 @@ from spark_tui.domain.host.memory import MemInfo
 from spark_tui.domain.host.vitals import ContainerMemory, GpuProcess, GpuReading, HostProcess, Vitals
 from spark_tui.domain.logs.starts import StartRecord
 from spark_tui.domain.metrics.page import MetricPage
-from spark_tui.domain.metrics.series import Sample, SeriesKey, Stretch
+from spark_tui.domain.metrics.series import Sample, SeriesKey, SeriesSlice
 from spark_tui.domain.models.checkpoint import CheckpointFacts
 from spark_tui.domain.models.download import Download, DownloadRequest, Limits, LocalFiles
 from spark_tui.domain.models.hub import RepoFacts, RepoFile, SearchHit, SearchQuery
-from spark_tui.domain.models.store import Deleted, DeletePlan, Extent, StoreContents, StoredFile, VerifyProgress
+from spark_tui.domain.models.store import Deleted, DeleteExtent, DeletePlan, StoreContents, StoredFile, VerifyProgress
 from spark_tui.domain.presets.preset import PresetCatalogue
 from spark_tui.domain.reading import Reading
 from spark_tui.domain.remote import RemoteHost
@@ -42,7 +42,7 @@ from spark_tui.domain.secret import Secret
 
 if TYPE_CHECKING:
     from spark_tui.domain.doctor import EngineProcess, Link, StoreState
-    from spark_tui.domain.presets.dialects.importing import FoundFile, Gathered
+    from spark_tui.domain.presets.dialects.importing import CollectedFiles, FoundFile
 
 
 class Clock(Protocol):
@@ -298,13 +298,13 @@ class CheckpointSource(Protocol):
 class RecipeStore(Protocol):
     """Recipe files of other people, and the person's own preset folder. Raises PresetError for what cannot be read."""
 
-    def gather(self, source: Path) -> Gathered:
+    def gather(self, source: Path) -> CollectedFiles:
         """Every recipe in a file or folder, and what its registry says of itself.
 
         Raises UsageError for a path that is neither, PresetError for a folder that is too large.
         """
 
-    def given(self, text: str, called: str) -> Gathered:
+    def given(self, text: str, called: str) -> CollectedFiles:
         """A text in place of a file. Raises PresetError for one that is too large."""
 
     def recipe(self, file: str) -> FoundFile:
@@ -547,7 +547,7 @@ class HistoryStore(Protocol):
 
     async def series(
         self, keys: Sequence[SeriesKey], since: float, until: float, buckets: int
-    ) -> Reading[tuple[Stretch, ...]]:
+    ) -> Reading[tuple[SeriesSlice, ...]]:
         """A stretch of each series from `since` to `until` (seconds since the epoch), in the order of `keys`.
 
         In at most `buckets` buckets and one; in fewer where samples of that age are further apart. A series that is
@@ -631,7 +631,7 @@ class ModelStore(Protocol):
     def verify(self, model: str, revision: str = "") -> AsyncGenerator[VerifyProgress, None]:
         """Compares each file with what the Hub says of it; the last progress is over. Closing it ends the reading."""
 
-    async def plan_delete(self, model: str, extent: Extent, revision: str = "") -> DeletePlan:
+    async def plan_delete(self, model: str, extent: DeleteExtent, revision: str = "") -> DeletePlan:
         """What a deletion would take and give back. Touches nothing."""
 
     async def delete(self, plan: DeletePlan) -> Deleted:

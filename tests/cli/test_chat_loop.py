@@ -14,7 +14,7 @@ from spark_tui.cli.chat_repl import COMMANDS, command_named
 from spark_tui.cli.options import Options
 from spark_tui.cli.session import Session, Streams
 from spark_tui.core.context import Context
-from spark_tui.domain.chat.message import ContentDelta, Finished, Role, ToolCallDelta, Usage
+from spark_tui.domain.chat.message import AnswerFinished, ContentDelta, Role, ToolCallDelta, Usage
 from spark_tui.domain.errors import UsageError
 from spark_tui.domain.host.identity import HostPaths
 from spark_tui.services.conversations import FileConversations
@@ -97,7 +97,7 @@ def test_again_and_edit_replace_and_never_repeat(world: Kept) -> None:
 
 
 def test_a_cut_answer_goes_on_and_only_the_new_text_is_written(world: Kept) -> None:
-    world.api.events = [ContentDelta("Once upon"), Finished("length")]
+    world.api.events = [ContentDelta("Once upon"), AnswerFinished("length")]
     out, err = talk(world, "Tell", "/continue", "/continue")
     assert out == "Once upon\nOnce upon\nOnce upon\n"
     assert "or /continue" in err
@@ -112,7 +112,7 @@ def test_several_lines_and_a_leading_slash_can_be_said(world: Kept) -> None:
 
 def test_tool_results_are_typed_and_nothing_is_run(world: Kept) -> None:
     (world.folder / "tools.json").write_text('[{"name": "weather"}]')
-    world.api.events = [ToolCallDelta(0, "c1", "weather", '{"city": "Bern"}'), Finished("tool_calls")]
+    world.api.events = [ToolCallDelta(0, "c1", "weather", '{"city": "Bern"}'), AnswerFinished("tool_calls")]
     _, err = talk(world, f"/tools {world.folder}/tools.json", "Weather?", "22 C", "")
     assert "nothing is run" in err
     assert [tool.name for tool in world.api.asked[0].tools] == ["weather"]
@@ -138,7 +138,7 @@ def test_a_model_that_takes_no_pictures_is_not_asked(world: Kept) -> None:
 
 
 def test_a_full_context_is_told_before_and_trimmed_only_by_a_person(world: Kept) -> None:
-    world.api.events = [ContentDelta("a" * 4000), Finished("stop"), Usage(2500, 1300)]
+    world.api.events = [ContentDelta("a" * 4000), AnswerFinished("stop"), Usage(2500, 1300)]
     _, err = talk(world, "One", "Two", "Three", "/trim", "/trim 1", "Four", "/context", "/trim off")
     assert "context about 3,8" in err and "nearly full" in err
     assert "/trim 1  leave out the oldest exchange" in err

@@ -11,10 +11,10 @@ from spark_tui.cli.chat import ChatOptions, start_chat
 from spark_tui.cli.main import run
 from spark_tui.cli.session import Session, Streams
 from spark_tui.domain.chat.message import (
+    AnswerFinished,
     ChatEvent,
     ChatParameters,
     ContentDelta,
-    Finished,
     Message,
     ReasoningDelta,
     Role,
@@ -111,7 +111,7 @@ def test_tool_calls_are_told() -> None:
     world.api.events = [
         ToolCallDelta(0, "c1", "weather", '{"city":'),
         ToolCallDelta(0, arguments='"Oslo"}'),
-        Finished("tool_calls"),
+        AnswerFinished("tool_calls"),
     ]
     assert 'tool call: weather({"city":"Oslo"})' in world.run(*ASK).err
     call, answer = world.run(*ASK, "--json").json_lines
@@ -128,7 +128,7 @@ def test_tool_calls_are_told() -> None:
 )
 def test_an_answer_that_is_not_whole_has_a_note(event: ChatEvent, reason: str, out: str, note: str) -> None:
     world = example()
-    world.api.events = [event, Finished(reason), Usage(1, 1)]
+    world.api.events = [event, AnswerFinished(reason), Usage(1, 1)]
     result = world.run(*ASK)
     assert (result.code, result.out) == (0, out)
     assert note in result.err
@@ -136,7 +136,7 @@ def test_an_answer_that_is_not_whole_has_a_note(event: ChatEvent, reason: str, o
 
 def test_hostile_answers_are_text() -> None:
     world = example()
-    world.api.events = [ContentDelta("\n\n\x1b]0;x\x07[/red]\x1b[2J"), ContentDelta("ok"), Finished("stop")]
+    world.api.events = [ContentDelta("\n\n\x1b]0;x\x07[/red]\x1b[2J"), ContentDelta("ok"), AnswerFinished("stop")]
     assert world.run(*ASK).out == "[/red]ok\n"
     assert "\x1b" not in world.run(*ASK, "--json").out
 

@@ -14,7 +14,7 @@ from spark_tui.cli.main import run
 from spark_tui.cli.options import Options
 from spark_tui.cli.session import Streams
 from spark_tui.core.context import Context
-from spark_tui.domain.chat.message import ChatEvent, ChatRequest, ContentDelta, Finished, ReasoningDelta, Usage
+from spark_tui.domain.chat.message import AnswerFinished, ChatEvent, ChatRequest, ContentDelta, ReasoningDelta, Usage
 from spark_tui.domain.engine.container import (
     LABEL_MODEL,
     LABEL_PORT,
@@ -62,7 +62,7 @@ ANSWER = (
     ReasoningDelta("Hm. "),
     ContentDelta("Blue "),
     ContentDelta("light scatters."),
-    Finished("stop"),
+    AnswerFinished("stop"),
     Usage(prompt_tokens=12, completion_tokens=5, reasoning_tokens=2, cached_tokens=8),
 )
 

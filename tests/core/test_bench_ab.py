@@ -14,7 +14,7 @@ from spark_tui.core.context import Context
 from spark_tui.core.launch import LaunchRequest
 from spark_tui.domain.bench.compare import SpeedVerdict, compare
 from spark_tui.domain.bench.plan import BenchPlan
-from spark_tui.domain.bench.run import BenchRun, Ending
+from spark_tui.domain.bench.run import BenchRun, RunOutcome
 from spark_tui.domain.engine.state import Endpoint
 from spark_tui.domain.errors import EngineExited, RefusedError, SparkError, UsageError
 from spark_tui.domain.host.identity import HostPaths
@@ -103,7 +103,7 @@ async def test_a_flag_is_measured_in_turn_with_the_engine_as_it_is() -> None:
     assert turns == ["qwen 4096", "qwen 8192", "qwen 4096", "qwen 8192"], "A, B B, A A, B"
     assert kit.running() == "qwen 4096", "as it was before"
     assert len(kit.docker.created) == 1 + starts_of(PLAN)
-    assert (one.ending, two.ending) == (Ending.COMPLETED, Ending.COMPLETED)
+    assert (one.ending, two.ending) == (RunOutcome.COMPLETED, RunOutcome.COMPLETED)
     assert (one.pair, two.pair) == (two.id, one.id)
     assert [level.passes for level in (*one.levels, *two.levels)] == [3] * 4
     assert {result.id for result in kit.results.all()} == {one.id, two.id}
@@ -141,7 +141,7 @@ async def test_a_side_that_does_not_come_up_is_told_and_the_engine_of_before_com
         kit.docker.end(facts.id, 1) if "8192" in " ".join(facts.argv) else kit.api.serve()
     )
     (one,) = await kit.ab("max_model_len=8192")
-    assert one.ending is Ending.FAILED
+    assert one.ending is RunOutcome.FAILED
     assert "ended before it was ready" in one.reason
     assert one.levels, "what was measured is kept"
     assert kit.running() == "qwen 4096"
@@ -166,7 +166,7 @@ async def test_cancel_keeps_what_was_measured_and_brings_the_engine_back() -> No
             stop.set()
 
     one, two = await kit.ab("max_model_len=8192", stop=stop, meanwhile=stop_in_the_second_pass)
-    assert (one.ending, two.ending) == (Ending.CANCELLED, Ending.CANCELLED)
+    assert (one.ending, two.ending) == (RunOutcome.CANCELLED, RunOutcome.CANCELLED)
     assert one.levels and two.levels
     assert kit.running() == "qwen 4096"
 
@@ -182,7 +182,7 @@ async def test_a_launch_is_not_waited_for_once_it_is_cancelled() -> None:
 
     begun = kit.clock.now()
     (one,) = await kit.ab("max_model_len=8192", stop=stop, meanwhile=stop_while_it_starts)
-    assert one.ending is Ending.CANCELLED
+    assert one.ending is RunOutcome.CANCELLED
     assert kit.clock.now() - begun < 600
     assert kit.running() == "qwen 4096"
 

@@ -13,7 +13,7 @@ from spark_tui.core.bench_ab import Variant
 from spark_tui.core.context import Context
 from spark_tui.domain.bench.conditions import Conditions
 from spark_tui.domain.bench.plan import BenchPlan, PromptCache, PromptForm
-from spark_tui.domain.bench.run import BenchRun, Ending, Status
+from spark_tui.domain.bench.run import BenchRun, RunOutcome, Status
 from spark_tui.domain.engine.container import (
     LABEL_API_KEY_FILE,
     LABEL_MODEL,
@@ -116,7 +116,7 @@ async def lab(server: BenchServer) -> AsyncIterator[Lab]:
 async def test_a_sweep_with_depths_measures_what_the_server_does(lab: Lab, server: BenchServer) -> None:
     server.first, server.step = 0.05, 0.02
     (run,) = await lab.run(replace(PLAN, depths=(64,)))
-    assert run.ending is Ending.COMPLETED
+    assert run.ending is RunOutcome.COMPLETED
     assert [(level.streams, level.input_tokens, level.passes) for level in run.levels] == [
         (1, 32, 2), (2, 32, 2), (1, 64, 2)
     ]  # fmt: skip
@@ -202,7 +202,7 @@ async def test_bad_requests_are_reported_beside_the_figures(
 ) -> None:
     server.fail = lambda number, body: how if number % 3 == 2 else ""
     (run,) = await lab.run(replace(PLAN, warmup=0))
-    assert run.ending is Ending.COMPLETED
+    assert run.ending is RunOutcome.COMPLETED
     assert getattr(run.counts, count) == 2
     assert run.counts.complete == 4
     assert any("2 of 6 requests" in caveat for caveat in run.caveats)
@@ -214,7 +214,7 @@ async def test_bad_requests_are_reported_beside_the_figures(
 async def test_an_engine_that_dies_in_the_middle_leaves_what_was_measured(lab: Lab, server: BenchServer) -> None:
     server.fail = lambda number, body: "refuse" if number >= 4 else ""
     (run,) = await lab.run(replace(PLAN, warmup=0, passes=9))
-    assert run.ending is Ending.FAILED
+    assert run.ending is RunOutcome.FAILED
     assert run.reason.startswith("tiny does not answer any more: ")
     assert run.counts.complete == 4
     assert len(server.bodies) < 12, "it did not go on for all nine passes"
@@ -286,7 +286,7 @@ async def test_a_stop_keeps_what_was_measured_and_frees_the_server(lab: Lab, ser
     await lab.until(lambda: any(seen.done >= 1 and seen.requests_running for seen in lab.seen))
     stop.set()
     (run,) = await work
-    assert run.ending is Ending.CANCELLED
+    assert run.ending is RunOutcome.CANCELLED
     assert run.counts.complete >= 1
     assert run.counts.cancelled >= 1
     assert run.sweep[0].passes == 1
@@ -303,7 +303,7 @@ async def test_a_cancelled_task_keeps_what_was_measured(lab: Lab, server: BenchS
     with pytest.raises(asyncio.CancelledError):
         await work
     (kept,) = lab.context.results.all()
-    assert kept.run is not None and kept.run.ending is Ending.CANCELLED
+    assert kept.run is not None and kept.run.ending is RunOutcome.CANCELLED
     assert kept.run.counts.complete >= 1
 
 
@@ -314,7 +314,7 @@ async def test_falling_memory_ends_a_run_and_says_so(lab: Lab, server: BenchServ
     await lab.until(lambda: any(seen.step is BenchStep.MEASURING and seen.done for seen in lab.seen))
     lab.host.memory_value = Ok(replace(IDLE_MEMORY, available=GIB, free=GIB), 0.0)
     (run,) = await work
-    assert run.ending is Ending.STOPPED
+    assert run.ending is RunOutcome.STOPPED
     assert run.reason == "usable memory fell to 1.0 GiB, below the guard's floor of 2.0 GiB"
     assert run.counts.complete >= 1
 
@@ -323,7 +323,7 @@ async def test_a_stop_before_anything_was_measured_keeps_nothing(lab: Lab) -> No
     stop = asyncio.Event()
     stop.set()
     (run,) = await lab.run(PLAN, stop=stop)
-    assert (run.ending, run.levels) == (Ending.CANCELLED, ())
+    assert (run.ending, run.levels) == (RunOutcome.CANCELLED, ())
     assert lab.context.results.all() == ()
 
 

@@ -13,10 +13,10 @@ from spark_tui.domain.chat.conversation import AnswerOutcome
 from spark_tui.domain.chat.formats import to_markdown
 from spark_tui.domain.chat.message import (
     Answer,
+    AnswerFinished,
     ChatEvent,
     ChatParameters,
     ContentDelta,
-    Finished,
     Message,
     ReasoningDelta,
     Role,
@@ -79,7 +79,7 @@ def words(count: int, pause: float) -> list[ChatEvent | float]:
 
 async def test_an_answer_comes_with_its_times_and_counts() -> None:
     talk = Talk()
-    script = [0.5, ContentDelta("Hi"), 0.25, ContentDelta("!"), 0.25, Finished("stop"), Usage(9, 21)]
+    script = [0.5, ContentDelta("Hi"), 0.25, ContentDelta("!"), 0.25, AnswerFinished("stop"), Usage(9, 21)]
     answer = await talk.asked("Hello?", script)
     assert answer.content == "Hi!"
     assert answer.ttft == pytest.approx(0.5)
@@ -95,7 +95,7 @@ async def test_an_answer_comes_with_its_times_and_counts() -> None:
 
 async def test_snapshots_come_at_a_bearable_pace_and_the_last_one_is_whole() -> None:
     talk = Talk()
-    answer = await talk.asked("Count", [*words(300, 0.01), Finished("stop"), Usage(9, 300)])  # 100 tok/s for 3 s
+    answer = await talk.asked("Count", [*words(300, 0.01), AnswerFinished("stop"), Usage(9, 300)])  # 100 tok/s for 3 s
     seconds = 3.0
     assert len(talk.seen) <= seconds * FRAMES_PER_SECOND + 2
     assert len(talk.seen) >= seconds * FRAMES_PER_SECOND * 0.7
@@ -106,7 +106,7 @@ async def test_snapshots_come_at_a_bearable_pace_and_the_last_one_is_whole() -> 
 @pytest.mark.parametrize(
     ("script", "at", "seen"),
     [
-        ([2.0, ContentDelta("Hi"), 60.0, Finished("stop")], 2.0, "Hi"),
+        ([2.0, ContentDelta("Hi"), 60.0, AnswerFinished("stop")], 2.0, "Hi"),
         ([ContentDelta("a"), 0.001, ContentDelta("b"), 600.0, ContentDelta("c")], 0.2, "ab"),
     ],
     ids=["the first token", "before a silence"],
@@ -125,7 +125,7 @@ async def test_what_came_is_shown_at_once(script: Script, at: float, seen: str) 
 
 async def test_an_answer_that_nobody_reads_comes_all_the_same() -> None:
     talk = Talk()
-    talk.api.scripts.append([1.0, ContentDelta("Hi"), Finished("stop")])
+    talk.api.scripts.append([1.0, ContentDelta("Hi"), AnswerFinished("stop")])
     unread = talk.conversation.ask("Hello?", TARGET)
     await talk.clock.until(lambda: not talk.conversation.live)
     assert talk.conversation.exchanges[-1].answer.content == "Hi"
@@ -251,9 +251,9 @@ async def test_each_question_goes_to_the_engine_of_its_time() -> None:
     "script",
     [
         [EngineFailed("boom", "log")],
-        [ReasoningDelta("only thoughts"), Finished("length")],
-        [ToolCallDelta(0, "c", "f", "{}"), Finished("tool_calls")],
-        [ContentDelta(" \n"), Finished("stop")],
+        [ReasoningDelta("only thoughts"), AnswerFinished("length")],
+        [ToolCallDelta(0, "c", "f", "{}"), AnswerFinished("tool_calls")],
+        [ContentDelta(" \n"), AnswerFinished("stop")],
     ],
     ids=["error", "reasoning", "tool call", "blank"],
 )
@@ -284,7 +284,7 @@ async def test_the_last_question_is_taken_back_to_ask_it_again() -> None:
 async def test_a_conversation_becomes_a_document() -> None:
     talk = Talk()
     talk.conversation.settings = ChatSettings("Be brief.")
-    script = [0.5, ReasoningDelta("Let me\nsee."), 1.0, ContentDelta("**42**"), 0.5, Finished("stop")]
+    script = [0.5, ReasoningDelta("Let me\nsee."), 1.0, ContentDelta("**42**"), 0.5, AnswerFinished("stop")]
     await talk.asked("What is it?", [*script, Usage(9, 31, 20, 8)])
     await talk.asked("Sure?", [ContentDelta("Ye"), ReplyCutOff("The answer broke off.", "Ask again.")])
     assert to_markdown(talk.conversation.exchanges, system=talk.conversation.settings.system) == (
@@ -306,9 +306,9 @@ async def test_a_conversation_becomes_a_document() -> None:
 
 async def test_hostile_text_on_paper_is_only_text() -> None:
     talk = Talk()
-    await talk.asked("```py\nopen", [ContentDelta("\x1b]0;owned\x07~~~~\ncode \ud800"), Finished("length")])
-    await talk.asked("Tool?", [ToolCallDelta(0, "c", "f`\x1b[2J", '{"a": "```"}'), Finished("tool_calls")])
-    await talk.asked("Hello?", [Finished("stop")])
+    await talk.asked("```py\nopen", [ContentDelta("\x1b]0;owned\x07~~~~\ncode \ud800"), AnswerFinished("length")])
+    await talk.asked("Tool?", [ToolCallDelta(0, "c", "f`\x1b[2J", '{"a": "```"}'), AnswerFinished("tool_calls")])
+    await talk.asked("Hello?", [AnswerFinished("stop")])
     text = to_markdown(talk.conversation.exchanges)
     assert "*(no answer)*" in text
     assert "\x1b" not in text

@@ -12,10 +12,10 @@ from spark_tui.core.chat import ChatTarget, Conversation, EngineCounters, advise
 from spark_tui.core.conversations import Conversations
 from spark_tui.domain.chat.conversation import AnswerOutcome, EngineSide, Exchange
 from spark_tui.domain.chat.message import (
+    AnswerFinished,
     Attachment,
     ChatParameters,
     ContentDelta,
-    Finished,
     MediaKind,
     Message,
     ReasoningDelta,
@@ -37,7 +37,7 @@ from tests.fakes_host import FakeClock, settle
 ENDPOINT = Endpoint("http://127.0.0.1:8000")
 TARGET = ChatTarget("spark", ENDPOINT, "qwen", 4096)
 PICTURE = Attachment(MediaKind.IMAGE, "image/png", "a.png", b"\x89PNG\r\n\x1a\n")
-CALL = (ToolCallDelta(0, "c1", "weather", '{"city": "Bern"}'), Finished("tool_calls"))
+CALL = (ToolCallDelta(0, "c1", "weather", '{"city": "Bern"}'), AnswerFinished("tool_calls"))
 
 
 class Kept:
@@ -93,7 +93,9 @@ def same(one: tuple[Exchange, ...], other: tuple[Exchange, ...]) -> bool:
 async def test_a_conversation_comes_back_with_answers_settings_timings_and_pictures() -> None:
     kept = Kept()
     conversation = kept.conversations.new(ChatSettings("Be brief.", ChatParameters(temperature=0.5)))
-    await kept.ask(conversation, "Why?", [ContentDelta("So."), Finished("stop"), Usage(9, 3)], attachments=(PICTURE,))
+    await kept.ask(
+        conversation, "Why?", [ContentDelta("So."), AnswerFinished("stop"), Usage(9, 3)], attachments=(PICTURE,)
+    )
     conversation.settings = ChatSettings("Be long.")
     await kept.ask(conversation, "And?", [ContentDelta("Half"), ReplyCutOff("It broke.", "Again.")])
     await conversation.close()
@@ -155,7 +157,7 @@ async def test_a_disk_that_is_full_stops_nothing_and_is_caught_up_with() -> None
 async def test_where_another_process_writes_a_copy_is_begun() -> None:
     kept = Kept()
     first = kept.conversations.new()
-    await kept.ask(first, "One", [ContentDelta("1"), Finished("stop")], attachments=(PICTURE,))
+    await kept.ask(first, "One", [ContentDelta("1"), AnswerFinished("stop")], attachments=(PICTURE,))
     kept.store.elsewhere.add(first.id)
     second = await kept.opened().open(first.id)
     await kept.ask(second, "Two")
@@ -176,8 +178,8 @@ async def test_a_question_is_edited_in_its_place_and_what_followed_is_taken_back
     kept = Kept()
     conversation = kept.conversations.new()
     for question in ("One", "Two", "Three"):
-        await kept.ask(conversation, question, [ContentDelta(question.lower()), Finished("stop")])
-    kept.api.scripts.append([ContentDelta("zwei"), Finished("stop")])
+        await kept.ask(conversation, question, [ContentDelta(question.lower()), AnswerFinished("stop")])
+    kept.api.scripts.append([ContentDelta("zwei"), AnswerFinished("stop")])
     await kept.run(conversation.edit(2, "Zwei", TARGET))
     assert said(conversation) == [("One", "one"), ("Zwei", "zwei")]
     assert kept.sent() == [("user", "One"), ("assistant", "one"), ("user", "Zwei")]
@@ -194,7 +196,7 @@ async def test_a_retry_after_a_lost_connection_is_no_second_turn() -> None:
     assert isinstance(error, EngineUnreachable)
     kept.api.scripts.append([EngineUnreachable("Gone.", "Start it.")])
     assert await kept.run(conversation.regenerate(TARGET)) is not None
-    kept.api.scripts.append([ContentDelta("Because."), Finished("stop")])
+    kept.api.scripts.append([ContentDelta("Because."), AnswerFinished("stop")])
     assert await kept.run(conversation.regenerate(TARGET)) is None
     assert said(conversation) == [("Why?", "Because.")]
     assert kept.sent() == [("user", "Why?")]
@@ -206,12 +208,16 @@ async def test_a_retry_after_a_lost_connection_is_no_second_turn() -> None:
 async def test_an_answer_goes_on_where_it_ended(how: str) -> None:
     kept = Kept()
     conversation = kept.conversations.new()
-    ends: dict[str, list[Any]] = {"stopped": [600.0], "cut": [Finished("length")], "broken": [ReplyCutOff("x", "y")]}
+    ends: dict[str, list[Any]] = {
+        "stopped": [600.0],
+        "cut": [AnswerFinished("length")],
+        "broken": [ReplyCutOff("x", "y")],
+    }
     kept.api.scripts.append([1.0, ReasoningDelta("hm"), ContentDelta("Once upon"), *ends[how]])
     conversation.ask("Tell", TARGET)
     await kept.clock.advance(2.0)
     conversation.stop()
-    kept.api.scripts.append([1.0, ContentDelta(" a time"), Finished("stop"), Usage(20, 3)])
+    kept.api.scripts.append([1.0, ContentDelta(" a time"), AnswerFinished("stop"), Usage(20, 3)])
     answers = conversation.go_on(TARGET)
     await kept.clock.advance(2.0)
     await kept.run(answers)
@@ -233,12 +239,12 @@ async def test_an_answer_goes_on_where_it_ended(how: str) -> None:
 async def test_a_failed_continuation_loses_nothing_and_reasoning_alone_cannot_continue() -> None:
     kept = Kept()
     conversation = kept.conversations.new()
-    await kept.ask(conversation, "Tell", [ContentDelta("Once"), Finished("length")])
+    await kept.ask(conversation, "Tell", [ContentDelta("Once"), AnswerFinished("length")])
     kept.api.scripts.append([EngineUnreachable("Gone.", "Start it.")])
     await kept.run(conversation.go_on(TARGET))
     assert said(conversation) == [("Tell", "Once")]
     assert conversation.exchanges[0].unfinished
-    await kept.ask(conversation, "Other", [ReasoningDelta("only"), Finished("length")])
+    await kept.ask(conversation, "Other", [ReasoningDelta("only"), AnswerFinished("length")])
     with pytest.raises(UsageError, match="only reasoning"):
         conversation.go_on(TARGET)
 
@@ -252,7 +258,7 @@ async def test_tool_calls_are_answered_by_the_person() -> None:
     assert (call.name, call.arguments) == ("weather", '{"city": "Bern"}')
     with pytest.raises(UsageError, match="1 tool calls; 2 results"):
         conversation.answer_tools(["a", "b"], TARGET)
-    kept.api.scripts.append([ContentDelta("Sunny."), Finished("stop")])
+    kept.api.scripts.append([ContentDelta("Sunny."), AnswerFinished("stop")])
     await kept.run(conversation.answer_tools(["22 C"], TARGET))
     assert kept.sent() == [("user", "Weather?"), ("assistant", ""), ("tool", "22 C")]
     await kept.ask(conversation, "Thanks")
@@ -260,7 +266,7 @@ async def test_tool_calls_are_answered_by_the_person() -> None:
     await conversation.close()
     back = await kept.opened().open("last")
     assert back.messages("x") == conversation.messages("x")
-    kept.api.scripts.append([ContentDelta("Again."), Finished("stop")])
+    kept.api.scripts.append([ContentDelta("Again."), AnswerFinished("stop")])
     conversation.cut(3)
     await kept.run(conversation.regenerate(TARGET))
     assert kept.sent()[-1] == ("tool", "22 C")
@@ -270,7 +276,7 @@ async def test_a_fork_begins_as_the_other_does_and_leaves_it_alone() -> None:
     kept = Kept()
     conversation = kept.conversations.new(ChatSettings("sys"))
     for question in ("One", "Two", "Three"):
-        await kept.ask(conversation, question, [ContentDelta(question.lower()), Finished("stop")])
+        await kept.ask(conversation, question, [ContentDelta(question.lower()), AnswerFinished("stop")])
     fork = await kept.conversations.fork(conversation.thread(), 2)
     await kept.ask(fork, "Drei")
     assert [q for q, _ in said(fork)] == ["One", "Two", "Drei"]
@@ -289,7 +295,7 @@ async def test_pictures_are_not_sent_to_a_model_that_takes_none() -> None:
     with pytest.raises(RefusedError, match="qwen does not take images: it takes text"):
         conversation.ask("What?", text_only, (PICTURE,))
     assert conversation.exchanges == ()
-    await kept.ask(conversation, "What?", [ContentDelta("A cat"), Finished("stop")], attachments=(PICTURE,))
+    await kept.ask(conversation, "What?", [ContentDelta("A cat"), AnswerFinished("stop")], attachments=(PICTURE,))
     assert kept.api.requests[-1][1].messages[0].attachments == (PICTURE,)
     with pytest.raises(RefusedError):
         conversation.regenerate(text_only)
@@ -300,7 +306,7 @@ async def test_a_trim_is_chosen_kept_and_taken_back() -> None:
     kept = Kept()
     conversation = kept.conversations.new()
     for number in range(1, 5):
-        script = [ContentDelta("a" * 3600), Finished("stop"), Usage(1000 * number, 900)]
+        script = [ContentDelta("a" * 3600), AnswerFinished("stop"), Usage(1000 * number, 900)]
         await kept.ask(conversation, f"q{number}", script)
     trims = conversation.trims(conversation.use(TARGET))
     conversation.trim(trims[-1].sent_from)
@@ -320,7 +326,7 @@ async def test_a_trim_is_chosen_kept_and_taken_back() -> None:
 async def test_conversations_are_found_renamed_exported_imported_and_deleted() -> None:
     kept = Kept()
     conversation = kept.conversations.new()
-    await kept.ask(conversation, "Why is it so?", [ContentDelta("CUDA graphs."), Finished("stop")])
+    await kept.ask(conversation, "Why is it so?", [ContentDelta("CUDA graphs."), AnswerFinished("stop")])
     await conversation.close()
     name = conversation.id
     assert await kept.conversations.rename(name[-2:], "  Kernel   hunt ") == name

@@ -15,7 +15,7 @@ from spark_tui.core.guard import AGAIN_SECONDS, Guard, GuardLauncher, LoadGuard
 from spark_tui.domain.engine.container import LABEL_PRESET, ContainerFacts
 from spark_tui.domain.errors import DaemonNotRunning, SparkError
 from spark_tui.domain.host.drop_caches import TEE_COMPACT, TEE_DROP, Access
-from spark_tui.domain.host.guard import Act, GuardedEngine, GuardEntry, Policy
+from spark_tui.domain.host.guard import GuardAction, GuardedEngine, GuardEntry, Policy
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.reading import Missing, Ok
 from spark_tui.services.ports import LogLine
@@ -149,7 +149,7 @@ def test_the_recorded_crash_ends_the_youngest_of_our_engines_and_the_reason_is_k
     assert post.actuator.done == [("stop", "young")]
     post.chores()
     [entry] = post.journal.kept
-    assert (entry.engine, entry.act, entry.how) == ("young", Act.STOP, "docker stop, 10 s grace")
+    assert (entry.engine, entry.act, entry.how) == ("young", GuardAction.STOP, "docker stop, 10 s grace")
     assert "gone in" in entry.reason
     assert post.heard == post.journal.kept
 
@@ -198,7 +198,7 @@ def test_nothing_is_done_where_nothing_runs_or_memory_cannot_be_read() -> None:
     post.spend(5.0, 0.1)
     post.runs(OLD)
     post.host.memory_value = Missing("/proc/meminfo: permission denied")
-    assert post.guard.tick().act is Act.NOTHING
+    assert post.guard.tick().act is GuardAction.NOTHING
     assert post.actuator.done == []
 
 

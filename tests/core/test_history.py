@@ -15,7 +15,7 @@ from spark_tui.domain.finding import Severity
 from spark_tui.domain.history import HistoryOff, Record
 from spark_tui.domain.logs.starts import EtaBasis, StartRecord, StartSizes
 from spark_tui.domain.logs.timeline import PhaseId, StartOutcome
-from spark_tui.domain.metrics.series import MetricId, Sample, SeriesKey, Stretch
+from spark_tui.domain.metrics.series import MetricId, Sample, SeriesKey, SeriesSlice
 from spark_tui.domain.presets.fit import Basis as FitBasis
 from spark_tui.domain.presets.fit import PartId
 from spark_tui.domain.presets.overrides import Overrides
@@ -230,8 +230,8 @@ async def test_what_the_collectors_see_is_kept() -> None:
 async def test_a_series_of_the_box_is_the_same_whichever_engine_it_is_asked_for() -> None:
     kit, history = remembered()
     key = SeriesKey("", MetricId.GPU_POWER)
-    history.stretches[key] = Stretch(key, 10.0, (0.0,), (1.0,), (2.0,), (3.0,))
-    history.stretches[SeriesKey("one", MetricId.RUNNING)] = Stretch(SeriesKey("one", MetricId.RUNNING), 10.0)
+    history.stretches[key] = SeriesSlice(key, 10.0, (0.0,), (1.0,), (2.0,), (3.0,))
+    history.stretches[SeriesKey("one", MetricId.RUNNING)] = SeriesSlice(SeriesKey("one", MetricId.RUNNING), 10.0)
     reading = await kit.context.history.series("one", [MetricId.GPU_POWER, MetricId.RUNNING], 0.0, 10.0, 10)
     assert isinstance(reading, Ok)
     assert reading.value[0].mean == (2.0,)

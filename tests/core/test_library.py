@@ -15,7 +15,7 @@ from spark_tui.core.library import Library
 from spark_tui.core.store import Store
 from spark_tui.domain.engine.container import LABEL_MODEL, ContainerStatus, Mount
 from spark_tui.domain.errors import RefusedError
-from spark_tui.domain.models.store import Extent
+from spark_tui.domain.models.store import DeleteExtent
 from spark_tui.domain.presets.model_use import LibraryEntry, LibraryView, User
 from spark_tui.domain.presets.preset import Preset, PresetFacts, RequiredFile
 from spark_tui.domain.reading import Stale, value_of
@@ -254,6 +254,6 @@ async def test_leftovers_may_go_while_an_engine_runs(root: Path) -> None:
     (base / "blobs" / f"{'a' * 64}.incomplete").write_bytes(b"x" * 5000)
     async with opened(root) as shelf:
         shelf.engine("box", "org/qwen")
-        plan = await shelf.library.plan_delete("org/qwen", Extent.LEFTOVERS)
+        plan = await shelf.library.plan_delete("org/qwen", DeleteExtent.LEFTOVERS)
         await shelf.library.delete(plan, "org/qwen")
         assert not list((base / "blobs").glob("*.incomplete"))

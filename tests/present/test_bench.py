@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_tui.domain.bench.compare import compare
-from spark_tui.domain.bench.run import BenchRun, Ending, Result, Status, result_of
+from spark_tui.domain.bench.run import BenchRun, Result, RunOutcome, Status, result_of
 from spark_tui.domain.errors import UsageError
 from spark_tui.present import bench
 from spark_tui.present.bench_export import comparison_object, result_object
@@ -22,7 +22,7 @@ from spark_tui.tui.widgets.graph_picture import GraphKind
 from tests.bench_kit import a_run
 
 SWEEP = ((1, (40.0, 41.0, 40.5)), (8, (130.0, 131.0, 129.0)))
-CANCELLED = a_run("c", ending=Ending.CANCELLED, reason="stopped before its end")
+CANCELLED = a_run("c", ending=RunOutcome.CANCELLED, reason="stopped before its end")
 
 
 def text_of(page: Page) -> str:
@@ -105,7 +105,7 @@ def nulls_without_reason(value: object, path: str = "") -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "run", [a_run("a", *SWEEP), a_run("b", levels=(), ending=Ending.FAILED)], ids=["whole", "empty"]
+    "run", [a_run("a", *SWEEP), a_run("b", levels=(), ending=RunOutcome.FAILED)], ids=["whole", "empty"]
 )
 def test_objects_say_why_a_value_is_missing_and_have_units(run: BenchRun) -> None:
     found = result_object(result_of(run), whole=True)

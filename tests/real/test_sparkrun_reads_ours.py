@@ -19,7 +19,7 @@ from spark_tui.core.preset_imports import ImportOutcome, import_recipes
 from spark_tui.domain.presets.command import command_of
 from spark_tui.domain.presets.dialects.recipe_files import to_sparkrun
 from spark_tui.domain.presets.dialects.yaml_text import yaml_text
-from spark_tui.domain.presets.located import Table
+from spark_tui.domain.presets.located import MappingValue
 from spark_tui.domain.presets.overrides import Overrides, overrides_from_pairs
 from spark_tui.domain.presets.preset import Preset
 from spark_tui.domain.settings import ExposureChoice
@@ -145,7 +145,7 @@ def test_it_accepts_what_we_export_with_changes_in_it(sparkrun: Path, tmp_path: 
         if preset.engine != "vllm" or preset.facts.runs_as_is or is_shell(words(preset)):
             continue
         recipe = parse(Path(preset.file).read_text(), preset.file)
-        assert isinstance(recipe, Table)
+        assert isinstance(recipe, MappingValue)
         file = tmp_path / f"{preset.name}.yaml"
         file.write_text(yaml_text(to_sparkrun(preset, recipe, overrides).document))
         files[file] = preset

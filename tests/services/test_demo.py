@@ -19,11 +19,11 @@ import spark_tui.services.demo
 from spark_tui.domain.chat.message import (
     Answer,
     AnswerBuilder,
-    Band,
     ChatParameters,
     ChatRequest,
     ContentDelta,
     Message,
+    ProbabilityBand,
     Role,
     band,
 )
@@ -421,7 +421,9 @@ async def test_token_probabilities_come_when_they_are_asked_for(spark: Spark) ->
     assert "".join(each.token for each in answer.logprobs) == answer.reasoning + answer.content
     assert all(each.logprob <= 0.0 and 1 <= len(each.likeliest) <= 3 for each in answer.logprobs)
     assert all(sum(math.exp(share) for _, share in each.likeliest) < 1.0 for each in answer.logprobs)
-    assert {band(each.logprob) for each in answer.logprobs} == set(Band), "some are doubtful, so that there is to see"
+    assert {band(each.logprob) for each in answer.logprobs} == set(ProbabilityBand), (
+        "some are doubtful, so that there is to see"
+    )
     assert answer.logprobs == (await spark.ask("Hello", logprobs=3)).logprobs
     taken = (await spark.ask("Hello", logprobs=0)).logprobs
     assert [each.logprob for each in taken] == [each.logprob for each in answer.logprobs]

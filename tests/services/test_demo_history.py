@@ -7,7 +7,7 @@ import math
 from spark_tui.domain.engine.state import Endpoint
 from spark_tui.domain.history import Record
 from spark_tui.domain.metrics.page import Snapshot
-from spark_tui.domain.metrics.series import HOST, Gap, MetricId, Sample, SeriesKey, Stretch
+from spark_tui.domain.metrics.series import HOST, Gap, MetricId, Sample, SeriesKey, SeriesSlice
 from spark_tui.domain.metrics.serving import MetricWindow, engine_values
 from spark_tui.domain.reading import Ok
 from spark_tui.services.demo.metrics import DemoHistory, DemoMetrics
@@ -54,7 +54,7 @@ async def test_records_are_kept_for_as_long_as_the_demo_runs() -> None:
     assert [r.key for r in (await history.records("bench", since=2.5)).value] == ["b"]  # type: ignore[union-attr]
 
 
-async def last_six_hours(history: DemoHistory, now: float, *metrics: MetricId) -> tuple[Stretch, ...]:
+async def last_six_hours(history: DemoHistory, now: float, *metrics: MetricId) -> tuple[SeriesSlice, ...]:
     keys = [SeriesKey(HOST if metric.of_host else SERVING_NAME, metric.value) for metric in metrics]
     reading = await history.series(keys, now - 6 * 3600, now, 2160)
     assert isinstance(reading, Ok)

@@ -12,7 +12,7 @@ from spark_tui.domain.errors import RefusedError, UsageError
 from spark_tui.domain.models.download import Download, DownloadPhase, DownloadRequest, Limits
 from spark_tui.domain.models.hub import Fits, SearchQuery
 from spark_tui.domain.models.hub_errors import HubGated, HubRepoMissing
-from spark_tui.domain.models.store import Completeness, Extent
+from spark_tui.domain.models.store import Completeness, DeleteExtent
 from spark_tui.domain.presets.overrides import Overrides
 from spark_tui.domain.reading import value_of
 from spark_tui.services.demo.host import DemoHost
@@ -160,11 +160,11 @@ async def test_a_verification_takes_its_time_and_finds_the_damaged_one() -> None
 async def test_what_was_deleted_is_gone_and_leftovers_go_alone() -> None:
     models = DemoModels(FakeClock())
     name = "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-NVFP4"
-    plan = await models.plan_delete(name, Extent.LEFTOVERS)
+    plan = await models.plan_delete(name, DeleteExtent.LEFTOVERS)
     await models.delete(plan)
     with pytest.raises(RefusedError):
-        await models.delete(await models.plan_delete(name, Extent.LEFTOVERS))
-    await models.delete(await models.plan_delete(name, Extent.MODEL))
+        await models.delete(await models.plan_delete(name, DeleteExtent.LEFTOVERS))
+    await models.delete(await models.plan_delete(name, DeleteExtent.MODEL))
     with pytest.raises(UsageError):
         await models.files(name)
 

@@ -13,7 +13,7 @@ from spark_tui.services.docker.wire import (
     DaemonReported,
     Damaged,
     FrameDecoder,
-    Resume,
+    ReplayFilter,
     TerminalDecoder,
     canonical_stamp,
     nanoseconds,
@@ -187,7 +187,7 @@ def test_breaks_anywhere_lose_and_repeat_nothing(
     for i, (step, early) in enumerate(written):
         now += step
         entries.append(((now - early) * MS, b"same" if same_text else b"line %d" % i))
-    resume, lines = Resume(), []
+    resume, lines = ReplayFilter(), []
     for length in (*breaks, None):
         data = what_the_daemon_sends(entries, resume.since)[:length]
         decoder = FrameDecoder()
@@ -204,7 +204,7 @@ def test_since_is_kept_through_a_break(written: list[tuple[int, int]], index: in
         now += step
         entries.append((now * MS, b"line %d" % i))
     floor = stamp(entries[index % len(entries)][0])
-    resume, lines = Resume(floor), []
+    resume, lines = ReplayFilter(floor), []
     for end in (length, None):
         resume.reconnect()
         lines += resume.fresh(FrameDecoder().feed(what_the_daemon_sends(entries, resume.since)[:end]))
@@ -212,7 +212,7 @@ def test_since_is_kept_through_a_break(written: list[tuple[int, int]], index: in
 
 
 def test_only_the_last_moments_are_remembered() -> None:
-    resume = Resume()
+    resume = ReplayFilter()
     for i in range(1000):
         resume.fresh([LogLine(stamp(i * 10 * MS), "x")])
     assert resume.since == stamp(9990 * MS - 100 * MS)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
-from spark_tui.services.executors import CallPool, Closed, Handover, StreamThreads
+from spark_tui.services.executors import CallPool, Closed, StreamThreads, ThreadQueue
 
 
 async def until(condition: Callable[[], object], seconds: float = 5) -> None:
@@ -93,7 +93,7 @@ asyncio.run(main())
 
 
 async def test_everything_that_waits_is_taken_at_once_in_order() -> None:
-    handover: Handover[int] = Handover(asyncio.get_running_loop(), capacity=100, batch=5)
+    handover: ThreadQueue[int] = ThreadQueue(asyncio.get_running_loop(), capacity=100, batch=5)
     handover.put([1, 2], 2)
     handover.put([3, 4], 2)
     handover.put([5, 6, 7], 3)
@@ -105,7 +105,7 @@ async def test_everything_that_waits_is_taken_at_once_in_order() -> None:
 
 
 async def test_a_producer_is_held_back_and_let_go() -> None:
-    handover: Handover[int] = Handover(asyncio.get_running_loop(), capacity=10, batch=1)
+    handover: ThreadQueue[int] = ThreadQueue(asyncio.get_running_loop(), capacity=10, batch=1)
     passed: list[int] = []
 
     def produce() -> None:
@@ -127,7 +127,7 @@ async def test_a_producer_is_held_back_and_let_go() -> None:
 
 
 async def test_the_latest_state_replaces_one_that_waits_and_an_error_comes_after_it() -> None:
-    handover: Handover[str] = Handover(asyncio.get_running_loop(), capacity=1, batch=10)
+    handover: ThreadQueue[str] = ThreadQueue(asyncio.get_running_loop(), capacity=1, batch=10)
     for state in ("a", "b", "c"):
         handover.replace(state)
     handover.end(OSError("broken"))
@@ -137,7 +137,7 @@ async def test_the_latest_state_replaces_one_that_waits_and_an_error_comes_after
 
 
 async def test_a_producer_without_a_consumer_is_stopped() -> None:
-    handover: Handover[int] = Handover(asyncio.get_running_loop(), capacity=1, batch=1)
+    handover: ThreadQueue[int] = ThreadQueue(asyncio.get_running_loop(), capacity=1, batch=1)
     handover.close()
     for hand_over in (lambda: handover.put([1], 1), lambda: handover.replace(1)):
         with pytest.raises(Closed):
@@ -153,7 +153,7 @@ class Ticking:
     def __init__(self) -> None:
         self.cancelled = threading.Event()
 
-    def run(self, handover: Handover[int]) -> None:
+    def run(self, handover: ThreadQueue[int]) -> None:
         number = 0
         while not self.cancelled.wait(0.001):
             handover.put([number], 1)
@@ -191,7 +191,7 @@ async def test_closing_all_streams_ends_their_readers() -> None:
 
 async def test_an_error_of_the_producer_is_raised_where_the_stream_is_read() -> None:
     class Failing:
-        def run(self, handover: Handover[int]) -> None:
+        def run(self, handover: ThreadQueue[int]) -> None:
             handover.put([1], 1)
             raise ValueError("no")
 

@@ -24,7 +24,7 @@ import pytest
 from spark_tui.domain.history import HistoryOff, Record
 from spark_tui.domain.logs.starts import StartRecord, StartSizes
 from spark_tui.domain.logs.timeline import PhaseId, StartOutcome
-from spark_tui.domain.metrics.series import Gap, MetricId, Sample, SeriesKey, Stretch
+from spark_tui.domain.metrics.series import Gap, MetricId, Sample, SeriesKey, SeriesSlice
 from spark_tui.domain.reading import Missing, Ok, Reading
 from spark_tui.services.history.db import HistoryDb
 from tests.ordinary_user import ordinary_user
@@ -84,13 +84,13 @@ def ok(reading: Reading[Any]) -> Any:
     return reading.value
 
 
-async def one(history: HistoryDb, key: SeriesKey, since: float, until: float, buckets: int = 10_000) -> Stretch:
+async def one(history: HistoryDb, key: SeriesKey, since: float, until: float, buckets: int = 10_000) -> SeriesSlice:
     [found] = ok(await history.series([key], since, until, buckets))
-    assert isinstance(found, Stretch)
+    assert isinstance(found, SeriesSlice)
     return found
 
 
-def known(stretch: Stretch) -> dict[float, tuple[float, float, float]]:
+def known(stretch: SeriesSlice) -> dict[float, tuple[float, float, float]]:
     rows = zip(stretch.times, stretch.least, stretch.mean, stretch.greatest, strict=True)
     return {at: (least, mean, most) for at, least, mean, most in rows if not math.isnan(mean)}
 

@@ -13,9 +13,9 @@ import pytest
 from huggingface_hub import scan_cache_dir
 
 from spark_tui.domain.errors import UsageError
-from spark_tui.domain.models.store import Completeness, Layout, StoreContents, StoredModel, Trouble
+from spark_tui.domain.models.store import Completeness, FileProblem, Layout, StoreContents, StoredModel
 from spark_tui.services.files import PrivateFolder
-from spark_tui.services.store.scan import Survey, data_behind
+from spark_tui.services.store.scan import ModelScan, data_behind
 from spark_tui.services.store.store import FolderModelStore
 from tests.ordinary_user import ordinary_user
 from tests.store_kit import COMMIT, OLDER, age, cached, disk_usage, files, local, reuse, share, weights, write_tree
@@ -189,11 +189,11 @@ def test_by_the_hubs_listing_every_needed_file_is_missed_and_its_size_known(tmp_
 
 
 def test_a_link_that_went_since_it_was_listed_is_absent_and_one_that_is_there_has_lost_its_data(tmp_path: Path) -> None:
-    survey = Survey(str(tmp_path), str(tmp_path), os.geteuid())
+    survey = ModelScan(str(tmp_path), str(tmp_path), os.geteuid())
     (tmp_path / "here").symlink_to("blobs/none")
-    assert data_behind(survey, f"{tmp_path}/here", is_link=True) == (None, Trouble.LOST)
-    assert data_behind(survey, f"{tmp_path}/gone", is_link=True) == (None, Trouble.ABSENT)
-    assert data_behind(survey, f"{tmp_path}/gone", is_link=False) == (None, Trouble.ABSENT)
+    assert data_behind(survey, f"{tmp_path}/here", is_link=True) == (None, FileProblem.LOST)
+    assert data_behind(survey, f"{tmp_path}/gone", is_link=True) == (None, FileProblem.ABSENT)
+    assert data_behind(survey, f"{tmp_path}/gone", is_link=False) == (None, FileProblem.ABSENT)
 
 
 def test_a_running_download_is_partial_and_seen_by_its_lock(tmp_path: Path) -> None:
@@ -313,7 +313,7 @@ def test_links_that_lead_to_themselves_or_out_of_the_store_are_findings(tmp_path
     assert "loop is a link that leads to itself" in model.reasons
     assert "out.safetensors is a link that leads out of the store" in model.reasons
     found = {each.name: each.trouble for each in store_of(store)._look("org/name", "")[2]}
-    assert found["etc"] in (Trouble.OUTSIDE, Trouble.UNREADABLE)
+    assert found["etc"] in (FileProblem.OUTSIDE, FileProblem.UNREADABLE)
     assert model.disk == disk_usage(base / "blobs")
 
 

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from spark_tui.domain.errors import RefusedError, SparkError
-from spark_tui.domain.models.store import Completeness, DeletePlan, Extent
+from spark_tui.domain.models.store import Completeness, DeleteExtent, DeletePlan
 from spark_tui.services.store.store import FolderModelStore
 from tests.ordinary_user import ordinary_user
 from tests.store_kit import COMMIT, OLDER, age, cached, disk_usage, files, local, reuse, share, weights
@@ -31,7 +31,7 @@ async def opened(root: Path) -> AsyncIterator[FolderModelStore]:
         await store.close()
 
 
-async def delete(root: Path, model: str, extent: Extent = Extent.MODEL, revision: str = "") -> DeletePlan:
+async def delete(root: Path, model: str, extent: DeleteExtent = DeleteExtent.MODEL, revision: str = "") -> DeletePlan:
     """Deletes, and holds the plan to its word."""
     before = disk_usage(root)
     async with opened(root) as store:
@@ -57,7 +57,7 @@ async def test_a_revision_goes_alone_and_what_the_other_one_uses_stays(tmp_path:
     old["tokenizer.json"] = new["tokenizer.json"]
     base = cached(tmp_path, "org/name", old, commit=OLDER, refs=("v1", "pr/7"), tree=True)
     cached(tmp_path, "org/name", new)
-    plan = await delete(tmp_path, "org/name", Extent.REVISION, "v1")
+    plan = await delete(tmp_path, "org/name", DeleteExtent.REVISION, "v1")
     assert (plan.revision, plan.refs, plan.name) == (OLDER, ("pr/7", "v1"), OLDER[:7])
     info = scan_cache_dir(tmp_path / "hub")
     assert not info.warnings
@@ -70,8 +70,8 @@ async def test_a_revision_goes_alone_and_what_the_other_one_uses_stays(tmp_path:
 
 async def test_the_last_revision_takes_the_repository_with_it_and_a_single_file_goes_alone(tmp_path: Path) -> None:
     base = cached(tmp_path, "org/name", files())
-    plan = await delete(tmp_path, "org/name", Extent.REVISION, "main")
-    assert (plan.extent, plan.name) == (Extent.MODEL, "org/name")
+    plan = await delete(tmp_path, "org/name", DeleteExtent.REVISION, "main")
+    assert (plan.extent, plan.name) == (DeleteExtent.MODEL, "org/name")
     assert not base.exists()
     for name in ("a.gguf", "b.gguf"):
         (tmp_path / name).write_bytes(b"GGUF" * 2000)
@@ -84,12 +84,12 @@ async def test_leftovers_go_and_the_model_stays_whole(tmp_path: Path) -> None:
     (base / "blobs" / f"{'b' * 64}.incomplete").write_bytes(b"x" * 50_000)
     (base / "blobs" / ("c" * 64)).write_bytes(b"y" * 50_000)
     age(base)
-    plan = await delete(tmp_path, "org/name", Extent.LEFTOVERS)
+    plan = await delete(tmp_path, "org/name", DeleteExtent.LEFTOVERS)
     assert len(plan.removes) == 2
     async with opened(tmp_path) as store:
         (model,) = (await store.scan()).models
         assert model.completeness is Completeness.COMPLETE
-        nothing = await store.plan_delete("org/name", Extent.LEFTOVERS)
+        nothing = await store.plan_delete("org/name", DeleteExtent.LEFTOVERS)
         assert nothing.obstacles[0].id == "nothing_to_delete"
         with pytest.raises(RefusedError):
             await store.delete(nothing)
@@ -119,7 +119,7 @@ async def test_shared_data_whose_lock_is_held_is_left_for_later(tmp_path: Path) 
     with shared.with_name(f"{shared.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         async with opened(tmp_path) as store:
-            await store.delete(await store.plan_delete("org/a", Extent.MODEL))
+            await store.delete(await store.plan_delete("org/a", DeleteExtent.MODEL))
             assert shared.exists()
             assert (await store.scan()).orphans
 
@@ -156,16 +156,16 @@ SWAPS = {"repository": REPO, "hub": "hub", "blobs": f"{REPO}/blobs", "snapshot":
 
 
 @pytest.mark.parametrize("swapped", SWAPS.values(), ids=SWAPS.keys())
-@pytest.mark.parametrize("extent", [Extent.MODEL, Extent.REVISION])
+@pytest.mark.parametrize("extent", [DeleteExtent.MODEL, DeleteExtent.REVISION])
 @pytest.mark.parametrize("late", [False, True])
 async def test_a_link_in_place_of_a_folder_reaches_nothing_outside_before_or_after_the_plan(
-    tmp_path: Path, swapped: str, extent: Extent, late: bool
+    tmp_path: Path, swapped: str, extent: DeleteExtent, late: bool
 ) -> None:
     store, outside = tmp_path / "store", tmp_path / "outside"
     outside.mkdir()
     cached(store, "org/name", files(seed=1))
     cached(store, "org/name", files(seed=2), commit=OLDER, refs=("old",))
-    revision = "main" if extent is Extent.REVISION else ""
+    revision = "main" if extent is DeleteExtent.REVISION else ""
     async with opened(store) as models:
         plan = await models.plan_delete("org/name", extent, revision)
         (store / swapped).rename(outside / Path(swapped).name)
@@ -185,7 +185,7 @@ async def test_a_plan_that_was_tampered_with_is_not_followed(tmp_path: Path) -> 
     (tmp_path / "precious").write_text("p")
     cached(store, "org/name", files())
     async with opened(store) as models:
-        plan = await models.plan_delete("org/name", Extent.MODEL)
+        plan = await models.plan_delete("org/name", DeleteExtent.MODEL)
         forged = DeletePlan(
             plan.model, plan.extent, plan.name, plan.path, removes=(*plan.removes, "../precious", "/etc/hostname")
         )
@@ -217,7 +217,7 @@ async def test_whatever_is_deleted_frees_exactly_what_was_said_and_leaves_the_ot
     async with opened(root) as store:
         models = (await store.scan(others=False)).models
     victim = data.draw(st.sampled_from([model.id for model in models]))
-    extent = data.draw(st.sampled_from([Extent.MODEL, Extent.REVISION]))
+    extent = data.draw(st.sampled_from([DeleteExtent.MODEL, DeleteExtent.REVISION]))
     await delete(root, victim, extent)
     async with opened(root) as store:
         after = (await store.scan(others=False)).models
@@ -238,7 +238,7 @@ async def test_while_a_download_holds_a_lock_nothing_is_deleted(tmp_path: Path) 
     with lock.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         async with opened(tmp_path) as store:
-            plan = await store.plan_delete("org/name", Extent.MODEL)
+            plan = await store.plan_delete("org/name", DeleteExtent.MODEL)
             assert plan.obstacles[0].id == "downloading"
             with pytest.raises(RefusedError):
                 await store.delete(plan)
@@ -251,7 +251,7 @@ async def test_roots_folders_are_refused_before_anything_is_gone_with_the_comman
     before = sorted(base.rglob("*"))
     with ordinary_user(tmp_path):
         async with opened(tmp_path) as store:
-            plan = await store.plan_delete("org/name", Extent.MODEL)
+            plan = await store.plan_delete("org/name", DeleteExtent.MODEL)
             assert plan.obstacles[0].id == "no_permission"
             assert plan.obstacles[0].remedy.startswith("sudo chown -R")
             with pytest.raises(RefusedError):
@@ -263,7 +263,7 @@ async def test_what_has_grown_since_it_was_shown_is_decided_anew(tmp_path: Path)
     base = cached(tmp_path, "org/name", files())
     (base / "blobs" / f"{'b' * 64}.incomplete").write_bytes(b"x" * 5000)
     async with opened(tmp_path) as store:
-        plan = await store.plan_delete("org/name", Extent.LEFTOVERS)
+        plan = await store.plan_delete("org/name", DeleteExtent.LEFTOVERS)
         (base / "blobs" / f"{'d' * 64}.incomplete").write_bytes(b"x" * 5000)
         with pytest.raises(RefusedError, match="has changed meanwhile"):
             await store.delete(plan)

@@ -209,7 +209,7 @@ def test_no_bytes_make_loading_fail(tmp_path_factory: pytest.TempPathFactory, co
 class _TextKeys(yaml.SafeLoader):
     """PyYAML's safe loader, with keys and dates as they are written: what the reader promises."""
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
+    def construct_mapping(self, node: yaml.MappingValue, deep: bool = False) -> dict:
         self.flatten_mapping(node)
         return {key.value: self.construct_object(value, deep=True) for key, value in node.value}
 

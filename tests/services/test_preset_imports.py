@@ -10,7 +10,7 @@ import pytest
 
 from spark_tui.core.preset_imports import ImportOutcome, import_recipes
 from spark_tui.domain.errors import PresetError, RefusedError, SparkError, UsageError
-from spark_tui.domain.presets.located import Table, plain
+from spark_tui.domain.presets.located import MappingValue, plain
 from spark_tui.domain.presets.preset import Origin
 from spark_tui.domain.presets.recipe import Dialect
 from spark_tui.services.ports import RecipeStore
@@ -74,7 +74,7 @@ def test_a_sparkrun_recipe_is_kept_as_it_is_written(path: Path) -> None:
 @pytest.mark.parametrize("path", EUGR, ids=lambda path: path.stem)
 def test_every_key_of_an_eugr_recipe_is_in_the_file_that_is_written(path: Path) -> None:
     written = parse(imported(path).text, "r.yaml")
-    assert isinstance(written, Table)
+    assert isinstance(written, MappingValue)
     before, after = plain(document(path)), plain(written)
     assert isinstance(before, dict)
     assert isinstance(after, dict)

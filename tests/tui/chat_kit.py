@@ -17,7 +17,7 @@ from textual.widgets import Static
 import spark_tui.tui.app
 from spark_tui.core.actions import Scope
 from spark_tui.core.context import Context
-from spark_tui.domain.chat.message import ChatEvent, ChatRequest, ContentDelta, Finished, Usage
+from spark_tui.domain.chat.message import AnswerFinished, ChatEvent, ChatRequest, ContentDelta, Usage
 from spark_tui.domain.engine.container import ContainerStatus, PublishedPort
 from spark_tui.domain.engine.state import Endpoint, Health, ServedModel
 from spark_tui.domain.host.identity import HostPaths
@@ -53,7 +53,7 @@ class Reply:
             self._queue.put_nowait(event)
 
     def end(self, reason: str = "stop", usage: Usage | None = None) -> None:
-        self.send(Finished(reason), *([usage] if usage else []))
+        self.send(AnswerFinished(reason), *([usage] if usage else []))
         self._queue.put_nowait(None)
 
     def fail(self, error: Exception) -> None:

@@ -14,7 +14,7 @@ from textual.widgets import Input, TabbedContent
 
 from spark_tui.core.context import Context, build_demo
 from spark_tui.core.launch import LaunchRequest
-from spark_tui.domain.bench.run import BenchRun, Ending, HostFigures, Result, Status, result_of
+from spark_tui.domain.bench.run import BenchRun, HostFigures, Result, RunOutcome, Status, result_of
 from spark_tui.domain.engine.container import PublishedPort
 from spark_tui.domain.errors import EngineUnreachable
 from spark_tui.domain.host.identity import HostPaths
@@ -231,7 +231,7 @@ async def test_cancel_keeps_what_was_measured() -> None:
         await sight.until_seen("cancelled", "stopped before its end")
         (kept,) = kit.results.all()
         assert kept.run is not None
-        assert kept.run.ending is Ending.CANCELLED
+        assert kept.run.ending is RunOutcome.CANCELLED
         assert kept.status is Status.BENCHMARKED
 
 
@@ -247,7 +247,7 @@ async def test_leaving_the_program_keeps_what_was_measured() -> None:
         await kit.clock.advance(2.0)
     (kept,) = kit.results.all()
     assert kept.run is not None
-    assert kept.run.ending is Ending.CANCELLED
+    assert kept.run.ending is RunOutcome.CANCELLED
 
 
 async def _at_once(seconds: float) -> None:

@@ -7,9 +7,9 @@ import math
 import pytest
 
 from spark_tui.domain.chat.message import (
-    Band,
     ContentDelta,
     Logprobs,
+    ProbabilityBand,
     TokenLogprobs,
     band,
     candidates,
@@ -123,7 +123,13 @@ async def test_the_cursor_walks_over_all_tokens_in_any_width() -> None:
 
 
 def test_probabilities_have_four_bands_and_a_summary() -> None:
-    shares = {1.0: Band.SURE, 0.9: Band.SURE, 0.6: Band.LIKELY, 0.2: Band.DOUBTFUL, 0.0: Band.RARE}
+    shares = {
+        1.0: ProbabilityBand.SURE,
+        0.9: ProbabilityBand.SURE,
+        0.6: ProbabilityBand.LIKELY,
+        0.2: ProbabilityBand.DOUBTFUL,
+        0.0: ProbabilityBand.RARE,
+    }
     assert {share: band(math.log(share) if share else -9999.0) for share in shares} == shares
     summary = summary_of(PARIS)
     assert (summary.tokens, summary.below_even) == (5, 1)

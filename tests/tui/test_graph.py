@@ -20,8 +20,8 @@ from spark_tui.tui.widgets.graph_picture import (
     MARGIN,
     MARKS,
     Canvas,
+    CellKind,
     GraphKind,
-    Pen,
     PenRow,
     Picture,
     Subject,
@@ -129,10 +129,10 @@ def test_two_curves_differ_without_colour(kind: GraphKind) -> None:
             for char, own in zip(shown.rows[y].text[MARGIN:], shown.rows[y].pens[MARGIN:], strict=True)
             if own == pen
         }
-        for pen in (Pen.FIRST, Pen.SECOND)
+        for pen in (CellKind.FIRST, CellKind.SECOND)
     }
-    assert per_pen[Pen.FIRST] and per_pen[Pen.SECOND]
-    assert per_pen[Pen.FIRST].isdisjoint(per_pen[Pen.SECOND])
+    assert per_pen[CellKind.FIRST] and per_pen[CellKind.SECOND]
+    assert per_pen[CellKind.FIRST].isdisjoint(per_pen[CellKind.SECOND])
     assert len(set(MARKS[kind].swatches)) == 2
 
 
@@ -169,7 +169,7 @@ def test_whatever_the_numbers_the_picture_is_a_full_box(
     assert len(shown.rows) in (0, height)
     for row in shown.rows:
         assert len(row.text) == len(row.pens) == width
-        assert set(row.pens) <= {pen.value for pen in Pen}
+        assert set(row.pens) <= {pen.value for pen in CellKind}
         assert len(carried_pens(row)) == width
     assert all(len(cell.text) == len(cell.pens) == 1 for cell in shown.cursor)
     assert not shown.cursor or (shown.cursor_at < width and len(shown.cursor) < height)

@@ -13,7 +13,7 @@ from spark_tui.domain.engine.state import Endpoint
 from spark_tui.domain.errors import EngineUnreachable
 from spark_tui.domain.metrics.page import MetricPage
 from spark_tui.domain.metrics.quantiles import Quantile
-from spark_tui.domain.metrics.series import Gap, MetricId, SeriesKey, Stretch
+from spark_tui.domain.metrics.series import Gap, MetricId, SeriesKey, SeriesSlice
 from spark_tui.present import metrics as present
 from spark_tui.tui.app import SparkApp
 from spark_tui.tui.format import ASCII, UNICODE, Glyphs
@@ -268,7 +268,7 @@ async def test_what_was_measured_before_the_program_was_opened_is_drawn_too() ->
     key = SeriesKey("qwen", MetricId.DECODE_RATE.value)
     times = tuple(EPOCH - 3000 + 10 * n for n in range(290))
     half = [30.0] * 290
-    history.stretches[key] = Stretch(
+    history.stretches[key] = SeriesSlice(
         key, 10.0, times, [10.0] * 290, half, [50.0] * 290, (Gap(EPOCH - 1500, EPOCH - 1400, "it was restarted"),)
     )
     kit.history = history

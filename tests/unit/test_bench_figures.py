@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from spark_tui.domain.bench.plan import BenchPlan, Segment
 from spark_tui.domain.bench.record import RequestOutcome, RequestRecord
-from spark_tui.domain.bench.run import Ending, Estimate, Pass, estimate, level, scaling
+from spark_tui.domain.bench.run import Estimate, Pass, RunOutcome, estimate, level, scaling
 from spark_tui.domain.bench.server_side import between, cross_check, others
 from spark_tui.domain.bench.statistics import distribution, mean_interval, median_interval, student_t
 from spark_tui.domain.metrics.page import EMPTY_PAGE, MetricPage
@@ -263,5 +263,5 @@ def test_by_a_published_speed_it_takes_at_least_the_time_of_decoding() -> None:
 
 def test_without_a_run_that_came_to_its_end_nothing_is_known() -> None:
     assert estimate(BenchPlan()) is None
-    assert estimate(BenchPlan(), before=replace(RUN, ending=Ending.CANCELLED)) is None
+    assert estimate(BenchPlan(), before=replace(RUN, ending=RunOutcome.CANCELLED)) is None
     assert estimate(BenchPlan(), before=replace(RUN, levels=())) is None

@@ -21,10 +21,10 @@ from spark_tui.domain.bench.plan import BenchPlan, Content, PromptCache
 from spark_tui.domain.bench.published import SOURCES, beside, family, references
 from spark_tui.domain.bench.run import (
     BenchRun,
-    Ending,
     HostFigures,
     HostSample,
     Result,
+    RunOutcome,
     Status,
     host_figures,
     plan_caveats,
@@ -186,9 +186,9 @@ def test_the_file_stays_bounded_and_the_oldest_go_first(tmp_path: Path) -> None:
     ("run", "status"),
     [
         (a_run(), Status.BENCHMARKED),
-        (a_run(ending=Ending.CANCELLED), Status.BENCHMARKED),
-        (a_run(levels=(), ending=Ending.FAILED, reason="it died"), Status.FAILED),
-        (a_run(levels=(), ending=Ending.CANCELLED), Status.PENDING),
+        (a_run(ending=RunOutcome.CANCELLED), Status.BENCHMARKED),
+        (a_run(levels=(), ending=RunOutcome.FAILED, reason="it died"), Status.FAILED),
+        (a_run(levels=(), ending=RunOutcome.CANCELLED), Status.PENDING),
     ],
 )
 def test_a_runs_status_is_what_it_measured(run: BenchRun, status: Status) -> None:

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from spark_tui.domain.chat.message import (
     Answer,
     AnswerBuilder,
+    AnswerFinished,
     ChatEvent,
     ContentDelta,
-    Finished,
     ReasoningDelta,
     ToolCall,
     ToolCallDelta,
@@ -33,7 +33,7 @@ EVENTS = st.one_of(
     st.builds(ContentDelta, TEXT),
     st.builds(ReasoningDelta, TEXT),
     st.builds(ToolCallDelta, st.integers(-2, 4), TEXT, TEXT, TEXT),
-    st.builds(Finished, st.sampled_from(["stop", "length"])),
+    st.builds(AnswerFinished, st.sampled_from(["stop", "length"])),
     st.builds(Usage, st.integers(0, 99), st.integers(0, 99)),
 )
 STREAM = st.lists(st.tuples(st.integers(0, 3), EVENTS), max_size=20)
@@ -72,7 +72,7 @@ def test_a_snapshot_is_the_same_object_while_nothing_came() -> None:
     assert first.content == "a"
 
 
-A, B, STOP = ContentDelta("a"), ContentDelta("b"), Finished("stop")
+A, B, STOP = ContentDelta("a"), ContentDelta("b"), AnswerFinished("stop")
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_the_opening_delta_is_no_token() -> None:
     [(Usage(4000, 9), 2000.0), (Usage(4000, 9, None, 3000), 500.0), (Usage(4000, 9, None, 3900), None)],
 )
 def test_prefill_is_what_was_not_cached_over_the_time_to_the_first_token(usage: Usage, speed: float | None) -> None:
-    told = answer((2.0, ContentDelta("a")), (3.0, Finished("stop")), (3.0, usage))
+    told = answer((2.0, ContentDelta("a")), (3.0, AnswerFinished("stop")), (3.0, usage))
     assert told.prefill_tokens_per_second == speed
 
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from spark_tui.domain.chat.message import (
     Answer,
     AnswerBuilder,
+    AnswerFinished,
     ContentDelta,
-    Finished,
     Logprobs,
     ReasoningDelta,
     TokenLogprobs,
@@ -118,7 +118,7 @@ def chunk(delta: object, **more: object) -> str:
         (chunk({"reasoning": "a", "reasoning_content": "a"}), [ReasoningDelta("a")]),
         (chunk({"reasoning_content": "a"}), [ReasoningDelta("a")]),
         (chunk({"reasoning": "a", "content": "b"}), [ReasoningDelta("a"), ContentDelta("b")]),
-        (chunk({"content": "a"}, finish_reason="stop"), [ContentDelta("a"), Finished("stop")]),
+        (chunk({"content": "a"}, finish_reason="stop"), [ContentDelta("a"), AnswerFinished("stop")]),
         (
             chunk(
                 {"content": "a"},
@@ -152,7 +152,7 @@ def chunk(delta: object, **more: object) -> str:
         ),
         (
             '{"choices": [{"message": {"role": "assistant", "content": "whole"}, "finish_reason": "stop"}]}',
-            [ContentDelta("whole"), Finished("stop")],
+            [ContentDelta("whole"), AnswerFinished("stop")],
         ),
         ('{"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 4}}', [Usage(3, 4)]),
         (

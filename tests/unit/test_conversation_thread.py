@@ -16,11 +16,11 @@ from spark_tui.domain.chat import records
 from spark_tui.domain.chat.conversation import (
     AnswerOutcome,
     ChatThread,
+    ContextRoom,
     EngineSide,
     Exchange,
-    Room,
-    Say,
     ToolAnswer,
+    UserInput,
     context_use,
     estimated_tokens,
     history,
@@ -67,7 +67,7 @@ def exchange(number: int, question: str = "", content: str = "", **more: Any) ->
 
 def test_tool_calls_go_back_with_their_answers_and_the_reasoning_that_led_to_them() -> None:
     asked = exchange(1, "Weather?", reasoning="I need a tool.", calls=(CALL,), finish="tool_calls")
-    say = Say(tool_answers=(ToolAnswer("c1", "weather", "sunny"),))
+    say = UserInput(tool_answers=(ToolAnswer("c1", "weather", "sunny"),))
     user, assistant, tool = history([asked], PLAIN, say)
     assert (user.role, user.content) == (Role.USER, "Weather?")
     assert (assistant.tool_calls, assistant.reasoning) == ((CALL,), "I need a tool.")
@@ -79,11 +79,11 @@ def test_after_a_round_of_tools_the_calls_stay_and_the_reasoning_goes() -> None:
         exchange(1, "Weather?", reasoning="hm", calls=(CALL,)),
         exchange(2, content="Sunny.", tool_answers=(ToolAnswer("c1", "weather", "sunny"),)),
     ]
-    told = history(exchanges, PLAIN, Say("Thanks"))
+    told = history(exchanges, PLAIN, UserInput("Thanks"))
     assert [m.role.value for m in told] == ["user", "assistant", "tool", "assistant", "user"]
     assert told[1].tool_calls == (CALL,)
     assert not any(m.reasoning for m in told)
-    kept = history(exchanges, ChatSettings(parameters=ChatParameters(preserve_thinking=True)), Say("Thanks"))
+    kept = history(exchanges, ChatSettings(parameters=ChatParameters(preserve_thinking=True)), UserInput("Thanks"))
     assert kept[1].reasoning == "hm"
 
 
@@ -91,7 +91,7 @@ def test_calls_without_ids_get_some_that_match_their_answers() -> None:
     asked = exchange(3, "x", calls=(ToolCall("", "f", "{}"), ToolCall("", "g", "{}")))
     ids = [call.id for call in asked.open_calls]
     assert len(set(ids)) == 2
-    told = history([asked], PLAIN, Say(tool_answers=tuple(ToolAnswer(i, "f", "1") for i in ids)))
+    told = history([asked], PLAIN, UserInput(tool_answers=tuple(ToolAnswer(i, "f", "1") for i in ids)))
     assert [call.id for call in told[1].tool_calls] == ids
 
 
@@ -102,16 +102,21 @@ TALK = [exchange(1, "a", "b"), exchange(2, "Tell", "Once upon", outcome=AnswerOu
 @pytest.mark.parametrize(
     ("exchanges", "say", "sent_from", "sent"),
     [
-        ([exchange(1, "Weather?", calls=(CALL,))], Say("Never mind"), 0, ["user Never mind"]),
-        ([ASKED, exchange(2, outcome=AnswerOutcome.FAILED, tool_answers=TYPED)], Say("And?"), 0,
+        ([exchange(1, "Weather?", calls=(CALL,))], UserInput("Never mind"), 0, ["user Never mind"]),
+        ([ASKED, exchange(2, outcome=AnswerOutcome.FAILED, tool_answers=TYPED)], UserInput("And?"), 0,
          ["user Weather?", "assistant Let me look.", "user And?"]),
         (TALK, None, 0, ["user a", "assistant b", "user Tell", "assistant Once upon"]),
-        (TALK, Say("e"), 2, ["user Tell", "assistant Once upon", "user e"]),
-        ([], Say("What?", (replace(PICTURE, data=b""), PICTURE)), 0, ["user (image a.png is no longer there)\nWhat?"]),
+        (TALK, UserInput("e"), 2, ["user Tell", "assistant Once upon", "user e"]),
+        (
+            [],
+            UserInput("What?", (replace(PICTURE, data=b""), PICTURE)),
+            0,
+            ["user (image a.png is no longer there)\nWhat?"],
+        ),
     ],
     ids=["calls without results", "a failed answer to a tool", "continued", "trimmed", "an attachment that is gone"],
 )  # fmt: skip
-def test_what_is_sent(exchanges: list[Exchange], say: Say | None, sent_from: int, sent: list[str]) -> None:
+def test_what_is_sent(exchanges: list[Exchange], say: UserInput | None, sent_from: int, sent: list[str]) -> None:
     messages = history(exchanges, ChatSettings("sys"), say, sent_from=sent_from)
     assert [f"{each.role.value} {each.content}" for each in messages] == ["system sys", *sent]
     assert not any(each.tool_calls for each in messages)
@@ -136,7 +141,7 @@ def test_speakers_always_take_turns(told: list[tuple[str, str, bool, bool, Answe
         answers = (ToolAnswer(exchanges[-1].open_calls[0].id, "f", "r"),) if answering else ()
         made = exchange(number, "" if answers else question, content, calls=(CALL,) if calls else (), outcome=outcome)
         exchanges.append(replace(made, tool_answers=answers))
-    roles = [m.role.value for m in history(exchanges, PLAIN, Say("now"), sent_from=sent_from)]
+    roles = [m.role.value for m in history(exchanges, PLAIN, UserInput("now"), sent_from=sent_from)]
     assert roles[0] == "user"
     assert roles[-1] == "user"
     after = {"user": {"assistant"}, "assistant": {"user", "tool"}, "tool": {"assistant", "tool"}}
@@ -157,16 +162,22 @@ KEPT = replace(REASONED, settings=ChatSettings(parameters=ChatParameters(preserv
 @pytest.mark.parametrize(
     ("exchanges", "say", "limit", "model", "tokens", "room", "counted"),
     [
-        (_long(3), Say("x" * 36), 8192, "m", 4300 + 10 + 8, Room.ENOUGH, False),
-        (_long(3), Say(), None, "m", 4300, Room.UNKNOWN, True),
-        ([REASONED], Say(), 9000, "m", 200, Room.ENOUGH, True),
-        ([KEPT], Say(), 9000, "m", 600, Room.ENOUGH, True),
-        (_long(1), Say(), 9000, "other", estimated_tokens("x" * 3960) + 16, Room.ENOUGH, False),
+        (_long(3), UserInput("x" * 36), 8192, "m", 4300 + 10 + 8, ContextRoom.ENOUGH, False),
+        (_long(3), UserInput(), None, "m", 4300, ContextRoom.UNKNOWN, True),
+        ([REASONED], UserInput(), 9000, "m", 200, ContextRoom.ENOUGH, True),
+        ([KEPT], UserInput(), 9000, "m", 600, ContextRoom.ENOUGH, True),
+        (_long(1), UserInput(), 9000, "other", estimated_tokens("x" * 3960) + 16, ContextRoom.ENOUGH, False),
     ],
     ids=["counted, then estimated", "no limit", "without reasoning", "reasoning is sent", "another model's count"],
 )
 def test_the_engines_own_count_is_what_counts(
-    exchanges: list[Exchange], say: Say, limit: int | None, model: str, tokens: int, room: Room, counted: bool
+    exchanges: list[Exchange],
+    say: UserInput,
+    limit: int | None,
+    model: str,
+    tokens: int,
+    room: ContextRoom,
+    counted: bool,
 ) -> None:
     use = context_use(exchanges, PLAIN, say, limit=limit, model=model)
     assert (use.tokens, use.room, use.counted) == (tokens, room, counted)
@@ -174,17 +185,22 @@ def test_the_engines_own_count_is_what_counts(
 
 @pytest.mark.parametrize(
     ("limit", "max_tokens", "room"),
-    [(4400, None, Room.NEAR), (4200, None, Room.OVER), (8192, 4000, Room.OVER), (8192, 100, Room.ENOUGH)],
+    [
+        (4400, None, ContextRoom.NEAR),
+        (4200, None, ContextRoom.OVER),
+        (8192, 4000, ContextRoom.OVER),
+        (8192, 100, ContextRoom.ENOUGH),
+    ],
 )
-def test_a_warning_comes_before_the_context_is_full(limit: int, max_tokens: int | None, room: Room) -> None:
+def test_a_warning_comes_before_the_context_is_full(limit: int, max_tokens: int | None, room: ContextRoom) -> None:
     settings = ChatSettings(parameters=ChatParameters(max_tokens=max_tokens))
-    assert context_use(_long(3), settings, Say(), limit=limit, model="m").room is room
+    assert context_use(_long(3), settings, UserInput(), limit=limit, model="m").room is room
 
 
 def test_after_a_trim_the_estimate_keeps_the_measure_of_the_last_count() -> None:
     exchanges = [exchange(n, "q", "a" * 3600, usage=Usage(9000 * n, 1000)) for n in range(1, 4)]
-    whole = context_use(exchanges, PLAIN, Say(), limit=32768, model="m")
-    trimmed = context_use(exchanges, PLAIN, Say(), limit=32768, model="m", sent_from=3)
+    whole = context_use(exchanges, PLAIN, UserInput(), limit=32768, model="m")
+    trimmed = context_use(exchanges, PLAIN, UserInput(), limit=32768, model="m", sent_from=3)
     assert (whole.tokens, whole.counted) == (28_000, True)
     assert 28_000 / 3 * 0.9 < trimmed.tokens < 28_000 / 3 * 1.1
     assert not trimmed.counted
@@ -192,14 +208,14 @@ def test_after_a_trim_the_estimate_keeps_the_measure_of_the_last_count() -> None
 
 def test_proposals_leave_out_the_oldest_and_keep_the_last() -> None:
     exchanges = _long(5)
-    use = context_use(exchanges, PLAIN, Say("x"), limit=6500, model="m")
+    use = context_use(exchanges, PLAIN, UserInput("x"), limit=6500, model="m")
     mild, roomy = proposals(exchanges, use)
     assert (mild.sent_from, mild.left_out) == (2, 1)
     assert (roomy.sent_from, roomy.left_out) == (4, 3)
     assert mild.sentence == "leave out the oldest exchange: about 1,301 tokens"
     assert proposals(exchanges[:1], use) == ()
-    after = context_use(exchanges, PLAIN, Say("x"), limit=6500, model="m", sent_from=roomy.sent_from)
-    assert after.room is Room.ENOUGH
+    after = context_use(exchanges, PLAIN, UserInput("x"), limit=6500, model="m", sent_from=roomy.sent_from)
+    assert after.room is ContextRoom.ENOUGH
 
 
 def test_a_cut_never_parts_tool_calls_from_their_answers() -> None:
@@ -208,7 +224,7 @@ def test_a_cut_never_parts_tool_calls_from_their_answers() -> None:
         exchange(2, "", "a" * 9000, tool_answers=(ToolAnswer("c1", "f", "r"),)),
         exchange(3, "q", "a"),
     ]
-    use = context_use(exchanges, PLAIN, Say("x"), limit=4000, model="m")
+    use = context_use(exchanges, PLAIN, UserInput("x"), limit=4000, model="m")
     assert [trim.sent_from for trim in proposals(exchanges, use)] == [3]
 
 

@@ -13,7 +13,14 @@ from hypothesis import strategies as st
 from spark_tui.domain.engine.container import ContainerSpec
 from spark_tui.domain.engine.docker_run import render_text
 from spark_tui.domain.host.identity import HostPaths
-from spark_tui.domain.presets.dialects.importing import Examined, FoundFile, Gathered, Registry, examine, with_commands
+from spark_tui.domain.presets.dialects.importing import (
+    CollectedFiles,
+    ExaminedRecipe,
+    FoundFile,
+    Registry,
+    examine,
+    with_commands,
+)
 from spark_tui.domain.presets.overrides import Overrides, overrides_from_pairs
 from spark_tui.domain.presets.plan import plan
 from spark_tui.domain.presets.preset import Origin, Preset
@@ -30,15 +37,15 @@ VLLM = "vllm/vllm-openai:nightly"
 HUB = "/root/.cache/huggingface"
 
 
-def examined(text: str, name: str = "") -> tuple[Examined, ...]:
+def examined(text: str, name: str = "") -> tuple[ExaminedRecipe, ...]:
     """Every command of a text, as an import reads it; mounts are held against a store in ~/vllm."""
     return tuple(
-        examine(each, Gathered(Registry("")), name, paths=PATHS, chosen=bool(name))
+        examine(each, CollectedFiles(Registry("")), name, paths=PATHS, chosen=bool(name))
         for each in with_commands(FoundFile("shared.md", text))
     )
 
 
-def one(text: str) -> Examined:
+def one(text: str) -> ExaminedRecipe:
     (found,) = examined(text)
     return found
 
@@ -119,7 +126,7 @@ REFUSED = (
 
 
 @cache
-def shared() -> tuple[Examined, ...]:
+def shared() -> tuple[ExaminedRecipe, ...]:
     return examined(SHARED.read_text())
 
 
@@ -152,8 +159,8 @@ def test_a_command_with_its_keys_masked_is_the_same_command() -> None:
     for each in with_commands(FoundFile("shared.md", SHARED.read_text())):
         masked = FoundFile(each.path, command=mask_secrets(each.command), line=each.line)
         (again,) = find_commands(masked.command)
-        shown = examine(replace(masked, command=again.text), Gathered(Registry("")), "", paths=PATHS)
-        as_written = examine(each, Gathered(Registry("")), "", paths=PATHS)
+        shown = examine(replace(masked, command=again.text), CollectedFiles(Registry("")), "", paths=PATHS)
+        as_written = examine(each, CollectedFiles(Registry("")), "", paths=PATHS)
         assert (shown.text, str(shown.problem)) == (as_written.text, str(as_written.problem))
 
 

@@ -15,7 +15,7 @@ from spark_tui.domain.errors import UsageError
 from spark_tui.domain.presets.command import command_of
 from spark_tui.domain.presets.dialects.recipe_files import to_eugr, to_sparkrun
 from spark_tui.domain.presets.dialects.yaml_text import yaml_text
-from spark_tui.domain.presets.located import Table, plain
+from spark_tui.domain.presets.located import MappingValue, plain
 from spark_tui.domain.presets.overrides import Overrides, overrides_from_pairs
 from spark_tui.domain.presets.preset import Origin, Preset
 from spark_tui.domain.presets.recipe import Dialect, preset_from
@@ -56,7 +56,7 @@ def test_a_real_recipe_comes_back_whole(path: Path) -> None:
     found = imported(path)
     assert found.preset is not None
     document_v2 = parse(found.text, "r.yaml")
-    assert isinstance(document_v2, Table)
+    assert isinstance(document_v2, MappingValue)
     back: Any = plain(to_eugr(found.preset, to_sparkrun(found.preset, document_v2, Overrides())).document)
     back = {key: value for key, value in back.items() if value is not None}
     there = {key: value for key, value in written(path).items() if value is not None}
@@ -182,7 +182,7 @@ def test_unknown_keys_stay_and_an_image_that_no_registry_has_is_reported() -> No
 
 def exported(text: str, *settings: str) -> tuple[Any, tuple[str, ...]]:
     document_v2 = parse(text, "r.yaml")
-    assert isinstance(document_v2, Table)
+    assert isinstance(document_v2, MappingValue)
     preset = preset_from(document_v2, name="r", origin=Origin.USER, file="r.yaml")
     overrides = overrides_from_pairs(dict(setting.split("=", 1) for setting in settings))
     found = to_eugr(preset, to_sparkrun(preset, document_v2, overrides))
@@ -231,7 +231,7 @@ def test_every_real_recipe_runs_the_same_words_in_version_1(path: Path) -> None:
     found = imported(path)
     assert found.preset is not None
     document_v2 = parse(found.text, "r.yaml")
-    assert isinstance(document_v2, Table)
+    assert isinstance(document_v2, MappingValue)
     recipe: Any = plain(to_eugr(found.preset, to_sparkrun(found.preset, document_v2, Overrides())).document)
     if found.dialect is Dialect.EUGR and found.preset.min_nodes == 1:
         recipe["defaults"]["tensor_parallel"] = 1

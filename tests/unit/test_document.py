@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spark_tui.domain.errors import PresetError
-from spark_tui.domain.presets.located import Entry, Leaf, Table, plain
+from spark_tui.domain.presets.located import Entry, MappingValue, ScalarValue, plain
 from spark_tui.services.presets.recipe_yaml import MAX_DEPTH, MAX_NODES
 from spark_tui.services.presets.store import parse
 
@@ -16,8 +16,8 @@ def value(text: str) -> object:
 
 def test_lines_are_kept() -> None:
     document = parse("a: 1\n\nb:\n  c: x\n", "r.yaml")
-    assert document == Table(
-        (Entry("a", 1, Leaf(1, 1)), Entry("b", 3, Table((Entry("c", 4, Leaf("x", 4)),), 4))),
+    assert document == MappingValue(
+        (Entry("a", 1, ScalarValue(1, 1)), Entry("b", 3, MappingValue((Entry("c", 4, ScalarValue("x", 4)),), 4))),
         1,
     )
 

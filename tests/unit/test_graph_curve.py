@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from spark_tui.domain.metrics.graph import Curve, TimeAxis
-from spark_tui.domain.metrics.series import Gap, MetricId, SeriesKey, SeriesView, Stretch
+from spark_tui.domain.metrics.series import Gap, MetricId, SeriesKey, SeriesSlice, SeriesView
 
 NAN = math.nan
 KEY = SeriesKey("qwen", MetricId.DECODE_RATE.value)
@@ -13,9 +13,11 @@ AXIS = TimeAxis(10.0, 12, 12, parts=1)
 """Twelve buckets of ten seconds from 0 on."""
 
 
-def stretch(*mean: float, gaps: tuple[Gap, ...] = (), restarts: tuple[float, ...] = ()) -> Stretch:
+def stretch(*mean: float, gaps: tuple[Gap, ...] = (), restarts: tuple[float, ...] = ()) -> SeriesSlice:
     times = tuple(10.0 * number for number in range(len(mean)))
-    return Stretch(KEY, 10.0, times, [value - 5 for value in mean], mean, [value + 5 for value in mean], gaps, restarts)
+    return SeriesSlice(
+        KEY, 10.0, times, [value - 5 for value in mean], mean, [value + 5 for value in mean], gaps, restarts
+    )
 
 
 def live(begin: float, *values: float, gaps: tuple[Gap, ...] = ()) -> SeriesView:

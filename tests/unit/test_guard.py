@@ -19,13 +19,13 @@ from spark_tui.core.crash_loops import (
 )
 from spark_tui.domain.host.guard import (
     START,
-    Act,
     Decision,
+    GuardAction,
+    GuardContext,
     GuardedEngine,
+    GuardSample,
     GuardState,
     Policy,
-    Sample,
-    Scene,
     decide,
     ended,
     sample_of,
@@ -38,18 +38,18 @@ from spark_tui.domain.quantities import GIB
 from tests.gb10_fixtures import TELEMETRY, crash_timeline, interpolated, rows, snapshot, telemetry
 
 POLICY = Policy()
-SERVING, LOADING = Scene(), Scene(loading=True)
+SERVING, LOADING = GuardContext(), GuardContext(loading=True)
 
 
 def replay(
-    usable: Callable[[float], int], seconds: float, scene: Scene = SERVING, policy: Policy = POLICY
+    usable: Callable[[float], int], seconds: float, scene: GuardContext = SERVING, policy: Policy = POLICY
 ) -> list[tuple[float, Decision, int]]:
     """Looks at memory as often as the guard asks for; `(seconds, decision, usable)` of every act."""
     state, at, acts = START, 0.0, []
     while at <= seconds:
         left = usable(at)
-        state, decision = decide(state, Sample(at, left, left, 0, 0.0), policy, scene)
-        if decision.act is not Act.NOTHING:
+        state, decision = decide(state, GuardSample(at, left, left, 0, 0.0), policy, scene)
+        if decision.act is not GuardAction.NOTHING:
             acts.append((at, decision, left))
         at += decision.next_in
     return acts
@@ -59,11 +59,11 @@ def replay(
 
 
 @pytest.mark.parametrize("scene", [SERVING, LOADING], ids=["serving", "loading"])
-def test_the_recorded_crash_is_stopped_before_its_last_reading(scene: Scene) -> None:
+def test_the_recorded_crash_is_stopped_before_its_last_reading(scene: GuardContext) -> None:
     points = crash_timeline()
     last, end = points[-1][0], points[-1][1]
     at, decision, left = replay(lambda t: interpolated(points, t), last, scene)[0]
-    assert decision.act is Act.STOP
+    assert decision.act is GuardAction.STOP
     assert points[-2][0] < at < last - 0.5, "within the last three seconds, and with time to act"
     assert left > end + GIB
     assert "gone in" in decision.reason
@@ -79,16 +79,16 @@ def test_the_recorded_crash_is_stopped_before_its_last_reading(scene: Scene) -> 
 )
 def test_other_recorded_collapse_rates_end_in_a_stop_before_nothing_is_left(first: float, rate: float) -> None:
     at, decision, left = replay(lambda t: max(0, int((first - rate * t) * GIB)), first / rate)[0]
-    assert decision.act is Act.STOP
+    assert decision.act is GuardAction.STOP
     assert left > 1.8 * GIB
     assert first / rate - at > 0.9, "more than 0.9 s before nothing is left"
 
 
 def test_a_fall_that_continues_after_the_stop_ends_in_a_kill_and_one_too_fast_for_a_stop_is_a_kill_at_once() -> None:
     acts = replay(lambda t: max(0, int((12 - 2.4 * t) * GIB)), 5.0)
-    assert [decision.act for _, decision, _ in acts] == [Act.STOP, Act.KILL]
+    assert [decision.act for _, decision, _ in acts] == [GuardAction.STOP, GuardAction.KILL]
     assert acts[1][2] > 0.8 * GIB
-    assert replay(lambda t: max(0, int((20 - 12 * t) * GIB)), 2.0)[0][1].act is Act.KILL
+    assert replay(lambda t: max(0, int((20 - 12 * t) * GIB)), 2.0)[0][1].act is GuardAction.KILL
 
 
 def test_a_free_pool_that_is_almost_all_cma_is_acted_upon() -> None:
@@ -99,7 +99,7 @@ def test_a_free_pool_that_is_almost_all_cma_is_acted_upon() -> None:
     for look in range(POLICY.low_strikes):
         state, decision = decide(state, sample_of(mem, look * 0.1, 0.0), POLICY, SERVING)
         decisions.append(decision.act)
-    assert decisions == [*[Act.NOTHING] * (POLICY.low_strikes - 1), Act.KILL]
+    assert decisions == [*[GuardAction.NOTHING] * (POLICY.low_strikes - 1), GuardAction.KILL]
 
 
 # --- healthy machines -----------------------------------------------------------------------------------
@@ -108,12 +108,12 @@ def test_a_free_pool_that_is_almost_all_cma_is_acted_upon() -> None:
 @pytest.mark.parametrize("scene", [SERVING, LOADING], ids=["serving", "loading"])
 @pytest.mark.parametrize("unit", [1000**2, 1024**2], ids=["MB", "MiB"])
 @pytest.mark.parametrize("path", TELEMETRY, ids=lambda path: path.stem)
-def test_healthy_telemetry_is_met_with_silence(path: Path, unit: int, scene: Scene) -> None:
+def test_healthy_telemetry_is_met_with_silence(path: Path, unit: int, scene: GuardContext) -> None:
     state = START
     quiet = Policy(load_free_floor=0)  # dropping the cache while loading is no alarm
     for at, usable, _ in telemetry(path, unit):
-        state, decision = decide(state, Sample(at, usable, usable, 0, 0.0), quiet, scene)
-        assert decision.act is Act.NOTHING
+        state, decision = decide(state, GuardSample(at, usable, usable, 0, 0.0), quiet, scene)
+        assert decision.act is GuardAction.NOTHING
 
 
 NVTOP = [
@@ -143,7 +143,7 @@ WORST = {
         pytest.param(lambda t: int((1.8 if 5.0 <= t < 5.3 else 4.0) * GIB), SERVING, id="dip"),
     ],
 )
-def test_what_healthy_machines_show_is_met_with_silence(usable: Callable[[float], int], scene: Scene) -> None:
+def test_what_healthy_machines_show_is_met_with_silence(usable: Callable[[float], int], scene: GuardContext) -> None:
     assert replay(usable, 60.0, scene, Policy(load_free_floor=0)) == []
 
 
@@ -154,15 +154,15 @@ def test_what_healthy_machines_show_is_met_with_silence(usable: Callable[[float]
     ("usable", "scene", "acts"),
     [
         (2.1, SERVING, []),
-        (1.9, SERVING, [Act.STOP]),
-        (0.9, SERVING, [Act.KILL]),
+        (1.9, SERVING, [GuardAction.STOP]),
+        (0.9, SERVING, [GuardAction.KILL]),
         (3.1, LOADING, []),
-        (2.9, LOADING, [Act.STOP]),
-        (1.9, Scene(engines=False), []),
-        (0.5, Scene(engines=False), []),
+        (2.9, LOADING, [GuardAction.STOP]),
+        (1.9, GuardContext(engines=False), []),
+        (0.5, GuardContext(engines=False), []),
     ],
 )
-def test_each_state_has_its_floor(usable: float, scene: Scene, acts: list[Act]) -> None:
+def test_each_state_has_its_floor(usable: float, scene: GuardContext, acts: list[GuardAction]) -> None:
     found = replay(lambda _: int(usable * GIB), 5.0, scene, Policy(load_free_floor=0))
     assert [decision.act for _, decision, _ in found] == acts
 
@@ -177,21 +177,21 @@ def test_five_looks_in_a_row_below_the_floor_take_half_a_second() -> None:
     ("usable", "pressure", "seconds", "acts"),
     [
         (6.0, 60.0, 19.0, []),
-        (6.0, 60.0, 21.0, [Act.STOP]),
+        (6.0, 60.0, 21.0, [GuardAction.STOP]),
         (6.0, 10.0, 60.0, []),
         (6.0, None, 60.0, []),
         (60.0, 90.0, 60.0, []),
     ],
 )
 def test_thrashing_counts_after_a_while_and_only_when_memory_is_short(
-    usable: float, pressure: float | None, seconds: float, acts: list[Act]
+    usable: float, pressure: float | None, seconds: float, acts: list[GuardAction]
 ) -> None:
     state, at, found = START, 0.0, []
     while at <= seconds:
-        state, decision = decide(state, Sample(at, int(usable * GIB), GIB, 0, pressure), POLICY, SERVING)
+        state, decision = decide(state, GuardSample(at, int(usable * GIB), GIB, 0, pressure), POLICY, SERVING)
         found.append(decision.act)
         at += decision.next_in
-    assert [act for act in found if act is not Act.NOTHING] == acts
+    assert [act for act in found if act is not GuardAction.NOTHING] == acts
 
 
 @pytest.mark.parametrize(
@@ -201,17 +201,17 @@ def test_thrashing_counts_after_a_while_and_only_when_memory_is_short(
         (4.1, SERVING, 0.5),
         (3.9, SERVING, 0.1),
         (5.9, LOADING, 0.1),
-        (3.9, Scene(engines=False), 0.5),
+        (3.9, GuardContext(engines=False), 0.5),
     ],
 )
-def test_it_looks_ten_times_a_second_when_near(usable: float, scene: Scene, interval: float) -> None:
-    sample = Sample(0.0, int(usable * GIB), int(usable * GIB), 0)
+def test_it_looks_ten_times_a_second_when_near(usable: float, scene: GuardContext, interval: float) -> None:
+    sample = GuardSample(0.0, int(usable * GIB), int(usable * GIB), 0)
     assert decide(START, sample, Policy(load_free_floor=0), scene)[1].next_in == interval
 
 
 def test_a_fast_fall_is_looked_at_closely_from_its_first_sample() -> None:
-    state, _ = decide(START, Sample(0.0, 20 * GIB, GIB, 0), POLICY, SERVING)
-    _, decision = decide(state, Sample(0.5, 18 * GIB, GIB, 0), POLICY, SERVING)
+    state, _ = decide(START, GuardSample(0.0, 20 * GIB, GIB, 0), POLICY, SERVING)
+    _, decision = decide(state, GuardSample(0.5, 18 * GIB, GIB, 0), POLICY, SERVING)
     assert decision.next_in == 0.1
 
 
@@ -220,21 +220,21 @@ def test_a_fast_fall_is_looked_at_closely_from_its_first_sample() -> None:
 
 def stopping(at: float = 0.0) -> GuardState:
     """A guard that asked an engine to stop at that time."""
-    return GuardState(last=Sample(at, int(1.9 * GIB), GIB, 0), stopping_since=at)
+    return GuardState(last=GuardSample(at, int(1.9 * GIB), GIB, 0), stopping_since=at)
 
 
 @pytest.mark.parametrize(
     ("later", "usable", "act"),
     [
-        (1.0, 1.9, Act.NOTHING),  # it is given its grace
-        (9.9, 1.9, Act.NOTHING),
-        (10.0, 1.9, Act.KILL),
-        (1.0, 0.9, Act.KILL),  # it cannot be waited for
-        (30.0, 20.0, Act.NOTHING),  # memory is back
+        (1.0, 1.9, GuardAction.NOTHING),  # it is given its grace
+        (9.9, 1.9, GuardAction.NOTHING),
+        (10.0, 1.9, GuardAction.KILL),
+        (1.0, 0.9, GuardAction.KILL),  # it cannot be waited for
+        (30.0, 20.0, GuardAction.NOTHING),  # memory is back
     ],
 )
-def test_a_graceful_stop_has_its_time(later: float, usable: float, act: Act) -> None:
-    sample = Sample(later, int(usable * GIB), GIB, 0)
+def test_a_graceful_stop_has_its_time(later: float, usable: float, act: GuardAction) -> None:
+    sample = GuardSample(later, int(usable * GIB), GIB, 0)
     assert decide(stopping(), sample, POLICY, SERVING)[1].act is act
 
 
@@ -244,9 +244,9 @@ def test_memory_that_comes_back_late_costs_no_second_engine() -> None:
     at = 1.0
     while at < 60:
         at += 0.5
-        state, decision = decide(state, Sample(at, int(1.5 * GIB), GIB, 0), POLICY, SERVING)
-        assert decision.act is Act.NOTHING
-    state, _ = decide(state, Sample(60.0, 60 * GIB, 60 * GIB, 0), POLICY, SERVING)
+        state, decision = decide(state, GuardSample(at, int(1.5 * GIB), GIB, 0), POLICY, SERVING)
+        assert decision.act is GuardAction.NOTHING
+    state, _ = decide(state, GuardSample(60.0, 60 * GIB, 60 * GIB, 0), POLICY, SERVING)
     assert (state.stopping_since, state.killed_at) == (None, None)
 
 
@@ -257,38 +257,45 @@ def test_a_second_fall_after_a_kill_ends_a_second_engine() -> None:
     while at < 8:
         at += 0.1
         usable = 5.0 if at < 5 else max(0.0, 5.0 - 2.4 * (at - 5))
-        state, decision = decide(state, Sample(at, int(usable * GIB), GIB, 0), POLICY, SERVING)
-        if decision.act is not Act.NOTHING:
+        state, decision = decide(state, GuardSample(at, int(usable * GIB), GIB, 0), POLICY, SERVING)
+        if decision.act is not GuardAction.NOTHING:
             acts.append((round(at, 1), decision.act))
-    assert acts[0][1] is Act.STOP
+    assert acts[0][1] is GuardAction.STOP
     assert 5.2 < acts[0][0] < 5.6
 
 
 def test_what_stays_missing_counts_again_after_a_while() -> None:
     state = ended(stopping(), 0.0)
     for look in range(20):
-        state, decision = decide(state, Sample(91.0 + look / 10, int(1.5 * GIB), GIB, 0), POLICY, SERVING)
-        if decision.act is not Act.NOTHING:
+        state, decision = decide(state, GuardSample(91.0 + look / 10, int(1.5 * GIB), GIB, 0), POLICY, SERVING)
+        if decision.act is not GuardAction.NOTHING:
             break
-    assert decision.act is Act.STOP
+    assert decision.act is GuardAction.STOP
 
 
 # --- while an engine loads ------------------------------------------------------------------------------
 
 
-def load(free: float, droppable: float | None, *, measuring: bool = False, seconds: float = 6.0) -> list[Act]:
+def load(free: float, droppable: float | None, *, measuring: bool = False, seconds: float = 6.0) -> list[GuardAction]:
     """The acts of a guard that looks once a second at a load with much usable memory."""
     state, found = START, []
     for second in range(int(seconds)):
         size = None if droppable is None else int(droppable * GIB)
-        sample = Sample(float(second), 60 * GIB, int(free * GIB), size)
-        state, decision = decide(state, sample, POLICY, Scene(loading=True, measuring=measuring))
+        sample = GuardSample(float(second), 60 * GIB, int(free * GIB), size)
+        state, decision = decide(state, sample, POLICY, GuardContext(loading=True, measuring=measuring))
         found.append(decision.act)
     return found
 
 
 def test_free_memory_under_the_floor_drops_the_cache_then_compacts() -> None:
-    assert load(7.9, 40.0) == [Act.DROP_CACHE, Act.COMPACT, Act.NOTHING, Act.NOTHING, Act.NOTHING, Act.DROP_CACHE]
+    assert load(7.9, 40.0) == [
+        GuardAction.DROP_CACHE,
+        GuardAction.COMPACT,
+        GuardAction.NOTHING,
+        GuardAction.NOTHING,
+        GuardAction.NOTHING,
+        GuardAction.DROP_CACHE,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -300,13 +307,13 @@ def test_free_memory_under_the_floor_drops_the_cache_then_compacts() -> None:
     ],
 )
 def test_the_cache_is_left_alone_when_a_drop_helps_no_one(free: float, droppable: float, measuring: bool) -> None:
-    assert set(load(free, droppable, measuring=measuring)) == {Act.NOTHING}
+    assert set(load(free, droppable, measuring=measuring)) == {GuardAction.NOTHING}
 
 
 def test_a_kernel_that_does_not_report_what_is_droppable_is_tried_and_without_a_load_nothing_is_dropped() -> None:
-    assert load(2.0, None)[0] is Act.DROP_CACHE
-    _, decision = decide(START, Sample(0.0, 60 * GIB, GIB, 40 * GIB), POLICY, SERVING)
-    assert decision.act is Act.NOTHING
+    assert load(2.0, None)[0] is GuardAction.DROP_CACHE
+    _, decision = decide(START, GuardSample(0.0, 60 * GIB, GIB, 40 * GIB), POLICY, SERVING)
+    assert decision.act is GuardAction.NOTHING
 
 
 # --- who --------------------------------------------------------------------------------------------------
@@ -346,8 +353,10 @@ def test_no_history_acts_without_an_engine_or_raises(points: list[tuple[float, i
     state, at = START, 0.0
     for step, usable in points:
         at += step
-        state, decision = decide(state, Sample(at, usable, usable // 2, None, 50.0), POLICY, Scene(False, loading))
-        assert decision.act is Act.NOTHING
+        state, decision = decide(
+            state, GuardSample(at, usable, usable // 2, None, 50.0), POLICY, GuardContext(False, loading)
+        )
+        assert decision.act is GuardAction.NOTHING
         assert 0 < decision.next_in <= 0.5
 
 
@@ -355,8 +364,8 @@ def test_no_history_acts_without_an_engine_or_raises(points: list[tuple[float, i
 def test_much_memory_never_ends_an_engine(sizes: list[int]) -> None:
     state = START
     for index, usable in enumerate(sizes):
-        state, decision = decide(state, Sample(index * 0.5, usable, usable, 0, 99.0), POLICY, LOADING)
-        assert decision.act is Act.NOTHING
+        state, decision = decide(state, GuardSample(index * 0.5, usable, usable, 0, 99.0), POLICY, LOADING)
+        assert decision.act is GuardAction.NOTHING
 
 
 @given(st.lists(_USABLE, min_size=1, max_size=60))
@@ -364,9 +373,9 @@ def test_a_kill_needs_a_stop_or_hopelessness_and_every_act_has_a_reason(sizes: l
     state = START
     for index, usable in enumerate(sizes):
         before = state
-        state, decision = decide(state, Sample(index * 0.1, usable, usable, None, None), POLICY, SERVING)
-        assert bool(decision.reason) is (decision.act is not Act.NOTHING)
-        if decision.act is Act.KILL and before.stopping_since is None:
+        state, decision = decide(state, GuardSample(index * 0.1, usable, usable, None, None), POLICY, SERVING)
+        assert bool(decision.reason) is (decision.act is not GuardAction.NOTHING)
+        if decision.act is GuardAction.KILL and before.stopping_since is None:
             assert before.last is not None
             falls = (before.last.usable - usable) * 10
             assert usable < POLICY.kill_floor or usable < falls * POLICY.last_seconds
@@ -438,4 +447,4 @@ def test_the_unit_runs_the_given_words_whatever_is_in_them() -> None:
 
 def test_a_sample_is_what_the_reading_says() -> None:
     mem = parse_meminfo("MemTotal: 1000 kB\nMemFree: 300 kB\nMemAvailable: 400 kB\nCmaFree: 100 kB\n")
-    assert sample_of(mem, 5.0, 1.5) == Sample(5.0, 300 * 1024, 300 * 1024, None, 1.5)
+    assert sample_of(mem, 5.0, 1.5) == GuardSample(5.0, 300 * 1024, 300 * 1024, None, 1.5)

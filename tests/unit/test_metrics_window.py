@@ -12,7 +12,7 @@ from spark_tui.domain.metrics.page import Snapshot, restarted
 from spark_tui.domain.metrics.series import MetricGroup, MetricId, SeriesView
 from spark_tui.domain.metrics.serving import (
     ONE_LOOK,
-    HostLook,
+    HostReadings,
     MetricWindow,
     engine_values,
     host_values,
@@ -183,7 +183,7 @@ def test_every_series_has_a_value_or_a_reason() -> None:
 
 def test_the_box_in_series() -> None:
     gpu = GpuReading("NVIDIA GB10", 96, 47.2, 62, 2411, processes=(GpuProcess(1, 70 * GIB),))
-    look = HostLook(Ok(gpu), Ok(MemInfo(total=121 * GIB, free=20 * GIB, available=30 * GIB)))
+    look = HostReadings(Ok(gpu), Ok(MemInfo(total=121 * GIB, free=20 * GIB, available=30 * GIB)))
     values, reasons = host_values(look)
     assert reasons == {}
     assert (values[MetricId.GPU_POWER], values[MetricId.MEMORY_ENGINES]) == (47.2, 70.0)
@@ -191,7 +191,7 @@ def test_the_box_in_series() -> None:
 
 
 def test_a_stale_gpu_is_a_gap_and_not_its_last_figures() -> None:
-    look = HostLook(Stale(GpuReading("NVIDIA GB10", 96), 0.0, "the driver hangs"), Missing("no /proc"))
+    look = HostReadings(Stale(GpuReading("NVIDIA GB10", 96), 0.0, "the driver hangs"), Missing("no /proc"))
     values, reasons = host_values(look)
     assert values == {}
     assert reasons[MetricId.GPU_UTILIZATION] == "the driver hangs"

@@ -17,7 +17,7 @@ from spark_tui.domain.engine.runtimes import (
     KEY_VARIABLES,
     RUNTIMES,
     VLLM,
-    KeyWay,
+    KeyDelivery,
     Runtime,
     is_known,
     is_server_program,
@@ -72,7 +72,7 @@ def test_every_runtime_can_be_asked_and_recognised(runtime: Runtime) -> None:
     assert all(path.startswith("/") for path in runtime.version_paths)
     assert 0 < runtime.port < 65536 and runtime.health_seconds > 0
     assert runtime.host_option or runtime.host_variable, "where it listens can be set"
-    assert bool(runtime.key_variable) == (runtime.key_way is not KeyWay.NONE), (
+    assert bool(runtime.key_variable) == (runtime.key_way is not KeyDelivery.NONE), (
         "a key travels in a variable or not at all"
     )
     if runtime.key_variable:

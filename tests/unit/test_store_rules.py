@@ -13,7 +13,8 @@ from spark_tui.domain.models.store import (
     MOVING,
     Algorithm,
     Completeness,
-    Expected,
+    ExpectedFile,
+    FileProblem,
     Layout,
     Payload,
     RepoKind,
@@ -21,7 +22,6 @@ from spark_tui.domain.models.store import (
     StoredFile,
     StoredModel,
     StoredRevision,
-    Trouble,
     current_commit,
     digest_of,
     expected_files,
@@ -37,7 +37,7 @@ from spark_tui.domain.presets.model_use import User, container_use
 W = "model-{:05d}-of-00003.safetensors"
 
 
-def file(name: str, size: int = 10, trouble: Trouble = Trouble.NONE) -> StoredFile:
+def file(name: str, size: int = 10, trouble: FileProblem = FileProblem.NONE) -> StoredFile:
     return StoredFile(name, None if trouble else Payload(name, size, size), trouble=trouble)
 
 
@@ -51,10 +51,10 @@ WHOLE = (file("config.json"), file("tokenizer.json"), *(file(W.format(at)) for a
         (WHOLE[:-1], Completeness.PARTIAL, (W.format(3),)),
         (WHOLE[:2], Completeness.PARTIAL, ()),
         ((), Completeness.PARTIAL, ()),
-        ((*WHOLE, file("x.txt", trouble=Trouble.LOST)), Completeness.CORRUPT, ("x.txt",)),
-        ((*WHOLE, file("x.txt", trouble=Trouble.OUTSIDE)), Completeness.CORRUPT, ("x.txt",)),
-        ((*WHOLE, file("x.txt", trouble=Trouble.LOOP)), Completeness.CORRUPT, ("x.txt",)),
-        ((*WHOLE, file("x.txt", trouble=Trouble.UNREADABLE)), Completeness.UNKNOWN, ()),
+        ((*WHOLE, file("x.txt", trouble=FileProblem.LOST)), Completeness.CORRUPT, ("x.txt",)),
+        ((*WHOLE, file("x.txt", trouble=FileProblem.OUTSIDE)), Completeness.CORRUPT, ("x.txt",)),
+        ((*WHOLE, file("x.txt", trouble=FileProblem.LOOP)), Completeness.CORRUPT, ("x.txt",)),
+        ((*WHOLE, file("x.txt", trouble=FileProblem.UNREADABLE)), Completeness.UNKNOWN, ()),
         ((*WHOLE[:-1], file(W.format(3), 0)), Completeness.CORRUPT, (W.format(3),)),
         ((file("Q4_K_M.gguf"),), Completeness.COMPLETE, ()),
         ((file("Q8-00001-of-00002.gguf"),), Completeness.PARTIAL, ("Q8-00002-of-00002.gguf",)),
@@ -101,9 +101,9 @@ def test_what_an_engine_needs_of_a_listing(listed: tuple[str, ...], here: tuple[
 def test_a_listing_gives_the_size_and_digest_of_the_data_and_sizes_are_compared() -> None:
     entry = {"size": 130, "blob_id": "b" * 40, "lfs_sha256": "c" * 64, "lfs_size": 9}  # of the pointer, of the data
     tree = {"format_version": 1, "files": {"a": entry}}
-    assert expected_files(tree) == {"a": Expected(9, "c" * 64, Algorithm.SHA256)}
-    found = with_expected((file("a", 5), file("b", 6)), {"a": Expected(6), "b": Expected(6)})
-    assert [each.trouble for each in found] == [Trouble.SIZE, Trouble.NONE]
+    assert expected_files(tree) == {"a": ExpectedFile(9, "c" * 64, Algorithm.SHA256)}
+    found = with_expected((file("a", 5), file("b", 6)), {"a": ExpectedFile(6), "b": ExpectedFile(6)})
+    assert [each.trouble for each in found] == [FileProblem.SIZE, FileProblem.NONE]
 
 
 @given(

@@ -54,7 +54,7 @@ class Reference:
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class PublishedComparison:
     """A published figure beside one of a run. `ratio` is ours over theirs; `differs` what is not alike, in words."""
 
     reference: Reference
@@ -83,7 +83,9 @@ def family(model: str) -> frozenset[str]:
     return frozenset(words) - _FORMATS - {"nvidia", "instruct", "it", "hf", "vllm", "spec", "reasoning"}
 
 
-def beside(run: BenchRun, references: Iterable[Reference], sources: Iterable[PublishedSource]) -> tuple[Beside, ...]:
+def beside(
+    run: BenchRun, references: Iterable[Reference], sources: Iterable[PublishedSource]
+) -> tuple[PublishedComparison, ...]:
     """The published figures that are comparable with this run, the most alike first. None for a simulated run, for a
     machine that is no Spark, or for a run of repeated prompts."""
     if why_none(run):
@@ -101,7 +103,7 @@ def beside(run: BenchRun, references: Iterable[Reference], sources: Iterable[Pub
         if ours is not None:
             differs = tuple(_differences(run, reference))
             theirs = reference.decode_rate
-            found.append(Beside(reference, known[reference.source], ours, theirs, ours / theirs, differs))
+            found.append(PublishedComparison(reference, known[reference.source], ours, theirs, ours / theirs, differs))
     return tuple(sorted(found, key=lambda each: len(each.differs)))
 
 

@@ -307,7 +307,7 @@ def host_figures(samples: Sequence[HostSample], seconds: float, output_tokens: i
 # --- a run ------------------------------------------------------------------------------------------------
 
 
-class Ending(StrEnum):
+class RunOutcome(StrEnum):
     COMPLETED = "completed"
     CANCELLED = "cancelled"
     STOPPED = "stopped"
@@ -327,7 +327,7 @@ class BenchRun:
     plan: BenchPlan
     conditions: Conditions
     levels: tuple[Level, ...] = ()
-    ending: Ending = Ending.COMPLETED
+    ending: RunOutcome = RunOutcome.COMPLETED
     reason: str = ""
     seconds: float = 0.0
     host: HostFigures = HostFigures(0)
@@ -432,7 +432,7 @@ def result_caveats(run: BenchRun, other_requests: int) -> tuple[str, ...]:
             f"This machine was too busy to take the time well: the clock came {run.lateness.p99 * 1000:.0f} ms late "
             "(p99). Throughput holds, latencies do not: end what else runs, and measure again."
         )
-    if run.ending is Ending.COMPLETED and any(check.agrees is False for check in run.checks):
+    if run.ending is RunOutcome.COMPLETED and any(check.agrees is False for check in run.checks):
         what = ", ".join(check.what for check in run.checks if check.agrees is False)
         found.append(f"The server's own figures differ from ours: {what}.")
     slow, busy = run.host.sm_clock_mhz_mean, run.host.utilization_percent_mean
@@ -465,7 +465,7 @@ def estimate(plan: BenchPlan, *, before: BenchRun | None = None, decode_rate: fl
     From a run: its own duration, times the ratio of both loads in stream seconds, by its latencies at the nearest
     levels. Its tokenizing, warm-up and waits are so in it too.
     """
-    if before is not None and before.ending is Ending.COMPLETED and before.seconds > 0:
+    if before is not None and before.ending is RunOutcome.COMPLETED and before.seconds > 0:
         was, will = _stream_seconds(before.plan, before.levels), _stream_seconds(plan, before.levels)
         if was and will:
             return Estimate(before.seconds * will / was)
@@ -542,7 +542,7 @@ def result_of(run: BenchRun) -> Result:
     """A run as an entry: benchmarked when one level at least has complete requests, else failed with its reason, or
     pending where it was cancelled."""
     conditions, reason = run.conditions, run.reason
-    status = Status.PENDING if run.ending is Ending.CANCELLED else Status.FAILED
+    status = Status.PENDING if run.ending is RunOutcome.CANCELLED else Status.FAILED
     if run.counts.complete:
         status = Status.BENCHMARKED
     elif not reason:

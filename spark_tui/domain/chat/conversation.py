@@ -192,7 +192,7 @@ def title_of(question: str, attachments: Sequence[Attachment] = ()) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Say:
+class UserInput:
     """A question, or the answers to the last exchange's tool calls."""
 
     question: str = ""
@@ -201,7 +201,7 @@ class Say:
 
 
 def history(
-    exchanges: Sequence[Exchange], settings: ChatSettings, say: Say | None, *, sent_from: int = 0
+    exchanges: Sequence[Exchange], settings: ChatSettings, say: UserInput | None, *, sent_from: int = 0
 ) -> tuple[Message, ...]:
     """The messages that send `say` now; None continues the last exchange's answer.
 
@@ -234,7 +234,7 @@ def _messages(
 ) -> Iterator[Message]:
     """Exchanges as messages; the last one's tool calls only where `calls_answered`."""
     for exchange in exchanges:
-        yield from _said(Say(exchange.question, exchange.attachments, exchange.tool_answers))
+        yield from _said(UserInput(exchange.question, exchange.attachments, exchange.tool_answers))
         yield Message(
             Role.ASSISTANT,
             exchange.answer.content,
@@ -243,7 +243,7 @@ def _messages(
         )
 
 
-def _said(say: Say) -> Iterator[Message]:
+def _said(say: UserInput) -> Iterator[Message]:
     for answer in say.tool_answers:
         yield Message(Role.TOOL, answer.content, tool_call_id=answer.call_id)
     if not say.tool_answers:
@@ -266,7 +266,7 @@ _ASCII_PER_TOKEN: Final = 3.6
 _OTHER_PER_TOKEN: Final = 1.4
 
 
-class Room(StrEnum):
+class ContextRoom(StrEnum):
     UNKNOWN = "unknown"
     ENOUGH = "enough"
     NEAR = "near"
@@ -285,16 +285,16 @@ class ContextUse:
     """The engine counted all of it; else a part is estimated."""
 
     @property
-    def room(self) -> Room:
+    def room(self) -> ContextRoom:
         if not self.limit:
-            return Room.UNKNOWN
+            return ContextRoom.UNKNOWN
         if self.tokens + self.reserved > self.limit:
-            return Room.OVER
-        return Room.NEAR if self.tokens > NEAR * self.limit else Room.ENOUGH
+            return ContextRoom.OVER
+        return ContextRoom.NEAR if self.tokens > NEAR * self.limit else ContextRoom.ENOUGH
 
 
 @dataclass(frozen=True, slots=True)
-class Trim:
+class TrimPlan:
     """A way to make room: send nothing before exchange `sent_from`, which frees about `tokens`."""
 
     sent_from: int
@@ -317,7 +317,7 @@ def estimated_tokens(text: str) -> int:
 def context_use(
     exchanges: Sequence[Exchange],
     settings: ChatSettings,
-    say: Say,
+    say: UserInput,
     *,
     limit: int | None,
     model: str,
@@ -353,7 +353,7 @@ def context_use(
     return ContextUse(int((fixed + sum(map(_size, sent))) * scale) + _estimated(say), limit, reserved)
 
 
-def _estimated(say: Say) -> int:
+def _estimated(say: UserInput) -> int:
     texts = [*([say.question] if say.question else []), *(answer.content for answer in say.tool_answers)]
     return sum(estimated_tokens(text) + FRAME_TOKENS for text in texts) + IMAGE_TOKENS * len(say.attachments)
 
@@ -363,11 +363,11 @@ def _size(exchange: Exchange) -> int:
     if not exchange.answered and not exchange.answer.tool_calls:
         return 0
     calls = "".join(call.name + call.arguments for call in exchange.answer.tool_calls)
-    asked = _estimated(Say(exchange.question, exchange.attachments, exchange.tool_answers))
+    asked = _estimated(UserInput(exchange.question, exchange.attachments, exchange.tool_answers))
     return asked + estimated_tokens(exchange.answer.content + calls) + FRAME_TOKENS
 
 
-def proposals(exchanges: Sequence[Exchange], use: ContextUse, *, sent_from: int = 0) -> tuple[Trim, ...]:
+def proposals(exchanges: Sequence[Exchange], use: ContextUse, *, sent_from: int = 0) -> tuple[TrimPlan, ...]:
     """The oldest exchanges to leave out so that the next question fits, fewest first; the last one always stays.
 
     Cuts are only where a question begins: tool calls and their answers stay together. An exchange's tokens are its
@@ -376,7 +376,7 @@ def proposals(exchanges: Sequence[Exchange], use: ContextUse, *, sent_from: int 
     sent = [exchange for exchange in exchanges if exchange.number >= sent_from]
     if use.limit is None or len(sent) < 2:
         return ()
-    found: list[Trim] = []
+    found: list[TrimPlan] = []
     estimated = 0
     per_estimate = use.tokens / max(1, sum(map(_size, sent)))
     for place, exchange in enumerate(sent[:-1], 1):
@@ -386,7 +386,7 @@ def proposals(exchanges: Sequence[Exchange], use: ContextUse, *, sent_from: int 
             continue
         left = use.tokens - freed + use.reserved
         if (left <= NEAR * use.limit and not found) or left <= ROOMY * use.limit:
-            found.append(Trim(sent[place].number, place, freed))
+            found.append(TrimPlan(sent[place].number, place, freed))
         if left <= ROOMY * use.limit:
             break
     return tuple(found)

@@ -104,7 +104,7 @@ class ToolCallDelta:
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
+class AnswerFinished:
     """`stop`, `length`, `tool_calls`, `abort` ..."""
 
     reason: str
@@ -136,7 +136,7 @@ class Logprobs:
     tokens: tuple[TokenLogprobs, ...]
 
 
-ChatEvent: TypeAlias = ContentDelta | ReasoningDelta | ToolCallDelta | Finished | Usage | Logprobs
+ChatEvent: TypeAlias = ContentDelta | ReasoningDelta | ToolCallDelta | AnswerFinished | Usage | Logprobs
 
 
 PREFILL_TOKENS = 256
@@ -259,7 +259,7 @@ class AnswerBuilder:
                 call.id, call.name = call.id or id_, call.name or name
                 call.arguments.append(arguments)
                 self.size += len(id_) + len(name) + len(arguments)
-            case Finished(reason):
+            case AnswerFinished(reason):
                 self._finish_reason = reason
                 if self._first_token_at is not None:
                     self._last_token_at = at  # the end-of-text token has no text, and is counted
@@ -311,7 +311,7 @@ def _joined(parts: list[str]) -> str:
 EVEN: Final = 0.5
 
 
-class Band(StrEnum):
+class ProbabilityBand(StrEnum):
     """How probable a token was: 90 % and more, 50 %, 10 %, less."""
 
     SURE = "sure"
@@ -320,7 +320,12 @@ class Band(StrEnum):
     RARE = "rare"
 
 
-_BANDS: Final = ((0.9, Band.SURE), (EVEN, Band.LIKELY), (0.1, Band.DOUBTFUL), (0.0, Band.RARE))
+_BANDS: Final = (
+    (0.9, ProbabilityBand.SURE),
+    (EVEN, ProbabilityBand.LIKELY),
+    (0.1, ProbabilityBand.DOUBTFUL),
+    (0.0, ProbabilityBand.RARE),
+)
 
 
 def probability(logprob: float) -> float:
@@ -328,7 +333,7 @@ def probability(logprob: float) -> float:
     return math.exp(min(0.0, logprob)) if not math.isnan(logprob) else 0.0
 
 
-def band(logprob: float) -> Band:
+def band(logprob: float) -> ProbabilityBand:
     return next(name for least, name in _BANDS if probability(logprob) >= least)
 
 

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from spark_tui.domain.chat.message import (
+    AnswerFinished,
     ChatEvent,
     ContentDelta,
-    Finished,
     Logprobs,
     ReasoningDelta,
     TokenLogprobs,
@@ -70,7 +70,7 @@ class StreamReader:
             reason = choice.get("finish_reason")
             if isinstance(reason, str) and reason:
                 self.finish_reason = reason
-                yield Finished(reason)
+                yield AnswerFinished(reason)
         usage = _object(chunk.get("usage"))
         prompt, completion = _count(usage, "prompt_tokens"), _count(usage, "completion_tokens")
         if prompt is not None and completion is not None:

@@ -17,7 +17,7 @@ from typing import Final
 CHAT_PATH: Final = "/v1/chat/completions"
 
 
-class KeyWay(StrEnum):
+class KeyDelivery(StrEnum):
     """How a server takes its API key without any process list showing it."""
 
     VARIABLE = "a variable that the server reads"
@@ -54,7 +54,7 @@ class Runtime:
     port: int
     marks: tuple[str, ...]
     programs: tuple[tuple[str, ...], ...]
-    key_way: KeyWay
+    key_way: KeyDelivery
     key_variable: str = ""
     loopback: bool = False
     host_option: str = "--host"
@@ -82,7 +82,7 @@ VLLM: Final = Runtime(
     port=8000,
     marks=("vllm",),
     programs=(("vllm", "serve"), ("python3", "-m", "vllm.entrypoints.openai.api_server")),
-    key_way=KeyWay.VARIABLE,
+    key_way=KeyDelivery.VARIABLE,
     key_variable="VLLM_API_KEY",
     version_paths=("/version",),
     metrics_path="/metrics",
@@ -98,7 +98,7 @@ SGLANG: Final = Runtime(
     programs=(("python3", "-m", "sglang.launch_server"), ("sglang", "serve")),
     # It takes a key by option only, or by its option in a YAML file. /health, /ready and /metrics stay open. It
     # writes the key into the first lines of its own log, where spark-tui masks it.
-    key_way=KeyWay.CONFIG_FILE,
+    key_way=KeyDelivery.CONFIG_FILE,
     key_variable="SGLANG_API_KEY",
     loopback=True,
     # /health lets the model make one token, and waits a second before it first looks.
@@ -117,7 +117,7 @@ TRTLLM: Final = Runtime(
     port=8000,
     marks=("tensorrt-llm", "trtllm"),
     programs=(("trtllm-serve",), ("trtllm-serve", "serve")),
-    key_way=KeyWay.NONE,
+    key_way=KeyDelivery.NONE,
     loopback=True,
     version_paths=("/version",),
     # Only with return_perf_metrics; /metrics is a JSON list of iterations.
@@ -132,7 +132,7 @@ LLAMA_CPP: Final = Runtime(
     port=8080,
     marks=("llama-server", "llama.cpp"),
     programs=(("llama-server",),),
-    key_way=KeyWay.VARIABLE,
+    key_way=KeyDelivery.VARIABLE,
     key_variable="LLAMA_API_KEY",
     loopback=True,
     host_variable="LLAMA_ARG_HOST",
@@ -152,7 +152,7 @@ OLLAMA: Final = Runtime(
     port=11434,
     marks=("ollama",),
     programs=(("ollama", "serve"),),
-    key_way=KeyWay.NONE,
+    key_way=KeyDelivery.NONE,
     loopback=True,
     host_option="",
     host_variable="OLLAMA_HOST",

@@ -18,7 +18,7 @@ from spark_tui.domain.host.memory import LOADING_FLOOR, SERVING_FLOOR, THRASHING
 from spark_tui.domain.quantities import GIB, gib
 
 
-class Act(StrEnum):
+class GuardAction(StrEnum):
     """What to do, from the mildest to the last resort."""
 
     NOTHING = "nothing"
@@ -85,7 +85,7 @@ class Policy:
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class GuardSample:
     """One look at memory, `at` in monotonic seconds; bytes. `pressure` is PSI `some avg10`, None when not known;
     `droppable` None when the kernel does not report it."""
 
@@ -96,13 +96,13 @@ class Sample:
     pressure: float | None = None
 
 
-def sample_of(mem: MemInfo, at: float, pressure: float | None = None) -> Sample:
+def sample_of(mem: MemInfo, at: float, pressure: float | None = None) -> GuardSample:
     """The sample in a reading."""
-    return Sample(at, mem.usable, mem.free, mem.droppable, pressure)
+    return GuardSample(at, mem.usable, mem.free, mem.droppable, pressure)
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class GuardContext:
     """What runs: whether any engine may be stopped, whether one of them loads, and whether another measures memory
     (then the cache is left alone)."""
 
@@ -115,7 +115,7 @@ class Scene:
 class GuardState:
     """What the machine remembers between samples. `stopping_since` and `killed_at` are monotonic seconds."""
 
-    last: Sample | None = None
+    last: GuardSample | None = None
     low: int = 0
     falling: int = 0
     thrashing_since: float | None = None
@@ -129,7 +129,7 @@ class GuardState:
 class Decision:
     """What to do now and why; and in how many seconds to look again."""
 
-    act: Act = Act.NOTHING
+    act: GuardAction = GuardAction.NOTHING
     reason: str = ""
     next_in: float = 0.5
 
@@ -137,7 +137,7 @@ class Decision:
 START: Final = GuardState()
 
 
-def decide(state: GuardState, sample: Sample, policy: Policy, scene: Scene) -> tuple[GuardState, Decision]:
+def decide(state: GuardState, sample: GuardSample, policy: Policy, scene: GuardContext) -> tuple[GuardState, Decision]:
     """One step. The same samples give the same decisions."""
     last, usable = state.last, sample.usable
     span = sample.at - last.at if last is not None else 0.0
@@ -158,15 +158,15 @@ def decide(state: GuardState, sample: Sample, policy: Policy, scene: Scene) -> t
     settled = state.killed_at is not None and sample.at - state.killed_at > policy.settle
     if back or settled:
         state = replace(state, stopping_since=None, killed_at=None)
-    act, reason = _act(state, sample, rate, lasts, floor, policy, scene) if scene.engines else (Act.NOTHING, "")
+    act, reason = _act(state, sample, rate, lasts, floor, policy, scene) if scene.engines else (GuardAction.NOTHING, "")
     match act:
-        case Act.STOP:
+        case GuardAction.STOP:
             state = replace(state, stopping_since=sample.at, killed_at=None, low=0, falling=0, thrashing_since=None)
-        case Act.KILL:
+        case GuardAction.KILL:
             state = ended(state, sample.at)
-        case Act.DROP_CACHE:
+        case GuardAction.DROP_CACHE:
             state = replace(state, dropped_at=sample.at, compacted=False)
-        case Act.COMPACT:
+        case GuardAction.COMPACT:
             state = replace(state, compacted=True)
     # Look closely near the floor, in a fast fall, and until an engine that was asked to end has ended.
     watched = usable < policy.near_factor * floor or lasts < 5 * policy.horizon or state.stopping_since is not None
@@ -179,24 +179,27 @@ def ended(state: GuardState, at: float) -> GuardState:
 
 
 def _act(
-    state: GuardState, sample: Sample, rate: float, lasts: float, floor: int, policy: Policy, scene: Scene
-) -> tuple[Act, str]:
+    state: GuardState, sample: GuardSample, rate: float, lasts: float, floor: int, policy: Policy, scene: GuardContext
+) -> tuple[GuardAction, str]:
     """What this sample calls for, and why. At `rate` bytes per second memory `lasts` so many seconds."""
     usable, fall = sample.usable, ""
     if state.falling >= policy.fall_strikes:
         fall = f"memory fell at {gib(rate)} GiB/s with {gib(usable)} GiB left: gone in {lasts:.1f} s"
     if state.killed_at is not None:
         again = fall and sample.at - state.killed_at > policy.aftermath
-        return (Act.STOP, fall) if again else (Act.NOTHING, "")
+        return (GuardAction.STOP, fall) if again else (GuardAction.NOTHING, "")
     if state.stopping_since is not None:
         waited = sample.at - state.stopping_since
         if usable < policy.kill_floor:
-            return Act.KILL, f"{gib(usable)} GiB usable, {waited:.1f} s after it was asked to stop"
+            return GuardAction.KILL, f"{gib(usable)} GiB usable, {waited:.1f} s after it was asked to stop"
         if lasts < policy.last_seconds:
-            return Act.KILL, f"memory still fell at {gib(rate)} GiB/s, {waited:.1f} s after it was asked to stop"
+            return (
+                GuardAction.KILL,
+                f"memory still fell at {gib(rate)} GiB/s, {waited:.1f} s after it was asked to stop",
+            )
         if waited >= policy.grace:
-            return Act.KILL, f"it had not given its memory back {waited:.0f} s after it was asked to stop"
-        return Act.NOTHING, ""
+            return GuardAction.KILL, f"it had not given its memory back {waited:.0f} s after it was asked to stop"
+        return GuardAction.NOTHING, ""
     if state.low >= policy.low_strikes:
         when = "while an engine loads" if scene.loading else "while serving"
         looks = f"{policy.low_strikes} looks in a row below the floor of {gib(floor)} GiB"
@@ -207,14 +210,14 @@ def _act(
         waiting = f"{sample.pressure:.0f} % of the time spent waiting for memory for {policy.thrash_seconds:.0f} s"
         reason = f"{waiting}, {gib(usable)} GiB usable"
     elif not scene.loading or scene.measuring or sample.free >= policy.load_free_floor:
-        return Act.NOTHING, ""
+        return GuardAction.NOTHING, ""
     else:  # the driver allocates from free memory, which the checkpoint's pages take up
         free = f"{gib(sample.free)} GiB free while an engine loads"
         due = state.dropped_at is None or sample.at - state.dropped_at >= policy.drop_every
         if due and (sample.droppable is None or sample.droppable >= WORTH_BYTES):
-            return Act.DROP_CACHE, f"{free}, below {gib(policy.load_free_floor)}"
-        return (Act.NOTHING, "") if state.compacted else (Act.COMPACT, free)
-    return (Act.KILL if lasts < policy.last_seconds or usable < policy.kill_floor else Act.STOP), reason
+            return GuardAction.DROP_CACHE, f"{free}, below {gib(policy.load_free_floor)}"
+        return (GuardAction.NOTHING, "") if state.compacted else (GuardAction.COMPACT, free)
+    return (GuardAction.KILL if lasts < policy.last_seconds or usable < policy.kill_floor else GuardAction.STOP), reason
 
 
 def victim(engines: Sequence[GuardedEngine], *, only_ours: bool = True) -> GuardedEngine | None:

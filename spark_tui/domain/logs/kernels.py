@@ -135,7 +135,7 @@ def fp4_verdict(
         )  # fmt: skip
     if not parts and not warned:
         return replace(named, summary=f"unknown kernel: {_kernel_names(fp4)}", evidence=fp4)
-    parts, pins = parts or ("linear",), Pins(argv, environment or {}, facts)
+    parts, pins = parts or ("linear",), KernelSettings(argv, environment or {}, facts)
     meant, sure = _intent(facts, checkpoint, parts, pins)
     names = _kernel_names(k for k in fp4 if k.part in parts) or "Marlin"
     if meant:
@@ -197,7 +197,7 @@ _MXFP4_MEANT: Final = "MXFP4 checkpoints quantize only weights"
 
 
 def _intent(
-    facts: EngineFacts, checkpoint: CheckpointFacts | None, parts: tuple[str, ...], pins: Pins
+    facts: EngineFacts, checkpoint: CheckpointFacts | None, parts: tuple[str, ...], pins: KernelSettings
 ) -> tuple[str, bool]:
     """Why weight-only was meant and whether that is proven; empty where it was not."""
     formats = _formats(checkpoint)
@@ -228,7 +228,7 @@ def _has_fp4(formats: Iterable[WeightFormat]) -> bool:
     return any(fmt in (WeightFormat.NVFP4, WeightFormat.NVFP4_W4A16, WeightFormat.MXFP4) for fmt in formats)
 
 
-def _try_without(pins: Pins, parts: tuple[str, ...]) -> Suggestion:
+def _try_without(pins: KernelSettings, parts: tuple[str, ...]) -> Suggestion:
     """A start without the pins, for a comparison; none where the checkpoint leaves no choice."""
     pinned = [part for part in parts if pins.of(part)[0]]
     if not pinned:
@@ -265,7 +265,7 @@ def _kernel_names(kernels: Iterable[Kernel]) -> str:
 # --- settings that choose a weight-only kernel --------------------------------------------------------------
 
 
-class Pins:
+class KernelSettings:
     """Settings that choose kernels: from the command, from the variables, and as the log repeats them."""
 
     def __init__(self, argv: Sequence[str], environment: Mapping[str, str], facts: EngineFacts) -> None:

@@ -82,7 +82,7 @@ class LogTracker:
         self.phases = PhaseRecorder()
         self.failures = FailureReader()
         self._keep = self.failures.recent.append
-        self._known = r.Known(line=self._line_number)
+        self._known = r.RuleContext(line=self._line_number)
         self._transfer = Transfer()
         self._serving = ServingHistory()
         self._compiler = ""
@@ -189,21 +189,21 @@ class LogTracker:
 
     def _take(self, fact: r.Fact, record: LogRecord, at: float | None) -> None:
         phases = self.phases  # `isinstance` in the order of frequency: `match` takes three times as long
-        if isinstance(fact, r.Learn):
+        if isinstance(fact, r.UpdateFacts):
             if fact.fields.get("eager"):
                 phases.rule_out(PhaseId.COMPILE, PhaseId.CAPTURE)
             self._learn(**fact.fields)
-        elif isinstance(fact, r.Enter):
+        elif isinstance(fact, r.EnterPhase):
             phases.enter(fact.phase)
         elif isinstance(fact, r.Report):
             phases.report(*fact)
-        elif isinstance(fact, r.Sign):
+        elif isinstance(fact, r.Signal):
             self._sign(fact)
         elif isinstance(fact, r.Interval):
             self._serving.add(at, self._line_number, fact.message)
-        elif isinstance(fact, r.Finish):
+        elif isinstance(fact, r.FinishPhase):
             phases.finish(fact.phase, fact.then, fact.detail, proven=fact.proven)
-        elif isinstance(fact, r.Keep):
+        elif isinstance(fact, r.KeepEvidence):
             self._learn(evidence=(*self._known.facts.evidence, fact.evidence))
         elif isinstance(fact, r.Broken):
             self._broken(fact, record)
@@ -214,18 +214,18 @@ class LogTracker:
                 phases.release()
             else:
                 self._downloading(fact.detail, fact.progress, fact.left)
-        elif isinstance(fact, r.Asked):
+        elif isinstance(fact, r.StartSettings):
             self.failures.asked.update(fact.settings)
         elif isinstance(fact, r.NewStart):
             if fact.runtime and self._rules is UNKNOWN:
                 self._rules = TABLES[fact.runtime]
             if fact.first:
                 self._new_start(record)
-        elif isinstance(fact, r.Describe):
+        elif isinstance(fact, r.DescribePhase):
             phases.describe(*fact)
-        elif isinstance(fact, r.Past):
+        elif isinstance(fact, r.SilentPhase):
             phases.note_past(*fact)
-        elif isinstance(fact, r.RuledOut):
+        elif isinstance(fact, r.SkipPhase):
             phases.rule_out(fact.phase)
         else:
             self.mark_warm(fact.seconds)
@@ -234,22 +234,22 @@ class LogTracker:
         for name, value in fields.items():
             object.__setattr__(self._known.facts, name, value)  # our own copy: a timeline gets another one
 
-    def _sign(self, sign: r.Sign) -> None:
+    def _sign(self, sign: r.Signal) -> None:
         known = self._known
-        if sign is r.Sign.ANSWERS:
+        if sign is r.Signal.ANSWERS:
             self._answers()
-        elif sign is r.Sign.SHARDS:
+        elif sign is r.Signal.SHARDS:
             known.shards_begun = True
-        elif sign is r.Sign.READY:
+        elif sign is r.Signal.READY:
             self._ready_now()
-        elif sign is r.Sign.OWN_READY_LINE:
+        elif sign is r.Signal.OWN_READY_LINE:
             known.own_ready_line = True
-        elif sign is r.Sign.DRAFTER:
+        elif sign is r.Signal.DRAFTER:
             known.drafter, known.shards_begun = True, False
-        elif sign is r.Sign.STOPPED:
+        elif sign is r.Signal.STOPPED:
             self._stop()
         else:
-            self._from_cache = sign is r.Sign.COMPILED_BEFORE
+            self._from_cache = sign is r.Signal.COMPILED_BEFORE
 
     def _compiled(self, seconds: float | None, process: str) -> None:
         """With a drafter there may be more of it; engines that compile at the same time do not add up."""

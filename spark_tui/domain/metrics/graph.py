@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
 from typing import Final, NamedTuple
 
-from spark_tui.domain.metrics.series import Gap, SeriesView, Stretch
+from spark_tui.domain.metrics.series import Gap, SeriesSlice, SeriesView
 
 LABEL_CELLS: Final = 6
 """The widest tick label."""
@@ -386,7 +386,7 @@ class Curve:
 
     name: str
     series: SeriesView
-    past: Stretch | None = None
+    past: SeriesSlice | None = None
 
     @property
     def begin(self) -> float:

@@ -91,7 +91,7 @@ class Source(NamedTuple):
     constant: float | None = None
 
 
-class _Wanted(NamedTuple):
+class _SeriesRule(NamedTuple):
     """`key` is the label that is kept; `only` keeps a series whose key has that value."""
 
     family: Family
@@ -100,7 +100,7 @@ class _Wanted(NamedTuple):
     only: str = ""
 
 
-def _latencies(prefix: str, queue: str) -> dict[str, tuple[_Wanted, ...]]:
+def _latencies(prefix: str, queue: str) -> dict[str, tuple[_SeriesRule, ...]]:
     histograms = {
         "time_to_first_token_seconds": Family.TTFT,
         "inter_token_latency_seconds": Family.ITL,
@@ -109,11 +109,11 @@ def _latencies(prefix: str, queue: str) -> dict[str, tuple[_Wanted, ...]]:
         queue: Family.QUEUE,
     }
     parts = (("_bucket", SeriesPart.BUCKET), ("_sum", SeriesPart.SUM), ("_count", SeriesPart.COUNT))
-    return {f"{prefix}{name}{end}": (_Wanted(of, part),) for name, of in histograms.items() for end, part in parts}
+    return {f"{prefix}{name}{end}": (_SeriesRule(of, part),) for name, of in histograms.items() for end, part in parts}
 
 
-def _plain(prefix: str, names: Mapping[str, Family]) -> dict[str, tuple[_Wanted, ...]]:
-    return {prefix + name: (_Wanted(family),) for name, family in names.items()}
+def _plain(prefix: str, names: Mapping[str, Family]) -> dict[str, tuple[_SeriesRule, ...]]:
+    return {prefix + name: (_SeriesRule(family),) for name, family in names.items()}
 
 
 CACHE_CONFIG: Final = "vllm:cache_config_info"
@@ -138,11 +138,11 @@ _VLLM: Final = {
         },
     ),
     # Since 0.16. `prompt_tokens_total` counts what came from a cache too.
-    "vllm:prompt_tokens_by_source_total": (_Wanted(Family.PROMPT_COMPUTED, key="source", only="local_compute"),),
-    "vllm:num_requests_waiting_by_reason": (_Wanted(Family.WAITING_BY_REASON, key="reason"),),  # since 0.20
-    "vllm:request_success_total": (_Wanted(Family.FINISHED, key="finished_reason"),),
-    "vllm:spec_decode_num_accepted_tokens_per_pos_total": (_Wanted(Family.ACCEPTED_BY_POSITION, key="position"),),
-    CACHE_CONFIG: (_Wanted(Family.KV_TOKENS),),
+    "vllm:prompt_tokens_by_source_total": (_SeriesRule(Family.PROMPT_COMPUTED, key="source", only="local_compute"),),
+    "vllm:num_requests_waiting_by_reason": (_SeriesRule(Family.WAITING_BY_REASON, key="reason"),),  # since 0.20
+    "vllm:request_success_total": (_SeriesRule(Family.FINISHED, key="finished_reason"),),
+    "vllm:spec_decode_num_accepted_tokens_per_pos_total": (_SeriesRule(Family.ACCEPTED_BY_POSITION, key="position"),),
+    CACHE_CONFIG: (_SeriesRule(Family.KV_TOKENS),),
 }
 
 _SGLANG: Final = {
@@ -165,8 +165,8 @@ _SGLANG: Final = {
         },
     ),
     "sglang:realtime_tokens_total": (
-        _Wanted(Family.PROMPT_COMPUTED, key="mode", only="prefill_compute"),
-        _Wanted(Family.GENERATED_LIVE, key="mode", only="decode"),
+        _SeriesRule(Family.PROMPT_COMPUTED, key="mode", only="prefill_compute"),
+        _SeriesRule(Family.GENERATED_LIVE, key="mode", only="decode"),
     ),
 }
 
@@ -184,7 +184,11 @@ _LLAMA_CPP: Final = _plain(
         "spec_decode_num_draft_tokens_total": Family.DRAFT_TOKENS,
         "spec_decode_num_accepted_tokens_total": Family.ACCEPTED,
     },
-) | {"llamacpp:spec_decode_num_accepted_tokens_per_pos_total": (_Wanted(Family.ACCEPTED_BY_POSITION, key="position"),)}
+) | {
+    "llamacpp:spec_decode_num_accepted_tokens_per_pos_total": (
+        _SeriesRule(Family.ACCEPTED_BY_POSITION, key="position"),
+    )
+}
 
 _TRTLLM: Final = {
     **_latencies("trtllm_", "request_queue_time_seconds"),
@@ -205,17 +209,17 @@ _TRTLLM: Final = {
             "spec_decode_acceptance_length": Family.ACCEPTED_LENGTH,
         },
     ),
-    "trtllm_request_success_total": (_Wanted(Family.FINISHED, key="finished_reason"),),
-    "trtllm_request_error_total": (_Wanted(Family.FINISHED, key="http_code"),),
-    "trtllm_spec_decode_accepted_tokens_total": (_Wanted(Family.ACCEPTED_BY_POSITION, key="token_position"),),
+    "trtllm_request_success_total": (_SeriesRule(Family.FINISHED, key="finished_reason"),),
+    "trtllm_request_error_total": (_SeriesRule(Family.FINISHED, key="http_code"),),
+    "trtllm_spec_decode_accepted_tokens_total": (_SeriesRule(Family.ACCEPTED_BY_POSITION, key="token_position"),),
 }
 
-_WANTED: Final[Mapping[str, tuple[_Wanted, ...]]] = {
+_WANTED: Final[Mapping[str, tuple[_SeriesRule, ...]]] = {
     **_VLLM,
     **_SGLANG,
     **_LLAMA_CPP,
     **_TRTLLM,
-    "process_start_time_seconds": (_Wanted(Family.STARTED),),
+    "process_start_time_seconds": (_SeriesRule(Family.STARTED),),
 }
 
 WANTED_NAMES: Final = frozenset(_WANTED)

@@ -166,7 +166,7 @@ class SeriesKey(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class SeriesSlice:
     """A stretch of one series in buckets of `step` seconds, oldest first.
 
     `times` are the buckets' beginnings, seconds since the epoch and whole steps; `least`, `mean` and `greatest` have

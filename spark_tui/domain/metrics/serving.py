@@ -279,14 +279,14 @@ _ENGINE: Final[Mapping[MetricId, Callable[[EngineMetrics], Reading[float]]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class HostLook:
+class HostReadings:
     """The GPU and the memory at one moment."""
 
     gpu: Reading[GpuReading]
     memory: Reading[MemInfo]
 
 
-def host_values(look: HostLook) -> Values:
+def host_values(look: HostReadings) -> Values:
     """The series of the host. What is stale is no value: the graph of a dead driver is a gap."""
     gpu, memory = look.gpu, look.memory
     held: Reading[int] = engine_memory(gpu) if isinstance(gpu, Ok) else Missing(_why_not(gpu))

@@ -48,7 +48,7 @@ class Completeness(StrEnum):
     UNKNOWN = "unknown"
 
 
-class Trouble(StrEnum):
+class FileProblem(StrEnum):
     """What is wrong with one file. Words for the screen, after the file's name."""
 
     NONE = ""
@@ -84,7 +84,7 @@ class Payload:
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
+class ExpectedFile:
     """What the Hub says of a file: its size (None: unknown) and the digest of its content."""
 
     size: int | None
@@ -100,8 +100,8 @@ class StoredFile:
     name: str
     payload: Payload | None = None
     blob: str = ""
-    expected: Expected | None = None
-    trouble: Trouble = Trouble.NONE
+    expected: ExpectedFile | None = None
+    trouble: FileProblem = FileProblem.NONE
 
     @property
     def size(self) -> int | None:
@@ -264,7 +264,7 @@ _SECOND_COPY: Final = re.compile(r"consolidated|original/|onnx/|openvino/|metal/
 _SMALL: Final = ("config.json", "tokenizer.json", "tokenizer.model", "tokenizer_config.json", "tekken.json")
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}")
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
-_BROKEN: Final = (Trouble.LOST, Trouble.LOOP, Trouble.OUTSIDE, Trouble.SIZE)
+_BROKEN: Final = (FileProblem.LOST, FileProblem.LOOP, FileProblem.OUTSIDE, FileProblem.SIZE)
 
 
 class Integrity(NamedTuple):
@@ -292,7 +292,7 @@ def digest_of(blob: str) -> tuple[str, Algorithm]:
     return (name, Algorithm.GIT_SHA1) if _COMMIT.fullmatch(name) else ("", Algorithm.NONE)
 
 
-def expected_files(tree: Mapping[str, object]) -> dict[str, Expected] | None:
+def expected_files(tree: Mapping[str, object]) -> dict[str, ExpectedFile] | None:
     """A tree listing that the Hub's client keeps (`trees/COMMIT.json`, format 1) by file name; None for another
     format. What has the wrong shape is left out."""
     files = tree.get("files")
@@ -305,11 +305,11 @@ def expected_files(tree: Mapping[str, object]) -> dict[str, Expected] | None:
             size = entry.get("lfs_size") if sha is not None else entry.get("size")
             blob = sha if sha is not None else entry.get("blob_id")
             known = size if isinstance(size, int) and not isinstance(size, bool) and size >= 0 else None
-            found[str(name)] = Expected(known, *digest_of(blob if isinstance(blob, str) else ""))
+            found[str(name)] = ExpectedFile(known, *digest_of(blob if isinstance(blob, str) else ""))
     return found
 
 
-def with_expected(files: Iterable[StoredFile], expected: Mapping[str, Expected] | None) -> tuple[StoredFile, ...]:
+def with_expected(files: Iterable[StoredFile], expected: Mapping[str, ExpectedFile] | None) -> tuple[StoredFile, ...]:
     """Files with what is known of their content: by the tree listing, else by the name of their blob; with the sizes
     compared."""
     found = []
@@ -317,10 +317,10 @@ def with_expected(files: Iterable[StoredFile], expected: Mapping[str, Expected] 
         known = (expected or {}).get(file.name)
         if known is not None:
             differs = known.size is not None and file.size is not None and known.size != file.size
-            trouble = Trouble.SIZE if differs and not file.trouble else file.trouble
+            trouble = FileProblem.SIZE if differs and not file.trouble else file.trouble
             file = replace(file, expected=known, trouble=trouble)  # noqa: PLW2901
         elif file.expected is None and (digest := digest_of(file.blob))[0]:
-            file = replace(file, expected=Expected(None, *digest))  # noqa: PLW2901
+            file = replace(file, expected=ExpectedFile(None, *digest))  # noqa: PLW2901
         found.append(file)
     return tuple(found)
 
@@ -332,7 +332,7 @@ def is_weights(name: str) -> bool:
     return name.endswith(_WEIGHTS)
 
 
-def judge(files: Sequence[StoredFile], *, tree: Mapping[str, Expected] | None, kind: RepoKind) -> Integrity:
+def judge(files: Sequence[StoredFile], *, tree: Mapping[str, ExpectedFile] | None, kind: RepoKind) -> Integrity:
     """How whole a revision is. `tree` is what the Hub lists for it, where that is known.
 
     A file of the listing that was not asked for (a second copy of the weights, pictures) is not missed: weights, the
@@ -343,11 +343,11 @@ def judge(files: Sequence[StoredFile], *, tree: Mapping[str, Expected] | None, k
         reasons = []
         for file in broken:
             whole = file.expected.size if file.expected is not None else None
-            cut = file.trouble is Trouble.SIZE and whole is not None and file.size is not None
+            cut = file.trouble is FileProblem.SIZE and whole is not None and file.size is not None
             why = f"has {human_bytes(file.size or 0)} of {human_bytes(whole or 0)}" if cut else file.trouble
             reasons.append(f"{shown(file.name)} {why}")
         return Integrity(Completeness.CORRUPT, _some(reasons), tuple(file.name for file in broken[:MOST_NAMES]))
-    if any(file.trouble is Trouble.UNREADABLE for file in files):
+    if any(file.trouble is FileProblem.UNREADABLE for file in files):
         return Integrity(
             Completeness.UNKNOWN, _some(f"{shown(each.name)} {each.trouble}" for each in files if each.trouble)
         )
@@ -545,7 +545,7 @@ def fetch_again(model: StoredModel, names: Sequence[str], settings: Settings, *,
     return shlex.join(("spark-tui", *store, "models", "pull", model.id, *pinned, *files, "--again"))
 
 
-class Extent(StrEnum):
+class DeleteExtent(StrEnum):
     """How much goes. LEFTOVERS: unfinished downloads, and blobs that no revision uses."""
 
     MODEL = "model"
@@ -562,7 +562,7 @@ class DeletePlan:
     """
 
     model: str
-    extent: Extent
+    extent: DeleteExtent
     name: str
     path: str
     revision: str = ""
@@ -577,9 +577,9 @@ class DeletePlan:
     @property
     def sentence(self) -> str:
         what = {
-            Extent.MODEL: f"{self.model} and all its files",
-            Extent.REVISION: f"revision {self.revision[:7]} of {self.model}",
-            Extent.LEFTOVERS: f"unused data of {self.model}",
+            DeleteExtent.MODEL: f"{self.model} and all its files",
+            DeleteExtent.REVISION: f"revision {self.revision[:7]} of {self.model}",
+            DeleteExtent.LEFTOVERS: f"unused data of {self.model}",
         }[self.extent]
         kept = f" Keeps {human_bytes(self.stays)} used by other models." if self.stays else ""
         return f"Deletes {what}. Frees {human_bytes(self.freed)}.{kept}"

@@ -52,7 +52,7 @@ _BY_NAME: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Arranged:
+class ContainerStart:
     """How the container is started. `entrypoint` None keeps the image's own, an empty tuple clears it."""
 
     command: tuple[str, ...]
@@ -73,30 +73,30 @@ def with_program(argv: tuple[str, ...], model: str) -> tuple[str, ...]:
     return argv
 
 
-def arrange(argv: tuple[str, ...], option: str | None, image_entrypoint: tuple[str, ...]) -> Arranged:
+def arrange(argv: tuple[str, ...], option: str | None, image_entrypoint: tuple[str, ...]) -> ContainerStart:
     """Fits a whole command to an image.
 
     `option` is the recipe's `entrypoint`: "" clears the image's, a word replaces it, None leaves it.
     """
     if option is not None:
         entrypoint = (option,) if option else ()
-        return Arranged(argv[len(entrypoint) :] if _begins(argv, entrypoint) else argv, entrypoint)
+        return ContainerStart(argv[len(entrypoint) :] if _begins(argv, entrypoint) else argv, entrypoint)
     if not image_entrypoint or _runs_its_arguments(image_entrypoint):
-        return Arranged(argv)
+        return ContainerStart(argv)
     arguments = _server_arguments(argv)
     starts = _server_arguments(image_entrypoint)
     if starts is not None and arguments is not None:
-        return Arranged(_with_model(arguments, named=not _is_serve(image_entrypoint)))
+        return ContainerStart(_with_model(arguments, named=not _is_serve(image_entrypoint)))
     if _begins(argv, image_entrypoint):
-        return Arranged(argv[len(image_entrypoint) :])
+        return ContainerStart(argv[len(image_entrypoint) :])
     shown, name = " ".join(image_entrypoint), _base(image_entrypoint[0])
     # A shell or an interpreter by itself would take the first word of the command as a file to run.
     interprets = name in SHELLS or _PYTHON.fullmatch(name) is not None
     if starts is not None or is_server_program(image_entrypoint[0]) or interprets:
-        return Arranged(
+        return ContainerStart(
             argv, (), f"The image's entrypoint ({shown}) would take the command as its own words: it is cleared."
         )
-    return Arranged(
+    return ContainerStart(
         argv,
         None,
         f"The image's entrypoint ({shown}) is not one that we know. If it does not run its arguments, "

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 from typing import Final
 
 from spark_tui.domain.errors import PresetError
-from spark_tui.domain.presets.located import Entry, Items, Leaf, Node, Table, compact
+from spark_tui.domain.presets.located import Entry, ListValue, MappingValue, Node, ScalarValue, compact
 from spark_tui.domain.presets.recipe import Dialect, dialect_of
 from spark_tui.domain.text import clean_line, truncate
 
@@ -27,7 +27,7 @@ Find = Callable[[str, str], tuple[str, Node] | None]
 Raises PresetError where that file cannot be read."""
 
 
-def flattened(document: Table, file: str, sibling: Callable[[str], Table | None]) -> Table:
+def flattened(document: MappingValue, file: str, sibling: Callable[[str], MappingValue | None]) -> MappingValue:
     """A sparkrun recipe with everything that it includes. `sibling` gives the recipe of a file name in the same folder.
 
     Raises PresetError for a base that is not there, that is elsewhere, or that leads back to itself.
@@ -53,8 +53,8 @@ def flattened(document: Table, file: str, sibling: Callable[[str], Table | None]
 
     layers, _ = _layers(document, file, base, MAX_SIBLINGS)
     whole = _merged(layers, sparkrun=True)
-    entries = whole.entries if isinstance(whole, Table) else ()
-    return Table(tuple(entry for entry in entries if entry.key != INCLUDE), document.line)
+    entries = whole.entries if isinstance(whole, MappingValue) else ()
+    return MappingValue(tuple(entry for entry in entries if entry.key != INCLUDE), document.line)
 
 
 def with_included(document: Node, file: str, find: Find, names: Collection[str]) -> tuple[Node, tuple[str, ...]]:
@@ -84,7 +84,7 @@ def _layers(
     """The document and all that it includes, nearest first, and their names."""
     names: list[str] = []
     files, layers = [file], [document]
-    while isinstance(layers[-1], Table) and (entry := layers[-1].get(INCLUDE)) is not None:
+    while isinstance(layers[-1], MappingValue) and (entry := layers[-1].get(INCLUDE)) is not None:
         name = compact(entry.node).strip()
         found, node = base(name, entry, files[-1])
         if found in files or len(names) == most:
@@ -104,12 +104,12 @@ def _layers(
 def _merged(layers: list[Node], *, sparkrun: bool = False) -> Node:
     whole = layers[-1]
     for layer in reversed(layers[:-1]):
-        both = isinstance(whole, Table) and isinstance(layer, Table)
+        both = isinstance(whole, MappingValue) and isinstance(layer, MappingValue)
         whole = merge(whole, layer, sparkrun=sparkrun) if both else layer  # type: ignore[arg-type]
     return whole
 
 
-def merge(base: Table, outer: Table, *, sparkrun: bool = False, deep: bool = True) -> Table:
+def merge(base: MappingValue, outer: MappingValue, *, sparkrun: bool = False, deep: bool = True) -> MappingValue:
     """`outer` over `base`: mappings key by key, everything else replaces, an empty value removes. Keys keep the place
     that they have in `base`. `sparkrun`: that tool's rules for single keys; not `deep`: mappings within replace."""
     entries = {entry.key: entry for entry in base.entries if entry.key != INCLUDE}
@@ -118,13 +118,13 @@ def merge(base: Table, outer: Table, *, sparkrun: bool = False, deep: bool = Tru
         earlier = below.node if below is not None else None
         if key == INCLUDE:
             continue
-        if isinstance(node, Leaf) and node.value is None:
+        if isinstance(node, ScalarValue) and node.value is None:
             entries.pop(key, None)
-        elif sparkrun and key == "overrides" and isinstance(node, Items) and isinstance(earlier, Items):
-            entries[key] = Entry(key, entry.line, Items((*earlier.items, *node.items), node.line))
-        elif deep and isinstance(node, Table) and isinstance(earlier, Table):
+        elif sparkrun and key == "overrides" and isinstance(node, ListValue) and isinstance(earlier, ListValue):
+            entries[key] = Entry(key, entry.line, ListValue((*earlier.items, *node.items), node.line))
+        elif deep and isinstance(node, MappingValue) and isinstance(earlier, MappingValue):
             whole = sparkrun and key in ("defaults", "env")
             entries[key] = Entry(key, entry.line, merge(earlier, node, deep=not whole))
         else:
             entries[key] = entry
-    return Table(tuple(entries.values()), outer.line)
+    return MappingValue(tuple(entries.values()), outer.line)

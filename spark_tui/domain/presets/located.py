@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Leaf:
+class ScalarValue:
     """A scalar. `line` is 1-based, as everywhere here."""
 
     value: Scalar
@@ -25,7 +25,7 @@ class Leaf:
 
 
 @dataclass(frozen=True, slots=True)
-class Items:
+class ListValue:
     items: tuple[Node, ...]
     line: int
 
@@ -40,7 +40,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class MappingValue:
     """A mapping, in the order of the file; keys are unique."""
 
     entries: tuple[Entry, ...]
@@ -50,25 +50,25 @@ class Table:
         """The entry of that key; None when it is absent or empty (`key:` and nothing)."""
         for entry in self.entries:
             if entry.key == key:
-                return None if isinstance(entry.node, Leaf) and entry.node.value is None else entry
+                return None if isinstance(entry.node, ScalarValue) and entry.node.value is None else entry
         return None
 
 
-Node: TypeAlias = Leaf | Items | Table
+Node: TypeAlias = ScalarValue | ListValue | MappingValue
 
 
 def plain(node: Node) -> object:
     """The node as dicts, lists and scalars."""
-    if isinstance(node, Leaf):
+    if isinstance(node, ScalarValue):
         return node.value
-    if isinstance(node, Items):
+    if isinstance(node, ListValue):
         return [plain(item) for item in node.items]
     return {entry.key: plain(entry.node) for entry in node.entries}
 
 
 def compact(node: Node) -> str:
     """A scalar as text, anything else as JSON without blanks: what a JSON-valued flag wants."""
-    if isinstance(node, Leaf):
+    if isinstance(node, ScalarValue):
         return "" if node.value is None else str(node.value)
     return json.dumps(plain(node), separators=(",", ":"), ensure_ascii=False)
 
@@ -80,12 +80,12 @@ def showable(key: str, node: Node) -> str:
 
 def masked(key: str, node: Node) -> Node:
     match node:
-        case Table():
-            return Table(tuple(Entry(e.key, e.line, masked(e.key, e.node)) for e in node.entries), node.line)
-        case Items():
-            return Items(tuple(masked(key, item) for item in node.items), node.line)
-        case Leaf(value=str() as value) if value and (is_secret_name(key) or holds_secret(value)):
-            return Leaf(SECRET_MASK, node.line)
+        case MappingValue():
+            return MappingValue(tuple(Entry(e.key, e.line, masked(e.key, e.node)) for e in node.entries), node.line)
+        case ListValue():
+            return ListValue(tuple(masked(key, item) for item in node.items), node.line)
+        case ScalarValue(value=str() as value) if value and (is_secret_name(key) or holds_secret(value)):
+            return ScalarValue(SECRET_MASK, node.line)
         case _:
             return node
 
@@ -93,22 +93,22 @@ def masked(key: str, node: Node) -> Node:
 def describe(node: Node) -> str:
     """What was found, for an error: `the text "abc"`, `the number 7`, `a list`."""
     match node:
-        case Items():
+        case ListValue():
             return "a list"
-        case Table():
+        case MappingValue():
             return "a mapping"
-        case Leaf(value=None):
+        case ScalarValue(value=None):
             return "nothing"
-        case Leaf(value=bool() as value):
+        case ScalarValue(value=bool() as value):
             return "true" if value else "false"
-        case Leaf(value=str() as value):
+        case ScalarValue(value=str() as value):
             return f'the text "{truncate(clean_line(value), 40)}"'
-        case Leaf(value=value):
+        case ScalarValue(value=value):
             return f"the number {truncate(str(value), 40)}"
 
 
 @dataclass(frozen=True, slots=True)
-class Complaint:
+class DocumentProblem:
     """One thing that is wrong with a document."""
 
     line: int
@@ -121,9 +121,9 @@ class Reader:
     """Takes typed values out of a mapping. A wrong type becomes a complaint and reads as absent, so that all of a
     file's mistakes are found at once; what was never asked for is left over for `unused`."""
 
-    table: Table
+    table: MappingValue
     path: str = ""
-    complaints: list[Complaint] = field(default_factory=list)
+    complaints: list[DocumentProblem] = field(default_factory=list)
     _asked: set[str] = field(default_factory=set)
 
     def name(self, key: str) -> str:
@@ -140,7 +140,7 @@ class Reader:
         return entry.line if entry else self.table.line
 
     def complain(self, line: int, summary: str, remedy: str) -> None:
-        self.complaints.append(Complaint(line, summary, remedy))
+        self.complaints.append(DocumentProblem(line, summary, remedy))
 
     def expected(self, key: str, entry: Entry, what: str, example: str) -> None:
         found = describe(masked(key, entry.node))
@@ -151,7 +151,7 @@ class Reader:
         entry = self.entry(key)
         if entry is None:
             return None
-        if isinstance(entry.node, Leaf) and accepts(entry.node.value):
+        if isinstance(entry.node, ScalarValue) and accepts(entry.node.value):
             return entry.node.value
         self.expected(key, entry, expected, f"{key}: {example}")
         return None
@@ -202,8 +202,8 @@ class Reader:
         entry = self.entry(key)
         if entry is None:
             return ()
-        nodes = entry.node.items if isinstance(entry.node, Items) else (entry.node,)
-        values = tuple(str(node.value) for node in nodes if isinstance(node, Leaf) and _is_word(node.value))
+        nodes = entry.node.items if isinstance(entry.node, ListValue) else (entry.node,)
+        values = tuple(str(node.value) for node in nodes if isinstance(node, ScalarValue) and _is_word(node.value))
         if len(values) < len(nodes):
             self.expected(key, entry, "a list of texts", f"{key}: [{example}]")
             return ()
@@ -221,18 +221,18 @@ class Reader:
     def sub(self, key: str) -> Reader:
         """The mapping under `key`; an empty one when it is absent or not a mapping."""
         entry = self.entry(key)
-        if entry is not None and isinstance(entry.node, Table):
+        if entry is not None and isinstance(entry.node, MappingValue):
             return Reader(entry.node, self.name(key), self.complaints)
         if entry is not None:
             self.expected(key, entry, "a mapping", f"{key}: {{name: value}}")
-        return Reader(Table((), self.line(key)), self.name(key), self.complaints)
+        return Reader(MappingValue((), self.line(key)), self.name(key), self.complaints)
 
     def subs(self, key: str) -> tuple[Reader, ...]:
         entry = self.entry(key)
         if entry is None:
             return ()
-        if isinstance(entry.node, Items) and all(isinstance(item, Table) for item in entry.node.items):
-            tables = [item for item in entry.node.items if isinstance(item, Table)]
+        if isinstance(entry.node, ListValue) and all(isinstance(item, MappingValue) for item in entry.node.items):
+            tables = [item for item in entry.node.items if isinstance(item, MappingValue)]
             return tuple(Reader(table, f"{self.name(key)}[{i}]", self.complaints) for i, table in enumerate(tables))
         self.expected(key, entry, "a list of mappings", f"{key}: [{{name: value}}]")
         return ()

@@ -30,11 +30,11 @@ from spark_tui.domain.engine.container import (
     Ulimit,
 )
 from spark_tui.domain.engine.docker_run import read_restart, read_ulimit, spec_hash
-from spark_tui.domain.engine.runtimes import KeyWay, ModelName, is_known
+from spark_tui.domain.engine.runtimes import KeyDelivery, ModelName, is_known
 from spark_tui.domain.errors import PresetError, RefusedError, UsageError
 from spark_tui.domain.host.identity import HostPaths
 from spark_tui.domain.presets.command import HOST_NETWORK, Command, command_of, render_env
-from spark_tui.domain.presets.image import Arranged, arrange, assumed_entrypoint, repository
+from spark_tui.domain.presets.image import ContainerStart, arrange, assumed_entrypoint, repository
 from spark_tui.domain.presets.overrides import Overrides, pairs_of
 from spark_tui.domain.presets.preset import Preset
 from spark_tui.domain.presets.recipe import parse_gpus, parse_mount
@@ -178,12 +178,12 @@ def _with_key(command: Command, preset: Preset) -> tuple[str, ...]:
             f"No safe way is known to give {preset.engine} an API key.",
             "Launch it with api_key=no, and with exposure=local to keep others out.",
         )
-    if server.key_way is KeyWay.NONE:
+    if server.key_way is KeyDelivery.NONE:
         raise UsageError(
             f"{server.title} has no API keys.",
             "Launch it with api_key=no. To share it, put a proxy with a key in front of it.",
         )
-    if server.key_way is not KeyWay.CONFIG_FILE:
+    if server.key_way is not KeyDelivery.CONFIG_FILE:
         return argv
     if command.invocation.script or command.invocation.has("config"):
         raise UsageError(
@@ -193,10 +193,10 @@ def _with_key(command: Command, preset: Preset) -> tuple[str, ...]:
     return ("sh", "-c", _KEY_SCRIPT % server.key_variable, "sh", *argv, "--config", _KEY_FILE)
 
 
-def _arranged(preset: Preset, argv: tuple[str, ...], image: ImageFacts | None) -> Arranged:
+def _arranged(preset: Preset, argv: tuple[str, ...], image: ImageFacts | None) -> ContainerStart:
     given = preset.options.entrypoint
     if preset.facts.runs_as_is:
-        return Arranged((), None if given is None else (given,) if given else ())
+        return ContainerStart((), None if given is None else (given,) if given else ())
     if image is not None or given is not None:
         return arrange(argv, given, image.entrypoint if image else ())
     assumed = assumed_entrypoint(preset.image)

@@ -12,7 +12,16 @@ from spark_tui.domain.engine.container import Gpus
 from spark_tui.domain.engine.docker_run import read_gpus, read_restart, read_ulimit
 from spark_tui.domain.errors import PresetError
 from spark_tui.domain.presets.image import is_image_reference
-from spark_tui.domain.presets.located import Entry, Items, Leaf, Node, Reader, Table, compact, describe
+from spark_tui.domain.presets.located import (
+    Entry,
+    ListValue,
+    MappingValue,
+    Node,
+    Reader,
+    ScalarValue,
+    compact,
+    describe,
+)
 from spark_tui.domain.presets.options import CHECKED_IN_RECIPES, OPTIONS
 from spark_tui.domain.presets.preset import (
     NO_GPU,
@@ -60,7 +69,7 @@ class Dialect(StrEnum):
     DOCKER_RUN = "docker run command"
 
 
-def dialect_of(document: Table) -> Dialect:
+def dialect_of(document: MappingValue) -> Dialect:
     """spark-pulse has sparkrun's version number and other keys; eugr's old files may have no version."""
     if document.get("engines") or document.get("params"):
         return Dialect.SPARK_PULSE
@@ -76,7 +85,7 @@ def preset_from(document: Node, *, name: str, origin: Origin, file: str) -> Pres
 
     Raises PresetError for the first mistake in the file; its detail lists all of them.
     """
-    if not isinstance(document, Table):
+    if not isinstance(document, MappingValue):
         raise PresetError(
             f"A recipe is a mapping of keys to values; this file holds {describe(document)}.",
             "Start with: model: OWNER/NAME",
@@ -280,7 +289,7 @@ def _is_safe(reader: Reader, key: str, text: str, line: int) -> bool:
 
 def _default(reader: Reader, entry: Entry) -> Scalar:
     node, key = entry.node, entry.key
-    value = node.value if isinstance(node, Leaf) else compact(node)
+    value = node.value if isinstance(node, ScalarValue) else compact(node)
     if value is None or not _is_safe(reader, key, str(value), node.line):
         return None
     if key in CHECKED_IN_RECIPES:
@@ -299,7 +308,7 @@ def _variable(reader: Reader, entry: Entry) -> str | None:
     if _ENV_NAME.fullmatch(key) is None:
         summary = f"`{reader.name(key)}` is not the name of an environment variable."
         reader.complain(entry.line, summary, "Correct the name.")
-    elif not isinstance(node, Leaf) or node.value is None:
+    elif not isinstance(node, ScalarValue) or node.value is None:
         reader.expected(key, entry, "text", f'{key}: "1"')
     elif _is_safe(reader, key, str(node.value), node.line) and not is_secret_name(key):
         return str(node.value)
@@ -327,7 +336,7 @@ def _ready_timeout(readiness: Reader) -> float | None:
 
 def _hooks(reader: Reader, key: str) -> list[str]:
     entry = reader.entry(key)
-    nodes = () if entry is None else entry.node.items if isinstance(entry.node, Items) else (entry.node,)
+    nodes = () if entry is None else entry.node.items if isinstance(entry.node, ListValue) else (entry.node,)
     texts = [clean(compact(node)).strip() for node in nodes]
     return [f"{key}: {SECRET_MASK if holds_secret(text) else text}" for text in texts]
 
@@ -340,7 +349,7 @@ def _options(reader: Reader) -> ContainerOptions:
         return found if isinstance(found, str) else None
 
     restart, gpus = reader.entry("restart_policy"), reader.entry("gpus")
-    if restart is not None and isinstance(restart.node, Leaf) and restart.node.value is False:
+    if restart is not None and isinstance(restart.node, ScalarValue) and restart.node.value is False:
         policy: str | None = "no"  # YAML reads a bare `no` as false
     else:
         policy = checked("restart_policy", read_restart, "no, on-failure:3, unless-stopped or always", "no")
@@ -371,7 +380,7 @@ def _facts(metadata: Reader, own: Reader, description: str, name: str) -> Preset
     def label(key: str) -> str:
         # Published recipes hold prose in sparkrun's keys: what cannot be read is absent, never a mistake.
         entry = metadata.entry(key)
-        return clean(compact(entry.node)) if entry is not None and isinstance(entry.node, Leaf) else ""
+        return clean(compact(entry.node)) if entry is not None and isinstance(entry.node, ScalarValue) else ""
 
     def text(key: str) -> str:
         return clean(own.text(key, numbers=True))
@@ -416,7 +425,7 @@ def _facts(metadata: Reader, own: Reader, description: str, name: str) -> Preset
 def _scalars(reader: Reader) -> tuple[tuple[str, Scalar], ...]:
     pairs: list[tuple[str, Scalar]] = []
     for entry in reader.table.entries:
-        if isinstance(entry.node, Leaf):
+        if isinstance(entry.node, ScalarValue):
             pairs.append((entry.key, entry.node.value))
         else:
             reader.expected(entry.key, entry, "a plain value", f"{entry.key}: 1.0")

@@ -149,7 +149,7 @@ class Framing:
             self._trailers = True
 
 
-class Wire(asyncio.Protocol):
+class HttpConnection(asyncio.Protocol):
     """One connection, one request at a time. `pieces` are the answer's body bytes with their times."""
 
     def __init__(self) -> None:
@@ -243,7 +243,7 @@ class ClosedLoop:
         self._authorization = authorization
         self._load = load
         self._requests = [(spec, self._request(spec)) for spec in load.requests]
-        self._wires: list[Wire | None] = [None] * load.streams
+        self._wires: list[HttpConnection | None] = [None] * load.streams
         self._exchanges: list[WireExchange] = []
         self._next = 0
         self._stopping = False
@@ -308,7 +308,9 @@ class ClosedLoop:
         await answer
         return self._exchanged(index, spec, sent, wire, "" if self._stopping else wire.broken)
 
-    def _exchanged(self, index: int, spec: RequestSpec, sent: float, wire: Wire | None, broken: str) -> WireExchange:
+    def _exchanged(
+        self, index: int, spec: RequestSpec, sent: float, wire: HttpConnection | None, broken: str
+    ) -> WireExchange:
         whole = wire is not None and wire.framing.ended
         return WireExchange(
             number=spec.number,
@@ -323,7 +325,7 @@ class ClosedLoop:
             cancelled=self._stopping and not whole,
         )
 
-    async def _connect(self) -> Wire:
+    async def _connect(self) -> HttpConnection:
         context = None
         if self._secure:
             import ssl
@@ -331,7 +333,7 @@ class ClosedLoop:
             context = ssl.create_default_context()
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(CONNECT_SECONDS):
-            _, wire = await loop.create_connection(Wire, self._host, self._port, ssl=context)
+            _, wire = await loop.create_connection(HttpConnection, self._host, self._port, ssl=context)
         return wire
 
     async def _watch_silence(self) -> None:

@@ -10,10 +10,10 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from spark_tui.domain.chat.message import (
+    AnswerFinished,
     ChatEvent,
     ChatRequest,
     ContentDelta,
-    Finished,
     Logprobs,
     ReasoningDelta,
     Role,
@@ -114,7 +114,7 @@ class DemoApi:
                         counters.ttft.observe(now - last)
                         counters.generated += 1
                     sent, last = sent + 1, now
-                elif isinstance(event, Finished):
+                elif isinstance(event, AnswerFinished):
                     reason = event.reason or "stop"
                 elif isinstance(event, Usage):
                     counters.prompt(event.prompt_tokens, event.cached_tokens or 0)
@@ -156,7 +156,7 @@ class DemoApi:
             yield ReasoningDelta(token) if number < len(reasoning) else ContentDelta(token)
             if parameters.logprobs is not None:
                 yield logprobs_of(tokens, number, parameters.logprobs)
-        yield Finished("stop" if count == len(tokens) else "length")
+        yield AnswerFinished("stop" if count == len(tokens) else "length")
         yield Usage(prompt_tokens, count, min(count, len(reasoning)), prompt_tokens // 16 * 16 // 2)
 
     def _serving(self, endpoint: Endpoint) -> tuple[DemoContainer, Run] | None:

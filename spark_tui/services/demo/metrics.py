@@ -17,8 +17,8 @@ from spark_tui.domain.history import HistoryState, Record
 from spark_tui.domain.logs.starts import StartRecord, StartSizes
 from spark_tui.domain.logs.timeline import PhaseId, StartOutcome
 from spark_tui.domain.metrics.page import Family, MetricPage, Slot, Snapshot, page_of
-from spark_tui.domain.metrics.series import HOST, Gap, MetricId, Sample, SeriesKey, Stretch
-from spark_tui.domain.metrics.serving import HostLook, MetricWindow, engine_values, host_values
+from spark_tui.domain.metrics.series import HOST, Gap, MetricId, Sample, SeriesKey, SeriesSlice
+from spark_tui.domain.metrics.serving import HostReadings, MetricWindow, engine_values, host_values
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.reading import Ok, Reading
 from spark_tui.services.demo.host import gpu_at, memory_at
@@ -175,7 +175,7 @@ def past_of(world: DemoWorld) -> tuple[Sample, ...]:
 
 def _host(world: DemoWorld, times: list[float]) -> Iterator[Sample]:
     for at in times:
-        values, _ = host_values(HostLook(Ok(gpu_at(world, at), at), Ok(memory_at(world, at), at)))
+        values, _ = host_values(HostReadings(Ok(gpu_at(world, at), at), Ok(memory_at(world, at), at)))
         yield Sample(HOST, at, values)
 
 
@@ -251,7 +251,7 @@ class DemoHistory:
 
     async def series(
         self, keys: Sequence[SeriesKey], since: float, until: float, buckets: int
-    ) -> Reading[tuple[Stretch, ...]]:
+    ) -> Reading[tuple[SeriesSlice, ...]]:
         await self._recall()
         return Ok(tuple(self._stretch(key, since, until, buckets) for key in keys), self._clock.now())
 
@@ -298,7 +298,7 @@ class DemoHistory:
         for source, samples in earlier.items():
             self._samples[source].extendleft(reversed(samples))
 
-    def _stretch(self, key: SeriesKey, since: float, until: float, buckets: int) -> Stretch:
+    def _stretch(self, key: SeriesKey, since: float, until: float, buckets: int) -> SeriesSlice:
         step = max(1, math.ceil((until - since) / max(1, buckets)))
         begin = math.floor(since / step) * step
         values: list[list[float]] = [[] for _ in range(max(1, math.ceil((until - begin) / step)))]
@@ -327,7 +327,7 @@ class DemoHistory:
             tuple(work(each) if each else math.nan for each in values) for work in (min, fmean, max)
         )
         times = tuple(float(begin + step * index) for index in range(len(values)))
-        return Stretch(key, float(step), times, least, mean, greatest, tuple(gaps), tuple(restarts))
+        return SeriesSlice(key, float(step), times, least, mean, greatest, tuple(gaps), tuple(restarts))
 
 
 def _earlier(now: float) -> tuple[StartRecord, ...]:

@@ -26,10 +26,11 @@ from spark_tui.domain.models.store import (
     Algorithm,
     Completeness,
     Deleted,
+    DeleteExtent,
     DeletePlan,
-    Expected,
-    Extent,
+    ExpectedFile,
     FileCheck,
+    FileProblem,
     FileVerdict,
     Layout,
     OtherCache,
@@ -39,7 +40,6 @@ from spark_tui.domain.models.store import (
     StoredFile,
     StoredModel,
     StoredRevision,
-    Trouble,
     VerifyProgress,
 )
 from spark_tui.domain.quantities import GIB
@@ -98,21 +98,21 @@ class DemoModels:
         seconds = self._clock.monotonic() - start
         yield VerifyProgress(found.id, found.commit, done, found.size, "", tuple(checks), seconds, over=True)
 
-    async def plan_delete(self, model: str, extent: Extent, revision: str = "") -> DeletePlan:
+    async def plan_delete(self, model: str, extent: DeleteExtent, revision: str = "") -> DeletePlan:
         found = self._named(model, revision)
         path = found.path[len(STORE) + 1 :]
-        if extent is Extent.LEFTOVERS:
+        if extent is DeleteExtent.LEFTOVERS:
             none = () if found.partials else (Finding("nothing_to_delete", Severity.ERROR, "nothing to delete"),)
             freed = found.partial_bytes
             removes = tuple(f"{path}/blobs/{each.name}.incomplete" for each in found.partials)
             return DeletePlan(found.id, extent, found.id, found.path, "", freed, 0, 1, (), removes, (), none)
-        return DeletePlan(found.id, Extent.MODEL, found.id, found.path, "", found.disk, 0, 12, (), (path,))
+        return DeletePlan(found.id, DeleteExtent.MODEL, found.id, found.path, "", found.disk, 0, 12, (), (path,))
 
     async def delete(self, plan: DeletePlan) -> Deleted:
         if plan.obstacles:
             raise RefusedError(f"{plan.model} is not deleted: {plan.obstacles[0].summary}.", "Nothing was changed.")
         found = self._named(plan.model)
-        if plan.extent is Extent.LEFTOVERS:
+        if plan.extent is DeleteExtent.LEFTOVERS:
             self._models[found.id] = replace(found, partials=(), disk=found.disk - found.partial_bytes, findings=())
         else:
             del self._models[found.id]
@@ -198,9 +198,9 @@ def _files(model: StoredModel) -> tuple[StoredFile, ...]:
     whole = model.completeness is not Completeness.PARTIAL
     shards = [_shard(at, count if whole else count + 1) for at in range(1, count + 1)]
     each = model.size // count
-    digest = Expected(each, _DIGEST, Algorithm.SHA256)
+    digest = ExpectedFile(each, _DIGEST, Algorithm.SHA256)
     found = [StoredFile(name, Payload(name, each, each), _DIGEST, digest) for name in shards]
-    absent = [StoredFile(name, trouble=Trouble.ABSENT) for name in missing - set(shards)]
+    absent = [StoredFile(name, trouble=FileProblem.ABSENT) for name in missing - set(shards)]
     return tuple(sorted((*found, *absent), key=lambda file: file.name))
 
 

@@ -29,7 +29,7 @@ BESIDE_KV_GIB: Final = 0.8 * POOL_GIB - 64.69
 
 
 @dataclass(frozen=True, slots=True)
-class Script:
+class RecordedLog:
     """A recorded log: seconds after the container's start, text with marks."""
 
     lines: tuple[tuple[float, str], ...]
@@ -73,19 +73,19 @@ class CannedAnswer:
     content: str
 
 
-def _script(name: str) -> Script:
+def _script(name: str) -> RecordedLog:
     rows = (row.partition("\t") for row in (_DATA / name).read_text(encoding="utf-8").splitlines())
-    return Script(tuple((float(at), _ESCAPE.sub(lambda found: _ESCAPES[found[0]], text)) for at, _, text in rows))
+    return RecordedLog(tuple((float(at), _ESCAPE.sub(lambda found: _ESCAPES[found[0]], text)) for at, _, text in rows))
 
 
 @cache
-def boot_script() -> Script:
+def boot_script() -> RecordedLog:
     """The recorded start."""
     return _script("boot.tsv")
 
 
 @cache
-def failure_script() -> Script:
+def failure_script() -> RecordedLog:
     """A start that finds too little memory."""
     return _script("failure.tsv")
 

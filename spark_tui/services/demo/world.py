@@ -37,7 +37,7 @@ from spark_tui.services.demo.recording import (
     KV_TOKENS_PER_GIB,
     POOL_GIB,
     WEIGHTS_BYTES,
-    Script,
+    RecordedLog,
     boot_marks,
     boot_script,
     failure_script,
@@ -129,7 +129,7 @@ FIXED_CUDA_BYTES: Final = CONTEXT_BYTES + WEIGHTS_BYTES + WORKSPACE_BYTES + GRAP
 LEAST_KV_BYTES: Final = 2 * GIB
 
 
-class Held(NamedTuple):
+class HeldMemory(NamedTuple):
     """Bytes held at a moment: by processes, by CUDA; and file pages read since the start."""
 
     cpu: int = 0
@@ -144,7 +144,7 @@ class Run:
 
     started_at: float
     speed: float
-    script: Script
+    script: RecordedLog
     pid: int
     kv_bytes: int = 0
     cpu_bytes: int = CPU_BYTES
@@ -178,7 +178,7 @@ class Run:
             return "start"
         return "fetch" if at < marks.load else "load" if at < marks.loaded else "compile"
 
-    def held(self, now: float) -> Held:
+    def held(self, now: float) -> HeldMemory:
         """What it holds at `now`; CUDA memory comes back late after its end."""
         marks, until = boot_marks(), now if self.ended_at is None else min(now, self.ended_at)
         at = (until - self.started_at) * self.speed
@@ -194,8 +194,8 @@ class Run:
             )
             pages = int(CHECKPOINT_BYTES * _ramp(at, marks.fetch, marks.loaded))
         if self.ended_at is None or now < self.ended_at:
-            return Held(cpu, int(cuda), pages)
-        return Held(0, int(cuda * (1 - _ramp(now, self.ended_at, self.ended_at + RELEASE_SECONDS))), pages)
+            return HeldMemory(cpu, int(cuda), pages)
+        return HeldMemory(0, int(cuda * (1 - _ramp(now, self.ended_at, self.ended_at + RELEASE_SECONDS))), pages)
 
 
 def noise(*what: object) -> float:

@@ -31,13 +31,13 @@ from spark_tui.services.docker.wire import (
     DaemonReported,
     Damaged,
     FrameDecoder,
-    Resume,
+    ReplayFilter,
     TerminalDecoder,
     canonical_stamp,
     container_event,
     since_query,
 )
-from spark_tui.services.executors import CallPool, Handover, StreamThreads
+from spark_tui.services.executors import CallPool, StreamThreads, ThreadQueue
 from spark_tui.services.ports import LogLine
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ class EventReader(_StreamReader):
     def __init__(self, daemon: Daemon) -> None:
         super().__init__(daemon, "The event stream", Request("report its events"))
 
-    def run(self, handover: Handover[ContainerEvent]) -> None:
+    def run(self, handover: ThreadQueue[ContainerEvent]) -> None:
         """Raises DaemonNotRunning ... when it cannot begin, StreamBroken when the daemon goes away."""
         with self._stream() as stream:
             filters = {"type": "container", "event": list(CONTAINER_EVENTS)}
@@ -201,7 +201,7 @@ class PullReader(_StreamReader):
         self._status = f"asking {registry_of(reference)}"
         self._done = False
 
-    def run(self, handover: Handover[PullProgress]) -> None:
+    def run(self, handover: ThreadQueue[PullProgress]) -> None:
         """Pulls to the end. Raises ImageNotFound, RegistryUnreachable, RegistryUnauthorized, NoSpaceLeft ..."""
         reference = self._request.image
         handover.replace(PullProgress(reference, (), self._status))
@@ -252,7 +252,7 @@ class LogReader:
         self._tail = tail
         self._follow = follow
         self._away_seconds = away_seconds
-        self._resume = Resume(canonical_stamp(since) if since else "", tail=tail is not None)
+        self._resume = ReplayFilter(canonical_stamp(since) if since else "", tail=tail is not None)
         self._cancelled = threading.Event()
         self._stream: StreamClient | None = None
         self._connections = 0
@@ -265,7 +265,7 @@ class LogReader:
         if stream is not None:
             stream.abort()
 
-    def run(self, handover: Handover[LogLine]) -> None:
+    def run(self, handover: ThreadQueue[LogLine]) -> None:
         """Reads until the container has ended, or without `follow` to the end of what is there now.
 
         Raises ContainerNotFound, DaemonNotRunning ... when it cannot begin, and StreamBroken when the daemon stays
@@ -298,7 +298,7 @@ class LogReader:
         return broken(f"The log of {self._container}", self._away_seconds, found)
 
     def _read(
-        self, facts: ContainerFacts, decoder: FrameDecoder | TerminalDecoder, handover: Handover[LogLine]
+        self, facts: ContainerFacts, decoder: FrameDecoder | TerminalDecoder, handover: ThreadQueue[LogLine]
     ) -> tuple[bool, Exception | None]:
         """Hands over lines until the connection ends. Whether any was new, and the error that it ended with."""
         from spark_tui.services.docker.client import FAILURES
@@ -346,7 +346,7 @@ class LogReader:
             stream.close()
         return new, None
 
-    def _hand_over(self, lines: list[LogLine], size: int, handover: Handover[LogLine]) -> bool:
+    def _hand_over(self, lines: list[LogLine], size: int, handover: ThreadQueue[LogLine]) -> bool:
         fresh = self._resume.fresh(lines)
         if fresh:
             handover.put(fresh, size + _LINE_OVERHEAD * len(fresh))

@@ -331,7 +331,7 @@ def since_query(stamp: str) -> str:
     return f"{seconds}.{rest:09d}"
 
 
-class Resume:
+class ReplayFilter:
     """Remembers the lines of the last moments, and drops them when they come again.
 
     `floor` is the caller's own `since`: only later lines are wanted, while the daemon sends that moment's as well.

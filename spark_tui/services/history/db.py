@@ -29,7 +29,7 @@ import msgspec
 from spark_tui.domain.history import MOST_BYTES, HistoryOff, HistoryState, Record
 from spark_tui.domain.logs.starts import StartRecord
 from spark_tui.domain.logs.timeline import PhaseId
-from spark_tui.domain.metrics.series import MetricId, Sample, SeriesKey, Stretch
+from spark_tui.domain.metrics.series import MetricId, Sample, SeriesKey, SeriesSlice
 from spark_tui.domain.quantities import MIB
 from spark_tui.domain.reading import Missing, Ok, Reading
 from spark_tui.services.executors import CallPool
@@ -332,7 +332,7 @@ class HistoryDb:
 
     async def series(
         self, keys: Sequence[SeriesKey], since: float, until: float, buckets: int
-    ) -> Reading[tuple[Stretch, ...]]:
+    ) -> Reading[tuple[SeriesSlice, ...]]:
         return await self._read(lambda db: samples.read_series(db, keys, since, until, buckets))
 
     async def starts(

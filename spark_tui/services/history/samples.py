@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import msgspec
 
 from spark_tui.domain.history import COARSE_SECONDS, COARSE_STEP, FINE_SECONDS, FINE_STEP, RAW_SECONDS
-from spark_tui.domain.metrics.series import Gap, MetricId, Sample, SeriesKey, Stretch
+from spark_tui.domain.metrics.series import Gap, MetricId, Sample, SeriesKey, SeriesSlice
 
 if TYPE_CHECKING:  # sqlite3 is loaded by the threads that use it
     from sqlite3 import Connection
@@ -255,7 +255,7 @@ def raw_rows(
 
 def read_series(
     db: Connection, keys: Sequence[SeriesKey], since: float, until: float, buckets: int
-) -> tuple[Stretch, ...]:
+) -> tuple[SeriesSlice, ...]:
     """Each series in even buckets, in the order of `keys`, in one transaction. See the port."""
     until, buckets = max(since, until), max(1, min(buckets, MOST_BUCKETS))
     held = "SELECT 1 FROM buckets WHERE step = ? AND start > ? AND start < ? LIMIT 1"
@@ -269,7 +269,7 @@ def read_series(
         step = max(1, math.ceil((until - since) / buckets / finest)) * finest
         begin = math.floor(since / step) * step
         size = min(max(1, math.ceil((until - begin) / step)), MOST_BUCKETS + 1)
-        found: dict[SeriesKey, Stretch] = {}
+        found: dict[SeriesKey, SeriesSlice] = {}
         for source in {key.source for key in keys}:
             wanted = [key for key in dict.fromkeys(keys) if key.source == source]
             found |= _read_source(db, wanted, begin, step, size, until)
@@ -280,7 +280,7 @@ def read_series(
 
 def _read_source(
     db: Connection, keys: Sequence[SeriesKey], begin: int, step: int, size: int, until: float
-) -> dict[SeriesKey, Stretch]:
+) -> dict[SeriesKey, SeriesSlice]:
     name, have, end = keys[0].source, metrics_in(db), begin + step * size
     held: dict[str, dict[int, Bucket]] = {key.metric: {} for key in keys}
     asked: set[int] = set()
@@ -314,7 +314,7 @@ def _read_source(
             last = index
         open_gap = gaps and last * step + begin < gaps[-1].begin
         own = (*gaps[:-1], replace(gaps[-1], end=max(gaps[-1].end, float(end)))) if open_gap else gaps
-        found[key] = Stretch(key, float(step), times, tuple(least), tuple(mean), tuple(greatest), own, restarts)
+        found[key] = SeriesSlice(key, float(step), times, tuple(least), tuple(mean), tuple(greatest), own, restarts)
     return found
 
 

@@ -46,13 +46,13 @@ def main() -> int:
         try:
             gpu = gpu or Gpu()
             _say({"gpu": gpu.read()})
-        except NothingHere as error:
+        except NoGpuFound as error:
             _say({"missing": str(error)})
             return 3
     return 0
 
 
-class NothingHere(Exception):
+class NoGpuFound(Exception):
     """No driver library, no driver, or no GPU."""
 
 
@@ -63,13 +63,13 @@ class Gpu:
         try:
             import pynvml
         except ImportError as error:
-            raise NothingHere("the Python package nvidia-ml-py is not installed") from error
+            raise NoGpuFound("the Python package nvidia-ml-py is not installed") from error
         self._nvml: Any = pynvml
         try:
             pynvml.nvmlInit()
             self._handle = pynvml.nvmlDeviceGetHandleByIndex(_FIRST_GPU)
         except pynvml.NVMLError as error:
-            raise NothingHere(_reason(pynvml, error)) from error
+            raise NoGpuFound(_reason(pynvml, error)) from error
 
     def read(self) -> dict[str, Any]:
         """All readings; each is null on its own where the driver does not support or report it."""
@@ -138,7 +138,7 @@ class Gpu:
             return ask(*arguments)
         except nvml.NVMLError as error:
             if error.value in (nvml.NVML_ERROR_GPU_IS_LOST, nvml.NVML_ERROR_DRIVER_NOT_LOADED):
-                raise NothingHere(_reason(nvml, error)) from error
+                raise NoGpuFound(_reason(nvml, error)) from error
             return None
         except UnicodeDecodeError:
             return None

@@ -11,8 +11,15 @@ from pathlib import Path
 from typing import Final
 
 from spark_tui.domain.errors import PresetError, RefusedError, SparkError, UsageError
-from spark_tui.domain.presets.dialects.importing import FoundFile, Gathered, Registry, is_recipe, licence_of, remote_of
-from spark_tui.domain.presets.located import Items, Table, compact
+from spark_tui.domain.presets.dialects.importing import (
+    CollectedFiles,
+    FoundFile,
+    Registry,
+    is_recipe,
+    licence_of,
+    remote_of,
+)
+from spark_tui.domain.presets.located import ListValue, MappingValue, compact
 from spark_tui.domain.text import clean_line, truncate
 from spark_tui.services.files import write_whole
 from spark_tui.services.presets.recipe_yaml import MAX_BYTES, SUFFIXES, decoded, parse, read_text
@@ -61,12 +68,12 @@ def manifest_of(root: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
         node = parse(text, str(root / _MANIFEST)) if text else None
     except PresetError:
         node = None
-    entry = node.get("registries") if isinstance(node, Table) else None
-    listed = entry.node.items if entry is not None and isinstance(entry.node, Items) else ()
+    entry = node.get("registries") if isinstance(node, MappingValue) else None
+    listed = entry.node.items if entry is not None and isinstance(entry.node, ListValue) else ()
     found: dict[str, list[str]] = {"recipes": [], "mods": []}
     for key, names in found.items():
         for table in listed:
-            folder = table.get(key) if isinstance(table, Table) else None
+            folder = table.get(key) if isinstance(table, MappingValue) else None
             name = compact(folder.node) if folder is not None else ""
             inside = not name.startswith("/") and ".." not in name.split("/")
             name = name.strip("/")
@@ -132,7 +139,7 @@ class FolderRecipeStore:
     def __init__(self, own: Path | None) -> None:
         self._own = own
 
-    def gather(self, source: Path) -> Gathered:
+    def gather(self, source: Path) -> CollectedFiles:
         try:
             found = source.resolve(strict=True)
         except (OSError, RuntimeError) as error:
@@ -155,12 +162,12 @@ class FolderRecipeStore:
         for folder in mods:
             walk.scripts_in(root / folder)
         registry = described(root, mods, walk.scripts)
-        return Gathered(registry, *walk.result(found), tuple(walk.passed_over))
+        return CollectedFiles(registry, *walk.result(found), tuple(walk.passed_over))
 
-    def given(self, text: str, called: str) -> Gathered:
+    def given(self, text: str, called: str) -> CollectedFiles:
         if len(text) > MAX_BYTES:
             raise PresetError(f"The text is longer than {MAX_BYTES:,} characters.", "Give the part that matters.")
-        return Gathered(Registry(""), (_read_text(called, text, called),))
+        return CollectedFiles(Registry(""), (_read_text(called, text, called),))
 
     def recipe(self, file: str) -> FoundFile:
         try:

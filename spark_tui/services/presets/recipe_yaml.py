@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from spark_tui.domain.errors import PresetError
-from spark_tui.domain.presets.located import Entry, Items, Leaf, Node, Table
+from spark_tui.domain.presets.located import Entry, ListValue, MappingValue, Node, ScalarValue
 from spark_tui.domain.presets.preset import Scalar
 from spark_tui.domain.quantities import human_bytes
 from spark_tui.domain.text import clean_line, truncate
@@ -142,7 +142,7 @@ class _Documents:
             summary = f"The file holds more than {MAX_NODES:,} values, aliases counted in full."
             raise _error(self._line, summary, "A recipe has some hundred.", self._file)
         if isinstance(found, self._scalar):
-            return Leaf(self._value(found), line)
+            return ScalarValue(self._value(found), line)
         if depth >= MAX_DEPTH:
             raise _too_deep(self._line, self._file)
         mapping = isinstance(found, self._mapping)
@@ -150,9 +150,9 @@ class _Documents:
             raise self._bad_tag(found)
         if mapping:
             return self._table(found, depth)
-        return Items(tuple(self.node(item, depth + 1) for item in found.value), line)
+        return ListValue(tuple(self.node(item, depth + 1) for item in found.value), line)
 
-    def _table(self, found: Any, depth: int) -> Table:
+    def _table(self, found: Any, depth: int) -> MappingValue:
         entries: dict[str, Entry] = {}
         merged: list[Entry] = []
         for key, value in found.value:
@@ -162,8 +162,8 @@ class _Documents:
                 raise _error(line, "A key must be a word, not a list or mapping.", "Write `key: value`.", self._file)
             if key.tag == _TAGS + "merge":
                 node = self.node(value, depth + 1)
-                for each in node.items if isinstance(node, Items) else (node,):
-                    if not isinstance(each, Table):
+                for each in node.items if isinstance(node, ListValue) else (node,):
+                    if not isinstance(each, MappingValue):
                         summary = "`<<` takes a mapping, or a list of mappings."
                         raise _error(node.line, summary, "For example: <<: *base", self._file)
                     merged += each.entries
@@ -178,7 +178,7 @@ class _Documents:
             entries[name] = Entry(name, line, self.node(value, depth + 1))
         for entry in merged:
             entries.setdefault(entry.key, entry)
-        return Table(tuple(entries.values()), _line(found))
+        return MappingValue(tuple(entries.values()), _line(found))
 
     def _value(self, found: Any) -> Scalar:
         kind = found.tag.removeprefix(_TAGS)

@@ -23,8 +23,8 @@ from spark_tui.domain.errors import RefusedError, SparkError
 from spark_tui.domain.finding import Finding, Severity
 from spark_tui.domain.models.store import (
     Deleted,
+    DeleteExtent,
     DeletePlan,
-    Extent,
     Payload,
     StoredModel,
     StoredRevision,
@@ -34,8 +34,8 @@ from spark_tui.domain.text import clean_line
 from spark_tui.services.files import is_locked
 from spark_tui.services.store.scan import (
     INCOMPLETE,
+    ModelScan,
     Repo,
-    Survey,
     chown_command,
     entries_of,
     is_shared_store,
@@ -58,20 +58,20 @@ class Deletion:
         self._root = root
         self._path = path
         self._hub = hub
-        self._survey = Survey(root, path, uid, now)
+        self._survey = ModelScan(root, path, uid, now)
 
     # --- the plan -------------------------------------------------------------------------------------
 
-    def plan(self, model: StoredModel, extent: Extent, revision: StoredRevision | None = None) -> DeletePlan:
+    def plan(self, model: StoredModel, extent: DeleteExtent, revision: StoredRevision | None = None) -> DeletePlan:
         """What goes, and what forbids it. The last revision of a repository takes the repository with it."""
-        if extent is Extent.REVISION and (not self._hub or len(model.revisions) < 2):
-            extent, revision = Extent.MODEL, None
+        if extent is DeleteExtent.REVISION and (not self._hub or len(model.revisions) < 2):
+            extent, revision = DeleteExtent.MODEL, None
         base = self._path
         blobs: tuple[str, ...] = ()
         repo = read_repo(self._survey, hub=self._hub) if self._hub else Repo({}, {}, {}, {}, ())
-        if extent is Extent.REVISION and revision is not None:
+        if extent is DeleteExtent.REVISION and revision is not None:
             return self._checked(self._revision_plan(model, repo, revision))
-        if extent is Extent.MODEL:
+        if extent is DeleteExtent.MODEL:
             paths, blobs = [base], tuple(repo.blobs)
             if self._hub and os.path.isdir(locks := f"{self._hub}/.locks/{os.path.basename(base)}"):
                 paths.append(locks)
@@ -98,7 +98,7 @@ class Deletion:
         paths += [f"{base}/snapshots/{revision.commit}", *filter(os.path.lexists, (listing, absences))]
         paths += [f"{base}/blobs/{blob}" for blob in blobs]
         plain = [file.payload for file in going if not file.blob and file.payload is not None]
-        plan = self._of(model, Extent.REVISION, paths, [*plain, *small, *self._own(repo, blobs)], blobs)
+        plan = self._of(model, DeleteExtent.REVISION, paths, [*plain, *small, *self._own(repo, blobs)], blobs)
         return replace(plan, revision=revision.commit, refs=revision.refs, name=revision.short)
 
     def _own(self, repo: Repo, blobs: Iterable[str]) -> list[Payload]:
@@ -107,7 +107,7 @@ class Deletion:
         return [payload for payload in found if payload is not None and not payload.shared]
 
     def _of(
-        self, model: StoredModel, extent: Extent, paths: list[str], payloads: list[Payload], blobs: Iterable[str]
+        self, model: StoredModel, extent: DeleteExtent, paths: list[str], payloads: list[Payload], blobs: Iterable[str]
     ) -> DeletePlan:
         """The plan for these paths, with the shared data behind these blobs that no other model uses."""
         targets: tuple[str, ...] = ()

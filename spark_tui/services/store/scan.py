@@ -26,7 +26,8 @@ from spark_tui.domain.models.checkpoint import CheckpointProblem
 from spark_tui.domain.models.config import MOST_BYTES, BadJson, read_object
 from spark_tui.domain.models.store import (
     Completeness,
-    Expected,
+    ExpectedFile,
+    FileProblem,
     Layout,
     Partial,
     Payload,
@@ -34,7 +35,6 @@ from spark_tui.domain.models.store import (
     StoredFile,
     StoredModel,
     StoredRevision,
-    Trouble,
     current_commit,
     digest_of,
     expected_files,
@@ -64,7 +64,7 @@ Mark = tuple[str, int, int]
 
 
 @dataclass(slots=True)
-class Survey:
+class ModelScan:
     """What is collected while one model is read. `marks` decide later whether anything has changed; `settled` is false
     when the result must not be kept.
 
@@ -142,7 +142,7 @@ def payload_of(status: os.stat_result, *, shared: bool = False) -> Payload:
     )
 
 
-def walk(survey: Survey, folder: str, prefix: str = "", depth: int = 0) -> Iterator[tuple[str, os.DirEntry[str]]]:
+def walk(survey: ModelScan, folder: str, prefix: str = "", depth: int = 0) -> Iterator[tuple[str, os.DirEntry[str]]]:
     """Everything below a folder that is no folder itself, with its path relative to it. Links are not followed."""
     for entry in survey.list(folder):
         if entry.is_dir(follow_symlinks=False):
@@ -162,7 +162,7 @@ def entries_of(folder: str) -> list[os.DirEntry[str]]:
         return []
 
 
-def data_behind(survey: Survey, path: str, *, is_link: bool) -> tuple[Payload | None, Trouble]:
+def data_behind(survey: ModelScan, path: str, *, is_link: bool) -> tuple[Payload | None, FileProblem]:
     """The data that a name leads to, and what is wrong with it. A big file is remembered.
 
     Only a name that is still there can have lost its data: one that has gone since it was listed is absent.
@@ -170,22 +170,22 @@ def data_behind(survey: Survey, path: str, *, is_link: bool) -> tuple[Payload | 
     try:
         status = os.stat(path) if is_link else os.lstat(path)
         if is_link and not inside(os.path.realpath(path), survey.root):
-            return None, Trouble.OUTSIDE
+            return None, FileProblem.OUTSIDE
     except OSError as error:
         if error.errno == errno.ELOOP:
-            return None, Trouble.LOOP
+            return None, FileProblem.LOOP
         if error.errno in (errno.ENOENT, errno.ENOTDIR):
-            return None, Trouble.LOST if os.path.lexists(path) else Trouble.ABSENT
-        return None, Trouble.UNREADABLE
+            return None, FileProblem.LOST if os.path.lexists(path) else FileProblem.ABSENT
+        return None, FileProblem.UNREADABLE
     if not stat.S_ISREG(status.st_mode):
         folder = stat.S_ISDIR(status.st_mode)
         words = "is a link to a folder (not followed)" if folder else "is not a regular file"
         survey.finding("folder_link" if folder else "not_a_file", f"{survey.words(path)} {words}", path=path)
-        return None, Trouble.UNREADABLE
+        return None, FileProblem.UNREADABLE
     survey.owned(status)
     if status.st_size >= BIG:
         survey.mark(path, status)
-    return payload_of(status), Trouble.NONE
+    return payload_of(status), FileProblem.NONE
 
 
 def unchanged(base: str, marks: list[Mark]) -> float | None:
@@ -288,7 +288,7 @@ class Repo:
     files: Mapping[str, tuple[StoredFile, ...]]
     blobs: Mapping[str, StoredFile]
     refs: Mapping[str, str]
-    trees: Mapping[str, Mapping[str, Expected]]
+    trees: Mapping[str, Mapping[str, ExpectedFile]]
     partials: tuple[Partial, ...]
 
 
@@ -299,7 +299,7 @@ def repo_id(name: str) -> tuple[RepoKind, str] | None:
     return (kind, rest.replace("--", "/")) if found and rest and kind is not None else None
 
 
-def read_repo(survey: Survey, *, hub: str, digests: bool = True) -> Repo:
+def read_repo(survey: ModelScan, *, hub: str, digests: bool = True) -> Repo:
     """Reads one repository. With `digests`, files without a listing get theirs from the names of their blobs."""
     base = survey.base
     survey.list(base)
@@ -331,7 +331,7 @@ def read_repo(survey: Survey, *, hub: str, digests: bool = True) -> Repo:
     return Repo(known, blobs, refs, trees, partials)
 
 
-def _blobs(survey: Survey, hub: str) -> tuple[dict[str, StoredFile], tuple[Partial, ...]]:
+def _blobs(survey: ModelScan, hub: str) -> tuple[dict[str, StoredFile], tuple[Partial, ...]]:
     """Everything in `blobs` by name: data, links into the cache's shared blobs, and what is being downloaded."""
     blobs: dict[str, StoredFile] = {}
     partials = []
@@ -374,7 +374,7 @@ def is_shared_store(hub: str) -> bool:
     return read_small(f"{hub}/blobs/{SHARED_MARKER}", 16) == b"1\n"
 
 
-def _file(survey: Survey, blobs: Mapping[str, StoredFile], name: str, entry: os.DirEntry[str]) -> StoredFile:
+def _file(survey: ModelScan, blobs: Mapping[str, StoredFile], name: str, entry: os.DirEntry[str]) -> StoredFile:
     if not entry.is_symlink():
         payload, trouble = data_behind(survey, entry.path, is_link=False)
         return StoredFile(name, payload, "", None, trouble)
@@ -399,7 +399,7 @@ def _blob_name(path: str, base: str) -> str:
     return name if head == f"{base}/blobs" else ""
 
 
-def read_tree(path: str) -> dict[str, Expected] | None:
+def read_tree(path: str) -> dict[str, ExpectedFile] | None:
     """What the Hub lists for a commit, as its client keeps it; None where it does not."""
     data = read_small(path, MOST_BYTES + 1)
     if data is None:
@@ -410,7 +410,7 @@ def read_tree(path: str) -> dict[str, Expected] | None:
         return None
 
 
-def scan_repo(survey: Survey, *, kind: RepoKind, name: str, hub: str) -> StoredModel:
+def scan_repo(survey: ModelScan, *, kind: RepoKind, name: str, hub: str) -> StoredModel:
     repo = read_repo(survey, hub=hub, digests=False)
     found = []
     for commit, files in repo.files.items():
@@ -446,7 +446,7 @@ def scan_repo(survey: Survey, *, kind: RepoKind, name: str, hub: str) -> StoredM
 
 
 def _revision(
-    commit: str, path: str, refs: tuple[str, ...], files: Sequence[StoredFile], tree: Mapping[str, Expected] | None,
+    commit: str, path: str, refs: tuple[str, ...], files: Sequence[StoredFile], tree: Mapping[str, ExpectedFile] | None,
     kind: RepoKind,
 ) -> StoredRevision:  # fmt: skip
     completeness, reasons, missing = judge(files, tree=tree, kind=kind)
@@ -458,14 +458,14 @@ def _revision(
     )  # fmt: skip
 
 
-def _report_owner(survey: Survey) -> None:
+def _report_owner(survey: ModelScan) -> None:
     if survey.foreign:
         words = f"{survey.foreign:,} files and folders belong to {user_name(survey.owner)} (downloaded by a container)"
         survey.finding("foreign_files", words, chown_command(survey.base), survey.base)
 
 
 def _summed(
-    survey: Survey, model: StoredModel, files: Iterable[StoredFile], *, loose: int = 0, more: int = 0
+    survey: ModelScan, model: StoredModel, files: Iterable[StoredFile], *, loose: int = 0, more: int = 0
 ) -> StoredModel:
     """A model with the sums over its files and what the survey has found. `more`: bytes of disk besides."""
     payloads = unique(file.payload for file in files if file.payload is not None)
@@ -503,7 +503,7 @@ def has_papers(path: str) -> bool:
     return os.path.isdir(f"{path}/{_DOWNLOADS}")
 
 
-def scan_folder(survey: Survey, name: str) -> tuple[StoredModel, tuple[StoredFile, ...]]:
+def scan_folder(survey: ModelScan, name: str) -> tuple[StoredModel, tuple[StoredFile, ...]]:
     """One folder, or one file, as the store shows it, with its files; `name` is its path within the store."""
     files, papers, partials = [], [], []
     git = paper_bytes = 0
@@ -531,13 +531,13 @@ def scan_folder(survey: Survey, name: str) -> tuple[StoredModel, tuple[StoredFil
     commit = next((commit for commit, _ in etags.values()), "")
     tree = read_tree(f"{survey.base}/{_PAPERS}trees/{commit}.json") if commit else None
     expected = (
-        tree if tree is not None else {path: Expected(None, *digest_of(etag)) for path, (_, etag) in etags.items()}
+        tree if tree is not None else {path: ExpectedFile(None, *digest_of(etag)) for path, (_, etag) in etags.items()}
     )
     known, edited = [], []
     for file in with_expected(files, expected):
-        if file.trouble is Trouble.SIZE and not is_weights(file.name):  # small files of a folder may be edited
+        if file.trouble is FileProblem.SIZE and not is_weights(file.name):  # small files of a folder may be edited
             edited.append(shown(file.name))
-            known.append(replace(file, trouble=Trouble.NONE))
+            known.append(replace(file, trouble=FileProblem.NONE))
         else:
             known.append(file)
     if edited:
@@ -557,7 +557,7 @@ def scan_folder(survey: Survey, name: str) -> tuple[StoredModel, tuple[StoredFil
     return _summed(survey, model, known, more=paper_bytes + git), tuple(known)
 
 
-def _metadata(survey: Survey, papers: Iterable[str]) -> dict[str, tuple[str, str]]:
+def _metadata(survey: ModelScan, papers: Iterable[str]) -> dict[str, tuple[str, str]]:
     """File name -> (commit, etag), as `hf download --local-dir` writes them."""
     found = {}
     for name in papers:

@@ -24,8 +24,9 @@ from spark_tui.domain.errors import SparkError, UsageError
 from spark_tui.domain.finding import Finding, Severity
 from spark_tui.domain.models.store import (
     Deleted,
+    DeleteExtent,
     DeletePlan,
-    Extent,
+    FileProblem,
     Layout,
     OtherCache,
     Payload,
@@ -33,7 +34,6 @@ from spark_tui.domain.models.store import (
     StoredFile,
     StoredModel,
     StoredRevision,
-    Trouble,
     VerifyProgress,
     disk_of,
     in_motion,
@@ -46,7 +46,7 @@ from spark_tui.services.files import PrivateFolder
 from spark_tui.services.store.delete import Deletion
 from spark_tui.services.store.scan import (
     Mark,
-    Survey,
+    ModelScan,
     entries_of,
     has_papers,
     is_model_folder,
@@ -67,7 +67,7 @@ _SETTLED_NS: Final = 2_000_000_000
 """A folder that changed less than two seconds before it was read may change again within the clock's step."""
 
 
-class _Kept(msgspec.Struct, frozen=True):
+class _SavedScan(msgspec.Struct, frozen=True):
     version: int
     models: dict[str, tuple[list[Mark], StoredModel]]
 
@@ -85,7 +85,7 @@ class KeptScans:
         if self._files is not None:
             with suppress(OSError, msgspec.MsgspecError, RecursionError):  # an older version's, or damaged: replaced
                 data = self._files.read(self._files.file(self._name, ".json"), _MOST_BYTES)
-                found = msgspec.json.decode(data or b"", type=_Kept)
+                found = msgspec.json.decode(data or b"", type=_SavedScan)
                 return found.models if found.version == VERSION else {}
         return {}
 
@@ -98,7 +98,7 @@ class KeptScans:
         model = kept[1]
         return replace(model, used=used) if used > (model.used or 0.0) else model
 
-    def put(self, survey: Survey, model: StoredModel | None) -> None:
+    def put(self, survey: ModelScan, model: StoredModel | None) -> None:
         """Keeps a model under the survey's path, unless it changes or has changed just now: then it is dropped."""
         if model is None or not survey.settled or survey.newest > survey.now * 1e9 - _SETTLED_NS:
             self.drop(survey.base)
@@ -114,7 +114,7 @@ class KeptScans:
         for path in set(self._models) - paths:
             self.drop(path)
         if self._changed and self._files is not None:
-            data = msgspec.json.encode(_Kept(VERSION, self._models))
+            data = msgspec.json.encode(_SavedScan(VERSION, self._models))
             self._files.write(self._files.file(self._name, ".json"), [data])
             self._changed = False
 
@@ -173,7 +173,7 @@ class FolderModelStore:
                 for progress in batch:
                     yield progress
 
-    async def plan_delete(self, model: str, extent: Extent, revision: str = "") -> DeletePlan:
+    async def plan_delete(self, model: str, extent: DeleteExtent, revision: str = "") -> DeletePlan:
         return (await self._calls.run(self._plan, model, extent, revision))[1]
 
     async def delete(self, plan: DeletePlan) -> Deleted:
@@ -216,7 +216,7 @@ class FolderModelStore:
         if kept is not None:
             return kept
         for attempt in range(_TRIES):
-            survey = Survey(root, place.path, self._uid, self._now())
+            survey = ModelScan(root, place.path, self._uid, self._now())
             repo, model = repo_id(place.name), None
             if not place.hub:
                 model, _ = scan_folder(survey, place.name)
@@ -336,19 +336,19 @@ class FolderModelStore:
     def _look(self, name: str, revision: str) -> tuple[ModelPlace, StoredRevision, tuple[StoredFile, ...]]:
         place, model = self._find(name)
         found = revision_of(model, revision)
-        survey = Survey(self._root, place.path, self._uid, self._now())
+        survey = ModelScan(self._root, place.path, self._uid, self._now())
         if place.hub:
             files = read_repo(survey, hub=place.hub).files.get(found.commit, ())
         else:
             _, files = scan_folder(survey, place.name)
         here = {file.name for file in files}
-        absent = (StoredFile(name, trouble=Trouble.ABSENT) for name in found.missing if name not in here)
+        absent = (StoredFile(name, trouble=FileProblem.ABSENT) for name in found.missing if name not in here)
         return place, found, tuple(sorted((*files, *absent), key=lambda file: file.name))
 
-    def _plan(self, name: str, extent: Extent, revision: str) -> tuple[Deletion, DeletePlan]:
+    def _plan(self, name: str, extent: DeleteExtent, revision: str) -> tuple[Deletion, DeletePlan]:
         place, model = self._find(name)
         deletion = Deletion(self._root, place.path, place.hub, self._uid, self._now())
-        found = revision_of(model, revision) if extent is Extent.REVISION else None
+        found = revision_of(model, revision) if extent is DeleteExtent.REVISION else None
         return deletion, deletion.plan(model, extent, found)
 
     def _delete(self, plan: DeletePlan) -> Deleted:
@@ -371,7 +371,7 @@ def revision_of(model: StoredModel, name: str) -> StoredRevision:
     raise UsageError(f"{clean_line(model.id)} has no revision {clean_line(name)}.", f"Here are: {clean_line(here)}")
 
 
-def _moved(survey: Survey) -> bool:
+def _moved(survey: ModelScan) -> bool:
     """Whether a folder has changed since it was listed."""
     try:
         return any(

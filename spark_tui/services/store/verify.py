@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from spark_tui.domain.models.checkpoint import CheckpointProblem
-from spark_tui.domain.models.store import Algorithm, FileCheck, FileVerdict, StoredFile, Trouble, VerifyProgress
-from spark_tui.services.executors import Closed, Handover
+from spark_tui.domain.models.store import Algorithm, FileCheck, FileProblem, FileVerdict, StoredFile, VerifyProgress
+from spark_tui.services.executors import Closed, ThreadQueue
 from spark_tui.services.store.scan import opened, read_header, reason
 
 MOST_THREADS: Final = 4
@@ -52,7 +52,7 @@ class Verification:
         self._lock = threading.Lock()
         self._cancelled = threading.Event()
 
-    def run(self, handover: Handover[VerifyProgress]) -> None:
+    def run(self, handover: ThreadQueue[VerifyProgress]) -> None:
         """Reports ten times a second until all is hashed."""
         start = time.perf_counter()
         count = min(MOST_THREADS, os.cpu_count() or 1, max(len(self._jobs), 1))
@@ -155,7 +155,7 @@ def _planned(base: str, files: tuple[StoredFile, ...], *, single: bool) -> tuple
     for file in files:
         whole = file.expected.size if file.expected is not None else None
         if file.payload is None:
-            unread = file.trouble is Trouble.UNREADABLE
+            unread = file.trouble is FileProblem.UNREADABLE
             verdict = FileVerdict.UNREADABLE if unread else FileVerdict.ABSENT
             checks.append(FileCheck(file.name, verdict, detail=file.trouble))
         elif whole is not None and whole != file.payload.size:

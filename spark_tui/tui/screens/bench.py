@@ -17,7 +17,7 @@ from spark_tui.core.bench import BenchProgress, BenchStep
 from spark_tui.domain.bench.compare import Comparison, compare
 from spark_tui.domain.bench.plan import BenchPlan, segments
 from spark_tui.domain.bench.published import references
-from spark_tui.domain.bench.run import KNEE_EFFICIENCY, BenchRun, Ending, Result
+from spark_tui.domain.bench.run import KNEE_EFFICIENCY, BenchRun, Result, RunOutcome
 from spark_tui.domain.errors import SparkError, UsageError
 from spark_tui.present import bench as present
 from spark_tui.present.bench_export import exported, markdown
@@ -25,7 +25,7 @@ from spark_tui.present.page import Section, Tone
 from spark_tui.tui.format import Glyphs, safe
 from spark_tui.tui.frame import bindings
 from spark_tui.tui.list_screen import ListScreen
-from spark_tui.tui.screens.bench_form import BenchForm, BenchOrder
+from spark_tui.tui.screens.bench_form import BenchForm, BenchRequest
 from spark_tui.tui.screens.modals import ChoiceDialog, ConfirmScreen, TextDialog
 from spark_tui.tui.widgets.bench_curve import BenchCurve, Curves
 from spark_tui.tui.widgets.line import Line
@@ -262,7 +262,7 @@ class BenchScreen(ListScreen):
             form = BenchForm(self.context, self.engines(), self.spark.selected, self._results)
             self.app.push_screen(form, self._ordered)
 
-    def _ordered(self, order: BenchOrder | None) -> None:
+    def _ordered(self, order: BenchRequest | None) -> None:
         if order is None or self.measuring:
             return
         if not order.launches:
@@ -274,7 +274,7 @@ class BenchScreen(ListScreen):
             lambda yes: self._start(order) if yes and not self.measuring else None,
         )
 
-    def _start(self, order: BenchOrder) -> None:
+    def _start(self, order: BenchRequest) -> None:
         self._stop, self._ended = asyncio.Event(), asyncio.Event()
         self._progress, self._plan = None, order.plan
         self._measured = tuple(dict.fromkeys(variant.name for variant in order.variants))
@@ -284,7 +284,7 @@ class BenchScreen(ListScreen):
         self._measure(order, self._stop)
 
     @work(exit_on_error=False, group="bench")
-    async def _measure(self, order: BenchOrder, stop: asyncio.Event) -> None:
+    async def _measure(self, order: BenchRequest, stop: asyncio.Event) -> None:
         runs: Sequence[BenchRun] = ()
         try:
             runs = await self.context.benchmark.run(order.variants, order.plan, self._report, stop=stop)
@@ -296,7 +296,7 @@ class BenchScreen(ListScreen):
         for run in runs:
             self.notify(
                 present.ended_text(run),
-                severity="information" if run.ending is Ending.COMPLETED else "warning",
+                severity="information" if run.ending is RunOutcome.COMPLETED else "warning",
                 timeout=4 if self.is_current else 10,  # this page shows it too, under the notice
                 markup=False,
             )

@@ -14,7 +14,7 @@ from spark_tui.core.bench_ab import Variant, running_engine, starts_of
 from spark_tui.core.context import Context
 from spark_tui.domain.bench.conditions import conditions_of
 from spark_tui.domain.bench.plan import BenchPlan, Content, PlanError, PromptCache, check_context, check_plan
-from spark_tui.domain.bench.run import BenchRun, Ending, Result, estimate, plan_caveats
+from spark_tui.domain.bench.run import BenchRun, Result, RunOutcome, estimate, plan_caveats
 from spark_tui.domain.errors import SparkError, UsageError
 from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.quantities import gib, human_count, human_duration
@@ -28,7 +28,7 @@ _NONE: Final = ("none", "-")
 
 
 @dataclass(frozen=True, slots=True)
-class BenchOrder:
+class BenchRequest:
     """What shall be measured: one engine, or two variants in turn."""
 
     variants: tuple[Variant, ...]
@@ -93,7 +93,7 @@ def fields_of(engine: str, names: Sequence[str]) -> tuple[FormField, ...]:
     )  # fmt: skip
 
 
-class BenchForm(FormScreen[BenchOrder]):
+class BenchForm(FormScreen[BenchRequest]):
     CSS_PATH: ClassVar = ["form_screen.tcss", "bench_form.tcss"]
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (110, "-normal")]  # noqa: RUF012 - Textual's shape
     VERB = "Measure"
@@ -108,7 +108,7 @@ class BenchForm(FormScreen[BenchOrder]):
         self._results = tuple(results)
         first = selected if selected in self._engines else next(iter(self._engines), "")
         super().__init__("Measure", fields_of(first, tuple(self._engines)))
-        self._order: BenchOrder | None = None
+        self._order: BenchRequest | None = None
 
     # --- check ----------------------------------------------------------------------------------------
 
@@ -131,7 +131,7 @@ class BenchForm(FormScreen[BenchOrder]):
                 for view in self._views():
                     check_context(plan, _context_of(view))
                 check_memory(value_of(self._core.store.world.memory), self._core.guard_policy.serving_floor)
-                self._order = BenchOrder(variants, plan)
+                self._order = BenchRequest(variants, plan)
         except PlanError as error:
             wrong[error.fields[0] if len(error.fields) == 1 else ""] = error
         except SparkError as error:
@@ -176,7 +176,7 @@ class BenchForm(FormScreen[BenchOrder]):
             page = (Section(rows=rows),)
         self.show_preview(page)
 
-    def _preview(self, order: BenchOrder) -> Page:
+    def _preview(self, order: BenchRequest) -> Page:
         plan, views, launches = order.plan, self._views(), order.launches
         pairs = [("takes", self._duration(order)), ("sends", load_sum(plan, len(order.variants)))]
         if launches is not None:
@@ -204,7 +204,7 @@ class BenchForm(FormScreen[BenchOrder]):
         )  # fmt: skip
         return plan_caveats(plan, conditions)
 
-    def _duration(self, order: BenchOrder) -> str:
+    def _duration(self, order: BenchRequest) -> str:
         """`about 1m20s, judged by the run of 3h ago`; how it is known always follows."""
         found = [self._estimate(order.plan, view) for view in self._views()]
         known = [each for each in found if each is not None]
@@ -257,7 +257,7 @@ def load_sum(plan: BenchPlan, engines: int) -> str:
 
 def last_run(results: Sequence[Result], model: str) -> BenchRun | None:
     runs = [result.run for result in results if result.run is not None and result.model == model]
-    return next((run for run in runs if run.ending is Ending.COMPLETED), None)
+    return next((run for run in runs if run.ending is RunOutcome.COMPLETED), None)
 
 
 def _context_of(view: EngineView) -> int | None:

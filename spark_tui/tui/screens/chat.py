@@ -19,7 +19,7 @@ from textual.worker import Worker, WorkerState
 from spark_tui.core.actions import Action, Scope, action, key_of, of_scope, screen_keys
 from spark_tui.core.chat import ChatTarget, Conversation, target_of
 from spark_tui.core.context import Context
-from spark_tui.domain.chat.conversation import ContextUse, Exchange, Room
+from spark_tui.domain.chat.conversation import ContextRoom, ContextUse, Exchange
 from spark_tui.domain.chat.message import Answer, Attachment, ToolCall
 from spark_tui.domain.chat.request import (
     NO_DEFAULTS,
@@ -234,7 +234,7 @@ class ChatScreen(FrameScreen):
             use = self._use() if last is not None else None
             gauge = context_gauge(use)
             status.left = Content.styled(f" {gauge.text}".rstrip(), fmt.TONE_STYLES[gauge.tone])
-            if use is not None and use.room in (Room.NEAR, Room.OVER):
+            if use is not None and use.room in (ContextRoom.NEAR, ContextRoom.OVER):
                 hint = ((key_of("make_room"), KEY), (" make room", "$dim"))
                 status.left = Content.assemble(status.left, "   ", *hint)
         below = 0 if self._transcript.following else self._transcript.below
@@ -329,7 +329,7 @@ class ChatScreen(FrameScreen):
             self._attached = ()
             self._close(self._previous)
             self._previous = None
-            if use is not None and use.room is Room.OVER:
+            if use is not None and use.room is ContextRoom.OVER:
                 self._say(f"Context full. If the engine refuses: {key_of('make_room')} make room.")
             self._show_keys()
 

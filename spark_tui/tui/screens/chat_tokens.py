@@ -21,7 +21,7 @@ from textual.widgets import Static
 
 from spark_tui.domain.chat.conversation import Exchange
 from spark_tui.domain.chat.message import (
-    Band,
+    ProbabilityBand,
     TokenLogprobs,
     band,
     candidates,
@@ -37,7 +37,12 @@ from spark_tui.tui import format as fmt
 from spark_tui.tui.format import Glyphs
 from spark_tui.tui.widgets.line import Line, packed
 
-STYLES = {Band.SURE: "", Band.LIKELY: "$secondary", Band.DOUBTFUL: "$warning", Band.RARE: "$error underline"}
+STYLES = {
+    ProbabilityBand.SURE: "",
+    ProbabilityBand.LIKELY: "$secondary",
+    ProbabilityBand.DOUBTFUL: "$warning",
+    ProbabilityBand.RARE: "$error underline",
+}
 CURSOR = "reverse"
 LINE_END = "\\n"
 """A line end is a token too, and the cursor must be visible on it."""
@@ -45,7 +50,7 @@ MINIMUM_WIDTH = 8
 TAB = "    "
 
 
-class Piece(NamedTuple):
+class TokenCells(NamedTuple):
     """A token's cells on one line: the number of the token, its column, its text."""
 
     place: int
@@ -79,7 +84,7 @@ class TokenMap(ScrollView, can_focus=True):
         super().__init__(id=id)
         self.tokens: tuple[TokenLogprobs, ...] = ()
         self.place = 0
-        self._lines: list[list[Piece]] = []
+        self._lines: list[list[TokenCells]] = []
         self._line_of: list[int] = []
         """The line on which each token begins."""
 
@@ -110,7 +115,7 @@ class TokenMap(ScrollView, can_focus=True):
                     x = 0
                 while True:
                     fits, used = _that_fits(text, width - x)
-                    self._lines[-1].append(Piece(place, x, fits))
+                    self._lines[-1].append(TokenCells(place, x, fits))
                     text, x = text[len(fits) :], x + used
                     if not text:
                         break
@@ -192,8 +197,8 @@ MOST_ROWS = 8
 TEXT_CELLS = 24
 BAR_CELLS = 30
 LEGEND = Content.assemble(
-    "at least 90 %", ("  50 %", STYLES[Band.LIKELY]), ("  10 %", STYLES[Band.DOUBTFUL]), "  ",
-    ("less", STYLES[Band.RARE]),
+    "at least 90 %", ("  50 %", STYLES[ProbabilityBand.LIKELY]), ("  10 %", STYLES[ProbabilityBand.DOUBTFUL]), "  ",
+    ("less", STYLES[ProbabilityBand.RARE]),
 )  # fmt: skip
 
 

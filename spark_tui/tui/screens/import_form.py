@@ -13,7 +13,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Input
 
 from spark_tui.core.context import Context
-from spark_tui.core.preset_imports import Given, ImportOutcome, import_recipes
+from spark_tui.core.preset_imports import ImportOutcome, PastedText, import_recipes
 from spark_tui.domain.errors import SparkError
 from spark_tui.domain.presets.preset import Origin
 from spark_tui.domain.secret import mask_secrets
@@ -56,13 +56,13 @@ class SourceInput(PasteInput):
         self.cursor_position = 0
         return None
 
-    def source(self) -> Path | Given | None:
+    def source(self) -> Path | PastedText | None:
         """What is to be imported; None for nothing."""
         value = self.value.strip()
         if self.kept and value == self.note:
-            return Given(self.kept, PASTED)
+            return PastedText(self.kept, PASTED)
         if find_commands(value):
-            return Given(value, PASTED)
+            return PastedText(value, PASTED)
         return Path(value).expanduser() if value else None
 
 
@@ -102,9 +102,9 @@ class ImportForm(ModalScreen[bool]):
             self._import(source)
 
     @work(exit_on_error=False, exclusive=True, group="import")
-    async def _import(self, source: Path | Given) -> None:
+    async def _import(self, source: Path | PastedText) -> None:
         page = self.query_one(Page)
-        page.show((quiet(f"Reading {PASTED if isinstance(source, Given) else source} ..."),))
+        page.show((quiet(f"Reading {PASTED if isinstance(source, PastedText) else source} ..."),))
         presets = self._core.store.world.presets.presets
         builtin = [preset.name for preset in presets if preset.origin is Origin.BUILTIN]
         try:

@@ -21,7 +21,7 @@ from spark_tui.domain.presets.overrides import Overrides, overrides_from_pairs
 from spark_tui.domain.presets.plan import LaunchPlan
 from spark_tui.domain.presets.preset import Preset
 from spark_tui.domain.presets.rules.context import given_settings
-from spark_tui.present.launch import Judgement, ModelStatus, judgement_page, model_page
+from spark_tui.present.launch import LaunchVerdict, ModelStatus, judgement_page, model_page
 from spark_tui.present.page import Page, Row, Section, Tone
 from spark_tui.present.presets import ImageStatus, plan_notes, refusal
 from spark_tui.tui.form_screen import FieldRow, FormField, FormScreen
@@ -112,7 +112,7 @@ class LaunchForm(FormScreen[str]):
         self._model: ModelStatus | None = None
         self._timer: Timer | None = None
         self._plan: LaunchPlan | None = None
-        self.judgement: Judgement | None = None
+        self.judgement: LaunchVerdict | None = None
         """Fit and checks of the values as they are; None while they are worked out."""
         self.overrides = Overrides()
         self.fetch = True
@@ -188,9 +188,9 @@ class LaunchForm(FormScreen[str]):
         try:
             fit = await self._core.checks.fit(self._preset, overrides)
             findings = await self._core.checks.check_with(self._image.image, self._preset, overrides)
-            found = Judgement(overrides, fit, findings)
+            found = LaunchVerdict(overrides, fit, findings)
         except SparkError:  # a launch that cannot be planned: the field says so
-            found = Judgement(overrides)
+            found = LaunchVerdict(overrides)
         if overrides == self.overrides:
             self.judgement = found
             self.preview()

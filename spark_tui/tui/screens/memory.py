@@ -15,7 +15,7 @@ from spark_tui.core.actions import Scope, key_of
 from spark_tui.core.memory import MemoryDetail
 from spark_tui.domain.host.memory import ALL_WELL, SERVING_FLOOR, MemInfo, MemoryBreakdown
 from spark_tui.domain.metrics.graph import Curve
-from spark_tui.domain.metrics.series import MetricId, Stretch
+from spark_tui.domain.metrics.series import MetricId, SeriesSlice
 from spark_tui.domain.quantities import GIB
 from spark_tui.domain.reading import NOT_READ_YET, Reading, reason_of, value_of
 from spark_tui.present import memory as present
@@ -85,7 +85,7 @@ class MemoryScreen(FrameScreen):
         super().__init__()
         self._detail = MemoryDetail()
         self._window = 0
-        self._past: dict[MetricId, Stretch] = {}
+        self._past: dict[MetricId, SeriesSlice] = {}
 
     def compose_body(self) -> ComposeResult:
         """Left: breakdown and processes. Right: the graph, containers, guard, machine."""

@@ -19,7 +19,7 @@ from spark_tui.core.metrics import HOST
 from spark_tui.domain.engine.state import EngineState
 from spark_tui.domain.logs.view import EngineView
 from spark_tui.domain.metrics.graph import WINDOWS, Curve, clock_text, window_text
-from spark_tui.domain.metrics.series import MetricId, Sample, Stretch
+from spark_tui.domain.metrics.series import MetricId, Sample, SeriesSlice
 from spark_tui.domain.quantities import human_duration
 from spark_tui.domain.reading import value_of
 from spark_tui.present import metrics as present
@@ -106,7 +106,7 @@ def nothing(view: EngineView | None) -> Content:
     return Content.assemble(("No values yet.", "bold"), "\n\n", (do, "$dim"))
 
 
-class Words(Line):
+class TwoEndedLine(Line):
     """One line: words at its two ends."""
 
     def __init__(self, id: str) -> None:  # noqa: A002 - Textual's name
@@ -183,12 +183,12 @@ class MetricsScreen(FrameScreen):
     BINDINGS: ClassVar[list[BindingType]] = bindings(Scope.METRICS)
 
     def compose_body(self) -> ComposeResult:
-        yield Words("metrics-bar")
+        yield TwoEndedLine("metrics-bar")
         with Container(id="metrics-body"):
             yield GraphGrid(self.spark.glyphs, id="graphs")
         yield Static("", id="nothing", markup=False)
         yield Latencies()
-        yield Words("metrics-status")
+        yield TwoEndedLine("metrics-status")
 
     def on_mount(self) -> None:
         self._window = float(WINDOWS[1])
@@ -197,7 +197,7 @@ class MetricsScreen(FrameScreen):
         self._cursor: float | None = None
         self._paused: float | None = None
         self._kept: dict[MetricId, Curve] = {}
-        self._past: dict[MetricId, Stretch] = {}
+        self._past: dict[MetricId, SeriesSlice] = {}
         self._curves: tuple[Curve, ...] = ()
         self._panels: tuple[present.Panel, ...] = ()
         self._looked = ("", 0.0)
@@ -303,7 +303,7 @@ class MetricsScreen(FrameScreen):
             self.query_one("#nothing", Static).update(nothing(self.selected_engine))
 
     def _show_words(self, grid: GraphGrid) -> None:
-        bar, status = self.query_one("#metrics-bar", Words), self.query_one("#metrics-status", Words)
+        bar, status = self.query_one("#metrics-bar", TwoEndedLine), self.query_one("#metrics-status", TwoEndedLine)
         pages = 1 if self.has_class("-only-table") else grid.pages(len(self._panels))
         bar.left = heading(self.selected_engine, self._window, self._page, pages)
         bar.right = pace(self._paused, simulated=self.context.demo)

@@ -18,8 +18,8 @@ from spark_tui.domain.models.download import Download, DownloadPhase, DownloadRe
 from spark_tui.domain.models.inspection import Inspection, inspected
 from spark_tui.domain.models.store import (
     Completeness,
+    DeleteExtent,
     DeletePlan,
-    Extent,
     Layout,
     RepoKind,
     StoredFile,
@@ -450,15 +450,15 @@ class ModelsScreen(ListScreen):
         from spark_tui.tui.screens.modals import ChoiceDialog
 
         model, library = entry.model, self.context.library
-        wanted = [(Extent.MODEL, "")]
+        wanted = [(DeleteExtent.MODEL, "")]
         if len(model.revisions) > 1:
-            wanted += [(Extent.REVISION, each.commit) for each in model.revisions[:MOST_REVISIONS]]
+            wanted += [(DeleteExtent.REVISION, each.commit) for each in model.revisions[:MOST_REVISIONS]]
         if model.loose or model.partials:
-            wanted.append((Extent.LEFTOVERS, ""))
+            wanted.append((DeleteExtent.LEFTOVERS, ""))
         plans = [await library.plan_delete(model.id, extent, commit, unchecked=unchecked) for extent, commit in wanted]
         if len(plans) == 1:
             return plans[0]
-        names = {Extent.MODEL: "all of it", Extent.LEFTOVERS: "leftovers of downloads and unused data"}
+        names = {DeleteExtent.MODEL: "all of it", DeleteExtent.LEFTOVERS: "leftovers of downloads and unused data"}
         choices = []
         for number, plan in enumerate(plans):
             revision = " ".join(("revision", plan.revision[:7], *plan.refs))

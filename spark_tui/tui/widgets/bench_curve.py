@@ -20,13 +20,13 @@ from textual.events import Resize
 
 from spark_tui.domain.metrics.graph import LABEL_CELLS, Bucket, Scale, nice_scale
 from spark_tui.tui.format import Glyphs
-from spark_tui.tui.widgets.graph import PennedRows
+from spark_tui.tui.widgets.graph import RowCanvas
 from spark_tui.tui.widgets.graph_picture import (
     MARKS,
     PARTS,
     Canvas,
+    CellKind,
     GraphKind,
-    Pen,
     PenRow,
     draw_curves,
     kind_for,
@@ -53,7 +53,7 @@ class Curves:
     knee_words: str = ""
 
 
-class BenchCurve(PennedRows):
+class BenchCurve(RowCanvas):
     """Draws Curves; takes no room while there are fewer than two levels. Only rows that differ are repainted."""
 
     DEFAULT_CSS = """
@@ -94,12 +94,12 @@ def curve_rows(curves: Curves, kind: GraphKind, width: int, height: int) -> tupl
         x = axis.column(curves.knee)
         for y in range(rows):
             if canvas.get(x, y)[0] == " ":
-                canvas.put(x, y, MARKS[kind].side, Pen.WARNING)
+                canvas.put(x, y, MARKS[kind].side, CellKind.WARNING)
     for streams, rate in curves.rates:
-        canvas.put(axis.column(streams), row_of(scale, rate, kind, rows), MARKS[kind].dot, Pen.TITLE)
+        canvas.put(axis.column(streams), row_of(scale, rate, kind, rows), MARKS[kind].dot, CellKind.TITLE)
     lines = [_headline(curves, kind, width)]
     for row in rows_with_axis(canvas, scale, "tok/s", kind):
-        lines.append(PenRow(row.text + " " * RIGHT, row.pens + Pen.NOTHING * RIGHT))
+        lines.append(PenRow(row.text + " " * RIGHT, row.pens + CellKind.NOTHING * RIGHT))
     return (*lines, _foot(axis, curves, kind))
 
 
@@ -152,13 +152,13 @@ def _headline(curves: Curves, kind: GraphKind, width: int) -> PenRow:
 
 def _legend(curves: Curves, kind: GraphKind, other: str) -> tuple[str, str]:
     swatches = MARKS[kind].swatches
-    parts = [("tok/s by streams", Pen.TITLE)]
+    parts = [("tok/s by streams", CellKind.TITLE)]
     if curves.name:
-        parts += [(f"   {swatches[0]}", Pen.FIRST), (f" {curves.name}", Pen.QUIET)]
+        parts += [(f"   {swatches[0]}", CellKind.FIRST), (f" {curves.name}", CellKind.QUIET)]
     if curves.other:
-        parts += [(f"   {swatches[1]}", Pen.SECOND), (f" {other}", Pen.QUIET)]
+        parts += [(f"   {swatches[1]}", CellKind.SECOND), (f" {other}", CellKind.QUIET)]
     if curves.knee_words:
-        parts.append((f"   {MARKS[kind].side} {curves.knee_words}", Pen.WARNING))
+        parts.append((f"   {MARKS[kind].side} {curves.knee_words}", CellKind.WARNING))
     text = "".join(part for part, _ in parts)
     return text, "".join(pen * len(part) for part, pen in parts)
 
@@ -167,7 +167,7 @@ def _foot(axis: _Axis, curves: Curves, kind: GraphKind) -> PenRow:
     """The levels, each under its point, as far as they have room."""
     marks = MARKS[kind]
     text = [*marks.line * axis.columns, *" " * RIGHT]
-    pens: list[str] = [Pen.QUIET] * len(text)
+    pens: list[str] = [CellKind.QUIET] * len(text)
     first = [axis.levels[0], axis.levels[-1], *([curves.knee] if curves.knee else [])]
     for streams in dict.fromkeys((*first, *axis.levels)):
         label, x = str(streams), axis.column(streams)
@@ -177,6 +177,6 @@ def _foot(axis: _Axis, curves: Curves, kind: GraphKind) -> PenRow:
             continue
         text[begin : begin + len(label)] = label
         if streams == curves.knee:
-            pens[begin : begin + len(label)] = Pen.WARNING * len(label)
+            pens[begin : begin + len(label)] = CellKind.WARNING * len(label)
     margin = " " * LABEL_CELLS + marks.corner
-    return PenRow(margin + "".join(text), Pen.QUIET * MARGIN + "".join(pens))
+    return PenRow(margin + "".join(text), CellKind.QUIET * MARGIN + "".join(pens))

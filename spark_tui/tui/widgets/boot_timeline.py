@@ -17,7 +17,7 @@ from spark_tui.domain.logs.timeline import BootTimeline, Phase, PhaseState
 from spark_tui.domain.quantities import human_duration
 from spark_tui.tui import format as fmt
 from spark_tui.tui.format import Glyphs
-from spark_tui.tui.widgets.line import SeenWidget, packed
+from spark_tui.tui.widgets.line import VisibilityWidget, packed
 
 if TYPE_CHECKING:
     from spark_tui.services.ports import Clock
@@ -35,7 +35,7 @@ WORTH_SECONDS = 0.5
 """Shorter phases are left out of the one line."""
 
 
-class BootTimelineView(SeenWidget):
+class BootTimelineView(VisibilityWidget):
     """Two shapes, `folded` and a list. The elapsed time of the running phase moves once a second, only while it is
     seen, and only its own line is repainted. `fold_lines`: how many lines the folded one may take."""
 

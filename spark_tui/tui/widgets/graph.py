@@ -24,22 +24,31 @@ from textual.widget import Widget
 from spark_tui.domain.metrics.graph import Curve, TimeAxis, buckets, nice_scale, time_axis, value_text
 from spark_tui.domain.metrics.series import MetricId, SeriesView
 from spark_tui.tui.format import Glyphs
-from spark_tui.tui.widgets.graph_picture import GraphKind, Pen, PenRow, Picture, Subject, View, kind_for, picture_of
+from spark_tui.tui.widgets.graph_picture import (
+    CellKind,
+    GraphKind,
+    PenRow,
+    Picture,
+    Subject,
+    View,
+    kind_for,
+    picture_of,
+)
 
 _NAMES = {
-    Pen.FIRST: "first",
-    Pen.SECOND: "second",
-    Pen.THRESHOLD: "threshold",
-    Pen.QUIET: "quiet",
-    Pen.TITLE: "title",
-    Pen.WARNING: "warning",
-    Pen.CURSOR: "cursor",
-    Pen.FIRST_AT_CURSOR: "first-at-cursor",
-    Pen.SECOND_AT_CURSOR: "second-at-cursor",
+    CellKind.FIRST: "first",
+    CellKind.SECOND: "second",
+    CellKind.THRESHOLD: "threshold",
+    CellKind.QUIET: "quiet",
+    CellKind.TITLE: "title",
+    CellKind.WARNING: "warning",
+    CellKind.CURSOR: "cursor",
+    CellKind.FIRST_AT_CURSOR: "first-at-cursor",
+    CellKind.SECOND_AT_CURSOR: "second-at-cursor",
 }
 
 
-class PennedRows(Widget):
+class RowCanvas(Widget):
     """A widget that is made of rows."""
 
     ALLOW_SELECT = False
@@ -92,7 +101,7 @@ class PennedRows(Widget):
 
     def _style(self, pen: str) -> Style:
         if pen not in self._pens:
-            name = _NAMES.get(Pen(pen))
+            name = _NAMES.get(CellKind(pen))
             own = self.get_component_rich_style(f"graph--{name}", partial=True) if name else Style()
             self._pens[pen] = self.rich_style + own
         return self._pens[pen]
@@ -102,12 +111,12 @@ def carried_pens(row: PenRow) -> str:
     """Pens in which a blank takes the one before it: blanks have no colour to show, and longer runs cost less."""
     if " " not in row.text:
         return row.pens
-    found, pen = [], Pen.NOTHING.value
+    found, pen = [], CellKind.NOTHING.value
     for char, own in zip(row.text, row.pens, strict=True):
         if char != " " or own.isupper():
             pen = own
         elif pen.isupper():
-            pen = Pen.NOTHING.value
+            pen = CellKind.NOTHING.value
         found.append(pen)
     return "".join(found)
 
@@ -132,7 +141,7 @@ def last_difference(was: PenRow, now: PenRow) -> int:
     return 0
 
 
-class Graph(PennedRows):
+class Graph(RowCanvas):
     """Up to two curves, a value axis, a time axis, an alarm line and a cursor; `draw` says what stands there now."""
 
     DEFAULT_CSS = """
@@ -293,7 +302,7 @@ def laid_out(
     beside = 2 if width >= 2 * least + GAP_CELLS else 1
     room = (width - GAP_CELLS * (beside - 1)) // beside
     cells = min(MOST_CELLS, room - LABEL_CELLS - VALUE_CELLS)
-    pens = Pen.QUIET * LABEL_CELLS + Pen.NOTHING * VALUE_CELLS + Pen.FIRST * cells
+    pens = CellKind.QUIET * LABEL_CELLS + CellKind.NOTHING * VALUE_CELLS + CellKind.FIRST * cells
     graphs = []
     for item in items:
         found = series.get(item.drawn)
@@ -408,7 +417,7 @@ class GraphGrid(Widget):
 SPARK_LEVELS: Final[Mapping[str, str]] = {"unicode": "▁▂▃▄▅▆▇█", "console": ".░▒█", "ascii": "_.:=#"}
 
 
-class EngineGraphs(PennedRows):
+class EngineGraphs(RowCanvas):
     """Four small graphs of one engine, two beside each other where there is room; no height while nothing is known."""
 
     DEFAULT_CSS = """

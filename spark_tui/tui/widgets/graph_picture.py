@@ -36,7 +36,7 @@ from spark_tui.domain.metrics.series import Gap
 from spark_tui.tui.format import Glyphs
 
 
-class Pen(StrEnum):
+class CellKind(StrEnum):
     """What a cell belongs to, one letter each; the widget knows their colours. Capitals stand under the cursor."""
 
     NOTHING = " "
@@ -72,11 +72,11 @@ class GraphKind(StrEnum):
     ASCII = "ascii"
 
 
-CURVE_PENS = (Pen.FIRST, Pen.SECOND)
+CURVE_PENS = (CellKind.FIRST, CellKind.SECOND)
 
 
 @dataclass(frozen=True, slots=True)
-class Marks:
+class GraphCharacters:
     """The characters of one kind. `levels` fill a cell from the foot, the last one wholly; the first one also marks
     a value at the foot of the axis, which is not nothing."""
 
@@ -95,10 +95,10 @@ class Marks:
 
 
 MARKS = {
-    GraphKind.BRAILLE: Marks("⣀⣤⣶⣿", "⣿", "•", "╌", "│", "┤", "└", "─", "│", "▲", "×", ("━", "┅")),
-    GraphKind.BLOCKS: Marks("▁▂▃▄▅▆▇█", "▒", "•", "╌", "│", "┤", "└", "─", "│", "▲", "×", ("█", "•")),
-    GraphKind.CONSOLE: Marks(".▒█", "░", "•", "-", "│", "┤", "└", "─", "│", "▲", "×", ("█", "•")),
-    GraphKind.ASCII: Marks(".:#", "=", "o", "-", "|", "+", "+", "-", "|", "^", "x", ("#", "o")),
+    GraphKind.BRAILLE: GraphCharacters("⣀⣤⣶⣿", "⣿", "•", "╌", "│", "┤", "└", "─", "│", "▲", "×", ("━", "┅")),
+    GraphKind.BLOCKS: GraphCharacters("▁▂▃▄▅▆▇█", "▒", "•", "╌", "│", "┤", "└", "─", "│", "▲", "×", ("█", "•")),
+    GraphKind.CONSOLE: GraphCharacters(".▒█", "░", "•", "-", "│", "┤", "└", "─", "│", "▲", "×", ("█", "•")),
+    GraphKind.ASCII: GraphCharacters(".:#", "=", "o", "-", "|", "+", "+", "-", "|", "^", "x", ("#", "o")),
 }
 
 
@@ -119,7 +119,7 @@ class Canvas:
     def __init__(self, columns: int, rows: int) -> None:
         self.columns, self.rows = columns, rows
         self._text = [[" "] * columns for _ in range(rows)]
-        self._pens: list[list[str]] = [[Pen.NOTHING] * columns for _ in range(rows)]
+        self._pens: list[list[str]] = [[CellKind.NOTHING] * columns for _ in range(rows)]
 
     def put(self, x: int, y: int, char: str, pen: str) -> None:
         """Writes one cell; what lies outside is left out."""
@@ -164,7 +164,7 @@ def _dot_level(scale: Scale, value: float, rows: int) -> int:
     return round(scale.share(value) * (rows * 4 - 1))
 
 
-def _dots(canvas: Canvas, curve: Sequence[Bucket | None], scale: Scale, pen: Pen, stride: int) -> None:
+def _dots(canvas: Canvas, curve: Sequence[Bucket | None], scale: Scale, pen: CellKind, stride: int) -> None:
     """From the least to the greatest value of each bucket. A curve without stride is one line: jumps are joined."""
     before: tuple[int, int] | None = None
     for number, bucket in enumerate(curve):
@@ -190,7 +190,7 @@ def _height(scale: Scale, value: float, units: int) -> int:
     return max(1, round(scale.share(value) * units))
 
 
-def _columns(canvas: Canvas, curve: Sequence[Bucket | None], scale: Scale, marks: Marks) -> None:
+def _columns(canvas: Canvas, curve: Sequence[Bucket | None], scale: Scale, marks: GraphCharacters) -> None:
     """A column up to the greatest value; what lies above the least one is drawn lighter."""
     size = len(marks.levels)
     for x, bucket in enumerate(curve):
@@ -201,7 +201,7 @@ def _columns(canvas: Canvas, curve: Sequence[Bucket | None], scale: Scale, marks
         for row in range((high - 1) // size + 1):
             filled = min(size, high - row * size)
             above = row * size >= low and filled == size
-            canvas.put(x, canvas.rows - 1 - row, marks.spread if above else marks.levels[filled - 1], Pen.FIRST)
+            canvas.put(x, canvas.rows - 1 - row, marks.spread if above else marks.levels[filled - 1], CellKind.FIRST)
 
 
 def _marks(canvas: Canvas, curve: Sequence[Bucket | None], scale: Scale, mark: str) -> None:
@@ -211,7 +211,7 @@ def _marks(canvas: Canvas, curve: Sequence[Bucket | None], scale: Scale, mark: s
         if bucket is not None:
             low, high = (min(rows - 1, int(scale.share(value) * rows)) for value in (bucket.low, bucket.high))
             for row in range(low, high + 1):
-                canvas.put(x, rows - 1 - row, mark, Pen.SECOND)
+                canvas.put(x, rows - 1 - row, mark, CellKind.SECOND)
 
 
 MARGIN: Final = LABEL_CELLS + 1
@@ -294,7 +294,7 @@ def picture_of(
     if threshold is not None:
         y = row_of(scale, threshold, kind, rows)
         for x in range(axis.columns):
-            canvas.put(x, y, MARKS[kind].threshold, Pen.THRESHOLD)
+            canvas.put(x, y, MARKS[kind].threshold, CellKind.THRESHOLD)
     draw_curves(canvas, kind, found, scale)
     column = axis.column(view.cursor) if view.cursor is not None else None
     if column is not None:  # the cells under the cursor are all that the headline shows
@@ -314,7 +314,7 @@ def picture_of(
     tail = _tail(subject, settled, kind, width - len(head.text) - TAIL_GAP, line=threshold is not None)
     # What changes each second stands at the left, where it is cheap to repaint.
     gap = max(0, width - len(head.text) - len(tail.text))
-    text, pens = head.text + " " * gap + tail.text, head.pens + Pen.NOTHING * gap + tail.pens
+    text, pens = head.text + " " * gap + tail.text, head.pens + CellKind.NOTHING * gap + tail.pens
     lines = [PenRow(text[:width], pens[:width])]
     lines += rows_with_axis(canvas, scale, subject.unit, kind)
     if height >= AXIS_ROWS:
@@ -331,12 +331,12 @@ def _cursor(canvas: Canvas, column: int | None, kind: GraphKind, foot: str) -> t
         return ()
     cells = [canvas.get(column, y) for y in range(canvas.rows)]
     rows = [
-        PenRow(char, pen.upper()) if pen in CURVE_PENS else PenRow(MARKS[kind].cursor, Pen.CURSOR)
+        PenRow(char, pen.upper()) if pen in CURVE_PENS else PenRow(MARKS[kind].cursor, CellKind.CURSOR)
         for char, pen in cells
     ]
     if not foot:
         return tuple(rows)
-    return (*rows, PenRow(MARKS[kind].foot if foot[column] == MARKS[kind].line else foot[column], Pen.CURSOR))
+    return (*rows, PenRow(MARKS[kind].foot if foot[column] == MARKS[kind].line else foot[column], CellKind.CURSOR))
 
 
 def rows_with_axis(canvas: Canvas, scale: Scale, unit: str, kind: GraphKind) -> list[PenRow]:
@@ -349,7 +349,7 @@ def rows_with_axis(canvas: Canvas, scale: Scale, unit: str, kind: GraphKind) -> 
     rows = []
     for y, row in enumerate(canvas.lines()):
         side = MARKS[kind].tick if y in labels else MARKS[kind].side
-        rows.append(PenRow(f"{labels.get(y, ''):>{LABEL_CELLS}}{side}{row.text}", Pen.QUIET * MARGIN + row.pens))
+        rows.append(PenRow(f"{labels.get(y, ''):>{LABEL_CELLS}}{side}{row.text}", CellKind.QUIET * MARGIN + row.pens))
     return rows
 
 
@@ -365,7 +365,7 @@ def _tail(
     for legend, summary in (*product(legends, summaries), *product(legends, ("",))):
         gap = " " * (TAIL_GAP if legend.text and summary else 0)
         if len(legend.text) + len(gap) + len(summary) <= room:
-            pens = Pen.NOTHING * len(gap) + Pen.QUIET * len(summary)
+            pens = CellKind.NOTHING * len(gap) + CellKind.QUIET * len(summary)
             return PenRow(f"{legend.text}{gap}{summary}", legend.pens + pens)
     return PenRow("", "")
 
@@ -375,7 +375,7 @@ def _legends(subject: Subject, kind: GraphKind) -> tuple[PenRow, ...]:
     mark = MARKS[kind].threshold * 2
     value = value_text(subject.alarm or 0.0, subject.unit, 0 if (subject.alarm or 0.0) % 1 == 0 else subject.decimals)
     texts = (f" warns {'below' if subject.alarm_below else 'at'} {value}", f" {value.partition(' ')[0]}")
-    return tuple(PenRow(mark + text, Pen.THRESHOLD * len(mark) + Pen.QUIET * len(text)) for text in texts)
+    return tuple(PenRow(mark + text, CellKind.THRESHOLD * len(mark) + CellKind.QUIET * len(text)) for text in texts)
 
 
 def _head(
@@ -389,18 +389,18 @@ def _head(
 ) -> PenRow:
     """The title, then each curve's mark, name and value; their common unit beside the title where room is scarce."""
     in_title = unit_in_title and subject.unit not in ("s", "req", "")
-    text, pens = subject.title, Pen.TITLE * len(subject.title)
+    text, pens = subject.title, CellKind.TITLE * len(subject.title)
     if in_title:
-        text, pens = f"{text} {subject.unit}", pens + Pen.QUIET * (len(subject.unit) + 1)
+        text, pens = f"{text} {subject.unit}", pens + CellKind.QUIET * (len(subject.unit) + 1)
     for number, (curve, bucket) in enumerate(zip(curves, shown, strict=True)):
         mark = f"{MARKS[kind].swatches[number]} {curve.name} " if curve.name else ""
         value = NONE if bucket is None else value_text(bucket.last, subject.unit, subject.decimals)
         if in_title:
             value = value.removesuffix(f" {subject.unit}")
         alarm = "!" if bucket is not None and number == 0 and subject.alarming(bucket.last) else ""
-        pen = Pen.WARNING if alarm else Pen.QUIET if bucket is None else CURVE_PENS[number]
+        pen = CellKind.WARNING if alarm else CellKind.QUIET if bucket is None else CURVE_PENS[number]
         text += " " * gap + mark + value + alarm
-        pens += Pen.NOTHING * gap + CURVE_PENS[number] * min(1, len(mark)) + Pen.QUIET * max(0, len(mark) - 1)
+        pens += CellKind.NOTHING * gap + CURVE_PENS[number] * min(1, len(mark)) + CellKind.QUIET * max(0, len(mark) - 1)
         pens += pen * (len(value) + len(alarm))
     return PenRow(text, pens)
 
@@ -425,18 +425,18 @@ def _time_line(axis: TimeAxis, curves: Sequence[Curve], kind: GraphKind, zone: t
     """The foot: round times, a mark where the engine could not be asked and one where it restarted."""
     marks = MARKS[kind]
     text = [marks.line] * axis.columns
-    pens: list[str] = [Pen.QUIET] * axis.columns
+    pens: list[str] = [CellKind.QUIET] * axis.columns
     for column in sorted({x for curve in curves for gap in curve.gaps for x in _columns_of(axis, gap)}):
-        text[column], pens[column] = marks.gap, Pen.WARNING
+        text[column], pens[column] = marks.gap, CellKind.WARNING
     for found in (axis.column(time) for curve in curves for time in curve.restarts):
         if found is not None:
-            text[found], pens[found] = RESTART, Pen.WARNING
+            text[found], pens[found] = RESTART, CellKind.WARNING
     for column, label in time_ticks(axis, zone):
         place = slice(column - len(label) // 2, column - len(label) // 2 + len(label))
         if place.start >= 0 and set(text[place]) == {marks.line} and place.stop <= axis.columns:
             text[place] = label
     margin = " " * LABEL_CELLS + marks.corner
-    return PenRow(margin + "".join(text), Pen.QUIET * MARGIN + "".join(pens))
+    return PenRow(margin + "".join(text), CellKind.QUIET * MARGIN + "".join(pens))
 
 
 def _columns_of(axis: TimeAxis, gap: Gap) -> range:

@@ -105,7 +105,7 @@ def hanging(label: Content, value: Content, indent: int, width: int) -> list[Con
     return [Content.assemble(head if number == 0 else " " * indent, line) for number, line in enumerate(lines)]
 
 
-class SeenWidget(Widget):
+class VisibilityWidget(Widget):
     """Learns when it comes into view and when it leaves it, so that no timer runs for a hidden one."""
 
     def on_mount(self) -> None:

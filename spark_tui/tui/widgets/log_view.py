@@ -21,7 +21,7 @@ from textual.timer import Timer
 from spark_tui.core.logs import LineFilter, LogBuffer, LogState, Query
 from spark_tui.services.ports import LogLine
 from spark_tui.tui.format import Glyphs, choose
-from spark_tui.tui.widgets.line import SeenWidget
+from spark_tui.tui.widgets.line import VisibilityWidget
 from spark_tui.tui.widgets.log_pager import LogPager, LogRow
 from spark_tui.tui.widgets.log_paint import LogPainter
 
@@ -46,7 +46,7 @@ class _ShownRow(NamedTuple):
     sign: str
 
 
-class LogView(SeenWidget, can_focus=True):
+class LogView(VisibilityWidget, can_focus=True):
     """Shows a LogBuffer; a repaint touches only the rows that look different. Signs have room with a `gutter`.
 
     Read `pager` for what is shown; change it inside `with view.paging() as pager`.

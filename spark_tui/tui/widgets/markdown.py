@@ -440,7 +440,7 @@ OPEN_CHARS = 4_000
 """An open end longer than this is closed by force: a frame costs 5 ms at most."""
 
 
-class Cut(NamedTuple):
+class SplitPoint(NamedTuple):
     """Where to close: after `chars`; `gap` puts a blank line there; `opener` begins what is left of a code block."""
 
     chars: int = 0
@@ -480,8 +480,8 @@ class LivePlain:
         tail = text[self._done :]
         return [*self._closed, *self._lay(tail, closed=False)] if tail else list(self._closed)
 
-    def _cut(self, tail: str) -> Cut:
-        return Cut(tail.rfind("\n") + 1) if "\n" in tail else _forced(tail)
+    def _cut(self, tail: str) -> SplitPoint:
+        return SplitPoint(tail.rfind("\n") + 1) if "\n" in tail else _forced(tail)
 
     def _lay(self, piece: str, *, closed: bool) -> list[Content]:
         lines = plain_lines(piece.removesuffix("\n") if closed else piece, self._width)
@@ -496,7 +496,7 @@ class LiveMarkdown(LivePlain):
         self._glyphs = glyphs
         self._looked = 0
 
-    def _cut(self, tail: str) -> Cut:
+    def _cut(self, tail: str) -> SplitPoint:
         ready = tail[: tail.rfind("\n") + 1]
         if self._done + len(ready) <= self._looked:  # no new complete line
             return _forced(tail)
@@ -506,13 +506,13 @@ class LiveMarkdown(LivePlain):
         found = [token for token in block_tokens(self._opener + ready) if token.map and token.nesting >= 0]
         starts = [token.map[0] for token in found if token.level == 0 and token.map]
         if len(starts) > 1:
-            return Cut(self._chars(ready, starts[-1]), gap=True)
+            return SplitPoint(self._chars(ready, starts[-1]), gap=True)
         if len(tail) <= OPEN_CHARS:
-            return Cut()
+            return SplitPoint()
         if found and found[0].type == "fence":
-            return Cut(len(ready), opener=self._opener or f"{found[0].markup}{found[0].info}\n")
+            return SplitPoint(len(ready), opener=self._opener or f"{found[0].markup}{found[0].info}\n")
         items = [token.map[0] for token in found if token.type == "list_item_open" and token.level == 1 and token.map]
-        return Cut(self._chars(ready, items[-1])) if len(items) > 1 else _forced(tail)
+        return SplitPoint(self._chars(ready, items[-1])) if len(items) > 1 else _forced(tail)
 
     def _chars(self, text: str, line: int) -> int:
         """Characters before a line of `opener + text`."""
@@ -526,8 +526,8 @@ class LiveMarkdown(LivePlain):
         return lay_out(blocks, self._width, self._glyphs)
 
 
-def _forced(tail: str) -> Cut:
+def _forced(tail: str) -> SplitPoint:
     """A long open end is cut at a space, or anywhere."""
     if len(tail) <= OPEN_CHARS:
-        return Cut()
-    return Cut(tail.rfind(" ", OPEN_CHARS // 2, OPEN_CHARS) + 1 or OPEN_CHARS)
+        return SplitPoint()
+    return SplitPoint(tail.rfind(" ", OPEN_CHARS // 2, OPEN_CHARS) + 1 or OPEN_CHARS)

@@ -95,7 +95,7 @@ def turns(exchanges: Sequence[Exchange], sent_from: int = 0) -> tuple[Turn, ...]
 
 
 @dataclass(slots=True)
-class Laid:
+class TurnLayout:
     """A turn as lines for one width. Lines from `error_at` are the error's; `fold_at` is the reasoning's headline.
     A `rough` one has about as many lines, all of them empty: it was not laid out yet."""
 
@@ -113,7 +113,7 @@ class TurnLines:
     def __init__(self, width: int, glyphs: Glyphs) -> None:
         self.width = width
         self._glyphs = glyphs
-        self._laid: dict[int, Laid] = {}
+        self._laid: dict[int, TurnLayout] = {}
         self._live: dict[int, tuple[LivePlain, LiveMarkdown]] = {}
 
     def forget(self, keys: set[int]) -> None:
@@ -121,15 +121,15 @@ class TurnLines:
             self._laid.pop(key, None)
             self._live.pop(key, None)
 
-    def lay(self, turn: Turn, *, open_: bool) -> Laid:
+    def lay(self, turn: Turn, *, open_: bool) -> TurnLayout:
         """The turn's lines; `open_` shows its reasoning in full."""
         laid = self._laid.get(turn.key)
         if laid is None or laid.turn != turn or laid.open != open_:
-            laid = self._laid[turn.key] = Laid(turn, open_)
+            laid = self._laid[turn.key] = TurnLayout(turn, open_)
             (self._answer if turn.is_answer else self._question)(laid)
         return laid
 
-    def guess(self, turn: Turn, *, open_: bool) -> Laid:
+    def guess(self, turn: Turn, *, open_: bool) -> TurnLayout:
         """The turn's lines if they are known; else about as many: a long conversation takes seconds to lay out."""
         laid = self._laid.get(turn.key)
         if laid is not None and laid.turn == turn and laid.open == open_:
@@ -141,9 +141,9 @@ class TurnLines:
             texts = [exchange.question, *(result.content for result in exchange.tool_answers)]
         width = min(self.width, PROSE_CELLS)
         count = FRAME_LINES + sum(text.count("\n") + len(text) // width for text in texts)
-        return Laid(turn, open_, [_BLANK] * count, rough=True)
+        return TurnLayout(turn, open_, [_BLANK] * count, rough=True)
 
-    def _question(self, laid: Laid) -> None:
+    def _question(self, laid: TurnLayout) -> None:
         exchange, lines = laid.turn.exchange, laid.lines
         lines.append(self._cut(_label("you", laid.turn, "bold $secondary")))
         for file in exchange.attachments:
@@ -154,7 +154,7 @@ class TurnLines:
         if not exchange.tool_answers:
             lines += plain_lines(exchange.question, self.width)
 
-    def _answer(self, laid: Laid) -> None:
+    def _answer(self, laid: TurnLayout) -> None:
         turn, lines = laid.turn, laid.lines
         exchange, answer = turn.exchange, turn.exchange.answer
         lines.append(self._cut(_label(exchange.model, turn, "bold $primary")))
@@ -290,7 +290,7 @@ class TurnStack:
 
     def __init__(self, width: int, glyphs: Glyphs, is_open: Callable[[Turn], bool]) -> None:
         self.height = 0
-        self.laid: list[Laid] = []
+        self.laid: list[TurnLayout] = []
         self.starts: list[int] = []
         self._is_open = is_open
         self._glyphs = glyphs
@@ -316,7 +316,7 @@ class TurnStack:
         the one whose key is `keep`. The length of the others is guessed."""
         same = min(same, len(self.laid))
         self._layout.forget({laid.turn.key for laid in self.laid[same:]} - {turn.key for turn in turns[same:]})
-        found: list[Laid] = []
+        found: list[TurnLayout] = []
         lines = 0
         for turn in reversed(turns[same:]):
             lay = self._layout.lay if lines <= enough or turn.key == keep else self._layout.guess
@@ -344,7 +344,7 @@ class TurnStack:
 
     # --- look -----------------------------------------------------------------------------------------
 
-    def at(self, y: int) -> tuple[Laid | None, int]:
+    def at(self, y: int) -> tuple[TurnLayout | None, int]:
         """The turn at line `y`, and the line in it; None between turns and below the last one."""
         index = bisect_right(self.starts, y) - 1
         if index < 0 or y - self.starts[index] >= len(self.laid[index].lines):

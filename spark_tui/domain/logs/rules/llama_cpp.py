@@ -23,55 +23,55 @@ _CONTEXT: Final = re.compile(r"n_ctx += (\d{1,12})$")
 _MIB: Final = 1024
 
 
-def build(match: re.Match[str], known: r.Known) -> Iterator[r.Fact]:
+def build(match: re.Match[str], known: r.RuleContext) -> Iterator[r.Fact]:
     """`build: 9421 (ed7be1568) with GNU 13.3.0 for Linux aarch64`."""
     if not known.facts.version:
         yield r.NewStart("llama-cpp", first=False)
         yield r.learn(version=f"b{match[1]}")
-        yield r.Enter(P.CONFIG)
+        yield r.EnterPhase(P.CONFIG)
 
 
-def program(message: str, known: r.Known) -> Iterator[r.Fact]:
+def program(message: str, known: r.RuleContext) -> Iterator[r.Fact]:
     """What the program itself says: that it loads, that it has loaded, that it listens."""
     if message.startswith(("main: loading model", "srv")) and "loading model" in message[:60]:
-        yield r.Enter(P.WEIGHTS)
+        yield r.EnterPhase(P.WEIGHTS)
         model = _MODEL.search(message)
         if model and not known.facts.model:
             yield r.learn(model=model[1])
     elif "model loaded" in message[:60]:
-        yield r.Sign.READY
+        yield r.Signal.READY
     elif url := _URL.search(message, 0, 200):
         yield r.learn(url=url[1])
         if "starting the main loop" in message:
-            yield r.Sign.READY
+            yield r.Signal.READY
 
 
-def tensors(message: str, known: r.Known) -> Iterator[r.Fact]:
+def tensors(message: str, known: r.RuleContext) -> Iterator[r.Fact]:
     """`load_tensors: ...`: the weights."""
-    yield r.Enter(P.WEIGHTS)
+    yield r.EnterPhase(P.WEIGHTS)
     if buffer := _BUFFER.match(message):
         yield r.learn(load_gib=round((known.facts.load_gib or 0.0) + number(buffer[1]) / _MIB, 2))
     elif layers := _LAYERS.match(message):
         yield r.Report(P.WEIGHTS, f"{layers[1]} layers on the GPU")
 
 
-def context(message: str, known: r.Known) -> Iterator[r.Fact]:
+def context(message: str, known: r.RuleContext) -> Iterator[r.Fact]:
     """`llama_context: constructing llama_context`: the weights are in; `n_ctx = 65536`."""
     if "constructing llama_context" in message[:80]:
         gib = known.facts.load_gib
-        yield r.Finish(P.WEIGHTS, P.KV_CACHE, f"{gib:g} GiB" if gib is not None else "")
+        yield r.FinishPhase(P.WEIGHTS, P.KV_CACHE, f"{gib:g} GiB" if gib is not None else "")
     elif size := _CONTEXT.search(message, 0, 120):
         yield r.learn(max_model_len=int(size[1]))
 
 
-def cache(match: re.Match[str], known: r.Known) -> Iterator[r.Fact]:
+def cache(match: re.Match[str], known: r.RuleContext) -> Iterator[r.Fact]:
     """`llama_kv_cache: size = 384.00 MiB (  4096 cells, ...`: models with windows have two caches."""
     tokens = max(int(match[2]), known.facts.kv_tokens or 0)
     yield r.learn(kv_tokens=tokens, kv_gib=round((known.facts.kv_gib or 0.0) + number(match[1]) / _MIB, 2))
-    yield r.Finish(P.KV_CACHE, P.ENGINE_READY, f"{tokens:,} tokens")
+    yield r.FinishPhase(P.KV_CACHE, P.ENGINE_READY, f"{tokens:,} tokens")
 
 
-def info(match: re.Match[str], known: r.Known) -> Iterator[r.Fact]:
+def info(match: re.Match[str], known: r.RuleContext) -> Iterator[r.Fact]:
     """`print_info: file type = Q4_K - Medium`: what the file says of itself."""
     value = match[2].strip()
     if match[1] == "arch":
@@ -95,7 +95,7 @@ LLAMA_CPP: Final[r.Table] = r.table(
         rf"llama_kv_cache\w{{0,20}}: size = +{NUMBER} MiB \( *(\d{{1,12}}) cells", cache
     )),
     ("common_init_from_params:", lambda message, _known: (
-        (r.Enter(P.ENGINE_READY),) if "warming up the model" in message[:80] else ()
+        (r.EnterPhase(P.ENGINE_READY),) if "warming up the model" in message[:80] else ()
     )),
     ("print_info:", r.found(r"print_info: (arch|file type|file size|general\.name) += (.{1,120})", info)),
 )  # fmt: skip
@@ -113,10 +113,10 @@ def ollama_memory(match: re.Match[str]) -> Iterator[r.Fact]:
 
 
 OLLAMA: Final[r.Table] = r.table(
-    ("server", _by_go(r"server config env=", lambda _m: (r.NewStart("ollama"), r.Enter(P.CONFIG)))),
+    ("server", _by_go(r"server config env=", lambda _m: (r.NewStart("ollama"), r.EnterPhase(P.CONFIG)))),
     ("Listening", _by_go(
         r"Listening on (\S{1,100}) \(version ([\w.\-+]{1,60})\)",
-        lambda m: (r.learn(version=m[2], url=f"http://{m[1]}"), r.Enter(P.SERVER), r.Sign.READY),
+        lambda m: (r.learn(version=m[2], url=f"http://{m[1]}"), r.EnterPhase(P.SERVER), r.Signal.READY),
     )),
     ("model kv", _by_go(rf'(model weights|kv cache) .*?size="{NUMBER} (MiB|GiB)"', ollama_memory)),
     ("llama", _by_go(rf"llama runner started in {NUMBER} seconds", lambda m: (r.Warm(number(m[1])),))),

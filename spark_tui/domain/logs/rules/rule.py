@@ -23,7 +23,7 @@ MAX_PER_TOPIC: Final = 8
 
 
 @dataclass(slots=True)
-class Known:
+class RuleContext:
     """What a rule may look at beside the message. Rules only read it."""
 
     record: LogRecord = field(default_factory=lambda: parse_line(""))
@@ -41,13 +41,13 @@ class Known:
 # --- facts ------------------------------------------------------------------------------------------------
 
 
-class Enter(NamedTuple):
+class EnterPhase(NamedTuple):
     """A phase runs now."""
 
     phase: PhaseId
 
 
-class Finish(NamedTuple):
+class FinishPhase(NamedTuple):
     """A phase has ended; `then` is the likely next one. `proven`: it is certain."""
 
     phase: PhaseId
@@ -65,14 +65,14 @@ class Report(NamedTuple):
     left: float | None = None
 
 
-class Describe(NamedTuple):
+class DescribePhase(NamedTuple):
     """A later line knows a phase's detail better."""
 
     phase: PhaseId
     detail: str
 
 
-class Past(NamedTuple):
+class SilentPhase(NamedTuple):
     """A phase was silent while it ran: it took `seconds` of the time counted for `within` so far."""
 
     phase: PhaseId
@@ -80,7 +80,7 @@ class Past(NamedTuple):
     within: PhaseId
 
 
-class RuledOut(NamedTuple):
+class SkipPhase(NamedTuple):
     """The phase will not happen."""
 
     phase: PhaseId
@@ -100,19 +100,19 @@ class Compiled(NamedTuple):
     seconds: float | None
 
 
-class Learn(NamedTuple):
+class UpdateFacts(NamedTuple):
     """Fields of EngineFacts, replacing what was known."""
 
     fields: Mapping[str, Any]
 
 
-class Keep(NamedTuple):
+class KeepEvidence(NamedTuple):
     """The line proves something about a topic."""
 
     evidence: LogEvidence
 
 
-class Asked(NamedTuple):
+class StartSettings(NamedTuple):
     """Settings that the engine was started with, for remedies."""
 
     settings: Mapping[str, str]
@@ -138,7 +138,7 @@ class Warm(NamedTuple):
     seconds: float
 
 
-class Sign(StrEnum):
+class Signal(StrEnum):
     """Facts without a value."""
 
     READY = auto()
@@ -172,10 +172,10 @@ class Broken(StrEnum):
 
 
 Fact: TypeAlias = (
-    Enter | Finish | Report | Describe | Past | RuledOut | Downloading | Compiled | Learn | Keep | Asked | NewStart
-    | Interval | Warm | Sign | Broken
+    EnterPhase | FinishPhase | Report | DescribePhase | SilentPhase | SkipPhase | Downloading | Compiled
+    | UpdateFacts | KeepEvidence | StartSettings | NewStart | Interval | Warm | Signal | Broken
 )  # fmt: skip
-Rule: TypeAlias = Callable[[str, Known], Iterable[Fact]]
+Rule: TypeAlias = Callable[[str, RuleContext], Iterable[Fact]]
 """Called with the message without leading `[tags]`, and what is known."""
 Table: TypeAlias = dict[str, tuple[Rule, ...]]
 """Rules by the first word of a message, in the order in which they run. `#` stands for any whole number."""
@@ -203,11 +203,11 @@ def when(beginnings: str | tuple[str, ...], *facts: Fact) -> Rule:
     return lambda message, _known: facts if message.startswith(beginnings) else ()
 
 
-def found(pattern: str, facts: Callable[[re.Match[str], Known], Iterable[Fact]]) -> Rule:
+def found(pattern: str, facts: Callable[[re.Match[str], RuleContext], Iterable[Fact]]) -> Rule:
     """Facts from the match of a pattern at the beginning of the message."""
     compiled = re.compile(pattern)
 
-    def rule(message: str, known: Known) -> Iterable[Fact]:
+    def rule(message: str, known: RuleContext) -> Iterable[Fact]:
         match = compiled.match(message)
         return () if match is None else facts(match, known)
 
@@ -218,20 +218,20 @@ def keeps(topic: Topic, pattern: str) -> Rule:
     return found(pattern, lambda match, known: keep(topic, match.string, known))
 
 
-def keep(topic: Topic, message: str, known: Known) -> tuple[Keep, ...]:
+def keep(topic: Topic, message: str, known: RuleContext) -> tuple[KeepEvidence, ...]:
     """The line as evidence, cleaned, masked and cut; empty where the same is kept already, or enough of it."""
     before, text = known.facts.proof(topic), shown(message)
     if len(before) >= MAX_PER_TOPIC or any(kept.text == text for kept in before):
         return ()
-    return (Keep(LogEvidence(topic, text, known.line)),)
+    return (KeepEvidence(LogEvidence(topic, text, known.line)),)
 
 
 def shown(message: str) -> str:
     return truncate(mask_secrets(clean_line(message[: MAX_EVIDENCE * 2])).strip(), MAX_EVIDENCE)
 
 
-def learn(**fields: Any) -> Learn:
-    return Learn(fields)
+def learn(**fields: Any) -> UpdateFacts:
+    return UpdateFacts(fields)
 
 
 def fields_in(patterns: Mapping[str, re.Pattern[str]], text: str) -> dict[str, str]:
@@ -243,18 +243,18 @@ def fields_in(patterns: Mapping[str, re.Pattern[str]], text: str) -> dict[str, s
 # --- rules that several runtimes share -------------------------------------------------------------------
 
 
-def weights(message: str, known: Known) -> Iterator[Fact]:
+def weights(message: str, known: RuleContext) -> Iterator[Fact]:
     """A bar of shards (`17% Completed | 1/6 [`), a drafter's too, or only the word that weights are loading."""
     if message.startswith("Loading drafter model"):
-        yield Enter(PhaseId.WEIGHTS)
-        yield Sign.DRAFTER  # a drafter of its own may have to be downloaded first
+        yield EnterPhase(PhaseId.WEIGHTS)
+        yield Signal.DRAFTER  # a drafter of its own may have to be downloaded first
         yield Report(PhaseId.WEIGHTS)
         return
     parallel = message.startswith(("Loading weights", "Loading safetensors weights in parallel"))
     if "% Completed |" not in message and not parallel and not message.startswith("Multi-thread"):
         return
-    yield Enter(PhaseId.WEIGHTS)
-    yield Sign.SHARDS
+    yield EnterPhase(PhaseId.WEIGHTS)
+    yield Signal.SHARDS
     if bar := BAR.match(message):
         done, total = int(bar[3]), int(bar[4])
         unit = "shards" if "shards" in bar[1] or "Completed" in bar[0] else "weights"
@@ -262,7 +262,7 @@ def weights(message: str, known: Known) -> Iterator[Fact]:
         yield Report(PhaseId.WEIGHTS, detail, share(done, total), bar_left(message, bar.end()))
 
 
-def fetching(message: str, known: Known) -> Iterator[Fact]:
+def fetching(message: str, known: RuleContext) -> Iterator[Fact]:
     """The Hub's bar, where an engine shows it: `Fetching 7 files:  29%|██▊       | 2/7 [00:10<00:25,  5.1s/it]`."""
     bar = BAR.match(message)
     if bar and not known.shards_begun:
@@ -271,10 +271,10 @@ def fetching(message: str, known: Known) -> Iterator[Fact]:
         yield Downloading(f"{done}/{total} files", progress, bar_left(message, bar.end()))
 
 
-def capturing(message: str, known: Known) -> Iterator[Fact]:
+def capturing(message: str, known: RuleContext) -> Iterator[Fact]:
     """A bar of CUDA graphs. vLLM's Model Runner V2 captures once to measure, before the KV cache has its size."""
     phase = PhaseId.KV_CACHE if known.facts.kv_tokens is None else PhaseId.CAPTURE
-    yield Enter(phase)
+    yield EnterPhase(phase)
     if bar := BAR.match(message):
         done, total = int(bar[3]), int(bar[4])
         yield Report(phase, f"{done}/{total} graphs", share(done, total), bar_left(message, bar.end()))
@@ -286,10 +286,10 @@ _AUTOTUNE: Final = (
 )  # fmt: skip
 
 
-def autotune(message: str, known: Known) -> Iterator[Fact]:
+def autotune(message: str, known: RuleContext) -> Iterator[Fact]:
     if message.startswith(("[Autotuner]: Autotuning process ends", "JIT kernel warmup f")):
         if known.facts.kv_tokens is not None:
-            yield Finish(PhaseId.AUTOTUNE, PhaseId.ENGINE_READY)
+            yield FinishPhase(PhaseId.AUTOTUNE, PhaseId.ENGINE_READY)
     elif message.startswith(_AUTOTUNE):
         yield tuning(known)
         if bar := BAR.match(message):
@@ -297,15 +297,15 @@ def autotune(message: str, known: Known) -> Iterator[Fact]:
             yield Report(PhaseId.AUTOTUNE, name[:40], share(int(bar[3]), int(bar[4])))
 
 
-def tuning(known: Known) -> Enter:
+def tuning(known: RuleContext) -> EnterPhase:
     """Kernels are tuned or warmed up. Before the KV cache has its size that is part of measuring memory."""
-    return Enter(PhaseId.KV_CACHE if known.facts.kv_tokens is None else PhaseId.AUTOTUNE)
+    return EnterPhase(PhaseId.KV_CACHE if known.facts.kv_tokens is None else PhaseId.AUTOTUNE)
 
 
-def application(message: str, known: Known) -> Iterator[Fact]:
+def application(message: str, known: RuleContext) -> Iterator[Fact]:
     """uvicorn is up: ready, unless the engine has a line of its own for that."""
     if message.startswith("Application startup complete") and not known.own_ready_line:
-        yield Sign.READY
+        yield Signal.READY
 
 
 _ENDS: Final = re.compile(
@@ -324,7 +324,7 @@ _ENDS: Final = re.compile(
 )
 
 
-def ends(message: str, known: Known) -> Iterator[Fact]:
+def ends(message: str, known: RuleContext) -> Iterator[Fact]:
     """A program that is not Python says why it ends. While it serves, that is not the end."""
     if not known.serving and _ENDS.match(message):
         yield Broken.NATIVE

@@ -20,11 +20,11 @@ _CONTEXT: Final = re.compile(r"\bcontext_len(?:gth)?=(\d{1,12})\b")
 _SIZE: Final = re.compile(rf"mem usage={NUMBER} GB")
 
 
-def arguments(match: re.Match[str], _known: r.Known) -> Iterator[r.Fact]:
+def arguments(match: re.Match[str], _known: r.RuleContext) -> Iterator[r.Fact]:
     """`server_args=ServerArgs(model_path='...', ...)`, once for each start."""
     yield r.NewStart("sglang")
-    yield r.Sign.OWN_READY_LINE  # uvicorn is up before the model answers
-    yield r.Enter(P.CONFIG)
+    yield r.Signal.OWN_READY_LINE  # uvicorn is up before the model answers
+    yield r.EnterPhase(P.CONFIG)
     yield r.learn(**r.fields_in(_ARGS, match.string), **_context(match.string))
 
 
@@ -33,16 +33,16 @@ def _context(message: str) -> dict[str, Any]:
     return {"max_model_len": int(context[1])} if context else {}
 
 
-def loaded(match: re.Match[str], _known: r.Known) -> Iterator[r.Fact]:
+def loaded(match: re.Match[str], _known: r.RuleContext) -> Iterator[r.Fact]:
     """`Load weight end. ... mem usage=8.80 GB.`"""
-    yield r.Sign.OWN_READY_LINE
+    yield r.Signal.OWN_READY_LINE
     size = _SIZE.search(match.string)
     if size:
         yield r.learn(load_gib=number(size[1]))
-    yield r.Finish(P.WEIGHTS, P.KV_CACHE, f"{size[1]} GB" if size else "")
+    yield r.FinishPhase(P.WEIGHTS, P.KV_CACHE, f"{size[1]} GB" if size else "")
 
 
-def kv_size(match: re.Match[str], _known: r.Known) -> Iterator[r.Fact]:
+def kv_size(match: re.Match[str], _known: r.RuleContext) -> Iterator[r.Fact]:
     """`KV Cache is allocated. #tokens: 383872, KV size: 19.36 GB`, or K and V by themselves."""
     tokens = int(match[1])
     yield r.learn(kv_tokens=tokens)
@@ -50,32 +50,32 @@ def kv_size(match: re.Match[str], _known: r.Known) -> Iterator[r.Fact]:
         yield r.learn(kv_gib=number(match[2]))
     elif match[3]:
         yield r.learn(kv_gib=round(number(match[3]) + number(match[4]), 2))
-    yield r.Finish(P.KV_CACHE, P.ENGINE_READY, f"{tokens:,} tokens")
+    yield r.FinishPhase(P.KV_CACHE, P.ENGINE_READY, f"{tokens:,} tokens")
 
 
-def capture(message: str, known: r.Known) -> Iterator[r.Fact]:
+def capture(message: str, known: r.RuleContext) -> Iterator[r.Fact]:
     """`Capture cuda graph begin` and `end`, a drafter's too."""
     if "graph begin" in message[:60]:
-        yield r.Enter(P.CAPTURE)
+        yield r.EnterPhase(P.CAPTURE)
     elif "graph end" in message[:60]:
         size = _SIZE.search(message)
         if size:
             yield r.learn(graph_actual_gib=round((known.facts.graph_actual_gib or 0.0) + number(size[1]), 2))
-        yield r.Finish(P.CAPTURE, P.ENGINE_READY, f"{size[1]} GB" if size else "")
+        yield r.FinishPhase(P.CAPTURE, P.ENGINE_READY, f"{size[1]} GB" if size else "")
 
 
-def totals(match: re.Match[str], known: r.Known) -> Iterator[r.Fact]:
+def totals(match: re.Match[str], known: r.RuleContext) -> Iterator[r.Fact]:
     """`max_total_num_tokens=2261377, ..., context_len=128000, ...`: a scheduler is done."""
     if known.facts.kv_tokens is None:
         yield r.learn(kv_tokens=int(match[1]))
     yield r.learn(**_context(match.string))
-    yield r.Finish(P.ENGINE_READY, P.SERVER, proven=True)
+    yield r.FinishPhase(P.ENGINE_READY, P.SERVER, proven=True)
 
 
 SGLANG: Final[r.Table] = r.table(
     ("server_args=", r.found(r"server_args=ServerArgs\(", arguments)),
-    ("Init", r.when("Init torch distributed begin", r.Sign.OWN_READY_LINE, r.Enter(P.ENGINE_INIT))),
-    ("Load", r.when("Load weight begin", r.Sign.OWN_READY_LINE, r.Enter(P.WEIGHTS))),
+    ("Init", r.when("Init torch distributed begin", r.Signal.OWN_READY_LINE, r.EnterPhase(P.ENGINE_INIT))),
+    ("Load", r.when("Load weight begin", r.Signal.OWN_READY_LINE, r.EnterPhase(P.WEIGHTS))),
     ("Load", r.found("Load weight end", loaded)),
     ("KV", r.found(
         rf"KV Cache is allocated.*?#tokens: (\d{{1,15}})"
@@ -84,6 +84,6 @@ SGLANG: Final[r.Table] = r.table(
     )),
     ("Capture", capture),
     ("max_total_num_tokens=", r.found(r"max_total_num_tokens=(\d{1,12}),", totals)),
-    ("The", r.when("The server is fired up and ready to roll", r.Sign.READY)),
+    ("The", r.when("The server is fired up and ready to roll", r.Signal.READY)),
     ("Received", r.when("Received sigquit from a child process", r.Broken.CHILD_DIED)),
 )  # fmt: skip

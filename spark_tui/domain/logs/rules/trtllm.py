@@ -14,28 +14,28 @@ from spark_tui.domain.logs.rules import rule as r
 from spark_tui.domain.logs.timeline import PhaseId as P
 
 
-def version(match: re.Match[str], known: r.Known) -> Iterator[r.Fact]:
+def version(match: re.Match[str], known: r.RuleContext) -> Iterator[r.Fact]:
     """`TensorRT-LLM version: 1.2.0`: every process says so."""
     if not known.facts.version:
         yield r.NewStart("trtllm", first=False)
         yield r.learn(version=match[1])
-        yield r.Enter(P.CONFIG)
+        yield r.EnterPhase(P.CONFIG)
 
 
-def weights(match: re.Match[str], known: r.Known) -> Iterator[r.Fact]:
+def weights(match: re.Match[str], known: r.RuleContext) -> Iterator[r.Fact]:
     """`Rank 0 uses 8.46 GB for model weights.`"""
-    yield r.Enter(P.WEIGHTS)
+    yield r.EnterPhase(P.WEIGHTS)
     if known.facts.load_gib is None:
         yield r.learn(load_gib=number(match[1]))
 
 
-def allocated(match: re.Match[str], _known: r.Known) -> Iterator[r.Fact]:
+def allocated(match: re.Match[str], _known: r.RuleContext) -> Iterator[r.Fact]:
     """`[MemUsageChange] Allocated 1.01 GiB for max tokens in paged KV cache (8256).`: first a small one that measures,
     then the real one, which counts."""
     tokens = int(match[2])
     yield r.learn(kv_gib=number(match[1]), kv_tokens=tokens)
-    yield r.Finish(P.KV_CACHE, P.ENGINE_READY)
-    yield r.Describe(P.KV_CACHE, f"{tokens:,} tokens")
+    yield r.FinishPhase(P.KV_CACHE, P.ENGINE_READY)
+    yield r.DescribePhase(P.KV_CACHE, f"{tokens:,} tokens")
 
 
 _GRAPHS: Final = ("Creating CUDA graph instances", "Run generation-only CUDA graph warmup", "Run generation only")
@@ -43,12 +43,12 @@ _GRAPHS: Final = ("Creating CUDA graph instances", "Run generation-only CUDA gra
 TRTLLM: Final[r.Table] = r.table(
     ("TensorRT-LLM", r.found(r"TensorRT-LLM version: (?:.* )?(\S{1,60})$", version)),
     ("Rank", r.found(rf"Rank \d{{1,4}} uses {NUMBER} GB for model weights", weights)),
-    ("Prefetching", r.found(r"Prefetching [\d.]{1,12} ?GB checkpoint files", lambda _m, _known: (r.Enter(P.WEIGHTS),))),
+    ("Prefetching", r.found(r"Prefetching [\d.]{1,12} ?GB checkpoint files", lambda *_: (r.EnterPhase(P.WEIGHTS),))),
     ("Allocated", r.found(rf"Allocated {NUMBER} GiB for max tokens in paged KV cache \((\d{{1,12}})\)", allocated)),
-    ("Creating Run", r.when(_GRAPHS, r.Enter(P.CAPTURE))),
+    ("Creating Run", r.when(_GRAPHS, r.EnterPhase(P.CAPTURE))),
     # uvicorn begins when the model is loaded
     ("Started", lambda message, known: (
-        (r.Enter(P.SERVER),)
+        (r.EnterPhase(P.SERVER),)
         if message.startswith("Started server process") and known.phase in (P.CAPTURE, P.AUTOTUNE)
         else ()
     )),

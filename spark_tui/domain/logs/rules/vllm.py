@@ -20,12 +20,12 @@ _VERSION: Final = re.compile(r"\bversion (\S{1,60}?),?(?:\s|$)")
 _SERVING: Final = re.compile(r"\b(?:serving model|model  ) ?(\S{1,300})")
 
 
-def banner(message: str, _known: r.Known) -> Iterator[r.Fact]:
+def banner(message: str, _known: r.RuleContext) -> Iterator[r.Fact]:
     """`version 0.20.2` and `model   X` on rows of the logo, or in one sentence."""
     if version := _VERSION.search(message):
         certain = "█" in message or message.startswith(("vLLM API server version", "vLLM server version"))
         yield r.NewStart("vllm" if certain else "")
-        yield r.Enter(P.CONFIG)
+        yield r.EnterPhase(P.CONFIG)
         yield r.learn(version=version[1])
     if serving := _SERVING.search(message):
         yield r.learn(model=serving[1])
@@ -88,13 +88,13 @@ def _read(patterns: Mapping[str, re.Pattern[str]], text: str) -> dict[str, Any]:
     return fields
 
 
-def arguments(message: str, known: r.Known) -> Iterator[r.Fact]:
+def arguments(message: str, known: r.RuleContext) -> Iterator[r.Fact]:
     """`non-default args: {...}`: what a person asked for."""
     if not message.startswith("non-default args: "):
         return
     outer = _outer_pairs(message)
-    yield r.Enter(P.CONFIG)
-    yield r.Asked(dict(_ASKED.findall(message)))
+    yield r.EnterPhase(P.CONFIG)
+    yield r.StartSettings(dict(_ASKED.findall(message)))
     yield r.learn(**_read(_ARGS, message), **_read(_OUTER, outer))
     if "'enforce_eager': True" in outer:
         yield r.learn(eager=True)
@@ -116,11 +116,11 @@ def _outer_pairs(message: str) -> str:
     return "".join(parts) + (message[begun:MAX_ARGUMENTS] if depth < 2 else "")
 
 
-def initializing(message: str, _known: r.Known) -> Iterator[r.Fact]:
+def initializing(message: str, _known: r.RuleContext) -> Iterator[r.Fact]:
     """`Initializing a V1 LLM engine (v0.20.2) with config: ...`: what it is really set to."""
     if "LLM engine (v" not in message[:60]:
         return
-    yield r.Enter(P.ENGINE_INIT)
+    yield r.EnterPhase(P.ENGINE_INIT)
     yield r.learn(**_read(_CONFIG, message))
     if ", quantization=None," in message:
         yield r.learn(unquantized=True)
@@ -128,7 +128,7 @@ def initializing(message: str, _known: r.Known) -> Iterator[r.Fact]:
         yield r.learn(eager=True)
 
 
-def architecture(match: re.Match[str], known: r.Known) -> Iterable[r.Fact]:
+def architecture(match: re.Match[str], known: r.RuleContext) -> Iterable[r.Fact]:
     """The first architecture is the model's, a second one its drafter's."""
     return () if known.facts.architecture else (r.learn(architecture=match[1]),)
 
@@ -136,7 +136,7 @@ def architecture(match: re.Match[str], known: r.Known) -> Iterable[r.Fact]:
 _BATCHED: Final = re.compile(r"max_num_batched_tokens=(\d{1,9})")
 
 
-def scheduling(message: str, _known: r.Known) -> Iterator[r.Fact]:
+def scheduling(message: str, _known: r.RuleContext) -> Iterator[r.Fact]:
     if message.startswith("Chunked prefill is enabled"):
         tokens = _BATCHED.search(message)
         yield r.learn(chunked_prefill=True, **({"max_num_batched_tokens": int(tokens[1])} if tokens else {}))
@@ -154,7 +154,7 @@ def scheduling(message: str, _known: r.Known) -> Iterator[r.Fact]:
         yield r.learn(chunked_prefill=False, prefix_caching=False)
 
 
-def environment(match: re.Match[str], known: r.Known) -> Iterator[r.Fact]:
+def environment(match: re.Match[str], known: r.RuleContext) -> Iterator[r.Fact]:
     """`Unknown vLLM environment variable detected: X`."""
     names = known.facts.unknown_environment
     if match[1] not in names and len(names) < MAX_NAMED:
@@ -187,14 +187,14 @@ _KV_DTYPE: Final = re.compile(r"Using (\w{2,30}) data type to store kv cache")
 _FORMATS: Final = {"unquantized": "BF16", "wna16": "INT4"}
 
 
-def using(message: str, known: r.Known) -> Iterator[r.Fact]:
+def using(message: str, known: r.RuleContext) -> Iterator[r.Fact]:
     """`Using X for NVFP4 GEMM` and its many sisters."""
     if message.startswith("Using max model len "):
         figure = message.rsplit(" ", 1)[-1]
         if figure.isascii() and figure.isdigit() and len(figure) < 12:
             yield r.learn(max_model_len=int(figure))
     elif message.startswith("Using cache directory"):
-        yield r.Enter(P.COMPILE)
+        yield r.EnterPhase(P.COMPILE)
     elif message.startswith("Using FlashInfer autotune cache"):
         yield r.tuning(known)
     for part, fmt, pattern in _KERNELS:
@@ -213,7 +213,7 @@ def using(message: str, known: r.Known) -> Iterator[r.Fact]:
         yield from r.keep(Topic.EMULATION, message, known)
 
 
-def kernel(part: str, fmt: str, name: str, message: str, known: r.Known) -> Iterator[r.Fact]:
+def kernel(part: str, fmt: str, name: str, message: str, known: r.RuleContext) -> Iterator[r.Fact]:
     """A kernel that the log names, each once; the first FP4 one of each part is the model's own."""
     fmt, name, facts = _FORMATS.get(fmt.lower(), fmt.upper()), name.strip(), known.facts
     named = any((k.part, k.format, k.name) == (part, fmt, name) for k in facts.kernels)
@@ -224,7 +224,7 @@ def kernel(part: str, fmt: str, name: str, message: str, known: r.Known) -> Iter
         yield r.learn(**{field: name})
 
 
-def selected(match: re.Match[str], known: r.Known) -> Iterable[r.Fact]:
+def selected(match: re.Match[str], known: r.RuleContext) -> Iterable[r.Fact]:
     """`Selected CutlassFP8ScaledMMLinearKernel for ModelOptFp8LinearMethod`."""
     fmt = next((fmt for fmt in ("FP8", "INT8") if fmt in match[1].upper()), "INT4")
     return kernel("linear", fmt, match[1], match.string, known)
@@ -234,22 +234,22 @@ def selected(match: re.Match[str], known: r.Known) -> Iterable[r.Fact]:
 
 
 def listens(url: str) -> tuple[r.Fact, ...]:
-    return r.Enter(P.SERVER), r.learn(url=url[:120]), r.Report(P.SERVER, url[:120])
+    return r.EnterPhase(P.SERVER), r.learn(url=url[:120]), r.Report(P.SERVER, url[:120])
 
 
-def loaded(message: str, known: r.Known) -> Iterator[r.Fact]:
+def loaded(message: str, known: r.RuleContext) -> Iterator[r.Fact]:
     """`Model loading took 21.42 GiB memory and 276.7 seconds`."""
     if message.startswith("Model loading took"):
         size = GIB.search(message)
         if size and known.facts.load_gib is None:
             yield r.learn(load_gib=number(size[1]))
-        yield r.Finish(P.WEIGHTS, P.KV_CACHE, f"{size[1]} GiB" if size else "")
+        yield r.FinishPhase(P.WEIGHTS, P.KV_CACHE, f"{size[1]} GiB" if size else "")
 
 
-def warming(message: str, known: r.Known) -> Iterator[r.Fact]:
+def warming(message: str, known: r.RuleContext) -> Iterator[r.Fact]:
     """On the CPU the compile is called a warm-up; kernels are warmed up too, each kind by its own words."""
     if message.startswith("Warming up model for the compilation"):
-        yield r.Enter(P.COMPILE)
+        yield r.EnterPhase(P.COMPILE)
     elif message.startswith("Warming up done"):
         yield r.Compiled(None)
     elif message.startswith("Warming up "):
@@ -270,7 +270,7 @@ _EQUIVALENT: Final = re.compile(
 _KEEP: Final = re.compile(rf"increas(?:e|ing) --gpu-memory-utilization (?:from {_SHARE} )?to {_SHARE}")
 
 
-def compiled(message: str, _known: r.Known) -> Iterator[r.Fact]:
+def compiled(message: str, _known: r.RuleContext) -> Iterator[r.Fact]:
     seconds = _SECONDS.search(message)
     if seconds and message.startswith(("torch.compile took", "torch.compile takes")):
         yield r.Compiled(number(seconds[1]))
@@ -278,14 +278,14 @@ def compiled(message: str, _known: r.Known) -> Iterator[r.Fact]:
         yield r.Compiled(None)
 
 
-def kv_memory(gib: str, message: str, known: r.Known) -> Iterator[r.Fact]:
+def kv_memory(gib: str, message: str, known: r.RuleContext) -> Iterator[r.Fact]:
     """The KV cache's phase begins with its size."""
-    yield r.Enter(P.KV_CACHE)
+    yield r.EnterPhase(P.KV_CACHE)
     yield r.learn(kv_gib=number(gib))
     yield from r.keep(Topic.MEMORY, message, known)
 
 
-def kv_size(message: str, known: r.Known) -> Iterator[r.Fact]:
+def kv_size(message: str, known: r.RuleContext) -> Iterator[r.Fact]:
     """`GPU KV cache size: 694,656 tokens` and the line about concurrency: one line since 0.29, two before."""
     size, concurrency = _KV_SIZE.search(message), _CONCURRENCY.search(message)
     facts = known.facts
@@ -297,12 +297,12 @@ def kv_size(message: str, known: r.Known) -> Iterator[r.Fact]:
         tokens = int(number(size[1]))
         if facts.kv_tokens is None:
             yield r.learn(kv_tokens=tokens)
-        yield r.Finish(P.KV_CACHE, P.ENGINE_READY, f"{tokens:,} tokens")
+        yield r.FinishPhase(P.KV_CACHE, P.ENGINE_READY, f"{tokens:,} tokens")
     if "KV cache size: " in message[:40] or message.startswith("Maximum concurrency for"):
         yield from r.keep(Topic.KV_SIZE, message, known)
 
 
-def captured(message: str, known: r.Known) -> Iterator[r.Fact]:
+def captured(message: str, known: r.RuleContext) -> Iterator[r.Fact]:
     """`Graph capturing finished in 2 secs, took 0.37 GiB`; the size may be negative."""
     if not message.startswith("Graph capturing finished"):
         return
@@ -312,39 +312,39 @@ def captured(message: str, known: r.Known) -> Iterator[r.Fact]:
     size = GIB.search(message)
     if size:
         yield r.learn(graph_actual_gib=number(size[1]))
-    yield r.Finish(P.CAPTURE, P.ENGINE_READY, f"{size[1]} GiB" if size else "")
+    yield r.FinishPhase(P.CAPTURE, P.ENGINE_READY, f"{size[1]} GiB" if size else "")
     yield from r.keep(Topic.GRAPH_MEMORY, message, known)
 
 
-def estimated(match: re.Match[str], known: r.Known) -> Iterator[r.Fact]:
+def estimated(match: re.Match[str], known: r.RuleContext) -> Iterator[r.Fact]:
     """`Estimated CUDA graph memory: -0.17 GiB total`: may be negative on unified memory."""
-    yield r.Enter(P.KV_CACHE)
+    yield r.EnterPhase(P.KV_CACHE)
     yield r.learn(graph_estimated_gib=number(match[1]))
     yield from r.keep(Topic.GRAPH_ESTIMATE, match.string, known)
 
 
-def graph_mode(message: str, known: r.Known) -> Iterator[r.Fact]:
+def graph_mode(message: str, known: r.RuleContext) -> Iterator[r.Fact]:
     """`CUDAGraphMode.X is not supported with ...; setting cudagraph_mode=PIECEWISE`."""
     if match := _SET_MODE.search(message):
         yield r.learn(cudagraph_mode=match[1] or match[2])
         yield from r.keep(Topic.GRAPH_MODE, message, known)
 
 
-def overridden(message: str, known: r.Known) -> Iterable[r.Fact]:
+def overridden(message: str, known: r.RuleContext) -> Iterable[r.Fact]:
     """`Pooling models do not support full cudagraphs. Overriding cudagraph_mode to PIECEWISE.` and its kin."""
     return graph_mode(message, known) if "verriding" in message else ()
 
 
-def skipping(message: str, known: r.Known) -> Iterator[r.Fact]:
+def skipping(message: str, known: r.RuleContext) -> Iterator[r.Fact]:
     if message.startswith("Skipping FlashInfer autotune because it is disabled"):
-        yield r.RuledOut(P.AUTOTUNE)
+        yield r.SkipPhase(P.AUTOTUNE)
     elif message.startswith("Skipping CUDA graph capture"):
-        yield r.RuledOut(P.CAPTURE)
+        yield r.SkipPhase(P.CAPTURE)
         yield r.learn(cudagraph_mode=known.facts.cudagraph_mode or "NONE")
         yield from r.keep(Topic.GRAPH_SIZES, message, known)
 
 
-def utilization(message: str, known: r.Known) -> Iterator[r.Fact]:
+def utilization(message: str, known: r.RuleContext) -> Iterator[r.Fact]:
     """Whether the graph estimate counts, and the utilization that makes up for it."""
     if "CUDA graph memory profiling" not in message[:60]:
         return
@@ -360,7 +360,7 @@ def utilization(message: str, known: r.Known) -> Iterator[r.Fact]:
     yield from r.keep(Topic.UTILIZATION, message, known)
 
 
-def pool_memory(match: re.Match[str], known: r.Known) -> Iterator[r.Fact]:
+def pool_memory(match: re.Match[str], known: r.RuleContext) -> Iterator[r.Fact]:
     """`CUDA graph pool memory: 0.4 GiB (actual), 0.3 GiB (estimated)`: the comparison afterwards."""
     actual, estimate = known.facts.graph_actual_gib, known.facts.graph_estimated_gib
     yield r.learn(
@@ -373,7 +373,7 @@ def pool_memory(match: re.Match[str], known: r.Known) -> Iterator[r.Fact]:
 _POOL: Final = re.compile(rf"\({NUMBER}/{NUMBER} GiB\)")
 
 
-def free(message: str, known: r.Known) -> Iterator[r.Fact]:
+def free(message: str, known: r.RuleContext) -> Iterator[r.Fact]:
     """`Free memory on device cuda:0 (a/b GiB) on startup ...`, `Free memory grew by ...`."""
     pool = _POOL.search(message, 0, 120)
     if message.startswith("Free memory on device") and pool:
@@ -383,7 +383,7 @@ def free(message: str, known: r.Known) -> Iterator[r.Fact]:
         yield from r.keep(Topic.MEMORY, message, known)
 
 
-def padding(match: re.Match[str], known: r.Known) -> Iterator[r.Fact]:
+def padding(match: re.Match[str], known: r.RuleContext) -> Iterator[r.Fact]:
     """`Add 3 padding layers, may waste at most 10.00% KV cache memory`."""
     yield r.learn(padding_percent=max(number(match[1]), known.facts.padding_percent or 0.0))
     yield from r.keep(Topic.PADDING, match.string, known)
@@ -392,7 +392,7 @@ def padding(match: re.Match[str], known: r.Known) -> Iterator[r.Fact]:
 # --- engine, server, the end ------------------------------------------------------------------------------
 
 
-def engine_up(message: str, known: r.Known) -> Iterator[r.Fact]:
+def engine_up(message: str, known: r.RuleContext) -> Iterator[r.Fact]:
     """`init engine (profile, create kv cache, warmup model) took 54.93 seconds (compilation: 8.0 s)`."""
     if not message.startswith("init engine (profile"):
         return
@@ -401,15 +401,15 @@ def engine_up(message: str, known: r.Known) -> Iterator[r.Fact]:
         yield r.learn(init_seconds=number(seconds[1]))
     if compilation:
         yield r.learn(compile_seconds=number(compilation[1]))
-    yield r.Finish(P.ENGINE_READY, P.SERVER, proven=True)
+    yield r.FinishPhase(P.ENGINE_READY, P.SERVER, proven=True)
 
 
-def statistics(message: str, known: r.Known) -> Iterator[r.Fact]:
+def statistics(message: str, known: r.RuleContext) -> Iterator[r.Fact]:
     """Throughput every ten seconds comes from a server that serves."""
     if message.startswith("Engine core proc"):
         yield r.Broken.PROCESS_DIED
     elif "Avg prompt throughput" in message or "Avg generation throughput" in message:
-        yield r.Sign.ANSWERS
+        yield r.Signal.ANSWERS
         if known.record.kind is LineKind.RECORD:
             yield r.Interval(message)
 
@@ -447,10 +447,10 @@ VLLM: Final[r.Table] = r.table(
     # `Detected ModelOpt NVFP4 checkpoint (quant_algo=W4A16_NVFP4).`: gone since 0.31
     ("Detected", r.keeps(Topic.CHECKPOINT, "Detected ModelOpt .{0,42}checkpoint")),
     # weights
-    ("Starting", r.when("Starting to load model", r.Enter(P.WEIGHTS))),
+    ("Starting", r.when("Starting to load model", r.EnterPhase(P.WEIGHTS))),
     ("Time", r.found(
         rf"Time spent downloading weights.*?: {NUMBER} seconds",  # the log is silent while weights download
-        lambda m, _known: (r.Enter(P.WEIGHTS), r.Past(P.DOWNLOAD, number(m[1]), P.WEIGHTS)),
+        lambda m, _known: (r.EnterPhase(P.WEIGHTS), r.SilentPhase(P.DOWNLOAD, number(m[1]), P.WEIGHTS)),
     )),
     ("Filesystem", r.found(
         rf".*?Checkpoint size: {NUMBER} GiB",
@@ -458,13 +458,13 @@ VLLM: Final[r.Table] = r.table(
     )),
     ("Model", loaded),
     # compile
-    ("Starting", r.when("Starting torch.compile", r.Enter(P.COMPILE))),
-    ("Dynamo", r.when("Dynamo bytecode", r.Enter(P.COMPILE))),
-    ("Cache", r.when("Cache the graph", r.Enter(P.COMPILE))),
-    ("Compile", r.when("Compile and warming up", r.Enter(P.COMPILE))),
-    ("Compiling", r.when("Compiling a graph", r.Enter(P.COMPILE))),
-    ("Compiling", r.when("Compiling model again", r.Enter(P.COMPILE), r.Sign.COMPILED_AGAIN)),
-    ("Directly", r.when("Directly load", r.Enter(P.COMPILE), r.Sign.COMPILED_BEFORE)),
+    ("Starting", r.when("Starting torch.compile", r.EnterPhase(P.COMPILE))),
+    ("Dynamo", r.when("Dynamo bytecode", r.EnterPhase(P.COMPILE))),
+    ("Cache", r.when("Cache the graph", r.EnterPhase(P.COMPILE))),
+    ("Compile", r.when("Compile and warming up", r.EnterPhase(P.COMPILE))),
+    ("Compiling", r.when("Compiling a graph", r.EnterPhase(P.COMPILE))),
+    ("Compiling", r.when("Compiling model again", r.EnterPhase(P.COMPILE), r.Signal.COMPILED_AGAIN)),
+    ("Directly", r.when("Directly load", r.EnterPhase(P.COMPILE), r.Signal.COMPILED_BEFORE)),
     ("torch.compile", compiled),
     ("Initial", r.when("Initial profiling/warmup run took", r.Compiled(None))),
     ("Warming", warming),
@@ -474,7 +474,7 @@ VLLM: Final[r.Table] = r.table(
     ("Available", r.found(rf"Available KV cache memory.*?{NUMBER} GiB", lambda m, k: kv_memory(m[1], m.string, k))),
     ("Initial", r.found(_KV_GIVEN, lambda m, known: kv_memory(m[1], m.string, known))),
     ("Explicitly", r.found(
-        rf"Explicitly set \({NUMBER}/", lambda m, _known: (r.Enter(P.KV_CACHE), r.learn(kv_gib=number(m[1])))
+        rf"Explicitly set \({NUMBER}/", lambda m, _known: (r.EnterPhase(P.KV_CACHE), r.learn(kv_gib=number(m[1])))
     )),
     ("GPU CPU XPU Maximum", kv_size),
     ("Auto-fit", r.found(
@@ -485,7 +485,7 @@ VLLM: Final[r.Table] = r.table(
         rf"Applying persisted startup plan.*?kv_cache_memory_bytes=\d{{1,16}} \({NUMBER} GiB\)",
         lambda m, known: (r.learn(kv_gib=number(m[1])), *r.keep(Topic.MEMORY, m.string, known)),
     )),
-    ("Add", r.when("Add ", r.Enter(P.KV_CACHE))),
+    ("Add", r.when("Add ", r.EnterPhase(P.KV_CACHE))),
     ("Add Padding", r.found(
         rf"(?:Add \d{{1,6}} padding layers, may waste at most|Padding mamba page size by) {NUMBER}%", padding
     )),
@@ -493,7 +493,7 @@ VLLM: Final[r.Table] = r.table(
         r"Setting attention block size to (\d{1,7}) tokens", lambda m, _known: (r.learn(attention_block=int(m[1])),)
     )),
     # memory: CUDA graphs
-    ("Profiling", r.when("Profiling CUDA graph memory", r.Enter(P.KV_CACHE))),
+    ("Profiling", r.when("Profiling CUDA graph memory", r.EnterPhase(P.KV_CACHE))),
     ("Estimated", r.found(rf"Estimated CUDA graph memory.*?{NUMBER} GiB", estimated)),
     ("CUDA", r.found(rf"CUDA graph pool memory: {NUMBER} GiB \(actual\), {NUMBER} GiB \(estimated\)", pool_memory)),
     ("CUDA In", utilization),
@@ -511,14 +511,16 @@ VLLM: Final[r.Table] = r.table(
     ("Starting", r.found(r"Starting vLLM (?:API )?server .*?(\S+)$", lambda m, _known: listens(m[1]))),
     ("starting", r.found(  # the Rust front end
         r"starting OpenAI server bind_address=(\S{1,100})",
-        lambda m, _known: (r.Sign.OWN_READY_LINE, *listens(f"http://{m[1]}")),
+        lambda m, _known: (r.Signal.OWN_READY_LINE, *listens(f"http://{m[1]}")),
     )),
-    ("Launching", r.when("Launching Rust frontend", r.Sign.OWN_READY_LINE)),  # long before: uvicorn will not be heard
+    ("Launching", r.when("Launching Rust frontend", r.Signal.OWN_READY_LINE)),  # long before: uvicorn will not be heard
     ("Supported", lambda message, known: (  # the first that the API server says once the engine core is up
-        (r.Enter(P.SERVER),) if message.startswith("Supported tasks: ") and known.facts.kv_tokens is not None else ()
+        (r.EnterPhase(P.SERVER),)
+        if message.startswith("Supported tasks: ") and known.facts.kv_tokens is not None
+        else ()
     )),
-    ("OpenAI", r.when("OpenAI server is ready to accept requests", r.Sign.READY)),
-    ("Server", r.when("Server is ready to accept requests", r.Sign.READY)),  # gRPC
+    ("OpenAI", r.when("OpenAI server is ready to accept requests", r.Signal.READY)),
+    ("Server", r.when("Server is ready to accept requests", r.Signal.READY)),  # gRPC
     ("Engine #", statistics),
     ("SpecDecoding", lambda message, known: (
         (r.Interval(message),)
@@ -531,5 +533,5 @@ VLLM: Final[r.Table] = r.table(
     ("Worker WorkerProc RayWorkerProc", r.found(".*died unexpectedly", lambda _m, _known: (r.Broken.PROCESS_DIED,))),
     ("WorkerProc", r.when(("WorkerProc failed to start", "WorkerProc hit an exception"), r.Broken.WORKER_FAILED)),
     ("MPClient:", r.found(".*engine core exited unexpectedly", lambda _m, _known: (r.Broken.ENGINE_GONE,))),
-    ("API EngineCore: Shutting", r.when(_STOPPED, r.Sign.STOPPED)),
+    ("API EngineCore: Shutting", r.when(_STOPPED, r.Signal.STOPPED)),
 )  # fmt: skip

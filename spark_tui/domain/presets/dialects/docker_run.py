@@ -24,7 +24,7 @@ from spark_tui.domain.engine.runtimes import (
     RUNTIMES,
     TRTLLM,
     VLLM,
-    KeyWay,
+    KeyDelivery,
     Runtime,
     is_server_program,
     recognised,
@@ -32,7 +32,7 @@ from spark_tui.domain.engine.runtimes import (
 from spark_tui.domain.errors import UsageError
 from spark_tui.domain.host.identity import HostPaths
 from spark_tui.domain.presets.command import HOST_NETWORK, render
-from spark_tui.domain.presets.dialects.recipe_files import Converted
+from spark_tui.domain.presets.dialects.recipe_files import ConvertedRecipe
 from spark_tui.domain.presets.dialects.yaml_text import Value, table_of
 from spark_tui.domain.presets.image import assumed_entrypoint, is_image_reference
 from spark_tui.domain.presets.invocation import parse
@@ -75,7 +75,7 @@ _LEFT_TO_FILL = re.compile(r"<[A-Za-z][A-Za-z0-9_ -]*>")
 _TYPESET = re.compile("(?:^|\\s)[\u2012-\u2015]+[A-Za-z]|(?:^|[\\s=])[\u2018\u2019\u201c\u201d]")
 
 
-def from_docker_run(text: str, paths: HostPaths | None = None) -> Converted:
+def from_docker_run(text: str, paths: HostPaths | None = None) -> ConvertedRecipe:
     """The recipe of one command, as `find_commands` gives it. Without `paths` any folder may be mounted.
 
     Raises UsageError for what a preset cannot hold, and for what posts and guides do to commands.
@@ -328,7 +328,7 @@ class _Import:
         if not self.spec.label(LABEL_PRESET):
             self.changes.append(truncate(clean_line(change), 300))
 
-    def recipe(self) -> Converted:
+    def recipe(self) -> ConvertedRecipe:
         """The whole recipe. Raises UsageError for what a preset has no place for."""
         spec = self.spec
         env = self._environment()
@@ -348,7 +348,7 @@ class _Import:
         own: dict[str, Value] = {"source": "a docker run command"}
         if not self.template:
             own["runs_as_is"] = True
-        if self.keyed and self.runtime.key_way is not KeyWay.NONE:
+        if self.keyed and self.runtime.key_way is not KeyDelivery.NONE:
             own["wants_key"] = True
         made: dict[str, Value] = {
             "recipe_version": "2",
@@ -363,7 +363,7 @@ class _Import:
         }
         kept = {key: value for key, value in made.items() if value not in ("", {})}
         name = spec.name or posixpath.basename(self.model.rstrip("/")).lower().removesuffix(".gguf")
-        return Converted(table_of(kept), tuple(dict.fromkeys(self.changes)), name)
+        return ConvertedRecipe(table_of(kept), tuple(dict.fromkeys(self.changes)), name)
 
     def _environment(self) -> dict[str, Value]:
         """The variables that may stand in a file; the store's place and the server's address are a launch's to say."""
@@ -394,7 +394,7 @@ class _Import:
             self.tell(
                 f"`{name}` is left out: a preset holds no keys; the Hub's token and the API key alone are passed on."
             )
-        elif runtime.key_way is KeyWay.NONE:
+        elif runtime.key_way is KeyDelivery.NONE:
             self.tell(f"`{name}` is left out: {runtime.title} knows no keys.")
         else:
             self.keyed = True

@@ -16,10 +16,10 @@ from spark_tui.domain.errors import PresetError, UsageError
 from spark_tui.domain.host.identity import HostPaths
 from spark_tui.domain.presets.command import missing_values
 from spark_tui.domain.presets.dialects.docker_run import from_docker_run
-from spark_tui.domain.presets.dialects.recipe_files import Converted, from_eugr
+from spark_tui.domain.presets.dialects.recipe_files import ConvertedRecipe, from_eugr
 from spark_tui.domain.presets.dialects.yaml_text import EMPTY, comment, scalar, yaml_text
 from spark_tui.domain.presets.include import flattened
-from spark_tui.domain.presets.located import Node, Table
+from spark_tui.domain.presets.located import MappingValue, Node
 from spark_tui.domain.presets.preset import Origin, Preset
 from spark_tui.domain.presets.recipe import Dialect, dialect_of, preset_from
 from spark_tui.domain.secret import mask_secrets
@@ -59,7 +59,7 @@ class Registry:
 
 
 @dataclass(frozen=True, slots=True)
-class ModNote:
+class ModSummary:
     """A mod that a recipe wants: its name, the script's path within the registry, and the script's first lines.
 
     Empty where the registry does not have it. It is shown, never run.
@@ -83,7 +83,7 @@ def remote_of(git_config: str) -> str:
     return clean_line(_USER_IN_ADDRESS.sub(r"\1", address[1])) if address else ""
 
 
-def mod_note(mod: str, recipe: str, registry: Registry) -> ModNote:
+def mod_note(mod: str, recipe: str, registry: Registry) -> ModSummary:
     """What is known of a mod: its script without its first line and its switches. `recipe` is the recipe's path.
 
     Looked for where sparkrun 0.4.2 does: beside the recipe, then in the registry's folders of mods.
@@ -92,7 +92,7 @@ def mod_note(mod: str, recipe: str, registry: Registry) -> ModNote:
     parts = [part for part in mod.removeprefix("./").split("/") if part]
     parts = parts[1:] if parts and parts[0].startswith("@") else parts
     if not parts or mod.startswith(("/", "~")) or not all(_SAFE_NAME.fullmatch(part) for part in parts):
-        return ModNote(clean_line(mod))
+        return ModSummary(clean_line(mod))
     name = "/".join(parts)
     bare = name.removeprefix("mods/")
     in_folders = (posixpath.join(folder, bare) for folder in registry.mod_folders)
@@ -108,8 +108,8 @@ def mod_note(mod: str, recipe: str, registry: Registry) -> ModNote:
             lines = [line.rstrip() for line in mask_secrets(clean(registry.scripts[script])).splitlines()]
             kept = [line for line in lines if line.strip() and not line.startswith(("#!", "set -"))]
             shown = tuple(truncate(line, _LINE_CHARS) for line in kept[:MAX_SHOWN_LINES])
-            return ModNote(clean_line(mod), script, shown, max(0, len(kept) - MAX_SHOWN_LINES))
-    return ModNote(clean_line(mod))
+            return ModSummary(clean_line(mod), script, shown, max(0, len(kept) - MAX_SHOWN_LINES))
+    return ModSummary(clean_line(mod))
 
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]+")
@@ -133,7 +133,7 @@ class FoundFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Gathered:
+class CollectedFiles:
     """What was found in a file or folder. `files` are those asked for, `beside` the others that they may include,
     `passed_over` what was not even read, with the reason."""
 
@@ -144,7 +144,7 @@ class Gathered:
 
 
 @dataclass(frozen=True, slots=True)
-class Examined:
+class ExaminedRecipe:
     """One recipe, read. Either `preset` and `text` (the file to be written), or `problem`.
 
     `changes` are in words what had to become something else, `kept` the keys that stay in the file and that
@@ -159,7 +159,7 @@ class Examined:
     changes: tuple[str, ...] = ()
     kept: tuple[tuple[str, str], ...] = ()
     hooks: tuple[str, ...] = ()
-    mods: tuple[ModNote, ...] = ()
+    mods: tuple[ModSummary, ...] = ()
     needs: tuple[str, ...] = ()
     notes: tuple[str, ...] = field(default=())
     problem: PresetError | None = None
@@ -167,7 +167,7 @@ class Examined:
 
 def is_recipe(document: Node | None) -> bool:
     """Whether a YAML file is a recipe at all: registries hold other ones beside them."""
-    if not isinstance(document, Table):
+    if not isinstance(document, MappingValue):
         return False
     has = {entry.key for entry in document.entries}
     serves = bool(has.intersection(_NAMING) and has.intersection(_SERVING))
@@ -195,7 +195,7 @@ def plain_name(path: str) -> str:
 
 def own_name(found: FoundFile) -> str:
     """A preset's name for a recipe that has no file: its own, or its model's."""
-    document = found.document if isinstance(found.document, Table) else EMPTY
+    document = found.document if isinstance(found.document, MappingValue) else EMPTY
     return plain_name(str(scalar(document, "name") or scalar(document, "model") or "recipe"))
 
 
@@ -219,8 +219,8 @@ def names_of(paths: tuple[str, ...]) -> dict[str, str]:
 
 
 def examine(
-    found: FoundFile, gathered: Gathered, name: str, *, paths: HostPaths | None = None, chosen: bool = False
-) -> Examined:
+    found: FoundFile, gathered: CollectedFiles, name: str, *, paths: HostPaths | None = None, chosen: bool = False
+) -> ExaminedRecipe:
     """Reads one recipe. Never raises: what cannot be used is the result's `problem`, with file and line.
 
     `name` is the preset's name to be, one that `names_of` gave or that OPTIONS["name"] has read. A command has a name
@@ -229,19 +229,19 @@ def examine(
     registry, document = gathered.registry, found.document
     place = posixpath.join(registry.root, found.path)
     if found.problem is not None:
-        return Examined(found.path, name, problem=found.problem)
-    if not found.command and not isinstance(document, Table):
+        return ExaminedRecipe(found.path, name, problem=found.problem)
+    if not found.command and not isinstance(document, MappingValue):
         problem = PresetError(
             "This is no recipe: a recipe is a mapping of keys to values.",
             "Give a recipe file, or a docker run command.",
             file=place,
             line=1,
         )
-        return Examined(found.path, name, problem=problem)
-    dialect = dialect_of(document) if isinstance(document, Table) else Dialect.DOCKER_RUN
+        return ExaminedRecipe(found.path, name, problem=problem)
+    dialect = dialect_of(document) if isinstance(document, MappingValue) else Dialect.DOCKER_RUN
     name = "" if found.command and not chosen else name
     try:
-        if isinstance(document, Table):
+        if isinstance(document, MappingValue):
             converted = _converted(found, document, dialect, gathered, place)
         else:
             converted = from_docker_run(found.command, paths)
@@ -250,9 +250,9 @@ def examine(
     except (UsageError, PresetError) as error:
         placed = PresetError(error.summary, error.remedy, file=place, line=found.line, detail=error.detail)
         problem = error if isinstance(error, PresetError) and not found.command else placed
-        return Examined(found.path, name or found.path, dialect, problem=problem)
+        return ExaminedRecipe(found.path, name or found.path, dialect, problem=problem)
     mods = tuple(mod_note(mod, found.path, registry) for mod in preset.mods)
-    as_written = dialect is Dialect.SPARKRUN and isinstance(document, Table) and document.get("include") is None
+    as_written = dialect is Dialect.SPARKRUN and isinstance(document, MappingValue) and document.get("include") is None
     where = registry.address or registry.root
     where += f" ({registry.commit[:12]})" if registry.commit else ""
     about = [
@@ -266,7 +266,7 @@ def examine(
     about += [f"Changed: {change}" for change in converted.changes]
     about += [f"Not applied: {mod.name}" + (f" ({mod.script})" if mod.script else "") for mod in mods]
     header = comment(tuple(truncate(clean_line(line), 300) for line in about))
-    return Examined(
+    return ExaminedRecipe(
         path=found.path,
         name=name,
         dialect=dialect,
@@ -281,16 +281,18 @@ def examine(
     )
 
 
-def _converted(found: FoundFile, document: Table, dialect: Dialect, gathered: Gathered, place: str) -> Converted:
+def _converted(
+    found: FoundFile, document: MappingValue, dialect: Dialect, gathered: CollectedFiles, place: str
+) -> ConvertedRecipe:
     if dialect is Dialect.EUGR:
         return from_eugr(document, file=place, folder=posixpath.dirname(found.path))
     if dialect is Dialect.SPARKRUN and document.get("include") is not None:
         folder = posixpath.dirname(found.path)
         known = {each.path: each.document for each in (*gathered.files, *gathered.beside)}
 
-        def sibling(name: str) -> Table | None:
+        def sibling(name: str) -> MappingValue | None:
             beside = known.get(posixpath.join(folder, name))
-            return beside if isinstance(beside, Table) else None
+            return beside if isinstance(beside, MappingValue) else None
 
-        return Converted(flattened(document, place, sibling), ("What it includes is written into it.",))
-    return Converted(document)
+        return ConvertedRecipe(flattened(document, place, sibling), ("What it includes is written into it.",))
+    return ConvertedRecipe(document)

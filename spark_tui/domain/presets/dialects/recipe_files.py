@@ -34,7 +34,7 @@ from spark_tui.domain.presets.dialects.yaml_text import (
     without_keys,
 )
 from spark_tui.domain.presets.invocation import Invocation
-from spark_tui.domain.presets.located import Entry, Leaf, Node, Table, compact, describe, masked, plain
+from spark_tui.domain.presets.located import Entry, MappingValue, Node, ScalarValue, compact, describe, masked, plain
 from spark_tui.domain.presets.options import OPTIONS, VLLM_KEYS, spellings
 from spark_tui.domain.presets.overrides import Overrides
 from spark_tui.domain.presets.preset import Preset, Scalar
@@ -91,11 +91,11 @@ _IMPLIED: Final = ("runtime", "mode", "min_nodes", "max_nodes", "metadata", "spa
 class ExportedRecipe:
     """A recipe for another tool, and what a person should know about it."""
 
-    document: Table
+    document: MappingValue
     notes: tuple[str, ...] = ()
 
 
-def to_sparkrun(preset: Preset, recipe: Table, overrides: Overrides) -> ExportedRecipe:
+def to_sparkrun(preset: Preset, recipe: MappingValue, overrides: Overrides) -> ExportedRecipe:
     """The preset's recipe, every key of its own file kept, with one launch's changes in their places. `recipe` is its
     file, as it is written.
 
@@ -121,13 +121,13 @@ def to_sparkrun(preset: Preset, recipe: Table, overrides: Overrides) -> Exported
             "Who may reach the port, its API key and the container's name are said at launch: not in a recipe."
         )
     hidden = masked("", document)
-    if isinstance(hidden, Table) and plain(hidden) != plain(document):
+    if isinstance(hidden, MappingValue) and plain(hidden) != plain(document):
         document = hidden
         notes.append(f"Keys and tokens are left out: {SECRET_MASK} marks their places.")
     return ExportedRecipe(document, tuple(notes))
 
 
-def _with_changes(preset: Preset, document: Table, overrides: Overrides) -> Table:
+def _with_changes(preset: Preset, document: MappingValue, overrides: Overrides) -> MappingValue:
     changes = dict(overrides.template_values())
     if overrides.port is not None:
         changes["port"] = overrides.port
@@ -175,16 +175,16 @@ def _doubled(text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Converted:
+class ConvertedRecipe:
     """A recipe in our dialect, and what was changed on the way, in words. `name` is what a container that has no file
     is called, or its model."""
 
-    document: Table
+    document: MappingValue
     changes: tuple[str, ...] = ()
     name: str = ""
 
 
-def from_eugr(document: Table, *, file: str, folder: str = "") -> Converted:
+def from_eugr(document: MappingValue, *, file: str, folder: str = "") -> ConvertedRecipe:
     """The recipe as version 2. `folder` is where it lies within its registry (`recipes/4x-spark-cluster`).
 
     Raises PresetError, with the line, for what that tool would not run either: a field of `str.format` that is none
@@ -196,7 +196,7 @@ def from_eugr(document: Table, *, file: str, folder: str = "") -> Converted:
 class _EugrImport:
     """One conversion. `before` is what the export puts back."""
 
-    def __init__(self, document: Table, file: str) -> None:
+    def __init__(self, document: MappingValue, file: str) -> None:
         self.document = document
         self.file = file
         self.changes: list[str] = []
@@ -211,7 +211,7 @@ class _EugrImport:
         line = entry.node.line if entry else self.document.line
         return PresetError(summary, remedy, file=self.file, line=line)
 
-    def converted(self, folder: str) -> Converted:
+    def converted(self, folder: str) -> ConvertedRecipe:
         """The whole recipe."""
         document = self.document
         self._memory_in_gigabytes()
@@ -249,7 +249,7 @@ class _EugrImport:
             own = with_value(own, "cautions", self.cautions)
         own = with_value(own, IMPORTED_KEY, {"dialect": "eugr", "version": "1", **self.before})
         table = with_value(table, "metadata", with_value(metadata, OWN_KEY, own))
-        return Converted(table, tuple(self.changes))
+        return ConvertedRecipe(table, tuple(self.changes))
 
     def _command(self) -> str:
         """The template of `str.format` as one of version 2, with single braces where that means the same."""
@@ -287,7 +287,7 @@ class _EugrImport:
         if f"--gpu-memory-utilization-gb {{{SHARE}}}" not in self.command:
             return
         entries = (Entry(GIGABYTES, e.line, e.node) if e.key == SHARE else e for e in self.defaults.entries)
-        self.defaults = Table(tuple(entries), self.defaults.line)
+        self.defaults = MappingValue(tuple(entries), self.defaults.line)
         self.command = self.command.replace(f"{{{SHARE}}}", f"{{{GIGABYTES}}}")
         self.before["renamed"] = {GIGABYTES: SHARE}
         self.changes.append(f"{SHARE} is a number of gigabytes here: it is called {GIGABYTES}.")
@@ -319,7 +319,7 @@ class _EugrImport:
 
     def _env(self, env: Value) -> Value:
         """Literal, where eugr's shell would have filled in variables; keys that come from the shell are left out."""
-        if not isinstance(env, Table):
+        if not isinstance(env, MappingValue):
             return env
         kept = env
         for entry in env.entries:
@@ -337,7 +337,7 @@ class _EugrImport:
         return kept
 
 
-def _ways(defaults: Table, key: str) -> int:
+def _ways(defaults: MappingValue, key: str) -> int:
     value = scalar(defaults, key)
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= 64 else 1
 
@@ -380,11 +380,11 @@ def to_eugr(preset: Preset, exported: ExportedRecipe) -> ExportedRecipe:
     return ExportedRecipe(table_of({key: everything[key] for key in (*ordered, *others)}), notes)
 
 
-def _template_values(preset: Preset, document: Table) -> dict[str, Scalar]:
+def _template_values(preset: Preset, document: MappingValue) -> dict[str, Scalar]:
     """Every template value as text of its own: that tool does not look for names within values."""
     known = dict(_LAUNCHER_VALUES)
     for entry in sub_table(document, "defaults").entries:
-        value = entry.node.value if isinstance(entry.node, Leaf) else compact(entry.node)
+        value = entry.node.value if isinstance(entry.node, ScalarValue) else compact(entry.node)
         if value is not None:
             known[entry.key] = value
     known |= {"model": preset.model, "resolved_model_path": preset.model}
@@ -393,7 +393,7 @@ def _template_values(preset: Preset, document: Table) -> dict[str, Scalar]:
     return {k: render(f"{{{k}}}", known).text if isinstance(v, str) and "{" in v else v for k, v in known.items()}
 
 
-def _eugr_command(preset: Preset, document: Table, values: Mapping[str, Scalar]) -> str:
+def _eugr_command(preset: Preset, document: MappingValue, values: Mapping[str, Scalar]) -> str:
     if preset.facts.runs_as_is:
         raise UsageError(
             "This image starts its server by itself, and an eugr recipe needs a command.", "Export it as docker-run."
@@ -416,7 +416,7 @@ def _eugr_command(preset: Preset, document: Table, values: Mapping[str, Scalar])
     return "".join(out)
 
 
-def _command_from_values(document: Table) -> str:
+def _command_from_values(document: MappingValue) -> str:
     """vLLM's command from the values alone, each option on a line."""
     lines = ["vllm serve {model}"]
     defaults = sub_table(document, "defaults")
@@ -425,19 +425,19 @@ def _command_from_values(document: Table) -> str:
         if entry is None:
             continue
         if OPTIONS[key].switch:
-            value = entry.node.value if isinstance(entry.node, Leaf) else None
+            value = entry.node.value if isinstance(entry.node, ScalarValue) else None
             lines += Invocation().with_option(key, value).words
         else:
             lines.append(f"{option} '{{{key}}}'" if "{" in compact(entry.node) else f"{option} {{{key}}}")
     return " \\\n  ".join(lines) + "\n"
 
 
-def _eugr_defaults(document: Table, values: Mapping[str, Scalar], command: str) -> Table:
+def _eugr_defaults(document: MappingValue, values: Mapping[str, Scalar], command: str) -> MappingValue:
     """The recipe's own values, and ours for those that its command names and that it leaves to the launcher."""
     defaults = sub_table(document, "defaults")
     for entry in defaults.entries:
         node, text = entry.node, values.get(entry.key)
-        if not isinstance(node, Leaf):
+        if not isinstance(node, ScalarValue):
             defaults = with_value(defaults, entry.key, compact(node))
         elif isinstance(node.value, str) and text != node.value:
             defaults = with_value(defaults, entry.key, text)
@@ -447,7 +447,7 @@ def _eugr_defaults(document: Table, values: Mapping[str, Scalar], command: str) 
     return defaults
 
 
-def _as_before(before: Table, command: str, defaults: Table) -> tuple[str, Table]:
+def _as_before(before: MappingValue, command: str, defaults: MappingValue) -> tuple[str, MappingValue]:
     """What the import changed, as it was: names of values, parallelism over two machines, the executor."""
     for entry in sub_table(before, "renamed").entries:
         earlier, node = compact(entry.node), defaults.get(entry.key)
@@ -464,11 +464,11 @@ def _as_before(before: Table, command: str, defaults: Table) -> tuple[str, Table
 
 def _eugr_env(node: Node, values: Mapping[str, Scalar]) -> Node:
     """Values as that tool's `export NAME="value"` passes them on untouched."""
-    if not isinstance(node, Table):
+    if not isinstance(node, MappingValue):
         return node
     env = node
     for entry in node.entries:
         escaped = _SPECIAL_IN_EXPORT.sub(r"\\\1", render_env(compact(entry.node), values, {}).text)
-        if isinstance(entry.node, Leaf) and isinstance(entry.node.value, str) and escaped != entry.node.value:
+        if isinstance(entry.node, ScalarValue) and isinstance(entry.node.value, str) and escaped != entry.node.value:
             env = with_value(env, entry.key, escaped)
     return env

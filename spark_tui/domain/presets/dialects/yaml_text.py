@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, TypeAlias
 
-from spark_tui.domain.presets.located import Entry, Items, Leaf, Node, Table
+from spark_tui.domain.presets.located import Entry, ListValue, MappingValue, Node, ScalarValue
 from spark_tui.domain.presets.preset import Scalar
 
 _INDENT: Final = "  "
@@ -27,7 +27,7 @@ _MAX_IMPLICIT_KEY: Final = 1000
 
 def yaml_text(document: Node) -> str:
     """The whole document, with an end of line."""
-    if isinstance(document, Leaf):
+    if isinstance(document, ScalarValue):
         return _scalar(document.value) + "\n"
     return "".join(f"{line}\n" for line in _lines(document, ""))
 
@@ -37,8 +37,8 @@ def comment(lines: Iterator[str] | tuple[str, ...]) -> str:
     return "".join(f"# {line}".rstrip() + "\n" for line in lines)
 
 
-def _lines(node: Table | Items, indent: str) -> Iterator[str]:
-    if isinstance(node, Table):
+def _lines(node: MappingValue | ListValue, indent: str) -> Iterator[str]:
+    if isinstance(node, MappingValue):
         if not node.entries:
             yield indent + "{}"
         for entry in node.entries:
@@ -56,20 +56,20 @@ def _lines(node: Table | Items, indent: str) -> Iterator[str]:
 
 def _after(head: str, node: Node, indent: str) -> Iterator[str]:
     """A value after its key or dash: on the same line, or below it."""
-    if isinstance(node, Leaf):
+    if isinstance(node, ScalarValue):
         if isinstance(node.value, str) and _is_block(node.value):
             yield from _block(head, node.value, indent + _INDENT)
         else:
             yield f"{head} {_scalar(node.value)}"
-    elif (node.entries if isinstance(node, Table) else node.items) == ():
-        yield f"{head} {'{}' if isinstance(node, Table) else '[]'}"
+    elif (node.entries if isinstance(node, MappingValue) else node.items) == ():
+        yield f"{head} {'{}' if isinstance(node, MappingValue) else '[]'}"
     else:
         yield head
         yield from _lines(node, indent + _INDENT)
 
 
 def _item(item: Node, indent: str) -> Iterator[str]:
-    if isinstance(item, Leaf):
+    if isinstance(item, ScalarValue):
         yield from _after(f"{indent}-", item, indent)
         return
     first, *rest = _lines(item, indent + _INDENT)
@@ -137,51 +137,51 @@ def _block(head: str, text: str, indent: str) -> Iterator[str]:
 Value: TypeAlias = "Scalar | Node | Sequence[Value] | Mapping[str, Value]"
 """What a node can be made of; nodes that stand in it stay as they are."""
 
-EMPTY: Final = Table((), 0)
+EMPTY: Final = MappingValue((), 0)
 
 
 def node_of(value: Value, line: int = 0) -> Node:
     """Plain values as a document. `line` is where they stand, as far as they stand anywhere."""
-    if isinstance(value, (Leaf, Items, Table)):
+    if isinstance(value, (ScalarValue, ListValue, MappingValue)):
         return value
     if isinstance(value, Mapping):
-        return Table(tuple(Entry(key, line, node_of(item, line)) for key, item in value.items()), line)
+        return MappingValue(tuple(Entry(key, line, node_of(item, line)) for key, item in value.items()), line)
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return Items(tuple(node_of(item, line) for item in value), line)
-    return Leaf(value, line)
+        return ListValue(tuple(node_of(item, line) for item in value), line)
+    return ScalarValue(value, line)
 
 
-def table_of(values: Mapping[str, Value], like: Table = EMPTY) -> Table:
+def table_of(values: Mapping[str, Value], like: MappingValue = EMPTY) -> MappingValue:
     """Plain values as a mapping; a key that `like` has too keeps its line, so that mistakes are found there."""
     lines = {entry.key: (entry.line, entry.node.line) for entry in like.entries}
     found = ((key, *lines.get(key, (0, 0)), item) for key, item in values.items())
-    return Table(tuple(Entry(key, line, node_of(item, below)) for key, line, below, item in found), like.line)
+    return MappingValue(tuple(Entry(key, line, node_of(item, below)) for key, line, below, item in found), like.line)
 
 
-def with_value(table: Table, key: str, value: Value) -> Table:
+def with_value(table: MappingValue, key: str, value: Value) -> MappingValue:
     """The mapping with a key set: in its place, and on its line, where it is there, else at the end."""
     earlier = next((each for each in table.entries if each.key == key), None)
     if earlier is None:
-        return Table((*table.entries, Entry(key, table.line, node_of(value, table.line))), table.line)
+        return MappingValue((*table.entries, Entry(key, table.line, node_of(value, table.line))), table.line)
     entry = Entry(key, earlier.line, node_of(value, earlier.node.line))
-    return Table(tuple(entry if each is earlier else each for each in table.entries), table.line)
+    return MappingValue(tuple(entry if each is earlier else each for each in table.entries), table.line)
 
 
-def without_keys(table: Table, *keys: str) -> Table:
-    return Table(tuple(entry for entry in table.entries if entry.key not in keys), table.line)
+def without_keys(table: MappingValue, *keys: str) -> MappingValue:
+    return MappingValue(tuple(entry for entry in table.entries if entry.key not in keys), table.line)
 
 
-def sub_table(table: Table, key: str) -> Table:
+def sub_table(table: MappingValue, key: str) -> MappingValue:
     """The mapping under a key, an empty one where there is none."""
     entry = table.get(key)
-    return entry.node if entry is not None and isinstance(entry.node, Table) else EMPTY
+    return entry.node if entry is not None and isinstance(entry.node, MappingValue) else EMPTY
 
 
-def scalar(table: Table, key: str) -> Scalar:
+def scalar(table: MappingValue, key: str) -> Scalar:
     """The plain value under a key, None where there is none."""
     entry = table.get(key)
-    return entry.node.value if entry is not None and isinstance(entry.node, Leaf) else None
+    return entry.node.value if entry is not None and isinstance(entry.node, ScalarValue) else None
 
 
-def is_true(table: Table, key: str) -> bool:
+def is_true(table: MappingValue, key: str) -> bool:
     return scalar(table, key) is True

@@ -6,7 +6,7 @@ import posixpath
 from collections.abc import Mapping
 from typing import Final
 
-from spark_tui.domain.engine.runtimes import KeyWay, is_known
+from spark_tui.domain.engine.runtimes import KeyDelivery, is_known
 from spark_tui.domain.presets.command import HOST_NETWORK, LOOPBACK_NAMES
 from spark_tui.domain.presets.plan import STORE_TARGET, key_wanted
 from spark_tui.domain.presets.preset import RequiredFile
@@ -48,7 +48,7 @@ def lan_without_key(launch: LaunchContext) -> Matches:
     shared = host not in LOOPBACK_NAMES if on_host else launch.overrides.exposure is ExposureChoice.LAN
     if not shared or key_wanted(launch.preset, launch.overrides):
         return
-    takes_key = is_known(launch.preset.engine) and launch.preset.server.key_way is not KeyWay.NONE
+    takes_key = is_known(launch.preset.engine) and launch.preset.server.key_way is not KeyDelivery.NONE
     yield RuleMatch(
         f"--host {host or 'unset'} on the host's network" if on_host else "exposure=lan with api_key=no",
         (("api_key", "yes"),) if takes_key else (("exposure", "local"),),
