@@ -167,7 +167,7 @@ PARTS: Final[Mapping[str, Part]] = {
         lambda make, c: make(c.hub, c.ports.downloader, c.host, c.store, c.clock, Path(c.paths.store)),
     ),
     "fetching": (
-        "downloads:Fetching",
+        "downloads:LaunchDownloads",
         lambda make, c: make(c.downloads, c.ports.models, c.preflight.has_file, c.clock, c.paths.store)
         if c.ports.has("hub") else None,
     ),
