@@ -42,7 +42,7 @@ def test_size_room_and_progress_are_told_before_the_container_is_made(shop: Shop
     result = shop.run(*UP)
     assert result.code == 0
     lines = [line for line in result.err.splitlines() if line.startswith("Fetch model")]
-    told = [" ".join(re.sub(r"\d+\.\ds  ", "", line).split()) for line in lines]
+    told = [" ".join(re.sub(r"\b\d+(\.\d)?s ", "", line).split()) for line in lines]
     assert told[0].startswith("Fetch model ...")
     assert told[1:2] == ["Fetch model ... acme/tiny-1b: 18.0 GiB to download, 400 GiB free"]
     assert "25% 250 B of 1000 B" in told[2]
