@@ -116,7 +116,7 @@ def cli(ctx: click.Context) -> None:
 def open_control_centre(session: Session) -> None:
     if session.as_json:
         raise UsageError("The control centre has no --json.", "Ask for data with: spark-tui status --json")
-    in_browser = session.environment.get("TEXTUAL_DRIVER", "").endswith(":WebDriver")  # `serve` speaks to it by pipes
+    in_browser = session.environment.get("TEXTUAL_DRIVER", "").endswith(":WebDriver")  # `serve` uses pipes
     at_terminal = session.out.terminal.interactive and session.stdin is not None and session.stdin.isatty()
     if not (at_terminal or in_browser):
         raise UsageError(

@@ -135,7 +135,7 @@ class EndedStart:
             return True
 
     def cause(self) -> Finding:
-        """Why it ended, as far as the lines tell."""
+        """Why it ended, according to its log."""
         facts = self._facts
         code = _FAILED if facts.exit_code is None else facts.exit_code
         self._tracker.container_ended(code)

@@ -291,7 +291,7 @@ class LaunchDownloads:
     async def look(self, plan: LaunchPlan) -> MissingFiles:
         """What is missing. The Hub is asked only when something is.
 
-        Raises the Hub's errors when it cannot tell what would have to be fetched; what would stop the fetching itself
+        Raises the Hub's errors when it cannot list the files to download; what would stop the fetching itself
         is the answer's `refusal`.
         """
         missing = await self.missing(plan)

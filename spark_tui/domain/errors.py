@@ -212,7 +212,7 @@ class ModelNotServed(SparkError):
 
 
 class ContextOverflow(SparkError):
-    """The prompt, or prompt plus answer, is longer than the engine's context. Counts in tokens, None when not told."""
+    """The prompt, or prompt plus answer, is longer than the engine's context. Counts in tokens, None when unknown."""
 
     id = "context_overflow"
 
@@ -251,7 +251,7 @@ class EngineFailed(SparkError):
 
 
 class MetricsUnavailable(SparkError):
-    """The server publishes no metrics, or was not told to."""
+    """The server publishes no metrics, or has them switched off."""
 
     id = "metrics_unavailable"
 

@@ -57,7 +57,7 @@ class PresetEntry:
 # --- lists ------------------------------------------------------------------------------------------------
 
 COLUMNS: Final = (
-    Column("preset", least=28),  # tells each preset from its variants
+    Column("preset", least=28),  # distinguishes each preset from its variants
     Column("size", keep=6),
     Column("quant", keep=4),
     Column("ctx", right=True, keep=3),

@@ -144,7 +144,7 @@ _NAMES_OF_MORE = ("256color", "kitty", "direct")
 
 
 def theme_for(wanted: str, environ: Mapping[str, str] | None = None) -> Theme:
-    """The theme of that name. Else dark, or the one of sixteen colours where `environ` tells that the terminal has no
+    """The theme of that name. Else dark, or the one of sixteen colours where `environ` says that the terminal has no
     more: colours that are only approximated can become unreadable."""
     named = next((theme for theme in THEMES if theme.name == wanted), None)
     if named is not None:

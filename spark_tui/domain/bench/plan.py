@@ -1,4 +1,4 @@
-"""What a benchmark asks of an engine, and what speaks against asking it."""
+"""What a benchmark asks of an engine, and the reasons not to ask it."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class BenchPlan:
 
 
 class PlanError(UsageError):
-    """A load that makes no sense. `fields` are those of the plan that it speaks of: an option, or a field of a form."""
+    """A load that makes no sense. `fields` are the plan's fields concerned: an option, or a field of a form."""
 
     def __init__(self, summary: str, remedy: str, *fields: str) -> None:
         super().__init__(summary, remedy)

@@ -101,7 +101,7 @@ class Exchange:
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
-        """The answer's tool calls; where a server gave no ids, with ids to tell their answers apart."""
+        """The answer's tool calls; where a server gave no ids, with ids that identify their answers."""
         return tuple(
             call if call.id else ToolCall(f"call-{self.number}-{place}", call.name, call.arguments)
             for place, call in enumerate(self.answer.tool_calls, 1)

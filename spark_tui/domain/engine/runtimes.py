@@ -1,6 +1,6 @@
 """What differs between the servers that are launched and talked to: one entry per serving runtime, vLLM first.
 
-All five speak the OpenAI dialect for models and chat. They differ in where they listen, what proves that they are
+All five use the OpenAI dialect for models and chat. They differ in where they listen, what proves that they are
 ready, how they take a key and a model, and where they report their version.
 
 Read from: vLLM 0.14-0.33, SGLang 0.5.23 and llama.cpp b10689 (their sources), TensorRT-LLM 1.2's openai_server.py,

@@ -181,7 +181,7 @@ def ended(state: GuardState, at: float) -> GuardState:
 def _act(
     state: GuardState, sample: GuardSample, rate: float, lasts: float, floor: int, policy: Policy, scene: GuardContext
 ) -> tuple[GuardAction, str]:
-    """What this sample calls for, and why. At `rate` bytes per second memory `lasts` so many seconds."""
+    """What this sample calls for, and why. At `rate` bytes per second memory lasts `lasts` seconds."""
     usable, fall = sample.usable, ""
     if state.falling >= policy.fall_strikes:
         fall = f"memory fell at {gib(rate)} GiB/s with {gib(usable)} GiB left: gone in {lasts:.1f} s"

@@ -109,7 +109,7 @@ _MARKS: Final = (
     ("llama-cpp", re.compile(r"llama_model_load|llama_model_loader|llama_context|\bsrv +\w+: |llama-server")),
 )
 _MARK_LINES: Final = 2_000
-"""So many lines are looked at to learn which engine wrote them."""
+"""Lines examined to learn which engine wrote them."""
 _DOCKER_JSON: Final = '{"log":"'
 
 

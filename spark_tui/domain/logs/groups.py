@@ -18,7 +18,7 @@ from spark_tui.domain.logs.line import LineKind, LogRecord, parse_line
 MAX_LINES: Final = 2_000
 """Lines of a group; a traceback through a recursion has more."""
 MAX_APART: Final = 400
-"""So many lines of others may stand between two lines of a group."""
+"""Maximum number of other lines between two lines of a group."""
 REACH: Final = MAX_LINES
 MAX_TAIL: Final = 30
 """Lines without a form of their own that may follow the line that names an exception."""

@@ -306,7 +306,7 @@ def _by_bar(running: Phase, now: float) -> float | None:
 
 
 _STEPS: Final = ((60.0, 5), (600.0, 10), (float("inf"), 60))
-"""Seconds below a limit are rounded to steps of so many."""
+"""Rounding steps in seconds: below each limit, its step."""
 _FEW_SECONDS: Final = 7.5
 """Where the first step begins: a text stays for five seconds at least."""
 

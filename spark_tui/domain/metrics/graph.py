@@ -327,7 +327,7 @@ def _bucket(
     hole: float,
     extremes: tuple[Sequence[float], Sequence[float]] | None,
 ) -> Bucket | None:
-    """One bucket. The sum tells at once whether every value is finite, which is the usual case."""
+    """One bucket. The sum shows whether every value is finite, which is the usual case."""
     part = values[begin:end]
     total = sum(part)
     if not math.isfinite(total):

@@ -348,7 +348,7 @@ class Snapshot:
     powered: float = 0.0
 
     def of_engine(self, engine: str) -> Snapshot:
-        """The part of one engine. Power is not told apart, so it has none."""
+        """The part of one engine. Power is one figure for all, so it has none."""
         return Snapshot(self.at, self.page.of_engine(engine))
 
 

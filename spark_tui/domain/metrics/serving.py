@@ -42,7 +42,7 @@ class EngineMetrics:
     """One server, or one engine of it, over a window of `seconds` (None: since its start, which is not known).
 
     Rates are tokens per second over the last `rate_seconds`; latencies, shares and `finished` are over the window;
-    running, waiting and the KV cache are now. `prefill_rate` leaves out what came from a cache where the server tells
+    running, waiting and the KV cache are now. `prefill_rate` leaves out what came from a cache where the server reports
     it apart. `kv_usage` and `prefix_hits` are shares from 0 to 1. `waiting_by_reason` and `finished` are empty where
     the server gives no reasons. `energy` is the GPU's joules per generated token. `prompt_tokens`,
     `generated_tokens` and `preemptions_ever` count since the server's start. `notes` say what a figure is not.
@@ -382,7 +382,7 @@ class MetricWindow:
         return measure(wide, narrow)
 
     def lifetime(self, now: float | None = None, engine: str | None = None) -> EngineMetrics | None:
-        """Since the server's start. `now` (seconds since the epoch) makes rates of it where the page tells when the
+        """Since the server's start. `now` (seconds since the epoch) makes rates of it where the page states when the
         server began; None before the first reading."""
         if self.last is None:
             return None

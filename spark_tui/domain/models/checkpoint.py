@@ -52,7 +52,7 @@ _KEY: Final = re.compile(r"^(license|license_name|license_link)[ \t]*:[ \t]*(.*?
 class ChatAbilities:
     """What a chat template takes and produces. `switches` are the template's own arguments that steer thinking, as
     `chat_template_kwargs` takes them. The parsers are vLLM's names for the way in which this model writes thoughts and
-    calls, empty where the text does not tell."""
+    calls, empty where unknown."""
 
     thinking: bool = False
     tools: bool = False

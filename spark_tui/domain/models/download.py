@@ -59,7 +59,7 @@ class TokenBucket:
             self._ready_at = 0.0
 
     def take(self, now: float, size: int) -> float:
-        """Takes so many bytes, and says how long the taker sleeps after it."""
+        """Takes bytes and returns the seconds to sleep afterwards."""
         if self._rate is None or self._rate <= 0:
             return 0.0
         self._ready_at = max(self._ready_at, now - 0.25) + size / self._rate

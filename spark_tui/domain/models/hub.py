@@ -78,7 +78,7 @@ class RepoFile:
 
 @dataclass(frozen=True, slots=True)
 class Formats:
-    """The formats of weights, the main one first, where that is from, and what speaks against it."""
+    """The formats of weights, the main one first, where that is from, and the evidence against it."""
 
     found: tuple[WeightFormat, ...] = ()
     basis: FormatBasis = FormatBasis.UNKNOWN
@@ -169,7 +169,7 @@ class SearchQuery:
 
 
 def weights_of(dtypes: Iterable[tuple[str, int]]) -> int | None:
-    """Bytes of so many elements by dtype; None for a dtype that is not known, and for none at all."""
+    """Bytes of a number of elements by dtype; None for a dtype that is not known, and for none at all."""
     total = 0
     for dtype, count in dtypes:
         bits = BITS.get(dtype)

@@ -43,7 +43,7 @@ class WideModule:
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """What follows from a checkpoint's facts; None where they do not tell. Sizes in bytes.
+    """What follows from a checkpoint's facts; None where unknown. Sizes in bytes.
 
     `parameters` are all weights, `active` those that one token runs through. `read` is what it reads of memory,
     `ceiling` how many of them a second that allows. `narrow_ceiling` is the ceiling if everything were in its main

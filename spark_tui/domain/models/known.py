@@ -144,7 +144,7 @@ def known_model(names: str) -> KnownModel | None:
 
 
 def loaded_weights(known: KnownModel, names: str) -> MeasuredWeights | None:
-    """What a published log says that its weights take, for the format that the names tell."""
+    """What a published log says that its weights take, for the format in the names."""
     words = names.lower()
     return next((found for pattern, found in known.loaded if re.search(pattern, words)), None)
 

@@ -56,7 +56,7 @@ class KvSettings:
 class KvGroup:
     """Layers that share block tables. `copies` groups of this kind; `window` None sees everything.
 
-    `state_blocks` is set for states: so many blocks per sequence whatever its length, 0 where there are as many as
+    `state_blocks` is set for states: blocks per sequence whatever its length, 0 where there are as many as
     the attention has (mode `all`).
     """
 

@@ -256,14 +256,14 @@ def read_share(module: ModuleClass, facts: CheckpointFacts) -> float | None:
 
 
 def ceiling_of(reads: int, *, bound: bool = False) -> DecodeCeiling | None:
-    """The decode ceiling for so many bytes per token; None for none."""
+    """The decode ceiling for a number of bytes per token; None for none."""
     if reads <= 0:
         return None
     return DecodeCeiling(reads, PAPER_BANDWIDTH / reads, MEASURED_BANDWIDTH / reads, bound)
 
 
 def bytes_of(parameters: float, form: WeightFormat) -> int | None:
-    """Bytes of so many weights in a format, scales included; None for a format without a known width."""
+    """Bytes of a number of weights in a format, scales included; None for a format without a known width."""
     bits = _FORMAT_BITS.get(form)
     return None if bits is None else round(parameters * bits / 8)
 

@@ -15,7 +15,7 @@ ANY_ADDRESS: Final = "*"
 ON: Final = "on"
 """The value of an option that has none."""
 SET: Final = "set"
-"""The value of a variable that Docker does not tell us, or that we do not tell."""
+"""The value of a variable that Docker does not report, or that is a secret."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -166,7 +166,7 @@ def tag_of(image: str) -> str:
 
 
 def name_of(image: str) -> str:
-    """The repository in lower case, without the registries that need no telling: `vllm/vllm-openai`."""
+    """The repository in lower case, without default registries: `vllm/vllm-openai`."""
     return repository(image).lower().removeprefix("docker.io/").removeprefix("ghcr.io/")
 
 

@@ -26,7 +26,7 @@ class User(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ModelUse:
-    """One user. `sure` is false for a container that can read the model and does not tell which one it reads."""
+    """One user. `sure` is false for a container that can read the model without naming the one it reads."""
 
     kind: User
     name: str

@@ -70,7 +70,7 @@ _NOT_FOLLOWED: Final = ("overrides", "builder", "runtime_config", "layout")
 class LaunchPlan:
     """One launch, decided. `directories` are host folders that must exist.
 
-    `notes` say what was assumed, changed or left out; what speaks against the launch is the rules' to say.
+    `notes` say what was assumed, changed or left out; what counts against the launch is the rules' to say.
     `model` is the name that the engine gets: a Hub name, or a path below /models.
     """
 

@@ -279,7 +279,7 @@ class HistoryDb:
 
     def _write(self, writes: deque[Write], answered: list[Future[None]]) -> None:
         """Part by part: what is on disk is not written twice when a later part fails."""
-        if self._db is not None and not self._file.path.exists():  # somebody has removed it
+        if self._db is not None and not self._file.path.exists():  # it has been removed
             self._close_db()
         db = self._db = self._db or self._file.open()
         while writes:
@@ -428,7 +428,7 @@ def transaction(db: Connection, kind: str) -> Iterator[None]:
 class HistoryFile:
     """One path, and this process's locks on it. Only `open` may be called by several threads.
 
-    Whoever uses the file holds a shared lock beside it; only who can have that lock alone may quarantine the file:
+    Every user of the file holds a shared lock beside it; only who can have that lock alone may quarantine the file:
     another process would keep using the renamed one, and then tidy up under the old name.
     """
 

@@ -310,7 +310,7 @@ class RemoteFiles:
         return parse_header(first, file=name, file_size=size)
 
     def _read(self, path: str, begin: int, length: int) -> bytes:
-        """So many bytes from `begin` on, or as many as there are. Raises SparkError."""
+        """Up to that many bytes from `begin` on. Raises SparkError."""
         repo, revision = self._facts.repo, self._facts.revision
 
         def ranged() -> bytes:

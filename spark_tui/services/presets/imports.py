@@ -117,7 +117,7 @@ def _commit(git: Path) -> str:
 
 
 def _small_text(path: Path) -> str:
-    """A small file's text, empty where there is none: what it would tell is then not stated."""
+    """A small file's text, empty where there is none: its facts are then unknown."""
     try:
         return read_bytes(path, MAX_SCRIPT_BYTES).decode("utf-8", "replace")
     except OSError:

@@ -134,7 +134,7 @@ class ModelPlace:
 
 
 class FolderModelStore:
-    """One store. `kept` is where results of scans are kept; `environ` and `home` tell where other tools' caches are."""
+    """One store. `kept` is where results of scans are kept; `environ` and `home` locate other tools' caches."""
 
     def __init__(
         self,

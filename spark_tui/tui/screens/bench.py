@@ -253,7 +253,7 @@ class BenchScreen(ListScreen):
     # --- measure --------------------------------------------------------------------------------------
 
     def action_start_bench(self) -> None:
-        """The form: what is measured, how long it takes, what speaks against it."""
+        """The form: what is measured, how long it takes, what argues against it."""
         if self.measuring:
             self._toast(f"A measurement is under way; {key_of('cancel_bench')} ends it, and keeps what it has.")
         elif not present.serving(self.engines()):

@@ -1,4 +1,4 @@
-"""The form of a benchmark: what to measure, how long it takes, what speaks against it, what would be refused."""
+"""The form of a benchmark: what to measure, how long it takes, what argues against it, what would be refused."""
 
 from __future__ import annotations
 

@@ -208,7 +208,7 @@ class MetricsScreen(FrameScreen):
         self.bind_slice("engines", lambda _: self._show())
 
     def on_screen_suspend(self) -> None:
-        """Nobody looks: engines are asked less often, and nothing is drawn."""
+        """Hidden: engines are polled less often, and nothing is drawn."""
         self._look_away()
 
     def on_screen_resume(self) -> None:
@@ -358,7 +358,7 @@ class MetricsScreen(FrameScreen):
         self._show()
 
     def action_pause_metrics(self) -> None:
-        """Holds the picture still, or lets it go on; what is measured meanwhile is not lost."""
+        """Pauses or resumes the picture; what is measured meanwhile is not lost."""
         if self._paused is None:
             self._kept = {metric: self._read_all(metric) for metric in MetricId}
             self._paused = self.context.clock.now()

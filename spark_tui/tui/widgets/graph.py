@@ -371,7 +371,7 @@ class GraphGrid(Widget):
         return self.columns * max(1, self.size.height // LEAST_HEIGHT)
 
     def pages(self, charts: int) -> int:
-        """How many pages so many charts take; at least one."""
+        """The number of pages for that many charts; at least one."""
         return max(1, -(-charts // max(1, self.per_page)))
 
     def on_resize(self, _: Resize) -> None:

@@ -146,7 +146,7 @@ class LogView(VisibilityWidget, can_focus=True):
 
     @contextmanager
     def paging(self) -> Iterator[LogPager]:
-        """Changes the pager: rows that look different afterwards are repainted, and messages tell the screen."""
+        """Changes the pager: rows that look different afterwards are repainted, and messages go to the screen."""
         following, searching = self.pager.following, self.pager.match_text
         yield self.pager
         if self.pager.following != following:

@@ -99,7 +99,7 @@ def table_lines(table: Table, width: int) -> list[Content]:
 
 
 def command_lines(text: str, width: int) -> Sequence[Content]:
-    """A shell command for reading: long lines go on further in. For copying, take the text itself."""
+    """A shell command for reading: long lines continue indented. For copying, take the text itself."""
     if not text:
         return ()
     lines: list[Content] = []

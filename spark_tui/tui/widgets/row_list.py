@@ -170,7 +170,7 @@ class RowList(ScrollView, can_focus=True):
             self.scroll_to(y=line - room + 1, animate=False, force=True)
 
     def action_move(self, step: int) -> None:
-        """So many rows up or down; at the list's end the key is for what is around it."""
+        """Moves up or down; at the list's end the key is for what is around it."""
         before = self.cursor
         self.cursor += step
         if self.cursor == before:
