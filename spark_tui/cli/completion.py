@@ -72,7 +72,8 @@ def names(session: Session, kind: str) -> list[str]:
             return sorted(entry.key for entry in config.entries())
 
         async def look(context: Context) -> Iterable[str]:
-            return await asyncio.wait_for(SOURCES[kind](context), SECONDS)
+            async with asyncio.timeout(SECONDS):
+                return await SOURCES[kind](context)
 
         return sorted(session.run(look))
     except (SparkError, OSError, TimeoutError):

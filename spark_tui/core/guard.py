@@ -8,7 +8,6 @@ what runs, dropping the cache, writing the journal) is done by a second thread.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import queue
 import threading
 from collections.abc import AsyncIterator, Callable
@@ -236,8 +235,9 @@ class LoadGuard:
             yield
         finally:
             task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+            await asyncio.wait({task})  # unlike `await task`, hears a cancellation of its own
+            if not task.cancelled():
+                task.result()
 
     async def run(self, name: str) -> None:
         """Looks once a second until cancelled. A way that fails ends it, with a word in the event feed."""

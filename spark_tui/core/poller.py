@@ -71,7 +71,9 @@ class Poller(Generic[T]):
     async def poll(self) -> None:
         """One call, its outcome handed on."""
         try:
-            value = await asyncio.wait_for(self._probe(), self._timeout)
+            # Not wait_for: in Python 3.11 it swallows a cancellation that comes together with the answer.
+            async with asyncio.timeout(self._timeout):
+                value = await self._probe()
         except TimeoutError:
             self._fail(SparkError(f"{self.name} did not answer within {self._timeout:g} s.", "It is asked again."))
         except SparkError as error:

@@ -254,6 +254,18 @@ async def test_the_store_and_cache_folders_are_made_before_docker_would_make_the
     assert {str(path) for path in kit.host.made} >= {"/store"}
 
 
+async def test_a_cancellation_is_heard_at_any_moment() -> None:
+    for turns in range(120):
+        kit = Kit()
+        kit.docker.hold("start")
+        task = asyncio.create_task(kit.context.launcher.launch(LaunchRequest(PRESET, Overrides()), kit.report))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait({task}, timeout=10)
+        assert task.cancelled(), f"after {turns} turns of the loop"
+
+
 @pytest.mark.parametrize("held", ["daemon", "pull_stage", "create", "start"])
 async def test_a_launch_can_be_cancelled_at_any_step(held: str) -> None:
     kit = Kit()

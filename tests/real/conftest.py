@@ -35,6 +35,7 @@ NEITHER_DOCKER_NOR_CACHE = (
 """Files that use neither the shared Docker engine nor the machine's page cache. The others run one after another."""
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Every test here is `real`, has time for the lab unless it sets its own limit, and knows what it must not share.
 
