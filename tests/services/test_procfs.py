@@ -66,13 +66,14 @@ def test_memory_that_cannot_be_read_says_why_and_is_never_zero(tmp_path: Path, t
 
 
 @pytest.mark.skipif(not THIS, reason="no /proc here")
-def test_this_kernels_memory_is_read_in_less_than_a_fifth_of_a_millisecond() -> None:
+def test_this_kernels_memory_is_parsed_in_a_few_times_the_reading_of_its_file() -> None:
     host = ProcfsHost()
     reading = host.memory()
     assert isinstance(reading, Ok)
     assert 0 < reading.value.free <= reading.value.total
-    seconds = min(timeit.repeat(host.memory, number=200, repeat=5)) / 200
-    assert seconds < 0.0002, f"{seconds * 1e6:.0f} us"
+    ours = min(timeit.repeat(host.memory, number=200, repeat=5))
+    bare = min(timeit.repeat(Path("/proc/meminfo").read_bytes, number=200, repeat=5))
+    assert ours < 12 * bare, f"{ours / bare:.1f} times"
 
 
 # --- pressure and uptime --------------------------------------------------------------------------------

@@ -148,6 +148,8 @@ class DownloadFolder:
             words, remedy = "The record of this download is unreadable.", f"spark-tui models cancel {id_}"
             failure = DownloadFailure("download_failed", words, remedy)
             return Download(id_, DownloadRequest(target=id_), DownloadPhase.FAILED, failure=failure)
+        if state.phase.active and not alive(state):
+            state = self.state(id_) or state  # read again: its last write may have come after the first look
         phase = state.phase
         if phase.active and not alive(state):
             phase = DownloadPhase.PAUSED if order.stopped else DownloadPhase.INTERRUPTED
