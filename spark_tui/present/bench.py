@@ -317,7 +317,7 @@ _DEPTHS = (
 
 
 @dataclass(frozen=True, slots=True)
-class LevelsTodo:
+class LevelsLeft:
     """What a measurement has still to do: the `planned` levels, the `current` one, and the sign that marks it."""
 
     planned: tuple[LevelKey, ...] = ()
@@ -328,17 +328,17 @@ class LevelsTodo:
         return f"{self.sign} {text}" if key == self.current else text
 
 
-NOTHING_TODO = LevelsTodo()
+NOTHING_LEFT = LevelsLeft()
 
 
-def sweep_table(run: BenchRun | None, todo: LevelsTodo = NOTHING_TODO) -> Table:
+def sweep_table(run: BenchRun | None, left: LevelsLeft = NOTHING_LEFT) -> Table:
     """A row per number of streams; those still to come have dashes."""
     known = {level.key: level for level in run.sweep} if run is not None else {}
     throughput = run.throughput if run is not None else {}
     rows = []
-    for key in sorted({*known, *(key for key in todo.planned if not key[0])}):
+    for key in sorted({*known, *(key for key in left.planned if not key[0])}):
         level, share = known.get(key), efficiency(throughput, key[1])
-        label = todo.label(key, str(key[1]))
+        label = left.label(key, str(key[1]))
         if level is None:
             rows.append(cells(label, *[Cell("-", Tone.QUIET)] * (len(_SWEEP) - 1)))
             continue
@@ -354,12 +354,12 @@ def sweep_table(run: BenchRun | None, todo: LevelsTodo = NOTHING_TODO) -> Table:
     return Table(_SWEEP, tuple(rows))
 
 
-def depth_table(run: BenchRun | None, todo: LevelsTodo = NOTHING_TODO) -> Table:
+def depth_table(run: BenchRun | None, left: LevelsLeft = NOTHING_LEFT) -> Table:
     """A row per prompt length of one stream; those still to come have dashes."""
     known = {level.key: level for level in run.depths} if run is not None else {}
     rows = []
-    for key in sorted({*known, *(key for key in todo.planned if key[0])}):
-        level, label = known.get(key), todo.label(key, human_count(key[2]))
+    for key in sorted({*known, *(key for key in left.planned if key[0])}):
+        level, label = known.get(key), left.label(key, human_count(key[2]))
         if level is None:
             rows.append(cells(label, *[Cell("-", Tone.QUIET)] * (len(_DEPTHS) - 1)))
             continue

@@ -191,20 +191,20 @@ class BenchScreen(ListScreen):
     def show_selected(self) -> None:
         key, result, progress = self.rows.key, self.result, self._progress
         live = key.removeprefix(present.LIVE) if key.startswith(present.LIVE) else ""
-        todo = present.NOTHING_TODO
+        left = present.NOTHING_LEFT
         if live:
             run = progress.run_of(live) if progress is not None else None
             head = present.sentence(present.headline(run), Tone.STRONG) if run is not None else ()
             planned = tuple(dict.fromkeys(segment.key for segment in segments(self._plan)))
-            todo = present.LevelsTodo(planned)
+            left = present.LevelsLeft(planned)
             if progress is not None and progress.engine == live and progress.segment is not None:
-                todo = present.LevelsTodo(planned, progress.segment.key, self.spark.glyphs.running)
+                left = present.LevelsLeft(planned, progress.segment.key, self.spark.glyphs.running)
         elif result is None:
             run, head = None, present.sentence(present.INTRODUCTION)
         else:
             run, head = result.run, present.head_page(result, self.context.clock.now())
         self.page("run").show(head)
-        for name, table in (("sweep", present.sweep_table(run, todo)), ("depths", present.depth_table(run, todo))):
+        for name, table in (("sweep", present.sweep_table(run, left)), ("depths", present.depth_table(run, left))):
             self.page(name).display = bool(table.rows)
             self.page(name).show((Section(table=table),))
         self.query_one("#curve", BenchCurve).draw(curves_of(run))
